@@ -55,10 +55,10 @@ def main() -> int:
     if not _has_address_space():
         return _TOO_LITTLE_MEMORY
     from cec_mpi import cli
-    from cec_mpi.runtime.processes.ending import leave_threads
+    from cec_mpi.runtime.processes.ending import exit_despite_threads
 
     code = cli.main()
-    leave_threads(code)
+    exit_despite_threads(code)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return code

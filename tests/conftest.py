@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from cec_mpi import encode
 from cec_mpi.cli import main
-from cec_mpi.runtime.processes.launcher import detect_launcher, without_launcher
+from cec_mpi.runtime.processes.launcher import detect_launcher, remove_launcher_variables
 from helpers import ROOT, bad_inputs
 from helpers.commands import finish, run_to_end
 from helpers.commands import start as start_command
@@ -62,7 +62,7 @@ def pytest_terminal_summary(terminalreporter):
 @pytest.fixture
 def no_launcher(monkeypatch):
     """No variable of a launcher, as if these tests had been started by hand."""
-    for name in os.environ.keys() - without_launcher(os.environ):
+    for name in os.environ.keys() - remove_launcher_variables(os.environ):
         monkeypatch.delenv(name)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.runtime.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.launcher import remove_launcher_variables
 
 ROOT = Path(cec_mpi.__file__).parents[1]
 
@@ -24,7 +24,7 @@ def loaded_after(program, *arguments):
         capture_output=True,
         text=True,
         check=True,
-        env=without_launcher(os.environ),
+        env=remove_launcher_variables(os.environ),
     )
     return set(json.loads(done.stdout.splitlines()[-1]))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.cli import build_parser
-from cec_mpi.runtime.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.launcher import remove_launcher_variables
 from helpers.waiting import LIMIT
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
@@ -50,7 +50,7 @@ def test_every_command_runs_without_docstrings(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         input="\n".join([*helps, STORE]),
-        env=without_launcher(os.environ) | {"PYTHONOPTIMIZE": "2"},
+        env=remove_launcher_variables(os.environ) | {"PYTHONOPTIMIZE": "2"},
         cwd=tmp_path,
         capture_output=True,
         text=True,

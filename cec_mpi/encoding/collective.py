@@ -74,7 +74,7 @@ def _check_agreement(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -
             found = f"an array of {shape} {source.dtype.newbyteorder('=')}"
     except Exception as caught:
         problem = as_cec_error(caught)
-    failure = None if problem is None else Failure.of(problem)
+    failure = None if problem is None else Failure.from_exception(problem)
     descriptions = allgather(comm, (found, failure, key), tuple[str, Failure | None, str])
     expected, _, key = descriptions[0]
     for rank, (description, error, _) in enumerate(descriptions):

@@ -19,9 +19,9 @@ from cec_mpi.runtime.options.option import rename_flags_in_errors, with_keywords
 from cec_mpi.runtime.options.removed import removed_option_hint
 from cec_mpi.runtime.options.session import GROUPS, SessionOptions
 from cec_mpi.runtime.processes.ending import (
-    leave_now,
+    exit_now,
+    is_mpi_running,
     mark_shared_error,
-    mpi_is_running,
     wait_for_rank_0,
 )
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks, rank_of_launcher
@@ -325,7 +325,7 @@ def _check_machines(options: SessionOptions, engine: Engine | None) -> None:
             "an elastic operator needs machines: expected accept=FILE, listen='HOST:PORT', "
             "local=N or engine=CLIENT"
         )
-    if launcher_of_ranks() is not None and mpi_is_running():
+    if launcher_of_ranks() is not None and is_mpi_running():
         raise InputError(
             "an elastic operator under a launcher needs a program that has not started MPI "
             "(MPI_Finalize may hang after a loss): put `import mpi4py; mpi4py.rc.initialize = "
@@ -370,7 +370,7 @@ def _gather_elastic(
         if launcher is not None and launcher.rank:
             code = serve_launched(options, file)
             if code:
-                leave_now(code)
+                exit_now(code)
             yield None
             return
         yield stack.enter_context(

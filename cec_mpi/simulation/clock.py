@@ -8,7 +8,7 @@ from itertools import count
 
 from cec_mpi.core.elastic.losses import RESOLUTION
 from cec_mpi.errors import MachineError
-from cec_mpi.runtime.processes.waiting import JumpingClock, never
+from cec_mpi.runtime.processes.waiting import JumpingClock, no_deadline
 
 
 class SimulatedClock(JumpingClock):
@@ -56,10 +56,10 @@ class SimulatedClock(JumpingClock):
         MachineError
             If no action is scheduled.
         """
-        next_moment = self._scheduled[0][0] if self._scheduled else never()
+        next_moment = self._scheduled[0][0] if self._scheduled else no_deadline()
         if next_moment <= self._now:
             return
         moment = min(next_moment, max(until, self._now + RESOLUTION))
-        if moment == never():
+        if moment == no_deadline():
             raise MachineError("the run waits for a machine that never answers (see --deadline)")
         self._now = moment

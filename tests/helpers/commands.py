@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cec_mpi.runtime.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.launcher import remove_launcher_variables
 from helpers import mpi_at_hand
 from helpers.waiting import LEAVING, LIMIT
 
@@ -75,7 +75,7 @@ class Done:
 
 def environment(**variables: str) -> dict[str, str]:
     """The variables that a command is started with: of no launcher, and fit for one box."""
-    kept = without_launcher(os.environ)
+    kept = remove_launcher_variables(os.environ)
     beside = str(Path(sys.executable).parent)  # cec-mpi, and mpirun of an MPI wheel
     path = os.pathsep.join([beside, kept.get("PATH", os.defpath)])
     return {**kept, **mpi_at_hand.one_box(), "PATH": path, **variables}

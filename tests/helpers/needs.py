@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from cec_mpi.runtime.processes.launcher import srun_list, srun_load_problem
+from cec_mpi.runtime.processes.launcher import find_srun_problem, list_srun_types
 from helpers import ROOT
 from helpers.mpi_at_hand import library
 
@@ -60,7 +60,7 @@ def _slurm_loads_pmix() -> bool:
         )
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SLURM_CONF", str(settings))
-            return "pmix" in (srun_list() or ()) and not srun_load_problem("pmix")
+            return "pmix" in (list_srun_types() or ()) and not find_srun_problem("pmix")
 
 
 FAKETIME = next(map(str, Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), "")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.processes.ending import abort_job, leave_now, print_error, wait_for_rank_0
+from cec_mpi.runtime.processes.ending import abort_job, exit_now, print_error, wait_for_rank_0
 from cec_mpi.runtime.processes.launcher import Launcher
 from cec_mpi.runtime.processes.start import start_barrier, start_mpi
 
@@ -53,7 +53,7 @@ class OneRun:
             wait_for_rank_0(self._launcher)
             if self._launcher.rank == 0:
                 print_error(error)
-            leave_now(pytest.ExitCode.USAGE_ERROR)
+            exit_now(pytest.ExitCode.USAGE_ERROR)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(

@@ -73,7 +73,7 @@ def test_a_program_that_exits_in_the_block_ends_with_its_code(program):
 
 def test_a_rank_that_exits_before_opening_ends_the_job(program):
     done = program(after=ONE.format("sys.exit(5)"))
-    expected = "cec-mpi: error: rank 2 has left with exit code 5, and other ranks wait for it"
+    expected = "cec-mpi: error: rank 2 exited with exit code 5 while other ranks wait for it"
     assert (done.returncode, done.errors) == (5, expected)
 
 

@@ -75,7 +75,7 @@ def assert_said(done, *words):
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_rank_that_is_stopped_before_mpi(run, command, struck, rank):
     done = run(["mpirun", "-n", 3, *command("run")], variables=struck(rank, "STOP"))
-    assert_said(done, f"3 ranks have not met within {LIMIT} s", "--start-timeout")
+    assert_said(done, f"3 ranks have not connected within {LIMIT} s", "--start-timeout")
 
 
 @pytest.mark.needs("openmpi")
@@ -91,7 +91,7 @@ def test_a_rank_that_dies_before_all_have_met(run, command, struck, rank, point)
 )
 def test_a_rank_that_is_stopped_before_all_have_met(run, command, struck, name, point):
     done = run(["mpirun", "-n", 3, *command(name)], variables=struck(1, "STOP", point))
-    assert_said(done, f"3 ranks have not met within {LIMIT} s")
+    assert_said(done, f"3 ranks have not connected within {LIMIT} s")
 
 
 PROGRAM = """
@@ -111,7 +111,7 @@ def test_ranks_that_never_open_the_operator(run, small_store, tmp_path, come, ot
     (tmp_path / "program.py").write_text(PROGRAM)
     words = ["python", tmp_path / "program.py", small_store.path, come, others]
     done = run(["mpirun", "-n", 3, *words])
-    assert_said(done, "3 ranks have not met within 2 s", "start_timeout")
+    assert_said(done, "3 ranks have not connected within 2 s", "start_timeout")
     assert "opened" not in done.stdout
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from cec_mpi.runtime.processes.places import (
     Place,
+    gather_places,
     limit_threads,
-    place_of_ranks,
     unbound_processors,
 )
 
@@ -24,7 +24,7 @@ def test_threads_are_the_share_of_the_cores(ranks, cores, own, threads):
 
 @pytest.mark.mpi(min_size=2)
 def test_all_ranks_know_where_all_run(comm):
-    places = place_of_ranks(comm)
+    places = gather_places(comm)
     assert len(places) == comm.size
     assert {p.host for p in places} == {os.uname().nodename}
     assert all(p.ranks == comm.size for p in places)

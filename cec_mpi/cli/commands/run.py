@@ -119,7 +119,7 @@ def _run(arguments: argparse.Namespace) -> int:
             )
     if run.serial or options.is_elastic or launcher is None:
         perform = run_alone if run.serial else run_elastic
-        with SignalRecorder(second_ends=True, with_hangup=launcher is None) as signals:
+        with SignalRecorder(exit_on_second=True, include_hangup=launcher is None) as signals:
             return perform(run, options, signals)
     is_first = launcher.rank == 0
     # mpirun of Open MPI forwards Ctrl-C as SIGTERM, and then discards the output of ranks.
@@ -128,7 +128,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if is_first and launcher.implementation == "Open MPI"
         else None
     )
-    with SignalRecorder(second_ends=is_first, on_first=on_first) as signals:
+    with SignalRecorder(exit_on_second=is_first, on_first=on_first) as signals:
 
         def on_ranks(comm: Any) -> int:
             return run_in_lockstep(comm, run, options, signals)

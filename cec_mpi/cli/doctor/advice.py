@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cec_mpi.runtime.processes.launcher import Launcher
-from cec_mpi.runtime.processes.places import Finding, Place, binding, format_nodes, ranks_by_node
+from cec_mpi.runtime.processes.places import (
+    Finding,
+    Place,
+    binding_option,
+    format_nodes,
+    ranks_by_node,
+)
 from cec_mpi.text import join_names, plural
 
 
@@ -24,12 +30,12 @@ def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[F
         if machines and max(places[rank].own_domains for rank in machines) > 1:
             nodes = unbound if len(machines) >= domains else few
             nodes[node] = f"{plural(len(machines), 'machine')}, {domains} domains"
-    to_domains = binding(launcher, "numa")
+    to_domains = binding_option(launcher, "numa")
     remedies = (
         (
             "ranks are bound to one core, and other cores are idle on",
             idle,
-            f"start them with {binding(launcher, 'none')}",
+            f"start them with {binding_option(launcher, 'none')}",
         ),
         (
             "machines may move between NUMA domains on",

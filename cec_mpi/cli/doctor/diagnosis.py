@@ -46,16 +46,16 @@ def _launcher_findings(facts: Facts) -> Iterator[Finding]:
     if library.implementation and on_path and on_path != library.implementation:
         remedy = f"use {library.program or 'the mpirun of this MPI'}"
         yield Finding("warning", f"mpirun on PATH does not belong to {library.name}: {remedy}")
-    if facts.srun is not None and library.implementation and library.srun_kind not in facts.srun:
+    if facts.srun is not None and library.implementation and library.srun_type not in facts.srun:
         yield Finding(
             "advice",
-            f"this Slurm has no srun --mpi={library.srun_kind}, which {library.name} needs: use "
+            f"this Slurm has no srun --mpi={library.srun_type}, which {library.name} needs: use "
             f"{library.program or 'mpirun'} in the batch script",
         )
     elif facts.srun is not None and library.implementation and facts.srun_problem:
         yield Finding(
             "warning",
-            f"this Slurm lists srun --mpi={library.srun_kind}, which {library.name} needs, but "
+            f"this Slurm lists srun --mpi={library.srun_type}, which {library.name} needs, but "
             f"cannot load it: {facts.srun_problem}",
         )
 

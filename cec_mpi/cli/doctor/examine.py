@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from cec_mpi.cli.doctor.diagnosis import findings, report, to_json
 from cec_mpi.cli.doctor.facts import DeviceFact, Facts, ShardCheck
 from cec_mpi.runtime.processes.launcher import (
+    capture_output,
     detect_continuity,
     detect_launcher,
-    run_output,
-    srun_list,
-    srun_load_problem,
+    find_srun_problem,
+    list_srun_types,
 )
 from cec_mpi.runtime.processes.packing import gather
-from cec_mpi.runtime.processes.places import place_of_ranks
+from cec_mpi.runtime.processes.places import gather_places
 from cec_mpi.runtime.processes.start import call_on_master, library, start_barrier
 from cec_mpi.store.devices import find_accelerators
 from cec_mpi.store.files.paths import node_directory
@@ -58,7 +58,7 @@ def examine(
     CecError
         The store cannot be opened. All ranks raise it.
     """
-    places = place_of_ranks(comm)
+    places = gather_places(comm)
     manifest = None
     if store is not None:
         manifest = call_on_master(
@@ -75,14 +75,14 @@ def examine(
         detect_launcher(),
         library(),
         _describe_mpirun(),
-        srun_list(),
+        list_srun_types(),
         versions,
         places,
         threads_of_ranks,
         store or "",
         manifest,
         [_compare_shard(store or "", check) for checks in shard_checks for check in checks],
-        srun_load_problem(library().srun_kind),
+        find_srun_problem(library().srun_type),
         detect_continuity(),
         devices,
     )
@@ -146,5 +146,5 @@ def _describe_mpirun() -> str:
     path = shutil.which("mpirun") or shutil.which("mpiexec")
     if path is None:
         return "not on PATH"
-    lines = run_output(path, "--version").strip().splitlines()
+    lines = capture_output(path, "--version").strip().splitlines()
     return f"{path} ({lines[0].strip() if lines else 'prints no version'})"

@@ -52,7 +52,7 @@ from cec_mpi.runtime.processes.ending import (
     as_cec_error,
     as_shortage_error,
     error_suffix,
-    leave_fork,
+    exit_from_fork,
 )
 from cec_mpi.runtime.processes.places import detect_place
 from cec_mpi.runtime.records.directory import (
@@ -328,7 +328,7 @@ class TaskRun:
             return convert_outcome(self.task(X, **arguments, **self.task_options))
         except BaseException as error:
             if os.getpid() != self._process:
-                leave_fork(error)
+                exit_from_fork(error)
             try:
                 written = checkpoint.write()
             except ResultsError as write_error:

@@ -19,7 +19,7 @@ from cec_mpi.runtime.availability.models import (
     validate_machines,
 )
 from cec_mpi.runtime.master.step import Step
-from cec_mpi.runtime.processes.waiting import Clock, never, sleep_at_most
+from cec_mpi.runtime.processes.waiting import Clock, no_deadline, sleep_at_most
 from cec_mpi.runtime.records.step import AbsenceReason, AbsenceTable
 from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.times import AVAILABILITY_POLL_SECONDS, SHUTDOWN_NOTICE_SECONDS
@@ -142,7 +142,7 @@ class Schedule:
     def next_change(self) -> float:
         """Return when the next tick begins, in seconds of the clock, if ticks have a duration."""
         if self._tick_seconds is None or self._start is None:
-            return never()
+            return no_deadline()
         return self._start + (self._current() + 1) * self._tick_seconds + RESOLUTION
 
     def next(

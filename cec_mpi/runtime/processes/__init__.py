@@ -1,12 +1,12 @@
-"""How processes begin, where they run, how errors reach all of them, and how they end.
+"""Processes of a run: launcher, resources, start, messages, errors and exit.
 
-- `launcher`: who started this process, and whether others outlive one that is killed
-- `places`: cores, memory and networks, and problems with them in words
-- `start`: the MPI library, whether it fits the launcher; MPI starts, and ranks meet
-- `children`: processes that end with the one that has started them
-- `ending`: two ways to end; errors, printed once; signals
-- `packing`: typed messages between processes, and exceptions in them
-- `waiting`: waits that burn no core
+- `launcher`: the launcher of this process, and the effect of a killed process on the others
+- `places`: cores, memory and networks of processes, and findings about them
+- `start`: the MPI library, its fit to the launcher, and the start of MPI
+- `children`: child processes, which end with their parent
+- `ending`: exit in order or by an exception, errors that are printed once, signals
+- `packing`: typed messages between processes, and exceptions as messages
+- `waiting`: waits that use little of a core
 
-One of three rooms that touch MPI.
+This is one of three packages that use MPI.
 """

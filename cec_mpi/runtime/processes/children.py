@@ -1,4 +1,4 @@
-"""Python processes of this computer that end when the process that has started them ends."""
+"""Child processes, which end when the process that started them ends."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cec_mpi.runtime.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.launcher import remove_launcher_variables
 
-# It imports this copy of the package; -P keeps modules of the working directory out. If the parent
-# is killed the child gets SIGTERM, which ends it while it loads modules, and makes a machine leave
-# later; one that computes ends 4 s later. No connection shows that: processes forked from the
-# parent keep it open.
+# The child imports this copy of the package; -P excludes modules of the working directory. If the
+# parent is killed, the child sends itself SIGTERM, which ends it during imports and later makes a
+# machine leave; if it is still computing after 4 s, it exits. The child polls its parent, because
+# processes that were forked from the parent would keep a connection open.
 _PROGRAM = """
 import importlib, os, signal, sys, threading, time
 def end_with_parent():
@@ -32,20 +32,20 @@ _PACKAGE_ROOT = str(Path(__file__).absolute().parents[3])
 def start_child(module: str, words: Sequence[str] = (), *, stdin: int) -> subprocess.Popen[bytes]:
     """Start a Python process that calls ``main(words, parent)`` of a module of this package.
 
-    It gets SIGTERM when this process has ended, however that happened, and ends 4 s later at most.
+    It gets SIGTERM when this process has ended for any reason, and exits within 4 s.
 
     Parameters
     ----------
     module : str
     words : sequence of str
-        Everybody on this computer can read them.
+        Arguments, which all users of this computer can read.
     stdin : int
-        Its standard input, as for `subprocess.Popen`.
+        Standard input (see `subprocess.Popen`).
     """
     parent = str(os.getpid())
     return subprocess.Popen(
         [sys.executable, "-P", "-c", _PROGRAM, _PACKAGE_ROOT, parent, module, *words],
         stdin=stdin,
-        env=without_launcher(os.environ),
+        env=remove_launcher_variables(os.environ),
         start_new_session=True,  # so that Ctrl-C reaches only this process
     )

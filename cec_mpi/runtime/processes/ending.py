@@ -1,36 +1,36 @@
-"""How processes end: normally, or by an exception.
+"""Exit of processes: in order, or by an exception.
 
-**Normally**, with exit code 0, 4, 5, 6 or 8, or 2 for bad input: all ranks have the outcome. They
-exit with 0; rank 0 exits last, prints one message, and returns the exit code (`leave_in_order`).
-An error that all ranks raise is marked by `mark_shared_error`.
+**In order**, with exit code 0, 4, 5, 6 or 8, or 2 for bad input: all ranks know the outcome. They
+exit with 0; rank 0 exits last, prints one message, and returns the exit code (`exit_in_order`). An
+error that all ranks raise is marked by `mark_shared_error`.
 
-**By an exception** on one rank: the other ranks and MPI_Finalize would wait for it forever. So the
-rank prints the error, waits until the launcher has read it, and aborts the job (`abort_job`). A
-rank other than 0 waits for its turn before it prints: if several raise, rank 0's message and exit
-code win. Commands do so in `abort_on_error`, programs in the excepthook that is set when a launcher
-has started the process (`abort_job_on_exceptions`).
+**By an exception** on one rank: the other ranks and MPI_Finalize would wait for it forever.
+Therefore the rank prints the error, waits until the launcher has read it, and aborts the job
+(`abort_job`). Other ranks than 0 wait for their turn before they print, so that the message and
+exit code of rank 0 take precedence. Commands use `abort_on_error`; programs use the excepthook that
+is set if a launcher has started the process (`abort_job_on_exceptions`).
 
-=====================================  ========  ==================================================
-what happens                           code      where
-=====================================  ========  ==================================================
-an exception of one rank               its own   `abort_on_error`: 3 for a machine of a command, 2
-                                                 for too little memory, 130 for Ctrl-C, else 1
-ranks do not meet in time              3         `limit_start`, a thread, since MPI may hang
-one rank calls sys.exit(code) before   its own   `_abort_if_ranks_wait`, if others do not leave
-MPI reports a lost rank                3         `abort_on_error` (mpirun --with-ft ulfm)
-a mapped shard is cut                  3         `files.mapping`; the launcher ends the others
-a process is killed                    launcher  the launcher ends the others
-the launcher is killed                 3         `end_with_launcher`
-a process forked from one with MPI     its own   `leave_forks_without_mpi`
-=====================================  ========  ==================================================
+=====================================  =========  =================================================
+event                                  exit code  handled by
+=====================================  =========  =================================================
+exception on one rank                  its own    `abort_on_error`: 3 for a machine of a command, 2
+                                                  for too little memory, 130 for Ctrl-C, else 1
+ranks do not start in time             3          `limit_start`, in a thread, because MPI may hang
+one rank calls sys.exit(code) early    its own    `_abort_if_ranks_wait`, if others do not exit
+MPI reports a lost rank                3          `abort_on_error` (mpirun --with-ft ulfm)
+a mapped shard is truncated            3          `files.mapping`; the launcher ends the others
+a process is killed                    launcher   the launcher ends the others
+the launcher is killed                 3          `exit_with_launcher`
+exit of a fork of a process with MPI   its own    `skip_mpi_in_forks`
+=====================================  =========  =================================================
 
-In an elastic run no process waits for another one to leave. The master tells machines to leave,
-and they do so with 0; those that have lost it end with 3. `end_ranks` ends those on this node that
-do not leave in time, and ``session.elastic`` those that it has started. If one on another node does
-not leave, the master ends the job with 3 when it leaves.
+In an elastic run no process waits for the exit of another. The master orders machines to leave, and
+they exit with 0; machines that have lost the master exit with 3. `kill_ranks` kills those on this
+node that do not exit in time, and ``session.elastic`` those that it has started. If a machine on
+another node does not exit, the master aborts the job with 3.
 
-SIGTERM or SIGUSR1 ends a run on rank 0 with exit code 6 at the next step, and warns a machine that
-it must leave (`SignalRecorder`). A second SIGTERM on rank 0, and Ctrl-C, work as in any program.
+SIGTERM or SIGUSR1 ends a run on rank 0 with exit code 6 at the next step, and makes a machine leave
+(`SignalRecorder`). A second SIGTERM on rank 0, and Ctrl-C, have their usual effect.
 """
 
 from __future__ import annotations
@@ -90,38 +90,38 @@ Error = TypeVar("Error", bound=BaseException)
 
 FAILED_MACHINE = 3  # exit code if a machine fails
 INTERRUPTED = 128 + signal.SIGINT
-_WARNINGS = (signal.SIGTERM, signal.SIGUSR1)
-_SHARED = "_raised_on_all_ranks"  # with this rank
+_SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+_SHARED = "_raised_on_all_ranks"  # attribute of an error; its value is this rank
 _MEMORY_ERRORS = "can't start new thread", "failed to map segment from shared object"
 
 
 @dataclass
 class ThisProcess:
-    """The state of this process that decides how it ends: `this_process`.
+    """State of this process that affects its exit: `this_process`.
 
     Attributes
     ----------
     is_elastic : bool
-        Whether it has taken part in an elastic run: its end ends no other process.
-    forked : bool
+        Whether it has taken part in an elastic run; then its exit does not abort the job.
+    is_forked : bool
         Whether it was forked from a process with MPI.
     code : int
-        Exit code of the last call of `sys.exit`, from `note_exit_codes` on.
+        Exit code of the last call of `sys.exit`, since `record_exit_codes`.
     has_met : bool
-        Whether it has met the other processes, which then know how it ends.
+        Whether all ranks have started; then they know the outcome of this process.
     start_limit : threading.Timer or None
-        The time limit of a start, until all ranks have met.
+        Time limit of the start, until all ranks have started.
     keep_alive : list
         Objects that must live as long as the process: requests and buffers that MPI may still use,
         and in a forked process the operator of its parent.
     operator_groups : list of mpi4py.MPI.Group
-        Groups of processes that have an operator in lockstep.
+        Groups of processes with an open lockstep operator.
     finished_runs : list
-        Connection files of elastic runs that it has served as a rank.
+        Connection files of the elastic runs that it has served as a rank.
     """
 
     is_elastic: bool = False
-    forked: bool = False
+    is_forked: bool = False
     code: int = 0
     has_met: bool = False
     start_limit: threading.Timer | None = None
@@ -133,7 +133,7 @@ class ThisProcess:
 this_process = ThisProcess()
 
 
-# By an exception.
+# --- exit by an exception -------------------------------------------------------------------------
 
 
 def exit_code_of(error: BaseException) -> int:
@@ -149,27 +149,27 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def mark_shared_error(rank: int, error: Error) -> Error:
-    """Mark an exception that all ranks raise: rank 0 prints it if the program does not catch it."""
+    """Mark an exception that all ranks raise, so that only rank 0 prints it if it is uncaught."""
     error.__dict__[_SHARED] = rank
     return error
 
 
 def is_shared_error(error: BaseException) -> bool:
-    """Whether all ranks raise this exception."""
+    """Return whether all ranks raise this exception."""
     return _SHARED in getattr(error, "__dict__", {})
 
 
 @cache
 def abort_job_on_exceptions() -> None:
-    """Make an exception that the program does not catch end the whole job of a launcher."""
+    """Make an uncaught exception abort the job if a launcher has started several processes."""
     if launcher_of_ranks() is None:
         return
     show = sys.excepthook
 
     def end(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if this_process.forked:
+        if this_process.is_forked:
             show(kind, error, trace)
-            leave_now(exit_code_of(error))
+            exit_now(exit_code_of(error))
         shared, rank = is_shared_error(error), rank_of_launcher()
         if shared and error.__dict__[_SHARED]:
             raise SystemExit(0)
@@ -181,26 +181,26 @@ def abort_job_on_exceptions() -> None:
         abort_job(exit_code_of(error))
 
     sys.excepthook = end
-    note_exit_codes()
+    record_exit_codes()
     atexit.register(_abort_if_ranks_wait)
 
 
 def _abort_if_ranks_wait() -> None:
-    """End the job if this rank leaves with a code, and the others do not.
+    """Abort the job if this rank exits with an exit code and the others do not exit.
 
-    They would wait for it, as it would in MPI_Finalize.
+    Otherwise they would wait for this rank, and this rank for them in MPI_Finalize.
     """
     code, rank = this_process.code, rank_of_launcher()
-    if not code or this_process.has_met or this_process.forked or not mpi_is_running():
+    if not code or this_process.has_met or this_process.is_forked or not is_mpi_running():
         return
 
     def end() -> None:
-        print_error(f"rank {rank} has left with exit code {code}, and other ranks wait for it")
+        print_error(f"rank {rank} exited with exit code {code} while other ranks wait for it")
         abort_job(code, by_mpi=False)
 
     limit = threading.Timer(EXIT_SECONDS, end)
     limit.daemon = True
-    with suppress(RuntimeError):  # Python 3.12.0 and 3.12.1 start no threads at exit
+    with suppress(RuntimeError):  # Python 3.12.0 and 3.12.1 cannot start threads at exit
         limit.start()
         mpi_function("MPI_Finalize")()
 
@@ -209,22 +209,22 @@ def _abort_if_ranks_wait() -> None:
 def abort_on_error(
     comm: MPI.Intracomm, known: type[BaseException] | tuple[()] = CecError
 ) -> Iterator[None]:
-    """End the job on an exception of one rank, because the others would wait for it.
+    """Abort the job on an exception of one rank, because the others would wait for it.
 
-    The exit code is 2 for too little memory, otherwise 1 from rank 0 and 3 from others. Exceptions
-    that all ranks raise pass: those of the classes `known`, and those that are marked.
+    The exit code is 2 for too little memory, otherwise 1 from rank 0 and 3 from other ranks.
+    Exceptions that all ranks raise are passed on: those of the classes `known`, and marked ones.
     """
     try:
         yield
     except BaseException as error:
         if isinstance(error, known) or is_shared_error(error):
             raise
-        abort_job_with(comm, error)
+        report_and_abort(comm, error)
 
 
-def abort_job_with(comm: MPI.Intracomm, error: BaseException) -> NoReturn:
-    """Print an exception of this rank, and end the job (see `abort_on_error`)."""
-    log.critical("rank %d ends the job", comm.rank, exc_info=error)
+def report_and_abort(comm: MPI.Intracomm, error: BaseException) -> NoReturn:
+    """Print an exception of this rank and abort the job (see `abort_on_error`)."""
+    log.critical("rank %d aborts the job", comm.rank, exc_info=error)
     code = exit_code_of(error) if comm.rank == 0 else FAILED_MACHINE
     shortage, where = as_shortage_error(error), f"rank {comm.rank} on {socket.gethostname()}"
     text = f"{where} failed\n{_traceback_of(error)}"
@@ -244,39 +244,39 @@ def abort_job_with(comm: MPI.Intracomm, error: BaseException) -> NoReturn:
 
 
 def await_turn(rank: int) -> None:
-    """Wait for the turn of this rank to print: if rank 0 raises too, it ends the job before."""
+    """Wait for the turn of this rank to print; if rank 0 also raises, it aborts the job first."""
     time.sleep(PRINT_TURN_SECONDS * min(rank, MAX_PRINT_TURNS))
 
 
 def abort_job(code: int, by_mpi: bool = True) -> NoReturn:
-    """End all processes of the job with this exit code.
+    """Abort all processes of the job with an exit code.
 
     Parameters
     ----------
     code : int
     by_mpi : bool
-        Whether MPI answers.
+        Whether MPI can be used.
     """
     flush()
     time.sleep(OUTPUT_DRAIN_SECONDS)
     launcher, module = detect_launcher(), sys.modules.get("mpi4py.MPI")
-    # With --with-ft ulfm others survive an abort, and are stuck in MPI.
+    # With --with-ft ulfm other ranks survive MPI_Abort and hang in MPI.
     survive = launcher and launcher.implementation == OPEN_MPI and continuity(launcher).continues
-    if by_mpi and not survive and mpi_is_running():
+    if by_mpi and not survive and is_mpi_running():
         # With a duplicated communicator Intel MPI's launcher returned 255 in 19 of 20 jobs.
         assert module is not None
         module.COMM_WORLD.Abort(code)
     elif launcher is not None:
         _abort_by_launcher(launcher, code)
         if continuity(launcher).continues:
-            end_ranks(set(range(launcher.size)) - {launcher.rank})
+            kill_ranks(set(range(launcher.size)) - {launcher.rank})
         os._exit(code)
     time.sleep(ABORT_SECONDS)  # MPICH's Abort returns after it has notified the launcher
     os._exit(code)
 
 
 def abort_job_at_exit() -> None:
-    """End all processes of the job when this one leaves, not when one forked from it does."""
+    """Abort all processes of the job when this process exits, but not when a fork of it does."""
     process = os.getpid()
 
     def end() -> None:
@@ -287,33 +287,33 @@ def abort_job_at_exit() -> None:
 
 
 def _abort_by_launcher(launcher: Launcher, code: int) -> None:
-    """Make the launcher end all processes with this exit code, without MPI.
+    """Make the launcher end all processes with an exit code, without MPI.
 
-    Most launchers do so if one leaves with an exit code other than 0. Those of MPICH and Intel MPI
-    let the others wait in MPI_Init, or return another code, unless they get this command.
+    Most launchers do so if a process exits with an exit code other than 0. Those of MPICH and Intel
+    MPI leave the others in MPI_Init, or return another code, unless they receive this command.
     """
     if launcher.implementation in (MPICH, INTEL):
         with suppress(KeyError, ValueError, OSError):
             os.write(int(os.environ["PMI_FD"]), b"cmd=abort exitcode=%d\n" % code)
             time.sleep(ABORT_SECONDS)
-    if launcher.is_srun:  # it lets the others wait in MPI_Init
-        import subprocess  # few ranks start a program
+    if launcher.is_srun:  # leaves the others in MPI_Init
+        import subprocess  # imported here, because few ranks start a program
 
         with suppress(KeyError, OSError, subprocess.SubprocessError):
             step = f"{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
             subprocess.run(["scancel", step], timeout=SRUN_TIMEOUT, check=False)
 
 
-def mpi_is_running() -> bool:
-    """Whether this process has started MPI and not ended it; does not start it."""
+def is_mpi_running() -> bool:
+    """Return whether MPI is initialized and not finalized, without starting MPI."""
     module = sys.modules.get("mpi4py.MPI")
     return module is not None and module.Is_initialized() and not module.Is_finalized()
 
 
 def mpi_function(name: str) -> Any:
-    """Return a function of the MPI library, during which other threads of Python can run.
+    """Return a function of the MPI library that runs without Python's global interpreter lock.
 
-    mpi4py holds the interpreter's lock when it starts and ends MPI.
+    mpi4py holds the lock while it initializes and finalizes MPI.
     """
     from mpi4py import MPI
 
@@ -321,26 +321,26 @@ def mpi_function(name: str) -> Any:
 
 
 def is_mpi_error(error: BaseException) -> bool:
-    """Whether an exception comes from MPI, for example after the loss of a rank."""
+    """Return whether an exception comes from MPI, for example after the loss of a rank."""
     module = sys.modules.get("mpi4py.MPI")
     return module is not None and isinstance(error, module.Exception)
 
 
 def limit_start(seconds: float, ranks: int, rank: int) -> None:
-    """End the job if not all ranks have met after this number of seconds (`end_start_limit`)."""
+    """Abort the job unless `end_start_limit` is called within this number of seconds."""
 
     def give_up() -> None:
         await_turn(rank)
-        if this_process.start_limit is not timer:  # all have met at the last moment
+        if this_process.start_limit is not timer:  # all ranks have started in the meantime
             return
         started = f"MPI has not started within {seconds:g} s"
         if ranks > 1:
-            started = f"{ranks} ranks have not met within {seconds:g} s"
+            started = f"{ranks} ranks have not connected within {seconds:g} s"
         if rank <= MAX_PRINT_TURNS:
             print_error(
-                f"{started}: a rank may have died or stopped, may not have reached this call, or "
-                "hosts cannot connect to each other; --start-timeout SECONDS (start_timeout in "
-                "Python) allows more time"
+                f"{started}: a rank may have been killed or suspended, may not have made this "
+                "call, or hosts cannot connect to each other; --start-timeout SECONDS "
+                "(start_timeout in Python) allows more time"
             )
         abort_job(FAILED_MACHINE, by_mpi=False)
 
@@ -351,7 +351,7 @@ def limit_start(seconds: float, ranks: int, rank: int) -> None:
 
 
 def end_start_limit() -> None:
-    """Note that all ranks have met, or cannot: the start is over."""
+    """Cancel the time limit of the start."""
     this_process.has_met = True
     timer, this_process.start_limit = this_process.start_limit, None
     if timer is not None:
@@ -359,8 +359,8 @@ def end_start_limit() -> None:
 
 
 @cache
-def end_with_launcher() -> None:
-    """End this process soon after its launcher, if that is killed."""
+def exit_with_launcher() -> None:
+    """Make this process exit soon after its launcher is killed."""
     parent = os.getppid()
 
     def watch() -> None:
@@ -372,37 +372,36 @@ def end_with_launcher() -> None:
         threading.Thread(target=watch, daemon=True, name="launcher").start()
 
 
-def end_ranks(ranks: Collection[int]) -> set[int]:
-    """End processes of this node that this process's launcher has started; returns their ranks.
+def kill_ranks(ranks: Collection[int]) -> set[int]:
+    """Kill the processes with these ranks on this node; return the ranks that were killed.
 
-    They are recognised by their environment, because process numbers may be those of another
-    namespace.
+    They are identified by their environment, because process IDs may belong to another namespace.
     """
-    job, ended = job_id(), set[int]()
+    job, killed = job_id(), set[int]()
     if not (ranks and job):
-        return ended
+        return killed
     for directory in Path("/proc").glob("[0-9]*"):
         try:
             entries = os.fsdecode((directory / "environ").read_bytes()).split("\0")
-        except OSError:  # it has ended, or is another user's
+        except OSError:  # it has exited, or belongs to another user
             continue
         environ = dict(entry.partition("=")[::2] for entry in entries)
-        found = detect_launcher(environ)
-        if found is not None and found.rank in ranks and job_id(environ) == job:
+        launcher = detect_launcher(environ)
+        if launcher is not None and launcher.rank in ranks and job_id(environ) == job:
             with suppress(OSError):
                 os.kill(int(directory.name), signal.SIGKILL)
-                ended.add(found.rank)
-    return ended
+                killed.add(launcher.rank)
+    return killed
 
 
-# In order.
+# --- exit in order --------------------------------------------------------------------------------
 
 
-def leave_in_order(comm: MPI.Intracomm, code: int) -> int:
-    """Collective: end MPI on all ranks; only rank 0 gives the launcher an exit code other than 0.
+def exit_in_order(comm: MPI.Intracomm, code: int) -> int:
+    """Finalize MPI and return the exit code of this rank, which is 0 except on rank 0 (collective).
 
-    Open MPI's launcher hung or complained if several ranks left with such a code at once: 5 and 61
-    times in 1,631 runs, and never in 1,629 with this function.
+    If several ranks exited at once with another code, Open MPI's launcher hung in 5 of 1,631 runs
+    and printed an error in 61; with this function it did so in none of 1,629.
     """
     from mpi4py import MPI
 
@@ -414,85 +413,85 @@ def leave_in_order(comm: MPI.Intracomm, code: int) -> int:
         comm.Barrier()
         end_start_limit()
         MPI.Finalize()
-    except MPI.Exception:  # a rank was lost when all was done: MPI_Finalize would wait for it
+    except MPI.Exception:  # a rank was lost after the run: MPI_Finalize would wait for it
         time.sleep(0 if comm.rank else RANK_0_EXIT_DELAY)
-        leave_now(code)
+        exit_now(code)
     if code:
         time.sleep(RANK_0_EXIT_DELAY)
     return code
 
 
-def leave_now(code: int = FAILED_MACHINE) -> NoReturn:
-    """Leave at once, without MPI."""
+def exit_now(code: int = FAILED_MACHINE) -> NoReturn:
+    """Exit at once, without finalizing MPI."""
     flush()
     os._exit(code)
 
 
-def leave_threads(code: int) -> None:
-    """Leave if threads of a task have not ended, for which Python would wait."""
+def exit_despite_threads(code: int) -> None:
+    """Exit if threads of a task are still running, for which Python would wait."""
     others = set(threading.enumerate()) - {threading.main_thread()}
     if any(not thread.daemon for thread in others):
-        if launcher_of_ranks():  # MPICH's kills the others if rank 0 leaves first
+        if launcher_of_ranks():  # MPICH's launcher kills the others if rank 0 exits first
             time.sleep(PRINT_SECONDS)
-        leave_now(code)
+        exit_now(code)
 
 
 def wait_for_rank_0(launcher: Launcher | None) -> None:
-    """Wait until rank 0 has printed, because launchers end all when a process leaves."""
+    """Wait until rank 0 has printed, because launchers end all processes when one exits."""
     if launcher is not None and launcher.rank:
         time.sleep(PRINT_SECONDS)
 
 
 @cache
-def leave_forks_without_mpi() -> None:
-    """Make processes that are forked from now on end without MPI.
+def skip_mpi_in_forks() -> None:
+    """Make processes that are forked from now on exit without MPI_Finalize.
 
-    MPI_Finalize in them waits forever, or ends the connections of this process.
+    In a fork MPI_Finalize would hang, or close the connections of this process.
     """
-    note_exit_codes()
+    record_exit_codes()
 
-    def forked() -> None:
-        this_process.forked, this_process.code = True, 0
+    def mark_fork() -> None:
+        this_process.is_forked, this_process.code = True, 0
 
-    os.register_at_fork(after_in_child=forked)
+    os.register_at_fork(after_in_child=mark_fork)
 
 
 @cache
-def note_exit_codes() -> None:
-    """Make `sys.exit` note its code, which no handler gets otherwise."""
-    leave = sys.exit
+def record_exit_codes() -> None:
+    """Make `sys.exit` record its exit code, which exit handlers cannot see otherwise."""
+    original = sys.exit
 
-    def note_exit(status: Any = None, /) -> NoReturn:
+    def record_exit(status: Any = None, /) -> NoReturn:
         this_process.code = exit_code_of(SystemExit(status))
-        leave(status)
+        original(status)
 
-    sys.exit = note_exit
+    sys.exit = record_exit
 
 
-def _exit_fork() -> None:
-    """End a forked process at exit, after all other handlers, instead of MPI_Finalize."""
-    if not this_process.forked:
+def _exit_fork_at_exit() -> None:
+    """Exit a forked process after all other exit handlers, without MPI_Finalize."""
+    if not this_process.is_forked:
         return
     for file in gc.get_objects():
         if isinstance(file, io.TextIOWrapper | io.BufferedWriter) and not file.closed:
             with suppress(OSError, ValueError):
                 file.flush()
-    leave_now(this_process.code)
+    exit_now(this_process.code)
 
 
-atexit.register(_exit_fork)  # handlers that are registered first are called last
+atexit.register(_exit_fork_at_exit)  # the first registered handler is called last
 
 
-def leave_fork(error: BaseException) -> NoReturn:
-    """Exit a process that a task has forked; its exception must not end the run."""
+def exit_from_fork(error: BaseException) -> NoReturn:
+    """Exit a process that a task has forked, because its exception must not end the run."""
     if not isinstance(error, SystemExit):
         print_error_line(_traceback_of(error))
-    leave_now(exit_code_of(error))
+    exit_now(exit_code_of(error))
 
 
-def was_forked() -> bool:
-    """Whether this process was forked from one that had opened an operator with MPI."""
-    return this_process.forked
+def is_forked() -> bool:
+    """Return whether this process was forked from a process with MPI."""
+    return this_process.is_forked
 
 
 def flush() -> OSError | None:
@@ -501,28 +500,28 @@ def flush() -> OSError | None:
     Returns
     -------
     OSError or None
-        Why standard output cannot be written; the rest of it is dropped.
+        Error of standard output, whose remaining content is discarded.
     """
     try:
         if sys.stderr is not None:
             sys.stderr.flush()
-    except OSError:  # no output is left for a message
+    except OSError:  # no stream remains for a message
         discard_output(sys.stderr)
     return take_output_error()
 
 
-# Messages.
+# --- messages -------------------------------------------------------------------------------------
 
 
 def as_shortage_error(error: BaseException) -> ShortageError | None:
-    """Return a `ShortageError` if the error was caused by too little memory, else None."""
+    """Return a `ShortageError` if too little memory caused the error, else None."""
     if isinstance(error, MemoryError) or error_suffix(error).endswith(_MEMORY_ERRORS):
         return ShortageError(f"too little memory{error_suffix(error)}")
     return None
 
 
 def error_suffix(error: BaseException) -> str:
-    """Return the text of an error after a colon; empty if it has none, or cannot be converted."""
+    """Return a colon and the text of an error; empty if the error has no text."""
     try:
         text = str(error)
     except Exception:
@@ -535,16 +534,16 @@ def _traceback_of(error: BaseException) -> str:
 
 
 def as_cec_error(error: Exception) -> CecError:
-    """Return an exception as a `CecError`.
+    """Convert an exception to a `CecError`.
 
-    Errors of files become `InputError`, too little memory becomes `ShortageError`. The traceback of
+    Errors of files become `InputError`, and memory errors `ShortageError`. The traceback of
     an unexpected error is printed.
     """
     if isinstance(error, CecError):
         return error
     if isinstance(error, OSError):
         if error.filename is None and not _has_working_directory():
-            return InputError("the working directory has been removed: change to another one")
+            return InputError("the working directory was removed: change to another directory")
         return InputError(f"{error.filename or 'input or output'}: {error.strerror or error}")
     if (shortage := as_shortage_error(error)) is not None:
         return shortage
@@ -562,38 +561,38 @@ def _has_working_directory() -> bool:
 
 
 def print_unexpected_error(error: BaseException) -> None:
-    """Print the traceback of an unexpected error, then a one-line error."""
+    """Print the traceback of an unexpected error, then a one-line message."""
     print_error_line(_traceback_of(error))
     print_error(f"unexpected {type(error).__name__}{error_suffix(error)}")
 
 
 def print_error(error: object) -> None:
-    """Print one message."""
+    """Print an error as one line."""
     print_error_line(f"cec-mpi: error: {one_message(error)}")
 
 
 class SignalRecorder:
-    """Notes SIGTERM and SIGUSR1 within a ``with``; they do not end the process.
+    """Context manager that records SIGTERM and SIGUSR1 instead of ending the process.
 
     Parameters
     ----------
-    second_ends : bool
+    exit_on_second : bool
         Whether a second SIGTERM ends the process.
-    with_hangup : bool
-        Whether SIGHUP is noted too, unless it is ignored.
-    ignores_interrupts : bool
-        Whether SIGINT has no effect.
+    include_hangup : bool
+        Whether SIGHUP is also recorded, unless it is ignored.
+    ignore_interrupts : bool
+        Whether SIGINT is ignored.
     on_first : callable, optional
-        Called with the first signal, in its handler.
+        Called with the first signal, in the signal handler.
 
     Attributes
     ----------
     received : signal.Signals or None
-        The first signal.
+        First received signal.
     notice : str
         What else has told this process to leave, in words; empty if nothing has.
     must_end : bool
-        Whether a second SIGTERM ends the process.
+        Whether a second SIGTERM was received and ends the process.
 
     Examples
     --------
@@ -605,49 +604,49 @@ class SignalRecorder:
 
     def __init__(
         self,
-        second_ends: bool = False,
-        with_hangup: bool = False,
-        ignores_interrupts: bool = False,
+        exit_on_second: bool = False,
+        include_hangup: bool = False,
+        ignore_interrupts: bool = False,
         on_first: Callable[[signal.Signals], None] | None = None,
     ) -> None:
         self.received: signal.Signals | None = None
         self.notice = ""
-        self._at_first = on_first
+        self._on_first = on_first
         self.must_end = False
-        self._second_ends = second_ends
-        self._noted: tuple[signal.Signals, ...] = _WARNINGS
-        if with_hangup and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            self._noted += (signal.SIGHUP,)
-        self._ignores_interrupts = ignores_interrupts
+        self._exit_on_second = exit_on_second
+        self._signals: tuple[signal.Signals, ...] = _SHUTDOWN_SIGNALS
+        if include_hangup and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            self._signals += (signal.SIGHUP,)
+        self._ignore_interrupts = ignore_interrupts
         self._process = os.getpid()
         self._terms = 0
-        self._before: dict[signal.Signals, Any] = {}
+        self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> SignalRecorder:
         if threading.current_thread() is not threading.main_thread():
             return self  # only the main thread handles signals
-        for number in self._noted:
-            self._before[number] = signal.signal(number, self._note) or signal.SIG_DFL
-        if self._ignores_interrupts:
-            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-            self._before[signal.SIGINT] = before or signal.SIG_DFL
+        for number in self._signals:
+            self._previous[number] = signal.signal(number, self._record) or signal.SIG_DFL
+        if self._ignore_interrupts:
+            previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            self._previous[signal.SIGINT] = previous or signal.SIG_DFL
         return self
 
     def __exit__(self, *_: object) -> None:
-        while self._before:
-            signal.signal(*self._before.popitem())
+        while self._previous:
+            signal.signal(*self._previous.popitem())
 
-    def _note(self, number: int, _: FrameType | None) -> None:
-        if os.getpid() != self._process:  # forked from this one: it is no part of the run
+    def _record(self, number: int, _: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a fork, which is not part of the run
             self.__exit__()
             signal.raise_signal(number)
             return
         if self.received is None:
             self.received = signal.Signals(number)
-            if self._at_first is not None:
-                self._at_first(self.received)
+            if self._on_first is not None:
+                self._on_first(self.received)
         self._terms += number == signal.SIGTERM
-        if self._second_ends and self._terms > 1:
+        if self._exit_on_second and self._terms > 1:
             self.must_end = True
             self.__exit__()
             signal.raise_signal(number)

@@ -1,6 +1,6 @@
 """Typed messages between processes: JSON that msgspec validates.
 
-A process that can send a message must not be able to run code in the receiver.
+Unlike pickled messages, they cannot run code in the receiver.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DECODERS: dict[Any, Callable[[Any], Any]] = {Manifest: convert_manifest}
-"""Functions that make objects of what was sent, by type; rooms above add theirs."""
+"""Functions that convert content to objects, by type; other packages add their types."""
 
 
 def pack(content: Any) -> bytes:
-    """Return a message with an object for `unpack`: a dataclass, an array, or builtins.
+    """Encode an object as a message for `unpack`: a dataclass, an array, or builtins.
 
-    It may also be of a type in `DECODERS`. If it has a method `content`, that returns what is sent.
+    Objects of a type in `DECODERS` are also supported. If an object has a method `content`, its
+    result is encoded.
 
     Examples
     --------
@@ -46,13 +47,13 @@ def pack(content: Any) -> bytes:
     return json.dumps(msgspec.to_builtins(_content_of(content), enc_hook=_encode_hook)).encode()
 
 
-def unpack(message: Any, kind: type[T]) -> T:
-    """Return the object of a message.
+def unpack(message: Any, type_: type[T]) -> T:
+    """Decode a message from `pack`.
 
     Raises
     ------
     ValueError
-        It is not of this type.
+        The content is not of this type.
 
     Examples
     --------
@@ -60,150 +61,150 @@ def unpack(message: Any, kind: type[T]) -> T:
     (1, 2)
     """
     try:
-        made: T = _decode(kind, json.loads(bytes(message)))
+        content: T = _decode(type_, json.loads(bytes(message)))
     except (OverflowError, RecursionError) as error:
-        raise ValueError(f"a message that cannot be read: {error}") from None
-    return made
+        raise ValueError(f"the message cannot be read: {error}") from None
+    return content
 
 
 def pack_fields(content: Any) -> bytes:
-    """Return a message with a dataclass for `unpack_fields`, whose fields `pack` can take."""
+    """Encode a dataclass, whose fields `pack` supports, as a message for `unpack_fields`."""
     names = [field.name for field in fields(content)]
     return pack({name: _content_of(getattr(content, name)) for name in names})
 
 
-def unpack_fields(message: Any, kind: type[T]) -> T:
-    """Return the dataclass of a message from `pack_fields`.
+def unpack_fields(message: Any, type_: type[T]) -> T:
+    """Decode a message from `pack_fields`.
 
     Raises
     ------
     ValueError
-        It is not of this type.
+        The content is not of this type.
     """
-    content, hints = unpack(message, dict[str, Any]), _hints(kind)  # type: ignore[arg-type]
+    content, hints = unpack(message, dict[str, Any]), _hints(type_)  # type: ignore[arg-type]
     if content.keys() != hints.keys():
-        raise ValueError(f"expected the fields of {kind.__name__}")
-    return kind(**{name: _decode(hints[name], value) for name, value in content.items()})
+        raise ValueError(f"expected the fields of {type_.__name__}")
+    return type_(**{name: _decode(hints[name], value) for name, value in content.items()})
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
+def _hints(type_: Any) -> dict[str, Any]:
+    hints = get_type_hints(type_)
+    return {field.name: hints[field.name] for field in fields(type_)}
 
 
 def _content_of(value: Any) -> Any:
     return value.content() if hasattr(value, "content") else value
 
 
-def _decode(kind: Any, content: Any) -> Any:
-    if kind in DECODERS:
-        return DECODERS[kind](content)
-    return msgspec.convert(content, kind, dec_hook=_decode_hook)
+def _decode(type_: Any, content: Any) -> Any:
+    if type_ in DECODERS:
+        return DECODERS[type_](content)
+    return msgspec.convert(content, type_, dec_hook=_decode_hook)
 
 
 def _encode_hook(content: Any) -> Any:
     if isinstance(content, np.ndarray):
-        octets = base64.b64encode(content.tobytes()).decode()
-        return content.dtype.str, content.shape, octets
+        data = base64.b64encode(content.tobytes()).decode()
+        return content.dtype.str, content.shape, data
     return content.item() if isinstance(content, np.generic) else os.fspath(content)
 
 
-def _decode_hook(kind: Any, content: Any) -> Any:
-    if kind is Path and isinstance(content, str):
+def _decode_hook(type_: Any, content: Any) -> Any:
+    if type_ is Path and isinstance(content, str):
         return Path(content)
-    if get_origin(kind) is np.ndarray:
-        dtype, shape, octets = msgspec.convert(content, tuple[str, tuple[int, ...], str])
-        return np.frombuffer(bytearray(base64.b64decode(octets)), dtype).reshape(shape)
-    raise ValueError(f"expected {kind}")
+    if get_origin(type_) is np.ndarray:
+        dtype, shape, data = msgspec.convert(content, tuple[str, tuple[int, ...], str])
+        return np.frombuffer(bytearray(base64.b64decode(data)), dtype).reshape(shape)
+    raise ValueError(f"expected {type_}")
 
 
-def gather(comm: MPI.Comm, content: T, kind: type[T]) -> list[T]:
-    """Collective: return the objects of all ranks on rank 0, and an empty list on the others."""
-    mine = np.frombuffer(pack(content), np.uint8)
+def gather(comm: MPI.Comm, content: T, type_: type[T]) -> list[T]:
+    """Return the objects of all ranks on rank 0, and an empty list on other ranks (collective)."""
+    local = np.frombuffer(pack(content), np.uint8)
     sizes = np.zeros(comm.size, np.int64)
-    wait_for([comm.Igather(np.array([mine.size]), sizes if comm.rank == 0 else None)])
+    wait_for([comm.Igather(np.array([local.size]), sizes if comm.rank == 0 else None)])
     packed = np.empty(sizes.sum(), np.uint8)
-    wait_for([comm.Igatherv(mine, [packed, sizes] if comm.rank == 0 else None)])
-    return _split(packed, sizes, kind) if comm.rank == 0 else []
+    wait_for([comm.Igatherv(local, [packed, sizes] if comm.rank == 0 else None)])
+    return _split(packed, sizes, type_) if comm.rank == 0 else []
 
 
-def allgather(comm: MPI.Comm, content: T, kind: type[T]) -> list[T]:
-    """Collective: return the objects of all ranks."""
-    mine = np.frombuffer(pack(content), np.uint8)
+def allgather(comm: MPI.Comm, content: T, type_: type[T]) -> list[T]:
+    """Return the objects of all ranks (collective)."""
+    local = np.frombuffer(pack(content), np.uint8)
     sizes = np.zeros(comm.size, np.int64)
-    wait_for([comm.Iallgather(np.array([mine.size]), sizes)])
+    wait_for([comm.Iallgather(np.array([local.size]), sizes)])
     packed = np.empty(sizes.sum(), np.uint8)
-    wait_for([comm.Iallgatherv(mine, [packed, sizes])])
-    return _split(packed, sizes, kind)
+    wait_for([comm.Iallgatherv(local, [packed, sizes])])
+    return _split(packed, sizes, type_)
 
 
-def broadcast(comm: MPI.Comm, content: T | None, kind: type[T]) -> T:
-    """Collective: return the object of rank 0 on all ranks."""
+def broadcast(comm: MPI.Comm, content: T | None, type_: type[T]) -> T:
+    """Return the object of rank 0 on all ranks (collective)."""
     packed = np.frombuffer(pack(content) if comm.rank == 0 else b"", np.uint8)
     size = np.array([packed.size])
     wait_for([comm.Ibcast(size)])
     if comm.rank:
         packed = np.empty(size[0], np.uint8)
     wait_for([comm.Ibcast(packed)])
-    return unpack(packed, kind)
+    return unpack(packed, type_)
 
 
-def _split(packed: Any, sizes: Any, kind: type[T]) -> list[T]:
+def _split(packed: Any, sizes: Any, type_: type[T]) -> list[T]:
     parts = np.split(packed, np.cumsum(sizes)[:-1])
-    return [unpack(part, kind) for part in parts]
+    return [unpack(part, type_) for part in parts]
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception of another process.
+    """Description of an exception, for other processes.
 
     Attributes
     ----------
-    kinds : tuple of (str, str)
-        Module and name of its class and of the bases of that.
+    classes : tuple of (str, str)
+        Module and name of its class and of the base classes.
     text : str
     exit_code : int
-        Of a `CecError` or `SystemExit`, otherwise 1.
+        Exit code of a `CecError` or `SystemExit`, otherwise 1.
     """
 
-    kinds: tuple[tuple[str, str], ...]
+    classes: tuple[tuple[str, str], ...]
     text: str
     exit_code: int
 
     @classmethod
-    def of(cls, error: BaseException) -> Failure:
+    def from_exception(cls, error: BaseException) -> Failure:
         """Describe an exception.
 
         Examples
         --------
         >>> from cec_mpi.errors import InputError
-        >>> Failure.of(InputError("no such store")).error()
+        >>> Failure.from_exception(InputError("no such store")).to_exception()
         InputError('no such store')
         """
-        kinds = tuple((base.__module__, base.__qualname__) for base in type(error).__mro__)
+        classes = tuple((base.__module__, base.__qualname__) for base in type(error).__mro__)
         if isinstance(error, SystemExit) and isinstance(error.code or 0, int):
-            return cls(kinds, "", int(error.code or 0))
+            return cls(classes, "", int(error.code or 0))
         (text,) = error.args if len(error.args) == 1 else (None,)
         if not isinstance(text, str):
             text = error_suffix(error).removeprefix(": ")
-        return cls(kinds, text, error.exit_code if isinstance(error, CecError) else 1)
+        return cls(classes, text, error.exit_code if isinstance(error, CecError) else 1)
 
-    def error(self) -> BaseException:
-        """Return the exception with this text.
+    def to_exception(self) -> BaseException:
+        """Return the exception.
 
-        Its class is that of the other process if this process has it, and no module is imported.
-        Otherwise it is a `CecError`.
+        Its class is that of the other process if its module is already imported here. Otherwise it
+        is the nearest base class that is a `CecError`, or `CecError`.
         """
-        found = [_loaded_class(module, name) for module, name in self.kinds]
-        if found[0] is SystemExit:
+        loaded = [_loaded_class(module, name) for module, name in self.classes]
+        if loaded[0] is SystemExit:
             return SystemExit(self.text or self.exit_code)
-        kind, text = found[0], self.text
-        if kind is None:
-            kind = next((base for base in found if base and issubclass(base, CecError)), None)
-        if kind is None:
-            kind, text = CecError, f"{self.kinds[0][1]}: {self.text}"
-        error = kind.__new__(kind, text)
+        type_, text = loaded[0], self.text
+        if type_ is None:
+            type_ = next((base for base in loaded if base and issubclass(base, CecError)), None)
+        if type_ is None:
+            type_, text = CecError, f"{self.classes[0][1]}: {self.text}"
+        error = type_.__new__(type_, text)
         error.args = (text,) if text else ()
         if isinstance(error, CecError):
             error.exit_code = self.exit_code
@@ -211,6 +212,6 @@ class Failure:
 
 
 def _loaded_class(module: str, name: str) -> type[BaseException] | None:
-    """Return a class of exceptions of a module that is loaded."""
-    found = getattr(sys.modules.get(module), name, None)
-    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+    """Return an exception class of an imported module; None if there is none."""
+    value = getattr(sys.modules.get(module), name, None)
+    return value if isinstance(value, type) and issubclass(value, BaseException) else None

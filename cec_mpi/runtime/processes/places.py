@@ -1,4 +1,4 @@
-"""Where processes run: cores, memory and networks, and what is wrong or slow there."""
+"""Cores, memory and networks of processes, and findings about their use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SYSTEM = Path("/sys/devices/system")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank runs.
+    """Node and resources of a rank.
 
     Attributes
     ----------
@@ -33,25 +33,26 @@ class Place:
     ranks : int
         Number of ranks on this node.
     cores : int
-        Number of cores of the node that its ranks may use together. Hardware threads of a core
-        count once.
+        Number of cores of the node that all its ranks may use. The hardware threads of a core count
+        as one.
     own_cores : int
         Number of cores that this rank may use.
     domains, own_domains : int
-        Number of NUMA domains of the node, and of the domains that this rank may use.
+        Number of NUMA domains of the node, and number of those that this rank may use.
     node : int
-        The first rank of this node, because several nodes may have the same host name.
+        First rank of this node, which identifies it, because several nodes may have the same host
+        name.
     unbound_cores : int
-        Number of cores that its ranks could use without binding; 0 if unknown.
+        Number of cores of the node that could be used without binding; 0 if unknown.
     network : str
         Result of `network_id`.
     memory : int
-        Bytes that the ranks of this node may use together; 0 if unknown.
+        Bytes that all ranks of this node may use; 0 if unknown.
     group : int
-        Number of the control group whose CPU quota limits the numbers of cores; 0 if none. A group
-        with a quota is a node, because its ranks share the quota with no others.
+        Number of the control group whose CPU quota limits the cores; 0 if there is no quota. A
+        group with a quota counts as a node, because its ranks do not share the quota.
     core_numbers : tuple of int
-        The cores that this rank may use, by their numbers on the node.
+        Numbers of the cores that this rank may use.
     """
 
     host: str
@@ -69,27 +70,27 @@ class Place:
 
     @property
     def threads(self) -> int:
-        """BLAS threads of this rank: its share of the node's cores, at least 1."""
+        """BLAS threads of this rank: its share of the cores of the node, at least 1."""
         return max(1, min(self.own_cores, self.cores // self.ranks))
 
 
 def ranks_by_node(places: Sequence[Place]) -> dict[Place, list[int]]:
-    """Return the ranks of each node, by the place of its first rank."""
+    """Return the ranks of each node; its key is the place of its first rank."""
     ranks: dict[int, list[int]] = {}
     for rank, place in enumerate(places):
         ranks.setdefault(place.node, []).append(rank)
-    return {places[here[0]]: here for here in ranks.values()}
+    return {places[on_node[0]]: on_node for on_node in ranks.values()}
 
 
-def place_of_ranks(comm: MPI.Comm) -> list[Place]:
-    """Collective: return where each rank runs, in the order of ranks."""
+def gather_places(comm: MPI.Comm) -> list[Place]:
+    """Return the place of each rank, in the order of ranks (collective)."""
     return combine_places(allgather(comm, detect_place(), Place))
 
 
 def detect_place() -> Place:
-    """Return where this process runs, as if it were alone on its node."""
-    mine, all_processors = os.sched_getaffinity(0), unbound_processors()
-    quota, cores = cpu_quota(), core_numbers(mine)
+    """Return the place of this process, as if it were alone on its node."""
+    own_processors, all_processors = os.sched_getaffinity(0), unbound_processors()
+    quota, cores = cpu_quota(), core_numbers(own_processors)
     count = quota.limit(len(cores))
     return Place(
         socket.gethostname(),
@@ -97,7 +98,7 @@ def detect_place() -> Place:
         count,
         count,
         count_domains(all_processors),
-        count_domains(mine),
+        count_domains(own_processors),
         unbound_cores=quota.limit(len(core_numbers(all_processors))),
         network=network_id(),
         memory=total_memory(),
@@ -107,10 +108,10 @@ def detect_place() -> Place:
 
 
 def combine_places(alone: Sequence[Place]) -> list[Place]:
-    """Complete the places of single processes by how many of them share a node.
+    """Return the places of processes, after counting those that share a node.
 
-    Processes that reach each other at 127.0.0.1 share a node, unless control groups with quotas of
-    their own limit them.
+    Processes that can connect at 127.0.0.1 share a node, unless they are in different control
+    groups with quotas.
 
     Examples
     --------
@@ -131,17 +132,17 @@ def combine_places(alone: Sequence[Place]) -> list[Place]:
 
 
 def limit_threads(threads: int) -> Any:
-    """Set the number of BLAS threads of this process, whatever the launcher has set."""
+    """Set the number of BLAS threads of this process, overriding the launcher."""
     from threadpoolctl import threadpool_limits
 
     return threadpool_limits(threads)
 
 
 def unbound_processors() -> set[int]:
-    """Return the processors that this process could use without binding: all of its cpuset.
+    """Return the processors that this process could use without binding: its cpuset.
 
-    The process asks for all processors for a moment. If that is refused, those that it may use are
-    returned.
+    For a moment the process requests all processors. If that fails, the processors that it may use
+    are returned.
     """
     bound = os.sched_getaffinity(0)
     try:
@@ -155,7 +156,7 @@ def unbound_processors() -> set[int]:
 
 
 def core_numbers(processors: Set[int], system: Path = _SYSTEM) -> tuple[int, ...]:
-    """Return the cores of these processors: of each the first of its hardware threads.
+    """Return the first hardware thread of each core of these processors.
 
     If the topology is unknown, each processor counts as a core.
     """
@@ -163,20 +164,20 @@ def core_numbers(processors: Set[int], system: Path = _SYSTEM) -> tuple[int, ...
     for number in processors:
         try:
             siblings = system / f"cpu/cpu{number}/topology/thread_siblings_list"
-            cores.add(min(_numbers(siblings.read_text())))
+            cores.add(min(_parse_numbers(siblings.read_text())))
         except (OSError, ValueError):
             cores.add(number)
     return tuple(sorted(cores))
 
 
 def count_domains(processors: Set[int], system: Path = _SYSTEM) -> int:
-    """Return the number of NUMA domains of these processors; 1 if the system does not tell."""
+    """Return the number of NUMA domains of these processors; 1 if it is unknown."""
     lists = [path.read_text() for path in system.glob("node/node[0-9]*/cpulist")]
-    return max(1, sum(not processors.isdisjoint(_numbers(text)) for text in lists))
+    return max(1, sum(not processors.isdisjoint(_parse_numbers(text)) for text in lists))
 
 
-def _numbers(text: str) -> set[int]:
-    """Return the numbers of a list like ``0-3,8``."""
+def _parse_numbers(text: str) -> set[int]:
+    """Parse a list such as ``0-3,8``."""
     found: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -185,7 +186,7 @@ def _numbers(text: str) -> set[int]:
 
 
 def network_id() -> str:
-    """Return a text that is the same for processes that reach each other at 127.0.0.1."""
+    """Return an identifier that is equal for processes that can connect at 127.0.0.1."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/net').readlink()}"
@@ -193,17 +194,17 @@ def network_id() -> str:
         return socket.gethostname()
 
 
-# Findings about how ranks were started.
+# --- findings about the start of ranks ------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding, with what to do about it.
+    """A finding, with a remedy.
 
     Attributes
     ----------
     kind : {"error", "warning", "advice"}
-        A run would fail; it would be slow; it could be better.
+        A run would fail, would be slow, or could be faster.
     text : str
         One sentence.
     """
@@ -212,26 +213,27 @@ class Finding:
     text: str
 
 
-# Options of launchers: the number of ranks, and their binding to no core or to a NUMA domain.
-_STARTING = {OPEN_MPI: "mpirun -n", MPICH: "mpiexec -n", INTEL: "mpirun -n", SLURM: "srun -n"}
-_BINDING = {
+# Options of launchers for the number of ranks, and for their binding to no core or to NUMA domains.
+_START_COMMANDS = {OPEN_MPI: "mpirun -n", MPICH: "mpiexec -n", INTEL: "mpirun -n", SLURM: "srun -n"}
+_BINDING_OPTIONS = {
     OPEN_MPI: {"none": "mpirun --bind-to none", "numa": "mpirun --map-by numa --bind-to numa"},
     MPICH: {"none": "mpiexec -bind-to none", "numa": "mpiexec -bind-to numa"},
     INTEL: {"none": "I_MPI_PIN=off", "numa": "I_MPI_PIN_DOMAIN=numa"},
     SLURM: {"none": "srun --cpu-bind=none", "numa": "srun --cpu-bind=ldoms"},
 }
-_ANY_BINDING = {"none": "no binding", "numa": "binding to NUMA domains"}
+_UNKNOWN_LAUNCHER = {"none": "no binding", "numa": "binding to NUMA domains"}
 
 
-def binding(launcher: Launcher | None, to: Literal["none", "numa"]) -> str:
-    """Return the option of this launcher for binding ranks, or what to look for in its manual."""
-    return _BINDING.get(launcher.implementation if launcher else "", _ANY_BINDING)[to]
+def binding_option(launcher: Launcher | None, to: Literal["none", "numa"]) -> str:
+    """Return the option of a launcher that binds ranks, or its description."""
+    implementation = launcher.implementation if launcher else ""
+    return _BINDING_OPTIONS.get(implementation, _UNKNOWN_LAUNCHER)[to]
 
 
 def rank_count_problem(
     size: int, machines: Sequence[int], total: int, launcher: Launcher | None = None
 ) -> str:
-    """Return what is wrong with the number of ranks; empty if it fits the store.
+    """Return a message if the number of ranks does not fit the store, else an empty string.
 
     Parameters
     ----------
@@ -242,7 +244,7 @@ def rank_count_problem(
     total : int
         Number of machines of the store.
     launcher : Launcher or None
-        Launcher of the ranks; None for a process that was started by hand.
+        Launcher of the ranks.
 
     Examples
     --------
@@ -252,12 +254,12 @@ def rank_count_problem(
     needed = len(machines) + 1
     if size == needed:
         return ""
-    which = f"{len(machines)} of its" if len(machines) < total else "its"
-    start = _STARTING.get(launcher.implementation if launcher else OPEN_MPI)
-    how = f" ({start} {needed})" if start else ""
+    selected = f"{len(machines)} of its" if len(machines) < total else "its"
+    command = _START_COMMANDS.get(launcher.implementation if launcher else OPEN_MPI)
+    remedy = f" ({command} {needed})" if command else ""
     return (
         f"{plural(size, 'rank', 'was', 'were')} started: the store needs {needed}, one for "
-        f"the master and one for each of {which} {plural(total, 'machine')}{how}"
+        f"the master and one for each of {selected} {plural(total, 'machine')}{remedy}"
     )
 
 
@@ -266,8 +268,7 @@ def find_oversubscription(
 ) -> list[Finding]:
     """Find nodes with more ranks or threads than cores.
 
-    The first place is that of the master, which is not counted, because it waits while machines
-    compute.
+    The master, which has the first place, does not count, because it waits while machines compute.
 
     Parameters
     ----------
@@ -282,64 +283,69 @@ def find_oversubscription(
     too_many: dict[Place, str] = {}
     bound: dict[Place, str] = {}
     for node, node_ranks in ranks_by_node(places).items():
-        here = [rank for rank in node_ranks if rank]
-        most = max((threads[rank] for rank in here), default=0)
-        on = f"on {plural(node.cores, 'core')}"
-        if len(here) > node.cores:
-            ranks[node] = f"{plural(len(here), 'machine')} {on}"
-        total = sum(threads[rank] for rank in here)
-        own = min((places[rank].own_cores for rank in here), default=0)
-        tight = any(threads[rank] > places[rank].own_cores for rank in here)
-        if tight and total <= max(node.cores, node.unbound_cores):
-            bound[node] = f"{plural(most, 'thread')} bound to {plural(own, 'core')}"
-        elif most > 1 and total > node.cores:
-            too_many[node] = f"{plural(len(here), 'machine')} of {most} threads {on}"
+        machines = [rank for rank in node_ranks if rank]
+        max_threads = max((threads[rank] for rank in machines), default=0)
+        count, cores = plural(len(machines), "machine"), plural(node.cores, "core")
+        if len(machines) > node.cores:
+            ranks[node] = f"{count} on {cores}"
+        total = sum(threads[rank] for rank in machines)
+        own = min((places[rank].own_cores for rank in machines), default=0)
+        is_bound = any(threads[rank] > places[rank].own_cores for rank in machines)
+        if is_bound and total <= max(node.cores, node.unbound_cores):
+            bound[node] = f"{plural(max_threads, 'thread')} bound to {plural(own, 'core')}"
+        elif max_threads > 1 and total > node.cores:
+            too_many[node] = f"{count} of {max_threads} threads on {cores}"
     remedies = (
         (
             "machines",
             ranks,
-            "fine for a trial, but measured speeds are unreliable: use more nodes, or fewer "
-            "machines per node",
+            "this is fine for a test, but measured speeds are unreliable: use more nodes, or fewer "
+            "machines on each node",
         ),
         (
             "threads",
             too_many,
-            "use fewer --threads, or leave --threads out: each machine then uses its share",
+            "use fewer --threads, or omit --threads: then each machine uses its share",
         ),
-        ("threads", bound, f"use fewer --threads, or start with {binding(launcher, 'none')}"),
+        (
+            "threads",
+            bound,
+            f"use fewer --threads, or start with {binding_option(launcher, 'none')}",
+        ),
     )
     return [
         Finding(
-            "warning", f"oversubscribed: more {what} than cores on {format_nodes(found)}; {remedy}"
+            "warning",
+            f"oversubscribed: more {excess} than cores on {format_nodes(nodes)}; {remedy}",
         )
-        for what, found, remedy in remedies
-        if found
+        for excess, nodes, remedy in remedies
+        if nodes
     ]
 
 
-def format_nodes(found: Mapping[Place, str]) -> str:
-    """Return nodes, with the finding on the first one."""
-    first = next(iter(found))
-    others = f" on {first.host}" if len(found) > 1 else ""
-    return f"{join_names(node.host for node in found)} ({found[first]}{others})"
+def format_nodes(details: Mapping[Place, str]) -> str:
+    """Return the names of nodes, and the details of the first one."""
+    first = next(iter(details))
+    node = f" on {first.host}" if len(details) > 1 else ""
+    return f"{join_names(place.host for place in details)} ({details[first]}{node})"
 
 
-def missing_shards_message(path: str, here: str, machines: Mapping[int, str]) -> str:
-    """Return the message about machines that do not see shards that the master sees.
+def missing_shards_message(path: str, master_host: str, machines: Mapping[int, str]) -> str:
+    """Return the message for machines whose shards only the master can see.
 
     Parameters
     ----------
     path : str
-        The shard of the first of these machines.
-    here : str
-        The host of the master.
+        Shard of the first of these machines.
+    master_host : str
+        Host of the master.
     machines : mapping of int to str
-        The host of each machine that does not see its shard.
+        Host of each machine that cannot see its shard.
     """
-    several = "s" if len(machines) > 1 else ""
+    suffix = "s" if len(machines) > 1 else ""
     return (
-        f"machine{several} {join_names(machines)} on {join_names(machines.values())} cannot see "
-        f"the shard{several}: only rank 0 on {here} sees {path}. Put the store on a file system "
-        "that all nodes share, or a copy under the same path on each node; each rank looks for a "
-        "relative path in the directory in which it starts"
+        f"machine{suffix} {join_names(machines)} on {join_names(machines.values())} cannot see "
+        f"the shard{suffix}: only rank 0 on {master_host} sees {path}. Put the store on a shared "
+        "file system, or copy it to the same path on each node; a relative path refers to the "
+        "directory in which the rank starts"
     )

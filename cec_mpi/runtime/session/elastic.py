@@ -16,8 +16,8 @@ from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.children import start_child
 from cec_mpi.runtime.processes.ending import (
     abort_job_at_exit,
-    end_ranks,
-    end_with_launcher,
+    exit_with_launcher,
+    kill_ranks,
     this_process,
 )
 from cec_mpi.runtime.processes.launcher import (
@@ -61,7 +61,7 @@ def serve_launched(options: SessionOptions, file: Path) -> int:
     file : Path
         See `elastic`.
     """
-    end_with_launcher()
+    exit_with_launcher()
     this_process.is_elastic = True
     launcher = launcher_of_ranks()
     assert launcher is not None
@@ -101,7 +101,7 @@ def elastic(
         Rank 0 cannot listen, or cannot write the file.
     """
     options.check_listening()
-    end_with_launcher()
+    exit_with_launcher()
     this_process.is_elastic = True
     launcher, turns = launcher_of_ranks(), FairLock()
     ranks = 0 if launcher is None else launcher.size - 1
@@ -145,7 +145,7 @@ def elastic(
                     closing = partial(notify_late_ranks, file, error, hub.joined_ranks)
                     hub.stop(error, wait, closing)
                     stuck = {rank for rank in hub.stuck_ranks if rank <= ranks}
-                    if stuck - end_ranks(stuck):  # on other hosts, where only the launcher can
+                    if stuck - kill_ranks(stuck):  # on other hosts, where only the launcher can
                         abort_job_at_exit()
 
 
@@ -167,7 +167,7 @@ def notify_late_ranks(
     with end_note(file, job_id()):
         yield
     if error is None or continuity(launcher).continues:  # else this one's exit code ends all
-        end_ranks(late)
+        kill_ranks(late)
 
 
 def _open_hub(options: SessionOptions, file: Path) -> SocketHub:

@@ -12,16 +12,16 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.ending import (
     abort_on_error,
+    is_forked,
     mark_shared_error,
     this_process,
-    was_forked,
 )
-from cec_mpi.runtime.processes.places import detect_place, place_of_ranks
+from cec_mpi.runtime.processes.places import detect_place, gather_places
 from cec_mpi.runtime.processes.start import (
-    begin_start,
     check_start,
+    ensure_mpi_started,
     library,
-    limited_start,
+    limit_session_start,
     start_barrier,
 )
 from cec_mpi.runtime.times import RANK_0_HEAD_START
@@ -71,10 +71,10 @@ def static_session(
             kept.callback(local.stop, None)
             yield Session(local, [detect_place()], "", kept)
         return
-    begin_start(options.start_timeout)
+    ensure_mpi_started(options.start_timeout)
     with (
         _reserve_ranks(comm),
-        limited_start(comm, options.start_timeout),
+        limit_session_start(comm, options.start_timeout),
         _duplicate(comm) as own,
     ):
         check_start(own)
@@ -91,7 +91,7 @@ def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session 
         from cec_mpi.runtime.session.turns import mpi_lock
         from cec_mpi.runtime.wire.collective.master_end import CollectiveHub
 
-    places = place_of_ranks(comm)
+    places = gather_places(comm)
     start_barrier(comm)
     if comm.rank:
         with abort_on_error(comm, known=()):
@@ -159,5 +159,5 @@ def _duplicate(comm: MPI.Intracomm) -> Iterator[MPI.Intracomm]:
     try:
         yield own
     finally:
-        if not was_forked():
+        if not is_forked():
             own.Free()

@@ -21,7 +21,7 @@ from typing import Any
 from zlib import crc32
 
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.runtime.processes.ending import SignalRecorder, end_ranks, print_error, this_process
+from cec_mpi.runtime.processes.ending import SignalRecorder, kill_ranks, print_error, this_process
 from cec_mpi.runtime.processes.notices import watch_notices
 from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.places import detect_place
@@ -247,7 +247,7 @@ def serve_as_rank(
         The process that has started this one, if it may have ended before this call.
     """
     launch = file, job, os.getppid() if parent is None else parent
-    with SignalRecorder(ignores_interrupts=True) as signals:  # the master handles them
+    with SignalRecorder(ignore_interrupts=True) as signals:  # the master handles them
         hello = replace(_hello(DEFAULT_MEMORY_FRACTION * free_memory()), rank=rank)
         search = _MasterFinder(source, signals, seconds, launch)
         has_ended = False
@@ -270,7 +270,7 @@ def serve_as_rank(
             elif prints:
                 print_error(gone)
             if isinstance(source, Path) and search.file is None:
-                end_ranks([0])  # if it is stopped here: the launcher would wait for it
+                kill_ranks([0])  # if it is stopped here: the launcher would wait for it
             return gone.exit_code
         except CecError:  # the master has already printed the reason
             return 0

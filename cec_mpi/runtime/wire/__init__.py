@@ -1,4 +1,4 @@
 """Communication between the master and machines: MPI collectives, or jobs over sockets.
 
-One of three rooms that touch MPI.
+This is one of three packages that use MPI.
 """

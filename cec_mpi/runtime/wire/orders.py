@@ -208,7 +208,7 @@ class Stop:
 
     def packed(self) -> bytes:
         """Return the bytes that follow the order."""
-        return pack(None if self.error is None else Failure.of(self.error))
+        return pack(None if self.error is None else Failure.from_exception(self.error))
 
 
 OrderContent = Multiply | Open | Close | Stop
@@ -236,7 +236,7 @@ def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Close | S
             return Close(order.shard)
         case OrderKind.STOP:
             failure: Failure | None = unpack(content, Failure | None)  # type: ignore[arg-type]
-            return Stop(None if failure is None else failure.error())
+            return Stop(None if failure is None else failure.to_exception())
     raise RuntimeError(f"unknown order: {order}")
 
 

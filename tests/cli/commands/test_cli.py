@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.runtime.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.launcher import remove_launcher_variables
 from helpers import ROOT
 
 RNG = np.random.default_rng(2)
@@ -56,7 +56,7 @@ def cec(call):
 
 def in_a_process(*words, **options):
     """The same in a process of its own."""
-    kept = without_launcher(os.environ)
+    kept = remove_launcher_variables(os.environ)
     command = [sys.executable, "-m", "cec_mpi", *map(str, words)]
     return subprocess.run(
         command, stderr=subprocess.PIPE, text=True, check=False, env=kept, **options
@@ -607,5 +607,5 @@ def test_a_working_directory_that_has_been_removed_is_named(tmp_path):
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == (
-        "cec-mpi: error: the working directory has been removed: change to another one\n"
+        "cec-mpi: error: the working directory was removed: change to another directory\n"
     )

@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from cec_mpi.cli import main
-from cec_mpi.runtime.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.launcher import remove_launcher_variables
 from helpers import ROOT
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
@@ -155,7 +155,7 @@ def on_a_terminal(*words, columns=72, **variables):
     ours, its = os.openpty()
     try:
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        env = {**without_launcher(os.environ), "PYTHONIOENCODING": "utf-8", **variables}
+        env = {**remove_launcher_variables(os.environ), "PYTHONIOENCODING": "utf-8", **variables}
         for name in {"COLUMNS", "NO_COLOR"} - variables.keys():
             env.pop(name, None)
         command = [sys.executable, "-m", "cec_mpi", *words]

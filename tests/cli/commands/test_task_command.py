@@ -10,7 +10,7 @@ import pytest
 from scipy.sparse.linalg import aslinearoperator
 
 from cec_mpi.cli import main
-from cec_mpi.runtime.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.launcher import remove_launcher_variables
 from cec_mpi.tasks import TASKS, options_of
 from cec_mpi.tasks.common.description import describe
 
@@ -55,7 +55,7 @@ def cec(capsys, tmp_path, monkeypatch):
 
 def without_docstrings(line):
     command = [sys.executable, "-OO", "-m", "cec_mpi", *line.split()]
-    environment = without_launcher(os.environ)
+    environment = remove_launcher_variables(os.environ)
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
 
 

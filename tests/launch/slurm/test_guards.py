@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cec_mpi.runtime.processes.start import read_library
+from cec_mpi.runtime.processes.start import parse_library
 from helpers.mpi_at_hand import library
 
 SRUN = ("srun", "--quiet", "--mpi=none", "-n", 2, "-N", 2)
@@ -64,6 +64,6 @@ def test_a_library_that_slurm_lists_and_cannot_load(run, cluster, launcher):
     words = [*launcher, "unshare", "--mount", "sh", "-c", hide, file, "cec-mpi", "doctor"]
     done = run(words, variables=cluster)
     said = done.stdout + done.stderr
-    is_needed = read_library(library(), None).srun_kind == "pmix"
+    is_needed = parse_library(library(), None).srun_type == "pmix"
     assert said.count("libpmix.so is missing (on Debian: apt install libpmix-dev") == is_needed
     assert "Traceback" not in said

@@ -19,7 +19,7 @@ import pytest
 
 from cec_mpi.cli import main
 from cec_mpi.report.live.watched_run import WatchedRun
-from cec_mpi.runtime.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.launcher import remove_launcher_variables
 from cec_mpi.store.files.durable import is_locked, locked
 from helpers.steps import header, step, write
 from helpers.terminals import Terminal
@@ -283,7 +283,7 @@ def begun(out):
     def begin(end):
         words = [sys.executable, "-m", "cec_mpi", "top", str(out), "--every", "0.05"]
         streams = {"stdin": end, "stdout": end, "stderr": end}
-        environ = {**without_launcher(os.environ), "TERM": "xterm-256color"}
+        environ = {**remove_launcher_variables(os.environ), "TERM": "xterm-256color"}
         begun.append(subprocess.Popen(words, env=environ, process_group=0, **streams))
         return begun[-1]
 
@@ -333,7 +333,7 @@ def test_a_terminal_that_is_gone_ends_it_where_nobody_hangs_up(begun, tmp_path):
     ours, end = pty.openpty()
     with (tmp_path / "errors").open("w+") as errors:
         streams = {"stdin": end, "stdout": end, "stderr": errors}
-        environ = {**without_launcher(os.environ), "TERM": "xterm-256color"}
+        environ = {**remove_launcher_variables(os.environ), "TERM": "xterm-256color"}
         words = [sys.executable, "-m", "cec_mpi", "top", str(tmp_path / "out")]
         process = subprocess.Popen(words, env=environ, process_group=0, **streams)
         os.close(end)

@@ -81,7 +81,7 @@ def test_it_is_one_sentence():
         "if a process is killed, the launcher ends all processes: MPICH's mpiexec has "
     )
     text = str(of(OPEN_MPI_5))
-    assert text.startswith("unknown whether the others continue if a process is killed: start ")
+    assert text.startswith("the others may not continue if a process is killed: start ")
 
 
 @pytest.mark.parametrize(

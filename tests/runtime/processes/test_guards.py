@@ -16,7 +16,7 @@ from cec_mpi.runtime.processes.places import (
     missing_shards_message,
     rank_count_problem,
 )
-from cec_mpi.runtime.processes.start import version_mismatch
+from cec_mpi.runtime.processes.start import version_mismatch_message
 from cec_mpi.text import join_names
 
 
@@ -59,8 +59,9 @@ def test_a_core_for_each_machine_is_enough_since_the_master_waits():
 
 def test_more_ranks_than_cores():
     assert crowds(nodes(7, cores=2)) == [
-        "oversubscribed: more machines than cores on n1 (6 machines on 2 cores); fine for a "
-        "trial, but measured speeds are unreliable: use more nodes, or fewer machines per node"
+        "oversubscribed: more machines than cores on n1 (6 machines on 2 cores); this is fine "
+        "for a test, but measured speeds are unreliable: use more nodes, or fewer machines on each "
+        "node"
     ]
 
 
@@ -143,7 +144,7 @@ SAME = ("0.1.0", "15cd45ca", "/opt/cec_mpi")
     ],
 )
 def test_different_versions_of_the_package(other, message):
-    found = version_mismatch([("n1", *SAME), ("n1", *SAME), ("n2", *other), ("n3", *other)])
+    found = version_mismatch_message([("n1", *SAME), ("n1", *SAME), ("n2", *other), ("n3", *other)])
     assert message in found
     assert bool(message) == bool(found)
 
@@ -201,7 +202,7 @@ def test_shards_that_are_not_seen():
     assert one.startswith(
         "machine 3 on n2 cannot see the shard: only rank 0 on n1 sees /data/store/shard-0003.npy"
     )
-    assert "file system that all nodes share" in one
+    assert "shared file system" in one
     many = missing_shards_message(
         "/s", "n1", {number: f"n{number // 5}" for number in range(5, 105)}
     )

@@ -9,11 +9,11 @@ import pytest
 
 from cec_mpi.runtime.processes.launcher import Launcher, detect_launcher
 from cec_mpi.runtime.processes.start import (
-    can_join,
-    library_file,
-    read_library,
+    can_start_mpi,
+    find_library_file,
+    parse_library,
 )
-from cec_mpi.runtime.processes.start import launcher_mismatch as message
+from cec_mpi.runtime.processes.start import launcher_mismatch_message as message
 
 # As seen with Open MPI 5.0 and 4.1, MPICH 5.0 and 4.0, Intel MPI 2021 and Slurm 22.05.
 RANK_2_OF_3 = {"SLURM_NTASKS": "3", "SLURM_PROCID": "2"}
@@ -50,7 +50,7 @@ LIBRARIES = {
 
 
 def library(name):
-    return read_library(LIBRARIES[name], None)
+    return parse_library(LIBRARIES[name], None)
 
 
 @pytest.mark.parametrize(
@@ -122,16 +122,16 @@ MAY_JOIN = {  # as tried; where this says yes, the size of the world has the las
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_a_library_is_kept_from_aborting_where_it_does_not_fit(name, environment):
     launcher = detect_launcher(ENVIRONMENTS[environment])
-    found = can_join(launcher, library(name), ENVIRONMENTS[environment])
+    found = can_start_mpi(launcher, library(name), ENVIRONMENTS[environment])
     assert found == (environment in MAY_JOIN[name].split(", "))
 
 
 def test_an_open_mpi_that_was_built_for_pmi2(tmp_path):
     (tmp_path / "openmpi").mkdir()
     (tmp_path / "openmpi" / "mca_pmix_s2.so").touch()
-    built = read_library(LIBRARIES["Open MPI 4"], tmp_path / "libmpi.so.40")
+    built = parse_library(LIBRARIES["Open MPI 4"], tmp_path / "libmpi.so.40")
     environment = ENVIRONMENTS["srun --mpi=pmi2"]
-    assert can_join(detect_launcher(environment), built, environment)
+    assert can_start_mpi(detect_launcher(environment), built, environment)
 
 
 def test_names_of_libraries():
@@ -153,7 +153,7 @@ def test_the_message_names_the_launcher_beside_the_library(tmp_path, name, there
     (tmp_path / "bin").mkdir()
     for program in there:
         (tmp_path / "bin" / program).touch(0o755)
-    found = read_library(LIBRARIES[name], tmp_path / "lib" / "deeper" / "libmpi.so")
+    found = parse_library(LIBRARIES[name], tmp_path / "lib" / "deeper" / "libmpi.so")
     text = message(Launcher("MPICH", "MPICH's mpiexec", 7, 0), found)
     assert text.startswith(f"MPICH's mpiexec started 7 processes, but {found.name}, the MPI of ")
     assert text.endswith(f"start them with {tmp_path}/bin/{expected}")
@@ -166,7 +166,7 @@ def test_a_launcher_that_lies_elsewhere_is_not_the_librarys_own(tmp_path, where)
     for bin in (tmp_path / "bin", tmp_path / "home" / "bin"):
         bin.mkdir()
         (bin / "mpirun").touch(0o755)
-    found = read_library(LIBRARIES["Open MPI 5"], tmp_path / where / "libmpi.so.40")
+    found = parse_library(LIBRARIES["Open MPI 5"], tmp_path / where / "libmpi.so.40")
     assert found.program is None
     text = message(Launcher("MPICH", "MPICH's mpiexec", 7, 0), found)
     assert text.endswith("start them with Open MPI's own mpirun")
@@ -175,7 +175,7 @@ def test_a_launcher_that_lies_elsewhere_is_not_the_librarys_own(tmp_path, where)
 def test_a_library_without_launcher_is_not_given_that_of_the_root():
     """Which every Linux with an MPI has: /bin is /usr/bin there."""
     for path in ("/lib/libmpi.so.40", "/no/such/libmpi.so.40", "/libmpi.so.40"):
-        assert read_library(LIBRARIES["Open MPI 5"], Path(path)).program is None
+        assert parse_library(LIBRARIES["Open MPI 5"], Path(path)).program is None
 
 
 @pytest.mark.parametrize("path", ["/opt/my mpi/lib/libmpi.so.40", "/usr/lib/libmpich.so.12.2.2"])
@@ -186,8 +186,8 @@ def test_the_file_of_the_library(path):
         f"7f57c659000-7f57c8be000 r-xp 00059000 fe:00 2148623                    {path}\n"
         "7ffd2e5f000-7ffd2e680000 rw-p 00000000 00:00 0                          [stack]\n"
     )
-    assert library_file(maps) == Path(path)
-    assert library_file(maps.replace("libmpi", "libother")) is None
+    assert find_library_file(maps) == Path(path)
+    assert find_library_file(maps.replace("libmpi", "libother")) is None
 
 
 @pytest.mark.parametrize(

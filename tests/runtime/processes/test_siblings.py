@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from cec_mpi.runtime.processes.ending import end_ranks
-from cec_mpi.runtime.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.ending import kill_ranks
+from cec_mpi.runtime.processes.launcher import remove_launcher_variables
 from helpers.waiting import LIMIT
 
 KILLED = -signal.SIGKILL
@@ -39,7 +39,7 @@ def start():
     started = []
 
     def start(variables):
-        environment = without_launcher(os.environ) | variables
+        environment = remove_launcher_variables(os.environ) | variables
         started.append(subprocess.Popen(["sleep", "1000"], env=environment))
         return started[-1]
 
@@ -66,7 +66,7 @@ def test_ranks_of_this_job_are_ended_and_no_others(implementation, start, launch
     launched(implementation(0))
     mine = [start(implementation(rank)) for rank in (1, 2, 3)]
     bystanders = [start(variables) for variables in others]
-    end_ranks([1, 3])
+    kill_ranks([1, 3])
     assert [mine[n].wait(LIMIT) for n in (0, 2)] == [KILLED, KILLED]
     assert [process.poll() for process in (mine[1], *bystanders)] == [None] * 5
 
@@ -74,8 +74,8 @@ def test_ranks_of_this_job_are_ended_and_no_others(implementation, start, launch
 def test_ranks_of_other_numbers_live(start, launched):
     launched(open_mpi(0))
     process = start(open_mpi(1))
-    end_ranks([])
-    end_ranks([2, 10, 11])
+    kill_ranks([])
+    kill_ranks([2, 10, 11])
     assert process.poll() is None
 
 
@@ -83,7 +83,7 @@ def test_ranks_of_other_numbers_live(start, launched):
 def test_who_does_not_know_its_job_ends_nobody(variables, start, launched):
     launched(variables)
     processes = [start(each) for each in (variables | {"PMI_RANK": "1"}, open_mpi(1), {})]
-    end_ranks([0, 1])
+    kill_ranks([0, 1])
     assert [process.poll() for process in processes] == [None] * 3
 
 

@@ -41,7 +41,7 @@ def test_the_first_of_several_is_named(earlier):
 
 
 def test_a_second_sigterm_does_what_it_did_before(earlier):
-    with SignalRecorder(second_ends=True) as signals:
+    with SignalRecorder(exit_on_second=True) as signals:
         for number in (signal.SIGUSR1, signal.SIGUSR1, signal.SIGTERM):
             signal.raise_signal(number)
         assert earlier == []
@@ -76,11 +76,11 @@ def test_who_sleeps_sleeps_on():
 def test_a_terminal_that_is_gone_is_noted_where_that_is_not_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with SignalRecorder(with_hangup=True) as signals:
+        with SignalRecorder(include_hangup=True) as signals:
             signal.raise_signal(signal.SIGHUP)
             assert signals.received is None
         signal.signal(signal.SIGHUP, signal.default_int_handler)
-        with SignalRecorder(with_hangup=True) as signals:
+        with SignalRecorder(include_hangup=True) as signals:
             signal.raise_signal(signal.SIGHUP)
             assert signals.received is signal.SIGHUP
         assert signal.getsignal(signal.SIGHUP) is signal.default_int_handler

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cec_mpi.runtime.processes.launcher import load_problem, read_settings, srun_kinds
+from cec_mpi.runtime.processes.launcher import (
+    parse_slurm_settings,
+    parse_srun_problem,
+    parse_srun_types,
+)
 
 NO_LIBRARY = """\
 srun: error:  mpi/pmix_v4: init: (null) [0]: mpi_pmix.c:195: pmi/pmix: can not load PMIx library
@@ -34,7 +38,7 @@ NO_JOB = "srun: error: Unable to confirm allocation for job 67108862: Invalid jo
 )
 def test_what_srun_says_that_it_has(text, kinds):
     """Slurm 22.05, and 20.11."""
-    assert srun_kinds(text) == kinds
+    assert parse_srun_types(text) == kinds
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,7 @@ def test_what_srun_says_that_it_has(text, kinds):
     ],
 )
 def test_why_srun_cannot_load_what_it_lists(text, problem):
-    assert load_problem("pmix", text) == problem
+    assert parse_srun_problem("pmix", text) == problem
 
 
 def test_settings_of_slurm():
@@ -63,6 +67,6 @@ def test_settings_of_slurm():
         "WaitTime                = 30 sec\n\n"
         "Slurmctld(primary) at vm is UP\n"
     )
-    settings = read_settings(text)
+    settings = parse_slurm_settings(text)
     assert (settings["KillOnBadExit"], settings["WaitTime"]) == ("0", "30 sec")
-    assert read_settings("slurm_load_ctl_conf error: Unable to contact controller\n") == {}
+    assert parse_slurm_settings("slurm_load_ctl_conf error: Unable to contact controller\n") == {}

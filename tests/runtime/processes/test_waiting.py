@@ -110,7 +110,7 @@ def test_a_long_wait_is_slept_through_and_ends_on_time(clock):
 
 @pytest.mark.parametrize("longest", [MAX_SLEEP_SECONDS, 5e-3])
 def test_sleeps_grow_to_the_longest(clock, longest):
-    timer = PollTimer(longest=longest)
+    timer = PollTimer(max_sleep=longest)
     for _ in range(600):
         timer.pause()
     assert clock.slept == sorted(clock.slept)

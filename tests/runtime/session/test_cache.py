@@ -12,7 +12,7 @@ import pytest
 
 from cec_mpi import add_machine, encode, open_operator, repair
 from cec_mpi.errors import DamagedStoreError, InputError, SlowWarning
-from cec_mpi.runtime.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.launcher import remove_launcher_variables
 from helpers.recording import Kept
 from helpers.sparse import sparse
 from helpers.waiting import LIMIT
@@ -225,7 +225,7 @@ with open_operator({str(store)!r}, cache={str(cache)!r}) as X:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=without_launcher(os.environ),
+        env=remove_launcher_variables(os.environ),
         preexec_fn=limit_size,
     )
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.errors import CecError, InputError, MachineError
 from cec_mpi.runtime.machine.emulation import Emulation
-from cec_mpi.runtime.processes.ending import abort_job_with
+from cec_mpi.runtime.processes.ending import report_and_abort
 from cec_mpi.runtime.processes.packing import Failure, gather, pack_fields
 from cec_mpi.runtime.processes.packing import broadcast as broadcast_object
 from cec_mpi.runtime.processes.waiting import WaitHistory, wait_for
@@ -100,14 +100,14 @@ class CollectiveHub(StaticHub):
 
     def refuse(self, error: CecError) -> None:
         """Bcast the error."""
-        broadcast_object(self._comm, Verdict(failure=Failure.of(error)), Verdict)
+        broadcast_object(self._comm, Verdict(failure=Failure.from_exception(error)), Verdict)
         self.is_mid_step = False
 
     def stop(self, error: BaseException | None) -> None:
         """Bcast the order to leave; ends the job if a step was interrupted."""
         if self.is_mid_step:
             # Without an error, the program caught the exception that interrupted the step.
-            abort_job_with(self._comm, error or MachineError(HUB_POISONED))
+            report_and_abort(self._comm, error or MachineError(HUB_POISONED))
         self.broadcast_order(Order(OrderKind.STOP), Stop(error).packed())
         self.is_mid_step = False
         self.stopped = True

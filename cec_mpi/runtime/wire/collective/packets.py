@@ -133,8 +133,8 @@ class Orders:
         if self._received is None:
             self._received = self._comm.Recv_init(self._numbers, MASTER, _ORDER)
         self._received.Start()
-        longest = MAX_ORDER_SLEEP if idle else MAX_SLEEP_SECONDS
-        wait_for([self._received, *sent], longest=longest, history=self._history)
+        max_sleep = MAX_ORDER_SLEEP if idle else MAX_SLEEP_SECONDS
+        wait_for([self._received, *sent], max_sleep=max_sleep, history=self._history)
         return Order(*self.order.tolist())
 
 

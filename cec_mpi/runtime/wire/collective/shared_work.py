@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from cec_mpi.runtime.processes.ending import abort_on_error, as_cec_error
 from cec_mpi.runtime.processes.packing import Failure, pack, pack_fields, unpack, unpack_fields
-from cec_mpi.runtime.processes.places import place_of_ranks
+from cec_mpi.runtime.processes.places import gather_places
 from cec_mpi.runtime.processes.start import start_barrier
 from cec_mpi.runtime.processes.waiting import PollTimer, wait_for
 from cec_mpi.store.work import Watch, Work, process_pieces
@@ -51,7 +51,7 @@ def run_shared(
     int
         The return value of `body` on rank 0, and 0 on the others.
     """
-    places = place_of_ranks(comm)
+    places = gather_places(comm)
     comm = comm.Dup()
     try:
         start_barrier(comm)
@@ -138,7 +138,7 @@ class SharedRunner:
             return
         self._busy_ranks.discard(rank)
         if tag == _FAILED and self._error is None:
-            self._error = unpack(content, Failure).error()
+            self._error = unpack(content, Failure).to_exception()
 
     def _add_result(self, result: Any, size: int) -> None:
         self._found.append(result)
@@ -169,7 +169,7 @@ def _run_worker(
             error = as_cec_error(caught)
             if socket.gethostname() != master_host:  # whose files may differ
                 error.args = (f"{error} (on {socket.gethostname()})",)
-            sent.append(_send(comm, _MASTER, _FAILED, pack(Failure.of(error))))
+            sent.append(_send(comm, _MASTER, _FAILED, pack(Failure.from_exception(error))))
         if not ended:
             _receive(comm, _END)
         wait_for(sent)

@@ -32,7 +32,7 @@ from cec_mpi.errors import CecError, MachineError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.processes.packing import Failure, pack_fields
 from cec_mpi.runtime.processes.places import Place, combine_places, detect_place
-from cec_mpi.runtime.processes.start import version_mismatch
+from cec_mpi.runtime.processes.start import version_mismatch_message
 from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.roster import LEAVE_REASON, Host, Roster, State
 from cec_mpi.runtime.times import (
@@ -350,7 +350,7 @@ class SocketHub:
         """See `Hub.refuse`."""
         for peer in self._openers:
             if peer.opening:
-                peer.send_verdict(Verdict(failure=Failure.of(error)))
+                peer.send_verdict(Verdict(failure=Failure.from_exception(error)))
 
     def stop(
         self,
@@ -589,7 +589,7 @@ class SocketHub:
 
     def _handle_hello(self, name: bytes, hello: Hello) -> None:
         mine = [socket.gethostname(), *package_fingerprint()]
-        problem = version_mismatch([mine, [hello.place.host, *hello.package]])
+        problem = version_mismatch_message([mine, [hello.place.host, *hello.package]])
         if problem:
             self._refuse(name, None, problem)
             return
@@ -810,12 +810,14 @@ class SocketHub:
         peer.host.is_slow = False
         if machine not in peer.host.machines:
             problem = f"another host has opened machine {machine} meanwhile"
-            peer.send_verdict(Verdict(failure=Failure.of(MachineError(problem))))
+            peer.send_verdict(Verdict(failure=Failure.from_exception(MachineError(problem))))
             return
         if open_report.problem:
             self._last_hosts.pop(machine, None)
             self._report_problem("a machine cannot join", open_report.problem)
-            peer.send_verdict(Verdict(failure=Failure.of(MachineError(open_report.problem))))
+            peer.send_verdict(
+                Verdict(failure=Failure.from_exception(MachineError(open_report.problem)))
+            )
             self._remove_machine(peer, machine, open_report.problem)
             return
         before = self.roster.serving_host(machine)

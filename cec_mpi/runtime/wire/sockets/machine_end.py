@@ -445,7 +445,7 @@ class SocketMachineEnd:
         self._report_status(report)
         content = self._receive(ADMISSION)
         if content is None:
-            return Verdict(failure=Failure.of(MachineError("the master leaves")))
+            return Verdict(failure=Failure.from_exception(MachineError("the master leaves")))
         verdict = unpack(content, Verdict)
         order = self._opening
         assert order is not None

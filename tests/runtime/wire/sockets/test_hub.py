@@ -437,7 +437,7 @@ def test_a_machine_that_cannot_open_is_replaced(make, come, manifest, meanwhile,
     assert [processes[n].opens() for n in (0, 1)] == [1, 2]
     assert opened.result(LIMIT)[2].problem == "machine 3 sees no shard"
     hub.admit(None)
-    assert type(processes[2].verdict().failure.error()) is MachineError
+    assert type(processes[2].verdict().failure.to_exception()) is MachineError
     with pytest.raises(MachineError, match="excluded this machine: machine 3 sees no shard"):
         processes[2].connection.receive(LIMIT)
     assert "a machine cannot join: machine 3 sees no shard" in capsys.readouterr().out
@@ -448,7 +448,7 @@ def test_machines_are_measured_at_once_without_one_that_dies(make, come, manifes
     hub = make()
     first, second, third = processes = [come(rank=n) for n in (1, 2, 3)]
     numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 3, 2, LIMIT))
-    options = MachineOptions(threads=1, measured=True)
+    options = MachineOptions(threads=1, measures_speed=True)
     opened = meanwhile(hub.open, replace(opening_of(manifest, numbers), options=options))
     for process in processes:
         process.order(OrderKind.OPEN)
