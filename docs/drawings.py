@@ -1,4 +1,4 @@
-"""The drawings of docs/ideas, by matplotlib: python docs/drawings.py [DIRECTORY]."""
+"""The drawings of docs, by matplotlib: python docs/drawings.py [DIRECTORY]."""
 
 from __future__ import annotations
 
@@ -190,7 +190,106 @@ def architecture() -> Figure:
     return figure
 
 
+def preemption() -> Figure:
+    """Four steps, in the second of which a machine is lost."""
+    all_six = tuple(SPEEDS)
+    left = tuple(n for n in SPEEDS if n != 4)
+    figure, (axes,) = page("Machine 4 is killed in step 2, and joins again for step 4", 3.0)
+    begin = 0.0
+    for step, machines in enumerate((all_six, all_six, left, all_six), start=1):
+        rows = dict(
+            zip(machines, whole_row_load([SPEEDS[n] for n in machines], 3, 420), strict=True)
+        )
+        end = max(rows[n] / SPEEDS[n] for n in machines)
+        for n in machines:
+            seconds = rows[n] / SPEEDS[n]
+            if step == 2 and n == 4:
+                axes.barh(n, seconds / 2, 0.7, left=begin, color=BLOCKS[step - 1])
+                axes.text(begin + seconds / 2 + 2, n, "killed", va="center", fontsize=8)
+            else:
+                axes.barh(n, seconds, 0.7, left=begin, color=BLOCKS[step - 1])
+            if step == 2 and n in (3, 5, 6):
+                again = rows[4] / 3 / SPEEDS[n]
+                axes.barh(n, again, 0.7, left=begin + end + 2, color=BLOCKS[1], edgecolor=INK)
+        if step == 2:
+            end += 2 + rows[4] / 3 / SPEEDS[3]
+        axes.text(begin + end / 2, 0.2, f"step {step}", ha="center")
+        begin += end + 8
+        axes.axvline(begin - 4, color=FAINT, lw=0.8)
+    axes.barh(4, 84, 0.7, left=70 + 8 + 93.3 + 8 + 2, color="white", edgecolor=FAINT, hatch="////")
+    axes.set_yticks(all_six, [f"{n} (speed {SPEEDS[n]})" for n in all_six])
+    axes.set_ylim(6.6, -0.3)
+    axes.set_xlabel(
+        "time; with an edge: rows of machine 4, computed again by others in the same step"
+    )
+    return figure
+
+
+def sparse() -> Figure:
+    """Copies of rows, and who computes them."""
+    placement = ("123", "234", "345", "456", "156", "126")
+    figure, (axes,) = page("Each part of the rows of X is on three of six machines", 2.6)
+    for part, machines in enumerate(placement):
+        for n in SPEEDS:
+            is_stored = str(n) in machines
+            is_asked = is_stored and n == (1, 3, 5, 4, 6, 2)[part]
+            color = BLOCKS[part] if is_asked else STORED if is_stored else "white"
+            axes.barh(part, 0.94, 0.84, left=n - 0.5, color=color)
+            if is_asked:
+                axes.text(n - 0.03, part, "computes", ha="center", va="center", fontsize=8)
+    axes.set_yticks(range(len(placement)), [f"part {part}" for part in range(1, 7)])
+    axes.set_xticks(list(SPEEDS), [f"machine {n}" for n in SPEEDS])
+    axes.invert_yaxis()
+    axes.set_xlabel(
+        "grey: stored, not computed; when a machine leaves, another one with a copy computes"
+    )
+    return figure
+
+
+def losses() -> Figure:
+    """States of a machine, and what leads from one to the next."""
+    states = {
+        "joining": (0, 1),
+        "available": (1, 1),
+        "late": (2, 1),
+        "given up": (3, 1),
+        "left": (0, 2),
+        "lost": (1, 2),
+        "excluded": (2, 2),
+    }
+    arrows = (
+        ("joining", "available", "opened its shard", 0),
+        ("available", "late", "deadline", 0.25),
+        ("late", "available", "answers", 0.25),
+        ("late", "given up", "10 deadlines", 0),
+        ("available", "left", "SIGTERM", 0),
+        ("available", "lost", "connection ends", 0),
+        ("available", "excluded", "wrong answer", 0),
+    )
+    figure, (axes,) = page("States of a machine in an elastic run", 2.4)
+    box = {"boxstyle": "round,pad=0.5", "edgecolor": INK}
+    for name, (x, y) in states.items():
+        color = BLOCKS[3] if name == "available" else STORED
+        axes.text(x, y, name, ha="center", va="center", bbox={**box, "facecolor": color})
+    for start, end, label, bend in arrows:
+        (x0, y0), (x1, y1) = states[start], states[end]
+        look = {"arrowstyle": "->", "color": INK, "shrinkA": 24, "shrinkB": 24}
+        look["connectionstyle"] = f"arc3,rad={-bend}"
+        axes.annotate("", (x1, y1), (x0, y0), arrowprops=look)
+        up = 0.24 if bend and x1 < x0 else -0.24 if y0 == y1 else 0
+        along = 0.5 if y0 == y1 else 0.6
+        x, y = x0 + along * (x1 - x0), y0 + along * (y1 - y0) + up
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+        axes.text(x, y, label, ha="center", va="center", fontsize=7.5, bbox=ground)
+    axes.set_xlim(-0.4, 3.4)
+    axes.set_ylim(2.35, 0.6)
+    return figure
+
+
 DRAWINGS = {
+    "preemption": preemption,
+    "sparse": sparse,
+    "losses": losses,
     "any-l-of-n": any_l_of_n,
     "theorem-1": theorem_1,
     "whole-rows": round_to_rows,
