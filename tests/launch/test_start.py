@@ -30,7 +30,7 @@ POINTS = {
     ),
     "before it has met the others": (
         "from mpi4py import rc; rc.initialize = False;"
-        "from cec_mpi.runtime.session import gathering; gathering.place_of_ranks = strike"
+        "from cec_mpi.runtime.session import gathering; gathering.gather_places = strike"
     ),
 }
 

@@ -159,7 +159,7 @@ def parse_time_limit(time: str) -> int:
 
     Examples
     --------
-    >>> [seconds_of(text) for text in ("30", "30:15", "1:30:15", "1-2", "1-02:30")]
+    >>> [parse_time_limit(text) for text in ("30", "30:15", "1:30:15", "1-2", "1-02:30")]
     [1800, 1815, 5415, 93600, 95400]
     """
     found = _TIME.fullmatch(time)

@@ -62,7 +62,7 @@ class Outputs:
         ----------
         outcome : mapping
             Returned by `convert_outcome`.
-        in_summary : collection of str
+        reserved : collection of str
             Names that the summary itself uses; numbers with these names are saved in files.
 
         Returns

@@ -251,7 +251,7 @@ def parse_srun_types(text: str) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> srun_kinds("MPI plugin types are...\n\tnone\n\tpmi2\n")
+    >>> parse_srun_types("MPI plugin types are...\n\tnone\n\tpmi2\n")
     ('none', 'pmi2')
     """
     return tuple(sorted(set(re.findall(r"^(?:srun: |\s+)(\w+)\s*$", text, re.MULTILINE))))
@@ -262,7 +262,8 @@ def parse_srun_problem(mpi_type: str, text: str) -> str:
 
     Examples
     --------
-    >>> load_problem("pmix", "srun: error: plugin is bad\nsrun: error: Invalid MPI type 'pmix'")
+    >>> text = "srun: error: plugin is bad\nsrun: error: Invalid MPI type 'pmix'"
+    >>> parse_srun_problem("pmix", text)
     'plugin is bad'
     """
     if f"Invalid MPI type '{mpi_type}'" not in text:
@@ -283,7 +284,7 @@ def parse_slurm_settings(text: str) -> dict[str, str]:
 
     Examples
     --------
-    >>> read_settings("Configuration data as of ...\nWaitTime                = 0 sec\n")
+    >>> parse_slurm_settings("Configuration data as of ...\nWaitTime                = 0 sec\n")
     {'WaitTime': '0 sec'}
     """
     return dict(re.findall(r"^(\w+) += (.*?)\s*$", text, re.MULTILINE))

@@ -159,7 +159,7 @@ def find_library_file(maps: str) -> Path | None:
 
     Examples
     --------
-    >>> library_file("7f8-7f9 r-xp 00 fe:00 21    /opt/my mpi/lib/libmpi.so.40").name
+    >>> find_library_file("7f8-7f9 r-xp 00 fe:00 21    /opt/my mpi/lib/libmpi.so.40").name
     'libmpi.so.40'
     """
     for line in maps.splitlines():
