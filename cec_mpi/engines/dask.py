@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any
 
 try:
-    from distributed import Client, Worker, WorkerPlugin
+    from distributed import Client, Status, Worker, WorkerPlugin
 except ImportError:
     raise ImportError(
         "cec_mpi.engines.dask needs dask.distributed: pip install 'cec_mpi[dask]'"
     ) from None
 
+from cec_mpi.engines.keeping import check_at_least_1, keep_started
 from cec_mpi.engines.machine_process import (
     Connection,
     check_join_options,
@@ -23,10 +26,11 @@ from cec_mpi.engines.machine_process import (
     run_machines,
 )
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.options.option import as_int
 from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile
 
 __all__ = ["machines", "pool"]
+
+_SCALE_SECONDS = 60.0  # for a cluster to ask for workers
 
 
 def machines(
@@ -34,6 +38,7 @@ def machines(
     connection: Connection,
     per_worker: int = 1,
     *,
+    keep: int | None = None,
     join: Mapping[str, Any] | None = None,
 ) -> ExitStack:
     """Start machines of a run beside the workers of a cluster.
@@ -44,7 +49,7 @@ def machines(
     connection : path or str
         The connection file of the run, which workers need not see, or ``HOST:PORT`` with the key of
         the run in the environment variable CEC_MPI_KEY.
-    per_worker, join
+    per_worker, keep, join
         As for `pool`.
 
     Returns
@@ -57,11 +62,15 @@ def machines(
     InputError
         As for `pool`, or there is no such connection.
     """
-    return pool(client, per_worker, join=join)(read_connection(connection))
+    return pool(client, per_worker, keep=keep, join=join)(read_connection(connection))
 
 
 def pool(
-    client: Client, per_worker: int = 1, *, join: Mapping[str, Any] | None = None
+    client: Client,
+    per_worker: int = 1,
+    *,
+    keep: int | None = None,
+    join: Mapping[str, Any] | None = None,
 ) -> Callable[[ConnectionFile], ExitStack]:
     """Return an engine for `cec_mpi.open_operator`: machines beside the workers of a cluster.
 
@@ -75,6 +84,10 @@ def pool(
         Its workers need this package, and the store at the same path.
     per_worker : int
         Largest number of machines of each worker, in one process.
+    keep : int, optional
+        Number of machines to keep: the cluster of the client is scaled to as many workers again
+        whenever it has given up one of them, at most 3 times for each worker in 10 minutes. Not for
+        an adaptive cluster, which has a `minimum`.
     join : dict, optional
         Keywords of `cec_mpi.join`, such as ``{"memory": 64e9}``. By default machines have as many
         threads as their worker, and ``notice`` is ``"auto"``.
@@ -82,12 +95,14 @@ def pool(
     Raises
     ------
     InputError
-        The client is asynchronous, or an option is out of range.
+        The client is asynchronous, an option is out of range, or the client has no cluster to
+        scale.
     """
     if not isinstance(client, Client) or client.asynchronous:
         raise InputError(f"client {client!r}: expected a Client that is not asynchronous")
-    if as_int("per_worker", per_worker) < 1:
-        raise InputError(f"per_worker {per_worker}: expected at least 1")
+    check_at_least_1(per_worker=per_worker, **({} if keep is None else {"keep": keep}))
+    if keep is not None and not hasattr(client.cluster, "requested"):
+        raise InputError(f"keep {keep}: expected Client(cluster) with a cluster that can be scaled")
     options = {"machines": per_worker, "notice": "auto", **check_join_options(join)}
 
     def start(connection: ConnectionFile) -> ExitStack:
@@ -95,6 +110,8 @@ def pool(
         with ExitStack() as kept:
             kept.callback(_unregister, client, name)
             _register(client, plugin, name)
+            if keep is not None:
+                kept.enter_context(_keep_workers(client.cluster, math.ceil(keep / per_worker)))
             return kept.pop_all()
 
     return start
@@ -112,6 +129,26 @@ def _unregister(client: Client, name: str) -> None:
         return
     with suppress(OSError):  # a worker has ended meanwhile, or the scheduler with all workers
         client.unregister_worker_plugin(name)  # type: ignore[no-untyped-call]
+
+
+def _keep_workers(cluster: Any, size: int) -> AbstractContextManager[None]:
+    """Scale a cluster again when it has given up workers."""
+    due = 0.0  # when workers must have been started that were asked for
+
+    def count_missing() -> int:
+        nonlocal due
+        if cluster.status is not Status.running:
+            return 0
+        missing = max(0, size - len(cluster.requested))
+        due = due if missing else 0.0
+        return missing if time.monotonic() >= due else 0
+
+    def start(missing: int) -> None:
+        nonlocal due
+        due = time.monotonic() + _SCALE_SECONDS
+        cluster.scale(len(cluster.requested) + missing)
+
+    return keep_started("workers", size, count_missing, start)
 
 
 class _Machines(WorkerPlugin):

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cec_mpi.engines.limits import START_WINDOW, StartLimit
+from cec_mpi.engines.keeping import START_WINDOW, StartLimit
 from cec_mpi.errors import CecError, DismissedError, InputError, StoppedError
 from cec_mpi.runtime.processes.children import start_child
 from cec_mpi.runtime.processes.ending import print_error
@@ -28,8 +28,8 @@ _STARTS = 5  # of the process beside a worker, within `START_WINDOW`
 _RESTART_SECONDS = 1.0  # between the end of a process and the next start
 _LEAVE_SECONDS = 3.0  # to leave after SIGTERM: Dask kills a worker 4 s after it was told to close
 _POLL_SECONDS = 0.1
-# The run is over, the input is wrong, the process must leave, or its answers were wrong.
-_FINAL_CODES = 0, InputError.exit_code, StoppedError.exit_code, DismissedError.exit_code
+# The run is over, the input is wrong, or the answers were wrong.
+FINAL_CODES = 0, InputError.exit_code, DismissedError.exit_code
 
 
 def run_machines(
@@ -51,7 +51,7 @@ def run_machines(
     limit, code = StartLimit(_STARTS), 0
     while not must_stop.is_set() and limit.allow_start():
         code = _run_child(json.dumps([connection.to_builtins(), options]).encode(), must_stop)
-        if code in _FINAL_CODES:
+        if code in (*FINAL_CODES, StoppedError.exit_code):
             return code
         must_stop.wait(_RESTART_SECONDS)
     if not must_stop.is_set():

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import Any
 
+from cec_mpi.engines.keeping import check_at_least_1, keep_started
 from cec_mpi.engines.machine_process import (
+    FINAL_CODES,
     Connection,
     check_join_options,
     read_connection,
     run_machines,
 )
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.options.option import as_int
 from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile
 
 __all__ = ["machines", "pool"]
@@ -27,6 +30,7 @@ def machines(
     connection: Connection,
     per_task: int = 1,
     *,
+    keep: int | None = None,
     join: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> ExitStack:
@@ -38,7 +42,7 @@ def machines(
     connection : path or str
         The connection file of the run, which nodes need not see, or ``HOST:PORT`` with the key of
         the run in the environment variable CEC_MPI_KEY.
-    per_task, join, **options
+    per_task, keep, join, **options
         As for `pool`.
 
     Returns
@@ -51,11 +55,16 @@ def machines(
     InputError
         As for `pool`, or there is no such connection.
     """
-    return pool(n, per_task, join=join, **options)(read_connection(connection))
+    return pool(n, per_task, keep=keep, join=join, **options)(read_connection(connection))
 
 
 def pool(
-    n: int, per_task: int = 1, *, join: Mapping[str, Any] | None = None, **options: Any
+    n: int,
+    per_task: int = 1,
+    *,
+    keep: int | None = None,
+    join: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> Callable[[ConnectionFile], ExitStack]:
     """Return an engine for `cec_mpi.open_operator`: machines in tasks of Ray.
 
@@ -68,6 +77,10 @@ def pool(
         Number of tasks. Their nodes need this package, and the store at the same path.
     per_task : int
         Largest number of machines of each task, in one process.
+    keep : int, optional
+        Number of machines to keep. Ray does not start the tasks again then: a new task is started
+        whenever there are fewer, also after a notice of preemption, at most 3 times for each task
+        in 10 minutes.
     join : dict, optional
         Keywords of `cec_mpi.join`, such as ``{"memory": 64e9}``. By default machines have as many
         threads as the task has CPUs, and ``notice`` is ``"auto"``.
@@ -81,15 +94,16 @@ def pool(
         Ray is not installed or was not started, or an option is out of range.
     """
     ray = _load_ray()
-    for name, number in (("n", n), ("per_task", per_task)):
-        if as_int(name, number) < 1:
-            raise InputError(f"{name} {number}: expected at least 1")
+    check_at_least_1(n=n, per_task=per_task, **({} if keep is None else {"keep": keep}))
+    if keep is not None and keep > n * per_task:
+        raise InputError(f"keep {keep}: expected at most {n * per_task}, the machines of all tasks")
     if not ray.is_initialized():
         raise InputError("machines in tasks of Ray need a cluster: expected ray.init() before")
+    defaults = {"name": "cec_mpi machine", "max_retries": -1 if keep is None else 0}
     threads = max(1, int(options.get("num_cpus") or 1))
     given = {"machines": per_task, "threads": threads, "notice": "auto", **check_join_options(join)}
     try:
-        task = ray.remote(**{"name": "cec_mpi machine", "max_retries": -1, **options})(_serve)
+        task = ray.remote(**{**defaults, **options})(_serve)
     except (TypeError, ValueError) as error:
         raise InputError(f"options of Ray: {error}") from None
 
@@ -100,9 +114,36 @@ def pool(
             # The keys go to a worker within the message that starts the task: Ray might write an
             # object that `ray.put` makes to a disk.
             tasks.extend(task.remote(connection, given) for _ in range(n))
+            if keep is not None:
+                start_task = partial(task.remote, connection, given)
+                size = math.ceil(keep / per_task)
+                kept.enter_context(_keep_tasks(tasks, size, start_task))
             return kept.pop_all()
 
     return start
+
+
+def _keep_tasks(
+    tasks: list[Any], size: int, start_task: Callable[[], Any]
+) -> AbstractContextManager[None]:
+    """Start tasks in place of those that have ended, but for those that would end again."""
+    ray = _load_ray()
+    wanted = size
+
+    def count_missing() -> int:
+        nonlocal wanted
+        ended, tasks[:] = ray.wait(tasks, num_returns=len(tasks), timeout=0) if tasks else ([], [])
+        for task in ended:
+            try:
+                wanted -= ray.get(task) in FINAL_CODES
+            except ray.exceptions.RayError:  # its process or node has died
+                continue
+        return max(0, wanted - len(tasks))
+
+    def start(missing: int) -> None:
+        tasks.extend(start_task() for _ in range(missing))
+
+    return keep_started("tasks", size, count_missing, start)
 
 
 def _load_ray() -> Any:

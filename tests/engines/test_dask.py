@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 from urllib.request import urlopen
 
+import dask
 import psutil
 import pytest
 from distributed import Client, Event, LocalCluster, get_client
@@ -102,6 +103,18 @@ def test_a_retired_worker_lets_its_machine_leave_in_order(
         made.until(lambda: len(machine_processes()) == WORKERS - 1)
 
 
+def test_a_pool_keeps_its_size(opened, conn, shrinking, machine_processes):
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 s"}),
+        opened(accept=conn) as made,
+        machines(shrinking, conn, keep=WORKERS + 1),
+    ):
+        made.until(lambda: len(made.happened("joined")) == WORKERS + 1)
+        shrinking.retire_workers([next(iter(workers(shrinking)))])
+        made.until(lambda: made.happened("left"))
+        made.until(lambda: len(made.happened("joined")) == WORKERS + 2)
+
+
 def test_machines_come_and_go_with_an_adaptive_cluster(opened, conn, shrinking, machine_processes):
     adaptive = shrinking.cluster.adapt(
         minimum=2, maximum=4, interval="100 ms", target_duration="1 s"
@@ -191,6 +204,8 @@ def worker():
     [
         ({"per_worker": 0}, "per_worker 0: expected at least 1"),
         ({"per_worker": -1}, "per_worker -1: expected at least 1"),
+        ({"keep": 0}, "keep 0: expected at least 1"),
+        ({"keep": -3}, "keep -3: expected at least 1"),
         ({"join": {"chache": "x"}}, "join 'chache': expected one of cache, "),
         ({"join": {"machines": 2}}, "join 'machines': expected one of"),
         ({"connection": "nowhere.json"}, "nowhere.json does not exist"),
@@ -203,6 +218,15 @@ def test_wrong_use_is_refused_before_anything_starts(
     with opened(accept=conn), pytest.raises(InputError, match=message):
         machines(**{"client": worker, "connection": conn, **options})
     assert not machine_processes()
+
+
+def test_only_a_cluster_can_be_scaled(opened, conn, worker):
+    with (
+        opened(accept=conn),
+        Client(worker.scheduler.address) as client,
+        pytest.raises(InputError, match=r"keep 2: expected Client\(cluster\)"),
+    ):
+        machines(client, conn, keep=2)
 
 
 @pytest.mark.parametrize("kind", ["number", "address", "cluster"])

@@ -67,6 +67,19 @@ def test_tasks_have_options_of_ray_and_carry_several_machines(
         assert len(machine_processes()) == 2  # the third one waits for two CPUs
 
 
+@pytest.mark.parametrize("lost", ["machine", "worker"])
+def test_a_pool_keeps_its_size(opened, session, conn, machine_processes, lost):
+    with opened(accept=conn) as made, machines(3, conn, keep=3):
+        made.until(lambda: len(made.happened("joined")) == 3)
+        (machine, worker), *_ = machine_processes().items()
+        if lost == "machine":
+            os.kill(machine, signal.SIGTERM)  # as at a notice of preemption
+        else:
+            os.kill(worker, signal.SIGKILL)
+        made.until(lambda: len(made.happened("joined")) == 4)
+        made.until(lambda: len(machine_processes()) == 3)
+
+
 def test_an_operator_starts_and_ends_machines_of_a_pool(opened, session, machine_processes):
     with opened(engine=pool(3)) as made:
         made.until(lambda: len(made.happened("joined")) == 3)
@@ -97,6 +110,9 @@ def test_the_keys_are_nowhere_to_be_read(opened, session, conn, capfd):
         ({"n": 0}, "n 0: expected at least 1"),
         ({"n": -2}, "n -2: expected at least 1"),
         ({"per_task": 0}, "per_task 0: expected at least 1"),
+        ({"keep": 0}, "keep 0: expected at least 1"),
+        ({"keep": -1}, "keep -1: expected at least 1"),
+        ({"keep": 2}, "keep 2: expected at most 1"),
         ({"join": {"machines": 2}}, "join 'machines': expected one of"),
         ({"num_cpu": 2}, "options of Ray: .*num_cpu"),
         ({"connection": "nowhere.json"}, "nowhere.json does not exist"),
