@@ -171,8 +171,8 @@ class Machine:
         Parameters
         ----------
         product : Product
-        out : (count * k,) ndarray, optional
-            Receives the answers to X W.
+        out : ndarray, optional
+            Receives `values`. By default they have arrays of this machine.
         """
         if product == self._prepared and out is None and self.count:
             return
@@ -184,7 +184,9 @@ class Machine:
             self._answers = self._forward[:size] if out is None else out
             self._rows = self._answers.reshape(self.count, product.columns)
             return
-        if self._adjoint.shape[1] != product.columns:
+        if out is not None:
+            self._adjoint = out.reshape(-1, product.columns)
+        elif self._adjoint.shape[1] != product.columns:
             self._adjoint = np.empty((len(self._adjoint), product.columns))
         if not self.count:
             self._adjoint.fill(0)  # its part of the sum; the others compute theirs

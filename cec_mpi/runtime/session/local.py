@@ -15,7 +15,7 @@ from cec_mpi.core.elastic.events import MachineUnavailable
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.errors import CecError, ShortageError
 from cec_mpi.runtime.machine.emulation import Emulation
-from cec_mpi.runtime.machine.machine import Machine
+from cec_mpi.runtime.machine.machine import Machine, Report
 from cec_mpi.runtime.processes.waiting import Clock, sleep_at_most
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import State
@@ -226,13 +226,14 @@ class LocalMasterEnd:
         self.hub = hub
         self._machines = machines
         manifest, arithmetic = opening.manifest, opening.arithmetic
-        self._count = manifest.code.machines
+        self._count, self._columns = manifest.code.machines, manifest.columns
         self._assignment: Assignment | None = None
         self._step = 0
         self._product = Product()
         self._values = AnswerBuffers(manifest, arithmetic)
         self._parts: list[slice] = []  # of the answers, by machine
         self._shared = np.empty(0, arithmetic)
+        self._term = np.empty(0)  # of one machine after the other, of X' V
         self._problems: dict[int, str] = {}
 
     def announce(
@@ -249,12 +250,15 @@ class LocalMasterEnd:
         intervals = {} if assignment is self._assignment else assignment.all_intervals()
         self._assignment = None  # until all machines have it: an interrupt may come in between
         answers = None if product.adjoint else self._values.of(product)
+        size = self._columns * product.columns
+        if product.adjoint and self._term.size != size:
+            self._term = np.empty(size)
         self._parts, begin = [], 0
         for machine in self._machines:
             if intervals:
                 machine.assign(intervals.get(machine.number, ()))
             part = slice(begin, begin + machine.count * product.columns)
-            machine.prepare(product, None if answers is None else answers[part])
+            machine.prepare(product, self._term if answers is None else answers[part])
             self._parts.append(part)
             begin = part.stop
         self._product, self._assignment = product, assignment
@@ -266,8 +270,8 @@ class LocalMasterEnd:
 
     def collect(self) -> Answers:
         """Make the machines compute one after the other."""
-        adjoint, columns = product = self._product
-        shared, values = self._shared, self._values.take(product)
+        adjoint, product = self._product.adjoint, self._product
+        values = self._values.take(product)
         if adjoint:
             values.fill(0)
         seconds = [0.0] * self._count
@@ -275,8 +279,7 @@ class LocalMasterEnd:
         failed, damaged, not_finite = [], [], []
         with Machine.ignore_fp_warnings():
             for machine, part in zip(self._machines, self._parts, strict=True):
-                given = shared[part].reshape(-1, columns) if adjoint else shared
-                done = machine.work(product, given, self._step)
+                done = self._compute(machine, part)
                 n = machine.number
                 seconds[n - 1] = done.seconds
                 if done.problem:
@@ -285,12 +288,20 @@ class LocalMasterEnd:
                     damaged += [n] if done.damaged else []
                 elif done.loaded is not NOTHING_LOADED:
                     loaded[:, n - 1] = done.loaded
-                if adjoint:
-                    values += machine.values
+                if adjoint and machine.count:
+                    values += self._term
             if adjoint and not failed and not math.isfinite(np.add.reduce(values)):
-                not_finite = [m.number for m in self._machines if not is_finite(m.values)]
+                for machine, part in zip(self._machines, self._parts, strict=True):
+                    if machine.count and self._compute(machine, part) and not is_finite(self._term):
+                        not_finite.append(machine.number)
         answers = values, np.array(seconds), loaded[0], loaded[1], failed
         return Answers(*answers, not_finite=not_finite, damaged=damaged)
+
+    def _compute(self, machine: Machine, part: slice) -> Report:
+        """Make a machine compute its answer, of X' V into `_term`."""
+        adjoint, columns = self._product
+        given = self._shared[part].reshape(-1, columns) if adjoint else self._shared
+        return machine.work(self._product, given, self._step)
 
     def last_errors(self) -> dict[int, str]:
         """Return the last errors by machine."""
