@@ -8,7 +8,6 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from helpers.commands import steps_of
 from helpers.jobs import Job
 from helpers.waiting import wait_until
 
@@ -25,11 +24,11 @@ def machines_of(conn):
     return found
 
 
-def test_lost_and_cancelled_machines_are_replaced(desk, symmetric):
+def test_lost_and_cancelled_machines_are_replaced(desk, symmetric, endless_task):
     out = desk.directory / "out"
-    slow = "--emulate-speeds 1,1,1 --emulate-base 150"
-    words = f"--keep 3 --time 10:00 run {symmetric.path} power --out out {slow}"
-    command = desk.run("cec-mpi", "slurm", *words.split())
+    slow = ["--emulate-speeds", "1,1,1", "--emulate-base", "150"]
+    words = ["run", symmetric.path, *endless_task.words(symmetric), "--out", "out", *slow]
+    command = desk.run("cec-mpi", "slurm", "--keep", 3, "--time", "10:00", *words)
     assert command == "sbatch cec-mpi-master.sbatch\n"
     job = Job(desk, desk.run("sbatch", "--parsable", "cec-mpi-master.sbatch").strip())
 
@@ -50,8 +49,10 @@ def test_lost_and_cancelled_machines_are_replaced(desk, symmetric):
     assert job.wait("PENDING") == "PENDING"
     assert len(array()) == 3  # they wait for the master
     job.go_on()
+    job.wait("RUNNING")
+    endless_task.stop()
     assert job.wait() == "COMPLETED", job.output()
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["events"]["joined"] >= 2
-    assert steps_of(out) == summary["steps"]
+    assert summary["products"] > 0
+    assert summary["wrong"] == 0
     wait_until(lambda: not desk.jobs(), said=desk.jobs, pause=0.2)  # machines have left
