@@ -1,1 +1,1 @@
-"""A step as mathematics: products, answers, decoding, and costs."""
+"""Answers of a step, and their decoding."""

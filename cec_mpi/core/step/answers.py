@@ -1,4 +1,4 @@
-"""Answers to rows of X W: they are kept, compared, and decoded from any L machines."""
+"""Answers to rows of X W: storage, comparison, and decoding from any L machines."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from cec_mpi.core.step.codec import decode_in_panels
 
 Floats = NDArray[np.float64]
 
-_DECODER_NUMBERS = 1 << 24  # in decoders that are remembered (128 MiB)
-_CHOICES = 4096
+_MAX_CACHED_NUMBERS = 1 << 24  # float64 numbers in cached decoders (128 MiB)
+_MAX_CACHED_CHOICES = 4096
 
 
 class RowAnswers:
@@ -34,9 +34,9 @@ class RowAnswers:
     work : list of ndarray of float64
         Scratch of each thread (`make_scratch`).
     checker : ParityChecker, optional
-        Compares answers.
+        Needed to compare answers.
     scale : (k,) ndarray of float, optional
-        S of each column; the checker needs it.
+        S of each column, for the checker.
 
     Examples
     --------
@@ -45,8 +45,8 @@ class RowAnswers:
     >>> code, parts = make_code(3, 2), np.empty((2, 4))
     >>> answers = RowAnswers(Decoders(code), 1, parts, make_scratch(2, 4, 1))
     >>> whole = code.generator @ [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]
-    >>> answers.take(3, ((0, 4),), whole[2])
-    >>> answers.take(1, ((0, 1), (2, 4)), whole[0, [0, 2, 3]])
+    >>> answers.add(3, ((0, 4),), whole[2])
+    >>> answers.add(1, ((0, 1), (2, 4)), whole[0, [0, 2, 3]])
     >>> answers.decode(2, 4, (1, 3))
     >>> parts[:, 2:].round(6)
     array([[3., 4.],
@@ -67,8 +67,8 @@ class RowAnswers:
         self._checker, self._scale = checker, scale
         self._answers: dict[int, list[tuple[int, int, NDArray[Any]]]] = {}
 
-    def take(self, machine: int, intervals: Intervals, values: NDArray[np.floating]) -> None:
-        """Keep an answer.
+    def add(self, machine: int, intervals: Intervals, values: NDArray[np.floating]) -> None:
+        """Add an answer.
 
         Parameters
         ----------
@@ -76,7 +76,7 @@ class RowAnswers:
         intervals : tuple of (int, int)
             Its rows ``start <= row < stop``.
         values : (count * k,) ndarray
-            Row after row. It is not copied, and must not change before all rows are decoded.
+            In row-major order. Not copied: it must not change before all rows are decoded.
         """
         position, kept = 0, self._answers.setdefault(machine, [])
         for start, stop in intervals:
@@ -87,18 +87,18 @@ class RowAnswers:
     def decode(self, start: int, stop: int, machines: tuple[int, ...]) -> None:
         """Decode rows ``start <= row < stop`` from the answers of L machines, ascending."""
         answers = [self._answer_values(machine, start, stop) for machine in machines]
-        where = self._parts[:, start * self._columns : stop * self._columns]
-        decode_in_panels(self._decoders.of(machines), answers, where, self._work)
+        out = self._parts[:, start * self._columns : stop * self._columns]
+        decode_in_panels(self._decoders.get(machines), answers, out, self._work)
 
     def has_disagreement(self, start: int, stop: int, machines: tuple[int, ...]) -> bool:
-        """Whether the answers of more than L machines, ascending, disagree."""
+        """Return whether the answers of more than L machines, ascending, disagree."""
         assert self._checker is not None
         return self._checker.has_disagreement(
             machines, *self._answers_and_scale(start, stop, machines)
         )
 
     def identify_faulty(self, start: int, stop: int, machines: tuple[int, ...]) -> Comparison:
-        """Find out which of these machines, ascending, are wrong."""
+        """Compare the answers of these machines, ascending, and identify the faulty ones."""
         assert self._checker is not None
         return self._checker.identify_faulty(
             machines, *self._answers_and_scale(start, stop, machines)
@@ -107,7 +107,7 @@ class RowAnswers:
     def _answers_and_scale(
         self, start: int, stop: int, machines: Sequence[int]
     ) -> tuple[Floats, Floats]:
-        """Return answers, (m, numbers), and S of each number."""
+        """Return answers, (m, size), and S of each column, (size,)."""
         assert self._scale is not None
         answers = np.array(
             [self._answer_values(n, start, stop) for n in machines], dtype=np.float64
@@ -115,7 +115,7 @@ class RowAnswers:
         return answers, np.tile(self._scale, stop - start)
 
     def _answer_values(self, machine: int, start: int, stop: int) -> NDArray[Any]:
-        """Return the last answer of a machine to rows that it was asked for at once."""
+        """Return the last answer of a machine that includes all these rows."""
         k = self._columns
         for first, last, values in reversed(self._answers[machine]):
             if first <= start and stop <= last:
@@ -125,7 +125,7 @@ class RowAnswers:
 
 
 class Decoders:
-    """The decoders of a code, made when first needed; those used longest ago are dropped.
+    """A cache of the decoders of a code.
 
     Parameters
     ----------
@@ -135,19 +135,19 @@ class Decoders:
     --------
     >>> import numpy as np
     >>> decoders = Decoders(MDSCode(np.array([[1.0, 0.0], [1.0, 0.01], [0.0, 1.0]])))
-    >>> decoders.choose((1, 2, 3)), round(decoders.of((1, 3)).condition)
+    >>> decoders.choose((1, 2, 3)), round(decoders.get((1, 3)).condition)
     ((1, 3), 1)
     """
 
     def __init__(self, code: MDSCode) -> None:
         self._code = code
-        most = max(16, _DECODER_NUMBERS // code.recovery**2)
-        self.of = lru_cache(most)(code.make_decoder)  # by the numbers of L machines, ascending
-        self.choose = lru_cache(_CHOICES)(self._choose)  # by those of L or more
+        size = max(16, _MAX_CACHED_NUMBERS // code.recovery**2)
+        self.get = lru_cache(size)(code.make_decoder)  # of L machines, ascending
+        self.choose = lru_cache(_MAX_CACHED_CHOICES)(self._choose)  # of at least L machines
 
     def condition(self, machines: tuple[int, ...]) -> float:
         """Return the condition number of the decoder of L machines."""
-        return self.of(machines).condition
+        return self.get(machines).condition
 
     def _choose(self, machines: tuple[int, ...]) -> tuple[int, ...]:
         return choose_machines(self._code.generator, machines)

@@ -17,16 +17,16 @@ from cec_mpi.core.threads import PARALLEL_THRESHOLD, run_in_threads
 
 Floats = NDArray[np.float64]
 
-_MAX_SHORT_BLOCK = 512  # numbers of each machine: up to here several blocks are copied together
-# As many numbers as OpenBLAS multiplies with an L x L matrix without copying them again.
-_FEWEST, _SMALL = 8192, 10**6
+_MAX_SHORT_BLOCK = 512  # numbers of each machine, up to which blocks are copied in groups
+_MIN_PANEL = 8192  # numbers of each machine
+_MAX_PANEL_WORK = 10**6  # multiplications up to which OpenBLAS does not copy its arguments
 
 
 class Codec:
-    """Decodes the answers of a step, and codes vectors for the adjoint.
+    """Decodes the answers of a step, and computes the coefficients of the adjoint.
 
     Coded numbers are in the order of machines (`Assignment.positions`), uncoded numbers in the
-    order of the L parts of X; both have one number per row and column.
+    order of the L parts of X.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class Codec:
 
 
 class _ShortBlock(NamedTuple):
-    """A short block: its decoder, and the places of its numbers."""
+    """A short block: its decoder, and the positions of its coded numbers."""
 
     decoder: Decoder
     start: int
@@ -143,10 +143,7 @@ class _ShortBlock(NamedTuple):
 
 
 class _ShortBlocks:
-    """Short blocks, whose numbers are copied together.
-
-    Copying them one by one would be slower.
-    """
+    """A group of short blocks, whose numbers are copied in one call because that is faster."""
 
     def __init__(self, blocks: list[_ShortBlock], work: Floats) -> None:
         recovery, sizes = len(blocks[0].places), [b.stop - b.start for b in blocks]
@@ -157,7 +154,7 @@ class _ShortBlocks:
             values = rows[:, begin : begin + size]
             self._blocks.append((block.decoder, slice(block.start, block.stop), values))
             begin += size
-        # Places and counts of the numbers in the scratch, row by row.
+        # Positions and counts of the coded numbers, in the order of the scratch.
         self._places = np.array([b.places for b in blocks], dtype=np.int64).T.reshape(-1)
         self._sizes = np.tile(np.array(sizes, dtype=np.int64), recovery)
         self._answers: NDArray[Any] = np.empty(0)
@@ -165,7 +162,7 @@ class _ShortBlocks:
         self._runs: list[tuple[slice, list[Floats]]] = []
 
     def decode(self, answers: NDArray[Any], parts: Floats) -> None:
-        if answers is not self._answers:  # the same array in nearly every step
+        if answers is not self._answers:  # nearly every step has the same array
             ends = self._places + self._sizes
             both = zip(self._places.tolist(), ends.tolist(), strict=True)
             self._found = [answers[place:end] for place, end in both]
@@ -181,7 +178,7 @@ class _ShortBlocks:
             np.concatenate(rows, out=coded[place], casting="same_kind")
 
     def _order_runs(self) -> list[tuple[slice, list[Floats]]]:
-        """Return the scratch in the order of the coded numbers, in runs of adjacent ones."""
+        """Return the scratch rows in the order of the coded numbers, in contiguous runs."""
         order = self._places.argsort()
         places, sizes = self._places[order], self._sizes[order]
         begins = (self._sizes.cumsum() - self._sizes)[order]
@@ -197,7 +194,7 @@ class _ShortBlocks:
 
 
 class _Block:
-    """A block, or a part of a long one: its decoder, and the places of its numbers."""
+    """A block or a piece of a long block: its decoder, and the positions of its coded numbers."""
 
     __slots__ = ("_along", "_decoder", "_first", "_sources", "_strides", "_work")
 
@@ -209,8 +206,7 @@ class _Block:
         self._along = slice(start, stop)
         self._sources = [slice(place, place + size) for place in places]
         self._work = work[: len(places) * size].reshape(len(places), size)
-        # If the numbers of machines are equally far apart, they are rows of a matrix without a
-        # copy.
+        # If the positions of the machines are equidistant, a strided view needs no copy.
         apart = {q - p for p, q in pairwise(places)} or {size}
         self._strides: tuple[int, int] | None = None
         self._first = places[0] * work.itemsize
@@ -235,14 +231,14 @@ class _Block:
             coded[source] = row
 
     def _strided_view(self, numbers: NDArray[Any]) -> Floats | None:
-        """Return the numbers of the machines as a matrix, if they are equally far apart."""
+        """Return the numbers of the machines as a strided matrix, if that is possible."""
         if self._strides is None or numbers.dtype != np.float64 or not numbers.flags.c_contiguous:
             return None
         return np.ndarray(self._work.shape, np.float64, numbers, self._first, self._strides)
 
 
 def panel_width(recovery: int) -> int:
-    """Return how many numbers of each of L machines are decoded at a time.
+    """Return how many numbers of each machine are decoded at a time.
 
     Parameters
     ----------
@@ -254,11 +250,11 @@ def panel_width(recovery: int) -> int:
     >>> panel_width(3), panel_width(40)
     (111111, 8192)
     """
-    return max(_FEWEST, (_SMALL - 1) // recovery**2)
+    return max(_MIN_PANEL, (_MAX_PANEL_WORK - 1) // recovery**2)
 
 
 def make_scratch(recovery: int, numbers: int, threads: int) -> list[Floats]:
-    """Return the scratch in which each thread decodes, of L machines with so many numbers each."""
+    """Return the scratch of each thread for decoding `numbers` numbers of each of L machines."""
     size = recovery * min(numbers, panel_width(recovery))
     return [np.empty(size) for _ in range(threads)]
 
@@ -269,7 +265,7 @@ def decode_in_panels(
     out: NDArray[np.float64],
     work: Sequence[Floats],
 ) -> None:
-    """Decode L answers, some numbers at a time.
+    """Decode L answers in panels that fit in the scratch.
 
     Parameters
     ----------

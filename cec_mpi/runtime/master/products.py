@@ -127,7 +127,7 @@ class ForwardProducts:
             found = self._not_finite.check(request.machine, request.intervals, values)
             assert found is not None
             return found
-        self._answers.take(request.machine, request.intervals, values)
+        self._answers.add(request.machine, request.intervals, values)
         return True
 
     def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> Outcome | None:

@@ -55,7 +55,7 @@ class Step:
         k, row = self.columns, self.right[request.machine - 1]
         values = np.concatenate([row[start * k : stop * k] for start, stop in request.intervals])
         values[-1:] += wrong
-        self.answers.take(request.machine, request.intervals, values)
+        self.answers.add(request.machine, request.intervals, values)
         self.ledger.record_answer(request)
         self.follow()
 
