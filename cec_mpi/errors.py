@@ -5,7 +5,7 @@
     CecError                    exit code 1
     ├── InputError              exit code 2   wrong use or bad input (also a ValueError)
     ├── ShortageError           exit code 2   too few file descriptors, or too little memory
-    ├── StoreError              exit code 2   not a store, or of a version that cannot be read
+    ├── StoreError              exit code 2   not a store, or a store of an unknown version
     │   └── DamagedStoreError   exit code 5   a shard is missing, truncated or altered
     ├── MachineError            exit code 3   a machine failed and the run could not continue
     │   └── DismissedError      exit code 7   the run has excluded this machine
@@ -15,9 +15,9 @@
     └── ConvergenceError        exit code 8   a solver did not converge; its results are saved
 
     UserWarning
-    ├── ScaleWarning            scales of X differ so much that results or solvers suffer
-    ├── SlowWarning             a run is correct, but slower than it could be
-    └── ToleranceWarning        a tolerance is below what products with X can show
+    ├── ScaleWarning            scales differ so much that results are inaccurate or solvers slow
+    ├── SlowWarning             a run is correct, but slower than necessary
+    └── ToleranceWarning        a tolerance is smaller than the errors of products with X
 
 Each message states what was checked, what was found and what was expected. The command line prints
 it unchanged.
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class CecError(Exception):
-    """Base of all errors of this package; ``exit_code`` is the command line's."""
+    """Base class of all errors; ``exit_code`` is the exit code of the command line."""
 
     exit_code = 1
 
@@ -62,7 +62,7 @@ class ShortageError(CecError):
 
 
 class StoreError(CecError):
-    """A directory is not a store, or this version cannot read it."""
+    """A directory is not a store, or is a store that this version cannot read."""
 
     exit_code = 2
 
@@ -114,7 +114,7 @@ class ScaleWarning(UserWarning):
 
 
 class SlowWarning(UserWarning):
-    """The way ranks were started makes the run slow, or its measured speeds unreliable."""
+    """Ranks were started in a way that makes the run slow, or measured speeds unreliable."""
 
 
 class ToleranceWarning(UserWarning):

@@ -29,10 +29,10 @@ from cec_mpi.text.terminal import (
     NORMAL,
     VERBOSE,
     discard_output,
-    print_error_line,
+    pop_output_error,
+    print_stderr,
     remove_error_filters,
     set_verbosity,
-    take_output_error,
     warn,
 )
 
@@ -99,7 +99,7 @@ def _main(argv: Sequence[str] | None) -> int:
             _raise_on_signals()
         with _verbosity(arguments.verbosity, is_first):
             code = perform(arguments)
-        problem = take_output_error()
+        problem = pop_output_error()
         if problem is not None and not code:
             raise InputError(f"standard output cannot be written: {problem.strerror}")
         return code
@@ -161,7 +161,7 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if not ALREADY_PRINTED.keys() & vars(record).keys():
-            print_error_line(f"cec-mpi: {self.format(record)}")
+            print_stderr(f"cec-mpi: {self.format(record)}")
 
 
 @contextmanager

@@ -79,14 +79,14 @@ def _chart_data(run: dict[str, Any]) -> dict[str, Any]:
     """Return the data of a run that scripts draw."""
     table = run["by_machine"]
     first = table["rows"][0][0] if table and table["rows"] else 1
-    kept = {key: value for key, value in run.items() if key not in _HTML_KEYS | _CHART_KEYS}
-    return kept | {"costliest": first}
+    keep = {key: value for key, value in run.items() if key not in _HTML_KEYS | _CHART_KEYS}
+    return keep | {"costliest": first}
 
 
 def _escape_controls(value: Any) -> Any:
     """Return the data with control characters in strings escaped."""
     if isinstance(value, str):
-        return printable(value, kept="\n")
+        return printable(value, keep="\n")
     if isinstance(value, dict):
         return {_escape_controls(key): _escape_controls(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

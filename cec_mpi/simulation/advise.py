@@ -811,4 +811,4 @@ def _format_ranges(numbers: Collection[int], tried: Sequence[int]) -> str:
             runs.append([])
     runs = [run for run in runs if run]
     spans = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
-    return join_names(spans, most=len(spans))
+    return join_names(spans, limit=len(spans))

@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from cec_mpi.core.masks import reject_masked
 from cec_mpi.errors import InputError
 from cec_mpi.sklearn.fitting import CodedEstimator
-from cec_mpi.tasks.common.options import whole
-from cec_mpi.tasks.common.units import normalise, rescale
+from cec_mpi.tasks.common.options import check_integer
+from cec_mpi.tasks.common.units import normalise_vector, rescale
 from cec_mpi.tasks.pca import pca
 from cec_mpi.tasks.svd import svd
 
@@ -48,13 +48,13 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstima
         """Return the parameters as options of the tasks."""
         rows, columns = operator.shape
         limit = min(rows, columns)
-        if whole("n_components", self.n_components, 1) > limit:
+        if check_integer("n_components", self.n_components, 1) > limit:
             raise InputError(
                 f"n_components {self.n_components}: expected 1 to {limit} for a {rows} x {columns} "
                 "matrix"
             )
         if self.max_iter is not None:
-            whole("max_iter", self.max_iter, 1)
+            check_integer("max_iter", self.max_iter, 1)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         return {
             "k": self.n_components,
@@ -229,7 +229,7 @@ class CodedTruncatedSVD(_Components):
 
         def compute(operator: Any) -> dict[str, Any]:
             results = self._run(svd, operator, **self._options(operator))
-            values, exponent = normalise(results["result"])
+            values, exponent = normalise_vector(results["result"])
             variances = (results["u"] * values).var(axis=0)
             return {
                 "components_": results["vt"],

@@ -22,7 +22,7 @@ from cec_mpi.linear_operator.opening import open_operator
 from cec_mpi.runtime.processes.packing import broadcast
 from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.tasks.common.options import whole
+from cec_mpi.tasks.common.options import check_integer
 from cec_mpi.text import truncate
 
 _MAX_LISTED = 5
@@ -144,7 +144,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _run_linear(self, task: Callable[..., Any], operator: Any, **options: Any) -> Any:
         """Run a task that fits coefficients and an intercept; return its results."""
-        iterations = whole("max_iter", self.max_iter, 1)
+        iterations = check_integer("max_iter", self.max_iter, 1)
         options |= {"fit_intercept": self.fit_intercept, "iterations": iterations}
         return self._run(task, operator, **options)
 

@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from cec_mpi.errors import InputError
 from cec_mpi.sklearn.fitting import CodedEstimator, ScoreMixin, check_targets
-from cec_mpi.tasks.common.options import vector
+from cec_mpi.tasks.common.options import read_vector
 from cec_mpi.tasks.logistic import logistic
 
 
@@ -100,7 +100,7 @@ class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # t
             labels = check_targets(self, y)
             _check_label_types(y)
             if isinstance(labels, str | os.PathLike):
-                labels = vector("y", labels, operator.shape[0])
+                labels = read_vector("y", labels, operator.shape[0])
             check_classification_targets(labels)
             classes, indices = np.unique(labels, return_inverse=True)
             if len(classes) > 2:

@@ -1,8 +1,8 @@
 """Tasks: functions that compute with X, given as a SciPy ``LinearOperator`` or similar object.
 
 A task is called as ``task(X, checkpoint=..., **options)`` and returns a dict of arrays and numbers.
-It saves its state with the `Checkpoint`. A user's own task may also return an array, a number or a
-tuple, and the parameter ``checkpoint`` is optional.
+It saves its state with the `Checkpoint`. A user-defined task may also return an array, a number or
+a tuple, and need not have the parameter ``checkpoint``.
 
 Tasks do not use MPI.
 """
@@ -42,7 +42,7 @@ __all__ = ["NO_CHECKPOINT", "TASKS", "Checkpoint", "Task", "find_task", "options
 
 
 def find_task(name: str) -> Task:
-    """Return a task by name, or a user's own function, ``my_module:function``.
+    """Return a task by name, or a user-defined function by ``my_module:function``.
 
     Raises
     ------
@@ -54,9 +54,9 @@ def find_task(name: str) -> Task:
     module_name, colon, function_name = name.partition(":")
     if not colon:
         stem = name.removesuffix(".py")
-        own = f"{stem}:function" if Path(f"{stem}.py").is_file() else "my_module:function"
+        example = f"{stem}:function" if Path(f"{stem}.py").is_file() else "my_module:function"
         raise InputError(
-            f"task {name!r}: expected one of {', '.join(TASKS)}, or {own}{suggest(name, TASKS)}"
+            f"task {name!r}: expected one of {', '.join(TASKS)}, or {example}{suggest(name, TASKS)}"
         )
     module = _import_module(name, module_name)
     try:
@@ -72,16 +72,16 @@ def find_task(name: str) -> Task:
 
 
 def _import_module(name: str, module: str) -> ModuleType:
-    """Import a user's module, which may raise anything.
+    """Import a user's module; any exception becomes an `InputError`.
 
-    The working directory comes first during the import, as with `python -m`, and last afterwards,
-    so that a file ``random.py`` there is not used by libraries.
+    The working directory is first on the path during the import, as with `python -m`, and last
+    afterwards, so that libraries do not import a file such as ``random.py`` from there.
     """
-    here = str(Path.cwd())
-    is_new = here not in sys.path
+    directory = str(Path.cwd())
+    is_new = directory not in sys.path
     try:
         if is_new:
-            sys.path.insert(0, here)
+            sys.path.insert(0, directory)
         return importlib.import_module(module)
     except SyntaxError as error:
         where = f"{error.filename}, line {error.lineno}: " if error.filename else ""
@@ -93,33 +93,33 @@ def _import_module(name: str, module: str) -> ModuleType:
         if module.endswith(".py"):
             reason += f", expected {name.replace('.py:', ':', 1)}"
     finally:
-        if is_new and here in sys.path:
-            sys.path.remove(here)
-            sys.path.append(here)
+        if is_new and directory in sys.path:
+            sys.path.remove(directory)
+            sys.path.append(directory)
     raise InputError(f"task {name!r} cannot be imported: {reason}")
 
 
 def _format_error(error: BaseException) -> str:
-    """Return the text of an error in one line, with the place in the user's files."""
+    """Return the message of an error on one line, with its location in the user's files."""
     text = " ".join(str(error).split())
     if not isinstance(error, ImportError):
         text = f"{type(error).__name__}{f': {text}' if text else ''}"
-    places = [
-        place
-        for place in traceback.extract_tb(error.__traceback__)
-        if not place.filename.startswith("<frozen") and place.filename not in _OWN_FILES
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen") and frame.filename not in _OWN_FILES
     ]
-    return f"{places[-1].filename}, line {places[-1].lineno}: {text}" if places else text
+    return f"{frames[-1].filename}, line {frames[-1].lineno}: {text}" if frames else text
 
 
 def _describe_module(module: ModuleType) -> str:
-    """Name a module and its file, and say if it is a module of Python itself."""
+    """Return the name and file of a module, and whether it is part of the standard library."""
     top = module.__name__.partition(".")[0]
     file = getattr(module, "__file__", None)
-    found = f"module {module.__name__} ({file or 'built in'})"
+    name = f"module {module.__name__} ({file or 'built in'})"
     if top in sys.stdlib_module_names and not (file or "").startswith(str(Path.cwd())):
-        return f"{found}, which is a module of Python and hides a file of this name,"
-    return found
+        return f"{name}, which is part of Python's standard library and hides a file of this name,"
+    return name
 
 
 def _callable_names(module: ModuleType) -> list[str]:
@@ -127,7 +127,7 @@ def _callable_names(module: ModuleType) -> list[str]:
 
 
 def options_of(task: Task) -> set[str] | None:
-    """Return the names of the options of a task; None if it takes any."""
+    """Return the names of the options of a task; None if it accepts any."""
     try:
         parameters = list(inspect.signature(task).parameters.values())[1:]
     except (ValueError, TypeError) as error:

@@ -12,8 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError, ToleranceWarning
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, initial_vector, restore_state
-from cec_mpi.tasks.common.options import fraction, square, vector, warn_of_tolerance, whole
-from cec_mpi.tasks.common.units import normalise, rescale, scaled
+from cec_mpi.tasks.common.options import (
+    check_fraction,
+    check_integer,
+    check_square,
+    read_vector,
+    warn_of_tolerance,
+)
+from cec_mpi.tasks.common.units import normalise_operator, normalise_vector, rescale
 
 
 def cg(
@@ -35,32 +41,32 @@ def cg(
     tol : float
         Converged when ``||X x - b|| <= tol * ||b||``.
     iterations : int
-        Largest number of iterations, of one product each. One product before them measures the size
-        of X, and one after them checks the result. A resumed run needs one more product, and makes
-        at least one iteration.
+        Maximum number of iterations, with one product each. One further product measures the size
+        of X, and another checks the result. A resumed run makes one more product, and at least one
+        iteration.
     checkpoint : Checkpoint
-        Keeps the iterate ``x``, (n,), and ``iterations``. A later run continues from the iterate to
+        Saves the iterate ``x``, (n,), and ``iterations``. A later run continues from the iterate to
         the same `tol`, with new search directions.
 
     Returns
     -------
     dict
         ``result``: (n,) ndarray, x; ``residual``: ``||X x - b|| / ||b||``; ``iterations``: their
-        number; ``converged``: whether `tol` was reached by the residual that the iteration
-        updates, and ``residual`` is at most ``10 tol``, or by ``residual`` itself. It is False if
-        products of X are not accurate enough to know that.
+        number; ``converged``: whether `tol` was reached by ``residual``, or by the updated residual
+        of the iteration while ``residual`` is at most ``10 tol``. It is False if products of X are
+        not accurate enough to decide this.
 
     Raises
     ------
     InputError
         X is not square or not positive definite, an option is out of range, the checkpoint does
-        not fit, or x is too large or too small for float64.
+        not match, or x is too large or too small for float64.
 
     Warns
     -----
     ToleranceWarning
         `tol` is below ``X.attainable``, or X is too ill-conditioned for the accuracy of its
-        products: they may be wrong by ``X.attainable ||X|| ||x||``, which exceeds ``10 tol ||b||``.
+        products: their error may be ``X.attainable ||X|| ||x||``, which exceeds ``10 tol ||b||``.
 
     Examples
     --------
@@ -68,18 +74,26 @@ def cg(
     >>> cg(aslinearoperator(np.diag([1.0, 2.0, 5.0])), b=[1, 1, 1])["result"].round(6)
     array([1. , 0.5, 0.2])
     """
-    size = square("cg", X)
-    b = vector("b", b, size)
-    tol = fraction("tol", tol)
-    most = whole("iterations", iterations, 1)
+    size = check_square("cg", X)
+    b = read_vector("b", b, size)
+    tol = check_fraction("tol", tol)
+    max_iterations = check_integer("iterations", iterations, 1)
     warn_of_tolerance(X, "cg", tol)
     state = restore_state(checkpoint, x=(size,), iterations=())
-    operator, of_X = scaled(X, "cg")
-    right, of_b = normalise(b)
-    sizes = {"X": of_X, "b": of_b}
+    operator, X_exponent = normalise_operator(X, "cg")
+    right, b_exponent = normalise_vector(b)
+    sizes = {"X": X_exponent, "b": b_exponent}
     attainable = float(getattr(X, "attainable", 0.0))
     return conjugate_gradients(
-        operator.matvec, right, tol, most, state, checkpoint, of_b - of_X, sizes, attainable
+        operator.matvec,
+        right,
+        tol,
+        max_iterations,
+        state,
+        checkpoint,
+        b_exponent - X_exponent,
+        sizes,
+        attainable,
     )
 
 
@@ -87,70 +101,71 @@ def conjugate_gradients(
     product: Callable[[NDArray[Any]], NDArray[Any]],
     b: NDArray[np.float64],
     tol: float,
-    most: int,
+    max_iterations: int,
     state: dict[str, NDArray[Any]] | None,
     checkpoint: Checkpoint,
     exponent: int,
     sizes: dict[str, int],
     attainable: float,
 ) -> dict[str, Any]:
-    """Return what `cg` returns, for a matrix given by its product with a vector.
+    """Solve ``X x = b`` for a matrix given by its product with a vector; see `cg`.
 
-    `most` is the option ``iterations``. The solution, and the state in checkpoints, is
-    ``2**exponent`` times that of this system. `sizes` are for messages, as in `rescale`.
-    Products may be wrong by `attainable` times ``||X|| ||x||``.
+    Results and checkpoints hold ``2**exponent`` times the solution of this system. For `sizes` see
+    `rescale`. The error of a product may be `attainable` times ``||X|| ||x||``.
     """
     from scipy.sparse.linalg import LinearOperator
     from scipy.sparse.linalg import cg as scipy_cg
 
     start = initial_vector("x", state["x"], -exponent) if state else None
-    made = int(state["iterations"]) if state else 0
-    limit = max(most - made, 1)
+    done_iterations = int(state["iterations"]) if state else 0
+    limit = max(max_iterations - done_iterations, 1)
     scale = float(np.linalg.norm(b))
-    left = b.copy()  # b - X x, as the iteration updates it
-    last: tuple[NDArray[Any], float] | None = None  # X p and p'Xp of its last product
-    size = 0.0  # ||X||, as products show it
+    updated_residual = b.copy()  # b - X x, as updated by the iteration
+    last: tuple[NDArray[Any], float] | None = None  # X p and p'Xp of the last product
+    size = 0.0  # lower bound of ||X|| from products
 
     def product_with_curvature(p: NDArray[Any]) -> NDArray[Any]:
         nonlocal last, size
         image = product(p)
         size = max(size, float(np.linalg.norm(image) / np.linalg.norm(p))) if p.any() else size
         curvature = float(p @ image)
-        if not curvature > 0:  # SciPy would divide by it
+        if not curvature > 0:  # SciPy divides by it
             raise InputError(
                 "X is not positive definite: p'Xp is not positive for a search direction p"
             )
         if last is None and start is not None and start.any():
-            left[:] -= image  # the first product is that with the start
+            updated_residual[:] -= image  # the first product is with the start
         last = image, curvature
         return image
 
-    def keep(x: NDArray[Any]) -> None:
-        nonlocal made
-        made += 1
-        checkpoint.save(x=rescale("x", x, exponent, sizes), iterations=made)
+    def save_iterate(x: NDArray[Any]) -> None:
+        nonlocal done_iterations
+        done_iterations += 1
+        checkpoint.save(x=rescale("x", x, exponent, sizes), iterations=done_iterations)
         if last is not None and scale:
             image, curvature = last
-            left[:] -= (left @ left) / curvature * image
-            checkpoint.progress(residual=float(np.linalg.norm(left)) / scale)
+            step = (updated_residual @ updated_residual) / curvature
+            updated_residual[:] -= step * image
+            checkpoint.progress(residual=float(np.linalg.norm(updated_residual)) / scale)
 
     operator = LinearOperator((len(b), len(b)), matvec=product_with_curvature, dtype=np.float64)
-    x, info = scipy_cg(operator, b, x0=start, rtol=tol, maxiter=limit, callback=keep)
+    x, info = scipy_cg(operator, b, x0=start, rtol=tol, maxiter=limit, callback=save_iterate)
     residual = float(np.linalg.norm(product(x) - b)) / scale if scale else 0.0
-    converged = residual <= (tol if info else 10 * tol)  # rounding makes them differ
+    # If SciPy has converged, rounding may still keep the residual above `tol`.
+    converged = residual <= (tol if info else 10 * tol)
     error = attainable * size * float(np.linalg.norm(x)) / scale if scale else 0.0
     if converged and error > 10 * max(tol, attainable):
         converged = False
         warnings.warn(
-            f"the residual {residual:.0e} may be wrong by {error:.0e}, because products of X with "
-            f"different machines differ by {attainable:.0e} and X is ill-conditioned (a store of "
-            "float64 is more accurate)",
+            f"the residual {residual:.0e} may have an error of {error:.0e}, because products of X "
+            f"with different machines differ by {attainable:.0e} and X is ill-conditioned (a store "
+            "of float64 is more accurate)",
             ToleranceWarning,
             stacklevel=3,
         )
     return {
         "result": rescale("x", x, exponent, sizes),
         "residual": residual,
-        "iterations": made,
+        "iterations": done_iterations,
         "converged": converged,
     }

@@ -12,19 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, initial_vector, restore_state
 from cec_mpi.tasks.common.options import (
-    flag,
-    fraction,
-    positive,
-    vector,
+    check_bool,
+    check_fraction,
+    check_integer,
+    check_positive,
+    read_vector,
     warn_of_scales,
     warn_of_tolerance,
-    whole,
 )
-from cec_mpi.tasks.common.units import binary_exponent, rescale, scaled
+from cec_mpi.tasks.common.units import binary_exponent, normalise_operator, rescale
 from cec_mpi.text import plural
 
-_LARGEST_PENALTY = 60  # log2, for X of about 1: above it the loss is linear to the last digit
-_LINE_SEARCH = 50  # evaluations at most: scikit-learn's choice
+_MAX_PENALTY_LOG2 = 60  # for X of size 1; above this the loss is linear to the last digit
+_MAX_LINE_SEARCH = 50  # evaluations, as in scikit-learn
 
 
 def logistic(
@@ -37,49 +37,49 @@ def logistic(
     iterations: int = 1000,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
-    """Logistic regression, as scikit-learn's ``LogisticRegression``, by L-BFGS.
+    """Fit logistic regression, like scikit-learn's ``LogisticRegression``, by L-BFGS.
 
     Parameters
     ----------
     X : operator
         Shape (q, r): q samples of r features.
     y : (q,) array_like or path of an .npy file
-        Class of each sample: two different numbers.
+        Class of each sample: two distinct numbers.
     C : float
         Weight of the loss relative to the penalty, above 0.
     fit_intercept : bool
-        Whether to fit a constant c, which is not penalised.
+        Whether to fit an intercept c, which is not penalised.
     tol : float
-        Tolerance: iterations stop when all derivatives of the objective, divided by ``C q``, are
-        smaller (for X smaller than 1, also divided by its size), or when the objective no longer
-        decreases, up to rounding errors.
+        Iterations stop when all derivatives of the objective, divided by ``C q``, are below `tol`
+        (for X smaller than 1, also divided by its size), or when the objective no longer decreases,
+        up to rounding errors.
     iterations : int
-        Largest number of iterations; a resumed run makes at least one. Each takes one product with
-        X and one with X', sometimes more. Before the first one, a product of X' with eight vectors
-        measures the scales of columns, and one with X its size.
+        Maximum number of iterations; a resumed run makes at least one. Each makes one product with
+        X and one with X', sometimes more. Before the first iteration, a product of X' with eight
+        vectors measures the scales of columns, and one with X measures its size.
     checkpoint : Checkpoint
-        Keeps the iterate ``x`` (the coefficients, then c if there is one) and ``iterations``. A
+        Saves the iterate ``x`` (the coefficients, then c if it is fitted) and ``iterations``. A
         later run continues from the iterate to the same `tol`.
 
     Returns
     -------
     dict
         ``result``: (r,) ndarray, the coefficients w; ``intercept``: c; ``classes``: (2,) ndarray,
-        in ascending order, and the second one is the more probable, the larger ``x'w + c`` is;
-        ``iterations``: their number; ``converged``: whether `tol` was reached, or the objective no
-        longer decreased.
+        ascending (the probability of the second class grows with ``x'w + c``); ``iterations``:
+        their number; ``converged``: whether `tol` was reached, or the objective no longer
+        decreased.
 
     Raises
     ------
     InputError
-        `y` does not have two classes, an option is out of range, the checkpoint does not fit, or
+        `y` does not have two classes, an option is out of range, the checkpoint does not match, or
         the coefficients are too large or too small for float64.
 
     Warns
     -----
     ScaleWarning
-        Columns of X differ in scale by a factor of 300 or more. Then the solver is slow, and may
-        stop before it has fitted the small ones.
+        Columns of X differ in scale by a factor of 300 or more. The solver is slow then, and may
+        stop before it has fitted the coefficients of small columns.
     ToleranceWarning
         `tol` is below ``X.attainable``.
 
@@ -101,30 +101,30 @@ def logistic(
     from scipy.special import expit
 
     rows, columns = X.shape
-    labels = vector("y", y, rows)
-    C = positive("C", C)
-    fit_intercept = flag("fit_intercept", fit_intercept)
-    tol = fraction("tol", tol)
-    most = whole("iterations", iterations, 1)
+    labels = read_vector("y", y, rows)
+    C = check_positive("C", C)
+    fit_intercept = check_bool("fit_intercept", fit_intercept)
+    tol = check_fraction("tol", tol)
+    max_iterations = check_integer("iterations", iterations, 1)
     classes = np.unique(labels)
     if len(classes) != 2:
         raise InputError(f"y has {plural(len(classes), 'different value')}, expected two classes")
     signs = np.where(labels == classes[1], 1.0, -1.0)
     size = columns + fit_intercept
     state = restore_state(checkpoint, x=(size,), iterations=())
-    made = int(state["iterations"]) if state else 0
-    limit = max(most - made, 1)
+    done_iterations = int(state["iterations"]) if state else 0
+    limit = max(max_iterations - done_iterations, 1)
     warn_of_tolerance(X, "logistic", tol)
-    operator, of_X = scaled(X, "logistic")
+    operator, X_exponent = normalise_operator(X, "logistic")
     if not state:
-        warn_of_scales(X, "logistic", centred=fit_intercept, exponent=of_X)
-    # The objective is minimised less that of the constant alone, by v = 2**exponent w.
-    digits, of_C = math.frexp(C)
-    of_penalty = binary_exponent(1 / (digits * rows)) - of_C - 2 * of_X
-    excess = max(0, of_penalty + of_penalty % 2)
-    exponent, sizes = of_X + excess, {"X": of_X, "C": of_C}
-    penalty = float(np.ldexp(1 / (digits * rows), -of_C - 2 * of_X - excess))
-    weight = 2.0 ** min(excess, _LARGEST_PENALTY)
+        warn_of_scales(X, "logistic", has_intercept=fit_intercept, exponent=X_exponent)
+    # The variable is v = 2**exponent w, and the objective of the intercept alone is subtracted.
+    mantissa, C_exponent = math.frexp(C)
+    penalty_exponent = binary_exponent(1 / (mantissa * rows)) - C_exponent - 2 * X_exponent
+    excess = max(0, penalty_exponent + penalty_exponent % 2)
+    exponent, sizes = X_exponent + excess, {"X": X_exponent, "C": C_exponent}
+    penalty = float(np.ldexp(1 / (mantissa * rows), -C_exponent - 2 * X_exponent - excess))
+    weight = 2.0 ** min(excess, _MAX_PENALTY_LOG2)
     constant = math.log((signs > 0).sum() / (signs < 0).sum()) if fit_intercept else 0.0
     before = -signs * constant
     level, wrong = np.logaddexp(0.0, before), expit(before)
@@ -134,7 +134,7 @@ def logistic(
         start[columns:] = initial_vector("x", state["x"][columns:] - constant) * math.sqrt(weight)
 
     def objective(x: NDArray[Any]) -> tuple[float, NDArray[Any]]:
-        """``weight`` times the objective and its gradient: one product with X, one with X'."""
+        """Return `weight` times the objective and its gradient; one product with X, one with X'."""
         v, c = x[:columns], x[columns:].sum() / math.sqrt(weight)
         change = -signs * (operator.matvec(v) / weight + c)
         loss = np.where(
@@ -145,7 +145,7 @@ def logistic(
         slopes = -signs * expit(before + change) / rows
         value = float(weight * loss.mean() + penalty / 2 * (v @ v))
         gradient = operator.rmatvec(slopes) + penalty * v
-        largest = rescale("the gradient", np.abs(gradient).max(), of_X, sizes, zero=True)
+        largest = rescale("the gradient", np.abs(gradient).max(), X_exponent, sizes, zero=True)
         checkpoint.progress(
             objective=float(level.mean()) + value / weight,
             gradient=max(largest, abs(slopes.sum()) * fit_intercept),
@@ -158,22 +158,22 @@ def logistic(
         w = rescale("the coefficients", x[:columns], -exponent, sizes)
         return np.append(w, constant + x[columns:] / math.sqrt(weight))
 
-    def keep(x: NDArray[Any]) -> None:
-        nonlocal made
-        made += 1
-        checkpoint.save(x=solution(x), iterations=made)
+    def save_iterate(x: NDArray[Any]) -> None:
+        nonlocal done_iterations
+        done_iterations += 1
+        checkpoint.save(x=solution(x), iterations=done_iterations)
 
     found = minimize(
         objective,
         start,
         jac=True,
         method="L-BFGS-B",
-        callback=keep,
+        callback=save_iterate,
         options={
             "maxiter": limit,
-            "maxfun": (_LINE_SEARCH + 1) * (limit + 1),
-            "maxls": _LINE_SEARCH,
-            "gtol": tol * min(1.0, float(np.ldexp(1.0, -of_X))),
+            "maxfun": (_MAX_LINE_SEARCH + 1) * (limit + 1),
+            "maxls": _MAX_LINE_SEARCH,
+            "gtol": tol * min(1.0, float(np.ldexp(1.0, -X_exponent))),
             "ftol": 64 * np.finfo(np.float64).eps,  # scikit-learn's choice
         },
     )
@@ -182,6 +182,6 @@ def logistic(
         "result": x[:columns],
         "intercept": float(x[columns:].sum()),
         "classes": classes,
-        "iterations": made,
+        "iterations": done_iterations,
         "converged": found.status == 0,
     }

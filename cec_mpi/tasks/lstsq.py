@@ -12,21 +12,26 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, initial_vector, restore_state
 from cec_mpi.tasks.common.options import (
     check_choice,
-    fraction,
-    positive,
-    vector,
+    check_fraction,
+    check_integer,
+    check_positive,
+    read_vector,
     warn_of_tolerance,
-    whole,
 )
-from cec_mpi.tasks.common.units import binary_exponent, normalise, rescale, scaled
+from cec_mpi.tasks.common.units import (
+    binary_exponent,
+    normalise_operator,
+    normalise_vector,
+    rescale,
+)
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-_CONVERGED = {0, 1, 2, 4, 5}  # SciPy's codes of success; 3 and 6: X is too ill-conditioned
+_CONVERGED = {0, 1, 2, 4, 5}  # SciPy's codes; 3 and 6 mean that X is too ill-conditioned
 _LIMIT_REACHED = 7
-_LARGEST_DAMP = 64  # log2, for X of about 1: above it x is X'b / d**2 to the last digit
-_SHORTEST_ROUND = 50  # iterations: each round starts without the knowledge of X from the last one
+_MAX_DAMP_LOG2 = 64  # for X of size 1; above this x is X'b / d**2 to the last digit
+_MIN_ROUND_ITERATIONS = 50  # a restart loses the Krylov space of the round before
 
 
 def lstsq(
@@ -40,7 +45,7 @@ def lstsq(
     solver: str = "lsmr",
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
-    """Least squares, by SciPy's LSMR or LSQR.
+    """Solve a linear least-squares problem, by SciPy's LSMR or LSQR.
 
     Parameters
     ----------
@@ -51,47 +56,48 @@ def lstsq(
     damp : float
         Damping d, at least 0.
     tol : float
-        SciPy's ``atol`` and ``btol``: iterations stop when ``||A'(c - A x)|| <= tol ||A|| ||c - A
-        x||`` or ``||c - A x|| <= tol (||A|| ||x|| + ||c||)``, with A and c as below and an estimate
+        SciPy's ``atol`` and ``btol``: iterations stop when
+        ``||A'(c - A x)|| <= tol ||A|| ||c - A x||`` or
+        ``||c - A x|| <= tol (||A|| ||x|| + ||c||)``, with A and c as in the notes and an estimate
         of ``||A||``.
     conlim : float
         Iterations stop without convergence if the estimated condition number of A is larger.
     iterations : int
-        Largest number of iterations, of one product with X and one with X' each; a resumed run
-        makes at least one. Two products before them measure the size of X, of its rows and of its
-        columns, and a pair after them checks the result.
+        Maximum number of iterations, with one product with X and one with X' each; a resumed run
+        makes at least one. Two further products measure the sizes of X, its rows and its columns,
+        and two more check the result.
     solver : {"lsmr", "lsqr"}
-        Solver of SciPy.
+        SciPy's solver.
     checkpoint : Checkpoint
-        Keeps ``x``, (r,), and ``iterations``. If checkpoints are written, the solver is restarted
-        from its x after ``every // 2`` iterations, but at least 50. This takes more iterations.
+        Saves ``x``, (r,), and ``iterations``. If checkpoints are written, the solver is restarted
+        from x after ``every // 2`` iterations, but at least 50. This takes more iterations.
 
     Returns
     -------
     dict
         ``result``: (r,) ndarray, x; ``residual``: ``||b - X x||``; ``iterations``: their number;
-        ``converged``: False if `iterations` were too few, A is too ill-conditioned, or x meets
-        neither condition with ``10 tol`` (or what products of X attain) in the place of `tol`.
+        ``converged``: False if `iterations` was too small, A is too ill-conditioned, or x meets
+        neither condition with ``10 max(tol, X.attainable)`` instead of `tol`.
 
     Raises
     ------
     InputError
-        An option is out of range, the checkpoint does not fit, or x is too large or too small
+        An option is out of range, the checkpoint does not match, or x is too large or too small
         for float64.
 
     Warns
     -----
     ScaleWarning
-        Rows or columns of X differ in size by more than 1e100.
+        Rows or columns of X differ in size by a factor of more than 1e100.
     ToleranceWarning
         `tol` is below ``X.attainable``.
 
     Notes
     -----
-    The task minimises ``||b - X x||**2 + d**2 ||x||**2``, which is ``||c - A x||**2`` with A = [X;
-    d I] and c = [b; 0]. So a start from another x than 0 does not change the minimum, as it would
-    with the solvers' own damping. Without damping, if X has dependent columns, x is the shortest of
-    the solutions.
+    The task minimises ``||b - X x||**2 + d**2 ||x||**2 = ||c - A x||**2`` with ``A = [X; d I]`` and
+    ``c = [b; 0]``. In this form the minimum does not depend on the start; the damping of the
+    solvers themselves is relative to the start. Without damping, if X has dependent columns, x is
+    the solution of minimum norm.
 
     Examples
     --------
@@ -101,50 +107,50 @@ def lstsq(
     array([1., 2.])
     """
     rows, columns = X.shape
-    b = vector("b", b, rows)
-    damp = positive("damp", damp, zero=True)
-    tol = fraction("tol", tol)
-    conlim = positive("conlim", conlim)
-    most = whole("iterations", iterations, 1)
+    b = read_vector("b", b, rows)
+    damp = check_positive("damp", damp, zero=True)
+    tol = check_fraction("tol", tol)
+    conlim = check_positive("conlim", conlim)
+    max_iterations = check_integer("iterations", iterations, 1)
     solver = check_choice("solver", solver, ("lsmr", "lsqr"))
     warn_of_tolerance(X, "lstsq", tol)
     state = restore_state(checkpoint, x=(columns,), iterations=())
-    made = int(state["iterations"]) if state else 0
-    most = max(most, made + 1)
-    operator, of_X = scaled(X, "lstsq", spans=True)
-    target, of_b = normalise(b)
-    excess = max(0, binary_exponent(damp) - of_X - _LARGEST_DAMP) if damp else 0
-    damp = float(np.ldexp(damp, -of_X - excess))
-    exponent, sizes = of_b - of_X - 2 * excess, {"X": of_X, "b": of_b}
+    done_iterations = int(state["iterations"]) if state else 0
+    max_iterations = max(max_iterations, done_iterations + 1)
+    operator, X_exponent = normalise_operator(X, "lstsq", warn_spans=True)
+    target, b_exponent = normalise_vector(b)
+    excess = max(0, binary_exponent(damp) - X_exponent - _MAX_DAMP_LOG2) if damp else 0
+    damp = float(np.ldexp(damp, -X_exponent - excess))
+    exponent, sizes = b_exponent - X_exponent - 2 * excess, {"X": X_exponent, "b": b_exponent}
     x: Any = initial_vector("x", state["x"], -exponent) if state else None
     system, right = operator, target
     if damp:
-        sizes["damp"] = binary_exponent(damp) + of_X + excess
+        sizes["damp"] = binary_exponent(damp) + X_exponent + excess
         system, right = _stack_damping(operator, damp), np.append(target, np.zeros(columns))
     reason, size = _LIMIT_REACHED, 0.0
-    while reason == _LIMIT_REACHED and made < most:
+    while reason == _LIMIT_REACHED and done_iterations < max_iterations:
         if x is not None:
-            checkpoint.save(x=rescale("x", x, exponent, sizes), iterations=made)
-        limit = most - made
+            checkpoint.save(x=rescale("x", x, exponent, sizes), iterations=done_iterations)
+        limit = max_iterations - done_iterations
         if checkpoint.wanted:
-            limit = min(limit, max(_SHORTEST_ROUND, checkpoint.every // 2))
+            limit = min(limit, max(_MIN_ROUND_ITERATIONS, checkpoint.every // 2))
         x, reason, done, residual, size = _solve(solver, system, right, tol, conlim, limit, x)
-        made += done
-        checkpoint.progress(residual=float(np.ldexp(residual, of_b)))
-    rest = right - system.matvec(x)
-    left = np.linalg.norm(
-        target - operator.matvec(np.ldexp(x, -2 * excess)) if excess else rest[:rows]
+        done_iterations += done
+        checkpoint.progress(residual=float(np.ldexp(residual, b_exponent)))
+    remainder = right - system.matvec(x)
+    true_residual = np.linalg.norm(
+        target - operator.matvec(np.ldexp(x, -2 * excess)) if excess else remainder[:rows]
     )
-    length, gradient = np.linalg.norm(rest), np.linalg.norm(system.rmatvec(rest))
-    near = 10 * max(tol, float(getattr(X, "attainable", 0.0)), float(np.finfo(np.float64).eps))
-    is_near = gradient <= near * size * length or length <= near * (
+    norm, gradient = np.linalg.norm(remainder), np.linalg.norm(system.rmatvec(remainder))
+    bound = 10 * max(tol, float(getattr(X, "attainable", 0.0)), float(np.finfo(np.float64).eps))
+    is_solved = gradient <= bound * size * norm or norm <= bound * (
         size * np.linalg.norm(x) + np.linalg.norm(right)
     )
     return {
         "result": rescale("x", x, exponent, sizes),
-        "residual": rescale("the residual", left, of_b, sizes, zero=True),
-        "iterations": made,
-        "converged": reason in _CONVERGED and bool(is_near),
+        "residual": rescale("the residual", true_residual, b_exponent, sizes, zero=True),
+        "iterations": done_iterations,
+        "converged": reason in _CONVERGED and bool(is_solved),
     }
 
 
@@ -157,20 +163,20 @@ def _solve(
     limit: int,
     start: NDArray[Any] | None,
 ) -> tuple[NDArray[np.float64], int, int, float, float]:
-    """Return the solution, SciPy's code for the end, iterations, the residual, and ||A||."""
+    """Return the solution, SciPy's stop code, iterations, the residual, and ||A||."""
     from scipy.sparse.linalg import lsmr, lsqr
 
     if solver == "lsmr":
-        found = lsmr(operator, right, atol=tol, btol=tol, conlim=conlim, maxiter=limit, x0=start)
+        result = lsmr(operator, right, atol=tol, btol=tol, conlim=conlim, maxiter=limit, x0=start)
     else:
-        found = lsqr(operator, right, atol=tol, btol=tol, conlim=conlim, iter_lim=limit, x0=start)
-    # The estimate of ||A|| is a sum over iterations, which should be no more than A has columns.
-    size = float(found[5]) / math.sqrt(max(1.0, found[2] / min(operator.shape)))
-    return found[0], int(found[1]), int(found[2]), float(found[3]), size
+        result = lsqr(operator, right, atol=tol, btol=tol, conlim=conlim, iter_lim=limit, x0=start)
+    # The estimate of ||A|| grows with the iterations beyond the number of columns of A.
+    size = float(result[5]) / math.sqrt(max(1.0, result[2] / min(operator.shape)))
+    return result[0], int(result[1]), int(result[2]), float(result[3]), size
 
 
 def _stack_damping(X: Any, damp: float) -> LinearOperator:
-    """[X; damp I]."""
+    """Return the operator [X; damp I]."""
     from scipy.sparse.linalg import LinearOperator
 
     rows, columns = X.shape

@@ -14,7 +14,7 @@ from cec_mpi.tasks.common.options import check_real_array
 from cec_mpi.tasks.common.units import binary_exponent, rescale
 from cec_mpi.text import plural
 
-_PARTS = 4  # numbers of a checksum
+_CHECKSUM_SIZE = 4  # numbers of 32 bits
 _SMALL = 2.0**-970  # smaller products may have lost digits
 
 
@@ -25,35 +25,36 @@ def matvec(
     out: NDArray[np.float64] | None = None,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
-    """Multiply X with T vectors, one in each step.
+    """Multiply X with T vectors, one per step.
 
     Parameters
     ----------
     X : operator
         Shape (q, r).
     vectors : (T, r) ndarray
-        Vectors, one in each row.
+        One vector per row.
     out : (T, q) ndarray of float64, optional
         Receives the products as they are computed.
     checkpoint : Checkpoint
-        Keeps the number of products, ``done``, and their ``checksum``. To continue, `out` must be
-        that of the earlier run, so a caller must save `out` before the checkpoint.
+        Saves the number of products, ``done``, and their ``checksum``. A later run needs the `out`
+        of the earlier run, so a caller must save `out` before the checkpoint.
 
     Returns
     -------
     dict
-        ``result``: (T, q) ndarray of float64, the products, one in each row.
+        ``result``: (T, q) ndarray of float64, one product per row.
 
     Raises
     ------
     InputError
         `vectors` has another shape, or entries that are masked or not real, the checkpoint does not
-        fit, `out` has changed since, or a product is too large or too small for float64.
+        match, `out` has changed since it was written, or a product is too large or too small for
+        float64.
     """
     vectors = check_real_array("vectors", vectors)
     if vectors.ndim != 2 or vectors.shape[1] != X.shape[1]:
         raise InputError(f"vectors have shape {vectors.shape}, expected (T, {X.shape[1]})")
-    state = restore_state(checkpoint, done=(), checksum=(_PARTS,))
+    state = restore_state(checkpoint, done=(), checksum=(_CHECKSUM_SIZE,))
     done = int(state["done"]) if state else 0
     if state and (out is None or not 0 <= done <= len(vectors)):
         given = "without out" if out is None else f"with {plural(len(vectors), 'vector')}"
@@ -66,7 +67,7 @@ def matvec(
     digest = xxhash.xxh3_128()
     for row in range(done):
         digest.update(out[row].tobytes())
-    if state and not np.array_equal(_parts(digest), state["checksum"]):
+    if state and not np.array_equal(_checksum(digest), state["checksum"]):
         products = "first product" if done == 1 else f"first {done} products"
         raise InputError(
             f"{getattr(out, 'filename', None) or 'out'} has changed since the checkpoint was "
@@ -76,17 +77,17 @@ def matvec(
     for row in range(done, len(vectors)):
         out[row] = _product(X, np.asarray(vectors[row], dtype=np.float64), row)
         digest.update(out[row].tobytes())
-        checkpoint.save(done=row + 1, checksum=_parts(digest))
+        checkpoint.save(done=row + 1, checksum=_checksum(digest))
     return {"result": out}
 
 
-def _parts(digest: xxhash.xxh3_128) -> NDArray[np.float64]:
-    """Return a checksum as numbers of 32 bits, which the state of a task can hold."""
+def _checksum(digest: xxhash.xxh3_128) -> NDArray[np.float64]:
+    """Return a digest as floats of 32 bits each, for the state of a task."""
     return np.frombuffer(digest.digest(), ">u4").astype(np.float64)
 
 
 def _product(X: Any, vector: NDArray[Any], row: int) -> NDArray[np.float64]:
-    """Return X w, computed with a scaled w so that products neither over- nor underflow."""
+    """Return X w, computed from a scaled w to avoid overflow and underflow."""
     exponent = size = binary_exponent(vector)
     with np.errstate(over="ignore", invalid="ignore"):
         product = np.asarray(X.matvec(np.ldexp(vector, -exponent)))

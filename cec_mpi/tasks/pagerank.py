@@ -9,22 +9,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.common.centred import Product
+from cec_mpi.tasks.common.centring import Product
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, initial_vector, restore_state
 from cec_mpi.tasks.common.options import (
     check_choice,
-    fraction,
-    square,
-    vector,
+    check_fraction,
+    check_integer,
+    check_square,
+    read_vector,
     warn_of_tolerance,
-    whole,
 )
-from cec_mpi.tasks.common.units import divided, rescale
+from cec_mpi.tasks.common.units import divide_operator, rescale
 
-_GAP = 100  # factor between rounding errors and sums of links, at least
-_NEGATIVE = 1000  # times the accuracy: scores that are further below 0 are no rounding errors
+_MIN_GAP = 100  # minimum ratio of sums of links to rounding errors
+_NEGATIVE_TOLERANCE = 1000  # accuracies; scores further below 0 are not rounding errors
 _BAND = 512  # powers of two
-_LARGEST = 1024  # exponent of a number of float64
+_MAX_EXPONENT = 1024  # of float64
 
 
 def pagerank(
@@ -42,37 +42,36 @@ def pagerank(
     Parameters
     ----------
     X : operator
-        Square: shape (n, n). Weights of links, not negative.
+        Nonnegative weights of links, shape (n, n).
     damping : float
         Probability d of following a link, from 0 to below 1.
     tol : float
-        Tolerance: iterations stop when the scores change by less than `tol` in one iteration, as a
-        sum of absolute values. They are then within ``tol * d / (1 - d)`` of the limit.
+        Iterations stop when the 1-norm of the change of the scores is below `tol`. Then the scores
+        are within ``tol * d / (1 - d)`` of the limit.
     iterations : int
-        Largest number of iterations, of one product each; a resumed run makes at least one.
+        Maximum number of iterations, with one product each; a resumed run makes at least one.
     personalization : (n,) array_like or path of an .npy file, optional
-        Weights of nodes as targets of a jump, not negative and not all 0. By default all are equal.
+        Nonnegative weights of nodes as targets of a jump, not all 0. By default all are equal.
     links : {"rows", "columns"}
         Whether ``X[i, j]`` is the link from i to j ("rows") or from j to i ("columns"). Iterations
         are products with X' for "rows", and with X for "columns".
     checkpoint : Checkpoint
-        Keeps ``scores``, (n,), ``degrees``, (n,), and ``iterations``. A later run makes the same
-        iterations as an uninterrupted one.
+        Saves ``scores``, (n,), ``degrees``, (n,), ``accuracy`` and ``iterations``. A later run
+        makes the same iterations as an uninterrupted one.
 
     Returns
     -------
     dict
-        ``result``: (n,) ndarray, the scores, of sum 1; ``change``: change of the scores in the last
-        iteration, as above; ``dangling``: number of nodes without links of positive weight, however
-        small; ``iterations``: their
-        number; ``converged``: whether `tol` was reached.
+        ``result``: (n,) ndarray, the scores, with sum 1; ``change``: 1-norm of the change of the
+        scores in the last iteration; ``dangling``: number of nodes without outgoing links;
+        ``iterations``: their number; ``converged``: whether `tol` was reached.
 
     Raises
     ------
     InputError
         X is not square, the sum of the links from or to a node is negative or may be a rounding
         error, sums of links are too large for float64, an option is out of range, or the checkpoint
-        does not fit.
+        does not match.
 
     Warns
     -----
@@ -81,19 +80,21 @@ def pagerank(
 
     Notes
     -----
-    With A[i, j] the link from i to j, and p the personalization vector, of sum 1, the scores x
+    With A[i, j] the link from i to j, and p the personalization vector with sum 1, the scores x
     are the limit of ::
 
         s_i = sum_j A[i, j]
         x_j <- d * (sum_i A[i, j] x_i / s_i + p_j * sum of x_i with s_i = 0) + (1 - d) * p_j
 
-    A node has no links if s_i is 0, however small the sums of others are: an iteration takes one
-    product for each 512 powers of two between sums. (In a store of copies, a sum below 1e-300 times
-    the largest weight may be 0.) Only where rows or columns of a store are not
-    in ``X.accurate_along``, s_i may have an error of up to ``10 * X.accuracy * max(s)``, and a node
-    has no links if s_i is not larger. This is a bound for the worst case, and may reach the sums of
-    real links. The task raises an error if the largest sum below it and the smallest one above it
-    differ by a factor of less than 100, and for columns if any sum below it is not 0.
+    A node has no outgoing links if s_i is 0. Sums may be of very different sizes: an iteration
+    makes one product for each range of 512 powers of two with sums. (In a store of copies, a sum
+    below 1e-300 times the largest weight may be 0.)
+
+    If the rows or columns of a store are not in ``X.accurate_along``, s_i may have an error of up
+    to ``10 * X.accuracy * max(s)``, and a node has no links if s_i is not above this bound. The
+    bound is for the worst case, and may exceed sums of real links. So the task raises an error if
+    the largest sum below the bound and the smallest sum above it differ by a factor of less than
+    100, and for columns if any sum below it is not 0.
 
     Examples
     --------
@@ -102,10 +103,10 @@ def pagerank(
     >>> pagerank(aslinearoperator(links))["result"].round(3)
     array([0.198, 0.282, 0.521])
     """
-    size = square("pagerank", X)
-    damping = fraction("damping", damping, zero=True)
-    tol = fraction("tol", tol)
-    most = whole("iterations", iterations, 1)
+    size = check_square("pagerank", X)
+    damping = check_fraction("damping", damping, zero=True)
+    tol = check_fraction("tol", tol)
+    max_iterations = check_integer("iterations", iterations, 1)
     links = check_choice("links", links, ("rows", "columns"))
     jump = _jump_distribution(personalization, size)
     warn_of_tolerance(X, "pagerank", tol)
@@ -113,20 +114,23 @@ def pagerank(
     state = restore_state(checkpoint, scores=(size,), degrees=(size,), accuracy=(), iterations=())
     if state:
         scores, degrees = initial_vector("scores", state["scores"]), state["degrees"]
-        made = int(state["iterations"])
+        done_iterations = int(state["iterations"])
         accuracy = float(state["accuracy"])
     else:
         with np.errstate(over="ignore", invalid="ignore"):
-            scores, degrees, made = jump, sum_links(np.ones(size)), 0
+            scores, degrees, done_iterations = jump, sum_links(np.ones(size)), 0
         rescale(f"the largest sum of the {links} of X", degrees, 0, {}, zero=True)
-        accuracy = _accuracy(X, links)  # of the product just made
+        accuracy = _accuracy(X, links)  # of the sums of links
     linked = _has_links(degrees, accuracy, links, is_strict=hasattr(X, "accurate_along"))
     follow = _make_follow(X, np.where(linked, degrees, 0.0), links)
     converged = False
-    most = max(most, made + 1)
-    while not converged and made < most:
+    max_iterations = max(max_iterations, done_iterations + 1)
+    while not converged and done_iterations < max_iterations:
         checkpoint.save(
-            scores=scores, degrees=degrees, accuracy=np.float64(accuracy), iterations=made
+            scores=scores,
+            degrees=degrees,
+            accuracy=np.float64(accuracy),
+            iterations=done_iterations,
         )
         before = scores
         followed = follow(scores)
@@ -134,7 +138,7 @@ def pagerank(
         followed += scores[~linked].sum() * jump
         scores = np.maximum(damping * followed + (1 - damping) * jump, 0.0)
         scores /= scores.sum()
-        made += 1
+        done_iterations += 1
         change = float(np.abs(scores - before).sum())
         checkpoint.progress(change=change)
         converged = change < tol
@@ -142,7 +146,7 @@ def pagerank(
         "result": scores,
         "change": change,
         "dangling": int(size - linked.sum()),
-        "iterations": made,
+        "iterations": done_iterations,
         "converged": converged,
     }
 
@@ -150,42 +154,42 @@ def pagerank(
 def _jump_distribution(
     personalization: ArrayLike | os.PathLike[str] | None, size: int
 ) -> NDArray[np.float64]:
-    """Return the distribution of the node after a jump."""
+    """Return the probability of each node as the target of a jump."""
     if personalization is None:
         return np.full(size, 1 / size)
-    weights = vector("personalization", personalization, size)
+    weights = read_vector("personalization", personalization, size)
     if weights.min() < 0 or not weights.any():
         raise InputError(
             f"personalization has weights from {weights.min()} to {weights.max()}, expected "
             "weights that are not negative and not all 0"
         )
-    weights /= weights.max()  # so that the sum does not overflow
+    weights /= weights.max()  # prevents overflow of the sum
     return weights / weights.sum()  # type: ignore[no-any-return]
 
 
 def _accuracy(X: Any, links: str) -> float:
-    """Return the error of sums of links, relative to the largest; 0 if small ones are accurate."""
+    """Return the error of sums of links relative to the largest sum; 0 if small sums are exact."""
     if links in getattr(X, "accurate_along", ()):
         return 0.0
     return float(getattr(X, "accuracy", 0.0))
 
 
 def _make_follow(X: Any, degrees: NDArray[Any], links: str) -> Product:
-    """Return the function from scores to the scores that links bring, ``A' (x / s)``.
+    """Return the function that propagates scores along links, ``A' (x / s)``.
 
-    Nodes whose sums s are within a factor of ``2**_BAND`` are followed together, so that no weight
-    is divided by a sum with a loss of digits.
+    Nodes whose sums s are within a factor of ``2**_BAND`` share a product, so that the division by
+    a sum never underflows.
     """
     mantissas, exponents = np.frexp(degrees)
     linked = degrees > 0
-    top = int(exponents[linked].max(initial=-_LARGEST))
+    top = int(exponents[linked].max(initial=-_MAX_EXPONENT))
     bands = np.where(linked, (top - exponents) // _BAND, -1)
     products: list[tuple[Product, NDArray[Any]]] = []
     for band in np.unique(bands[linked]).tolist():
         exponent = top - _BAND * band
         in_band = bands == band
         share = np.divide(1.0, mantissas, out=np.zeros(len(degrees)), where=in_band)
-        operator = divided(X, exponent)
+        operator = divide_operator(X, exponent)
         product = operator.rmatvec if links == "rows" else operator.matvec
         products.append((product, np.ldexp(share, np.where(in_band, exponent - exponents, 0))))
 
@@ -199,10 +203,10 @@ def _make_follow(X: Any, degrees: NDArray[Any], links: str) -> Product:
 
 
 def _check_not_negative(X: Any, followed: NDArray[Any], links: str) -> None:
-    """Raise if the links to a node have a negative sum, and not by rounding errors."""
+    """Raise if the links to a node have a negative sum beyond rounding errors."""
     accuracy = max(float(getattr(X, "accuracy", 0.0)), float(np.finfo(np.float64).eps))
     lowest = int(followed.argmin())
-    if followed[lowest] < -_NEGATIVE * accuracy * followed.max():
+    if followed[lowest] < -_NEGATIVE_TOLERANCE * accuracy * followed.max():
         to = "column" if links == "rows" else "row"
         raise InputError(
             f"{to} {lowest} of X (counted from 0) holds negative weights, expected weights that "
@@ -213,9 +217,9 @@ def _check_not_negative(X: Any, followed: NDArray[Any], links: str) -> None:
 def _has_links(
     degrees: NDArray[Any], accuracy: float, links: str, is_strict: bool
 ) -> NDArray[np.bool_]:
-    """Return which nodes have outgoing links, from the sums of their weights.
+    """Return a mask of the nodes with outgoing links, from the sums of their weights.
 
-    Sums of columns without links are exactly 0 in a store (`is_strict`).
+    If `is_strict`, the sums of columns without links must be exactly 0, as in a store.
     """
     largest = max(float(degrees.max()), 0.0)
     error = 10 * accuracy * largest
@@ -226,11 +230,11 @@ def _has_links(
             "not negative"
         )
     linked = degrees > error
-    least = float(degrees[linked].min(initial=np.inf))
-    most = float(np.abs(degrees[~linked]).max(initial=0.0))
-    if most * _GAP > least or (most and is_strict and links == "columns"):
+    above = float(degrees[linked].min(initial=np.inf))
+    below = float(np.abs(degrees[~linked]).max(initial=0.0))
+    if below * _MIN_GAP > above or (below and is_strict and links == "columns"):
         raise InputError(
-            f"the {links} of X have sums of {most:.2g} and {least:.2g}, and rounding errors may "
+            f"the {links} of X have sums of {below:.2g} and {above:.2g}, and rounding errors may "
             f"reach {error:.2g}, so nodes without links cannot be recognised: encode X with dtype "
             f"float64 and scaling {'rows' if links == 'rows' else 'none'}"
         )

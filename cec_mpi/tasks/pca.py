@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.common.centred import centred
+from cec_mpi.tasks.common.centring import centre_rows
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.common.options import warn_of_tolerance
 from cec_mpi.tasks.common.units import rescale
@@ -30,29 +30,27 @@ def pca(
     k : int
         Number of components, from 1 to ``min(q, r)``.
     tol : float
-        Relative accuracy of the singular values, as for `svd`; 0 stands for the best possible.
+        Relative accuracy of the singular values, see `svd`; 0 requests the best possible.
     iterations : int, optional
-        Largest number of iterations, of one product with X and one with X' each, as for `svd`. One
-        more product with X' before them computes the mean.
+        Maximum number of iterations, see `svd`. A further product with X' computes the mean.
     seed : int
-        Seed of the first vector.
+        Seed of the random first vector.
     checkpoint : Checkpoint
-        As for `svd`.
+        See `svd`.
 
     Returns
     -------
     dict
-        ``result``: (k, r) ndarray, the components, of unit length, in the order of decreasing
-        variance, the entry of largest absolute value positive; ``mean``: (r,) ndarray, mean of the
-        rows; ``explained_variance``: (k,) ndarray, variances of the projections on each component;
+        ``result``: (k, r) ndarray, the components, of unit length, by decreasing variance, with a
+        positive entry of largest absolute value; ``mean``: (r,) ndarray, mean of the rows;
+        ``explained_variance``: (k,) ndarray, variances of the projections on each component;
         ``singular_values``: (k,) ndarray, of X minus the mean; ``iterations``: their number;
-        ``converged``: if this is False, the results hold only the components that have converged,
-        possibly none.
+        ``converged``: if False, the results have only the converged components, possibly none.
 
     Raises
     ------
     InputError
-        As for `svd`; or the variances are too large or too small for float64.
+        See `svd`; or the variances are too large or too small for float64.
 
     Warns
     -----
@@ -62,9 +60,9 @@ def pca(
     Notes
     -----
     With the mean m of the rows, the components are the right singular vectors of ``X - 1 m'``, and
-    the variance of the projections on one is ``s**2 / (q - 1)``, s its singular value: as in
-    scikit-learn's PCA, signs included. ``X - 1 m'`` is never formed. If m is much larger than the
-    differences between rows, digits are lost.
+    the variance of the projections on a component with singular value s is ``s**2 / (q - 1)``.
+    Results agree with scikit-learn's PCA, including signs. ``X - 1 m'`` is never formed. If m is
+    much larger than the differences between rows, digits are lost.
 
     Examples
     --------
@@ -78,17 +76,17 @@ def pca(
     if X.shape[0] < 2:
         raise InputError("pca needs at least 2 rows, found 1")
     warn_of_tolerance(X, "pca", tol)
-    operator, of_X, state = prepare(X, "pca", k, checkpoint)
-    operator, mean = centred(operator)
-    _, s, components, ending = leading_triplets(
-        operator, of_X, k, tol, iterations, seed, state, checkpoint
+    operator, X_exponent, state = prepare(X, "pca", k, checkpoint)
+    operator, mean = centre_rows(operator)
+    _, s, components, status = leading_triplets(
+        operator, X_exponent, k, tol, iterations, seed, state, checkpoint
     )
     return {
         "result": components,
-        "mean": rescale("the mean", mean, of_X, {"X": of_X}, zero=True),
+        "mean": rescale("the mean", mean, X_exponent, {"X": X_exponent}, zero=True),
         "explained_variance": rescale(
-            "the largest variance", s**2 / (X.shape[0] - 1), 2 * of_X, {"X": of_X}
+            "the largest variance", s**2 / (X.shape[0] - 1), 2 * X_exponent, {"X": X_exponent}
         ),
-        "singular_values": rescale("the largest singular value", s, of_X, {"X": of_X}),
-        **ending,
+        "singular_values": rescale("the largest singular value", s, X_exponent, {"X": X_exponent}),
+        **status,
     }

@@ -7,8 +7,13 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_state
-from cec_mpi.tasks.common.options import fraction, square, warn_of_tolerance, whole
-from cec_mpi.tasks.common.units import normalise, rescale
+from cec_mpi.tasks.common.options import (
+    check_fraction,
+    check_integer,
+    check_square,
+    warn_of_tolerance,
+)
+from cec_mpi.tasks.common.units import normalise_vector, rescale
 
 
 def power(
@@ -24,30 +29,30 @@ def power(
     Parameters
     ----------
     X : operator
-        Square: shape (r, r).
+        Shape (r, r).
     tol : float
-        Tolerance: iterations stop when ``||X v - rho v|| <= tol * |rho|``, with v of unit length
-        and its Rayleigh quotient rho, ``v' X v``.
+        Iterations stop when ``||X v - rho v|| <= tol * |rho|``, with v of unit length and its
+        Rayleigh quotient ``rho = v' X v``.
     iterations : int
-        Largest number of products with X; a resumed run makes at least one.
+        Maximum number of products with X; a resumed run makes at least one.
     seed : int
-        Seed of the first vector, which is random.
+        Seed of the random first vector.
     checkpoint : Checkpoint
-        Keeps the last product ``vector``, (r,), and ``iterations``. A later run makes the same
+        Saves the last product ``vector``, (r,), and ``iterations``. A later run makes the same
         iterations as an uninterrupted one.
 
     Returns
     -------
     dict
-        ``result``: (r,) ndarray, the eigenvector; ``eigenvalue``: the Rayleigh quotient;
-        ``residual``: relative, as above; ``iterations``: their number; ``converged``: whether `tol`
-        was reached.
+        ``result``: (r,) ndarray, the eigenvector; ``eigenvalue``: the Rayleigh quotient rho;
+        ``residual``: ``||X v - rho v|| / |rho|``; ``iterations``: their number; ``converged``:
+        whether `tol` was reached.
 
     Raises
     ------
     InputError
-        X is not square, an option is out of range, the checkpoint does not fit, or X is too
-        large or too small for float64.
+        X is not square, an option is out of range, the checkpoint does not match, or products are
+        too large or too small for float64.
 
     Warns
     -----
@@ -61,27 +66,27 @@ def power(
     >>> found["converged"], round(found["eigenvalue"], 6)
     (True, 5.0)
     """
-    size = square("power iteration", X)
-    tol = fraction("tol", tol)
-    most = whole("iterations", iterations, 1)
-    seed = whole("seed", seed, 0)
+    size = check_square("power iteration", X)
+    tol = check_fraction("tol", tol)
+    max_iterations = check_integer("iterations", iterations, 1)
+    seed = check_integer("seed", seed, 0)
     warn_of_tolerance(X, "power", tol)
     state = restore_state(checkpoint, vector=(size,), iterations=())
     if state:
-        product, made = state["vector"], int(state["iterations"])
+        product, done_iterations = state["vector"], int(state["iterations"])
     else:
-        product, made = np.random.default_rng(seed).standard_normal(size), 0
+        product, done_iterations = np.random.default_rng(seed).standard_normal(size), 0
     converged = False
-    most = max(most, made + 1)
-    while not converged and made < most:
-        checkpoint.save(vector=product, iterations=made)
-        v, _ = normalise(product)
+    max_iterations = max(max_iterations, done_iterations + 1)
+    while not converged and done_iterations < max_iterations:
+        checkpoint.save(vector=product, iterations=done_iterations)
+        v, _ = normalise_vector(product)
         v /= np.linalg.norm(v)
         with np.errstate(over="ignore", invalid="ignore"):
             product = X.matvec(v)
         rescale("X v, v of unit length,", product, 0, {})
-        made += 1
-        image, size = normalise(product)
+        done_iterations += 1
+        image, size = normalise_vector(product)
         rho = float(v @ image)
         error = float(np.linalg.norm(image - rho * v))
         residual = error / abs(rho) if rho else float(np.ldexp(error, size))
@@ -92,6 +97,6 @@ def power(
         "result": v,
         "eigenvalue": eigenvalue,
         "residual": residual,
-        "iterations": made,
+        "iterations": done_iterations,
         "converged": converged,
     }

@@ -9,12 +9,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.tasks.cg import conjugate_gradients
-from cec_mpi.tasks.common.centred import centred
+from cec_mpi.tasks.common.centring import centre_rows
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_state
-from cec_mpi.tasks.common.options import flag, fraction, positive, vector, warn_of_tolerance, whole
-from cec_mpi.tasks.common.units import binary_exponent, normalise, rescale, scaled
+from cec_mpi.tasks.common.options import (
+    check_bool,
+    check_fraction,
+    check_integer,
+    check_positive,
+    read_vector,
+    warn_of_tolerance,
+)
+from cec_mpi.tasks.common.units import (
+    binary_exponent,
+    normalise_operator,
+    normalise_vector,
+    rescale,
+)
 
-_LARGEST_ALPHA = 128  # log2, for X of about 1: above it w is X'y / alpha to the last digit
+_MAX_ALPHA_LOG2 = 128  # for X of size 1; above this w is X'y / alpha to the last digit
 
 
 def ridge(
@@ -27,7 +39,7 @@ def ridge(
     iterations: int = 1000,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
-    """Compute ridge regression, like scikit-learn's ``Ridge``, by conjugate gradients.
+    """Fit ridge regression, like scikit-learn's ``Ridge``, by conjugate gradients.
 
     Parameters
     ----------
@@ -38,37 +50,37 @@ def ridge(
     alpha : float
         Weight of the penalty, at least 0.
     fit_intercept : bool
-        Whether to fit a constant c, which is not penalised.
+        Whether to fit an intercept c, which is not penalised.
     tol : float
-        Tolerance: iterations stop when the residual of the normal equations is at most `tol` times
-        their right-hand side, in norm.
+        Iterations stop when the norm of the residual of the normal equations is at most `tol` times
+        that of their right-hand side.
     iterations : int
-        Largest number of iterations, of one product with X and one with X' each. One more pair
-        checks the result, and four products (three without intercept) come before.
+        Maximum number of iterations, with one product with X and one with X' each. Two further
+        products check the result, and four (three without intercept) precede the iterations.
     checkpoint : Checkpoint
-        Keeps the iterate ``x``, (r,), and ``iterations``. A later run continues from the iterate to
+        Saves the iterate ``x``, (r,), and ``iterations``. A later run continues from the iterate to
         the same `tol`, with new search directions.
 
     Returns
     -------
     dict
-        ``result``: (r,) ndarray, the coefficients w; ``intercept``: c; ``residual``: that of the
-        normal equations, relative as above; ``iterations``: their number; ``converged``: whether
-        `tol` was reached, as in `cg`.
+        ``result``: (r,) ndarray, the coefficients w; ``intercept``: c; ``residual``: relative
+        residual of the normal equations; ``iterations``: their number; ``converged``: whether `tol`
+        was reached, see `cg`.
 
     Raises
     ------
     InputError
-        An option is out of range, the checkpoint does not fit, `alpha` is 0 and the normal
+        An option is out of range, the checkpoint does not match, `alpha` is 0 and the normal
         equations are singular, w or c is too large for float64, or w is too small.
 
     Warns
     -----
     ScaleWarning
-        Rows or columns of X differ in size by more than 1e100.
+        Rows or columns of X differ in size by a factor of more than 1e100.
     ToleranceWarning
         `tol` is below ``X.attainable``, or the normal equations are too ill-conditioned for the
-        accuracy of products of X, as in `cg`.
+        accuracy of products of X, see `cg`.
 
     Notes
     -----
@@ -86,33 +98,33 @@ def ridge(
     (array([1.]), 3.0)
     """
     rows, columns = X.shape
-    targets = vector("y", y, rows)
-    alpha = positive("alpha", alpha, zero=True)
-    fit_intercept = flag("fit_intercept", fit_intercept)
-    tol = fraction("tol", tol)
-    most = whole("iterations", iterations, 1)
+    targets = read_vector("y", y, rows)
+    alpha = check_positive("alpha", alpha, zero=True)
+    fit_intercept = check_bool("fit_intercept", fit_intercept)
+    tol = check_fraction("tol", tol)
+    max_iterations = check_integer("iterations", iterations, 1)
     warn_of_tolerance(X, "ridge", tol)
     state = restore_state(checkpoint, x=(columns,), iterations=())
-    operator, of_X = scaled(X, "ridge", spans=True)
-    targets, of_y = normalise(targets)
+    operator, X_exponent = normalise_operator(X, "ridge", warn_spans=True)
+    targets, y_exponent = normalise_vector(targets)
     mean, level = np.zeros(columns), 0.0
     if fit_intercept:
-        operator, mean = centred(operator)
+        operator, mean = centre_rows(operator)
         level = float(targets.mean())
     right = operator.rmatvec(targets - level)
-    of_alpha = binary_exponent(alpha)
-    excess = max(0, of_alpha - 2 * of_X - _LARGEST_ALPHA) if alpha else 0
-    penalty = float(np.ldexp(alpha, -2 * of_X - excess))
-    exponent, sizes = of_y - of_X - excess, {"X": of_X, "y": of_y}
+    alpha_exponent = binary_exponent(alpha)
+    excess = max(0, alpha_exponent - 2 * X_exponent - _MAX_ALPHA_LOG2) if alpha else 0
+    penalty = float(np.ldexp(alpha, -2 * X_exponent - excess))
+    exponent, sizes = y_exponent - X_exponent - excess, {"X": X_exponent, "y": y_exponent}
     if alpha:
-        sizes["alpha"] = of_alpha
+        sizes["alpha"] = alpha_exponent
 
     def normal(w: NDArray[Any]) -> NDArray[Any]:
         return operator.rmatvec(operator.matvec(w)) + penalty * w  # type: ignore[no-any-return]
 
     attainable = float(getattr(X, "attainable", 0.0))
     found = conjugate_gradients(
-        normal, right, tol, most, state, checkpoint, exponent, sizes, attainable
+        normal, right, tol, max_iterations, state, checkpoint, exponent, sizes, attainable
     )
-    intercept = level - float(mean @ np.ldexp(found["result"], of_X - of_y))
-    return {**found, "intercept": rescale("the intercept", intercept, of_y, sizes, zero=True)}
+    intercept = level - float(mean @ np.ldexp(found["result"], X_exponent - y_exponent))
+    return {**found, "intercept": rescale("the intercept", intercept, y_exponent, sizes, zero=True)}

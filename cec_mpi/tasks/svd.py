@@ -12,16 +12,15 @@ from numpy.typing import NDArray
 from cec_mpi.errors import InputError, ToleranceWarning
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.common.lanczos import Lanczos, lanczos_state
-from cec_mpi.tasks.common.options import fraction, warn_of_tolerance, whole
-from cec_mpi.tasks.common.units import divided, rescale, scaled
+from cec_mpi.tasks.common.options import check_fraction, check_integer, warn_of_tolerance
+from cec_mpi.tasks.common.units import divide_operator, normalise_operator, rescale
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-_NEARLY = 1 - 1e-6  # of the largest entry
-_DETECTABLE = (
-    50.0  # times the error of products: squares of singular values above it have two correct digits
-)
+_NEARLY_LARGEST = 1 - 1e-6  # relative to the largest entry
+# Squares of singular values above this multiple of the errors of products have two correct digits.
+_DETECTABLE = 50.0
 
 
 def svd(
@@ -33,7 +32,7 @@ def svd(
     seed: int = 0,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
-    """Compute the k largest singular values of X and their vectors by a restarted Lanczos method.
+    """Compute the k largest singular triplets of X by a restarted Lanczos method.
 
     Parameters
     ----------
@@ -42,31 +41,31 @@ def svd(
     k : int
         Number of singular values, from 1 to ``min(q, r)``.
     tol : float
-        Relative accuracy of the singular values, as in SciPy's ``svds``; 0 stands for the best
+        Relative accuracy of the singular values, as in SciPy's ``svds``; 0 requests the best
         possible.
     iterations : int, optional
-        Largest number of iterations, of one product with X and one with X' each; a resumed run
-        makes at least one. By default ``100 * min(q, r)``. One product before them measures the
-        size of X, and one with a block of k vectors follows them.
+        Maximum number of iterations, with one product with X and one with X' each; a resumed run
+        makes at least one. By default ``100 * min(q, r)``. A further product measures the size of
+        X, and another multiplies a block of k vectors at the end.
     seed : int
-        Seed of the first vector, which is random.
+        Seed of the random first vector.
     checkpoint : Checkpoint
-        Keeps at most ``2 k + 20`` vectors on the shorter side of X, ``basis``, and X'X (or XX')
-        projected on them, ``projected``. A later run makes the same iterations as an uninterrupted
-        one.
+        Saves at most ``2 k + 20`` vectors on the shorter side of X, ``basis``, and the projection
+        of X'X (or XX') on them, ``projected``. A later run makes the same iterations as an
+        uninterrupted one.
 
     Returns
     -------
     dict
-        ``result``: (k,) ndarray, the singular values in decreasing order; ``u``: (q, k) ndarray,
-        left singular vectors; ``vt``: (k, r) ndarray, right singular vectors, each with a positive
-        entry of largest absolute value; ``iterations``: their number; ``converged``: if this is
-        False, the results hold only the triplets that have converged, possibly none.
+        ``result``: (k,) ndarray, the singular values, descending; ``u``: (q, k) ndarray, left
+        singular vectors; ``vt``: (k, r) ndarray, right singular vectors, each with a positive entry
+        of largest absolute value; ``iterations``: their number; ``converged``: if False, the
+        results have only the converged triplets, possibly none.
 
     Raises
     ------
     InputError
-        An option is out of range, a product is not finite, the checkpoint does not fit, or the
+        An option is out of range, a product is not finite, the checkpoint does not match, or the
         singular values are too large or too small for float64.
 
     Warns
@@ -76,15 +75,14 @@ def svd(
 
     Notes
     -----
-    As in ``svds``, the vectors v on the shorter side of X are eigenvectors of X'X (or XX'), and
-    values, and vectors on the other side, are those of ``X [v_1 ... v_k]``. Singular values
-    below 1e-7 of the largest are not accurate, and a warning says so. Iterations end when the
-    residual of each eigenvector is below ``max(tol, 1.5e-8)**2`` times its eigenvalue, or as
-    small as the errors of products, which are measured on the way.
+    As in ``svds``, the vectors v on the shorter side of X are eigenvectors of X'X (or XX'). The
+    singular values and the vectors on the other side come from ``X [v_1 ... v_k]``. Singular values
+    below 1e-7 of the largest are inaccurate and cause a warning. Iterations stop when the residual
+    of each eigenvector is below ``max(tol, 1.5e-8)**2`` times its eigenvalue, or as small as the
+    observed errors of products.
 
-    From one start vector, the method finds one singular vector for each singular value. To find
-    singular values that X has more than once, a few more iterations start from another random
-    vector.
+    From one start vector, the method finds one singular vector for each distinct singular value. A
+    few more iterations from another random vector find repeated singular values.
 
     Examples
     --------
@@ -95,38 +93,40 @@ def svd(
     """
     check_options(X, k, tol, iterations, seed)
     warn_of_tolerance(X, "svd", tol)
-    operator, of_X, state = prepare(X, "svd", k, checkpoint)
-    u, s, vt, ending = leading_triplets(operator, of_X, k, tol, iterations, seed, state, checkpoint)
-    s = rescale("the largest singular value", s, of_X, {"X": of_X})
-    return {"result": s, "u": u, "vt": vt, **ending}
+    operator, X_exponent, state = prepare(X, "svd", k, checkpoint)
+    u, s, vt, status = leading_triplets(
+        operator, X_exponent, k, tol, iterations, seed, state, checkpoint
+    )
+    s = rescale("the largest singular value", s, X_exponent, {"X": X_exponent})
+    return {"result": s, "u": u, "vt": vt, **status}
 
 
 def check_options(X: Any, k: int, tol: float, iterations: int | None, seed: int) -> None:
     """Raise if `leading_triplets` cannot use these options."""
     rows, columns = X.shape
-    most = min(rows, columns)
-    if whole("k", k, 1) > most:
+    limit = min(rows, columns)
+    if check_integer("k", k, 1) > limit:
         raise InputError(
-            f"k {k}: expected 1 to {most} for a {rows} x {columns} matrix (its smaller side)"
+            f"k {k}: expected 1 to {limit} for a {rows} x {columns} matrix (its smaller side)"
         )
-    fraction("tol", tol, zero=True)
-    whole("seed", seed, 0)
+    check_fraction("tol", tol, zero=True)
+    check_integer("seed", seed, 0)
     if iterations is not None:
-        whole("iterations", iterations, 1)
+        check_integer("iterations", iterations, 1)
 
 
 def prepare(
     X: Any, task: str, k: int, checkpoint: Checkpoint
 ) -> tuple[LinearOperator, int, dict[str, NDArray[Any]] | None]:
-    """Return X divided by a power of two, its exponent, and the state of an earlier run.
+    """Return X divided by a power of two, the exponent, and the state of an earlier run.
 
-    The exponent is part of the state, which belongs to the divided X.
+    The state is that of the divided X, so it determines the exponent.
     """
     state = lanczos_state(checkpoint, min(X.shape), k)
     if state is None:
-        return *scaled(X, task), None
+        return *normalise_operator(X, task), None
     exponent = int(state["exponent"][0])
-    return divided(X, exponent), exponent, state
+    return divide_operator(X, exponent), exponent, state
 
 
 def leading_triplets(
@@ -140,39 +140,39 @@ def leading_triplets(
     checkpoint: Checkpoint,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], dict[str, Any]]:
     """Return the results of `svd` for an operator and a state from `prepare`."""
-    tall = X.shape[0] >= X.shape[1]
-    product, adjoint = (X.matvec, X.rmatvec) if tall else (X.rmatvec, X.matvec)
+    is_tall = X.shape[0] >= X.shape[1]
+    product, adjoint = (X.matvec, X.rmatvec) if is_tall else (X.rmatvec, X.matvec)
     lanczos = Lanczos(min(X.shape), k, tol, seed, state)
-    most = max(iterations or 100 * min(X.shape), lanczos.iterations + 1)
-    while not lanczos.converged and lanczos.iterations < most:
+    max_iterations = max(iterations or 100 * min(X.shape), lanczos.iterations + 1)
+    while not lanczos.converged and lanczos.iterations < max_iterations:
         lanczos.advance(_check_product(adjoint(product(lanczos.vector))))
         if not lanczos.converged:
             checkpoint.save(exponent=np.array([float(exponent)]), **lanczos.state())
         checkpoint.progress(residual=lanczos.residual)
-    vectors = np.linalg.qr(lanczos.found()).Q
+    vectors = np.linalg.qr(lanczos.converged_vectors()).Q
     block = np.empty((max(X.shape), 0))
     if vectors.size:
-        block = _check_product((X.matmat if tall else X.rmatmat)(vectors))
-    outer, s, turn = np.linalg.svd(block, full_matrices=False)
-    inner = vectors @ turn.T
-    u, vt = (outer, inner.T) if tall else (inner, outer.T)
+        block = _check_product((X.matmat if is_tall else X.rmatmat)(vectors))
+    outer, s, rotation = np.linalg.svd(block, full_matrices=False)
+    inner = vectors @ rotation.T
+    u, vt = (outer, inner.T) if is_tall else (inner, outer.T)
     signs = _largest_entry_signs(vt)
     _warn_of_noise(s, lanczos.noise)
-    ending = {"iterations": lanczos.iterations, "converged": lanczos.converged}
-    return u * signs, s, vt * signs[:, np.newaxis], ending
+    status = {"iterations": lanczos.iterations, "converged": lanczos.converged}
+    return u * signs, s, vt * signs[:, np.newaxis], status
 
 
 def _warn_of_noise(s: NDArray[Any], noise: float) -> None:
     """Warn of singular values whose squares are not much larger than the errors of X' (X v).
 
-    A few products may show no error, but rounding errors exist nevertheless.
+    The errors are at least rounding errors, although a few products may not show them.
     """
     if not s.size:
         return
-    least = math.sqrt(_DETECTABLE * max(noise, np.finfo(np.float64).eps * s[0] ** 2))
-    if s[-1] < least:
+    limit = math.sqrt(_DETECTABLE * max(noise, np.finfo(np.float64).eps * s[0] ** 2))
+    if s[-1] < limit:
         warnings.warn(
-            f"{int((s < least).sum())} of {s.size} singular values are below {least / s[0]:.0e} "
+            f"{int((s < limit).sum())} of {s.size} singular values are below {limit / s[0]:.0e} "
             "times the largest one, and may have errors of more than 1 %, because products with X "
             "are not accurate enough (use a smaller k to leave them out)",
             ToleranceWarning,
@@ -182,15 +182,15 @@ def _warn_of_noise(s: NDArray[Any], noise: float) -> None:
 
 def _check_product(product: NDArray[Any]) -> NDArray[Any]:
     if not np.isfinite(product).all():
-        raise InputError("no singular vectors found: a product holds infinity or NaN")
+        raise InputError("no singular vectors found: a product has infinity or NaN")
     return product
 
 
 def _largest_entry_signs(vt: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the sign of the first entry of each row that is nearly the largest one.
+    """Return the sign of the first entry of each row that is nearly the largest in absolute value.
 
-    Rounding errors must not decide between entries that differ in sign alone, as of waves.
+    If entries of opposite signs are equally large, rounding errors must not decide between them.
     """
     sizes = np.abs(vt)
-    largest = (sizes >= _NEARLY * sizes.max(axis=1, keepdims=True)).argmax(axis=1)
+    largest = (sizes >= _NEARLY_LARGEST * sizes.max(axis=1, keepdims=True)).argmax(axis=1)
     return np.where(vt[np.arange(len(vt)), largest] < 0, -1.0, 1.0)

@@ -1,4 +1,4 @@
-"""Format lists, counts, values and untrusted text for messages."""
+"""Formatting of lists, counts, values and untrusted text for messages."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from numbers import Integral
 
 _SIZES = "kMGTPE"
-_ENDINGS = ("s", "x", "ch", "sh")  # of words with -es
+_ENDINGS = ("s", "x", "ch", "sh")  # of nouns with the plural -es
 
-# Blanks, and the joiners that some scripts need: str.isprintable is False, but they are harmless.
+# Spaces and joiners are harmless, although str.isprintable is False for them.
 _HARMLESS = (
     "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f"
     "\u205f\u3000\u200c\u200d"
@@ -20,8 +20,8 @@ _repr.maxstring = _repr.maxother = _repr.maxlong = 80
 _repr.maxlist = _repr.maxtuple = _repr.maxdict = 8
 
 
-def join_names(names: Iterable[object], most: int = 3) -> str:
-    """Return the first few names, each once, as a list for a sentence.
+def join_names(names: Iterable[object], limit: int = 3) -> str:
+    """Return the first few distinct names as an enumeration for a sentence.
 
     Examples
     --------
@@ -31,13 +31,13 @@ def join_names(names: Iterable[object], most: int = 3) -> str:
     'n1, n2, n3 and 17 more'
     """
     words = [str(name) for name in dict.fromkeys(names)]
-    if len(words) > most + 1:
-        words = [*words[:most], f"{len(words) - most} more"]
+    if len(words) > limit + 1:
+        words = [*words[:limit], f"{len(words) - limit} more"]
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def as_text(value: object) -> str:
-    """Decode text that some programs store as bytes.
+    """Return a text, decoded if it is bytes, as some programs store it.
 
     Examples
     --------
@@ -47,16 +47,16 @@ def as_text(value: object) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
-def truncate(names: Sequence[object], most: int) -> str:
-    """Return the first few names, and the number of all if some are left out.
+def truncate(names: Sequence[object], limit: int) -> str:
+    """Return the first few names, and the total number if names are omitted.
 
     Examples
     --------
     >>> truncate(range(9), 9), truncate(range(10), 3)
     ('0, 1, 2, 3, 4, 5, 6, 7, 8', '0, 1, 2, ... (10)')
     """
-    more = f", ... ({len(names)})" if len(names) > most else ""
-    return ", ".join(map(str, names[:most])) + more or "none"
+    more = f", ... ({len(names)})" if len(names) > limit else ""
+    return ", ".join(map(str, names[:limit])) + more or "none"
 
 
 def plural(count: float, word: str, *verb: str) -> str:
@@ -82,7 +82,7 @@ def plural(count: float, word: str, *verb: str) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes with three digits.
+    """Return a number of bytes with three significant digits.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_count(count: int, word: str) -> str:
-    """Return what `plural` returns for a whole number, with commas between thousands.
+    """Return an integer with thousands separators, and its noun in the singular or plural.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def format_count(count: int, word: str) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A time with three digits; one below a nanosecond, or below 0, is 0.
+    """Return a time with three significant digits; negative and tiny times are 0.
 
     Examples
     --------
@@ -119,8 +119,8 @@ def format_duration(seconds: float) -> str:
     """
     if seconds < 5e-10:
         return "0 s"
-    for scale, unit, most in ((1e6, "us", 999.5), (1e3, "ms", 999.5), (1.0, "s", 99.5)):
-        if seconds * scale < most:
+    for scale, unit, limit in ((1e6, "us", 999.5), (1e3, "ms", 999.5), (1.0, "s", 99.5)):
+        if seconds * scale < limit:
             return f"{seconds * scale:#.3g}".rstrip(".") + f" {unit}"
     whole = round(seconds)
     if whole < 3600:
@@ -139,16 +139,16 @@ def shorten(value: object) -> str:
     return _repr.repr(value)
 
 
-def suggest(word: str, words: Iterable[str], before: str = "") -> str:
-    """Return a hint that names the closest known word, or an empty text if none is similar.
+def suggest(word: str, words: Iterable[str], prefix: str = "") -> str:
+    """Return a hint with the most similar known word, or '' if no word is similar.
 
     Parameters
     ----------
     word : str
     words : iterable of str
         Known words.
-    before : str
-        Text in front of the suggested word, such as ``--``.
+    prefix : str
+        Text before the suggested word, such as ``--``.
 
     Examples
     --------
@@ -157,46 +157,46 @@ def suggest(word: str, words: Iterable[str], before: str = "") -> str:
     >>> suggest("nothing", ["like", "it"])
     ''
     """
-    found = closest_match(word, words)
-    return f" (did you mean {before}{found}?)" if found else ""
+    match = closest_match(word, words)
+    return f" (did you mean {prefix}{match}?)" if match else ""
 
 
 def closest_match(word: str, words: Iterable[str]) -> str:
-    """Return the most similar of these words, or an empty text if none is similar."""
-    import difflib  # which few need
+    """Return the most similar of these words, or '' if no word is similar."""
+    import difflib  # rarely needed
 
     return next(iter(difflib.get_close_matches(word, list(words), n=1)), "")
 
 
-def one_message(text: object) -> str:
-    r"""Escape control characters in a message, and indent all lines after the first.
+def format_message(text: object) -> str:
+    r"""Return a message with escaped control characters and indented continuation lines.
 
     Examples
     --------
-    >>> print(one_message("a\x1b[2J is no file\ncec-mpi: done"))
+    >>> print(format_message("a\x1b[2J is no file\ncec-mpi: done"))
     a\x1b[2J is no file
       cec-mpi: done
     """
-    return printable(text, kept="\n").replace("\n", "\n  ")
+    return printable(text, keep="\n").replace("\n", "\n  ")
 
 
-def printable(text: object, kept: str = "") -> str:
-    r"""Escape the characters of a text that a terminal would interpret.
+def printable(text: object, keep: str = "") -> str:
+    r"""Return a text with escapes for all characters that a terminal would interpret.
 
     Parameters
     ----------
     text : object
-    kept : str
-        Control characters that stay as they are, such as the line breaks of a table.
+    keep : str
+        Control characters that are not escaped, such as the line breaks of a table.
 
     Examples
     --------
-    >>> printable("Größe\x1b[2J") == r"Größe\x1b[2J", printable("\t", kept="\t") == "\t"
+    >>> printable("Größe\x1b[2J") == r"Größe\x1b[2J", printable("\t", keep="\t") == "\t"
     (True, True)
     """
     return "".join(
         letter
-        if letter.isprintable() or letter in _HARMLESS or letter in kept
+        if letter.isprintable() or letter in _HARMLESS or letter in keep
         else letter.encode("unicode_escape", "surrogatepass").decode("ascii")
         for letter in str(text)
     )

@@ -1,6 +1,6 @@
-"""Print results, notes, warnings and errors according to the verbosity; and make tables.
+"""Output of results, notes, warnings and errors according to the verbosity; text tables.
 
-Results and remarks go to standard output, everything else to standard error. If standard error is
+Results and notes go to standard output, everything else to standard error. If standard error is
 closed or full, the process continues without it.
 """
 
@@ -13,106 +13,106 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from cec_mpi.text import one_message, printable
+from cec_mpi.text import format_message, printable
 
 QUIET = -1  # only results and errors
-NORMAL = 0  # also remarks and warnings
+NORMAL = 0  # also notes and warnings
 VERBOSE = 1  # also events as they happen
-_GAP = 2  # columns between those of a table
-ALREADY_PRINTED = {"warned": True}  # ``extra`` of log records whose text has already been printed
+_GAP = 2  # spaces between the columns of a table
+ALREADY_PRINTED = {"warned": True}  # ``extra`` of log records whose text was already printed
 
 
 @dataclass
 class _State:
-    """Of this process."""
+    """The verbosity and output error of this process."""
 
     verbosity: int = NORMAL
-    problem: OSError | None = None  # with standard output
+    problem: OSError | None = None  # of standard output
 
 
 _state = _State()
 
 
 def set_verbosity(level: int) -> None:
-    """Set how much this process prints: `QUIET`, `NORMAL` or `VERBOSE`."""
+    """Set the verbosity of this process: `QUIET`, `NORMAL` or `VERBOSE`."""
     _state.verbosity = level
 
 
 def verbosity() -> int:
-    """Return how much this process prints."""
+    """Return the verbosity of this process."""
     return _state.verbosity
 
 
-def print_result(text: str, at_once: bool = False) -> None:
-    """Print a result; `unwritten` reports an error of writing it.
+def print_result(text: str, flush: bool = False) -> None:
+    """Print a result; `pop_output_error` reports a failure.
 
     Parameters
     ----------
     text : str
-        The caller has passed names from outside through `printable`.
-    at_once : bool
+        Untrusted parts must be escaped by `printable`.
+    flush : bool
         Flush standard output.
     """
     try:
-        print(text, flush=at_once)
+        print(text, flush=flush)
     except OSError as error:
-        _note(error)
+        _record_output_error(error)
 
 
 def print_note(text: str) -> None:
-    """Print a remark, unless this process is quiet."""
+    """Print a note, unless this process is quiet."""
     if verbosity() > QUIET:
-        print_result(one_message(text), at_once=True)
+        print_result(format_message(text), flush=True)
 
 
-def take_output_error() -> OSError | None:
-    """Return why standard output could not be written, once, or None.
+def pop_output_error() -> OSError | None:
+    """Return and clear the error of writing to standard output, or return None.
 
-    A broken pipe is not an error: the reader has seen enough.
+    A broken pipe is not an error, because the reader has closed it.
     """
     try:
         if sys.stdout is not None:  # standard output was closed before Python started
             sys.stdout.flush()
     except OSError as error:
-        _note(error)
+        _record_output_error(error)
     problem, _state.problem = _state.problem, None
     return problem
 
 
-def _note(error: OSError) -> None:
+def _record_output_error(error: OSError) -> None:
     discard_output(sys.stdout)
     if not isinstance(error, BrokenPipeError):
         _state.problem = _state.problem or error
 
 
-def print_error_line(line: str) -> None:
-    """Write one or several lines to standard error in one call, so that they stay together.
+def print_stderr(line: str) -> None:
+    """Write lines to standard error in one call, so that no other output comes between them.
 
     Control characters are escaped.
     """
     if sys.stderr is None:  # standard error was closed before Python started
         return
     try:
-        sys.stderr.write(printable(f"{line}\n", kept="\n\t"))
+        sys.stderr.write(printable(f"{line}\n", keep="\n\t"))
         sys.stderr.flush()
     except (OSError, ValueError):
         discard_output(sys.stderr)
 
 
 def print_to_tty(line: str) -> None:
-    """Write a line to the terminal that this process was started from, if it has one.
+    """Write a line to the controlling terminal, if this process has one.
 
-    A launcher that is ending drops standard output, but ranks of Open MPI's mpirun keep its
-    terminal.
+    A launcher that is shutting down drops standard output, but ranks of Open MPI's mpirun still
+    have its terminal.
     """
     try:
         descriptor = os.open("/dev/tty", os.O_WRONLY | os.O_NOCTTY)
     except OSError:
         return
     try:
-        os.write(descriptor, f"\r{one_message(line)}\r\n".encode(errors="backslashreplace"))
+        os.write(descriptor, f"\r{format_message(line)}\r\n".encode(errors="backslashreplace"))
     except OSError:
-        pass  # it has vanished
+        pass  # the terminal was closed
     finally:
         os.close(descriptor)
 
@@ -120,39 +120,39 @@ def print_to_tty(line: str) -> None:
 def warn(text: object) -> None:
     """Print a warning to standard error, unless this process is quiet."""
     if verbosity() > QUIET:
-        print_error_line(f"cec-mpi: warning: {one_message(text)}")
+        print_stderr(f"cec-mpi: warning: {format_message(text)}")
 
 
 def remove_error_filters() -> None:
-    """Ignore ``-W error`` and PYTHONWARNINGS=error in this process.
-
-    A warning that raises between two messages would end the run.
-    """
+    """Ignore ``-W error`` and PYTHONWARNINGS=error, because a raised warning would end the run."""
     warnings.filters[:] = [entry for entry in warnings.filters if entry[0] != "error"]  # type: ignore[index]
     warnings.simplefilter("default", append=True)  # makes Python read the filters again
 
 
 def discard_output(stream: TextIO | None) -> None:
-    """Discard what a stream has not written yet, so that the process can exit without an error."""
+    """Discard unwritten data of a stream, so that the process can exit without an error."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[union-attr]
     except (OSError, ValueError, AttributeError):
-        return  # no file descriptor: nothing to drop
+        return  # a stream without a file descriptor has no unwritten data
 
 
 def format_table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()
+    header: Sequence[str], rows: Iterable[Sequence[str]], right_aligned: Collection[str] = ()
 ) -> list[str]:
     r"""Return the lines of a table of text.
 
     Parameters
     ----------
-    head : sequence of str
+    header : sequence of str
         The name of each column.
     rows : iterable of sequence of str
-        Tables of plans have as many rows as machines: rich takes half a millisecond for each.
-    right : collection of str
-        The names of columns that are aligned to the right.
+    right_aligned : collection of str
+        The names of right-aligned columns.
+
+    Notes
+    -----
+    rich takes half a millisecond per row, too long for tables with one row per machine.
 
     Examples
     --------
@@ -161,9 +161,9 @@ def format_table(
           1  10
          12  9
     """
-    cells = [head, *rows]
+    cells = [header, *rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    sides = [">" if name in right else "<" for name in head]
+    sides = [">" if name in right_aligned else "<" for name in header]
     return [
         (" " * _GAP)
         .join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
@@ -173,17 +173,17 @@ def format_table(
 
 
 def facts_table(facts: Iterable[tuple[str, str]], width: int | None = None) -> str:
-    """Return a table of names and their values.
+    """Return a table of names and values.
 
     Parameters
     ----------
     facts : iterable of (str, str)
-        Names and texts; control characters in them are escaped.
+        Names and values; control characters are escaped.
     width : int, optional
-        Width of the terminal in characters. A longer text continues on the next line, below its own
-        beginning. By default each fact has one line.
+        Width of the terminal in characters. Longer values wrap within their column. By default they
+        do not wrap.
     """
-    from rich.console import Console  # which few commands need
+    from rich.console import Console  # few commands need it
     from rich.table import Table
     from rich.text import Text
 
@@ -194,7 +194,8 @@ def facts_table(facts: Iterable[tuple[str, str]], width: int | None = None) -> s
     for name, text in facts:
         table.add_row(Text(name), Text(text))
     longest = sum(max(len(fact[k]) for fact in facts) + _GAP for k in (0, 1))
-    console = Console(width=width or 2 * longest, color_system=None)  # a letter may be wide
+    # A character may be two columns wide.
+    console = Console(width=width or 2 * longest, color_system=None)
     with console.capture() as captured:
         console.print(table)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())

@@ -9,7 +9,7 @@ from sklearn.decomposition import PCA
 
 from cec_mpi.errors import InputError
 from cec_mpi.tasks import pca, svd
-from cec_mpi.tasks.common.centred import centred
+from cec_mpi.tasks.common.centring import centre_rows
 
 RNG = np.random.default_rng(3)
 SHAPES = [(60, 30), (30, 60), (40, 40)]
@@ -159,7 +159,7 @@ def test_no_more_than_so_many_vectors_are_kept(memory):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_centred_operator_is_the_matrix_less_the_mean_of_its_rows(shape):
     matrix = RNG.standard_normal(shape) + RNG.uniform(0, 9, shape[1])
-    operator, mean = centred(aslinearoperator(matrix))
+    operator, mean = centre_rows(aslinearoperator(matrix))
     dense = matrix - matrix.mean(axis=0)
     assert np.allclose(mean, matrix.mean(axis=0))
     for size in ((), (1,), (4,)):

@@ -20,7 +20,7 @@ from cec_mpi.store.files.durable import is_locked
 from cec_mpi.store.files.regular import open_regular
 from cec_mpi.store.files.saving import write_all
 from cec_mpi.text import join_names, printable, truncate
-from cec_mpi.text.terminal import print_error_line, print_note, warn
+from cec_mpi.text.terminal import print_note, print_stderr, warn
 
 if TYPE_CHECKING:
     from cec_mpi.report.recorded_run import Run
@@ -101,7 +101,7 @@ def _watch(arguments: argparse.Namespace, outputs: dict[str, Path], names: str) 
     view = _WatchView(f"{names}: updated every {PAGE_SECONDS:g} s until the end of {runs}")
     with show(view, arguments.progress) as lock:
         if lock is not None:
-            print_error_line(f"cec-mpi: {view.line()}")
+            print_stderr(f"cec-mpi: {view.line()}")
         while any(map(_is_starting, arguments.runs)):
             time.sleep(_START_INTERVAL)
         while True:

@@ -31,10 +31,10 @@ def _task(arguments: argparse.Namespace) -> int:
 
 def _list_tasks() -> str:
     from cec_mpi.tasks import TASKS
-    from cec_mpi.tasks.common.description import describe
+    from cec_mpi.tasks.common.description import describe_task
 
     width = max(map(len, TASKS))
-    lines = [f"{name:{width}}  {describe(task).summary}" for name, task in TASKS.items()]
+    lines = [f"{name:{width}}  {describe_task(task).summary}" for name, task in TASKS.items()]
     lines += [
         "",
         "cec-mpi task NAME shows the options and results of a task. NAME may also be a function",
@@ -53,11 +53,11 @@ def describe_task(name: str) -> str:
     """
     from cec_mpi.cli.run.settings import MATVEC_OPTIONS
     from cec_mpi.tasks import TASKS, find_task, options_of
-    from cec_mpi.tasks.common.description import describe
+    from cec_mpi.tasks.common.description import describe_task
 
     task = find_task(name)
     options_of(task)  # raises if the task has no signature
-    description = describe(task)
+    description = describe_task(task)
     lines = [f"cec-mpi run STORE {name} [NAME=VALUE ...] --out DIR", ""]
     if description.summary:
         lines += [*_wrap(description.summary, ""), ""]

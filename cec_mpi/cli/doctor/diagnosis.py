@@ -94,7 +94,7 @@ def report(facts: Facts) -> str:
         pairs.append(("store", f"{shape} on {plural(facts.machines, 'machine')}"))
     lines = [facts_table(pairs, _WIDTH), "", *map(printable, _nodes(facts)), ""]
     found = findings(facts)
-    lines += [printable(f"{finding.kind}: {finding.text}", kept="\n") for finding in found]
+    lines += [printable(f"{finding.kind}: {finding.text}", keep="\n") for finding in found]
     if not found:
         lines.append("No problems were found.")
     if len(facts.places) == 1:

@@ -17,7 +17,7 @@ from cec_mpi.runtime.records.directory import SUMMARY
 from cec_mpi.runtime.records.events import KIND_OF
 from cec_mpi.runtime.records.recorder import Recorder, count_by_kind
 from cec_mpi.text import join_names, plural, printable
-from cec_mpi.text.terminal import print_note, take_output_error, warn
+from cec_mpi.text.terminal import pop_output_error, print_note, warn
 
 _MAX_LISTED = 5  # machines in a message
 
@@ -215,6 +215,6 @@ def print_closing(ending: RunEnd) -> None:
     """Print the closing lines; only warn if standard output cannot be written."""
     for line in closing_lines(ending):
         print_note(line)
-    problem = take_output_error()
+    problem = pop_output_error()
     if problem is not None:
         warn(f"standard output cannot be written: {problem.strerror}")

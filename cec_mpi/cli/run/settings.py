@@ -17,7 +17,7 @@ from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.tasks import TASKS, Task, options_of
-from cec_mpi.tasks.common.options import whole
+from cec_mpi.tasks.common.options import check_integer
 from cec_mpi.text import join_names, suggest
 
 CHECKPOINT = "checkpoint"
@@ -52,7 +52,7 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
         )
     if task is TASKS["matvec"]:
         if "iterations" in options:
-            whole("iterations", options["iterations"], 1)
+            check_integer("iterations", options["iterations"], 1)
         return options
     _check_call(task, run.task, options)
     return options

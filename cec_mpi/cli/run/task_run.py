@@ -83,7 +83,7 @@ from cec_mpi.store.reader import open_store
 from cec_mpi.store.shard import CPU
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
 from cec_mpi.text import join_names, plural, printable
-from cec_mpi.text.terminal import ALREADY_PRINTED, print_error_line, print_note, print_result, warn
+from cec_mpi.text.terminal import ALREADY_PRINTED, print_note, print_result, print_stderr, warn
 
 log = logging.getLogger(__name__)
 
@@ -250,7 +250,7 @@ class TaskRun:
         if self.options.device != (CPU,):
             print_note(printable(f"devices: {describe_devices(recorder.common)}"))
         if self.shows_map:
-            print_result(printable(placement_table(recorder.common), kept="\n"))
+            print_result(printable(placement_table(recorder.common), keep="\n"))
         if not resumed:
             move_results_aside(self.out)
         has_write_error = False
@@ -461,7 +461,7 @@ def report_task_error(name: str, error: Exception) -> Exception:
     frames = [frame for frame in stack if not frame.filename.startswith((package, "<frozen"))]
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     lines = ["Traceback of the task (most recent call last):\n", *traceback.format_list(own)]
-    print_error_line(printable("".join(lines).rstrip(), kept="\n\t"))
+    print_stderr(printable("".join(lines).rstrip(), keep="\n\t"))
     return CecError(f"task {name} raised {type(error).__name__}{error_suffix(error)}")
 
 

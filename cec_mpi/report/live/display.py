@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cec_mpi.runtime.processes.launcher import detect_launcher
-from cec_mpi.text.terminal import QUIET, VERBOSE, print_error_line, verbosity
+from cec_mpi.text.terminal import QUIET, VERBOSE, print_stderr, verbosity
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -174,7 +174,7 @@ def _print_lines(view: View, lock: threading.RLock, display: Display) -> Iterato
     def print_line() -> None:
         with lock:
             line = view.line()
-        print_error_line(f"cec-mpi: {line}, {format_clock(time.monotonic() - begin)} so far")
+        print_stderr(f"cec-mpi: {line}, {format_clock(time.monotonic() - begin)} so far")
 
     with _repeat(print_line, display.interval):
         yield

@@ -78,8 +78,8 @@ from cec_mpi.runtime.times import (
     RANK_0_EXIT_DELAY,
     SRUN_TIMEOUT,
 )
-from cec_mpi.text import one_message, plural, printable
-from cec_mpi.text.terminal import discard_output, print_error_line, take_output_error
+from cec_mpi.text import format_message, plural, printable
+from cec_mpi.text.terminal import discard_output, pop_output_error, print_stderr
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -237,9 +237,9 @@ def report_and_abort(comm: MPI.Intracomm, error: BaseException) -> NoReturn:
     elif shortage is not None:
         code, text = shortage.exit_code, f"error: {where}: {shortage}"
     elif isinstance(error, CecError):
-        text = f"error: {one_message(error)}"
+        text = f"error: {format_message(error)}"
     await_turn(comm.rank)
-    print_error_line(f"cec-mpi: {text}")
+    print_stderr(f"cec-mpi: {text}")
     abort_job(code or CecError.exit_code)
 
 
@@ -485,7 +485,7 @@ atexit.register(_exit_fork_at_exit)  # the first registered handler is called la
 def exit_from_fork(error: BaseException) -> NoReturn:
     """Exit a process that a task has forked, because its exception must not end the run."""
     if not isinstance(error, SystemExit):
-        print_error_line(_traceback_of(error))
+        print_stderr(_traceback_of(error))
     exit_now(exit_code_of(error))
 
 
@@ -507,7 +507,7 @@ def flush() -> OSError | None:
             sys.stderr.flush()
     except OSError:  # no stream remains for a message
         discard_output(sys.stderr)
-    return take_output_error()
+    return pop_output_error()
 
 
 # --- messages -------------------------------------------------------------------------------------
@@ -530,7 +530,7 @@ def error_suffix(error: BaseException) -> str:
 
 
 def _traceback_of(error: BaseException) -> str:
-    return printable("".join(traceback.format_exception(error)).rstrip("\n"), kept="\n\t")
+    return printable("".join(traceback.format_exception(error)).rstrip("\n"), keep="\n\t")
 
 
 def as_cec_error(error: Exception) -> CecError:
@@ -548,7 +548,7 @@ def as_cec_error(error: Exception) -> CecError:
     if (shortage := as_shortage_error(error)) is not None:
         return shortage
     log.critical("unexpected error", exc_info=error)
-    print_error_line(_traceback_of(error))
+    print_stderr(_traceback_of(error))
     return CecError(f"{type(error).__name__}{error_suffix(error)}")
 
 
@@ -562,13 +562,13 @@ def _has_working_directory() -> bool:
 
 def print_unexpected_error(error: BaseException) -> None:
     """Print the traceback of an unexpected error, then a one-line message."""
-    print_error_line(_traceback_of(error))
+    print_stderr(_traceback_of(error))
     print_error(f"unexpected {type(error).__name__}{error_suffix(error)}")
 
 
 def print_error(error: object) -> None:
     """Print an error as one line."""
-    print_error_line(f"cec-mpi: error: {one_message(error)}")
+    print_stderr(f"cec-mpi: error: {format_message(error)}")
 
 
 class SignalRecorder:

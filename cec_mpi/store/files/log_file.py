@@ -55,7 +55,7 @@ class _Formatter(logging.Formatter):
     """Escapes what UTF-8 cannot represent and what a terminal would interpret."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record), kept="\n\t")
+        return printable(super().format(record), keep="\n\t")
 
 
 class _LogFile(logging.FileHandler):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from cec_mpi.errors import MachineError
 from cec_mpi.store.files.regular import retry_with_more_descriptors
-from cec_mpi.text import one_message, plural
+from cec_mpi.text import format_message, plural
 
 _ACTION_BYTES = 1024  # of a C `struct sigaction`, which has 152 or fewer
 _libc = ctypes.CDLL(None)
@@ -49,7 +49,7 @@ def _handle(number: int) -> None:
     for descriptor, size, path in list(_maps.values()):
         found = os.fstat(descriptor).st_size
         if found < size:
-            text = one_message(
+            text = format_message(
                 f"{path} was truncated while {socket.gethostname()} was reading it: found "
                 f"{plural(found, 'byte')}, expected {size}"
             )

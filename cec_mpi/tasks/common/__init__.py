@@ -1,1 +1,1 @@
-"""Functions that several tasks share: options, checkpoints, scales, tolerances."""
+"""Common parts of tasks: checks of options, checkpoints, scaling and tolerances."""

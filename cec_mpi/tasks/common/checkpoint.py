@@ -1,4 +1,4 @@
-"""The state of a task from which a later run continues."""
+"""Checkpoints: the state of a task from which a later run continues."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
 
-_MAX_COUNT = 2**53  # iterations: more could not be counted in a float
-_LARGEST = 2.0**200  # of a solver's start: none comes near it with X and vectors of numbers near 1
+_MAX_COUNT = 2**53  # floats represent all smaller integers exactly
+_MAX_START = 2.0**200  # solvers with scaled X and vectors never reach entries of this size
 
 
 class Checkpoint(Protocol):
-    """Saves the state of a task, and holds the state of an earlier run."""
+    """Saves the state of a task, and has the state of an earlier run."""
 
     @property
     def state(self) -> dict[str, NDArray[Any]]:
-        """The last state that an earlier run saved; empty if none."""
+        """The last saved state of an earlier run; empty if there was no such run."""
 
     @property
     def wanted(self) -> bool:
         """Whether checkpoints are written before the task ends.
 
-        Only then a solver that does not show its state is stopped and restarted for them.
+        A solver that hides its state is stopped and restarted only if this is True.
         """
 
     @property
     def every(self) -> int:
-        """Number of steps (products with X) between two writes; it may change."""
+        """Number of steps (products with X) between two writes; may change."""
 
     def save(self, **state: ArrayLike | Callable[[], ArrayLike]) -> None:
-        """Save the state that is needed to continue from here; it is written when due.
+        """Save the state from which a run can continue; it is written when due.
 
-        It is fast enough to be called in each iteration. Arrays are copied, so a solver may change
-        them afterwards. A function is called when the state is written and returns an array; use
-        it for large arrays that do not change.
+        The call is fast enough for each iteration. Arrays are copied, so a solver may change them
+        afterwards. Instead of a large array that does not change, pass a function that returns it:
+        it is called only when the state is written.
         """
 
     def progress(self, **numbers: float) -> None:
-        """Show progress after any product, for example ``progress(residual=1e-3)``."""
+        """Report progress after a product, for example ``progress(residual=1e-3)``."""
 
 
 class _NoCheckpoint:
-    """Saves nothing."""
+    """A checkpoint that does nothing."""
 
     wanted = False
     every = sys.maxsize
@@ -71,19 +71,19 @@ NO_CHECKPOINT: Checkpoint = _NoCheckpoint()
 def restore_state(
     checkpoint: Checkpoint, **shapes: tuple[int | None, ...]
 ) -> dict[str, NDArray[Any]] | None:
-    """Return the state to continue from, or None if there is none.
+    """Return the state of an earlier run, or None.
 
     Parameters
     ----------
     checkpoint : Checkpoint
     **shapes : tuple of int or None
-        Shape of each array of the state; None stands for any length.
+        Expected shape of each array; None stands for any length.
 
     Raises
     ------
     InputError
-        The state has other arrays or shapes, an array holds other values than finite floating-point
-        numbers, or a count or tolerance is negative or not a number.
+        The state has other arrays or shapes, an array has values that are not finite floating-point
+        numbers, or a scalar is negative or too large.
     """
     state = checkpoint.state
     if not state:
@@ -110,16 +110,16 @@ def restore_state(
 
 
 def initial_vector(name: str, values: NDArray[Any], exponent: int = 0) -> NDArray[Any]:
-    """Return the start of a solver: an array of a state times ``2**exponent``.
+    """Return the initial vector of a solver: an array of a state times ``2**exponent``.
 
     Raises
     ------
     InputError
-        It is too large to come from this task, and products with it would overflow.
+        The vector is so large that the state cannot come from this task.
     """
     with np.errstate(over="ignore"):
         start: NDArray[Any] = np.ldexp(values, exponent)
-    if not np.abs(start).max(initial=0.0) < _LARGEST:
+    if not np.abs(start).max(initial=0.0) < _MAX_START:
         raise InputError(
             f"the checkpoint does not fit this task: {name} holds numbers up to "
             f"{np.abs(values).max():.1g}, too large for its X and vectors"
@@ -127,9 +127,9 @@ def initial_vector(name: str, values: NDArray[Any], exponent: int = 0) -> NDArra
     return start
 
 
-def _shape_matches(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    return len(shape) == len(wanted) and all(
-        other in (length, None) for length, other in zip(shape, wanted, strict=True)
+def _shape_matches(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(expected) and all(
+        other in (length, None) for length, other in zip(shape, expected, strict=True)
     )
 
 

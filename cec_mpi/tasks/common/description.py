@@ -24,10 +24,10 @@ class Option:
     kind : str
         Type, as documented or annotated; may be empty.
     default : str
-        Default, as written; empty if there is none.
+        Text of the default; empty for None and for a required option.
     is_required : bool
     text : str
-        Meaning in one sentence; may be empty.
+        One sentence; may be empty.
     """
 
     name: str
@@ -48,10 +48,10 @@ class Description:
     options : tuple of Option
         Options, without X and the checkpoint.
     takes_any : bool
-        Whether the task also takes other options.
+        Whether the task also accepts other options.
     results : tuple of tuple of str
-        Names and meanings of results, or one text without a name; empty if results are not
-        documented.
+        Names and descriptions of results, or one description without a name; empty if results are
+        not documented.
     """
 
     summary: str
@@ -60,16 +60,16 @@ class Description:
     results: tuple[tuple[str, str], ...]
 
 
-def describe(task: Callable[..., Any]) -> Description:
-    """Describe a task.
+def describe_task(task: Callable[..., Any]) -> Description:
+    """Return the description of a task.
 
     If Python has removed docstrings (``-OO``), they are read from the source.
 
     Examples
     --------
     >>> def task(X, *, tol=1e-3, checkpoint): "Compute. And more."
-    >>> found = describe(task)
-    >>> found.summary, found.options[0].name, found.options[0].default
+    >>> description = describe_task(task)
+    >>> description.summary, description.options[0].name, description.options[0].default
     ('Compute.', 'tol', '0.001')
     """
     text = _docstring(task)
@@ -116,32 +116,32 @@ def _docstring(task: Callable[..., Any]) -> str:
 
 
 def _sections(text: str) -> dict[str, list[str]]:
-    """Return lines by section title; the title of those before the first section is empty."""
+    """Return lines by section title; lines before the first section have the title ''."""
     lines = text.splitlines()
-    found: dict[str, list[str]] = {"": []}
+    sections: dict[str, list[str]] = {"": []}
     title = ""
-    for line, following in zip(lines, [*lines[1:], ""], strict=False):
-        if _RULE.fullmatch(following.strip()) and line.strip():
+    for line, next_line in zip(lines, [*lines[1:], ""], strict=False):
+        if _RULE.fullmatch(next_line.strip()) and line.strip():
             title = line.strip()
-            found[title] = []
+            sections[title] = []
         elif not _RULE.fullmatch(line.strip()):
-            found[title].append(line)
-    return found
+            sections[title].append(line)
+    return sections
 
 
 def _entries(lines: list[str]) -> dict[str, tuple[str, str]]:
-    """Return type and meaning by name from the lines of a section Parameters."""
-    found: dict[str, tuple[str, list[str]]] = {}
+    """Return type and description by name from the lines of a Parameters section."""
+    entries: dict[str, tuple[str, list[str]]] = {}
     names: list[str] = []
     for line in lines:
         if line and not line[0].isspace():
-            left, _, kind = line.partition(" : ")
-            names = [name.strip(" *") for name in left.split(",")]
-            found |= {name: (kind.strip(), []) for name in names}
+            list_of_names, _, kind = line.partition(" : ")
+            names = [name.strip(" *") for name in list_of_names.split(",")]
+            entries |= {name: (kind.strip(), []) for name in names}
         elif names:
             for name in names:
-                found[name][1].append(line)
-    return {name: (kind, _first_sentence(text)) for name, (kind, text) in found.items()}
+                entries[name][1].append(line)
+    return {name: (kind, _first_sentence(text)) for name, (kind, text) in entries.items()}
 
 
 def _first_sentence(lines: list[str]) -> str:
@@ -151,7 +151,7 @@ def _first_sentence(lines: list[str]) -> str:
 
 
 def _results(lines: list[str]) -> tuple[tuple[str, str], ...]:
-    """Return names and meanings of results that are written ``name``: meaning; ..."""
+    """Return names and descriptions of results written as ``name``: description; ..."""
     body = [line for line in lines if not line or line[0].isspace()]
     text = " ".join(" ".join(body or lines).split())
     named = tuple(

@@ -1,4 +1,4 @@
-"""Checks of options that several tasks share."""
+"""Checks of common options of tasks."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from cec_mpi.core.masks import reject_masked
 from cec_mpi.errors import InputError, ScaleWarning, ToleranceWarning
 from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.tasks.common.units import divided
+from cec_mpi.tasks.common.units import divide_operator
 
-_PROBES = 7  # random vectors: with 3, one of 25 to 40 wide X was warned of for nothing
-_MAX_SCALE_RATIO = 300.0  # ratio of scales above which solvers are slow or stop too early
-_CONSTANT = 100.0  # times the accuracy of products: smaller variations may be rounding errors
+_PROBES = 7  # random vectors; with 3, one of 25 to 40 wide X caused a false warning
+_MAX_SCALE_RATIO = 300.0  # above this solvers are slow or stop too early
+_CONSTANT = 100.0  # accuracies of products, below which variations may be rounding errors
 
 
-def whole(name: str, value: object, least: int) -> int:
-    """Return a whole number of at least `least`, or raise."""
-    if not isinstance(value, Integral) or value < least:
-        raise InputError(f"{name} {value}: expected a whole number of at least {least}")
+def check_integer(name: str, value: object, minimum: int) -> int:
+    """Return an integer of at least `minimum`, or raise."""
+    if not isinstance(value, Integral) or value < minimum:
+        raise InputError(f"{name} {value}: expected a whole number of at least {minimum}")
     return int(value)
 
 
-def fraction(name: str, value: object, *, zero: bool = False) -> float:
+def check_fraction(name: str, value: object, *, zero: bool = False) -> float:
     """Return a number between 0 and 1, or 0 if `zero` is True, or raise."""
     number = _real(value)
     if not (0 < number < 1 or (zero and number == 0)):
@@ -38,7 +38,7 @@ def fraction(name: str, value: object, *, zero: bool = False) -> float:
     return number
 
 
-def positive(name: str, value: object, *, zero: bool = False) -> float:
+def check_positive(name: str, value: object, *, zero: bool = False) -> float:
     """Return a finite number above 0, or 0 if `zero` is True, or raise."""
     number = _real(value)
     if not (0 < number < math.inf or (zero and number == 0)):
@@ -55,21 +55,21 @@ def _real(value: object) -> float:
         return math.nan
 
 
-def flag(name: str, value: object) -> bool:
-    """Return True or False, or raise: text such as ``"false"`` would count as true."""
+def check_bool(name: str, value: object) -> bool:
+    """Return a bool, or raise, because a text such as ``"false"`` would count as true."""
     if not isinstance(value, bool | np.bool_):
         raise InputError(f"{name} {value!r}: expected True or False")
     return bool(value)
 
 
 def check_choice(name: str, value: object, names: tuple[str, ...]) -> str:
-    """Return one of some names, or raise."""
+    """Return one of `names`, or raise."""
     if not isinstance(value, str) or value not in names:
         raise InputError(f"{name} {value!r}: expected one of {', '.join(names)}")
     return value
 
 
-def square(task: str, X: Any) -> int:
+def check_square(task: str, X: Any) -> int:
     """Return the number of rows of a square X, or raise."""
     rows, columns = X.shape
     if rows != columns:
@@ -77,7 +77,7 @@ def square(task: str, X: Any) -> int:
     return int(rows)
 
 
-def vector(name: str, value: ArrayLike | os.PathLike[str], length: int) -> NDArray[np.float64]:
+def read_vector(name: str, value: ArrayLike | os.PathLike[str], length: int) -> NDArray[np.float64]:
     """Return a vector of finite real numbers, given as an array or as the path of an ``.npy`` file.
 
     Parameters
@@ -96,8 +96,8 @@ def vector(name: str, value: ArrayLike | os.PathLike[str], length: int) -> NDArr
     Raises
     ------
     InputError
-        The file cannot be read, or the vector has another shape or holds other values than finite
-        real numbers.
+        The file cannot be read, or the vector has another shape or entries that are not finite real
+        numbers.
     """
     if isinstance(value, str | os.PathLike):
         array = open_npy(as_path(value))
@@ -117,12 +117,12 @@ def vector(name: str, value: ArrayLike | os.PathLike[str], length: int) -> NDArr
 
 
 def check_real_array(name: str, value: ArrayLike) -> NDArray[Any]:
-    """Return an array of real numbers as a user gave it.
+    """Return an array of real numbers, in its own dtype.
 
     Raises
     ------
     InputError
-        It is no array, has another dtype, or an entry is masked.
+        The value is not an array, does not have a real dtype, or an entry is masked.
     """
     value = reject_masked(name, value)
     try:
@@ -161,8 +161,8 @@ def warn_of_tolerance(X: Any, task: str, tol: float) -> None:
         warnings.warn(text, ToleranceWarning, stacklevel=3)
 
 
-def warn_of_scales(X: Any, task: str, *, centred: bool, exponent: int) -> None:
-    """Warn if columns of X differ in scale; takes one step, with a block of eight vectors.
+def warn_of_scales(X: Any, task: str, *, has_intercept: bool, exponent: int) -> None:
+    """Warn if columns of X differ in scale; makes one product with a block of eight vectors.
 
     Parameters
     ----------
@@ -170,46 +170,46 @@ def warn_of_scales(X: Any, task: str, *, centred: bool, exponent: int) -> None:
         Shape (q, r).
     task : str
         Name of the task, for messages.
-    centred : bool
-        Whether a constant is fitted, too. Then the scale of a column is its deviation from its
-        mean, and means that are much larger than that also cause a warning.
+    has_intercept : bool
+        Whether an intercept is fitted. Then the scale of a column is its standard deviation, and
+        there is also a warning if the mean of a column is much larger.
     exponent : int
-        Exponent of the power of two that is about as large as X.
+        Exponent of a power of two near the size of X.
 
     Warns
     -----
     ScaleWarning
-        Scales differ. They are estimated within a factor of about 4.
+        Scales differ. Estimates are accurate to a factor of about 4.
 
     Notes
     -----
     For v of random signs, the mean of ``(X' v)_j**2`` is ``||x_j||**2``. If v is orthogonal to the
-    vector of ones, this is the norm of a column without its mean.
+    vector of ones, it is the squared norm of a column minus its mean.
     """
     rows, columns = X.shape
     probes = np.empty((rows, _PROBES + 1))
     probes[:, 0] = 1 / rows
     signs = np.random.default_rng(0).choice((-1.0, 1.0), (rows, _PROBES))
-    probes[:, 1:] = (signs - signs.mean(axis=0) if centred else signs) / np.sqrt(rows)
-    found = np.asarray(divided(X, exponent).rmatmat(probes)).reshape(columns, _PROBES + 1)
+    probes[:, 1:] = (signs - signs.mean(axis=0) if has_intercept else signs) / np.sqrt(rows)
+    found = np.asarray(divide_operator(X, exponent).rmatmat(probes)).reshape(columns, _PROBES + 1)
     means, scales = np.abs(found[:, 0]), np.sqrt((found[:, 1:] ** 2).mean(axis=1))
     accuracy = max(getattr(X, "accuracy", 0.0), np.finfo(np.float64).eps)
     varies = np.isfinite(scales) & (scales > _CONSTANT * accuracy * means) & (scales > 0)
     if not varies.any():
         return
-    names = np.flatnonzero(varies)
-    least, most = names[scales[varies].argmin()], names[scales[varies].argmax()]
+    indices = np.flatnonzero(varies)
+    smallest, largest = indices[scales[varies].argmin()], indices[scales[varies].argmax()]
     sizes, centres = np.ldexp(scales, exponent), np.ldexp(means, exponent)
     advice = (
         "scale columns to mean 0 and standard deviation 1 for a faster and more accurate solution"
     )
-    if scales[most] > _MAX_SCALE_RATIO * scales[least]:
+    if scales[largest] > _MAX_SCALE_RATIO * scales[smallest]:
         _warn(
-            f"{task}: column {least} of X (counted from 0) has a scale of about "
-            f"{sizes[least]:.0e}, but column {most} one of {sizes[most]:.0e}: {advice}"
+            f"{task}: column {smallest} of X (counted from 0) has a scale of about "
+            f"{sizes[smallest]:.0e}, but column {largest} one of {sizes[largest]:.0e}: {advice}"
         )
-    elif centred and (means > _MAX_SCALE_RATIO * scales)[varies].any():
-        worst = names[(means[varies] / scales[varies]).argmax()]
+    elif has_intercept and (means > _MAX_SCALE_RATIO * scales)[varies].any():
+        worst = indices[(means[varies] / scales[varies]).argmax()]
         _warn(
             f"{task}: column {worst} of X (counted from 0) has a mean of about "
             f"{centres[worst]:.0e}, but varies only by {sizes[worst]:.0e}: {advice}"

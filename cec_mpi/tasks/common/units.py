@@ -1,7 +1,7 @@
-"""Scale X and vectors by powers of two, so that solvers compute with numbers near 1.
+"""Scaling of X and vectors by powers of two, so that solvers compute with numbers near 1.
 
 Division by a power of two is exact. So a task makes the same iterations for X and ``2**k X``, and
-its result is multiplied by a power of two at the end.
+multiplies its result by a power of two at the end.
 """
 
 from __future__ import annotations
@@ -18,20 +18,17 @@ from cec_mpi.errors import InputError, ScaleWarning
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-_MAX_SPAN = 100  # log10: rows or columns that are smaller by more are lost in sums of squares
-_MIN_EXPONENT, _MOST = -1021, 1024  # exponents of normal numbers, as in `binary_exponent`
+_MAX_SPAN = 100  # log10 of the ratio beyond which small rows are lost in sums of squares
+_MIN_EXPONENT, _MAX_EXPONENT = -1021, 1024  # of normal numbers, see `binary_exponent`
 
 
 def binary_exponent(values: ArrayLike) -> int:
-    """Return e such that the largest absolute value is from ``2**(e - 1)`` to below ``2**e``.
-
-    It is 0 if all values are 0.
-    """
+    """Return e with ``2**(e - 1) <= max(abs(values)) < 2**e``, or 0 if all values are 0."""
     return int(np.frexp(np.abs(values).max(initial=0.0))[1])
 
 
-def normalise(vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
-    """Divide a vector by the power of two that is about as large as its largest number.
+def normalise_vector(vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+    """Divide a vector by a power of two near its largest absolute value.
 
     Returns
     -------
@@ -43,44 +40,47 @@ def normalise(vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
     return np.ldexp(vector, -exponent), exponent
 
 
-def scaled(X: Any, task: str, *, spans: bool = False) -> tuple[LinearOperator, int]:
-    """Divide X by a power of two near the root mean square of its entries; takes one product.
+def normalise_operator(
+    X: Any, task: str, *, warn_spans: bool = False
+) -> tuple[LinearOperator, int]:
+    """Divide X by a power of two near the root mean square of its entries; makes one product.
 
     Parameters
     ----------
     X : operator
         Shape (q, r).
     task : str
-        For whom.
-    spans : bool
-        Whether to warn if rows or columns differ too much for sums in float64. This takes one
+        Name of the task, for messages.
+    warn_spans : bool
+        Whether to warn if rows or columns differ too much for sums in float64. This makes one
         product with X'.
 
     Returns
     -------
     operator : LinearOperator
     exponent : int
-        Of the power of two.
+        Exponent of the power of two.
 
     Raises
     ------
     InputError
-        X has numbers that are not finite, or too large for products.
+        Entries of X are not finite, or too large for products.
     """
     columns = X.shape[1]
-    random = np.random.default_rng(0)  # not below 1, so that subnormal numbers do not underflow
+    random = np.random.default_rng(0)
+    # Entries are at least 1, so that products with subnormal numbers do not underflow.
     probe = random.uniform(1.0, 2.0, columns) * random.choice((-1.0, 1.0), columns)
     with np.errstate(over="ignore", invalid="ignore"):
         product = X.matvec(probe)
     if not np.isfinite(product).all():
         raise InputError(
             f"{task}: X is too large or not finite: its product with a vector of numbers from 1 "
-            "to 2 holds infinity or NaN"
+            "to 2 has infinity or NaN"
         )
-    image, size = normalise(product)
+    image, size = normalise_vector(product)
     exponent = size + binary_exponent(np.linalg.norm(image) / math.sqrt(math.prod(X.shape)))
-    operator = divided(X, exponent)
-    if spans:
+    operator = divide_operator(X, exponent)
+    if warn_spans:
         signs = random.choice((-1.0, 1.0), X.shape[0])
         for what, sizes in (("row", product), ("column", operator.rmatvec(signs))):
             _warn_of_span(f"{task}: {what}", np.abs(sizes))
@@ -88,21 +88,21 @@ def scaled(X: Any, task: str, *, spans: bool = False) -> tuple[LinearOperator, i
 
 
 def _warn_of_span(what: str, sizes: NDArray[np.float64]) -> None:
-    """Warn if the sizes of rows or columns that are not 0 differ by more than the widest span."""
+    """Warn if the nonzero sizes of rows or columns differ by more than the maximum span."""
     nonzero = np.flatnonzero(sizes)
     if not nonzero.size:
         return
-    least, most = (nonzero[choose(np.log(sizes[nonzero]))] for choose in (np.argmin, np.argmax))
-    if np.log10(sizes[most]) - np.log10(sizes[least]) > _MAX_SPAN:
+    smallest, largest = (nonzero[find(np.log(sizes[nonzero]))] for find in (np.argmin, np.argmax))
+    if np.log10(sizes[largest]) - np.log10(sizes[smallest]) > _MAX_SPAN:
         warnings.warn(
-            f"{what} {least} of X (counted from 0) is more than 1e{_MAX_SPAN} times smaller than "
-            f"{what.split()[-1]} {most}, so that it may not count in the solution: scale X",
+            f"{what} {smallest} of X (counted from 0) is more than 1e{_MAX_SPAN} times smaller "
+            f"than {what.split()[-1]} {largest} and may be ignored in the solution: scale X",
             ScaleWarning,
             stacklevel=4,
         )
 
 
-def divided(X: Any, exponent: int) -> LinearOperator:
+def divide_operator(X: Any, exponent: int) -> LinearOperator:
     """Return the operator ``X / 2**exponent``.
 
     Vectors are divided by one half of the power and products by the other, so that neither
@@ -133,11 +133,11 @@ def rescale(
         Name of the result, for messages.
     values : float or ndarray
     exponent : int
-        Of the power of two.
+        Exponent of the power of two.
     sizes : dict of str to int
-        Names and exponents of the quantities that determine the size of the result, for messages.
+        Names and exponents of quantities that determine the size of the result, for messages.
     zero : bool
-        Whether results that are too small may become 0.
+        Whether a result that is too small may become 0.
 
     Returns
     -------
@@ -146,15 +146,16 @@ def rescale(
     Raises
     ------
     InputError
-        The largest absolute value is too large for float64, or too small for all its digits.
+        The largest absolute value is too large for float64, or would be subnormal.
     """
     size = binary_exponent(values) + exponent
-    finite = np.isfinite(values).all()
-    beyond = size > _MOST or (size < _MIN_EXPONENT and not zero)
-    if not finite or (beyond and np.any(values)):
-        found = f"about {_text(size)}, which is too {'large' if size > 0 else 'small'} for float64"
+    is_finite = np.isfinite(values).all()
+    out_of_range = size > _MAX_EXPONENT or (size < _MIN_EXPONENT and not zero)
+    if not is_finite or (out_of_range and np.any(values)):
+        reason = f"about {_text(size)}, which is too {'large' if size > 0 else 'small'} for float64"
+        if not is_finite:
+            reason = "not finite, or too large for float64"
         others = ", ".join(f"{name} is about {_text(size)}" for name, size in sizes.items())
-        reason = found if finite else "not finite, or too large for float64"
         raise InputError(f"{what} is {reason}{': ' if others else ''}{others}")
     result = np.ldexp(values, exponent)
     return result if np.ndim(values) else float(result)

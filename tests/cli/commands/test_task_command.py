@@ -12,7 +12,7 @@ from scipy.sparse.linalg import aslinearoperator
 from cec_mpi.cli import main
 from cec_mpi.runtime.processes.launcher import remove_launcher_variables
 from cec_mpi.tasks import TASKS, options_of
-from cec_mpi.tasks.common.description import describe
+from cec_mpi.tasks.common.description import describe_task
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
@@ -67,7 +67,7 @@ def test_the_tasks_are_listed(cec):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_option_has_a_type_a_default_and_a_meaning(name):
-    found = describe(TASKS[name])
+    found = describe_task(TASKS[name])
     assert found.summary.endswith(".")
     assert {option.name for option in found.options} == options_of(TASKS[name])
     parameters = inspect.signature(TASKS[name]).parameters
@@ -87,7 +87,7 @@ OPTIONS = {"vectors": np.eye(3), "k": 2, "b": np.ones(3), "y": [1, 0, 1]}
 def test_every_result_has_a_meaning(name):
     given = {option: OPTIONS[option] for option in OPTIONS.keys() & options_of(TASKS[name])}
     found = TASKS[name](aslinearoperator(np.diag([3.0, 2.0, 1.0])), **given)
-    described = dict(describe(TASKS[name]).results)
+    described = dict(describe_task(TASKS[name]).results)
     assert set(described) == set(found)
     assert all(described.values())
     arrays = {key for key, value in found.items() if isinstance(value, np.ndarray)}

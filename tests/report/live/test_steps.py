@@ -13,7 +13,7 @@ from cec_mpi.report.live.display import show
 from cec_mpi.report.live.run_state import RunState
 from cec_mpi.report.live.steps import RunView, progress, states_of
 from cec_mpi.runtime.records.step import Waiting
-from cec_mpi.text.terminal import print_error_line, warn
+from cec_mpi.text.terminal import print_stderr, warn
 from helpers.steps import BEGIN, header, record
 from helpers.waiting import wait_until
 
@@ -146,7 +146,7 @@ def test_whatever_else_is_printed_is_neither_lost_nor_shown_twice(on_terminal):
         before = ""
         for say in (
             lambda: print("a print"),
-            lambda: print_error_line("cec-mpi: a remark"),
+            lambda: print_stderr("cec-mpi: a remark"),
             lambda: warnings.warn(shown_first, stacklevel=1),
             lambda: sys.stderr.write("an [bold]error[/bold] :smile:\n"),
             lambda: sys.stdout.writelines(["one\n", "two\n"]),
@@ -167,7 +167,7 @@ def test_an_error_ends_with_a_terminal_as_it_was(on_terminal):
         drawn(terminal)
         raise KeyboardInterrupt
     assert (sys.stdout, sys.stderr) == streams
-    print_error_line("cec-mpi: error: why")
+    print_stderr("cec-mpi: error: why")
     terminal.await_text("why")
     assert terminal.lines == ["cec-mpi: error: why"]
     terminal.await_clean_end()
@@ -185,7 +185,7 @@ def test_a_terminal_that_is_gone_ends_nothing(on_terminal):
         number = view.number
         wait_until(lambda: view.number >= number + 2)
         print("nobody reads this")
-    print_error_line("nor this")
+    print_stderr("nor this")
 
 
 def test_steps_are_shown_as_they_are_made(on_terminal):

@@ -109,7 +109,7 @@ def unpack_status(frame: Any) -> OpenReport | str | None:
 
 
 def _text(content: str) -> str:
-    return printable(content[:_MAX_TEXT_LENGTH], kept="\n")
+    return printable(content[:_MAX_TEXT_LENGTH], keep="\n")
 
 
 def pack_jobs(jobs: Sequence[Job]) -> tuple[bytes, list[NDArray[Any]]]:

@@ -1,4 +1,4 @@
-"""X minus the mean of its rows, without forming it."""
+"""The operator of X minus the mean of its rows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 Product = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-def centred(X: Any) -> tuple[LinearOperator, NDArray[np.float64]]:
-    """Return the operator ``X - 1 mean'``, and the mean of the rows of X, ``X' 1 / q``.
+def centre_rows(X: Any) -> tuple[LinearOperator, NDArray[np.float64]]:
+    """Return the operator ``X - 1 mean'`` and the mean of the rows of X, ``X' 1 / q``.
 
-    This takes one product with X'. If the mean is much larger than the differences between rows,
-    digits are lost; shift such data beforehand.
+    This makes one product with X'. If the mean is much larger than the differences between rows,
+    digits are lost; such data should be shifted before encoding.
 
     Parameters
     ----------
