@@ -107,9 +107,7 @@ def test_a_module_may_do_anything_while_it_is_imported(module, tmp_path, text):
 
 def test_a_file_with_the_name_of_a_module_of_python_is_refused(module, tmp_path):
     (tmp_path / "random.py").write_text("def mine(X, *, checkpoint):\n    return {'result': [1]}\n")
-    with pytest.raises(
-        InputError, match="is part of Python.s standard library and hides a file of this name"
-    ):
+    with pytest.raises(InputError, match="standard library and hides a file of this name"):
         find_task("random:mine")
 
 
