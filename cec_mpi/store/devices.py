@@ -152,13 +152,31 @@ class Device:
         """Return a number for each program that products of tiles need."""
         return {0}
 
-    def multiply(self, rows: Any, tile: Tile, W: Any) -> Any:
-        """Return products of rows with vectors, (m, k) or (m,), in the dtype of the vectors."""
+    def multiply(self, rows: Any, tile: Tile, W: Any, most: int) -> Any:
+        """Return products of rows with vectors, (m, k) or (m,), in the dtype of the vectors.
+
+        Parameters
+        ----------
+        rows : (R, r) array
+        tile : Tile
+        W : (k, r) array
+        most : int
+            Rows that may be converted at once.
+        """
         some = self._rows(rows, tile, W)
         return some @ W[0, :] if W.shape[0] == 1 else some @ W.T
 
-    def multiply_transposed(self, rows: Any, tile: Tile, U: Any) -> Any:
-        """Return products of transposed rows with vectors (m, k): the transpose, (k, r) or (r,)."""
+    def multiply_transposed(self, rows: Any, tile: Tile, U: Any, most: int) -> Any:
+        """Return products of transposed rows with vectors (m, k): the transpose, (k, r) or (r,).
+
+        Parameters
+        ----------
+        rows : (R, r) array
+        tile : Tile
+        U : (m, k) array
+        most : int
+            Rows that may be converted, or added up in float32, at once.
+        """
         some = self._rows(rows, tile, U)
         return U[:, 0] @ some if U.shape[1] == 1 else U.T @ some
 
@@ -370,18 +388,20 @@ class JaxDevice(Device):
 
     def write(self, array: Any, numbers: NDArray[Any], start: int, left: int) -> Any:
         """As `Device.write`."""
-        copied = self._copy(numbers.copy())  # on the CPU it would be the buffer itself
+        if not self.is_accelerator:
+            numbers = numbers.copy()  # which would be used as it is
+        copied = self._copy(numbers)
         written = _jax_functions()["write"](array, copied, start, left)
-        return written.block_until_ready()
+        copied.block_until_ready()  # the buffer is used again
+        return written
 
     def tiles(self, start: int, stop: int, most: int) -> Iterator[Tile]:
-        """As `Device.tiles`."""
+        """As `Device.tiles`, but `most` is heeded inside of the products."""
         first, smallest = start, (stop - start) // 8
-        most = 1 << (most.bit_length() - 1)
         while first < stop:
             left = stop - first
-            height = min(most, 1 << (left.bit_length() - 1))
-            if left < min(smallest, most) and height < left:
+            height = _power_of_two(left)
+            if left < smallest and height < left:
                 height *= 2  # one tile that begins in the one before
             end = min(first + height, stop)
             yield Tile(end - height, end, first - (end - height))
@@ -398,13 +418,17 @@ class JaxDevice(Device):
         """As `Device.program_heights`: their heights."""
         return {tile.stop - tile.start for tile in tiles}
 
-    def multiply(self, rows: Any, tile: Tile, W: Any) -> Any:
+    def multiply(self, rows: Any, tile: Tile, W: Any, most: int) -> Any:
         """As `Device.multiply`."""
-        return _jax_functions()["multiply"](rows, tile.start, W, tile.stop - tile.start)
+        height = tile.stop - tile.start
+        multiply = _jax_functions()["multiply"]
+        return multiply(rows, tile.start, W, height, min(height, _power_of_two(most)))
 
-    def multiply_transposed(self, rows: Any, tile: Tile, U: Any) -> Any:
+    def multiply_transposed(self, rows: Any, tile: Tile, U: Any, most: int) -> Any:
         """As `Device.multiply_transposed`."""
-        return _jax_functions()["transposed"](rows, tile.start, U)
+        height = tile.stop - tile.start
+        transposed = _jax_functions()["transposed"]
+        return transposed(rows, tile.start, U, min(height, _power_of_two(most)))
 
     def _copy(self, numbers: NDArray[Any]) -> Any:
         return import_module("jax").device_put(numbers, self._handle)
@@ -413,28 +437,50 @@ class JaxDevice(Device):
         return np.asarray(array)
 
 
+def _power_of_two(count: int) -> int:
+    """Return the largest power of two up to this number."""
+    return 1 << (count.bit_length() - 1)
+
+
 @cache
 def _jax_functions() -> dict[str, Any]:
     """Return the compiled functions of JAX."""
     jax = import_module("jax")
-    lax, matmul = jax.lax, jax.numpy.matmul
+    lax, xp, matmul = jax.lax, jax.numpy, jax.numpy.matmul
 
     def write(array: Any, numbers: Any, start: Any, left: Any) -> Any:
         return lax.dynamic_update_slice(array, numbers, (start, left))
 
-    def multiply(rows: Any, start: Any, W: Any, height: int) -> Any:
-        some = lax.dynamic_slice_in_dim(rows, start, height).astype(W.dtype)
-        # By default float32 would be rounded to fewer bits on GPUs.
-        return matmul(some, W[0] if W.shape[0] == 1 else W.T, precision="highest")
+    # By default float32 would be rounded to fewer bits on GPUs.
+    def multiply(rows: Any, start: Any, W: Any, height: int, most: int) -> Any:
+        vectors = W[0] if W.shape[0] == 1 else W.T
+        step = height if rows.dtype == W.dtype else most
 
-    def transposed(rows: Any, start: Any, U: Any) -> Any:
-        some = lax.dynamic_slice_in_dim(rows, start, U.shape[0]).astype(U.dtype)
-        return matmul(U[:, 0] if U.shape[1] == 1 else U.T, some, precision="highest")
+        def product(index: Any) -> Any:
+            some = lax.dynamic_slice_in_dim(rows, start + index * step, step)
+            return matmul(some.astype(W.dtype), vectors, precision="highest")
+
+        if step == height:
+            return product(0)
+        products = lax.map(product, xp.arange(height // step))
+        return products.reshape(height, *products.shape[2:])
+
+    def transposed(rows: Any, start: Any, U: Any, most: int) -> Any:
+        height, vectors = U.shape
+
+        def add(index: Any, total: Any) -> Any:
+            some = lax.dynamic_slice_in_dim(rows, start + index * most, most).astype(U.dtype)
+            given = lax.dynamic_slice_in_dim(U, index * most, most)
+            given = given[:, 0] if vectors == 1 else given.T
+            return total + matmul(given, some, precision="highest").astype("float64")
+
+        shape = (rows.shape[1],) if vectors == 1 else (vectors, rows.shape[1])
+        return lax.fori_loop(0, height // most, add, xp.zeros(shape, "float64"))
 
     return {
         "write": jax.jit(write, donate_argnums=0),
-        "multiply": jax.jit(multiply, static_argnums=3),
-        "transposed": jax.jit(transposed),
+        "multiply": jax.jit(multiply, static_argnums=(3, 4)),
+        "transposed": jax.jit(transposed, static_argnums=3),
     }
 
 

@@ -79,7 +79,8 @@ class DeviceShard(CodedShard):
     def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
         """As `Shard.warm_up`: makes a product of this kind once, and times products of one row."""
         width = vectors.shape[1] if adjoint else len(vectors)
-        tiles = [tile for _, tile in self._tiles(intervals, adjoint, vectors.dtype)]
+        most = self._most_rows(adjoint, vectors.dtype)
+        tiles = [tile for _, tile in self._tiles(intervals, most)]
         kind = adjoint, width, vectors.dtype
         new = {(*kind, height) for height in self.device.program_heights(tiles)} - self._warm
         if new:
@@ -108,8 +109,9 @@ class DeviceShard(CodedShard):
         device, rows = self.device, self.array
         with device.explain_shortage(self._purpose):
             vectors = device.put(W)
-            tiles = list(self._tiles(intervals, False, W.dtype))
-            answers = [device.multiply(rows, tile, vectors) for _, tile in tiles]
+            most = self._most_rows(False, W.dtype)
+            tiles = list(self._tiles(intervals, most))
+            answers = [device.multiply(rows, tile, vectors, most) for _, tile in tiles]
             for (position, tile), answer in zip(tiles, answers, strict=True):
                 target = out[position : position + tile.stop - tile.start - tile.skip]
                 device.get(answer, target, tile.skip)
@@ -121,9 +123,10 @@ class DeviceShard(CodedShard):
         device, total = self.device, None
         out.fill(0)
         with device.explain_shortage(self._purpose):
-            tiles = list(self._tiles(intervals, True, U.dtype))
+            most = self._most_rows(True, U.dtype)
+            tiles = list(self._tiles(intervals, most))
             for (_, tile), given in zip(tiles, device.put_parts(U, tiles), strict=True):
-                part = device.multiply_transposed(self.array, tile, given)
+                part = device.multiply_transposed(self.array, tile, given, most)
                 if device.has_float64:
                     total = device.add(total, part)
                 else:
@@ -133,16 +136,17 @@ class DeviceShard(CodedShard):
             if total is not None:
                 device.get(_turned(total), out)
 
-    def _tiles(
-        self, intervals: Intervals, adjoint: bool, dtype: np.dtype[Any]
-    ) -> Iterator[tuple[int, Tile]]:
-        """Yield tiles of these rows, and where their rows are among those that are multiplied."""
-        most = self.count
+    def _most_rows(self, adjoint: bool, dtype: np.dtype[Any]) -> int:
+        """Return how many rows are multiplied at once."""
         if dtype != self.rows.dtype:
-            most = max(1, _CONVERTED_BYTES // (self._grid.columns * dtype.itemsize))
-        elif adjoint and dtype == np.float32:
+            return max(1, _CONVERTED_BYTES // (self._grid.columns * dtype.itemsize))
+        if adjoint and dtype == np.float32:
             fewest, most = _SUMMED_ROWS
-            most = max(fewest, min(most, _SUMMED_BYTES // self.rows[:1].nbytes))
+            return max(fewest, min(most, _SUMMED_BYTES // self.rows[:1].nbytes))
+        return self.count
+
+    def _tiles(self, intervals: Intervals, most: int) -> Iterator[tuple[int, Tile]]:
+        """Yield tiles of these rows, and where their rows are among those that are multiplied."""
         position = 0
         for start, stop in intervals:
             for tile in self.device.tiles(start, stop, most):
