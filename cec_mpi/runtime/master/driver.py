@@ -114,7 +114,7 @@ class StepDriver:
         self._busy = busy
         self._poison_on_interrupt = _PoisonOnInterrupt(self._hub)
         self._expected = _NOBODY
-        self._has_changed = True  # since it was last looked who is about to be available
+        self._has_changed = True  # the machines that are about to be available may have changed
         self._reasons: dict[int, str] = {}  # why machines are excluded
         self.events: list[MachineEvent] = []
         # Of a running step:
@@ -214,7 +214,7 @@ class StepDriver:
         self._recorder.note(event)
 
     def _take_answers(self, jobs: tuple[Job, ...]) -> None:
-        """Take the answers to jobs of a host: those that have not failed are of one sum in X' V."""
+        """Take the answers to jobs of a host; for X' V, jobs that have not failed have one sum."""
         now, done = self._clock.monotonic(), []
         for job in jobs:
             machine = job.machine

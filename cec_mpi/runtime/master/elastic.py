@@ -86,7 +86,7 @@ class ElasticExecutor:
         self._rows: list[int] = []  # that machines computed in the last step
         self._counted: tuple[Plan | None, NDArray[np.int64]] = None, np.zeros(0, np.int64)
         self._allowed: float | None = None  # seconds for an answer, in the last step
-        # What knows the machines of the next step, until the step begins.
+        # The state machine of the next step and its driver, until the step begins.
         self._planned_for: tuple[ElasticStep, StepDriver] | None = None
 
     def next(self, adjoint: bool) -> Step:
@@ -262,7 +262,7 @@ class ElasticExecutor:
         return ProductResult(measured.answers(values), condition, self._rows)
 
     def _make_driver(self) -> tuple[ElasticStep, StepDriver]:
-        """Return a state machine that knows the machines, and its driver."""
+        """Return a new state machine with the states of all machines, and its driver."""
         placement, recovery = self._steps.placement, self._manifest.code.recovery
         busy = self._hub.busy()
         state = ElasticStep(
@@ -338,7 +338,7 @@ class ElasticExecutor:
 
 
 def _make_checks(store: OpenStore, seed: int | None) -> tuple[ParityChecker, TermChecker]:
-    """Return what compares answers to rows, and what checks terms."""
+    """Return the checkers of answers to X W, and of terms of X' V."""
     manifest, dtype, largest = store.manifest, store.arithmetic, store.scaling.largest
     generator, errors = manifest.code.generator, manifest.shard_errors
     checker = answer_checker(generator, dtype, manifest.columns, errors)

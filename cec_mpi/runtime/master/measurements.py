@@ -35,7 +35,7 @@ class Measurements:
         self._finish_times: dict[int, float] = {}  # seconds until the first answer of each machine
 
     def count(self, job: Job, now: float) -> None:
-        """Count an answer that came now."""
+        """Take an answer that has arrived now."""
         reported, machine, after = job.report_fields, job.machine, now - self._begin
         self.jobs.append(job)
         self._answer_times.append((after, machine))

@@ -149,7 +149,7 @@ class StepPlanner:
         rows: Sequence[int],
         seconds: NDArray[np.float64] | Sequence[float],
     ) -> Makespans:
-        """Learn from what each machine did in a step; returns what the step could have taken.
+        """Learn from the times of machines in a step; returns makespans that it could have had.
 
         Parameters
         ----------

@@ -85,7 +85,7 @@ class AnswerMemory:
 
 
 def copy_finite(pieces: Sequence[NDArray[Any]], values: NDArray[Any]) -> bool:
-    """Copy pieces into a vector, one behind the other; returns whether they are finite."""
+    """Copy pieces into a vector, one after the other; returns whether they are finite."""
     begin, finite = 0, True
     for piece in pieces:
         end = begin + piece.size
@@ -209,7 +209,7 @@ class AdjointProducts:
         raise RuntimeError(f"a step of X' V cannot {instruction}")
 
     def sum(self, terms: list[Term], size: int) -> Floats:
-        """Return the sum of these terms, of this size; some have one array, which is their sum."""
+        """Return the sum of these terms, of this size; terms summed by a host share arrays."""
         total = np.zeros(size)
         for pieces in {id(pieces := self._pieces[term]): pieces for term in terms}.values():
             begin = 0

@@ -82,7 +82,7 @@ def static_session(
 
 
 def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | None]:
-    """Serve or be served in lockstep."""
+    """Yield the session on rank 0, and None on other ranks, after they have served."""
     if comm.rank:  # it does not load what only the master needs
         from cec_mpi.runtime.session.serving import serve
         from cec_mpi.runtime.wire.collective.machine_end import CollectiveMachineEnd

@@ -515,7 +515,7 @@ def _notes(file: Path, job: str) -> list[Path]:
 
 
 def main(words: list[str], parent: int) -> None:
-    """Be a machine that a run, the process `parent`, has started on its own computer."""
+    """Serve as a machine that a run, the process `parent`, has started on its computer."""
     remove_error_filters()
     text, file, rank, job, seconds, encryption = words
     given = source_of(text, encryption == "1"), Path(file), int(rank), job, float(seconds)

@@ -85,7 +85,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobsAnswered:
-    """Jobs that a host was sent in one message, in this step or an earlier one, were answered."""
+    """The answer to the jobs of one message, which belong to this step or an earlier one."""
 
     jobs: tuple[Job, ...]
 
@@ -94,7 +94,7 @@ Event = JobsAnswered | RosterChange
 
 
 class ElasticHub(Protocol):
-    """What a hub does with machines that get jobs one by one, and may be late, lost or new.
+    """A hub whose machines get jobs one by one, and may be late, lost or new.
 
     Attributes
     ----------

@@ -110,7 +110,7 @@ class ReportFields(NamedTuple, Generic[Number]):
 
     @classmethod
     def size(cls) -> int:
-        """Return the number of numbers."""
+        """Return the number of fields."""
         return len(cls._fields)
 
 
@@ -177,7 +177,7 @@ class Multiply(NamedTuple):
 
 @dataclass(frozen=True)
 class Open:
-    """Carry a machine of the store.
+    """An order to carry a machine of the store.
 
     Attributes
     ----------
@@ -195,14 +195,14 @@ class Open:
 
 @dataclass(frozen=True)
 class Close:
-    """Carry this machine no longer."""
+    """An order to give up a machine."""
 
     machine: int
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Leave, with the exception with which the master leaves."""
+    """An order to leave, with the exception that has ended the session of the master."""
 
     error: BaseException | None = None
 

@@ -153,7 +153,7 @@ class Peer:
         self.send(ADMISSION, b"", to_frames(pack(verdict)))
 
     def take_status(self, status: OpenReport | str | None) -> None:
-        """Take a message of the host."""
+        """Take a status of the host."""
         match status:
             case OpenReport():
                 self.open_report = status if self.opening else None
@@ -313,7 +313,7 @@ class Listener:
         return gone
 
     def close(self) -> None:
-        """Send the last words, end all connections, and remove the Unix socket."""
+        """Send pending messages, end all connections, and remove the Unix socket."""
         self._authenticator.stop()
         for router in self._sockets:
             router.disable_monitor()
