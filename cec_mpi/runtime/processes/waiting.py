@@ -21,7 +21,7 @@ _SPIN = 30e-6
 _CONTENTION_GAP = 0.7e-3  # seconds between polls that indicate a busy core
 _CONTENTION_SECONDS = 0.1  # for which no wait spins after that
 _SHORT_WAIT = 1e-3  # seconds; after a shorter wait, another short wait is expected
-_MIN_SLEEP_SECONDS, MAX_SLEEP_SECONDS = 50e-6, 600e-6
+_MIN_SLEEP_SECONDS, MAX_SLEEP_SECONDS = 20e-6, 600e-6
 _SLEEP_FRACTION = 0.02  # of the time waited so far
 _BYTES_PER_SECOND = 1e9  # of a slow network; no sleep before a transfer could be complete
 
