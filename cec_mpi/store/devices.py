@@ -519,8 +519,8 @@ def devices_of(library: str) -> Sequence[Device]:
         return ()
     try:
         return tuple(_CLASSES[library].find())
-    except (ImportError, OSError, RuntimeError):  # for example, if it is for another driver
-        log.exception("%s cannot be used", library)
+    except (ImportError, OSError, RuntimeError) as error:  # such as one for another driver
+        log.warning("%s cannot be used: %s", library, error)
         return ()
 
 

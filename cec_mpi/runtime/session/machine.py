@@ -291,8 +291,9 @@ def _free_memory(device: str) -> tuple[int, str]:
     """
     if device == CPU:
         return free_memory(), ""
-    from cec_mpi.store.devices import find_devices
+    from cec_mpi.store.devices import check_device, find_devices
 
+    check_device(device)
     found = find_devices(device)
     if not found:
         print_note(f"device {device}: no GPU was found, so this process computes on the CPU")

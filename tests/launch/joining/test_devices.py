@@ -71,6 +71,7 @@ def test_a_run_without_its_device_is_refused(call, store, tmp_path, how):
     assert "has no such device" in stderr
 
 
-def test_python_joins_with_a_device_too(tmp_path):
-    with pytest.raises(cec_mpi.errors.InputError, match="device gpu: expected cpu, auto"):
-        cec_mpi.join(tmp_path / "none", device="gpu")
+@pytest.mark.parametrize("device", ["gpu", 3, ["cpu"]])
+def test_python_joins_with_a_device_too(tmp_path, device):
+    with pytest.raises(cec_mpi.errors.InputError, match="expected cpu, auto"):
+        cec_mpi.join(tmp_path / "none", device=device)
