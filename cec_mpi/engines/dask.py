@@ -86,7 +86,7 @@ def pool(
         Largest number of machines of each worker, in one process.
     keep : int, optional
         Number of machines to keep: the cluster of the client is scaled to as many workers again
-        whenever it has given up one of them, at most 3 times for each worker in 10 minutes. Not for
+        whenever it has given up one of them, at most 5 times for each worker in 10 minutes. Not for
         an adaptive cluster, which has a `minimum`.
     join : dict, optional
         Keywords of `cec_mpi.join`, such as ``{"memory": 64e9}``. By default machines have as many

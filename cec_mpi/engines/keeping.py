@@ -13,7 +13,7 @@ from cec_mpi.runtime.options.option import as_int
 from cec_mpi.text.terminal import print_note
 
 START_WINDOW = 600.0  # seconds in which starts are counted
-_STARTS_OF_EACH = 3  # of workers or tasks that are kept, within `START_WINDOW`
+_STARTS_OF_EACH = 5  # of workers or tasks that are kept, within `START_WINDOW`
 _POLL_SECONDS = 0.5
 
 
@@ -62,7 +62,7 @@ def keep_started(
 ) -> Iterator[None]:
     """Start what is missing, in a thread, until the end of a ``with``.
 
-    If more than 3 starts of each are needed within 10 minutes, a note says so, and nothing is
+    If more than 5 starts of each are needed within 10 minutes, a note says so, and nothing is
     started any more.
 
     Parameters

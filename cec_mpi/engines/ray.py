@@ -79,7 +79,7 @@ def pool(
         Largest number of machines of each task, in one process.
     keep : int, optional
         Number of machines to keep. Ray does not start the tasks again then: a new task is started
-        whenever there are fewer, also after a notice of preemption, at most 3 times for each task
+        whenever there are fewer, also after a notice of preemption, at most 5 times for each task
         in 10 minutes.
     join : dict, optional
         Keywords of `cec_mpi.join`, such as ``{"memory": 64e9}``. By default machines have as many

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -90,6 +91,35 @@ def test_a_machine_that_is_killed_is_started_again(opened, conn, client, machine
         os.kill(next(iter(machine_processes())), signal.SIGKILL)
         made.until(lambda: made.happened("lost"))
         made.until(lambda: len(made.happened("joined")) == WORKERS + 1)
+
+
+NAMED_WORKER = """
+hostname "$0" && exec "$1" -m distributed.cli.dask_worker --no-nanny --no-dashboard "$2"
+"""
+
+
+@pytest.mark.needs("hosts")
+def test_a_machine_that_comes_back_has_a_number_of_its_computer(
+    opened, conn, start, machine_processes
+):
+    names, rounds = ("desk", "attic"), 3
+    with (
+        LocalCluster(n_workers=0, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+        opened(accept=conn) as made,
+    ):
+        address = cluster.scheduler_address
+        for name in names:
+            start(["unshare", "--uts", "sh", "-c", NAMED_WORKER, name, sys.executable, address])
+        with machines(client, conn):
+            for turn in range(rounds):
+                made.until(lambda turn=turn: len(made.happened("joined")) == 2 * (turn + 1))
+                for pid in machine_processes() if turn < rounds - 1 else ():
+                    os.kill(pid, signal.SIGKILL)
+        joined = [(e["joined"], e["host"]) for e in made.recorder.happened if "joined" in e]
+    assert len(joined) == 2 * rounds
+    assert len(set(joined)) == 2
+    assert {host for _, host in joined} == set(names)
 
 
 def test_a_retired_worker_lets_its_machine_leave_in_order(
