@@ -12,9 +12,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.errors import InputError
-from cec_mpi.simulation.replay import Floats, Machines, Reconfiguration, TimeModel, replay
+from cec_mpi.simulation.replay import (
+    Floats,
+    Machines,
+    Reconfiguration,
+    TimeModel,
+    optimal_rows,
+    replay,
+)
 from cec_mpi.simulation.scenario import Outcome, Scenario
 
 CHECKPOINT_SECONDS = 60.0
@@ -101,8 +107,7 @@ class RestartOnChange(_UncodedScheme):
 
     def rows(self, rates: Floats) -> Floats:
         """Return shares in proportion to speeds, at most one shard each: Theorem 1."""
-        load = fractional_load(rates, self.fewest_machines)
-        return np.array(load.mu, np.float64) * (self._model.rows / self.fewest_machines)
+        return optimal_rows(rates, self.fewest_machines, self._model.rows)
 
 
 def replay_equal_shares(scenario: Scenario) -> Outcome:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.plan.load import check_speeds, fractional_load
+from cec_mpi.core.plan.load import check_speeds, fractional_load, optimal_c_star
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.availability.models import seconds_between
+from cec_mpi.runtime.availability.models import Availability, seconds_between
 from cec_mpi.runtime.options.available import AvailabilityOptions
 from cec_mpi.runtime.wire.orders import SHORT_ANSWERS, SHORT_VECTOR
 from cec_mpi.simulation.scenario import Outcome, Scenario
@@ -188,8 +189,7 @@ class Coded:
 
     def rows(self, rates: Floats) -> Floats:
         """Return the optimal load: Theorem 1."""
-        load = fractional_load(rates, self.answers_per_row)
-        return np.array(load.mu, np.float64) * (self._model.rows / self.answers_per_row)
+        return optimal_rows(rates, self.answers_per_row, self._model.rows)
 
     def reconfigure(
         self, before: Machines, left: Machines, now: Machines, rows: Floats
@@ -200,7 +200,39 @@ class Coded:
         return Reconfiguration(seconds, float(sizes.sum()))
 
 
-def replay(model: TimeModel, scheme: Scheme, checkpoint_seconds: float = math.inf) -> Outcome:
+def optimal_rows(rates: Floats, machines_per_row: int, rows: int) -> Floats:
+    """Return the load of Theorem 1 in fractions of rows, given the rows of X."""
+    c_star = optimal_c_star(rates.tolist(), machines_per_row)
+    return np.minimum(rates * c_star, 1.0) * (rows / machines_per_row)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed(Outcome):
+    """The outcome of a replayed run.
+
+    Attributes
+    ----------
+    opening : float
+        The part of `seconds` in which the first machines read.
+    changes : int
+        Number of later changes of the available machines.
+    """
+
+    opening: float = 0.0
+    changes: int = 0
+
+
+StepsBySet = dict[Machines, tuple[Floats, float, float]]
+"""By set of machines: the rows of each, the seconds of a step, and the optimum."""
+
+
+def replay(
+    model: TimeModel,
+    scheme: Scheme,
+    checkpoint_seconds: float = math.inf,
+    availability: Availability | None = None,
+    known: StepsBySet | None = None,
+) -> Replayed:
     """Replay the availability of a scenario with a scheme.
 
     Parameters
@@ -209,6 +241,10 @@ def replay(model: TimeModel, scheme: Scheme, checkpoint_seconds: float = math.in
     scheme : Scheme
     checkpoint_seconds : float
         Least seconds between checkpoints.
+    availability : Availability, optional
+        By default that of the scenario.
+    known : dict, optional
+        What earlier replays of this model and scheme have found; it is extended.
 
     Raises
     ------
@@ -218,12 +254,9 @@ def replay(model: TimeModel, scheme: Scheme, checkpoint_seconds: float = math.in
     scenario, options = model.scenario, model.scenario.options
     if scenario.steps is None and scenario.seconds is None:
         raise InputError("a simulation needs a number of steps, or of seconds")
-    found = AvailabilityOptions.resolve_machines(options, model.machines)
-    availability = found["availability"]
-    if len(found["machines"]) < model.machines:
-        availability = availability.restrict_to(found["machines"])
-    if seconds_between(availability):
-        raise InputError("--availability-command cannot be used in a simulation")
+    if availability is None:
+        availability = _resolve_availability(model)
+    known = {} if known is None else known
     length = options.tick_seconds
     limit = math.inf if scenario.seconds is None else scenario.seconds
     wanted = math.inf if scenario.steps is None else scenario.steps
@@ -235,7 +268,7 @@ def replay(model: TimeModel, scheme: Scheme, checkpoint_seconds: float = math.in
     given: tuple[int, ...] | None = None
     machines, before, left = Machines(), Machines(), Machines()
     present, is_waiting, seconds, best = np.zeros(0, np.intp), False, 0.0, 0.0
-    known: dict[Machines, tuple[Floats, float, float]] = {}  # rows, seconds of a step, the optimum
+    opening, changes = 0.0, 0
     events: Counter[str] = Counter()
     ended = ""
     while step < wanted and now < limit:
@@ -270,6 +303,7 @@ def replay(model: TimeModel, scheme: Scheme, checkpoint_seconds: float = math.in
             change = scheme.reconfigure(before, left, machines, rows)
             if change.loses_steps:
                 step, optimum = saved, optimum - since
+            opening, changes = (opening, changes + 1) if before else (change.seconds, 0)
             if change.event:
                 events[change.event] += 1
                 saved, saved_at, since = step, now + change.seconds, 0.0
@@ -292,7 +326,9 @@ def replay(model: TimeModel, scheme: Scheme, checkpoint_seconds: float = math.in
         if now - saved_at >= checkpoint_seconds:
             saved, saved_at, since = step, now, 0.0
     over = max(0.0, now - waiting - optimum)
-    return Outcome(
+    return Replayed(
+        opening=opening,
+        changes=changes,
         steps=step,
         seconds=now,
         waiting=waiting,
@@ -302,6 +338,16 @@ def replay(model: TimeModel, scheme: Scheme, checkpoint_seconds: float = math.in
         events=dict(events),
         ended=ended,
     )
+
+
+def _resolve_availability(model: TimeModel) -> Availability:
+    found = AvailabilityOptions.resolve_machines(model.scenario.options, model.machines)
+    availability: Availability = found["availability"]
+    if len(found["machines"]) < model.machines:
+        availability = availability.restrict_to(found["machines"])
+    if seconds_between(availability):
+        raise InputError("--availability-command cannot be used in a simulation")
+    return availability
 
 
 def _overhead(model: TimeModel, scheme: Scheme, machines: int) -> float:

@@ -22,7 +22,8 @@ from cec_mpi.text import format_bytes, format_count, format_duration, plural
 from cec_mpi.text.terminal import format_table, print_result
 
 if TYPE_CHECKING:
-    from cec_mpi.simulation.advise import Advice, AdviceRequest, Choice, MachineGroup
+    from cec_mpi.simulation.advise import Advice
+    from cec_mpi.simulation.choices import AdviceRequest, Choice, Interval, MachineGroup
 
 
 def add_advise(p: Parser) -> None:
@@ -83,7 +84,12 @@ def add_advise(p: Parser) -> None:
     )
     for name in ("rates_of", "rate", "latency", "bandwidth", "source", "decode"):
         add_option(p, SimulateOptions, name)
-    add_flag(p, "--seeds K", "number of replayed runs of each choice (default: 8)", values.positive)
+    add_flag(
+        p,
+        "--seeds K",
+        "number of replayed runs of each choice (default: as many as see 500 changes)",
+        values.positive,
+    )
     add_json(p)
     p.set_defaults(command=_advise)
 
@@ -102,7 +108,7 @@ def _advise(arguments: argparse.Namespace) -> int:
 
 def _question(arguments: argparse.Namespace) -> AdviceRequest:
     from cec_mpi.runtime.availability.reading import read_availability
-    from cec_mpi.simulation.advise import SEEDS, AdviceRequest
+    from cec_mpi.simulation.choices import AdviceRequest
     from cec_mpi.simulation.scenario_options import rates_and_costs
 
     rows, columns = arguments.shape
@@ -125,13 +131,13 @@ def _question(arguments: argparse.Namespace) -> AdviceRequest:
         noise=arguments.noise,
         rate=rate,
         costs=costs,
-        seeds=arguments.seeds or SEEDS,
+        seeds=arguments.seeds,
     )
 
 
 def _parse_group(text: str, share: float) -> MachineGroup:
     """Parse ``COUNT:SPEED:MEMORY:PRICE``; `share` is the usable fraction of the memory."""
-    from cec_mpi.simulation.advise import MachineGroup
+    from cec_mpi.simulation.choices import MachineGroup
 
     words = text.split(":")
     try:
@@ -176,7 +182,7 @@ def _text(question: AdviceRequest, advice: Advice) -> str:
     head += ["waiting", "each time", "total", "95 %", "simulated", *["cost"] * priced]
     rows = []
     for choice in advice.front:
-        waits = percent(choice.waiting.mean) if choice.waiting.mean else "-"
+        waits = percent(choice.waiting) if choice.waiting else "-"
         cells = ["*" if choice is advice.recommended else "", choice.options(advice.speeds)]
         cells += [choice.run()] * runs
         cells += [_carried(choice)] * several
@@ -186,10 +192,14 @@ def _text(question: AdviceRequest, advice: Advice) -> str:
             format_duration(choice.wait) if choice.wait else "-",
             format_duration(choice.total.mean),
         ]
-        cells += [f"{format_duration(choice.total.low)} to {format_duration(choice.total.high)}"]
+        cells += [_interval(choice.total)]
         cells += ["-" if choice.simulated is None else format_duration(choice.simulated.mean)]
         cells += [f"{choice.cost:.2f}"] if priced and choice.cost is not None else []
         rows.append(cells)
+    for name, total in advice.opponents.items():
+        known = {"": "", first: f"{name}, without a code"}
+        known |= {"total": format_duration(total.mean), "95 %": _interval(total)}
+        rows.append([known.get(column, "-") for column in head])
     lines = [
         f"{plural(len(advice.machines), 'machine')}, {format_count(question.steps, 'step')}",
         "",
@@ -204,6 +214,10 @@ def _text(question: AdviceRequest, advice: Advice) -> str:
     return "\n".join(lines)
 
 
+def _interval(total: Interval) -> str:
+    return f"{format_duration(total.low)} to {format_duration(total.high)}"
+
+
 def _carried(choice: Choice) -> str:
     """Return how many machines computers carry, such as ``2x1 1x4``."""
     runs = [(count, len(list(same))) for count, same in groupby(choice.carried)]
@@ -214,7 +228,7 @@ def _as_dict(question: AdviceRequest, advice: Advice) -> dict[str, Any]:
     def choice_dict(choice: Choice) -> dict[str, Any]:
         return {
             **asdict(choice),
-            **{name: getattr(choice, name)._asdict() for name in ("step", "waiting", "total")},
+            **{name: getattr(choice, name)._asdict() for name in ("step", "total")},
             "simulated": None if choice.simulated is None else choice.simulated._asdict(),
             "encode": choice.encode(question.dtype, advice.speeds),
             "run": choice.run(),
@@ -223,6 +237,7 @@ def _as_dict(question: AdviceRequest, advice: Advice) -> dict[str, Any]:
 
     return {
         "choices": [choice_dict(choice) for choice in advice.front],
+        "opponents": {name: total._asdict() for name, total in advice.opponents.items()},
         "sentence": advice.sentence,
         "instead": advice.instead,
         "rejected": advice.rejected,
