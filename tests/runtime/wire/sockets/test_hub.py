@@ -780,6 +780,15 @@ def test_hosts_that_are_left_on_a_computer_share_its_memory(gathered, come, mani
     assert hub.roster.processes[1].capacity == 3
 
 
+def test_a_host_with_a_device_does_not_share_the_memory_of_the_computer(gathered, come, manifest):
+    hub, _, _ = gathered(machines=1)
+    for device in ("", "torch:cuda:0"):
+        host = come(memory=4 * manifest.shard_bytes, device=device)
+        until(lambda: list(hub.events()) or hub.roster.opening)
+        serves(host, hub)
+    assert [host.capacity for host in hub.roster.processes][1:] == [2, 3]
+
+
 # --- reports -----------------------------------------------------------------------------
 
 
