@@ -179,6 +179,13 @@ def test_an_operator_starts_and_ends_machines_of_a_client(
         )
 
 
+def test_machines_wait_at_an_address_for_the_run(opened, client, monkeypatch):
+    monkeypatch.setenv("CEC_MPI_KEY", "a key of twenty letters")
+    address = f"127.0.0.1:{free_port()}"
+    with machines(client, address, join={"retry": 200}), opened(listen=address) as made:
+        made.until(lambda: len(made.happened("joined")) == WORKERS)
+
+
 def free_port():
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
