@@ -1,1 +1,1 @@
-"""Reports of runs: a page, figures, tables and traces."""
+"""Reports of runs: HTML pages, figures, tables, and the display of progress."""

@@ -1,4 +1,4 @@
-"""Which machines were away, when and why, according to the records."""
+"""Absences of machines with their reasons, according to the records."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cec_mpi.runtime.records.events import Event, kind_and_machine
 from cec_mpi.runtime.records.step import AbsenceTable, Ints
 
 DEPARTURES = "lost", "given up", "left", "excluded"
-"""Events after which a machine is away."""
+"""Events after which a machine is absent."""
 
 
 def reason_by_machine(away: AbsenceTable) -> dict[int, str]:
-    """Return why each machine is away.
+    """Return the reason of absence of each machine.
 
     Examples
     --------
@@ -27,17 +27,17 @@ def reason_by_machine(away: AbsenceTable) -> dict[int, str]:
 
 @dataclass
 class Absence:
-    """A period in which a machine was away after it had been there.
+    """A period in which a machine was unavailable after it had been available.
 
     Attributes
     ----------
     machine : int
     reason : str
-        Why; several reasons in their order, with commas.
+        Reason, or several reasons in their order, separated by commas.
     step : int
-        The step in which it left, or was late for the first time.
+        Step in which the machine left, or was late for the first time.
     return_step : int or None
-        The first step after its return; None if it did not return.
+        First step after its return; None if it did not return.
     """
 
     machine: int
@@ -47,18 +47,18 @@ class Absence:
 
 
 class Absences:
-    """Collects absences step by step.
+    """Collects absences from the steps of a run.
 
     Attributes
     ----------
     late : Counter of int
-        Number of steps each machine missed because it was still computing an earlier one.
+        Number of steps that each machine missed because it was still computing an earlier step.
     unanswered : Counter of int
-        Number of steps that did not wait for each machine's answer.
+        Number of steps that did not wait for the answer of each machine.
     cut_short : Counter of int
         Number of steps during which each machine left.
     entries : list of Absence
-        In the order of their steps.
+        Absences in the order of their steps.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Absences:
         self._open: dict[int, Absence] = {}
         self._seen: set[int] = set()  # machines that have been available
         self._available: Ints | None = None
-        self._late_since: dict[int, int] = {}  # the last step in which each machine became late
+        self._late_since: dict[int, int] = {}  # last step in which each machine became late
 
     def add(self, chunk: Chunk) -> None:
         """Add the steps of the next chunk."""
@@ -96,12 +96,12 @@ class Absences:
                         self.cut_short[machine] += 1
 
     def end(self, events: Sequence[Event], step: int) -> None:
-        """Add the events of a last step that did not finish."""
+        """Add the events of a last step that did not end."""
         for kind, machine in map(kind_and_machine, events):
             self._apply(kind, machine, step)
 
     def _compare_with_open(self, away: dict[int, str], step: int) -> None:
-        """Open and close absences by who is away at the start of a step."""
+        """Open and close absences by the machines that are absent at the start of a step."""
         for machine in self._open.keys() - away.keys():
             self._open.pop(machine).return_step = step
         for machine, reason in away.items():

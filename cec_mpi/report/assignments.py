@@ -1,4 +1,4 @@
-"""The assignments of a run that a page shows, and the rows that moved between them."""
+"""Assignments of a run that a page shows, and the rows that moved between them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cec_mpi.report.bins import to_json_numbers
 from cec_mpi.report.chunks import Floats, Stretch
 from cec_mpi.runtime.records.step import AbsenceTable, Bounds, Ints
 
-_MAX_SHOWN = 200
-_MAX_BUFFERED = 400  # while steps are read
-_MAX_NUMBERS = 150_000  # in all assignments of a page, which limits its size
-_MAX_BOUNDS = _MAX_NUMBERS // 2  # in one assignment
+_MAX_SHOWN = 200  # assignments
+_MAX_BUFFERED = 400  # assignments while steps are read
+_MAX_NUMBERS = 150_000  # in all assignments of a page, to limit its size
+_MAX_BOUNDS = _MAX_NUMBERS // 2  # of one assignment
 Intervals = list[tuple[int, int]]
 
 
@@ -35,13 +35,13 @@ class RecordedAssignment:
     before : Bounds or None
         Bounds of the previous assignment; None for the first.
     seconds_per_row : (N,) ndarray
-        The last measured seconds per row of each machine, NaN if none.
+        Last measured seconds per row of each machine; NaN if there is no measurement.
     has_event : bool
-        Whether one of its steps has an event, or it is the first.
+        Whether one of its steps has an event, or it is the first assignment.
     is_requested : bool
         Whether the user requested one of its steps.
     away : dict
-        Machines that are away, by reason.
+        Absent machines by reason.
     """
 
     index: int
@@ -56,7 +56,7 @@ class RecordedAssignment:
 
 
 class Assignments:
-    """Collects assignments while steps are read: all, or those with events and a regular sample.
+    """Collects assignments while steps are read: all, or those with events and a sample.
 
     Parameters
     ----------
@@ -68,26 +68,26 @@ class Assignments:
     first_steps : list of int
         Index of the first step of each assignment.
     n_omitted : int
-        Number of assignments that are omitted because they are too large.
+        Number of assignments that are too large to show.
     """
 
     def __init__(self, requested: frozenset[int] = frozenset()) -> None:
         self.first_steps: list[int] = []
         self.n_omitted = 0
         self._requested = requested
-        self._held: list[RecordedAssignment] = []
+        self._assignments: list[RecordedAssignment] = []
         self._last: Bounds | None = None
 
     def add(self, first: int, stretch: Stretch, seconds_per_row: Floats) -> None:
-        """Add a stretch; `first` is the index in the run of the chunk's first step."""
+        """Add a stretch; `first` is the index of the first step of its chunk."""
         step = stretch.step
         index, bounds = first + stretch.begin, step["assignment"]
-        has_event, numbers = bool(step["events"]), stretch.end - stretch.begin
-        is_requested = any(0 <= number - step["step"] < numbers for number in self._requested)
+        has_event, count = bool(step["events"]), stretch.end - stretch.begin
+        is_requested = any(0 <= number - step["step"] < count for number in self._requested)
         if bounds is self._last or bounds == self._last:
-            if self._held and self._held[-1].index == self.first_steps[-1]:
-                self._held[-1].has_event |= has_event
-                self._held[-1].is_requested |= is_requested
+            if self._assignments and self._assignments[-1].index == self.first_steps[-1]:
+                self._assignments[-1].has_event |= has_event
+                self._assignments[-1].is_requested |= is_requested
             return
         available = step["available"]
         before, self._last = self._last, bounds
@@ -98,7 +98,7 @@ class Assignments:
         if before is not None and len(before.bounds) > _MAX_BOUNDS:
             before = None
         has_event |= before is None
-        held = RecordedAssignment(
+        assignment = RecordedAssignment(
             index,
             step["step"],
             available,
@@ -109,45 +109,48 @@ class Assignments:
             is_requested,
             step["away"],
         )
-        self._held.append(held)
-        if len(self._held) > _MAX_BUFFERED:
+        self._assignments.append(assignment)
+        if len(self._assignments) > _MAX_BUFFERED:
             self._drop_samples()
 
     def _drop_samples(self) -> None:
         """Drop every second assignment that is neither requested nor has an event."""
-        *held, newest = self._held
+        *earlier, newest = self._assignments
         kept = [
             assignment
-            for place, assignment in enumerate(held)
-            if assignment.is_requested or assignment.has_event or place % 2 == 0
+            for index, assignment in enumerate(earlier)
+            if assignment.is_requested or assignment.has_event or index % 2 == 0
         ]
         if len(kept) > _MAX_BUFFERED * 3 // 4:
             kept = [
                 assignment
-                for place, assignment in enumerate(kept)
-                if assignment.is_requested or place % 2 == 0
+                for index, assignment in enumerate(kept)
+                if assignment.is_requested or index % 2 == 0
             ]
-        self._held = [*kept, newest]
+        self._assignments = [*kept, newest]
 
     def select(self) -> list[RecordedAssignment]:
-        """Return the assignments to show: all, or as many as fit in a page."""
-        held = [
+        """Return the assignments to show: all, or a selection that fits in a page."""
+        small = [
             assignment
-            for assignment in self._held
+            for assignment in self._assignments
             if _count_numbers(assignment.bounds) <= _MAX_NUMBERS
         ]
-        self.n_omitted += len(self._held) - len(held)
-        self._held = held
-        samples = _sample_evenly(self._held, 3)
+        self.n_omitted += len(self._assignments) - len(small)
+        self._assignments = small
+        samples = _sample_evenly(self._assignments, 3)
         size = max((_count_numbers(assignment.bounds) for assignment in samples), default=1)
-        most = max(2, min(_MAX_SHOWN, _MAX_NUMBERS // max(size, 1)))
-        requested = [assignment for assignment in self._held if assignment.is_requested]
+        limit = max(2, min(_MAX_SHOWN, _MAX_NUMBERS // max(size, 1)))
+        requested = [assignment for assignment in self._assignments if assignment.is_requested]
         with_events = _sample_evenly(
-            [assignment for assignment in self._held if assignment.has_event], max(most // 2, 1)
+            [assignment for assignment in self._assignments if assignment.has_event],
+            max(limit // 2, 1),
         )
-        sample_of_all = _sample_evenly(self._held, max(most - len(with_events) - len(requested), 1))
-        if len(self._held) <= most:
-            return self._held
+        sample_of_all = _sample_evenly(
+            self._assignments, max(limit - len(with_events) - len(requested), 1)
+        )
+        if len(self._assignments) <= limit:
+            return self._assignments
         selected = {
             assignment.index: assignment
             for assignment in (*requested, *with_events, *sample_of_all)
@@ -155,23 +158,23 @@ class Assignments:
         return [selected[index] for index in sorted(selected)]
 
 
-def _sample_evenly(held: list[RecordedAssignment], count: int) -> list[RecordedAssignment]:
-    """Return `count` of them, evenly spaced, including the first and the last."""
-    if len(held) <= count:
-        return held
+def _sample_evenly(assignments: list[RecordedAssignment], count: int) -> list[RecordedAssignment]:
+    """Return a number of evenly spaced assignments, including the first and the last."""
+    if len(assignments) <= count:
+        return assignments
     if count == 1:
-        return held[:1]
-    return [held[at * (len(held) - 1) // (count - 1)] for at in range(count)]
+        return assignments[:1]
+    return [assignments[k * (len(assignments) - 1) // (count - 1)] for k in range(count)]
 
 
 def _count_numbers(bounds: Bounds) -> int:
-    """Return how many numbers the page contains for it: bounds, and machines of blocks."""
+    """Return the count of numbers for an assignment in a page: bounds, and machines of blocks."""
     places = np.searchsorted(np.unique(bounds.bounds), bounds.bounds)
     return int((places[1::2] - places[::2]).sum()) + len(places)
 
 
 def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
-    """Return the blocks in the order of rows: ranges that the same machines compute.
+    """Return the blocks in the order of rows: ranges of rows with the machines that compute them.
 
     Examples
     --------
@@ -196,7 +199,7 @@ def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
 
 
 def new_rows_by_machine(bounds: list[list[int]], before: list[list[int]]) -> dict[str, Intervals]:
-    """Return the rows that each machine computes and did not compute before.
+    """Return the rows of each machine that it did not compute before.
 
     Examples
     --------
@@ -225,35 +228,41 @@ def _subtract(bounds: list[int], removed: list[int]) -> Intervals:
                 remaining.append((begin, first))
             begin = max(begin, last)
             if last > stop:
-                break  # the cut may extend into the next interval
+                break  # the removed interval may extend into the next interval
             cut += 1
         if begin < stop:
             remaining.append((begin, stop))
     return remaining
 
 
-def assignment_data(held: RecordedAssignment, until: int, given: Floats | None) -> dict[str, Any]:
-    """Return an assignment as the page stores it.
+def assignment_data(
+    assignment: RecordedAssignment, until: int, known_speeds: Floats | None
+) -> dict[str, Any]:
+    """Return the data of an assignment for a page.
 
     Parameters
     ----------
-    held : RecordedAssignment
+    assignment : RecordedAssignment
     until : int
         Number of its last step.
-    given : (N,) ndarray or None
-        Given rows per second, used for machines without a measured speed.
+    known_speeds : (N,) ndarray or None
+        Rows per second for machines without a measured speed.
     """
-    speeds = 1 / held.seconds_per_row
-    if given is not None and len(given) == len(speeds):
-        speeds = np.where(np.isnan(speeds), given, speeds)
-    bounds, available = held.bounds.lists(), held.available.tolist()
+    speeds = 1 / assignment.seconds_per_row
+    if known_speeds is not None and len(known_speeds) == len(speeds):
+        speeds = np.where(np.isnan(speeds), known_speeds, speeds)
+    bounds, available = assignment.bounds.lists(), assignment.available.tolist()
     return {
-        "step": held.step,
+        "step": assignment.step,
         "until": until,
         "available": available,
         "blocks": blocks_of(bounds),
-        "loads": held.bounds.loads().tolist(),
-        "moved": new_rows_by_machine(bounds, held.before.lists() if held.before else []),
+        "loads": assignment.bounds.loads().tolist(),
+        "moved": new_rows_by_machine(
+            bounds, assignment.before.lists() if assignment.before else []
+        ),
         "speeds": to_json_numbers(speeds),
-        "away": {str(n): why for n, why in sorted(reason_by_machine(held.away).items())},
+        "away": {
+            str(n): reason for n, reason in sorted(reason_by_machine(assignment.away).items())
+        },
     }

@@ -1,4 +1,4 @@
-"""Steps in bins, which keep the page of a long run small."""
+"""Bins of steps, which limit the size of the page of a long run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cec_mpi.report.states import IDLE, PREEMPTED, STATE_OF, STATES
 from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.step import AbsenceTable
 
-_MAX_CELLS = 1_200_000  # machines by bins: bytes of the map
+_MAX_CELLS = 1_200_000  # machines times bins, which is the size of the map in bytes
 _MIN_BINS, MAX_BINS = 64, 4096
 _NO_STATE = len(STATES)
 _EVENT_STATES = {name: STATE_OF[name] for name in ("lost", "wrong", "late")}
@@ -21,40 +21,40 @@ _ABSENCE_STATES = STATE_OF | {"given up": STATE_OF["lost"]}
 
 
 class MachineBins:
-    """What each machine did in each bin; bins widen as steps are added.
+    """Sums and states of each machine in each bin; bins widen as steps are added.
 
     Parameters
     ----------
-    most : int
-        The largest number of bins.
+    max_bins : int
+        Maximum number of bins.
 
     Attributes
     ----------
     width : int
         Steps per bin: 1, or a power of 2.
     count : int
-        Steps so far.
+        Number of steps.
     rows, seconds, shares : (B, N) ndarray
         Sums over the steps of a bin: rows, seconds, and fractions of the shard computed.
     present : (B, N) ndarray
         Number of steps of the bin in which a machine was available.
     away_states : (B, N) ndarray
-        State of an unavailable machine; of several states in a bin the first in `STATES`.
+        State of an unavailable machine; the first in `STATES` if a bin has several.
     """
 
-    def __init__(self, most: int = MAX_BINS) -> None:
+    def __init__(self, max_bins: int = MAX_BINS) -> None:
         self.width, self.count = 1, 0
-        self._limit, self._most_bins = most, 0
+        self._limit, self._max_bins = max_bins, 0
         self._allocate(0, 0)
 
     @property
     def bins(self) -> int:
-        """The number of bins with steps."""
+        """Number of bins with steps."""
         return -(-self.count // self.width)
 
     @property
     def machines(self) -> int:
-        """The number of machines."""
+        """Number of machines."""
         return int(self.present.shape[1])
 
     def add(self, chunk: Chunk, rows_per_shard: int) -> None:
@@ -62,7 +62,7 @@ class MachineBins:
         machines = chunk.seconds.shape[1]
         if machines > self.present.shape[1]:
             self._add_machines(machines)
-        while -(-(self.count + chunk.steps) // self.width) > self._most_bins:
+        while -(-(self.count + chunk.steps) // self.width) > self._max_bins:
             self._merge_pairs()
         first = self.count
         self.count += chunk.steps
@@ -96,16 +96,16 @@ class MachineBins:
                     for why, machines_away in away.items()
                     if why != "preempted"
                 ]
-            for state, which_machines in states:
+            for state, absent in states:
                 cells = self.away_states[bins[0] : bins[1] + 1]
-                cells[:, which_machines] = np.minimum(cells[:, which_machines], state)
+                cells[:, absent] = np.minimum(cells[:, absent], state)
             for kind, machine in map(kind_and_machine, stretch.step["events"]):
                 if kind in _EVENT_STATES and machine <= machines:
                     marks = self.marks[bins[0]]
                     marks[machine - 1] = min(_EVENT_STATES[kind], marks[machine - 1])
 
     def cells(self) -> str:
-        """Return the map in base64: a byte for each machine and bin, machine by machine."""
+        """Return the map in base64: a byte for each bin of each machine."""
         bins = self.bins
         steps = self.steps_of_bins()[:, None]
         share = np.clip(self.shares[:bins] / steps, 0, 1)
@@ -119,28 +119,28 @@ class MachineBins:
         return base64.b64encode(np.ascontiguousarray(cells.T).tobytes()).decode()
 
     def steps_of_bins(self) -> NDArray[np.int64]:
-        """Return how many steps each bin has."""
+        """Return the number of steps in each bin."""
         ends = np.minimum((np.arange(self.bins) + 1) * self.width, self.count)
         return np.diff(ends, prepend=0)
 
     def _sum_seconds(self, seconds: Floats, first: int, lowest: int) -> Floats:
-        """Return sums by bins, from bin `lowest` on, for steps that begin with step `first`."""
+        """Return sums of bins from `lowest` on, for steps from `first` on."""
         steps, machines = seconds.shape
         if self.bins == lowest + 1:
             return np.asarray(seconds.sum(axis=0, keepdims=True))
-        if first % self.width == 0 and steps % self.width == 0:  # much faster than what follows
+        if first % self.width == 0 and steps % self.width == 0:  # much faster than reduceat
             return np.asarray(seconds.reshape(-1, self.width, machines).sum(axis=1))
         starts = np.arange(lowest, self.bins) * self.width - first
         return np.add.reduceat(seconds, np.maximum(starts, 0), axis=0)
 
     def _add_machines(self, machines: int) -> None:
-        self._most_bins = max(_MIN_BINS, min(self._limit, _MAX_CELLS // machines)) // 2 * 2
-        while self.bins > self._most_bins:
+        self._max_bins = max(_MIN_BINS, min(self._limit, _MAX_CELLS // machines)) // 2 * 2
+        while self.bins > self._max_bins:
             self._merge_pairs()
         before = self._arrays()
-        self._allocate(self._most_bins, machines)
+        self._allocate(self._max_bins, machines)
         for new, old in zip(self._arrays(), before, strict=True):
-            filled = min(len(old), self._most_bins)
+            filled = min(len(old), self._max_bins)
             new[:filled, : old.shape[1]] = old[:filled]
 
     def _arrays(self) -> list[NDArray[Any]]:
@@ -173,7 +173,7 @@ class MachineBins:
 
 
 def bin_series(values: Floats, width: int) -> dict[str, list[float | None]]:
-    """Return a series by bins: its values, or the minimum, median and maximum of each bin.
+    """Return the values of a series, or the minimum, median and maximum of each bin.
 
     NaN is ignored. Numbers are rounded to six digits.
 
@@ -189,7 +189,7 @@ def bin_series(values: Floats, width: int) -> dict[str, list[float | None]]:
     bins = -(-len(values) // width)
     table = np.full(bins * width, np.nan)
     table[: len(values)] = values
-    table = np.sort(table.reshape(bins, width), axis=1)  # NaN comes last
+    table = np.sort(table.reshape(bins, width), axis=1)  # NaN is last
     known = (~np.isnan(table)).sum(axis=1)
     last = np.maximum(known - 1, 0)
     row = np.arange(bins)
@@ -202,5 +202,5 @@ def bin_series(values: Floats, width: int) -> dict[str, list[float | None]]:
 
 
 def to_json_numbers(values: Floats) -> list[float | None]:
-    """Return numbers rounded to six digits for JSON, None if not finite."""
+    """Return numbers for JSON, rounded to six digits; None if not finite."""
     return [float(f"{value:.6g}") if value - value == 0 else None for value in values.tolist()]

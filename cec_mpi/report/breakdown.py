@@ -13,12 +13,12 @@ from cec_mpi.report.chunks import Floats
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.text import format_count, format_duration, join_names, plural
 
-_TABLE_ROWS = 10  # steps in the table of the longest
+_MAX_LONGEST = 10  # steps in the table of the longest steps
 _PARTS = {
     "compute": ("Computing", "the slowest machine of each step"),
-    "load": ("Reading shards", "the time for which steps waited"),
+    "load": ("Reading shards", "delay of steps"),
     "talk": ("Communication", "announcing, sharing, collecting and decoding"),
-    "stall": ("Stalls", "machines were lost, given up, wrong or late"),
+    "stall": ("Stalls", "lost, given up, wrong and late machines"),
     "waiting": ("Waiting for machines", ""),
     "outside": ("Outside steps", "start, the task's own work, checkpoints"),
 }
@@ -28,19 +28,19 @@ _COMMUNICATION = ("announce", "share", "collect", "decode")
 def step_parts(run: Run) -> dict[str, Floats]:
     """Return the seconds of each part of each step.
 
-    Machines compute and load while rank 0 collects; the rest of that time is communication, stalls
-    and waiting. Times of machines are capped by the time that rank 0 waited for them.
+    Machines compute and load while rank 0 collects; the rest of this time is communication, stalls
+    and waiting. Times of machines are limited to the time that rank 0 waited for them.
     """
     n = run.numbers
     compute = np.minimum(n["measured_makespan"], n["collect_seconds"])
     load = np.minimum(n["load_seconds"], n["collect_seconds"] - compute)
-    left = n["collect_seconds"] - compute - load
-    stall, short = (np.minimum(n[name], left) for name in ("stall_seconds", "short_seconds"))
+    remaining = n["collect_seconds"] - compute - load
+    stall, short = (np.minimum(n[name], remaining) for name in ("stall_seconds", "short_seconds"))
     return {
         "announce": n["announce_seconds"],
         "share": n["share_seconds"],
         "compute": compute,
-        "collect": left - stall - short,
+        "collect": remaining - stall - short,
         "stall": stall,
         "decode": n["decode_seconds"],
         "load": load,
@@ -49,21 +49,21 @@ def step_parts(run: Run) -> dict[str, Floats]:
 
 
 def time_breakdown(run: Run) -> dict[str, Any]:
-    """Return the parts of the time of a run until the end of its last step.
+    """Return the parts of the duration of a run, until the end of its last step.
 
     Returns
     -------
     dict
-        ``parts``: dicts of ``part``, ``label``, ``note``, ``seconds``, ``text`` and ``share``,
-        without parts that round to 0.
+        ``parts``: dicts of ``part``, ``label``, ``note``, ``seconds``, ``text`` and ``share``.
+        Parts that round to 0 are omitted.
     """
     spent = {name: float(values.sum()) for name, values in step_parts(run).items()}
     notes = {name: note for name, (_, note) in _PARTS.items()} | {"waiting": _waiting_note(run)}
     spent["talk"] = sum(spent.pop(name) for name in _COMMUNICATION)
     spent["outside"] = max(float(run.numbers["time"][-1]) - sum(spent.values()), 0.0)
-    found = {name: spent[name] for name in _PARTS if spent[name] > 0}
-    _, texts = format_sum(list(found.values()))
-    total = sum(found.values())
+    parts = {name: spent[name] for name in _PARTS if spent[name] > 0}
+    _, texts = format_sum(list(parts.values()))
+    total = sum(parts.values())
     return {
         "parts": [
             {
@@ -74,30 +74,29 @@ def time_breakdown(run: Run) -> dict[str, Any]:
                 "text": text,
                 "share": seconds / total,
             }
-            for (name, seconds), text in zip(found.items(), texts, strict=True)
-            if text.strip("0. msh") or len(found) == 1
+            for (name, seconds), text in zip(parts.items(), texts, strict=True)
+            if text.strip("0. msh") or len(parts) == 1
         ],
     }
 
 
 def _waiting_note(run: Run) -> str:
-    """Describe for which steps the run waited, and for which machines."""
+    """Return the note about waits: the number of steps, the longest wait and its machines."""
     waited = step_parts(run)["waiting"]
-    at = int(waited.argmax())
+    longest = int(waited.argmax())
+    seconds, step = float(waited[longest]), int(run.numbers["step"][longest])
     text = f"too few were available for {format_count(int((waited > 0).sum()), 'step')}"
-    text += (
-        f"; longest {format_duration(float(waited[at]))} for step {int(run.numbers['step'][at]):,}"
-    )
-    if at in run.waits:
-        missing = run.waits[at]
-        gone = [f"{machine} ({why})" for machine, why in missing.away.items() if why in DEPARTURES]
-        text += f", which needed {plural(missing.missing, 'more machine')}"
-        text += f"; without machine {join_names(gone, 5)}" if gone else ""
+    text += f"; longest {format_duration(seconds)} for step {step:,}"
+    if longest in run.waits:
+        wait = run.waits[longest]
+        lost = [f"{n} ({reason})" for n, reason in wait.away.items() if reason in DEPARTURES]
+        text += f", which needed {plural(wait.missing, 'more machine')}"
+        text += f"; without machine {join_names(lost, 5)}" if lost else ""
     return text
 
 
 def format_sum(seconds: Sequence[float]) -> tuple[str, list[str]]:
-    """Format a sum and its parts so that the rounded parts add up to the rounded sum.
+    """Format a sum and its parts, so that the rounded parts add up to the rounded sum.
 
     Examples
     --------
@@ -119,24 +118,24 @@ def format_sum(seconds: Sequence[float]) -> tuple[str, list[str]]:
     exact = np.array(seconds, np.float64) * scale
     units = np.floor(exact + 1e-9)
     missing_units = round(float(exact.sum())) - int(units.sum())
-    for at in np.argsort(units - exact, kind="stable")[: max(missing_units, 0)].tolist():
-        units[at] += 1
+    for k in np.argsort(units - exact, kind="stable")[: max(missing_units, 0)].tolist():
+        units[k] += 1
 
     def text(count: float) -> str:
         if name == "s" and not digits:
             minutes, rest = divmod(int(count), 60)
             hours, minutes = divmod(minutes, 60)
-            before = f"{hours} h " if hours else ""
-            return f"{before}{minutes} min {rest} s" if hours or minutes else f"{rest} s"
+            prefix = f"{hours} h " if hours else ""
+            return f"{prefix}{minutes} min {rest} s" if hours or minutes else f"{rest} s"
         return f"{count / 10**digits:.{digits}f} {name}"
 
     return text(float(units.sum())), [text(float(count)) for count in units]
 
 
 def parts_by_bin(run: Run, width: int) -> dict[str, dict[str, list[float | None]]]:
-    """Return the parts by bins: medians (``mid``), and those of the longest step (``top``).
+    """Return the parts of bins: their medians (``mid``), and those of the longest step (``top``).
 
-    If a bin is one step, each part has ``value`` only.
+    If a bin is one step, each part has only ``value``.
     """
     parts = step_parts(run)
     if width == 1 or not run.steps:
@@ -146,23 +145,25 @@ def parts_by_bin(run: Run, width: int) -> dict[str, dict[str, list[float | None]
     padded = np.full(bins * width, -1.0)
     padded[: run.steps] = total
     longest = padded.reshape(bins, width).argmax(axis=1) + np.arange(bins) * width
-    found = {}
+    series = {}
     for name, values in parts.items():
         top = to_json_numbers(values[longest])
-        found[name] = {"mid": bin_series(values, width)["mid"], "top": top}
-    return found
+        series[name] = {"mid": bin_series(values, width)["mid"], "top": top}
+    return series
 
 
 def longest_steps(run: Run) -> list[dict[str, Any]]:
     """Return the longest steps with their parts, in descending order."""
     parts = step_parts(run)
     total = sum(parts.values(), np.zeros(run.steps))
-    most = np.argsort(-total, kind="stable")[:_TABLE_ROWS].tolist()
+    longest = np.argsort(-total, kind="stable")[:_MAX_LONGEST].tolist()
     return [
         {
-            "step": int(run.numbers["step"][at]),
-            "seconds": float(total[at]),
-            "parts": {name: float(values[at]) for name, values in parts.items() if values[at] > 0},
+            "step": int(run.numbers["step"][index]),
+            "seconds": float(total[index]),
+            "parts": {
+                name: float(values[index]) for name, values in parts.items() if values[index] > 0
+            },
         }
-        for at in most
+        for index in longest
     ]

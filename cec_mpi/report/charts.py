@@ -1,4 +1,4 @@
-"""The charts of a page, all drawn by one script."""
+"""The charts of a page, which a script draws."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Run = Mapping[str, Any]
 Line = dict[str, Any]
 
 _MEASURED, _HINDSIGHT, _FAINT = "var(--measured)", "var(--hindsight)", "var(--muted)"
-_COLOURS = 8  # of runs in one chart
+_RUN_COLOURS = 8  # in one chart
 
 
 def build_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return the charts of a page, in their order.
+    """Return the charts of a page.
 
     Parameters
     ----------
@@ -28,15 +28,15 @@ def build_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
         ``title``, ``note``, ``unit`` (seconds, bytes, rate, percent or number), ``lines``, and
         optionally ``log`` (logarithmic axis), ``layers`` (stacked lines) and ``height`` (pixels).
         A line has ``run`` (its number), ``label``, ``paint`` (a CSS colour) and ``y``, and may
-        have the options of `chart` in the script. A chart of speeds has ``run`` in place of
-        lines, which depend on the selected machine.
+        have the options of `chart` in the script. A chart of speeds has ``run`` instead of lines,
+        because its lines depend on the selected machine.
     """
     return [chart for chart in _charts(runs) if chart.get("lines") or chart.get("run")]
 
 
 def _charts(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     has_bins = any(run["bin"] > 1 for run in runs)
-    spread = " A line shows the median of each bin, the shading its range."
+    spread = " Lines show the median of each bin, shading its range."
     yield {
         "title": "Makespan",
         "note": f"Time of the slowest machine.{spread * has_bins}",
@@ -55,28 +55,28 @@ def _charts(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
             "lines": [_line(runs, run, "", _MEASURED, y=run["time"]) for run in runs],
         }
     for number, run in enumerate(runs, start=1):
-        which = f", run {run_letter(number)}" if len(runs) > 1 else ""
+        suffix = f", run {run_letter(number)}" if len(runs) > 1 else ""
         yield {
-            "title": f"Where the time of steps went{which}",
-            "note": "The longest step of each bin."
+            "title": f"Time of steps by part{suffix}",
+            "note": "Longest step of each bin."
             if run["bin"] > 1
-            else "The parts of each step, stacked.",
+            else "Parts of each step, stacked.",
             "unit": "seconds",
             "layers": True,
             "lines": _part_lines(number, run, "top"),
         }
         if run["bin"] > 1:
             yield {
-                "title": f"Where the time of a typical step went{which}",
-                "note": "The median of each part, by bin.",
+                "title": f"Time of a typical step by part{suffix}",
+                "note": "Median of each part in each bin.",
                 "unit": "seconds",
                 "layers": True,
                 "lines": _part_lines(number, run, "mid"),
             }
         if run["speeds"]:
             yield {
-                "title": f"Speeds{which}",
-                "note": "Measured rows per second; a line has a gap while its machine was away.",
+                "title": f"Speeds{suffix}",
+                "note": "Measured rows per second; a gap shows that a machine was unavailable.",
                 "unit": "rate",
                 "run": number,
             }
@@ -90,8 +90,8 @@ def _charts(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     yield {
         "title": "Digits",
         "note": "Largest condition number (1-norm) of the decoding, and cancellation: the size of "
-        "the product's terms over that of the result. The possible relative error is the product "
-        "of both and the error of an answer: 2e-15 for shards of float64; logarithmic.",
+        "the terms of a product relative to the result. The possible relative error is the product "
+        "of both and of the error of an answer (2e-15 for float64). Logarithmic.",
         "unit": "number",
         "log": True,
         "lines": [
@@ -101,27 +101,27 @@ def _charts(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     }
 
 
-def _line(runs: Sequence[Run], run: Run, label: str, paint: str, **more: Any) -> Line:
-    """Return a line; with several runs, in the colour and with the letter of its run."""
+def _line(runs: Sequence[Run], run: Run, label: str, paint: str, **options: Any) -> Line:
+    """Return a line; if there are several runs, with the colour and the letter of its run."""
     number = next(n for n, other in enumerate(runs, start=1) if other is run)
     if len(runs) > 1:
         label = f"{run_letter(number)} {label}".rstrip()
-        paint = f"var(--series-{(number - 1) % _COLOURS})"
-    return {"run": number, "label": label, "paint": paint, **more}
+        paint = f"var(--series-{(number - 1) % _RUN_COLOURS})"
+    return {"run": number, "label": label, "paint": paint, **options}
 
 
 def _lines(
-    runs: Sequence[Run], name: str, label: str, paint: str = _MEASURED, **more: Any
+    runs: Sequence[Run], name: str, label: str, paint: str = _MEASURED, **options: Any
 ) -> list[Line]:
-    """Return a line for each run with this series, with its range unless it is dashed."""
+    """Return a line for each run with this series; only lines without dashes have ranges."""
     curves = []
     for run in runs:
         series = run["series"].get(name, {})
         values: dict[str, Any] = {"y": series.get("value", series.get("mid"))}
-        if "min" in series and "dash" not in more:
+        if "min" in series and "dash" not in options:
             values |= {"low": series["min"], "high": series["max"]}
         if values["y"]:
-            curves.append(_line(runs, run, label, paint, **values, **more))
+            curves.append(_line(runs, run, label, paint, **values, **options))
     return curves
 
 

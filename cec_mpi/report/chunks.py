@@ -1,4 +1,4 @@
-"""Recorded steps in chunks of arrays, with the stretches in which only times changed."""
+"""Recorded steps in chunks of arrays, divided into stretches in which only times change."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NUMBERS = (
     "condition",
     "cancellation",
 )
-"""Fields of a step that are numbers; null is NaN."""
+"""Fields of a step that are numbers; null becomes NaN."""
 
 
 def _ints(values: Sequence[int]) -> Ints:
@@ -54,24 +54,24 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "bytes": lambda values: sum(values.values()),
     "away": lambda values: values,
 }
-"""Fields whose change begins a stretch, and how they are converted; ``bytes`` are summed."""
+"""Fields whose change begins a stretch, with their conversions; ``bytes`` are summed."""
 
 MAX_STEPS = 512
-_MAX_CELLS = 1 << 20  # of a chunk: steps by machines
+_MAX_CELLS = 1 << 20  # of a chunk: steps times machines
 _get_numbers = attrgetter(*NUMBERS)
 _get_converted = attrgetter(*_CONVERTERS)
 
 
 @dataclass
 class Stretch:
-    """Consecutive steps in which nothing but times changed.
+    """Consecutive steps in which only times change.
 
     Attributes
     ----------
     begin, end : int
-        First step, and one past the last, in the chunk.
+        First step in the chunk, and one past the last.
     step : dict
-        Of its first step: ``step``, and the fields whose change begins a stretch.
+        Content of its first step: ``step``, and the fields whose change begins a stretch.
     """
 
     begin: int
@@ -81,27 +81,27 @@ class Stretch:
 
 @dataclass
 class Chunk:
-    """Several hundred steps of one part of a run.
+    """Up to several hundred steps of one part of a run.
 
     Attributes
     ----------
     header : dict
-        The header of its part.
+        Header of the part.
     is_first : bool
         Whether it is the first chunk of its part.
     steps_before : int
         Number of earlier steps of the run.
     numbers : dict of (K,) ndarray
-        By the names of `NUMBERS`.
+        Values of the fields `NUMBERS`.
     times : list of str
     seconds : (K, N) ndarray
     stretches : list of Stretch
     delays : list of (int, dict of int to float)
-        Steps of the chunk, and which machines delayed them for how many seconds.
+        Steps of the chunk, and the seconds by which machines delayed them.
     unanswered : list of (int, list of int)
         Steps of the chunk that did not wait for the answers of machines.
     notes : list of (int, Note)
-        Number of steps of the run made before, and the note.
+        Number of earlier steps of the run, and the note.
     """
 
     header: dict[str, Any]
@@ -117,28 +117,28 @@ class Chunk:
 
     @property
     def steps(self) -> int:
-        """The number of steps."""
+        """Number of steps."""
         return len(self.times)
 
     @cached_property
     def stretch_begins(self) -> Ints:
-        """(S,) the first step of each stretch."""
+        """First step of each stretch, of shape (S,)."""
         return np.array([stretch.begin for stretch in self.stretches], np.int64)
 
     @cached_property
     def stretch_index(self) -> Ints:
-        """(K,) the stretch of each step."""
+        """Stretch of each step, of shape (K,)."""
         lengths = np.diff(self.stretch_begins, append=self.steps)
         return np.repeat(np.arange(len(self.stretches)), lengths)
 
     @cached_property
     def rows(self) -> Floats:
-        """(S, N) rows by stretch and machine."""
+        """Rows by stretch and machine, of shape (S, N)."""
         return np.array([stretch.step["rows"] for stretch in self.stretches], np.float64)
 
     @cached_property
     def available(self) -> NDArray[np.bool_]:
-        """(S, N) whether each machine is available."""
+        """Whether each machine is available, of shape (S, N)."""
         available = np.zeros(self.rows.shape, np.bool_)
         for row, stretch in zip(available, self.stretches, strict=True):
             row[stretch.step["available"] - 1] = True
@@ -151,14 +151,14 @@ class _ChunkBuilder:
     Parameters
     ----------
     header : dict
-        Of the part.
-    most_steps : int
+        Header of the part.
+    max_steps : int
     before : _ChunkBuilder or None
-        The builder of the previous chunk, possibly of another part.
+        Builder of the previous chunk, possibly of another part.
     """
 
     def __init__(
-        self, header: dict[str, Any], most_steps: int, before: _ChunkBuilder | None
+        self, header: dict[str, Any], max_steps: int, before: _ChunkBuilder | None
     ) -> None:
         first = 0 if before is None else before.end
         continued = before if before is not None and before.header is header else None
@@ -167,30 +167,30 @@ class _ChunkBuilder:
         self._fields: dict[str, Any] = {} if continued is None else continued._fields
         self._numbers: list[tuple[float | None, ...]] = []
         self._seconds = array("d")
-        self._most, self._machines = most_steps, 0
+        self._max_steps, self._machines = max_steps, 0
 
     @property
     def header(self) -> dict[str, Any]:
-        """The header of the chunk's part."""
+        """Header of the part."""
         return self._chunk.header
 
     @property
     def end(self) -> int:
-        """The number of steps of the run so far."""
+        """Number of steps of the run up to the end of the chunk."""
         return self._chunk.steps_before + self._chunk.steps
 
-    def has_space_for(self, step: StepRecord) -> bool:
-        """Return whether the step fits: the chunk is empty, or not full and of as many machines."""
+    def can_add(self, step: StepRecord) -> bool:
+        """Return whether the chunk is empty, or has space and the same number of machines."""
         count = len(self._chunk.times)
-        return not count or (count < self._most and len(step.seconds) == self._machines)
+        return not count or (count < self._max_steps and len(step.seconds) == self._machines)
 
     def add(self, step: StepRecord) -> None:
         """Add a step."""
         chunk, last = self._chunk, self._last
-        at = len(chunk.times)
-        if not at:
+        index = len(chunk.times)
+        if not index:
             self._machines = len(step.seconds)
-            self._most = min(self._most, _MAX_CELLS // self._machines)
+            self._max_steps = min(self._max_steps, _MAX_CELLS // self._machines)
         changes = last is None or not all(map(is_, _get_converted(step), _get_converted(last)))
         if changes:
             self._fields = self._fields | {
@@ -198,15 +198,15 @@ class _ChunkBuilder:
                 for name, convert in _CONVERTERS.items()
                 if last is None or getattr(step, name) is not getattr(last, name)
             }
-        if changes or not at or step.events or (last is not None and last.events):
+        if changes or not index or step.events or (last is not None and last.events):
             fields = {"step": step.step, **self._fields, "events": step.events}
-            chunk.stretches.append(Stretch(at, at + 1, fields))
+            chunk.stretches.append(Stretch(index, index + 1, fields))
         else:
-            chunk.stretches[-1].end = at + 1
+            chunk.stretches[-1].end = index + 1
         if step.delays:
-            chunk.delays.append((at, step.delays))
+            chunk.delays.append((index, step.delays))
         if step.unanswered:
-            chunk.unanswered.append((at, step.unanswered))
+            chunk.unanswered.append((index, step.unanswered))
         chunk.times.append(step.time)
         self._numbers.append(_get_numbers(step))
         self._seconds.fromlist(step.seconds)
@@ -226,28 +226,28 @@ class _ChunkBuilder:
         return chunk
 
 
-def read_chunks(path: Path, most_steps: int = MAX_STEPS) -> Iterator[Chunk]:
-    """Yield the steps of a run in chunks, at least one (possibly empty) for each part.
+def read_chunks(path: Path, max_steps: int = MAX_STEPS) -> Iterator[Chunk]:
+    """Yield the steps of a run in chunks, with at least one (possibly empty) for each part.
 
-    An incomplete last line is ignored, because a run may be writing it.
+    An incomplete last line is ignored, because it may still be written.
 
     Raises
     ------
     InputError
         If a line is invalid. The message names the file, line and field.
     """
-    builder: _ChunkBuilder | None = None  # once there is a header, with which a record begins
+    builder: _ChunkBuilder | None = None  # set at the header, which is the first line
     for line in iterate_lines(path):
         if isinstance(line, StepRecord):
             assert builder is not None
-            if not builder.has_space_for(line):
+            if not builder.can_add(line):
                 yield builder.finish()
-                builder = _ChunkBuilder(builder.header, most_steps, builder)
+                builder = _ChunkBuilder(builder.header, max_steps, builder)
             builder.add(line)
         elif isinstance(line, Header):
             if builder is not None:
                 yield builder.finish()
-            builder = _ChunkBuilder(line.about, most_steps, builder)
+            builder = _ChunkBuilder(line.about, max_steps, builder)
         else:
             assert builder is not None
             builder.note(line)

@@ -1,4 +1,4 @@
-"""What the steps of a run would have taken with the cyclic assignment."""
+"""Comparison of a run with the cyclic assignment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cec_mpi.text import format_duration
 
 
 def compare_times(seconds: float, reference: float) -> str:
-    """Return the difference of two times as text, absolute and relative.
+    """Return the absolute and relative difference of two times as text.
 
     Examples
     --------
@@ -24,12 +24,12 @@ def compare_times(seconds: float, reference: float) -> str:
 
 
 def cyclic_comparison(run: Run) -> dict[str, Any] | None:
-    """Compare the run with the cyclic assignment; return None if no step allows it.
+    """Compare a run with the cyclic assignment; return None if no step can be compared.
 
     Returns
     -------
     dict or None
-        ``steps`` (number of steps compared), ``cyclic`` and ``measured`` (seconds of computing)
+        ``steps`` (number of compared steps), ``cyclic`` and ``measured`` (seconds of computing),
         and ``text`` (the difference).
     """
     costs = run.costs
@@ -44,15 +44,15 @@ def cyclic_comparison(run: Run) -> dict[str, Any] | None:
 
 
 def comparison_notes(run: Run) -> list[str]:
-    """Return why the comparison is unknown, as sentences; empty if it is known."""
+    """Return sentences that explain why a comparison is missing."""
     if run.costs.stragglers:
         return [
-            "With stragglers the records lack the answers that were not used, so the time of the "
-            "cyclic assignment, and the machine that cost most, are unknown."
+            "With stragglers the records lack unused answers, so the time of the cyclic "
+            "assignment and the delays by machines are unknown."
         ]
     if not run.costs.compared:
         return [
-            "The time of equal loads is unknown: in no step did all available machines compute "
-            "enough rows."
+            "The time with equal loads is unknown, because in no step all available machines "
+            "computed enough rows."
         ]
     return []

@@ -27,7 +27,7 @@ from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.text import format_count, truncate
 
 _VERSION = 1
-_SPEEDS = 60_000  # speeds in a page: bins by machines
+_MAX_SPEEDS = 60_000  # in a page: bins times machines
 _SERIES = {
     "measured": "measured_makespan",
     "predicted": "predicted_makespan",
@@ -37,13 +37,13 @@ _SERIES = {
     "bytes": "bytes",
 }
 _LOGARITHMIC = {"residual", "change", "gradient", "tolerance"}
-_MAX_PROGRESS = 4000  # points of one curve
-_NAMED, _MAX_CHARACTERS = 3, 120  # hosts of a machine, and characters
+_MAX_POINTS = 4000  # of a progress curve
+_MAX_HOSTS, _MAX_HOST_CHARACTERS = 3, 120  # of a machine
 
 
 @dataclass(frozen=True)
 class About:
-    """Title and refreshing of a page.
+    """Title and reload interval of a page.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class About:
 
 
 def page_data(runs: Sequence[Run], about: About) -> dict[str, Any]:
-    """Return the data of a page of these runs."""
+    """Return the data of a page about runs."""
     return {
         "version": _VERSION,
         "title": about.title,
@@ -65,14 +65,14 @@ def page_data(runs: Sequence[Run], about: About) -> dict[str, Any]:
         "refresh": about.refresh,
         "kinds": [kind._asdict() for kind in KINDS],
         "states": [state._asdict() for state in STATES],
-        "runs": [_run(run) for run in runs],
+        "runs": [_run_data(run) for run in runs],
     }
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run_data(run: Run) -> dict[str, Any]:
     n, width = run.numbers, run.bins.width
     starts = np.arange(0, run.steps, width)
-    selected, given = run.assignments.select(), _given(run)
+    selected, known_speeds = run.assignments.select(), _known_speeds(run)
     return {
         "name": run.name,
         "state": run.state,
@@ -82,11 +82,11 @@ def _run(run: Run) -> dict[str, Any]:
         "sum": time_breakdown(run) if run.steps else None,
         "cyclic": cyclic_comparison(run),
         "longest": longest_steps(run),
-        "warnings": [*run_warnings(run), *_too_large(run)],
+        "warnings": [*run_warnings(run), *_omission_notes(run)],
         "machines": run.machines,
         "recovery": run.header["recovery"],
         "rows": run.header["rows_per_shard"],
-        "names": _names(run),
+        "names": _host_names(run),
         "steps": run.steps,
         "first": int(n["step"][0]) if run.steps else 0,
         "bin": width,
@@ -100,19 +100,22 @@ def _run(run: Run) -> dict[str, Any]:
         "map": {"rows": run.machines, "bins": run.bins.bins, "cells": run.bins.cells()},
         "speeds": _speeds(run),
         "events": [list(event) for event in run.events],
-        "assignments": [assignment_data(held, _until(run, held.index), given) for held in selected],
+        "assignments": [
+            assignment_data(assignment, _until(run, assignment.index), known_speeds)
+            for assignment in selected
+        ],
         "left_out": len(run.assignments.first_steps) - len(selected),
         "progress": _progress(run),
-        "checkpoints": [_step_at(run, after) for after in run.checkpoints],
-        "resumes": [_step_at(run, after + 1) for after in run.resumes],
+        "checkpoints": [_step_at(run, count) for count in run.checkpoints],
+        "resumes": [_step_at(run, count + 1) for count in run.resumes],
     }
 
 
-def _names(run: Run) -> list[str]:
+def _host_names(run: Run) -> list[str]:
     """Return the known hosts of each machine."""
     hosts = [run.hosts.get(n + 1, []) for n in range(run.machines)]
     return [
-        truncate(hosts_of_machine, _NAMED)[:_MAX_CHARACTERS] if hosts_of_machine else ""
+        truncate(hosts_of_machine, _MAX_HOSTS)[:_MAX_HOST_CHARACTERS] if hosts_of_machine else ""
         for hosts_of_machine in hosts
     ]
 
@@ -121,19 +124,23 @@ def _series(run: Run) -> dict[str, Any]:
     return {name: bin_series(run.numbers[field], run.bins.width) for name, field in _SERIES.items()}
 
 
-def _given(run: Run) -> Floats | None:
-    """Return given speeds in rows per second; None if their scale is unknown."""
-    given, scale = run.header.get("speeds"), run.summary.get("rows_per_second_per_speed")
-    if not isinstance(given, list) or not isinstance(scale, int | float) or not 0 < scale < 1e300:
+def _known_speeds(run: Run) -> Floats | None:
+    """Return the speeds of the options in rows per second; None if their scale is unknown."""
+    known_speeds, scale = run.header.get("speeds"), run.summary.get("rows_per_second_per_speed")
+    if (
+        not isinstance(known_speeds, list)
+        or not isinstance(scale, int | float)
+        or not 0 < scale < 1e300
+    ):
         return None
-    return np.asarray(np.clip(given, 0, 1e300 / scale) * scale, np.float64)
+    return np.asarray(np.clip(known_speeds, 0, 1e300 / scale) * scale, np.float64)
 
 
 def _speeds(run: Run) -> dict[str, Any] | None:
     bins, machines = run.bins.bins, run.machines
     if not bins:
         return None
-    count = max(1, min(bins, _SPEEDS // machines))
+    count = max(1, min(bins, _MAX_SPEEDS // machines))
     edges = np.unique(np.arange(count) * bins // count)
     rows, seconds = (
         np.add.reduceat(sums[:bins], edges, axis=0) for sums in (run.bins.rows, run.bins.seconds)
@@ -143,41 +150,43 @@ def _speeds(run: Run) -> dict[str, Any] | None:
     return {"bins": edges.tolist(), "machines": [to_json_numbers(sums) for sums in rates.T]}
 
 
-def _too_large(run: Run) -> list[str]:
+def _omission_notes(run: Run) -> list[str]:
     count = run.assignments.n_omitted
     return [f"{format_count(count, 'assignment')} too large to show."] if count else []
 
 
 def _until(run: Run, index: int) -> int:
     first_steps = run.assignments.first_steps
-    place = int(np.searchsorted(first_steps, index, side="right"))
-    return _step_at(run, first_steps[place] if place < len(first_steps) else run.steps)
+    next_assignment = int(np.searchsorted(first_steps, index, side="right"))
+    return _step_at(
+        run, first_steps[next_assignment] if next_assignment < len(first_steps) else run.steps
+    )
 
 
-def _step_at(run: Run, after: int) -> int:
-    """Return the number of the last of the first `after` steps."""
-    if not run.steps or after <= 0:
+def _step_at(run: Run, count: int) -> int:
+    """Return the number of the last of the first `count` steps."""
+    if not run.steps or count <= 0:
         return 0
-    return int(run.numbers["step"][min(after, run.steps) - 1])
+    return int(run.numbers["step"][min(count, run.steps) - 1])
 
 
 def _progress(run: Run) -> list[dict[str, Any]]:
     curves: dict[str, tuple[list[int], list[float]]] = {}
-    for after, known in run.progress:
+    for count, known in run.progress:
         for name, value in known.items():
             steps, values = curves.setdefault(str(name), ([], []))
-            steps.append(_step_at(run, after))
+            steps.append(_step_at(run, count))
             values.append(float(value))
     found = []
     for name, (steps, values) in curves.items():
-        stride = -(-len(steps) // _MAX_PROGRESS)
-        kept = sorted({*range(0, len(steps), stride), len(steps) - 1})
+        stride = -(-len(steps) // _MAX_POINTS)
+        indices = sorted({*range(0, len(steps), stride), len(steps) - 1})
         found.append(
             {
                 "name": name[:80],
                 "log": name in _LOGARITHMIC and min(values) > 0,
-                "step": [steps[at] for at in kept],
-                "value": to_json_numbers(np.array([values[at] for at in kept])),
+                "step": [steps[at] for at in indices],
+                "value": to_json_numbers(np.array([values[at] for at in indices])),
             }
         )
     return found

@@ -1,4 +1,4 @@
-"""The top of a report: facts of the run, three key figures, and the table of machines."""
+"""The head of a report: facts of the run, three key figures, and the table of machines."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.text import format_count, format_duration, join_names, plural, truncate
 
 _MAX_NAMED = 5  # machines, hosts or parts
-_MIN_SHOWN_SECONDS = 5e-10  # seconds; shorter times are left out
-_MAX_ABSENCES = 3  # of a machine that are listed
+_MIN_SHOWN_SECONDS = 5e-10  # shorter times are omitted
+_MAX_ABSENCES = 3  # of a machine in the table
 
 
 class Figure(NamedTuple):
@@ -28,7 +28,7 @@ class Figure(NamedTuple):
     ----------
     label, value : str
     note : str
-        Its parts.
+        Parts of the figure.
     """
 
     label: str
@@ -37,7 +37,7 @@ class Figure(NamedTuple):
 
 
 def _threshold_fact(run: Run) -> dict[str, str]:
-    """Return the code or the number of copies, and how many machines suffice."""
+    """Return the code or the number of copies, and the number of machines that suffice."""
     copies, machines = run.header.get("copies"), format_count(run.machines, "machine")
     if isinstance(copies, int):
         threshold = run.machines - copies + 1
@@ -48,10 +48,10 @@ def _threshold_fact(run: Run) -> dict[str, str]:
 
 
 def run_facts(run: Run) -> list[dict[str, str]]:
-    """Return facts of a run, each with ``label`` and ``text``."""
+    """Return facts of a run as dicts of ``label`` and ``text``."""
     header, summary = run.header, run.summary
     options = summary.get("run", {}).get("options")
-    happened = Counter(kind for _, kind, _, _ in run.events)
+    event_counts = Counter(kind for _, kind, _, _ in run.events)
     found = {
         "Options": _options(options) if isinstance(options, dict) else "",
         "X": f"{_whole(header, 'rows')} x {_whole(header, 'columns')}, {_text(header, 'dtype')}",
@@ -66,18 +66,18 @@ def run_facts(run: Run) -> list[dict[str, str]]:
         "MPI": _text(header, "mpi_library").splitlines()[0] if header.get("mpi_library") else "",
         "Events": ", ".join(
             f"{count:,} {KINDS[kind].one if count == 1 else KINDS[kind].several}"
-            for kind, count in sorted(happened.items())
+            for kind, count in sorted(event_counts.items())
         ),
     }
     return [{"label": label, "text": text} for label, text in found.items() if text]
 
 
 def status_sentences(run: Run) -> list[str]:
-    """Return sentences on how the run ended, and on what its records lack."""
+    """Return sentences about the outcome of a run, and about missing data."""
     task = str(run.summary.get("task") or _text(run.header, "task"))
     if not run.steps:
         return ["No step has been recorded yet."]
-    how = {
+    status = {
         DONE: "is done",
         STOPPED: "stopped, and --resume continues it",
         INTERRUPTED: "was interrupted",
@@ -85,9 +85,9 @@ def status_sentences(run: Run) -> list[str]:
     }[run.state]
     converged = run.summary.get("converged")
     if run.state == DONE and converged is not None:
-        how = "converged" if converged else "did not converge"
+        status = "converged" if converged else "did not converge"
     simulated = ["All times are simulated."] if "simulated" in run.header else []
-    return [f"{'The run' if task == '?' else task} {how}.", *simulated, *comparison_notes(run)]
+    return [f"{'The run' if task == '?' else task} {status}.", *simulated, *comparison_notes(run)]
 
 
 def key_figures(run: Run) -> list[Figure]:
@@ -133,7 +133,7 @@ def _imbalance(run: Run) -> Figure:
 
 
 def run_warnings(run: Run) -> list[str]:
-    """Return the warnings of the run."""
+    """Return the warnings in the summary of a run."""
     found = run.summary.get("warnings")
     return [str(warning) for warning in found] if isinstance(found, list) else []
 
@@ -145,22 +145,25 @@ def machine_table(run: Run) -> dict[str, Any]:
     -------
     dict
         ``caption``, ``columns`` (each ``label`` and ``unit``: seconds, whole, percent or text) and
-        ``rows``: the number of a machine and a value for each column. Columns of zeros are left
-        out.
+        ``rows``: the number of a machine and a value for each column. Columns of zeros are
+        omitted.
     """
     costs, absences = run.costs, run.absences
     numbers = range(1, run.machines + 1)
     rows, seconds = (
         absence[: run.bins.bins].sum(axis=0) for absence in (run.bins.rows, run.bins.seconds)
     )
-    left: dict[int, list[Absence]] = {}
+    absences_by_machine: dict[int, list[Absence]] = {}
     for absence in absences.entries:
-        if absence.reason != "late" or not costs.stragglers:  # stragglers are late now and then
-            left.setdefault(absence.machine, []).append(absence)
+        if absence.reason != "late" or not costs.stragglers:  # stragglers are often late
+            absences_by_machine.setdefault(absence.machine, []).append(absence)
     delay = costs.cost
     table: dict[str, tuple[str, Any]] = {
         "Delay": ("seconds", delay),
-        "Left": ("text", [_absences(left.get(n, []), run) for n in numbers]),
+        "Left": (
+            "text",
+            [_describe_absences(absences_by_machine.get(n, []), run) for n in numbers],
+        ),
         "Delay by slowness": ("seconds", np.maximum(costs.excess, 0)),
         "Delay by reading": ("seconds", costs.loads),
         "Delay by stalls": ("seconds", costs.stalls),
@@ -195,12 +198,12 @@ def machine_table(run: Run) -> dict[str, Any]:
     }
 
 
-def _absences(absences: list[Absence], run: Run) -> str:
-    """Describe when a machine left, why, and when it returned."""
+def _describe_absences(absences: list[Absence], run: Run) -> str:
+    """Return a description of the absences of a machine."""
     sentences = []
     for absence in absences[:_MAX_ABSENCES]:
         if absence.return_step is None:
-            end = "no return yet" if run.state == RUNNING else "no return"
+            end = "not returned yet" if run.state == RUNNING else "not returned"
         elif absence.return_step == absence.step:
             end = "returned in the same step"
         else:
@@ -212,7 +215,7 @@ def _absences(absences: list[Absence], run: Run) -> str:
 
 
 def available_steps(run: Run) -> Floats:
-    """Return the number of steps in which each machine was available throughout."""
+    """Return the number of steps in which each machine was available until the end."""
     present = run.bins.present[: run.bins.bins].sum(axis=0)
     for machine, steps in run.absences.cut_short.items():
         present[machine - 1] -= steps
@@ -220,12 +223,12 @@ def available_steps(run: Run) -> Floats:
 
 
 def _simulated(header: Mapping[str, Any]) -> str:
-    """Return the note of a simulated run; empty for a real one."""
-    stands_for = header.get("simulated")
-    if not isinstance(stands_for, dict):
+    """Return a note about a simulated run; empty for a real run."""
+    simulated = header.get("simulated")
+    if not isinstance(simulated, dict):
         return ""
-    rows, columns = _whole(stands_for, "rows"), _whole(stands_for, "columns")
-    return f"times and bytes are modelled for X with {rows} x {columns} numbers, not measured"
+    rows, columns = _whole(simulated, "rows"), _whole(simulated, "columns")
+    return f"times and bytes are modelled for an X of {rows} x {columns} numbers"
 
 
 def _hosts(run: Run) -> list[str]:

@@ -23,13 +23,13 @@ _SCRIPTS = ("base.js", "steps.js", "chart.js", "map.js", "assignment.js", "event
 # Keys of a run that the HTML contains, and those that charts contain.
 _HTML_KEYS = {"facts", "figures", "words", "sum", "cyclic", "longest", "warnings", "by_machine"}
 _CHART_KEYS = {"series", "parts", "progress", "time"}
-_LARGE = 500_000  # characters
-# Characters that would end the script element with the data, or a line of it.
+_MIN_COMPRESSED = 500_000  # characters
+# Characters that could end the script element with the data, or a line in it.
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
 def page(data: dict[str, Any]) -> str:
-    """Return the page of a report.
+    """Return a report as an HTML page.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def page(data: dict[str, Any]) -> str:
     return Template(_asset("report.html")).substitute(
         policy=policy,
         title=html.escape(data["title"]),
-        made=f"Made {data['made'][:16].replace('T', ' ')} UTC",
+        made=f"Generated {data['made'][:16].replace('T', ' ')} UTC",
         styles=styles,
         summary=summary_html(data),
         data=packed,
@@ -63,20 +63,20 @@ def page(data: dict[str, Any]) -> str:
 
 
 def _encode_data(data: dict[str, Any]) -> tuple[str, str]:
-    """Return the media type of the data in the page, and the data, compressed if large."""
+    """Return the media type of the data, and the data, which are compressed if large."""
     drawn = data | {
         "charts": build_charts(data["runs"]),
         "runs": [_chart_data(run) for run in data["runs"]],
     }
     text = msgspec.json.encode(drawn, enc_hook=float).decode()  # `float` converts numbers of NumPy
-    if len(text) <= _LARGE:
+    if len(text) <= _MIN_COMPRESSED:
         return "application/json", text.translate(_ESCAPES)
     packed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
     return "application/gzip", base64.b64encode(packed).decode()
 
 
 def _chart_data(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the data of a run that scripts draw."""
+    """Return the data of a run for scripts."""
     table = run["by_machine"]
     first = table["rows"][0][0] if table and table["rows"] else 1
     keep = {key: value for key, value in run.items() if key not in _HTML_KEYS | _CHART_KEYS}
@@ -84,7 +84,7 @@ def _chart_data(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _escape_controls(value: Any) -> Any:
-    """Return the data with control characters in strings escaped."""
+    """Return the data with escaped control characters."""
     if isinstance(value, str):
         return printable(value, keep="\n")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A run as a report needs it, collected in one pass over its records."""
+"""The data of a run for a report, collected in one pass over its records."""
 
 from __future__ import annotations
 
@@ -35,44 +35,44 @@ class Run:
     Parameters
     ----------
     name : str
-        The directory.
+        Path of the directory.
     requested : set of int
         Steps whose assignments the page must show.
-    most_bins : int
-        The largest number of bins; a run with more steps has several steps in a bin.
+    max_bins : int
+        Maximum number of bins; a run with more steps has several steps in a bin.
 
     Attributes
     ----------
     headers : list of dict
-        The header of each part of the run.
+        Header of each part of the run.
     summary : dict
-        Empty if the run has not finished.
+        Summary; empty if the run has not finished.
     state : str
         `DONE`, `STOPPED` (with a checkpoint after its last step), `INTERRUPTED` or `RUNNING`.
     numbers : dict of (T,) ndarray
-        By step: the names of `NUMBERS`, and ``load_seconds`` (by which reading delayed it),
-        ``bytes``, ``available`` (how many), ``stall_seconds`` and ``shortage_seconds`` (see
-        `Costs`), and ``time`` (when it ended, in seconds of the run, without the time between
-        parts).
+        Values of each step: the fields `NUMBERS`, ``load_seconds`` (delay by reading), ``bytes``,
+        ``available`` (number of machines), ``stall_seconds`` and ``short_seconds`` (stalls and
+        waits, see `Costs`), and ``time`` (of its end, in seconds of the run, without the time
+        between parts).
     events : list of (int, int, int, str)
-        Number of the step, kind, machine and text, by their steps.
+        Step, kind, machine and text of each event, in the order of steps.
     progress : list of (int, dict)
-        Number of steps made, and the numbers that the task recorded then.
+        Number of steps, and the numbers that the task recorded after them.
     checkpoints, resumes : list of int
-        Number of steps made at each checkpoint, and at each resume.
+        Number of steps before each checkpoint, and before each resume.
     waits : dict of int to Waiting
-        The last wait for machines, by the number of steps made before it.
+        Last wait for machines after a number of steps.
     """
 
     def __init__(
-        self, name: str, requested: frozenset[int] = frozenset(), most_bins: int = MAX_BINS
+        self, name: str, requested: frozenset[int] = frozenset(), max_bins: int = MAX_BINS
     ) -> None:
         self.name, path = name, as_path(name)
         if not path.is_dir():
-            what = "is not a directory" if path.exists() else "does not exist"
-            raise InputError(f"{name} {what}: expected the directory of results of a run")
+            problem = "is not a directory" if path.exists() else "does not exist"
+            raise InputError(f"{name} {problem}: expected the directory of results of a run")
         self.headers: list[dict[str, Any]] = []
-        self.bins, self.costs = MachineBins(most_bins), Costs()
+        self.bins, self.costs = MachineBins(max_bins), Costs()
         self.assignments = Assignments(requested)
         self.absences = Absences()
         self.events: list[tuple[int, int, int, str]] = []
@@ -93,8 +93,8 @@ class Run:
                 "time",
             )
         }
-        self.last_time = ""  # when its last step ended
-        self._seconds_before = 0.0  # seconds of the parts before this one
+        self.last_time = ""  # of the end of the last step
+        self._seconds_before = 0.0  # duration of the earlier parts
         is_running = is_locked(path)
         try:
             os.lstat(path / STEPS)
@@ -122,17 +122,17 @@ class Run:
 
     @property
     def header(self) -> dict[str, Any]:
-        """The header of its first part."""
+        """Header of the first part."""
         return self.headers[0]
 
     @property
     def steps(self) -> int:
-        """The number of steps, including those repeated after a resume."""
+        """Number of steps, including those that were repeated after a resume."""
         return len(self.numbers["step"])
 
     @property
     def machines(self) -> int:
-        """The largest number of machines that the store had."""
+        """Largest number of machines of the store."""
         return self.bins.machines or int(self.header["machines"])
 
     def _add(self, chunk: Chunk) -> None:
@@ -198,7 +198,7 @@ class Run:
 
     @property
     def hosts(self) -> dict[int, list[str]]:
-        """The known hosts of each machine, in the order of use; the master is machine 0."""
+        """Known hosts of each machine, in the order of use; the master is machine 0."""
         carried = Counter((part, rank) for part, _, rank, _, _ in self._placements)
         found: dict[int, list[str]] = {}
         for part, machine, rank, host, device in self._placements:
@@ -216,7 +216,7 @@ class Run:
 
 
 def _initial_hosts(header: dict[str, Any]) -> Iterator[tuple[Any, int, Any, Any]]:
-    """Yield each machine with its rank, host and device at the start of a part of a run."""
+    """Yield each machine with its initial rank, host and device in a part of a run."""
     names = "hosts", "machine_of_rank", "devices"
     hosts, machines, devices = map(header.get, names)
     if machines and hosts:

@@ -1,4 +1,4 @@
-"""States of machines in a step, and descriptions of events, for a page."""
+"""States of machines and descriptions of events for a page."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ STATES = (
     State("excluded", "excluded", "#a1887f", "#6d4c41"),
     State("not joined", "not joined yet", "#b9a8c4", "#5d4d69"),
 )
-"""States of a cell of the map; of several in one cell the first in this list is shown."""
+"""States in the map; if a cell has several states, the first in this list is shown."""
 
 PREEMPTED, IDLE = 0, 1
 _INDEX = {kind.kind: index for index, kind in enumerate(KINDS)}
 STATE_OF = {state.state: index for index, state in enumerate(STATES) if index > IDLE}
-"""Indices of the states of a machine that is neither preempted nor idle."""
+"""Indices of the states other than preempted and idle."""
 
 
 def describe_event(event: Event) -> tuple[int, int, str]:

@@ -1,6 +1,6 @@
-"""The top of a page as plain HTML: key figures, time by part, and time lost to each machine.
+"""The head of a page as plain HTML: key figures, time by part, and time lost to each machine.
 
-Texts come from files that others may have written, so all are escaped.
+All texts are escaped, because they come from files that others may have written.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ PARTS = {
     "announce": "announcing the assignment",
     "waiting": "waiting for machines",
 }
-"""Parts of a step, in the order of stacking."""
+"""Parts of a step, in the order in which they are stacked."""
 
 _SUM_COLOURS = {"talk": "collect", "outside": "announce"}
 _UNCLOSED_TAGS = {"tr", "th", "td"}  # HTML closes these implicitly; a page has thousands
-_MAX_EVENTS = 4  # events of a step that are named
+_MAX_EVENTS = 4  # of a step in the table of the longest steps
 
 
 class Html(str):
-    """Markup: `tag` escapes any other text."""
+    """Markup, which `tag` does not escape."""
 
 
 def tag(name: str, *parts: str, **attributes: object) -> Html:
@@ -45,17 +45,19 @@ def tag(name: str, *parts: str, **attributes: object) -> Html:
     >>> tag("ul", tag("li", "&"))
     '<ul><li>&amp;</li></ul>'
     """
-    written = "".join(
+    attributes_html = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
     inner = "".join(part if isinstance(part, Html) else html.escape(part) for part in parts)
-    return Html(f"<{name}{written}>{inner}" + ("" if name in _UNCLOSED_TAGS else f"</{name}>"))
+    return Html(
+        f"<{name}{attributes_html}>{inner}" + ("" if name in _UNCLOSED_TAGS else f"</{name}>")
+    )
 
 
 def summary_html(data: Mapping[str, Any]) -> str:
-    """Return the top of a page.
+    """Return the head of a page.
 
     Parameters
     ----------
@@ -74,9 +76,9 @@ def run_letter(number: int) -> str:
     return chr(ord("A") + number - 1) if number <= 26 else str(number)
 
 
-def link(text: str, runs: int, number: int, **to: int) -> Html:
-    """Return a link that shows a step or a machine of a run."""
-    words = {"run": number, **to} if runs > 1 else to
+def link(text: str, runs: int, number: int, **target: int) -> Html:
+    """Return a link to a step or a machine of a run."""
+    words = {"run": number, **target} if runs > 1 else target
     return tag("a", text, href="#" + "&".join(f"{key}={value}" for key, value in words.items()))
 
 
@@ -116,7 +118,7 @@ def _table(
     kind: str = "",
     classes: Sequence[str | None] = (),
 ) -> Html:
-    """Return a table in a box that scrolls if the table is too wide."""
+    """Return a table in a box that scrolls if it is too wide."""
     head = tag(
         "thead",
         tag(
@@ -145,15 +147,15 @@ def _breakdown(breakdown: Mapping[str, Any]) -> Html:
         cells = tag("td", part["text"]), tag("td", f"{100 * part['share']:.1f} %")
         rows.append(tag("tr", name, *cells))
     bar = tag("svg", *pieces, class_="sum-bar", aria_hidden="true")
-    table = _table("Where the time went", ("Part", "Time", "Share"), rows)
+    table = _table("Time by part", ("Part", "Time", "Share"), rows)
     return tag("div", bar, table, class_="sum")
 
 
 def _cyclic(comparison: Mapping[str, Any]) -> Html:
     """Return a table that compares the run with the cyclic assignment."""
     note = (
-        "The coded scheme without speeds: all available machines compute the same number of rows. "
-        f"From {format_count(comparison['steps'], 'step')}."
+        "Coded computing without speeds: all available machines compute the same number of rows. "
+        f"Based on {format_count(comparison['steps'], 'step')}."
     )
     times = (
         tag("td", format_duration(comparison["cyclic"])),
@@ -171,7 +173,7 @@ def _longest(run: Run, number: int, data: Mapping[str, Any]) -> Html:
     for longest in run["longest"]:
         step, parts = longest["step"], longest["parts"]
         largest = max(parts, key=parts.__getitem__)
-        happened = dict.fromkeys(
+        events = dict.fromkeys(
             f"machine {machine} {data['kinds'][kind]['words']}"
             for event_step, kind, machine, _ in run["events"]
             if event_step == step
@@ -179,7 +181,7 @@ def _longest(run: Run, number: int, data: Mapping[str, Any]) -> Html:
         cells = (
             format_duration(longest["seconds"]),
             f"{PARTS.get(largest, largest)}: {format_duration(parts[largest])}",
-            "; ".join(list(happened)[:_MAX_EVENTS]) or "\u2013",
+            "; ".join(list(events)[:_MAX_EVENTS]) or "\u2013",
         )
         name = tag("th", link(f"{step:,}", len(data["runs"]), number, step=step), scope="row")
         rows.append(tag("tr", name, *(tag("td", text) for text in cells)))
@@ -217,7 +219,7 @@ def _format_value(value: Any, unit: str) -> str:
     """Return a value of a column as text."""
     if unit == "seconds":
         return format_duration(value)
-    if unit == "percent":  # rounded down, so that only the whole is 100 %
+    if unit == "percent":  # rounded down, so that only 1 becomes 100 %
         return f"{int(1000 * value) / 10:g} %" if value == 0 or value >= 1e-3 else "< 0.1 %"
     return f"{value:,.0f}" if unit == "whole" else str(value)
 

@@ -1,4 +1,4 @@
-"""Runs as CSV with a row for each step."""
+"""Tables of the steps of runs in CSV."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _COLUMNS = (
     "plan_changed",
     "available",
 )
-_WHOLE = {"step", "tick", "waited_ticks", "adjoint", "columns", "bytes", "plan_changed"}
-_WHOLE |= {"available"}
+_INTEGER_COLUMNS = {"step", "tick", "waited_ticks", "adjoint", "columns", "bytes", "plan_changed"}
+_INTEGER_COLUMNS |= {"available"}
 
 
 def steps_csv(runs: Sequence[Run]) -> bytes:
-    """Return CSV with a header and a row for each step; the first column names the run.
+    """Return a CSV table with a row for each step; the first column is the name of the run.
 
-    Times are in seconds; ``time`` is since the start of the run, without the time between its
-    parts. Unknown numbers are empty.
+    Times are in seconds; ``time`` counts from the start of the run, without the time between its
+    parts. Cells of unknown numbers are empty.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -44,13 +44,13 @@ def steps_csv(runs: Sequence[Run]) -> bytes:
     writer.writerow(["run", *_COLUMNS, *parts, "events"])
     for run in runs:
         spent = step_parts(run)
-        found = [run.numbers[name].tolist() for name in _COLUMNS]
-        found += [spent[name].tolist() for name in _PARTS]
+        columns = [run.numbers[name].tolist() for name in _COLUMNS]
+        columns += [spent[name].tolist() for name in _PARTS]
         events: dict[int, int] = {}
         for step, *_ in run.events:
             events[step] = events.get(step, 0) + 1
         names = [*_COLUMNS, *parts]
-        for values in zip(*found, strict=True):
+        for values in zip(*columns, strict=True):
             cells = [_cell(name, value) for name, value in zip(names, values, strict=True)]
             step = int(values[0])
             writer.writerow([_safe_name(run.name), *cells, events.get(step, 0)])
@@ -60,7 +60,7 @@ def steps_csv(runs: Sequence[Run]) -> bytes:
 def _cell(name: str, value: float) -> str:
     if value != value:
         return ""
-    return str(int(value)) if name in _WHOLE else repr(value)
+    return str(int(value)) if name in _INTEGER_COLUMNS else repr(value)
 
 
 def _safe_name(name: str) -> str:

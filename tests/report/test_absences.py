@@ -40,13 +40,13 @@ def test_a_machine_that_was_lost_in_a_step_left_in_that_step(make_run):
     assert run.absences.cut_short == {4: 1}
     assert left(run) == "step 1 (lost), returned in step 3"
     gone = Run(str(make_run(steps[:3], name="gone")))
-    assert left(gone) == "step 1 (lost), no return"
+    assert left(gone) == "step 1 (lost), not returned"
 
 
 def test_a_loss_in_a_last_step_that_did_not_end_is_told(make_run):
     line = '{"kind":"unfinished","events":[{"lost":4,"reason":"gone"}]}\n'
     run = Run(str(make_run([step_of(0), step_of(1), line])))
-    assert left(run) == "step 1 (lost), no return"
+    assert left(run) == "step 1 (lost), not returned"
     assert [event[2] for event in run.events] == [4]
 
 
@@ -54,7 +54,7 @@ def test_a_machine_that_was_late_and_given_up_later(make_run):
     given_up = {"given up": 4, "reason": "slow"}
     steps = [step_of(0), step_of(1, events=[{"late": 4}]), step_of(2, **THREE, why="late")]
     late = Run(str(make_run(steps, name="late")))
-    assert (left(late), late.absences.late) == ("step 1 (late), no return", {4: 1})
+    assert (left(late), late.absences.late) == ("step 1 (late), not returned", {4: 1})
     steps += [step_of(3, **THREE, why="given up", events=[given_up]), step_of(4)]
     run = Run(str(make_run(steps)))
     assert (left(run), run.absences.late) == ("step 1 (late, given up), returned in step 4", {4: 1})

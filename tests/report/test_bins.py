@@ -121,7 +121,7 @@ def test_a_run_in_bins_as_step_by_step(tmp_path_factory, stretches, resumes):
             steps.append(step)
     directory = tmp_path_factory.mktemp("run")
     (directory / "steps.jsonl").write_text(text)
-    run = Run(str(directory), most_bins=64)
+    run = Run(str(directory), max_bins=64)
     width, count = run.bins.width, run.bins.bins
     assert (width == 1) == (len(steps) <= 64)
     assert count == -(-len(steps) // width) <= 64

@@ -108,7 +108,7 @@ def test_no_number_is_made_up_where_machines_computed_next_to_nothing(make_run):
     few = {"rows": (99, 99, 1, 1), "seconds": (0.1, 0.1, 0.3, 0.3)}
     run = make_run([step_of(n, **few) for n in range(3)])
     assert Run(str(run)).costs.compared == 0
-    assert "The time of equal loads is unknown" in words(run)
+    assert "The time with equal loads is unknown" in words(run)
     some = make_run([step_of(0, **few), step_of(1)], name="some")
     assert Run(str(some)).costs.compared == 1
     assert cyclic_comparison(Run(str(some)))["steps"] == 1
@@ -220,7 +220,7 @@ def test_answers_that_do_not_count_are_compared_with_nothing(make_run):
     costs = Run(str(run)).costs
     assert (costs.hindsight_steps, costs.compared, costs.excess.tolist()) == (0, 0, [0] * 4)
     said = words(run)
-    assert "With stragglers the records lack the answers that were not used" in said
+    assert "With stragglers the records lack unused answers" in said
     assert cyclic_comparison(Run(str(run))) is None
     assert figures(run)[2] == ("Imbalance over the optimum", "unknown", "")
     assert "What equal loads" not in said

@@ -105,9 +105,9 @@ def shown(directory):
     return render_lines(top_lines(run, 120, None), 120, "utf-8")
 
 
-def whole(path, most_steps):
+def whole(path, max_steps):
     """Steps as `read_steps` gives them, of what the chunks say."""
-    for chunk in read_chunks(path, most_steps):
+    for chunk in read_chunks(path, max_steps):
         for at, stretch in enumerate(chunk.stretch_index):
             step = chunk.stretches[stretch].step
             numbers = {name: float(values[at]) for name, values in chunk.numbers.items()}
@@ -128,9 +128,9 @@ def whole(path, most_steps):
             }
 
 
-def check(path, most_steps):
+def check(path, max_steps):
     _, steps = read_steps(path)
-    found = list(whole(path, most_steps))
+    found = list(whole(path, max_steps))
     assert len(found) == len(steps)
     for mine, step in zip(found, steps, strict=True):
         for name, value in mine.items():
@@ -142,11 +142,11 @@ def check(path, most_steps):
             assert value == known or (np.isnan(value) and np.isnan(known)), name
 
 
-@pytest.mark.parametrize("most_steps", [1, 2, MAX_STEPS])
-def test_chunks_have_what_the_lines_say_wherever_they_begin(tmp_path, most_steps):
+@pytest.mark.parametrize("max_steps", [1, 2, MAX_STEPS])
+def test_chunks_have_what_the_lines_say_wherever_they_begin(tmp_path, max_steps):
     path = tmp_path / "steps.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines_of_a_run()))
-    check(path, most_steps)
+    check(path, max_steps)
 
 
 @pytest.fixture

@@ -573,7 +573,9 @@ def test_the_worst_step_is_seen_whatever_its_neighbours_took(browser):
     made = report_data.run()
     made["parts"]["collect"]["value"][1000] = 9.0
     browser.open(page(report_data.report(made)), place="#step=1000")
-    parts = "[...document.querySelectorAll('figure')].find((f) => /^Where/.test(f.textContent))"
+    parts = (
+        "[...document.querySelectorAll('figure')].find((f) => /^Time of steps/.test(f.textContent))"
+    )
     label = browser.run(f"return {parts}.querySelector('.plot').getAttribute('aria-label')")
     assert "largest 9\u00a0s" in label
     values = browser.run(f"return [...{parts}.querySelectorAll('b')].map((b) => b.textContent)")

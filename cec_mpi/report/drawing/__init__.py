@@ -1,1 +1,1 @@
-"""Pictures of assignments, on a terminal and as SVG, PNG and PDF."""
+"""Pictures of assignments: tables on a terminal, and SVG, PNG and PDF files."""

@@ -1,4 +1,4 @@
-"""Assignments to draw: blocks, and rows new to machines."""
+"""Assignments to draw, with their blocks and the rows that are new to machines."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class DrawnAssignment:
     Attributes
     ----------
     machines : int
-        N; all of machines 1..N are drawn.
+        Number of drawn machines, N.
     rows : int
         Rows per shard.
     available : tuple of int
     blocks : sequence of Block
-        In the order of Algorithm 1, with letters a, b, ...
+        Blocks in the order of Algorithm 1, with letters a, b, ...
     title, subtitle : str
     labels : sequence of str
         Label of each machine.
@@ -43,7 +43,7 @@ class DrawnAssignment:
 
     @property
     def away(self) -> list[int]:
-        """The preempted machines."""
+        """Preempted machines."""
         available = set(self.available)
         return [n for n in range(1, self.machines + 1) if n not in available]
 
@@ -72,7 +72,7 @@ def block_letter(number: int) -> str:
 
 
 def new_rows(before: Iterable[Block], after: Iterable[Block]) -> dict[int, Intervals]:
-    """Return the rows that each machine computes after a change and not before.
+    """Return the rows that each machine computes only after a change.
 
     Examples
     --------
@@ -88,16 +88,16 @@ def new_rows(before: Iterable[Block], after: Iterable[Block]) -> dict[int, Inter
 
 
 def _intervals(blocks: Iterable[Block]) -> dict[int, Intervals]:
-    """Return rows by machine, ascending and merged."""
-    found: dict[int, Intervals] = {}
+    """Return the rows of each machine as ascending, merged intervals."""
+    intervals: dict[int, Intervals] = {}
     for block in sorted(blocks, key=lambda block: block.start):
         for n in block.machines:
-            spans = found.setdefault(n, [])
+            spans = intervals.setdefault(n, [])
             if spans and spans[-1][1] == block.start:
                 spans[-1] = (spans[-1][0], block.stop)
             else:
                 spans.append((block.start, block.stop))
-    return found
+    return intervals
 
 
 def _subtract(spans: Intervals, removed: Intervals) -> Intervals:
@@ -105,15 +105,15 @@ def _subtract(spans: Intervals, removed: Intervals) -> Intervals:
     remaining: Intervals = []
     k = 0
     for start, stop in spans:
-        place = start
-        while k < len(removed) and removed[k][1] <= place:
+        position = start
+        while k < len(removed) and removed[k][1] <= position:
             k += 1
         j = k
         while j < len(removed) and removed[j][0] < stop:
-            if removed[j][0] > place:
-                remaining.append((place, removed[j][0]))
-            place = max(place, removed[j][1])
+            if removed[j][0] > position:
+                remaining.append((position, removed[j][0]))
+            position = max(position, removed[j][1])
             j += 1
-        if place < stop:
-            remaining.append((place, stop))
+        if position < stop:
+            remaining.append((position, stop))
     return remaining

@@ -1,8 +1,8 @@
 """Pictures of assignments, like the paper's Figure 1: a lane for each machine, rows along it.
 
-A lane shows the rows that the machine stores; the blocks that it computes are coloured and have
-letters. Preempted machines are hatched. Below, optionally, the steps of Algorithm 1, like the
-paper's Figure 2: the remaining loads of machines, from which each block takes its part.
+A lane shows the rows that the machine stores. The blocks that it computes have colours and letters.
+Preempted machines are hatched. An optional last panel shows the steps of Algorithm 1, like the
+paper's Figure 2: the remaining loads of machines, which each block reduces.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from cec_mpi.report.drawing.pictures import BLOCKS, FAINT, STORED
 from cec_mpi.text import plural, printable, truncate
 
 _WIDTH = 6.7  # inches
-_LANE, _LANES = 0.28, 5.6  # inches: largest height of a lane, and of all lanes
-_TOP_MARGIN, _LINE, _RIGHT_MARGIN, _LETTER = 0.5, 0.2, 0.85, 0.075  # inches; the last for a letter
-_BAR_HEIGHT = 0.83  # fraction of a lane with a gap below it
-_MAX_SEPARATE = 60  # more machines are drawn as one image
-_MAX_NAMED = 40  # lanes with a label
+_MAX_LANE, _MAX_LANES = 0.28, 5.6  # inches: height of a lane, and of all lanes
+_TOP_MARGIN, _LINE, _RIGHT_MARGIN, _LETTER = 0.5, 0.2, 0.85, 0.075  # inches; width of a letter
+_BAR_HEIGHT = 0.83  # fraction of a lane; the rest is a gap
+_MAX_SEPARATE = 60  # machines; more machines are drawn as one image
+_MAX_LABELS = 40  # of lanes
 _MAX_LISTED = 12  # blocks in a legend
 _MAX_LABEL_LENGTH = 22
-_MAX_STEPS, _MAX_MACHINES, _NUMBERED = 24, 24, 8
+_MAX_STEPS, _MAX_MACHINES, _MAX_NUMBERED = 24, 24, 8  # in the panel of steps
 
 
 def draw(
     panels: Sequence[DrawnAssignment], heading: str, steps: Sequence[Mapping[str, Any]] = ()
 ) -> Any:
-    """Draw assignments below each other.
+    """Draw assignments in panels, one below the other.
 
     Parameters
     ----------
@@ -60,11 +60,11 @@ def draw(
     figure = Figure(figsize=(_WIDTH, height))
     figure.text(0.01, 1 - 0.2 / height, printable(heading), fontsize=10.5, weight="bold")
     top, axes = height - 0.3, []
-    for high, head, foot in zip(heights, above, below, strict=True):
-        top -= head + high
+    for panel_height, head, foot in zip(heights, above, below, strict=True):
+        top -= head + panel_height
         width = _WIDTH - left - _RIGHT_MARGIN
-        place = left / _WIDTH, top / height, width / _WIDTH, high / height
-        axes.append(figure.add_axes(place))
+        position = left / _WIDTH, top / height, width / _WIDTH, panel_height / height
+        axes.append(figure.add_axes(position))
         top -= foot
     for panel, axes_of_panel in zip(panels, axes, strict=False):
         _draw_panel(axes_of_panel, panel)
@@ -75,36 +75,38 @@ def draw(
 
 
 def _lane_height(panel: DrawnAssignment) -> float:
-    return min(_LANE, _LANES / panel.machines)
+    return min(_MAX_LANE, _MAX_LANES / panel.machines)
 
 
 def _legend_lines(panel: DrawnAssignment) -> int:
-    """Return the number of lines of a legend of blocks, which has two columns."""
+    """Return the number of lines of the legend of blocks, which has two columns."""
     return -(-min(len(panel.blocks), _MAX_LISTED) // 2) + (len(panel.blocks) > _MAX_LISTED)
 
 
 def _draw_panel(axes: Any, panel: DrawnAssignment) -> None:
     separate = panel.machines <= _MAX_SEPARATE
-    high = _BAR_HEIGHT if separate else 1.0
+    bar_height = _BAR_HEIGHT if separate else 1.0
     axes.set_title(f"{printable(panel.title)}\n{printable(panel.subtitle)}", fontsize="medium")
-    axes.barh(panel.available, panel.rows, high, color=STORED)
-    axes.barh(panel.away, panel.rows, high, color="white", edgecolor=FAINT, hatch="////", lw=0)
+    axes.barh(panel.available, panel.rows, bar_height, color=STORED)
+    axes.barh(
+        panel.away, panel.rows, bar_height, color="white", edgecolor=FAINT, hatch="////", lw=0
+    )
     if separate:
         _draw_blocks(axes, panel)
     else:
         _draw_image(axes, panel)
-    _name_lanes(axes, panel)
+    _label_lanes(axes, panel)
     axes.set_xlim(0, panel.rows)
     axes.set_ylim(panel.machines + 0.5, 0.5)
     axes.text(1.01, 0, "row", transform=axes.transAxes, color=FAINT, va="top")
     axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.tick_params(left=False, bottom=separate)
-    _list_blocks(axes, panel)
+    _add_block_legend(axes, panel)
 
 
 def _draw_blocks(axes: Any, panel: DrawnAssignment) -> None:
-    """Draw each block on each of its machines, with its letter if there is room."""
+    """Draw each block on each of its machines, with its letter if that fits."""
     for f, block in enumerate(panel.blocks, start=1):
         rows = block.stop - block.start
         axes.barh(
@@ -116,7 +118,7 @@ def _draw_blocks(axes: Any, panel: DrawnAssignment) -> None:
             edgecolor="white",
             lw=0.8,
         )
-        if rows * 50 > panel.rows * len(block_letter(f)) and _lane_height(panel) > _LANE / 2:
+        if rows * 50 > panel.rows * len(block_letter(f)) and _lane_height(panel) > _MAX_LANE / 2:
             for n in block.machines:
                 middle = block.start + rows / 2
                 axes.text(
@@ -127,7 +129,7 @@ def _draw_blocks(axes: Any, panel: DrawnAssignment) -> None:
 
 
 def _draw_image(axes: Any, panel: DrawnAssignment) -> None:
-    """Draw all blocks as one image, for many machines."""
+    """Draw all blocks as one image, because there are many machines."""
     from matplotlib.colors import ListedColormap
 
     order = sorted(range(len(panel.blocks)), key=lambda k: panel.blocks[k].start)
@@ -137,25 +139,25 @@ def _draw_image(axes: Any, panel: DrawnAssignment) -> None:
     edges = [*(panel.blocks[f].start for f in order), panel.rows]
     lanes = np.arange(panel.machines + 1) + 0.5
     colours = ListedColormap(list(BLOCKS))
-    most = len(BLOCKS) - 0.5
-    axes.pcolormesh(edges, lanes, cells, cmap=colours, vmin=-0.5, vmax=most, rasterized=True)
+    vmax = len(BLOCKS) - 0.5
+    axes.pcolormesh(edges, lanes, cells, cmap=colours, vmin=-0.5, vmax=vmax, rasterized=True)
 
 
-def _name_lanes(axes: Any, panel: DrawnAssignment) -> None:
-    """Label as many lanes as fit: machine at the left, number of rows at the right."""
-    stride = -(-panel.machines // _MAX_NAMED)
-    named = range(stride, panel.machines + 1, stride)
-    axes.set_yticks(named, [_shorten(panel.labels[n - 1]) for n in named])
+def _label_lanes(axes: Any, panel: DrawnAssignment) -> None:
+    """Label lanes as far as labels fit: machine on the left, number of rows on the right."""
+    stride = -(-panel.machines // _MAX_LABELS)
+    labelled = range(stride, panel.machines + 1, stride)
+    axes.set_yticks(labelled, [_shorten(panel.labels[n - 1]) for n in labelled])
     right = axes.get_yaxis_transform()
     axes.text(1.01, 1.01, "rows", transform=axes.transAxes, color=FAINT, va="bottom")
     loads, away = panel.loads(), set(panel.away)
-    for n in named:
+    for n in labelled:
         label = "preempted" if n in away else str(loads[n - 1])
         axes.text(1.01, n, label, transform=right, va="center_baseline")
 
 
-def _list_blocks(axes: Any, panel: DrawnAssignment) -> None:
-    """Add the legend of blocks, with their rows and machines."""
+def _add_block_legend(axes: Any, panel: DrawnAssignment) -> None:
+    """Add the legend of blocks with their rows and machines."""
     from matplotlib.patches import Patch
     from matplotlib.transforms import blended_transform_factory
 
@@ -175,46 +177,46 @@ def _list_blocks(axes: Any, panel: DrawnAssignment) -> None:
         loc="upper left",
         bbox_to_anchor=(0, 0),
         bbox_transform=blended_transform_factory(axes.figure.transFigure, axes.transAxes),
-        borderaxespad=3.2,  # in sizes of letters: below the numbers of the rows
+        borderaxespad=3.2,  # in font sizes: below the row numbers
         ncols=2,
     )
 
 
 def _mark_legend(panels: Sequence[DrawnAssignment]) -> list[Any]:
-    """Return the entries of the legend of other marks."""
+    """Return the entries of the legend for other marks."""
     from matplotlib.patches import Patch
 
-    shown = [Patch(color=STORED, label="stored, not computed")]
+    patches = [Patch(color=STORED, label="stored, not computed")]
     if any(panel.away for panel in panels):
-        shown.append(Patch(facecolor="white", edgecolor=FAINT, hatch="////", label="preempted"))
+        patches.append(Patch(facecolor="white", edgecolor=FAINT, hatch="////", label="preempted"))
     if any(panel.new and panel.machines <= _MAX_SEPARATE for panel in panels):
-        shown.append(Patch(color="black", label="black line: rows new to the machine"))
-    return shown
+        patches.append(Patch(color="black", label="black line: rows new to the machine"))
+    return patches
 
 
 def _draw_steps(
     axes: Any, available: Sequence[int], iterations: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Draw a row for each iteration, with the remaining load of each machine in a column."""
+    """Draw a row for each iteration and a column for the remaining load of each machine."""
     shown, machines = iterations[:_MAX_STEPS], available[:_MAX_MACHINES]
-    numbered = len(machines) <= _NUMBERED
-    whole = max(Fraction(load) for load in iterations[0]["loads"])
-    places = np.arange(len(machines))
+    numbered = len(machines) <= _MAX_NUMBERED
+    max_load = max(Fraction(load) for load in iterations[0]["loads"])
+    positions = np.arange(len(machines))
     right = axes.get_yaxis_transform()
     for f, iteration in enumerate(shown, start=1):
         loads = iteration["loads"][: len(machines)]
-        parts = [0.85 * float(Fraction(load) / whole) for load in loads]
-        part = 0.85 * float(Fraction(iteration["alpha"]) / whole)
+        parts = [0.85 * float(Fraction(load) / max_load) for load in loads]
+        part = 0.85 * float(Fraction(iteration["alpha"]) / max_load)
         taken = [part if n in iteration["machines"] else 0 for n in machines]
-        axes.barh([f + 0.18] * len(parts), parts, 0.32, left=places, color="#b6bec7")
-        axes.barh([f + 0.18] * len(parts), taken, 0.32, left=places, color=_colour(f))
+        axes.barh([f + 0.18] * len(parts), parts, 0.32, left=positions, color="#b6bec7")
+        axes.barh([f + 0.18] * len(parts), taken, 0.32, left=positions, color=_colour(f))
         axes.text(1.01, f, str(iteration["total"]), transform=right, va="center_baseline")
         if numbered:
-            for place, load in zip(places, loads, strict=True):
-                axes.text(place, f - 0.05, str(load), va="bottom")
+            for position, load in zip(positions, loads, strict=True):
+                axes.text(position, f - 0.05, str(load), va="bottom")
     axes.set_yticks(range(1, len(shown) + 1), _step_names(shown))
-    stride = -(-len(machines) // _NUMBERED)
-    axes.set_xticks(places[::stride], [f"m[{n}]" for n in machines[::stride]], ha="left")
+    stride = -(-len(machines) // _MAX_NUMBERED)
+    axes.set_xticks(positions[::stride], [f"m[{n}]" for n in machines[::stride]], ha="left")
     axes.text(1.01, 1.01, "L'", transform=axes.transAxes, color=FAINT, va="bottom")
     axes.set_xlim(0, len(machines))
     axes.set_ylim(len(shown) + 0.6, 0.4)
@@ -223,9 +225,9 @@ def _draw_steps(
     unit = "fractions of a shard" if isinstance(iterations[0]["alpha"], str) else "rows"
     axes.set_title(f"Algorithm 1 step by step\nm: {unit} not yet assigned; L': their sum", pad=18)
     rest = [(len(iterations) - len(shown), "step"), (len(available) - len(machines), "machine")]
-    left_out = " and ".join(plural(count, word) for count, word in rest if count)
-    if left_out:
-        axes.set_xlabel(f"and {left_out} more", loc="left")
+    omitted = " and ".join(plural(count, word) for count, word in rest if count)
+    if omitted:
+        axes.set_xlabel(f"and {omitted} more", loc="left")
 
 
 def _step_names(iterations: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -237,7 +239,7 @@ def _step_names(iterations: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _reason(iteration: Mapping[str, Any], machines_per_row: int) -> str:
-    """Return which of its two bounds alpha_f equals."""
+    """Return the bound that alpha_f equals."""
     if iteration["decided_by"] == "load":
         return f"m[{iteration['smallest']}]"
     part = "L'" if machines_per_row == 1 else f"L'/{machines_per_row}"

@@ -1,6 +1,6 @@
-"""Pictures by matplotlib (the extra `plot`): one style, and reproducible bytes.
+"""Pictures drawn with matplotlib (the extra `plot`), in one style and with reproducible bytes.
 
-Pictures have a white background, which suits light and dark pages.
+They have a white background, for light and dark pages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STORED, FAINT, INK = "#e8ebee", "#59636e", "#1f2328"
 _DOTS_PER_INCH = 200
 _STYLE: Any = {
     "svg.hashsalt": "cec_mpi",
-    "svg.fonttype": "none",  # text stays text
+    "svg.fonttype": "none",  # keep text as text
     "text.parse_math": False,
     "text.color": INK,
     "font.size": 9.0,
@@ -56,12 +56,12 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Set the style of pictures that are drawn and saved in the context.
+    """Set the style of pictures that are drawn and saved in this context.
 
     Raises
     ------
     InputError
-        If matplotlib is not installed.
+        matplotlib is not installed.
     """
     try:
         from matplotlib import rc_context
@@ -74,14 +74,14 @@ def style() -> Iterator[None]:
 
 
 def render_figure(figure: Any, kind: str, title: str) -> bytes:
-    """Return the bytes of a file with the figure; equal figures give equal bytes.
+    """Return a figure as the bytes of a file; equal figures give equal bytes.
 
     Parameters
     ----------
     figure : matplotlib.figure.Figure
     kind : {"svg", "pdf", "png"}
     title : str
-        Title in the file's metadata.
+        Title in the metadata of the file.
     """
     file = io.BytesIO()
     metadata = {"Title": printable(title), **_METADATA[kind]}
@@ -90,12 +90,12 @@ def render_figure(figure: Any, kind: str, title: str) -> bytes:
 
 
 def write_picture(figure: Any, name: str, title: str) -> None:
-    """Write a figure to a file, atomically replacing an earlier file.
+    """Write a figure to a file, which replaces an earlier file atomically.
 
     Raises
     ------
     InputError
-        If the file cannot be written.
+        The file cannot be written.
     """
     path = as_path(name)
     with input_errors(path):
@@ -107,7 +107,7 @@ def write_picture(figure: Any, name: str, title: str) -> None:
 
 
 def check_suffix(name: str) -> None:
-    """Raise InputError unless the file name has the suffix of a format."""
+    """Raise `InputError` unless a file name has the suffix of a supported format."""
     if Path(name).suffix.lower() not in SUFFIXES:
         expected = " or ".join([", ".join(SUFFIXES[:-1]), SUFFIXES[-1]])
         raise InputError(f"picture {name!r}: expected a name that ends in {expected}")

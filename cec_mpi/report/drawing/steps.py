@@ -1,4 +1,4 @@
-"""Algorithm 1 step by step as a table of text: the paper's Figure 2."""
+"""The steps of Algorithm 1 as a text table, like the paper's Figure 2."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _GAP = "  "
 def steps_table(
     available: Sequence[int], iterations: Sequence[Mapping[str, Any]], width: int | None = None
 ) -> list[str]:
-    r"""Return the lines of a table: f, alpha_f, P_f, which bound alpha_f equals, m and L'.
+    r"""Return the lines of a table with f, alpha_f, P_f, the bound that alpha_f equals, m and L'.
 
     Parameters
     ----------
     available : (N_t,) sequence of int
     iterations : sequence of mapping
-        Those of `explain_plan`.
+        The iterations of `explain_plan`.
     width : int, optional
-        Columns of the terminal. Machines that do not fit are left out and counted in a last line.
-        By default all are shown.
+        Columns of the terminal. Machines that do not fit are omitted, and counted in a last line.
+        By default all machines are shown.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def steps_table(
     f  alpha  P_f  alpha is                                m[1]  m[2]  m[3]  L'
     1  2      1 3  m[1] = 2, no more than L'/2 - m[2] = 2     2     2     4   8
     2  2      2 3  m[2] = 2, of the last 2 machines           0     2     2   4
-                   nothing is left                            0     0     0   0
+                   all is assigned                            0     0     0   0
     """
     machines_per_row = len(iterations[0]["machines"])
     head = ["f", "alpha", "P_f", "alpha is"]
@@ -46,7 +46,7 @@ def steps_table(
         for f, iteration in enumerate(iterations, start=1)
     ]
     loads = [[*map(str, iteration["loads"]), str(iteration["total"])] for iteration in iterations]
-    rows.append(["", "", "", "nothing is left"])
+    rows.append(["", "", "", "all is assigned"])
     loads.append(["0"] * (len(available) + 1))
     columns = [*(f"m[{n}]" for n in available), "L'"]
     left = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
@@ -64,7 +64,7 @@ def steps_table(
 
 
 def _fitting_columns(left: Sequence[int], right: Sequence[int], width: int | None) -> list[int]:
-    """Return the indices of the columns of loads that fit, with the last one, L'."""
+    """Return the indices of the columns of loads that fit, including the last column, L'."""
     last = len(right) - 1
     if width is None:
         return [*range(last), last]
@@ -79,7 +79,7 @@ def _fitting_columns(left: Sequence[int], right: Sequence[int], width: int | Non
 
 
 def _reason(iteration: Mapping[str, Any], machines_per_row: int) -> str:
-    """Return which bound determines alpha_f, and the other bound."""
+    """Return the bound that alpha_f equals, and the other bound."""
     load = f"m[{iteration['smallest']}] = {iteration['load']}"
     if iteration["next_largest"] is None:
         return (

@@ -1,1 +1,1 @@
-"""Display of progress on a terminal, as lines in a file, and in ``top``."""
+"""Display of progress on a terminal, in a notebook, in files, and by ``top``."""

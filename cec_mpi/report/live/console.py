@@ -1,4 +1,4 @@
-"""Consoles of rich for terminals that may disappear."""
+"""Consoles of rich that tolerate the loss of their terminal."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _PLAIN_TEXT: dict[str, Any] = {
 
 
 def console_on(stream: TextIO) -> Console:
-    """Return a console; a terminal that disappears raises no error."""
+    """Return a console on a stream that raises no error if its terminal is lost."""
     return _Console(file=cast(TextIO, _SafeStream(stream)), soft_wrap=True, **_PLAIN_TEXT)
 
 
 class _Console(Console):
-    """A console of the size of its stream's terminal that never hides the cursor.
+    """A console with the size of its terminal that never hides the cursor.
 
-    A killed process could not show the cursor again.
+    A process that is killed could not show the cursor again.
     """
 
     @property  # type: ignore[misc]  # rich's property has a setter
@@ -37,15 +37,15 @@ class _Console(Console):
             size = os.get_terminal_size(self.file.fileno())
         except (OSError, ValueError):
             size = os.terminal_size((0, 0))
-        usual = get_terminal_size((80, 24))
-        return ConsoleDimensions(size.columns or usual.columns, size.lines or usual.lines)
+        default = get_terminal_size((80, 24))
+        return ConsoleDimensions(size.columns or default.columns, size.lines or default.lines)
 
     def show_cursor(self, show: bool = True) -> bool:
         return False
 
 
 class _SafeStream:
-    """A stream that discards output after its terminal has disappeared."""
+    """A stream that discards output after its terminal is lost."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -71,7 +71,7 @@ class _SafeStream:
 def render_lines(
     lines: Iterable[RenderableType], width: int, encoding: str, is_terminal: bool = True
 ) -> str:
-    """Return renderables as text, in lines of at most `width` columns.
+    """Render lines as text of at most `width` columns.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def render_lines(
 
 
 class TruncatedLines:
-    """Renderables in lines; a truncated line ends with an ellipsis."""
+    """Lines that are truncated with an ellipsis."""
 
     def __init__(self, lines: Iterable[RenderableType]) -> None:
         self._lines = lines

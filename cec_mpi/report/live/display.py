@@ -1,4 +1,4 @@
-"""Display of progress: lines that change on a terminal, or a line at intervals."""
+"""Display of progress: lines that are redrawn on a terminal, or a line at intervals."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ AUTO, PLAIN, OFF = "auto", "plain", "off"
 CHOICES = (AUTO, PLAIN, OFF)
 
 _LAUNCHERS = {"mpirun", "mpiexec", "prterun", "orterun", "mpiexec.hydra"}
-_ANCESTORS = 4  # a rank's launcher is its parent or, behind a proxy, its grandparent
-_WITHOUT_CURSOR = {"dumb", "unknown"}  # as TERM
+_MAX_ANCESTORS = 4  # to search for the launcher of a rank, which may use proxies
+_WITHOUT_CURSOR = {"dumb", "unknown"}  # values of TERM
 _NOTEBOOK_VARIABLE = "JPY_PARENT_PID"  # set in processes that a notebook starts
 _REDRAWS_PER_SECOND = 4
 _CELL_SIZE = 100, 24  # columns and lines of a display in a notebook
@@ -32,16 +32,16 @@ _CELL_SIZE = 100, 24  # columns and lines of a display in a notebook
 
 @dataclass(frozen=True)
 class Display:
-    """How progress is shown.
+    """A way to show progress.
 
     Attributes
     ----------
     live : bool
-        Whether lines are redrawn in place; otherwise whole lines are written.
+        Whether lines are redrawn in place, rather than printed at intervals.
     interval : float
-        Seconds between whole lines.
+        Seconds between printed lines.
     is_notebook : bool
-        Whether a notebook shows them.
+        Whether a notebook shows the lines.
     """
 
     live: bool
@@ -65,19 +65,19 @@ def reaches_terminal() -> bool:
         return True
     process = os.getppid()
     try:
-        for _ in range(_ANCESTORS):
+        for _ in range(_MAX_ANCESTORS):
             directory = Path("/proc") / str(process)
             if (directory / "comm").read_text().strip() in _LAUNCHERS:
                 errors = str((directory / "fd" / "2").readlink())
                 return errors.startswith(("/dev/pts/", "/dev/tty"))
             process = int((directory / "stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, ValueError):
-        pass  # no such process, or no permission: assume no terminal
+        pass  # the process has exited or cannot be read: assume no terminal
     return False
 
 
 def choose_display(choice: str = AUTO, environ: Mapping[str, str] = os.environ) -> Display | None:
-    """Return how this process shows progress; None if it does not.
+    """Return the display of progress for this process; None if nothing is shown.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def choose_display(choice: str = AUTO, environ: Mapping[str, str] = os.environ) 
 
 
 class View(Protocol):
-    """Something to display."""
+    """Content of a display."""
 
     def line(self) -> str:
         """Return one line, for a file."""
@@ -117,12 +117,12 @@ class View(Protocol):
 
 @contextmanager
 def show(view: View, choice: str) -> Iterator[threading.RLock | None]:
-    """Show a view while the context is open; yield a lock, or None if nothing is shown.
+    """Show a view in this context; yield a lock, or None if nothing is shown.
 
     Parameters
     ----------
     view : View
-        The caller holds the lock while changing it.
+        View, which the caller changes only while it holds the lock.
     choice : str
         See `choose_display`.
     """
@@ -142,7 +142,7 @@ def show(view: View, choice: str) -> Iterator[threading.RLock | None]:
 @contextmanager
 def _draw_live(view: View, lock: threading.RLock) -> Iterator[None]:
     """Show lines on the terminal of standard error, below all other output."""
-    from rich.live import Live  # slow to import
+    from rich.live import Live  # imported here, because it is slow
 
     from cec_mpi.report.live.console import TruncatedLines, console_on
 
@@ -166,7 +166,7 @@ def _draw_live(view: View, lock: threading.RLock) -> Iterator[None]:
 
 @contextmanager
 def _print_lines(view: View, lock: threading.RLock, display: Display) -> Iterator[None]:
-    """Print a line at intervals."""
+    """Print the line of a view at intervals."""
     from cec_mpi.report.live.words import format_clock  # not needed by machines of a run
 
     begin = time.monotonic()
@@ -182,7 +182,7 @@ def _print_lines(view: View, lock: threading.RLock, display: Display) -> Iterato
 
 @contextmanager
 def _update_cell(view: View, lock: threading.RLock) -> Iterator[None]:
-    """Show lines below the cell of a notebook, where they stay at the end."""
+    """Show lines below the cell of a notebook, where they remain at the end."""
     from rich.table import Table
 
     notebook: Any = importlib.import_module("IPython.display")
@@ -209,11 +209,11 @@ def _runs_in_notebook() -> bool:
 
 @contextmanager
 def _repeat(call: Callable[[], None], interval: float) -> Iterator[None]:
-    """Make a call at intervals in a thread."""
-    over = threading.Event()
+    """Call a function at intervals in a thread."""
+    has_ended = threading.Event()
 
     def repeat() -> None:
-        while not over.wait(interval):
+        while not has_ended.wait(interval):
             call()
 
     thread = threading.Thread(target=repeat, daemon=True, name="progress")
@@ -221,5 +221,5 @@ def _repeat(call: Callable[[], None], interval: float) -> Iterator[None]:
     try:
         yield
     finally:
-        over.set()
+        has_ended.set()
         thread.join()

@@ -1,4 +1,4 @@
-"""The state of a run according to its records."""
+"""The current state of a run, from its records."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from cec_mpi.runtime.records.events import Event, kind_and_machine
 from cec_mpi.runtime.records.reading import Line
 from cec_mpi.runtime.records.step import Header, Progress, StepRecord, Unfinished, Waiting
 
-_RECENT = 64  # steps in medians and in the rate
-_LONG = 2.0  # seconds of a step from which the time of the next one is shown
+_MAX_RECENT = 64  # steps for medians and the rate
+_MIN_SLOW_SECONDS = 2.0  # of a step, from which the time of the next step is shown
 
 
 class RunState:
-    """The state of a run, from its header and its steps.
+    """State of a run, from its header and its steps.
 
-    Adding a step is cheap; figures are computed on access.
+    Adding a step is cheap, because figures are computed on access.
 
     Parameters
     ----------
     header : mapping
-        The first line of the records.
+        First line of the records.
 
     Attributes
     ----------
     header : mapping
     steps_made : int
-        Number of steps since that header.
+        Number of steps since the header.
     last : StepRecord or None
-        The last step.
+        Last step.
     event : tuple of (int, str) or None
-        The step of the last event, and its description.
+        Step and description of the last event.
     last_events : dict of int to (int, str)
-        The same as `event` for each machine.
+        Step and description of the last event of each machine.
     is_over : bool
-        Whether no more steps will follow.
+        Whether the run has ended.
     seconds_since_step : float
         Seconds since the last step, or since the start of the run.
     is_slow : bool
         Whether a step took more than 2 seconds.
     progress : dict of str to float
-        Numbers that the task recorded of its progress.
+        Numbers that the task reported.
     shortage : Waiting or None
-        What the next step waits for; None if enough machines are available.
+        The wait of the next step for machines; None if enough machines are available.
     unfinished : list of Event
-        Events of a last step that did not finish.
+        Events of a last step that did not end.
     """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
@@ -65,7 +65,7 @@ class RunState:
         self.steps_made = 0
         self._joined_hosts: dict[int, tuple[int, str, str]] = {}  # rank, host and device
         self.last: StepRecord | None = None
-        self.recent: deque[StepRecord] = deque(maxlen=_RECENT)
+        self.recent: deque[StepRecord] = deque(maxlen=_MAX_RECENT)
         self.shortage: Waiting | None = None
         self.unfinished: list[Event] = []
         self.progress: dict[str, float] = {}
@@ -75,7 +75,7 @@ class RunState:
         if isinstance(line, Header):
             self.begin(line.about)
         elif isinstance(line, StepRecord):
-            self.take(line)
+            self.add_step(line)
         elif isinstance(line, Progress):
             self.progress.update(line.known)
         elif isinstance(line, Waiting):
@@ -84,7 +84,7 @@ class RunState:
             self.unfinished += line.events
             self._add_events(line.events, 0 if self.last is None else self.last.step + 1)
 
-    def take(self, step: StepRecord) -> None:
+    def add_step(self, step: StepRecord) -> None:
         """Add the next step."""
         self.steps_made += 1
         self.last, self.shortage = step, None
@@ -100,18 +100,18 @@ class RunState:
                 self._joined_hosts[machine] = event.get("rank", 0), event["host"], device
 
     def wait(self, seconds: float) -> None:
-        """Set the seconds since the last step."""
+        """Set the number of seconds since the last step."""
         self.seconds_since_step = seconds
-        self.is_slow = self.is_slow or seconds >= _LONG
+        self.is_slow = self.is_slow or seconds >= _MIN_SLOW_SECONDS
 
     @property
     def planned(self) -> int | None:
-        """The number of steps of this part of the run; None if unknown."""
+        """Number of steps of this part of the run; None if unknown."""
         return self.header.get("planned_steps")
 
     @property
     def machines(self) -> int:
-        """The number of machines of the store."""
+        """Number of machines of the store."""
         return len(self.last.rows) if self.last is not None else 0
 
     @property
@@ -121,7 +121,7 @@ class RunState:
 
     @property
     def rate(self) -> float | None:
-        """Recent steps per second; None if fewer than two were made."""
+        """Recent steps per second; None after fewer than two steps."""
         if len(self.recent) < 2:
             return None
         seconds = _seconds_between(self.recent[0].time, self.recent[-1].time)
@@ -138,17 +138,17 @@ class RunState:
 
     @property
     def makespan(self) -> float | None:
-        """The median makespan of recent steps, in seconds."""
+        """Median makespan of recent steps, in seconds."""
         return median(step.measured_makespan for step in self.recent) if self.recent else None
 
     @property
     def hosts(self) -> dict[int, str]:
-        """The host and device of each machine, with its rank if it carries several."""
+        """Host and device of each machine, with the rank of a host that carries several."""
         names = "machine_of_rank", "hosts", "devices"
         machines, hosts, devices = (self.header.get(name) for name in names)
         placed = dict(self._joined_hosts)
         if machines and hosts:
-            if len(hosts) == 1:  # one process has all machines
+            if len(hosts) == 1:  # all machines are in one process
                 hosts = hosts * len(machines)
             devices = devices or [""] * len(machines)
             at_start = zip(range(len(hosts)), hosts, devices, strict=False)

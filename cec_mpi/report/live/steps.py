@@ -1,4 +1,4 @@
-"""Display of a run by the process that makes its steps."""
+"""Display of a run by its own process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MIN_MULTILINE_HEIGHT = 6  # terminal lines from which several lines are shown
 
 
 def states_of(state: RunState) -> dict[int, str]:
-    """Return what each participating machine did in the last step, or why it is away."""
+    """Return the activity of each machine in the last step, or the reason of its absence."""
     step = state.last
     if step is None:
         return dict.fromkeys(state.taking_part, "preempted")
@@ -48,15 +48,17 @@ def states_of(state: RunState) -> dict[int, str]:
     activities = {machine: WORKING if rows.get(machine) else IDLE for machine in state.taking_part}
     activities |= {machine: "preempted" for machine in activities if machine not in step.available}
     activities |= {
-        machine: why
-        for why, machines in step.away.items()
+        machine: reason
+        for reason, machines in step.away.items()
         for machine in machines
         if machine in activities
     }
     activities |= {machine: "late" for machine in step.unanswered if machine in activities}
     if state.shortage is not None:
         activities |= {
-            machine: why for machine, why in state.shortage.away.items() if machine in activities
+            machine: reason
+            for machine, reason in state.shortage.away.items()
+            if machine in activities
         }
     for kind, machine in map(kind_and_machine, [*step.events, *state.unfinished]):
         if kind in STYLES and machine in activities:
@@ -84,7 +86,7 @@ class RunView:
         self._state = state
         self._since = time.monotonic()
 
-    def take(self, line: StepRecord | Waiting) -> None:
+    def update(self, line: StepRecord | Waiting) -> None:
         """Add a step, or a wait for machines."""
         self._state.read(line)
         self._since = time.monotonic()
@@ -134,7 +136,7 @@ class RunView:
 
 
 def describe_step(state: RunState) -> str:
-    """Return the number of the last step, and the number of steps if known."""
+    """Return the number of the last step, and the total number if known."""
     number = state.last.step + 1 if state.last is not None else 0
     if state.planned is None:
         return f"step {number}"
@@ -142,7 +144,7 @@ def describe_step(state: RunState) -> str:
 
 
 def describe_pace(state: RunState) -> list[str]:
-    """Return the rate of steps and the time left, if known."""
+    """Return the rate of steps and the remaining time, if known."""
     words = []
     if state.rate is not None:
         words.append(format_rate(state.rate, "steps"))
@@ -152,7 +154,7 @@ def describe_pace(state: RunState) -> list[str]:
 
 
 def head_line(state: RunState, width: int) -> RenderableType:
-    """Return a line with step, bar, rate and time left."""
+    """Return a line with the step, a progress bar, the rate and the remaining time."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -184,7 +186,7 @@ def machines_line(state: RunState, width: int) -> RenderableType:
 
 
 def waiting_line(waiting: Waiting, seconds: float) -> RenderableType:
-    """Return a line with what the run waits for."""
+    """Return a line about a wait for machines."""
     from rich.text import Text
 
     return Text(describe_wait(waiting, seconds), "bold yellow")
@@ -199,7 +201,7 @@ def makespan_line(state: RunState, width: int) -> RenderableType:
 
 
 def wait_lines(state: RunState, width: int) -> Iterable[RenderableType]:
-    """Yield a line with the elapsed time of the current step, if steps are slow."""
+    """Yield a line with the time since the last step, if steps are slow."""
     from rich.text import Text
 
     if state.is_slow and not state.is_over:
@@ -219,7 +221,7 @@ def event_line(state: RunState, width: int) -> RenderableType:
 
 
 def with_title(title: str, text: Any, width: int) -> RenderableType:
-    """Return a line with a title, if it fits."""
+    """Return a line with its title if that fits."""
     from rich.text import Text
 
     return (
@@ -231,12 +233,12 @@ def with_title(title: str, text: Any, width: int) -> RenderableType:
 def progress(
     header: Mapping[str, Any], choice: str
 ) -> Iterator[Callable[[StepRecord | Waiting], None] | None]:
-    """Yield a function that takes each record, or None if nothing is shown.
+    """Yield a function to call with each record, or None if nothing is shown.
 
     Parameters
     ----------
     header : mapping
-        The header of the records.
+        Header of the records.
     choice : str
         See `choose_display`.
     """
@@ -248,22 +250,22 @@ def progress(
 
         def watch(record: StepRecord | Waiting) -> None:
             with lock:
-                view.take(record)
+                view.update(record)
 
         yield watch
 
 
 @contextmanager
 def show_progress(recorder: Recorder) -> Iterator[None]:
-    """Show the steps of an operator while a ``with`` is open.
+    """Show the steps of an operator within a ``with`` statement.
 
-    They are redrawn on a terminal or below the cell of a notebook. Elsewhere a line is printed now
-    and then.
+    The display is redrawn on a terminal or below the cell of a notebook. Elsewhere a line is
+    printed at intervals.
 
     Parameters
     ----------
     recorder : Recorder
-        The one with which the operator is opened.
+        Recorder with which the operator is opened.
 
     Examples
     --------
@@ -283,7 +285,7 @@ def show_progress(recorder: Recorder) -> Iterator[None]:
                 with lock:
                     if state.header is not recorder.common:
                         state.begin(recorder.common)
-                    view.take(record)
+                    view.update(record)
 
             recorder.watch(watch)
             try:

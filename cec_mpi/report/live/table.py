@@ -28,12 +28,12 @@ _WIDTH_WITH_HOSTS, _WIDTH_WITH_SPEEDS, _WIDTH_WITH_EVENTS = (
     64,
     100,
 )  # terminal widths from which columns fit
-_TROUBLE = "lost", "given up", "excluded", "late", "wrong"
+_PROBLEM_STATES = "lost", "given up", "excluded", "late", "wrong"
 _MIN_NAME_WIDTH, _MAX_NAME_LENGTH = 8, 24
 
 
 def top_lines(run: WatchedRun, width: int, height: int | None) -> list[RenderableType]:
-    """Return all lines to show for a run.
+    """Return the lines of the display of a run.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def top_lines(run: WatchedRun, width: int, height: int | None) -> list[Renderabl
 
 
 def _title(run: WatchedRun, words: str, width: int) -> RenderableType:
-    """Return the end of the directory's name, and the status of the run."""
+    """Return the directory, truncated at its beginning, and the status of the run."""
     name = printable(run.out)
     columns = max(_MIN_NAME_WIDTH, width - len(words) - 2)
     if len(name) > columns:
@@ -76,15 +76,15 @@ def _title(run: WatchedRun, words: str, width: int) -> RenderableType:
 
 
 def _machines(run_state: RunState, width: int, lines: int | None) -> Iterable[RenderableType]:
-    """Yield a table of machines; if not all fit, of those in trouble and the slowest."""
+    """Yield a table of machines; if not all fit, of those with problems and the slowest."""
     assert run_state.last is not None
     states, hosts = states_of(run_state), run_state.hosts
     rows, seconds = run_state.last.rows, run_state.last.seconds
     chosen = [machine for machine in states if 1 <= machine <= len(rows)]
-    left_out = 0
+    omitted = 0
     if lines is not None and len(chosen) > lines:
-        chosen.sort(key=lambda n: (states[n] not in _TROUBLE, -seconds[n - 1], n))
-        left_out = len(chosen) - max(0, lines - 1)
+        chosen.sort(key=lambda n: (states[n] not in _PROBLEM_STATES, -seconds[n - 1], n))
+        omitted = len(chosen) - max(0, lines - 1)
         del chosen[max(0, lines - 1) :]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("machine", justify="right", no_wrap=True)
@@ -116,10 +116,10 @@ def _machines(run_state: RunState, width: int, lines: int | None) -> Iterable[Re
             cells.append(_truncated(f"step {number}: {event}" if event else ""))
         table.add_row(*cells)
     yield table
-    if left_out:
-        yield Text(f"and {left_out} more, which took less time", "dim")
+    if omitted:
+        yield Text(f"and {omitted} more, which took less time", "dim")
 
 
 def _truncated(text: str) -> Text:
-    """Return text that is truncated if necessary; numbers in other columns never are."""
+    """Return text that is truncated if necessary, unlike numbers in other columns."""
     return Text(text, no_wrap=True, overflow="ellipsis")

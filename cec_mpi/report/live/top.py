@@ -1,4 +1,4 @@
-"""``cec-mpi top``: the display of another process's run, from its files."""
+"""``cec-mpi top``: display of a run of another process, from its files."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def top(out: Path, every: float, once: bool) -> None:
     Parameters
     ----------
     out : Path
-        The directory of its results.
+        Directory of the results.
     every : float
         Seconds between updates.
     once : bool
-        Show it once, which is the default if standard output is not a terminal.
+        Show the run once, which is the default if standard output is not a terminal.
 
     Raises
     ------
     InputError
-        If the directory contains no run, or its records are invalid.
+        The directory contains no run, or its records are invalid.
     """
     run = WatchedRun(out)
     console = Console(markup=False, highlight=False, emoji=False, legacy_windows=False)
@@ -68,7 +68,7 @@ def _read_all(run: WatchedRun) -> None:
 
 
 def _watch(run: WatchedRun, every: float) -> bool:
-    """Update the display until the run ends; return False if the terminal disappeared."""
+    """Update the display until the run ends; return False if the terminal was lost."""
     console = console_on(sys.stdout)
     with _exit_on_signals(), Live(console=console, screen=True, auto_refresh=False) as live:
         while (size := _size()) is not None:  # the terminal still exists
@@ -83,7 +83,7 @@ def _watch(run: WatchedRun, every: float) -> bool:
 
 @contextmanager
 def _exit_on_signals() -> Iterator[None]:
-    """Raise SystemExit on signals that end a process, so that the terminal is restored."""
+    """Raise SystemExit on termination signals, so that the terminal is restored."""
 
     def end(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
@@ -97,7 +97,7 @@ def _exit_on_signals() -> Iterator[None]:
 
 
 def _size(descriptor: int | None = None) -> tuple[int, int] | None:
-    """Return the columns and lines of a terminal, by default of standard output."""
+    """Return columns and lines of a terminal, by default that of standard output."""
     try:
         found = os.get_terminal_size(sys.stdout.fileno() if descriptor is None else descriptor)
     except (OSError, ValueError):
@@ -106,7 +106,7 @@ def _size(descriptor: int | None = None) -> tuple[int, int] | None:
 
 
 def _reader_columns() -> int:
-    """Return the columns of the reader's terminal, also through a pipe."""
+    """Return the columns of the user's terminal, even through a pipe."""
     with suppress(ValueError):
         if (columns := int(os.environ.get("COLUMNS", "0"))) > 0:
             return columns

@@ -23,7 +23,7 @@ class TransferView:
     Parameters
     ----------
     activity : str
-        Its name.
+        Name of the transfer.
     """
 
     def __init__(self, activity: str) -> None:
@@ -33,8 +33,8 @@ class TransferView:
         self.done = self.total = 0
 
     def update(self, done: int, total: int) -> None:
-        """Set how many bytes are done."""
-        if total != self.total or done < self.done:  # the command's next transfer
+        """Set the numbers of done and total bytes."""
+        if total != self.total or done < self.done:  # a new transfer
             self._begin, self._first = time.monotonic(), done
         self.done, self.total = done, total
 
@@ -74,7 +74,7 @@ class TransferView:
 
 @contextmanager
 def transfer(activity: str, choice: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function that takes bytes done and total bytes, or None if nothing is shown.
+    """Yield a function to call with done and total bytes, or None if nothing is shown.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The state of another process's run, from its directory."""
+"""A run of another process, read from its directory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cec_mpi.runtime.records.directory import STEPS, has_checkpoint, read_summar
 from cec_mpi.runtime.records.reading import RecordFollower
 from cec_mpi.store.files.durable import has_lock_file, is_locked
 
-_STUCK = 10.0  # a run seems stuck after this many seconds without a step,
-_STEPS = 10  # and this many times the time of a step
-_UNKNOWN = 60.0  # seconds without a step after which a run counts as ended if locks are unknown
+_STUCK_SECONDS = 10.0  # without a step, after which a run seems stuck,
+_STUCK_STEPS = 10  # if this is also longer than this many typical steps
+_ENDED_SECONDS = 60.0  # without a step, after which a run has ended if locks are unsupported
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class RunStatus:
     ----------
     words : str
     is_over : bool
-        Whether no more steps will follow.
+        Whether the run has ended.
     """
 
     words: str
@@ -34,17 +34,17 @@ class RunStatus:
 
 
 class WatchedRun:
-    """Another process's run.
+    """A run of another process.
 
     Parameters
     ----------
     out : Path
-        The directory of its results.
+        Directory of the results.
 
     Raises
     ------
     InputError
-        If the directory contains no run.
+        The directory contains no run.
     """
 
     def __init__(self, out: Path) -> None:
@@ -54,20 +54,20 @@ class WatchedRun:
         self._changed = 0.0
         self._last_growth = 0.0  # monotonic time
         if not out.is_dir():
-            what = "is not a directory" if out.exists() else "does not exist"
-            raise InputError(f"{out} {what}: expected the directory of the results of a run")
+            problem = "is not a directory" if out.exists() else "does not exist"
+            raise InputError(f"{out} {problem}: expected the directory of the results of a run")
         self.read(0)
         if not self._steps.exists and not is_locked(out):
             raise InputError(f"{out} contains no run: expected {STEPS} in it")
 
     @property
     def unread_bytes(self) -> int:
-        """The number of bytes of records not read yet."""
+        """Number of bytes of records that are not read yet."""
         return self._steps.unread_bytes
 
-    def read(self, most: int = 1 << 22) -> None:
-        """Read about `most` bytes of new records."""
-        is_new, lines = self._steps.read_new(most)
+    def read(self, limit: int = 1 << 22) -> None:
+        """Read about `limit` bytes of new records."""
+        is_new, lines = self._steps.read_new(limit)
         if is_new:
             self.state = RunState({})
         for line in lines:
@@ -79,28 +79,28 @@ class WatchedRun:
 
     @property
     def seconds_since_growth(self) -> float:
-        """Seconds since its records grew."""
+        """Seconds since the records grew."""
         return time.monotonic() - self._last_growth if self._changed else 0.0
 
     @property
     def status(self) -> RunStatus:
-        """The status of the run."""
+        """Status of the run."""
         seconds_since_growth = self.seconds_since_growth
         locked = is_locked(self.out)
-        if locked or (locked is None and seconds_since_growth < _UNKNOWN):
+        if locked or (locked is None and seconds_since_growth < _ENDED_SECONDS):
             if self.state.shortage is not None:
                 return RunStatus(describe_wait(self.state.shortage, seconds_since_growth))
             if self.state.last is None:
                 return RunStatus("no step yet")
             rate = self.state.rate
-            if seconds_since_growth > max(_STUCK, _STEPS / rate if rate else 0.0):
+            if seconds_since_growth > max(_STUCK_SECONDS, _STUCK_STEPS / rate if rate else 0.0):
                 return RunStatus(f"seems stuck: no step for {format_clock(seconds_since_growth)}")
             return RunStatus("running")
         if read_summary(self.out) is not None:
             return RunStatus("done", True)
         ended = "interrupted" if has_lock_file(self.out) else "stopped"
         if self.state.last is None:
-            return RunStatus(f"{ended} before a step", True)
+            return RunStatus(f"{ended} before the first step", True)
         if has_checkpoint(self.out):
             return RunStatus(f"{ended}, --resume continues", True)
         return RunStatus(f"{ended} without a checkpoint", True)

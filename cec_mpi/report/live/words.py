@@ -6,7 +6,7 @@ from cec_mpi.runtime.records.events import KIND_OF, Event, kind_and_machine
 from cec_mpi.runtime.records.step import Waiting
 from cec_mpi.text import plural, printable
 
-_MAX_CHARACTERS = 200  # characters of a reason: no line is longer
+_MAX_CHARACTERS = 200  # of a description
 
 
 def format_clock(seconds: float) -> str:
@@ -22,7 +22,7 @@ def format_clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def format_rate(rate: float, what: str) -> str:
+def format_rate(rate: float, unit_name: str) -> str:
     """Return a rate per second or, if low, per minute or hour.
 
     Examples
@@ -36,11 +36,11 @@ def format_rate(rate: float, what: str) -> str:
         if rate * seconds >= 1 or unit == "h":
             break
     value = rate * seconds
-    return f"{value:.0f} {what}/{unit}" if value >= 100 else f"{value:.1f} {what}/{unit}"
+    return f"{value:.0f} {unit_name}/{unit}" if value >= 100 else f"{value:.1f} {unit_name}/{unit}"
 
 
 def describe_wait(waiting: Waiting, seconds: float) -> str:
-    """Return what a run waits for.
+    """Return the description of a wait.
 
     Examples
     --------
@@ -53,16 +53,16 @@ def describe_wait(waiting: Waiting, seconds: float) -> str:
 
 
 def describe_host(rank: int, name: str, carried: int, device: str = "") -> str:
-    """Return the host of a machine, its device, and its rank if it carries several machines.
+    """Return the host and device of a machine, and the rank of a host with several machines.
 
     Parameters
     ----------
     rank : int
     name : str
     carried : int
-        Machines of this process.
+        Number of machines of the process.
     device : str
-        Empty for the processor.
+        Device; empty for the CPU.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def describe_machine_event(event: Event) -> str:
 
 
 def describe_available(available: int, machines: int) -> str:
-    """Return how many machines are available.
+    """Return the number of available machines as text.
 
     Examples
     --------

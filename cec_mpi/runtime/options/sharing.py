@@ -285,7 +285,7 @@ def require_speeds(name: str, speeds: Sequence[float], total: int) -> tuple[floa
 
     if len(speeds) != total:
         raise InputError(
-            f"found {plural(len(speeds), name)}, expected one for each of the {total} machines"
+            f"found {plural(len(speeds), name)}, expected {total}, one for each machine"
         )
     try:
         return require_range(check_speeds(speeds).tolist())

@@ -96,7 +96,7 @@ def test_a_figure_does_not_write_through_a_link(cec, tmp_path):
             ["--available", "1-9"],
             r"--available: found machine 9, expected 1 to 6",
         ),
-        (["--before", "x", "--figure", "{}/a.svg"], r"expected different machine numbers"),
+        (["--before", "x", "--figure", "{}/a.svg"], r"expected distinct machine numbers"),
         (["--draw", "yes"], r"--draw: it was removed; use --figure FILE"),
         (["--figures", "p.svg"], r"--figures \(did you mean --figure\?\)"),  # of report, removed
         (["--steps", "--scheme", "cyclic"], r"cyclic scheme has no steps"),

@@ -23,7 +23,7 @@ LOST = {"lost": 4, "reason": "its connection ended\x1b[2J"}
 def seen(steps, **about):
     found = RunState(header(**about))
     for each in steps:
-        found.take(each)
+        found.add_step(each)
     return found
 
 
@@ -93,7 +93,7 @@ def test_a_machine_that_is_away_is_shown_as_the_records_say():
     found = seen([record(0), record(1, away=away, unanswered=[5])])
     states = ["late", "not joined", "excluded", "late"]
     assert [states_of(found)[n] for n in (2, 3, 4, 5)] == states
-    found.take(record(2, preempted=[2]))
+    found.add_step(record(2, preempted=[2]))
     assert states_of(found)[2] == "preempted"
 
 
@@ -108,9 +108,9 @@ def test_the_rate_is_that_of_recent_steps():
 
 def test_a_run_that_waits_says_for_what_until_its_next_step():
     view = RunView(seen([record(1)]))
-    view.take(Waiting(time="", missing=2, available=(1,), away={2: "lost"}))
+    view.update(Waiting(time="", missing=2, available=(1,), away={2: "lost"}))
     assert view.line() == "waiting for 2 more machines, 0:00: 1 of 3 available"
-    view.take(record(2))
+    view.update(record(2))
     assert view.line().startswith("step 3")
 
 
