@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -190,6 +191,21 @@ def test_the_image_is_made_of_the_wheel(offline, dist, tmp_path):
     run = ["sh", "-e", "-c", parts["environment"] + parts["runscript"], "cec-mpi"]
     assert cec_mpi.__version__ in do(*run, "--version", cwd=tmp_path, **image)
     assert (tmp_path / "image" / "bin" / "mpirun").exists()
+
+
+def test_the_image_without_mpi_is_made_of_the_wheel(dist, tmp_path):
+    recipe = (ROOT / "containers" / "Dockerfile").read_text("utf-8")
+    words = [line.split(maxsplit=1) for line in recipe.splitlines() if line[:1] not in ("#", "")]
+    steps = dict(words)
+    assert len(steps) == len(words)
+    source, target = steps["COPY"].split()
+    assert (dist.parent / source).parent == dist
+    do("uv", "venv", "--quiet", "--seed", "image", cwd=tmp_path)
+    image = {"PATH": f"{tmp_path}/image/bin:/usr/bin:/bin"}
+    do("sh", "-c", steps["RUN"].replace(target, f"{dist}/"), cwd=tmp_path, **image)
+    found = do(*json.loads(steps["ENTRYPOINT"]), "--version", cwd=tmp_path, **image)
+    assert cec_mpi.__version__ in found
+    do("python3", "-c", "import prometheus_client", cwd=tmp_path, **image)
 
 
 @pytest.mark.parametrize("mpi", ["openmpi", "host"])
