@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cec_mpi.runtime.wire.collective.packets import broadcast_vector, cut
+from cec_mpi.runtime.wire.collective.packets import broadcast_vector, split_into_rounds
 
 
 @pytest.mark.parametrize("several_nodes", [True, False])
@@ -24,7 +24,7 @@ def test_all_ranks_have_it_in_the_end(comm, size, columns, dtype, several_nodes)
     ("size", "machines", "rounds"), [(10, 3, 2), (2, 3, 1), (1000, 7, 16), (1, 1, 1)]
 )
 def test_each_number_is_sent_once_by_the_master(size, machines, rounds):
-    parts = cut(size, machines, rounds)
+    parts = split_into_rounds(size, machines, rounds)
     assert len(parts) == rounds
     sent = [
         number

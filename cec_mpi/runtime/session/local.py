@@ -249,7 +249,7 @@ class LocalMasterEnd:
         """Assign rows and arrays for the answers."""
         intervals = {} if assignment is self._assignment else assignment.all_intervals()
         self._assignment = None  # until all machines have it: an interrupt may come in between
-        answers = None if product.adjoint else self._values.of(product)
+        answers = None if product.adjoint else self._values.get(product)
         size = self._columns * product.columns
         if product.adjoint and self._term.size != size:
             self._term = np.empty(size)

@@ -80,7 +80,7 @@ class AnswerBuffers:
         self._adjoint = manifest.columns, np.dtype(np.float64)
         self._kept: dict[Product, NDArray[Any]] = {}
 
-    def of(self, product: Product) -> NDArray[Any]:
+    def get(self, product: Product) -> NDArray[Any]:
         """Return the array for the next answers to this product; its content is undefined."""
         if product not in self._kept:
             others = {p: v for p, v in self._kept.items() if p.adjoint != product.adjoint}
@@ -91,7 +91,7 @@ class AnswerBuffers:
 
     def take(self, product: Product) -> NDArray[Any]:
         """Return the array for the answers to this product; that of X' V is not used again."""
-        values = self.of(product)
+        values = self.get(product)
         if product.adjoint:
             del self._kept[product]
         return values

@@ -213,7 +213,7 @@ class CollectiveMasterEnd:
             plan = assignment.to_array()
             rows = self._rows_of(assignment)
         self._product = product
-        self._values.of(product)  # allocated before the order is sent: it may fail
+        self._values.get(product)  # allocated before the order is sent: it may fail
         length = 0 if plan is None else plan.size
         self.hub.begin_order(Order.of(product, step=step, length=length))
         if plan is not None:

@@ -320,7 +320,7 @@ def broadcast_vector(comm: MPI.Intracomm, array: NDArray[Any], several_nodes: bo
     if machines == 1 or not several_nodes or not rounds:
         broadcast(comm, array, array.nbytes)
         return
-    cuts = cut(numbers.size, machines, rounds)
+    cuts = split_into_rounds(numbers.size, machines, rounds)
     if comm.rank == MASTER:
         no_data = [numbers[:0], (np.zeros_like(cuts[0][0]), np.zeros_like(cuts[0][0]))]
         scattered = [comm.Iscatterv([numbers, parts], no_data[0], root=MASTER) for parts in cuts]
@@ -340,12 +340,14 @@ def broadcast_vector(comm: MPI.Intracomm, array: NDArray[Any], several_nodes: bo
     wait_for(exchanges, array.nbytes)
 
 
-def cut(size: int, machines: int, rounds: int) -> list[tuple[NDArray[np.intc], NDArray[np.intc]]]:
+def split_into_rounds(
+    size: int, machines: int, rounds: int
+) -> list[tuple[NDArray[np.intc], NDArray[np.intc]]]:
     """Return for each round how many numbers each rank gets, and where they begin.
 
     Examples
     --------
-    >>> [(counts.tolist(), starts.tolist()) for counts, starts in cut(11, 2, 2)]
+    >>> [(counts.tolist(), starts.tolist()) for counts, starts in split_into_rounds(11, 2, 2)]
     [([0, 3, 3], [0, 0, 3]), ([0, 2, 3], [6, 6, 8])]
     """
     bounds = np.linspace(0, size, rounds * machines + 1).round().astype(np.intc)

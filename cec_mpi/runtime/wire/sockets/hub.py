@@ -379,7 +379,7 @@ class SocketHub:
                 self._pending_hellos = None
             self._stop_message = Stop(error).packed()
             for peer in self._connected_peers():
-                peer.order(Order(OrderKind.STOP), self._stop_message)
+                peer.send_order(Order(OrderKind.STOP), self._stop_message)
             due = time.monotonic() + seconds
             while self._peers and time.monotonic() < due:
                 self._listen(DISCONNECT_POLL_SECONDS)
@@ -434,17 +434,17 @@ class SocketHub:
         self._listen(min(until - time.monotonic(), ANSWER_POLL_SECONDS))
         self._handle_disconnects()
         if self._has_news or time.monotonic() > self._next_round:
-            self._look_round()
+            self._check_hosts()
         yield from self._pop_events()
         while self._answering:
             peer = self._answering.pop(0)
             if peer.rank in self.roster:
                 self._take_answer(peer)
-                self._let_go(peer)
+                self._dismiss_if_done(peer)
             yield from self._pop_events()
 
-    def _look_round(self) -> None:
-        """Look at all hosts: after a message that is not an answer, and from time to time."""
+    def _check_hosts(self) -> None:
+        """Check all hosts, after a message that is not an answer and from time to time."""
         self._next_round = time.monotonic() + POLL_SECONDS
         for peer in self._connected_peers():
             if peer.opening:
@@ -454,10 +454,10 @@ class SocketHub:
         if not self._paused:
             self._shortage.update(self._manifest)
         for peer in self._connected_peers():
-            self._let_go(peer)
+            self._dismiss_if_done(peer)
 
-    def _let_go(self, peer: Peer) -> None:
-        """Let a host leave that has said good-bye, once it has answered."""
+    def _dismiss_if_done(self, peer: Peer) -> None:
+        """Let a host leave that has said good-bye, if it has answered all jobs."""
         if peer.has_left and not peer.sent:
             peer.send(LEAVE_ACK)
             self._lose(peer, "it has said good-bye")
@@ -608,7 +608,7 @@ class SocketHub:
         peer = self._peers[name] = self._by_rank[host.rank] = Peer(host, hello, send, eligible_from)
         log.info("process %d on %s has joined as rank %d", hello.pid, host.name, peer.rank)
         if self._stop_message is not None:
-            peer.order(Order(OrderKind.STOP), self._stop_message)
+            peer.send_order(Order(OrderKind.STOP), self._stop_message)
         elif self._opening is not None:
             self._refuse_unfit(peer)
 
@@ -716,7 +716,7 @@ class SocketHub:
             self._exclude(peer, reason)
             return
         if peer.host.machines[machine] is not State.JOINING:
-            peer.order(Order(OrderKind.CLOSE, machine))
+            peer.send_order(Order(OrderKind.CLOSE, machine))
         self.roster.release(peer.rank, MachineLost(machine, reason))
         self._fill_vacant()
 
@@ -787,7 +787,7 @@ class SocketHub:
         options, is_new = self._current_opening.options, machine not in self._last_hosts
         before = self.roster.serving_host(machine)
         if before is not None and before.is_silent:
-            self._peer_of(before).order(Order(OrderKind.CLOSE, machine))
+            self._peer_of(before).send_order(Order(OrderKind.CLOSE, machine))
         if machine in self.roster.missing and machine not in self.roster.vacant:
             self.roster.hand_over(machine)
         self.roster.join(peer.rank, machine)
@@ -824,7 +824,7 @@ class SocketHub:
         if before is not None:
             if before.machines[machine] in (State.COMPUTING, State.LATE):
                 return
-            self._peer_of(before).order(Order(OrderKind.CLOSE, machine))
+            self._peer_of(before).send_order(Order(OrderKind.CLOSE, machine))
         if open_report.cache_problem and not silent:  # said at the start
             self._report_problem("a machine has no copy", open_report.cache_problem)
         peer.send_verdict(Verdict(self._emulation))

@@ -53,7 +53,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
     HEARTBEAT,
     ORDER,
     Hello,
-    first,
+    join_frame,
 )
 from cec_mpi.store.files.regular import check_descriptors, raise_file_limit
 
@@ -129,7 +129,7 @@ class Peer:
         """The jobs that it has not answered."""
         return [job for jobs in self.sent for job in jobs]
 
-    def order(self, order: Order, content: bytes = b"") -> None:
+    def send_order(self, order: Order, content: bytes = b"") -> None:
         """Begin to send an order that is not a job."""
         header = np.array(order._replace(length=len(content)), dtype=np.int64)
         self.send(ORDER, header, to_frames(content))
@@ -139,7 +139,7 @@ class Peer:
         self.opening, self.open_report, self.is_ready = machine, None, False
         self.since = self.progressed = time.monotonic()
         self.progress_messages = 0
-        self.order(Order(OrderKind.OPEN, machine, threads), opening)
+        self.send_order(Order(OrderKind.OPEN, machine, threads), opening)
 
     def note_progress(self) -> bool:
         """Note that the host copies its shard; False for a message too many."""
@@ -265,7 +265,9 @@ class Listener:
         """
         zmq = self._zmq
         try:
-            send(self._sockets[caller[0]], [caller[1:], first(kind, head)], frames, _NEVER_WAIT)
+            send(
+                self._sockets[caller[0]], [caller[1:], join_frame(kind, head)], frames, _NEVER_WAIT
+            )
         except zmq.ZMQError as error:
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 return False

@@ -70,7 +70,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
     REFUSED,
     STATUS,
     copy_frames,
-    first,
+    join_frame,
     operand_shape,
     split_frame,
     unpack_order,
@@ -186,7 +186,7 @@ class Connection:
 
     def send(self, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> None:
         """Begin to send a message; its frames (`library.to_frames`) are not copied."""
-        send(self._socket, [first(kind, head)], frames)
+        send(self._socket, [join_frame(kind, head)], frames)
 
     def receive(self, seconds: float) -> list[Any] | None:
         """Return the kind of the next message, its head and frames; None after this time.

@@ -69,8 +69,8 @@ _MAX_NAME = 255  # characters of a name
 _MAX_RATE = 1e15  # rows per second
 
 
-def first(kind: bytes, head: NDArray[Any] | bytes) -> bytes:
-    """Return the first frame of a message."""
+def join_frame(kind: bytes, head: NDArray[Any] | bytes) -> bytes:
+    """Return the first frame of a message: its kind and its head."""
     return kind.ljust(_KIND_BYTES) + bytes(head)
 
 
@@ -118,11 +118,11 @@ def pack_jobs(jobs: Sequence[Job]) -> tuple[bytes, list[NDArray[Any]]]:
     An order has the number of rows of each machine, then the rows, then short vectors; its `length`
     is the size of these in bytes. X W has one vector, X' V has one for each job.
     """
-    first = jobs[0]
-    contents = [job.content for job in jobs] if first.product.adjoint else [first.content]
+    product, step = jobs[0].product, jobs[0].step
+    contents = [job.content for job in (jobs if product.adjoint else jobs[:1])]
     size = sum([content.nbytes for content in contents])
     length = size if size <= SHORT_VECTOR else 0
-    numbers: list[int] = [*Order.of(first.product, len(jobs), first.step, length)]
+    numbers: list[int] = [*Order.of(product, len(jobs), step, length)]
     for job in jobs:
         numbers += job.machine, len(job.intervals)
     for job in jobs:

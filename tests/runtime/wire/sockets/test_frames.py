@@ -16,7 +16,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
     ORDER,
     Hello,
     copy_frames,
-    first,
+    join_frame,
     package_fingerprint,
     split_frame,
     unpack_status,
@@ -35,7 +35,7 @@ def test_pieces_are_joined(size):
 
 def test_numbers_lie_behind_the_kind():
     numbers = np.arange(4.0)
-    kind, head = split_frame(memoryview(first(ORDER, numbers)))
+    kind, head = split_frame(memoryview(join_frame(ORDER, numbers)))
     assert kind == ORDER
     np.testing.assert_array_equal(np.frombuffer(head), numbers)
 
