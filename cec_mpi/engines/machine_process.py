@@ -82,18 +82,22 @@ def _run_child(content: bytes, must_stop: threading.Event) -> int:
 
 
 def check_join_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return keywords of `cec_mpi.join` as a dictionary.
+    """Return keywords of `cec_mpi.join` as JSON can have them.
 
     Raises
     ------
     InputError
-        A keyword is unknown, or belongs to the engine.
+        A keyword is unknown, or belongs to the engine, or a value is no number, text or path.
     """
     known = inspect.signature(join).parameters.keys() - {"source", "machines", "encryption"}
     options = dict(given or {})
     if unknown := sorted(options.keys() - known):
         raise InputError(f"join {shorten(unknown[0])}: expected one of {', '.join(sorted(known))}")
-    return options
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(options, default=os.fspath))
+    except TypeError as error:
+        raise InputError(f"join: {error}; expected numbers, texts and paths") from None
+    return plain
 
 
 def read_connection(given: Connection) -> ConnectionFile:

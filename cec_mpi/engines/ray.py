@@ -132,6 +132,8 @@ def _keep_tasks(
 
     def count_missing() -> int:
         nonlocal wanted
+        if not ray.is_initialized():  # which `ray.wait` would change
+            return 0
         ended, tasks[:] = ray.wait(tasks, num_returns=len(tasks), timeout=0) if tasks else ([], [])
         for task in ended:
             try:
@@ -161,11 +163,9 @@ def _serve(connection: ConnectionFile, options: dict[str, Any]) -> int:
 def _cancel(tasks: Sequence[Any]) -> None:
     """Make tasks end: their machines leave first."""
     ray = _load_ray()
-    if not ray.is_initialized():  # Ray has ended them
-        return
     for force in (False, True):
+        if not tasks or not ray.is_initialized():  # Ray has ended them
+            return
         for task in tasks:
             ray.cancel(task, force=force)
         _, tasks = ray.wait(tasks, num_returns=len(tasks), timeout=_CANCEL_SECONDS)
-        if not tasks:
-            return

@@ -195,7 +195,7 @@ def free_port():
 def test_a_client_may_be_closed_before_its_operator(opened, cluster, machine_processes):
     client = Client(cluster)
     with opened(engine=client) as made:
-        made.step()
+        made.until(lambda: len(made.happened("joined")) == WORKERS)
         client.close()
     wait_until(lambda: not machine_processes())
 
@@ -244,6 +244,7 @@ def worker():
         ({"keep": 0}, "keep 0: expected at least 1"),
         ({"keep": -3}, "keep -3: expected at least 1"),
         ({"join": {"chache": "x"}}, "join 'chache': expected one of cache, "),
+        ({"join": {"cache": object()}}, "expected numbers, texts and paths"),
         ({"join": {"machines": 2}}, "join 'machines': expected one of"),
         ({"connection": "nowhere.json"}, "nowhere.json does not exist"),
         ({"client": 3}, "client 3: expected a Client"),

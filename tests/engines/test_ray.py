@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from cec_mpi.engines.ray import machines, pool
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
+from helpers.waiting import wait_until
 
 if find_spec("ray"):
     import ray
@@ -78,6 +80,16 @@ def test_a_pool_keeps_its_size(opened, session, conn, machine_processes, lost):
             os.kill(worker, signal.SIGKILL)
         made.until(lambda: len(made.happened("joined")) == 4)
         made.until(lambda: len(machine_processes()) == 3)
+
+
+def test_a_pool_may_have_ended_before_it_is_closed(opened, session, conn, machine_processes):
+    with opened(accept=conn) as made:
+        started = machines(2, conn, keep=2)
+        made.until(lambda: len(made.happened("joined")) == 2)
+    wait_until(lambda: not machine_processes())
+    time.sleep(1.0)  # in which the pool sees that its tasks have ended, and starts no others
+    assert not machine_processes()
+    started.close()
 
 
 def test_an_operator_starts_and_ends_machines_of_a_pool(opened, session, machine_processes):
