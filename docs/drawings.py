@@ -286,6 +286,49 @@ def losses() -> Figure:
     return figure
 
 
+PEERS = {  # traces of docs/performance.md: decoding over products, and for each source the time to
+    # read X over the time between changes, and the time of restarting over that of a code
+    "example": (0.0200, (0.0144, 1.06), (0.0718, 1.11), (0.2297, 1.27)),
+    "nodes with names": (0.0217, (0.0286, 1.08), (0.1428, 1.15), (0.4568, 1.42)),
+    "us-west-2a": (0.0229, (0.0020, 1.01), (0.0098, 1.00), (0.0313, 1.00)),
+    "us-east-2b": (0.0217, (0.0029, 1.00), (0.0146, 1.00), (0.0466, 0.99)),
+    "nine zones": (0.0164, (0.0078, 1.01), (0.0388, 1.02), (0.1242, 1.12)),
+}
+SOURCES = {"own disks": "o", "200 MB/s for each": "s", "1 GB/s for all": "^"}
+
+
+def when_it_pays() -> Figure:
+    """Where a code and restarting are even, with the traces as points."""
+    figure, (axes,) = page("A code, or restarting at each change?", 4.2)
+    low, right, high = 1e-3, 0.1, 1.0
+    axes.set(xscale="log", yscale="log", xlim=(3e-3, right), ylim=(low, high))
+    axes.plot([low, right], [low, right], color=INK, lw=1.2)
+    axes.fill_between([low, right], [low, right], [high, high], color=STORED, lw=0)
+    beside = {"example": (-8, -3), "nine zones": (-8, -3), "nodes with names": (8, -9)}
+    for name, (decoding, *points) in PEERS.items():
+        place = beside.get(name, (8, 1))
+        side = "left" if place[0] > 0 else "right"
+        for (reading, ratio), marker in zip(points, SOURCES.values(), strict=True):
+            colour = BLOCKS[0] if ratio > 1.05 else "white"
+            axes.plot(decoding, reading, marker, color=colour, mec=INK, ms=7, lw=0)
+            words = {"textcoords": "offset points", "ha": side}
+            axes.annotate(f"{ratio:.2f}", (decoding, reading), place, **words)
+    for (source, marker), height in zip(SOURCES.items(), (0.36, 0.23, 0.147), strict=True):
+        axes.plot(3.7e-3, height, marker, color="white", mec=INK, ms=7)
+        axes.annotate(
+            f"X read from {source}", (3.7e-3, height), (9, -3), textcoords="offset points"
+        )
+    axes.text(3.5e-3, 0.6, "a code is faster", weight="bold")
+    axes.text(0.092, 1.4e-3, "restarting is as fast", weight="bold", ha="right")
+    axes.text(0.065, 0.075, "even", ha="right")
+    axes.set_xticks([0.01, 0.1], ["1 %", "10 %"])
+    axes.set_yticks([0.001, 0.01, 0.1, 1.0], ["0.1 %", "1 %", "10 %", "100 %"])
+    axes.minorticks_off()
+    axes.set_xlabel("time to decode, over the time of the products")
+    axes.set_ylabel("time to bring X to the machines again,\nover the time between changes")
+    return figure
+
+
 DRAWINGS = {
     "preemption": preemption,
     "sparse": sparse,
@@ -298,6 +341,7 @@ DRAWINGS = {
     "parity": parity,
     "errors": errors,
     "architecture": architecture,
+    "when-it-pays": when_it_pays,
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -51,7 +51,9 @@ _MOST_DECODING = 2e9  # N L**3; above it, preparing decoders would dominate
 _MOST_WITH_COPIES = 300  # machines; above it, simulating a step with copies takes seconds
 _MOST_STRAGGLERS = 2
 
-OPPONENTS: dict[str, tuple[Callable[[TimeModel], Scheme], float]] = {
+SchemeMaker = Callable[[TimeModel], Scheme]
+
+OPPONENTS: dict[str, tuple[SchemeMaker, float]] = {
     "restarting": (RestartOnChange, CHECKPOINT_SECONDS),
     "equal shares": (EqualShares, math.inf),
 }
@@ -134,10 +136,19 @@ class Forecaster:
         """Return the seconds of all steps in a run for each seed."""
         return self._totals(self._replay(choice, Coded, seeds=seeds))
 
-    def opponents(self, choice: Choice) -> dict[str, Interval]:
-        """Return the seconds of all steps with `OPPONENTS`, with the machines of a choice."""
+    def opponents(
+        self, choice: Choice, schemes: Mapping[str, tuple[SchemeMaker, float]] | None = None
+    ) -> dict[str, Interval]:
+        """Return the seconds of all steps with schemes on the machines of a choice.
+
+        Parameters
+        ----------
+        choice : Choice
+        schemes : mapping of str to (callable, float), optional
+            Makers of schemes, and the seconds between their checkpoints; by default `OPPONENTS`.
+        """
         found = {}
-        for name, (scheme, checkpoint_seconds) in OPPONENTS.items():
+        for name, (scheme, checkpoint_seconds) in (schemes or OPPONENTS).items():
             if outcomes := self._replay(choice, scheme, checkpoint_seconds, is_candidate=True):
                 found[name] = mean_interval(self._totals(outcomes))
         return found
@@ -145,7 +156,7 @@ class Forecaster:
     def _replay(
         self,
         choice: Choice,
-        scheme: Callable[[TimeModel], Scheme],
+        scheme: SchemeMaker,
         checkpoint_seconds: float = math.inf,
         is_candidate: bool = False,
         seeds: Sequence[int] = (),

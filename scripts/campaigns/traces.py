@@ -1,12 +1,11 @@
 """Traces of spot machines: what advise chooses, other schemes beside it, and a real run.
 
-    python scripts/campaigns/traces.py [--moments 5] [--steps 400] [--real 0] TRACE [TRACE ...]
+    python scripts/campaigns/traces.py [--real 0] TRACE [TRACE ...]
 
 TRACE is `example` or a file of `--availability`; several files with + between them are groups of
-machines. For 16 machines of three speeds and an X of 160 GB, asks `advise`, then simulates its
-choice and other schemes from some random moments of the trace: time over that of the choice, with
-95 % intervals of the mean, the share of it that is waiting, the rest over the optimum, and bytes
-read over those of X.
+machines. For 16 machines of three speeds and an X of 160 GB, asks `advise`, and replays its choice
+and other schemes from random moments of the trace, with three sources of X: times over that of the
+choice, the time to read X over the time between changes, and decoding over products.
 With --real K a run of K steps on this computer follows the trace, compressed in time, on machines
 with emulated speeds; its time is compared with the simulated one. Fails if they are more than 10 %
 apart.
@@ -16,9 +15,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +29,12 @@ import cec_mpi
 from cec_mpi.availability import read_availability
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.availability.models import ListedAvailability
-from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.simulation.advise import AdviceRequest, MachineGroup, advise, mean_interval
-from cec_mpi.simulation.compare import compare
-from cec_mpi.simulation.scenario import Outcome, Scenario
+from cec_mpi.simulation.advise import advise
+from cec_mpi.simulation.baselines import FastestMachines
+from cec_mpi.simulation.choices import AdviceRequest, Choice, MachineGroup, scenario_of
+from cec_mpi.simulation.forecast import OPPONENTS, Forecaster
+from cec_mpi.simulation.replay import Coded, Floats, TimeModel
+from cec_mpi.simulation.scenario import Costs, Scenario, Source
 from cec_mpi.text.terminal import format_table
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
@@ -40,14 +44,17 @@ from helpers.commands import run_to_end
 KINDS = [MachineGroup(6, 1.0), MachineGroup(5, 1.5), MachineGroup(5, 2.0)]
 SPEEDS = tuple(kind.speed for kind in KINDS for _ in range(kind.count))
 MACHINES, ROWS, COLUMNS = len(SPEEDS), 20_000_000, 1000
+SOURCES = {
+    "local": Source(1e9, is_shared=False),
+    "each:200MB": Source(2e8, is_shared=False),
+    "server:1GB": Source(1e9),
+}
 APART = 0.1  # of the real time, that the simulated one may be
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("traces", nargs="+", metavar="TRACE")
-    parser.add_argument("--moments", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=400, help="simulated steps of each run")
     parser.add_argument("--real", type=int, default=0, metavar="K", help="steps of a real run")
     parser.add_argument("--seconds", type=float, default=500.0, help="limit of a real run")
     parser.add_argument("--seed", type=int, default=0)
@@ -79,55 +86,54 @@ def tried(trace: str, options: argparse.Namespace) -> float:
     print(advice.sentence)
     if advice.instead:
         print(advice.instead)
-    scenario = Scenario(
-        machines=advice.recommended.machines,
-        recovery=advice.recommended.recovery,
-        rows=ROWS,
-        columns=COLUMNS,
-        options=SessionOptions(
-            emulate_speeds=SPEEDS,
-            speeds=SPEEDS,
-            wait=True,
-        ),
-        steps=options.steps,
-    )
-    seconds = given.gap_seconds or 300.0
-    rng = np.random.default_rng(options.seed)
-    found: dict[str, list[Outcome]] = {}
-    for moment in rng.integers(len(given), size=options.moments).tolist():
-        for name, outcome in compare(at(scenario, given, moment, seconds)).items():
-            if isinstance(outcome, Outcome) and not outcome.ended:
-                found.setdefault(name, []).append(outcome)
-    print(*table(found), sep="\n", flush=True)
-    return real(scenario, given, seconds, options) if options.real else 0.0
+    choice = advice.recommended
+    print(*compare_sources(question, choice, given), sep="\n", flush=True)
+    if not options.real:
+        return 0.0
+    scenario = scenario_of(question, choice)
+    return real(scenario, given, given.gap_seconds or 300.0, options)
 
 
-def at(scenario: Scenario, given: ListedAvailability, moment: int, seconds: float) -> Scenario:
-    """The scenario from a moment of the trace on, which is repeated."""
-    ticks = [given.at((moment + tick) % len(given)) for tick in range(len(given))]
-    availability = ListedAvailability(ticks, repeat=True)
-    options = replace(scenario.options, availability=availability, tick_seconds=seconds)
-    return replace(scenario, options=options)
+class Cyclic(Coded):
+    """The store of the choice, with equal loads."""
+
+    def rows(self, rates: Floats) -> Floats:
+        """Return equal loads."""
+        return np.full(rates.size, ROWS / rates.size)
 
 
-def table(found: dict[str, list[Outcome]]) -> list[str]:
-    """A line for each scheme."""
-    size, rows = ROWS * COLUMNS * 8, []
-    first = [each.seconds for each in next(iter(found.values()))]
-    for name, outcomes in found.items():
-        if len(outcomes) < len(first):
-            rows.append([name, "cannot end", "", "", ""])
-            continue
-        ratio = mean_interval(np.array([each.seconds for each in outcomes]) / first)
-        waiting = np.mean([each.waiting / each.seconds for each in outcomes])
-        busy = np.array([each.seconds - each.waiting for each in outcomes])
-        optimum = np.mean(busy / (busy - [each.above_optimum for each in outcomes]))
-        read = np.mean([each.bytes_read for each in outcomes]) / size
-        time = f"{ratio.mean:.2f} +- {ratio.high - ratio.mean:.2f}"
-        cells = time, f"{waiting:.1%}", f"{optimum:.2f}"
-        rows.append([name, *cells, f"{read:.1f}"])
-    head = ["scheme", "time", "waiting", "over the optimum", "read"]
-    return list(format_table(head, rows, head[1:]))
+def compare_sources(
+    question: AdviceRequest, choice: Choice, given: ListedAvailability
+) -> Iterator[str]:
+    """Yield lines of a table with the schemes, for each source."""
+    sets = [given.at(tick) for tick in range(len(given))]
+    changes = sum(before != after for before, after in pairwise([sets[-1], *sets]))
+    between = len(sets) * (given.gap_seconds or 300.0) / changes
+    schemes = OPPONENTS | {"fastest": (FastestMachines, math.inf), "cyclic": (Cyclic, math.inf)}
+    copies = Choice(machines=MACHINES, copies=MACHINES - (choice.recovery or 1) + 1)
+    rows = []
+    for name, source in SOURCES.items():
+        asked = replace(question, costs=Costs(source=source))
+        forecaster, model = Forecaster(asked), TimeModel(scenario_of(asked, choice))
+        ours, its = forecaster.forecast(choice, True), forecaster.forecast(copies, True)
+        assert ours is not None
+        found = forecaster.opponents(choice, schemes) | ({"copies": its.total} if its else {})
+        ratios = {peer: f"{total.mean / ours.total.mean:.2f}" for peer, total in found.items()}
+        bringing = source.seconds([model.size / MACHINES] * MACHINES)
+        decoding = asked.costs.decoding(ROWS, choice.recovery or 1)
+        products = ROWS / float(model.rates.sum())
+        rows.append(
+            [
+                name,
+                *(ratios.get(peer, "-") for peer in (*schemes, "copies")),
+                f"{ours.waiting:.1%}",
+                f"{bringing / between:.4f}",
+                f"{decoding / products:.4f}",
+            ]
+        )
+    head = ["source", *schemes, "copies", "waiting", "reading/between", "decoding/products"]
+    yield f"a change each {between:.0f} s"
+    yield from format_table(head, rows, head[1:])
 
 
 def real(
