@@ -15,6 +15,7 @@ from hypothesis import settings
 from cec_mpi import encode
 from cec_mpi.cli import main
 from cec_mpi.runtime.processes.launcher import detect_launcher, remove_launcher_variables
+from cec_mpi.runtime.processes.notices import ADDRESS_VARIABLE
 from helpers import ROOT, bad_inputs
 from helpers.commands import finish, run_to_end
 from helpers.commands import start as start_command
@@ -31,6 +32,8 @@ settings.load_profile("tests")
 
 # No test cuts the power, and waiting for the disk would take most of the time of a small store.
 os.fsync = lambda descriptor: None
+# No test asks the metadata service of a cloud, on whose instances tests may run.
+os.environ.setdefault(ADDRESS_VARIABLE, "127.0.0.1:9")
 os.environ.pop("PYTHONUNBUFFERED", None)  # a line is written whole, where ranks print at once
 
 
