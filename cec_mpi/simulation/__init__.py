@@ -1,1 +1,1 @@
-"""Simulated runs: the objects of a real run on a simulated clock, with modelled machine times."""
+"""Simulated runs, which use the objects of a real run with a simulated clock and modelled times."""

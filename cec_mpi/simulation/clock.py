@@ -1,4 +1,4 @@
-"""A clock that jumps to the next scheduled action."""
+"""A simulated clock that jumps to the next scheduled action."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cec_mpi.runtime.processes.waiting import JumpingClock, no_deadline
 
 
 class SimulatedClock(JumpingClock):
-    """A simulated clock with scheduled actions, on which sleeping takes no real time.
+    """A simulated clock with scheduled actions, whose sleeps take no real time.
 
     Examples
     --------
@@ -21,8 +21,8 @@ class SimulatedClock(JumpingClock):
     >>> clock.jump(5.0)
     >>> clock.monotonic()
     2.0
-    >>> for happen in clock.due():
-    ...     happen()
+    >>> for action in clock.due():
+    ...     action()
     done
     """
 
@@ -40,11 +40,11 @@ class SimulatedClock(JumpingClock):
         self._now += seconds
 
     def schedule(self, moment: float, action: Callable[[], object]) -> None:
-        """Schedule an action."""
+        """Schedule an action at a time."""
         heapq.heappush(self._scheduled, (moment, next(self._numbers), action))
 
     def due(self) -> Iterator[Callable[[], object]]:
-        """Yield the actions that are due, in order, and remove them."""
+        """Yield and remove the actions that are due, in order."""
         while self._scheduled and self._scheduled[0][0] <= self._now:
             yield heapq.heappop(self._scheduled)[2]
 
@@ -54,7 +54,7 @@ class SimulatedClock(JumpingClock):
         Raises
         ------
         MachineError
-            If no action is scheduled.
+            No action is scheduled.
         """
         next_moment = self._scheduled[0][0] if self._scheduled else no_deadline()
         if next_moment <= self._now:

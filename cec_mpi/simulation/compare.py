@@ -26,15 +26,15 @@ def scheme_name(scenario: Scenario) -> str:
 def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Outcomes:
     """Simulate a scenario, and other schemes on the same machines.
 
-    The others are equal loads with the code, copies that survive as many losses (or a code instead
-    of copies), and the `BASELINES`, without noise. An error in the result says why a scheme is not
-    possible.
+    The other schemes are equal loads with the code, copies that tolerate the same number of losses
+    (or a code instead of copies), and the `BASELINES`, without noise. If a scheme is impossible,
+    the result holds an error with the reason.
 
     Parameters
     ----------
     scenario : Scenario
     out : path, optional
-        Directory for the records of the scenario itself.
+        Directory for the records of the scenario.
     """
     runs: dict[str, Callable[[], Outcome]] = {
         scheme_name(scenario): partial(simulate, scenario, out)
@@ -51,22 +51,22 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Ou
             replace(scenario, options=replace(options, scheme=other)),  # type: ignore[arg-type]
         )
         copies = scenario.machines - scenario.recovery + 1
-        without = replace(scenario, recovery=None, copies=copies, holders=None)
-        runs[plural(copies, "copy")] = partial(simulate, without)
+        with_copies = replace(scenario, recovery=None, copies=copies, holders=None)
+        runs[plural(copies, "copy")] = partial(simulate, with_copies)
     for name, baseline in BASELINES.items():
-        runs[name] = partial(_baseline, baseline, scenario)
-    found: Outcomes = {}
+        runs[name] = partial(_replay_baseline, baseline, scenario)
+    outcomes: Outcomes = {}
     for name, run in runs.items():
         try:
-            found[name] = run()
+            outcomes[name] = run()
         except (InputError, InfeasibleError) as error:
-            if not found:
+            if not outcomes:
                 raise
-            found[name] = error
-    return found
+            outcomes[name] = error
+    return outcomes
 
 
-def _baseline(baseline: Callable[[Scenario], Outcome], scenario: Scenario) -> Outcome:
+def _replay_baseline(baseline: Callable[[Scenario], Outcome], scenario: Scenario) -> Outcome:
     options = scenario.options
     if scenario.machine_events or options.inject or options.emulate_changes:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Computers that carry several machines: machines 1..N are counted computer by computer."""
+"""Computers that carry several machines, which are numbered computer by computer."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from cec_mpi.text import plural
 
 
 def distribute_machines(capacities: Sequence[int], machines: int) -> tuple[int, ...]:
-    """Return how many machines each computer carries, distributed evenly as far as memory allows.
+    """Return the number of machines of each computer, as even as memory allows.
 
     Parameters
     ----------
     capacities : sequence of int
-        Machines whose shards fit into the memory of each computer.
+        Number of machines whose shards fit into the memory of each computer.
     machines : int
-        N.
+        Number of machines, N.
 
     Raises
     ------
     InputError
-        If they do not fit.
+        The machines do not fit.
 
     Examples
     --------
@@ -33,13 +33,13 @@ def distribute_machines(capacities: Sequence[int], machines: int) -> tuple[int, 
     if sum(capacities) < machines:
         fit = ", ".join(map(str, capacities))
         raise InputError(
-            f"memory: there is memory for {plural(sum(capacities), 'machine')} ({fit}), expected "
+            f"memory: found memory for {plural(sum(capacities), 'machine')} ({fit}), expected "
             f"memory for {machines}"
         )
     carried = [0] * len(capacities)
     for _ in range(machines):
-        with_space = [n for n, capacity in enumerate(capacities) if carried[n] < capacity]
-        carried[min(with_space, key=lambda n: (carried[n], n))] += 1
+        candidates = [n for n, capacity in enumerate(capacities) if carried[n] < capacity]
+        carried[min(candidates, key=lambda n: (carried[n], n))] += 1
     return tuple(carried)
 
 
@@ -67,24 +67,24 @@ def machine_speeds(speeds: Sequence[float], carried: Sequence[int]) -> tuple[flo
 
 
 def count_tolerated_losses(carried: Sequence[int], needed: int) -> int:
-    """Return how many computers, whichever they are, may be away with `needed` machines left.
+    """Return the number of arbitrary computers that may be lost if `needed` machines must remain.
 
     Examples
     --------
     >>> count_tolerated_losses([1, 1, 2, 4], 3)
     1
     """
-    left, tolerated = sum(carried), 0
+    remaining, tolerated = sum(carried), 0
     for count in sorted(carried, reverse=True):
-        left -= count
-        if left < needed:
+        remaining -= count
+        if remaining < needed:
             break
         tolerated += 1
     return tolerated
 
 
 class ComputerAvailability:
-    """The availability of machines according to their computers.
+    """Availability of machines that depends on their computers.
 
     Parameters
     ----------
@@ -101,27 +101,29 @@ class ComputerAvailability:
 
     def __init__(self, computers: Availability, machines: Sequence[Sequence[int]]) -> None:
         self._computers, self._machines = computers, machines
-        self._cache: dict[Machines, Machines] = {}  # the same object as long as they stay
+        self._cache: dict[Machines, Machines] = {}  # returns the same object for equal sets
 
     @property
     def last(self) -> int | None:
-        """The tick after which nothing changes; None if that is not known."""
+        """Last tick with a change; None if it is unknown."""
         return getattr(self._computers, "last", None)
 
     def at(self, tick: int) -> Machines:
         """Return the numbers of the available machines at a tick, in ascending order."""
-        up = self._computers.at(tick)
-        if up not in self._cache:
-            self._cache[up] = tuple(n for computer in up for n in self._machines[computer - 1])
-        return self._cache[up]
+        available_computers = self._computers.at(tick)
+        if available_computers not in self._cache:
+            self._cache[available_computers] = tuple(
+                n for computer in available_computers for n in self._machines[computer - 1]
+            )
+        return self._cache[available_computers]
 
     def max_available(self, tick: int) -> int:
-        """Return the largest number of machines that may be available from this tick on."""
+        """Return the maximum number of available machines from this tick on."""
         largest = sorted(map(len, self._machines), reverse=True)
         return sum(largest[: self._computers.max_available(tick)])
 
     def restrict_to(self, machines: Sequence[int]) -> ComputerAvailability:
-        """Return the same availability with only these machines."""
+        """Return this availability restricted to some machines."""
         kept = frozenset(machines)
         return ComputerAvailability(
             self._computers, [[n for n in machines if n in kept] for machines in self._machines]

@@ -1,4 +1,4 @@
-"""A hub without a wire, whose machines answer at modelled times."""
+"""A simulated hub, whose machines answer at modelled times."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cec_mpi.simulation.machine import SimulatedMachine
 from cec_mpi.simulation.scenario import Costs, MachineEvent
 from cec_mpi.simulation.store import SimulatedStore
 
-_INTERVAL = 16  # bytes
+_INTERVAL_BYTES = 16
 
 
 class SimulatedHub(LocalHub):
@@ -42,9 +42,9 @@ class SimulatedHub(LocalHub):
     store : SimulatedStore
     costs : Costs
     elastic : bool
-        Whether machines get jobs.
+        Whether the run is elastic, so that machines get jobs.
     waits : bool
-        Whether the run waits for machines that may still join.
+        Whether the run waits for machines that join later.
     machine_events : sequence of MachineEvent
 
     Attributes
@@ -54,9 +54,10 @@ class SimulatedHub(LocalHub):
     is_elastic : bool
         Whether machines get jobs.
     timeline : SimulatedClock
-        The clock, with scheduled actions.
+        Clock with scheduled actions.
     presence : deque of (float, frozenset of int)
-        Times of changes, and the machines present from then on; the recorder removes old entries.
+        Times of changes, with the machines that are present afterwards; the recorder removes old
+        entries.
     """
 
     def __init__(
@@ -73,7 +74,9 @@ class SimulatedHub(LocalHub):
         self.roster = Roster(self._record_change)
         self.presence: deque[tuple[float, frozenset[int]]] = deque()
         self._waits_for_joins = waits
-        self._send_end = self._received = 0.0  # end of the master's last message in each direction
+        self._send_end = self._received = (
+            0.0  # end of the last message of the master in each direction
+        )
         self._read_end = 0.0  # end of the last read from a shared source
         first_events: dict[int, MachineEvent] = {}
         for event in sorted(machine_events, key=lambda event: event.seconds):
@@ -105,13 +108,13 @@ class SimulatedHub(LocalHub):
         """See `LocalHub.machine_of`."""
         shard = self.store.open_shard(number)
         manifest, row_scale = self.store.manifest, self.store.row_scale
-        given = shard, manifest.columns, opening.arithmetic, row_scale, self.costs.call
-        machine = SimulatedMachine(number, *given)
+        arguments = shard, manifest.columns, opening.arithmetic, row_scale, self.costs.call
+        machine = SimulatedMachine(number, *arguments)
         options = opening.options
         machine.faults = read_faults(options.inject, manifest.machines, options.seed)
         return machine
 
-    # Jobs.
+    # --- jobs -------------------------------------------------------------------------------------
 
     def send_jobs(self, rank: int, jobs: tuple[Job, ...]) -> None:
         """See `ElasticHub.send_jobs`; the answer is computed now and delivered later."""
@@ -119,24 +122,24 @@ class SimulatedHub(LocalHub):
         self.clock.sleep(self.costs.per_machine)
         (job,), store = jobs, self.store
         scale = store.row_scale if job.product.adjoint else store.column_scale
-        size = _INTERVAL * len(job.intervals) + scale * job.content.nbytes
-        begins = self._transfer(self.clock.monotonic(), size, "_send_end") + self.costs.latency
+        size = _INTERVAL_BYTES * len(job.intervals) + scale * job.content.nbytes
+        begin = self._transfer(self.clock.monotonic(), size, "_send_end") + self.costs.latency
         machine = self._machines[rank]
         faults = machine.faults.at(job.machine, job.step)
         kinds = {fault.kind for fault in faults}
         if "kill" in kinds:
-            self.timeline.schedule(begins, partial(self._end_process, rank))
+            self.timeline.schedule(begin, partial(self._end_process, rank))
         elif "stop" not in kinds:
             self.compute(rank, job)
             if "leave" in kinds:
                 job.report_fields = job.report_fields._replace(leaving=True)
             report = job.report_fields
-            if self.costs.source.is_shared and report.load_bytes:  # one machine after the other
-                self._read_end = max(begins, self._read_end) + report.load_seconds
-                report = report._replace(load_seconds=self._read_end - begins)
+            if self.costs.source.is_shared and report.load_bytes:  # machines read one by one
+                self._read_end = max(begin, self._read_end) + report.load_seconds
+                report = report._replace(load_seconds=self._read_end - begin)
                 job.report_fields = report
             seconds = 0.0 if report.failed else report.load_seconds + report.seconds
-            self.timeline.schedule(begins + seconds, partial(self._send_answer, rank, job))
+            self.timeline.schedule(begin + seconds, partial(self._send_answer, rank, job))
 
     def expected_machines(self) -> set[int]:
         """See `ElasticHub.expected_machines`."""
@@ -148,7 +151,7 @@ class SimulatedHub(LocalHub):
         )
 
     def events(self, until: float = -math.inf) -> Iterator[Event]:
-        """See `ElasticHub.events`: run the actions that are due, or that are the next to be."""
+        """See `ElasticHub.events`; run the actions that are due, or jump to the next actions."""
         self.run_due_actions()
         if not self._events and until > self.timeline.monotonic():
             self.timeline.jump(until)
@@ -156,23 +159,26 @@ class SimulatedHub(LocalHub):
         yield from StaticHub.events(self)
 
     def run_due_actions(self) -> None:
-        """Let happen what has been scheduled for this moment or before."""
+        """Run the actions that are scheduled up to the current time."""
         for action in self.timeline.due():
             action()
 
-    def _transfer(self, begins: float, size: float, direction: str) -> float:
-        """Return when the master's network has transferred bytes; messages are serialised."""
-        ends = max(begins, getattr(self, direction)) + size / self.costs.bandwidth
-        setattr(self, direction, ends)
-        return float(ends)
+    def _transfer(self, begin: float, size: float, direction: str) -> float:
+        """Return the time at which the network of the master has transferred a message.
+
+        Messages in one direction are transferred one by one.
+        """
+        end_time = max(begin, getattr(self, direction)) + size / self.costs.bandwidth
+        setattr(self, direction, end_time)
+        return float(end_time)
 
     def _send_answer(self, rank: int, job: Job) -> None:
-        """Let a machine send its answer."""
+        """Send the answer of a machine."""
         if rank not in self.roster:
             return
         scale = self.store.column_scale if job.product.adjoint else self.store.row_scale
-        ends = self._transfer(self.clock.monotonic(), scale * job.pieces[0].nbytes, "_received")
-        self.timeline.schedule(ends + self.costs.latency, partial(self._deliver, rank, job))
+        end_time = self._transfer(self.clock.monotonic(), scale * job.pieces[0].nbytes, "_received")
+        self.timeline.schedule(end_time + self.costs.latency, partial(self._deliver, rank, job))
 
     def _deliver(self, rank: int, job: Job) -> None:
         """Deliver an answer to the master."""
@@ -189,7 +195,7 @@ class SimulatedHub(LocalHub):
             self.roster.mark_answered(rank, job.machine)
         self._assign_spares()
 
-    # Processes.
+    # --- processes --------------------------------------------------------------------------------
 
     def _record_change(self, change: RosterChange) -> None:
         self._events.append(change)
@@ -222,19 +228,19 @@ class SimulatedHub(LocalHub):
 
     def _assign_process(self, rank: int, machine: int) -> None:
         self.roster.join(rank, machine)
-        open_simulation = self.clock.monotonic() + self.costs.start
-        self.timeline.schedule(open_simulation, partial(self._finish_opening, rank, machine))
+        ready_at = self.clock.monotonic() + self.costs.start
+        self.timeline.schedule(ready_at, partial(self._finish_opening, rank, machine))
 
     def _finish_opening(self, rank: int, number: int) -> None:
         if rank in self.roster and number in self.roster[rank].machines:
             machine = self.open_on(rank, number)
-            # Faults given by a user were for its predecessor.
+            # Scheduled faults were for the previous process.
             machine.faults = replace(machine.faults, scheduled=())
             self.roster.mark_joined(rank, number)
 
 
 class SimulatedEnd(LocalMasterEnd):
-    """The master's end for lockstep runs, at simulated costs."""
+    """The master's end of a lockstep run, with simulated times."""
 
     hub: SimulatedHub
 
@@ -246,10 +252,10 @@ class SimulatedEnd(LocalMasterEnd):
     def announce(
         self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
     ) -> int:
-        """Begin a step, by broadcast along a tree."""
+        """Begin a step by a broadcast along a tree."""
         size = 0
         if assignment is not self._assignment:
-            size = _INTERVAL * sum(map(len, assignment.all_intervals().values()))
+            size = _INTERVAL_BYTES * sum(map(len, assignment.all_intervals().values()))
         super().announce(step, product, assignment, values)
         self._broadcast(size + (self._represented_bytes(values) if self._is_short(values) else 0))
         self.hub.run_due_actions()
@@ -264,12 +270,12 @@ class SimulatedEnd(LocalMasterEnd):
         return values.nbytes
 
     def collect(self) -> Answers:
-        """Compute on all machines, and return when the last answer has arrived."""
+        """Compute on all machines, and advance the clock to the arrival of the last answer."""
         leaving = self._faults()
         answers = super().collect()
-        if self._costs.source.is_shared:  # one machine after the other
-            ends = np.cumsum(answers.load_seconds)
-            loads = np.where(answers.load_seconds > 0, ends, 0.0)
+        if self._costs.source.is_shared:  # machines read one by one
+            end_time = np.cumsum(answers.load_seconds)
+            loads = np.where(answers.load_seconds > 0, end_time, 0.0)
             answers = replace(answers, load_seconds=loads)
         self.hub.clock.sleep(float((answers.load_seconds + answers.seconds).max()))
         scale = self._store.column_scale if self._product.adjoint else self._store.row_scale
@@ -280,18 +286,18 @@ class SimulatedEnd(LocalMasterEnd):
         return self.hub.exclude_leaving(replace(answers, leaving=leaving))
 
     def _faults(self) -> list[int]:
-        """Raise for faults that end a lockstep run; return the machines that must leave."""
-        found: list[Fault] = []
+        """Raise `MachineError` for faults that end a run; return the machines that leave."""
+        faults: list[Fault] = []
         for machine in self._machines:
             if machine.faults and machine.count:
-                found += machine.faults.at(machine.number, self._step)
-        for fault in found:
+                faults += machine.faults.at(machine.number, self._step)
+        for fault in faults:
             if fault.kind in ("kill", "stop"):
                 raise MachineError(
                     f"machine {fault.machine} is lost in step {self._step}, which ends a lockstep "
                     "run"
                 )
-        return [fault.machine for fault in found if fault.kind == "leave"]
+        return [fault.machine for fault in faults if fault.kind == "leave"]
 
     def _represented_bytes(self, values: NDArray[Any]) -> float:
         scale = self._store.row_scale if self._product.adjoint else self._store.column_scale

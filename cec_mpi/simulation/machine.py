@@ -1,4 +1,4 @@
-"""A machine that computes a few rows, and takes the time of those that they represent."""
+"""A machine that computes a few rows in the modelled time of the rows that they represent."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class SimulatedMachine(Machine):
         self._row_scale, self._call = row_scale, call
 
     def compute(self, product: Product, values: NDArray[Any], step: int) -> float:
-        """See `Machine.compute`; does not wait."""
+        """See `Machine.compute`; return modelled seconds without waiting."""
         shard = self._shard
         if not self.count or shard is None or self.emulation is None:
             return 0.0
         self._multiply(shard, product, values)
         seconds = self._call + self.count * self._row_scale / self.emulation.rate(self.number, step)
         if self.faults:
-            given = self.number, step, self._answers, seconds
-            seconds = self.faults.inject_after(*given, sleep=lambda seconds: None)
+            arguments = self.number, step, self._answers, seconds
+            seconds = self.faults.inject_after(*arguments, sleep=lambda seconds: None)
         return seconds

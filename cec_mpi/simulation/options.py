@@ -1,4 +1,4 @@
-"""Options of ``cec-mpi simulate`` in addition to those of a session."""
+"""Additional options of ``cec-mpi simulate``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from cec_mpi.runtime.options.option import option
 if TYPE_CHECKING:
     from cec_mpi.simulation.scenario import MachineEvent, Source
 
-_X, _MODEL, _EVENTS = "X and its machines", "cost model", "machines that join and leave"
-STEPS = 100
+_X_SECTION, _MODEL_SECTION, _EVENTS_SECTION = (
+    "X and its machines",
+    "cost model",
+    "machines that join and leave",
+)
+DEFAULT_STEPS = 100
 
 
-def _range(text: str) -> tuple[float, float]:
+def _parse_range(text: str) -> tuple[float, float]:
     """Parse ``1:4``."""
     low, _, high = text.partition(":")
     try:
@@ -31,12 +35,12 @@ def _range(text: str) -> tuple[float, float]:
     return bounds
 
 
-def _sizes(text: str) -> tuple[int, ...]:
+def _parse_sizes(text: str) -> tuple[int, ...]:
     """Parse ``16G,64G``."""
     return tuple(values.size_with_unit(size) for size in text.split(","))
 
 
-def _time_and_machine(text: str) -> tuple[float, int]:
+def _parse_event(text: str) -> tuple[float, int]:
     """Parse ``90s:3``."""
     time, _, machine = text.rpartition(":")
     try:
@@ -47,7 +51,7 @@ def _time_and_machine(text: str) -> tuple[float, int]:
         ) from None
 
 
-def _source(text: str) -> Source:
+def _parse_source(text: str) -> Source:
     """Parse ``local``, ``server:1GB`` or ``each:200MB``."""
     from cec_mpi.simulation.scenario import Source
 
@@ -70,147 +74,161 @@ class SimulateOptions:
 
     store: str | None = None
     shape: tuple[int, int] | None = option(
-        None, "--shape Q,R", "rows and columns of X, without a store", values.shape, section=_X
+        None,
+        "--shape Q,R",
+        "rows and columns of X, without a store",
+        values.shape,
+        section=_X_SECTION,
     )
     count: int | None = option(
-        None, "--machines N", "number of machines, without a store", values.positive, section=_X
+        None,
+        "--machines N",
+        "number of machines, without a store",
+        values.positive,
+        section=_X_SECTION,
     )
     recovery: int | None = option(
         None,
         "--recovery L",
         "number of machines that suffice to decode, without a store",
         values.positive,
-        section=_X,
+        section=_X_SECTION,
     )
     copies: int | None = option(
         None,
         "--copies J",
-        "machines that hold each row, in place of a code (default without --recovery: 3)",
+        "number of machines that hold each row, instead of a code (default without --recovery: 3)",
         values.positive,
-        section=_X,
+        section=_X_SECTION,
     )
     memory: tuple[int, ...] | None = option(
         None,
         "--memory SIZE,...",
-        "memory for shards of each computer, such as 16G,16G,64G: each carries as many machines as "
-        "fit; then availability, speeds, --lost and --joins refer to computers",
-        _sizes,
-        section=_X,
+        "memory for shards of each computer, such as 16G,16G,64G; each computer carries as many "
+        "machines as fit; then availability, speeds, --lost and --joins refer to computers",
+        _parse_sizes,
+        section=_X_SECTION,
     )
     density: float | None = option(
-        None, "--density D", "fraction of nonzeros of X (default: 1)", values.number, section=_X
+        None,
+        "--density D",
+        "fraction of nonzeros of X (default: 1)",
+        values.number,
+        section=_X_SECTION,
     )
     dtype: str | None = option(
         None,
         "--dtype",
         "dtype of shards (default: float64)",
         choices=("float32", "float64"),
-        section=_X,
+        section=_X_SECTION,
     )
     steps: int | None = option(
         None,
         "--steps T",
-        f"number of steps (default: {STEPS}, or those in --duration)",
+        f"number of steps (default: {DEFAULT_STEPS}, or as many as --duration allows)",
         values.positive,
     )
     seconds: float | None = option(
-        None, "--duration TIME", "end after this time, such as 24h", values.seconds
+        None, "--duration TIME", "end the run after this time, such as 24h", values.seconds
     )
-    adjoint: bool = option(False, "--adjoint", "let every second step compute X' v")
+    adjoint: bool = option(False, "--adjoint", "compute X' v in every second step")
     out: str | None = option(
-        None, "--out DIR", "write records to DIR, which cec-mpi report shows", values.path
+        None, "--out DIR", "write records to DIR, for cec-mpi report", values.path
     )
-    compares: bool = option(
-        False, "--compare", "also simulate other schemes with the same machines"
-    )
+    compares: bool = option(False, "--compare", "also simulate other schemes on the same machines")
     price: float | None = option(
         None,
         "--price P",
-        "price of a machine per hour, to print the cost of the run",
+        "price of a machine per hour, for the cost of the run",
         values.amount,
     )
     lost: tuple[tuple[float, int], ...] = option(
         (),
         "--lost TIME:MACHINE",
         "end the process of a machine at this time, such as 90s:3; implies --elastic",
-        _time_and_machine,
-        section=_EVENTS,
+        _parse_event,
+        section=_EVENTS_SECTION,
     )
     joins: tuple[tuple[float, int], ...] = option(
         (),
         "--joins TIME:MACHINE",
-        "let a process join as a machine at this time; the machine is absent before, unless it was "
-        "lost; implies --elastic",
-        _time_and_machine,
-        section=_EVENTS,
+        "start a process that joins as a machine at this time; the machine is absent before, "
+        "unless it was lost; implies --elastic",
+        _parse_event,
+        section=_EVENTS_SECTION,
     )
     loses: bool = option(
         False,
         "--lost-when-away",
         "end the process of a machine when it becomes unavailable; when it returns, a new process "
         "joins and reads the shard again; implies --elastic",
-        section=_EVENTS,
+        section=_EVENTS_SECTION,
     )
     drawn: tuple[float, float] | None = option(
-        None, "--draw-speeds LOW:HIGH", "draw uniform random speeds", _range, section=_MODEL
+        None,
+        "--draw-speeds LOW:HIGH",
+        "draw uniform random speeds",
+        _parse_range,
+        section=_MODEL_SECTION,
     )
     speeds_of: str | None = option(
         None,
         "--speeds-of DIR",
         "use the speeds of machines, and their noise, from the run in DIR",
         values.path,
-        section=_MODEL,
+        section=_MODEL_SECTION,
     )
     rates_of: str | None = option(
         None,
         "--rates-of DIR",
-        "use the rates of the run in DIR: bytes that machines multiply and read per second, "
-        "messages and decoding; the options below override them",
+        "use the rates of the run in DIR (multiplying, reading, messages and decoding); the "
+        "options below override them",
         values.path,
-        section=_MODEL,
+        section=_MODEL_SECTION,
     )
     rate: int | None = option(
         None,
         "--rate SIZE",
         "bytes that a machine of speed 1 multiplies per second (default: 5e9)",
         values.size,
-        section=_MODEL,
+        section=_MODEL_SECTION,
     )
     latency: float | None = option(
         None,
         "--latency TIME",
         "time of a short message (default: 1e-4)",
         values.seconds,
-        section=_MODEL,
+        section=_MODEL_SECTION,
     )
     bandwidth: int | None = option(
         None,
         "--bandwidth SIZE",
         "bytes per second of the master's network (default: 1e9)",
         values.size,
-        section=_MODEL,
+        section=_MODEL_SECTION,
     )
     source: Source | None = option(
         None,
         "--source SOURCE",
-        "where machines read what they lack: local (the disk of each, 1 GB/s), server:RATE (one "
-        "for all, such as server:10G), or each:RATE (an object store, a rate for each machine); "
-        "default: server:1GB",
-        _source,
-        section=_MODEL,
+        "source from which machines read missing rows: local (their own disks, 1 GB/s), "
+        "server:RATE (a shared file server, such as server:10G), or each:RATE (an object store, "
+        "with this rate for each machine) (default: server:1GB)",
+        _parse_source,
+        section=_MODEL_SECTION,
     )
     decode: float | None = option(
         None,
         "--decode TIME",
-        "time of each of the L multiplications that decode a number of X w; reading and writing it "
-        "counts as 25 (default: 4e-11)",
+        "time of each of the L multiplications that decode a number of X w, whose transfer from "
+        "and to memory counts as 25 (default: 4e-11)",
         values.seconds,
-        section=_MODEL,
+        section=_MODEL_SECTION,
     )
 
     @property
     def machine_events(self) -> tuple[MachineEvent, ...]:
-        """The events of processes."""
+        """Events of processes."""
         from cec_mpi.simulation.scenario import MachineEvent
 
         lost = (MachineEvent(seconds, machine, "lost") for seconds, machine in self.lost)

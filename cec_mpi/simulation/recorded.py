@@ -1,4 +1,4 @@
-"""Speeds and rates of a recorded run."""
+"""Speeds and rates, estimated from a recorded run."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ from cec_mpi.simulation.replay import step_traffic
 from cec_mpi.simulation.scenario import Costs, Scenario, Source
 from cec_mpi.text import plural
 
-_LONG_MESSAGES = 10**6  # bytes of a step from which bandwidth dominates latency
-_MANY_ROWS = 10**5  # rows from which the arithmetic dominates decoding
-_SHORTEST = 1e-12  # seconds; avoids division by 0
+_MIN_LONG_BYTES = 10**6  # of a step, from which bandwidth dominates latency
+_MIN_ROWS = 10**5  # from which arithmetic dominates decoding
+_MIN_SECONDS = 1e-12  # avoids division by 0
 
 _X_FIELDS = "machines", "recovery", "rows", "columns", "dtype"
 
 
 def recorded_speeds(directory: Path, scenario: Scenario) -> SessionOptions:
-    """Return the options of a scenario with the speeds, and their noise, of a recorded run.
+    """Return the options of a scenario with the speeds and the noise of a recorded run.
 
     Parameters
     ----------
     directory : Path
     scenario : Scenario
-        Must have the machines, columns and dtype of the run.
+        Scenario with the machines, columns and dtype of the run.
 
     Raises
     ------
     InputError
-        If the records cannot be read, or do not fit the scenario.
+        The records cannot be read, or do not fit the scenario.
     """
     records = read_lines(directory / STEPS)
     columns, dtype = (records.header.get(name) for name in ("columns", "dtype"))
     if (columns, dtype) != (scenario.columns, scenario.dtype):
         raise InputError(
             f"{directory}: found a run with {columns} columns of {dtype}, expected "
-            f"{scenario.columns} of {scenario.dtype}, like X"
+            f"{scenario.columns} columns of {scenario.dtype}, as X has"
         )
-    if others := {len(step.rows) for step in records.steps} - {scenario.machines}:
+    if other_counts := {len(step.rows) for step in records.steps} - {scenario.machines}:
         raise InputError(
-            f"{directory}: found a run of {plural(max(others), 'machine')}, expected "
+            f"{directory}: found a run of {plural(max(other_counts), 'machine')}, expected "
             f"{plural(scenario.machines, 'machine')}"
         )
     rates = _rates(records.steps, scenario.machines)
-    silent = [n for n, rates_of_machine in enumerate(rates, start=1) if not rates_of_machine]
-    if silent:
+    idle = [n for n, rates_of_machine in enumerate(rates, start=1) if not rates_of_machine]
+    if idle:
         raise InputError(
-            f"{directory}: machine {silent[0]} of {scenario.machines} has computed no rows"
+            f"{directory}: machine {idle[0]} of {scenario.machines} has computed no rows"
         )
     base = [median(rates_of_machine) for rates_of_machine in rates]
     logs = [
-        np.log(rates_of_machine) - np.log(one)
-        for rates_of_machine, one in zip(rates, base, strict=True)
+        np.log(rates_of_machine) - np.log(base_rate)
+        for rates_of_machine, base_rate in zip(rates, base, strict=True)
     ]
     noise = float(np.std(np.concatenate(logs)))
     return replace(
@@ -71,14 +71,14 @@ def recorded_speeds(directory: Path, scenario: Scenario) -> SessionOptions:
 def recorded_rates(directory: Path) -> tuple[float, Costs]:
     """Return the bytes that a machine multiplied per second in a run, and the costs of its steps.
 
-    The rate is the median over machines. A cost that the run cannot show keeps its default: the
-    bandwidth if steps sent less than 1 MB each, otherwise the latency; both if all machines were
-    in one process; decoding if X has fewer than 100,000 rows; reading if nothing was read.
+    The rate is the median over machines. A cost that cannot be estimated keeps its default: the
+    bandwidth if each step sent less than 1 MB, otherwise the latency; both if all machines were in
+    one process; decoding if X has fewer than 100,000 rows; reading if nothing was read.
 
     Raises
     ------
     InputError
-        If the records cannot be read, or are not of a run with a code that computed X w.
+        The records cannot be read, or are not of a run that computed X w with a code.
     """
     records = read_lines(directory / STEPS)
     header = records.header
@@ -91,7 +91,7 @@ def recorded_rates(directory: Path) -> tuple[float, Costs]:
         if not rates_of_machine.adjoint and rates_of_machine.columns == 1
     ]
     if not steps or not all(header.get(name) for name in _X_FIELDS):
-        raise InputError(f"{directory}: found no steps of X w, expected a run that made some")
+        raise InputError(f"{directory}: found no steps of X w, expected a run with such steps")
     machines, recovery, rows, columns, dtype = (header[name] for name in _X_FIELDS)
     row_bytes = columns * np.dtype(dtype).itemsize
     rates = [
@@ -105,33 +105,36 @@ def recorded_rates(directory: Path) -> tuple[float, Costs]:
     read = sum(sum(rates_of_machine.load_bytes) for rates_of_machine in records.steps)
     if read:
         seconds = sum(sum(rates_of_machine.load_seconds) for rates_of_machine in records.steps)
-        costs = replace(costs, source=Source(read / max(seconds, _SHORTEST), is_shared=False))
-    if rows >= _MANY_ROWS:
+        costs = replace(costs, source=Source(read / max(seconds, _MIN_SECONDS), is_shared=False))
+    if rows >= _MIN_ROWS:
         seconds = max(
-            median(rates_of_machine.decode_seconds for rates_of_machine in steps), _SHORTEST
+            median(rates_of_machine.decode_seconds for rates_of_machine in steps), _MIN_SECONDS
         )
         costs = replace(costs, decode=seconds / Costs(decode=1.0).decoding(rows, recovery))
     rate = row_bytes * median(rates)
     for name, value in (asdict(costs) | {"rate": rate, "source": costs.source.rate}).items():
         if value and not values.MIN_VALUE <= value <= values.MAX_VALUE:
-            raise InputError(f"{directory}: found an impossible {name} of {value:g}")
+            raise InputError(
+                f"{directory}: found {name} {value:g}, expected {values.MIN_VALUE:.0e} to "
+                f"{values.MAX_VALUE:.0e}"
+            )
     return rate, costs
 
 
 def _fit_message_costs(costs: Costs, records: Lines, steps: list[StepRecord]) -> Costs:
-    """Return costs with the latency or the bandwidth of a run instead of the default."""
+    """Return costs with the latency or the bandwidth that fits a run."""
     rows, columns = (records.header[name] for name in ("rows", "columns"))
     is_elastic = records.header.get("mpi_library") == "none"
     machines = len(steps[0].available)
     messages, sent = step_traffic(machines, rows, columns, is_elastic)
-    seconds = max(median(map(_message_seconds, steps)), _SHORTEST)
-    if sent >= _LONG_MESSAGES:
+    seconds = max(median(map(_message_seconds, steps)), _MIN_SECONDS)
+    if sent >= _MIN_LONG_BYTES:
         return replace(costs, bandwidth=sent / seconds)
     return replace(costs, latency=seconds / messages)
 
 
 def _message_seconds(step: StepRecord) -> float:
-    """Return the seconds of a step in addition to reading and computing."""
+    """Return the seconds of a step without reading, computing and decoding."""
     computing = max(a + b for a, b in zip(step.load_seconds, step.seconds, strict=True))
     return step.announce_seconds + step.share_seconds + step.collect_seconds - computing
 

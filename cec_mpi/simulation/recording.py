@@ -1,4 +1,4 @@
-"""A recorder of simulated steps that adds the master's time and collects totals."""
+"""A recorder of simulated steps, which adds the time of the master and collects totals."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from cec_mpi.simulation.scenario import Outcome
 
 
 class SimulatedRecorder(Recorder):
-    """A recorder that advances the clock by the master's time, and collects totals of a run.
+    """A recorder that advances the clock by the time of the master, and collects totals.
 
     Parameters
     ----------
     hub : SimulatedHub
     emulation : Emulation
-        The speeds of machines.
+        Speeds of machines.
     """
 
     def __init__(self, hub: SimulatedHub, emulation: Emulation) -> None:
         super().__init__(clock=hub.clock)
         self.schedule: Schedule | None = None
         self.hub, self._store = hub, hub.store
-        steady = replace(emulation, noise=0.0)
+        without_noise = replace(emulation, noise=0.0)
         rows = self._store.shape[0]
 
         @lru_cache(4096)
         def optimum(available: tuple[int, ...], step: int) -> float:
-            return rows / sum(steady.rate(n, step) for n in available)
+            return rows / sum(without_noise.rate(n, step) for n in available)
 
         self._changes = sorted({change.step for change in emulation.changes})
         self._optimum: Callable[[tuple[int, ...], int], float] = optimum
@@ -46,7 +46,7 @@ class SimulatedRecorder(Recorder):
         self._bytes_read = 0
 
     def step(self, record: StepRecord) -> None:
-        """Add a step."""
+        """Record a step, after adding the time of the master."""
         costs, store, clock = self.hub.costs, self._store, self.hub.clock
         numbers = store.shape[0] * record.columns
         decoding = costs.decoding(numbers, store.manifest.code.recovery)
@@ -55,9 +55,9 @@ class SimulatedRecorder(Recorder):
         row_scale, column_scale = store.row_scale, store.column_scale
         share, collect = (row_scale, column_scale) if record.adjoint else (column_scale, row_scale)
         sizes = dict(record.bytes)
-        for verb, scale in (("share", share), ("collect", collect)):
-            if verb in sizes:
-                sizes[verb] = round(scale * sizes[verb])
+        for phase, scale in (("share", share), ("collect", collect)):
+            if phase in sizes:
+                sizes[phase] = round(scale * sizes[phase])
         record = structs.replace(
             record,
             decode_seconds=record.decode_seconds + decoding,
@@ -70,11 +70,11 @@ class SimulatedRecorder(Recorder):
     def _add_totals(self, record: StepRecord) -> None:
         now = self.hub.clock.monotonic()
         begin, self._previous_end = self._previous_end, now
-        took, waited = now - begin, record.waited_seconds
-        begun = sum(step <= record.step for step in self._changes)
-        since = self._changes[begun - 1] if begun else 0
+        duration, waited = now - begin, record.waited_seconds
+        past_changes = sum(step <= record.step for step in self._changes)
+        speeds_step = self._changes[past_changes - 1] if past_changes else 0
         self._waiting += waited
-        self._above_optimum += took - waited - self._optimum(record.available, since)
+        self._above_optimum += duration - waited - self._optimum(record.available, speeds_step)
         self._bytes_read += sum(record.load_bytes)
         ticks = range(record.tick - record.waited_ticks, record.tick)
         if not ticks:  # waits for machines that join do not advance the tick
@@ -84,7 +84,7 @@ class SimulatedRecorder(Recorder):
         self._add_machine_seconds(begin, now, record.tick)
 
     def _add_machine_seconds(self, begin: float, end: float, tick: int) -> None:
-        """Add the time from `begin` to `end` to the machines that are present."""
+        """Add the time from `begin` to `end` to all present machines."""
         assert self.schedule is not None
         listed, presence = self.schedule.listed_at(tick), self.hub.presence
         while begin < end:
@@ -96,7 +96,7 @@ class SimulatedRecorder(Recorder):
             begin = until
 
     def outcome(self, ended: CecError | None) -> Outcome:
-        """Return the totals so far; `ended` is the error that ended the run early, if any."""
+        """Return the totals; `ended` is the error that ended the run early, or None."""
         return Outcome(
             steps=self.steps,
             seconds=self.hub.clock.monotonic(),

@@ -13,20 +13,20 @@ from cec_mpi.runtime.availability.models import Availability, is_settled
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.store.format.manifest import Manifest
 
-RATE = 5e9  # bytes per second that a core multiplies, approximately
-_READ_AND_WRITE = 25  # time to read and write a number, in multiplications
+RATE = 5e9  # typical number of bytes that a core multiplies per second
+_MULTIPLICATIONS_PER_TRANSFER = 25  # time to read and write a number, in multiplications
 
 
 class Source(NamedTuple):
-    """Where machines read rows of X, or of shards, that they lack.
+    """Source from which machines read missing rows of X or of shards.
 
     Attributes
     ----------
     rate : float
         Bytes per second.
     is_shared : bool
-        Whether one server has this rate for all machines together; otherwise each machine has it,
-        from its own disk or from an object store.
+        Whether this is the total rate of a server for all machines; otherwise it is the rate of
+        each machine, from its own disk or an object store.
 
     Examples
     --------
@@ -38,13 +38,13 @@ class Source(NamedTuple):
     is_shared: bool = True
 
     def seconds(self, sizes: Iterable[float]) -> float:
-        """Return the seconds until all machines have read, given the bytes of each."""
+        """Return the seconds until all machines have read the bytes `sizes`."""
         return (sum(sizes) if self.is_shared else max(sizes, default=0.0)) / self.rate
 
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """Costs of everything but the products of machines.
+    """Costs of a step except the products on machines.
 
     Attributes
     ----------
@@ -53,16 +53,16 @@ class Costs:
     bandwidth : float
         Bytes per second that the master sends to all machines, and receives from them.
     source : Source
-        Where machines read.
+        Source from which machines read.
     call : float
         Fixed seconds of each product on a machine.
     fixed, per_machine : float
         Fixed seconds of the master in each step, and for each machine in it.
     decode : float
-        Seconds of each of the L multiplications by which the master decodes a number. Reading and
-        writing it takes as long as 25 of them.
+        Seconds of each of the L multiplications by which the master decodes a number, whose
+        transfer from and to memory takes as long as 25 multiplications.
     start : float
-        Seconds until a process that joins is ready, without reading.
+        Seconds for the start of a process that joins, without reading.
 
     Notes
     -----
@@ -82,14 +82,14 @@ class Costs:
     start: float = 1.0
 
     def decoding(self, numbers: float, recovery: int) -> float:
-        """Return the seconds to decode numbers from L answers each, or to encode v for X'v.
+        """Return the seconds to decode numbers from L answers each, or to encode v for X' v.
 
         Examples
         --------
         >>> Costs(decode=1.0).decoding(10, recovery=100)
         1250.0
         """
-        return numbers * (_READ_AND_WRITE + recovery) * self.decode
+        return numbers * (_MULTIPLICATIONS_PER_TRANSFER + recovery) * self.decode
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class MachineEvent:
     seconds : float
         Time since the start of the run.
     machine : int
-        Its number, from 1.
+        Number of the machine, from 1.
     kind : {"lost", "joins"}
-        Its process ends, or a process joins as this machine. Both need an elastic run.
+        The process of the machine ends, or a process joins as this machine, in an elastic run.
     """
 
     seconds: float
@@ -116,7 +116,7 @@ class MachineEvent:
 def machine_events(
     availability: Availability, tick_seconds: float, seconds: float = math.inf
 ) -> tuple[MachineEvent, ...]:
-    """Return the events of machines whose processes end whenever they are not available.
+    """Return the events of machines whose processes end when they become unavailable.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def machine_events(
     tick_seconds : float
         Length of a tick.
     seconds : float
-        Duration; may be infinite if the availability becomes constant.
+        Duration, which may be infinite if the availability becomes constant.
 
     Examples
     --------
@@ -156,35 +156,35 @@ class Scenario:
     recovery : int or None
         L of a code; None for copies.
     copies : int
-        J, the machines that hold each row.
+        Number of machines that hold each row, J.
     rows, columns : int
         Shape (q, r) of X.
     density : float
-        Fraction of nonzeros; only copies exploit it.
+        Fraction of nonzeros, which affects only copies.
     dtype : {"float64", "float32"}
     options : SessionOptions
-        Options of a run. Machines have the speeds `emulate_speeds` (1 by default) with
+        Options of the run. Machines have the speeds `emulate_speeds` (1 by default) with
         `emulate_base`, `emulate_noise` and `emulate_changes`; the master assumes `speeds`.
     rate : float
         Bytes of its shard that a machine of speed 1 multiplies per second, unless `emulate_base`
-        gives the number of rows.
+        sets the rows per second.
     costs : Costs
     steps : int or None
-        Number of steps; None for no limit but `seconds`.
+        Number of steps; None if only `seconds` limits them.
     seconds : float or None
-        The run ends with the first step that finishes after this time.
+        The run ends with the first step that ends after this time.
     adjoint : bool
-        Whether every second step computes X'v, as in most solvers.
+        Whether every second step computes X' v, as in most solvers.
     machine_events : tuple of MachineEvent
     loses : bool
-        Whether the process of a machine ends when the machine becomes unavailable, and a new one
-        joins when it returns, as with spot instances. Otherwise the process idles.
+        Whether the process of a machine ends when the machine becomes unavailable, and a new
+        process joins when it returns, as with spot instances. Otherwise the process is idle.
     carried : tuple of int
-        Machines of each computer; empty if each is a computer of its own.
+        Number of machines of each computer; empty if each machine is a computer.
     code : MDSCode or None
-        Code of an existing store; by default a random one.
+        Code of an existing store; by default a random code.
     holders : Holders or None
-        Machines of each part of an existing store of copies; by default they are chosen.
+        Machines of each part of an existing store of copies; by default chosen as by encode.
     """
 
     machines: int
@@ -207,15 +207,15 @@ class Scenario:
     holders: Holders | None = None
 
     @classmethod
-    def from_store(cls, manifest: Manifest, **more: Any) -> Scenario:
-        """Return a scenario with an existing store; `more` are its other attributes."""
+    def from_store(cls, manifest: Manifest, **attributes: Any) -> Scenario:
+        """Return a scenario with an existing store and other attributes."""
         return cls(
             machines=manifest.machines,
             rows=manifest.rows,
             columns=manifest.columns,
             dtype=manifest.dtype,
             **manifest.distribution,
-            **more,
+            **attributes,
         )
 
 
@@ -228,13 +228,12 @@ class Outcome:
     steps : int
         Number of completed steps.
     seconds : float
-        From the start of the first step to the end of the last, including waiting.
+        Seconds from the start of the first step to the end of the last, including waiting.
     waiting : float
-        The part of `seconds` with too few available machines.
+        Seconds of waiting for machines.
     above_optimum : float
-        The part of `seconds`, without waiting, in excess of the optimum, in which the available
-        machines share the rows of X by their speeds, compute each once, and nothing else takes
-        time.
+        Seconds, without waiting, in excess of the optimum, where the available machines share the
+        rows of X by their speeds, compute each row once, and nothing else takes time.
     bytes_read : int
         Bytes read from shards.
     machine_seconds : list of float
@@ -242,9 +241,9 @@ class Outcome:
     events : dict of str to int
         Number of events of each kind.
     ended : str
-        Why the run ended early; empty if it did not.
+        Reason why the run ended early; empty if it did not.
     exit_code : int
-        The exit code of ``cec-mpi run`` in this case.
+        Exit code of ``cec-mpi run`` for this outcome.
     """
 
     steps: int
@@ -263,5 +262,5 @@ class Outcome:
         return sum(self.machine_seconds) / 3600
 
     def cost(self, price: float) -> float:
-        """Return the cost of the run at this price of a machine per hour."""
+        """Return the cost of the run for a price of a machine per hour."""
         return price * self.machine_hours

@@ -32,7 +32,7 @@ from cec_mpi.runtime.session.session import ExecutionMode, Session
 from cec_mpi.simulation.hub import SimulatedHub
 from cec_mpi.simulation.recording import SimulatedRecorder
 from cec_mpi.simulation.scenario import MachineEvent, Outcome, Scenario, machine_events
-from cec_mpi.simulation.store import SimulatedStore, coded_store, copies_store
+from cec_mpi.simulation.store import SimulatedStore, make_coded_store, make_copies_store
 from cec_mpi.store.files.durable import publish
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.saving import open_lines, writing
@@ -42,19 +42,19 @@ TASK = "simulate"
 
 
 class _DurationReachedError(Exception):
-    """The duration of the run has been reached."""
+    """The run has reached its duration."""
 
 
 @dataclass(frozen=True)
 class SimulatedRun:
-    """A simulated run before its first step.
+    """A simulated run that has not begun.
 
     Attributes
     ----------
     master : Master
-        Multiplies by `X`, in simulated time.
+        Master, which multiplies by `X` in simulated time.
     X : (q, r) ndarray
-        A few rows that represent X of the scenario.
+        Small matrix that represents X of the scenario.
     recorder : SimulatedRecorder
     """
 
@@ -64,7 +64,7 @@ class SimulatedRun:
 
 
 def simulate(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Outcome:
-    """Simulate a run, and return its outcome.
+    """Simulate a run; return its outcome.
 
     Parameters
     ----------
@@ -75,13 +75,13 @@ def simulate(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> O
     Raises
     ------
     InputError
-        If the scenario is inconsistent.
+        The scenario is inconsistent.
     InfeasibleError
-        If too few machines take part.
+        Too few machines take part.
 
     Examples
     --------
-    Six machines, any three of which suffice; the fastest has twice the speed of the others:
+    Any three of six machines suffice; the last has twice the speed of the others:
 
     >>> from cec_mpi.runtime.options.session import SessionOptions
     >>> options = SessionOptions(speeds=(1, 1, 1, 1, 1, 2), emulate_speeds=(1, 1, 1, 1, 1, 2))
@@ -90,7 +90,7 @@ def simulate(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> O
     ... )
     >>> outcome = simulate(scenario)
     >>> outcome.steps, round(outcome.seconds)
-    (10, 14)
+    (10, 31)
     """
     if scenario.steps is None and scenario.seconds is None:
         raise InputError("a simulation needs a number of steps, or of seconds")
@@ -102,7 +102,7 @@ def simulate(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> O
 
 
 def _run_simulation(scenario: Scenario, directory: Path | None) -> Outcome:
-    """Simulate a run, and write its records to a directory."""
+    """Simulate a run; write its records to a directory, if any."""
     with open_simulation(scenario) as run:
         if directory is not None:
             move_results_aside(directory)
@@ -116,15 +116,15 @@ def _run_simulation(scenario: Scenario, directory: Path | None) -> Outcome:
             recorder.end()
         outcome = recorder.outcome(ended)
         if directory is not None:
-            own = {"version": SUMMARY_VERSION, "task": TASK, "seconds": outcome.seconds}
-            text = json.dumps(own | recorder.summary() | {"warnings": []}, indent=2)
+            summary = {"version": SUMMARY_VERSION, "task": TASK, "seconds": outcome.seconds}
+            text = json.dumps(summary | recorder.summary() | {"warnings": []}, indent=2)
             with writing(directory / SUMMARY):
                 publish(directory / SUMMARY, f"{text}\n".encode())
     return outcome
 
 
 def _make_steps(scenario: Scenario, run: SimulatedRun) -> CecError | None:
-    """Make the steps of a scenario; return the error that ended them early, if any."""
+    """Make the steps of a scenario; return the error that ended them early, or None."""
     rng = np.random.default_rng(scenario.options.seed)
     w, v = (rng.standard_normal(size) for size in reversed(run.X.shape))
     limit = float("inf") if scenario.seconds is None else scenario.seconds
@@ -147,14 +147,14 @@ def _make_steps(scenario: Scenario, run: SimulatedRun) -> CecError | None:
 
 @contextmanager
 def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
-    """Open the store of a scenario on simulated machines.
+    """Context manager that opens the store of a scenario on simulated machines.
 
     Raises
     ------
     CecError
         See `simulate`.
     """
-    store, options = simulated_store(scenario), scenario.options
+    store, options = make_store(scenario), scenario.options
     options = _set_true_speeds(scenario, options, store)
     elastic = options.is_elastic or bool(scenario.machine_events) or scenario.loses
     for event in scenario.machine_events:
@@ -168,8 +168,8 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
         raise InputError("--availability-command cannot be used in a simulation")
     machine_events = scenario.machine_events
     if scenario.loses:
-        options, more = _events_from_availability(scenario, options)
-        machine_events += more
+        options, events_of_processes = _events_from_availability(scenario, options)
+        machine_events += events_of_processes
     assert options.emulate_speeds is not None
     assert options.emulate_base is not None
     hub = SimulatedHub(store, scenario.costs, elastic, options.wait, machine_events)
@@ -197,7 +197,7 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
 def _events_from_availability(
     scenario: Scenario, options: SessionOptions
 ) -> tuple[SessionOptions, tuple[MachineEvent, ...]]:
-    """Return options with all machines that are ever available, and their events."""
+    """Return options in which all machines are available, and the events of their processes."""
     length, limit = options.tick_seconds, scenario.seconds
     availability = options.availability.restrict_to(options.machines)
     if length is None:
@@ -212,20 +212,20 @@ def _events_from_availability(
     return replace(options, availability=all_machines, machines=machines, tick_seconds=None), events
 
 
-def simulated_store(scenario: Scenario) -> SimulatedStore:
-    """Return a small store in memory that represents the store of a scenario."""
+def make_store(scenario: Scenario) -> SimulatedStore:
+    """Return a small in-memory store that represents the store of a scenario."""
     shape, rate = (scenario.rows, scenario.columns), scenario.costs.source.rate
     given, seed = (scenario.dtype, rate), scenario.options.seed
     if not 0 < scenario.density <= 1:
         raise InputError(f"density {scenario.density}: expected a number above 0 and at most 1")
     if scenario.recovery is not None:
         known = shape, scenario.machines, scenario.recovery
-        return coded_store(*known, *given, scenario.code, seed=seed)
+        return make_coded_store(*known, *given, scenario.code, seed=seed)
     nonzeros = max(1, round(scenario.density * scenario.rows * scenario.columns))
     known = shape, scenario.machines, scenario.copies
     speeds = scenario.options.speeds
     encode_speeds = speeds if isinstance(speeds, tuple) else None  # as for encode
-    return copies_store(
+    return make_copies_store(
         *known, nonzeros, *given, encode_speeds, holders=scenario.holders, seed=seed
     )
 
@@ -233,7 +233,7 @@ def simulated_store(scenario: Scenario) -> SimulatedStore:
 def _set_true_speeds(
     scenario: Scenario, options: SessionOptions, store: SimulatedStore
 ) -> SessionOptions:
-    """Return options with the true speeds of machines, without options of files."""
+    """Return options with the true speeds of machines and without a cache."""
     speeds, base = options.emulate_speeds, options.emulate_base
     return replace(
         options,

@@ -1,4 +1,4 @@
-"""A small store in memory that represents one of any size."""
+"""A small in-memory store that represents a store of any size."""
 
 from __future__ import annotations
 
@@ -32,33 +32,34 @@ from cec_mpi.store.format.manifest import (
 from cec_mpi.store.format.scaling import Scaling
 from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Holding, Intervals, Loaded, Shard, Verify
+from cec_mpi.text import plural
 
 if TYPE_CHECKING:
     from cec_mpi.store.devices import Device
 
-MOST_ROWS = 1_000
-"""Most rows of a simulated shard; each may represent several rows."""
-_MOST_CELLS = 100_000
+MAX_ROWS = 1_000
+"""Maximum number of rows of a simulated shard; each may represent several rows."""
+_MAX_CELLS = 100_000
 _INDEX_BYTES = 4
-_FEWEST, _MOST, _WORK = 2, 32, 2e9  # measured sets of L machines; sets times L**3
+_MIN_SETS, _MAX_SETS, _MAX_WORK = 2, 32, 2e9  # measured sets of L machines; sets times L**3
 
 
 class SimulatedCode(CodedManifest, frozen=True, kw_only=True, dict=True):
-    """The manifest of a store of a code with few rows, which has the sizes of shards of X."""
+    """Manifest of a simulated coded store, with few rows but the sizes of the shards of X."""
 
     def __post_init__(self) -> None:
-        """Accept sizes that do not fit."""
+        """Skip the check of sizes."""
 
 
 class SimulatedCopies(CopiesManifest, frozen=True, kw_only=True, dict=True):
-    """The manifest of a simulated store of copies."""
+    """Manifest of a simulated store of copies."""
 
     def __post_init__(self) -> None:
-        """Accept sizes that do not fit."""
+        """Skip the check of sizes."""
 
 
 class SimulatedShard(Shard):
-    """Rows in memory that record which of them were read.
+    """A shard in memory that records which of its rows were read.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ class SimulatedShard(Shard):
     read_rate : float
         Bytes per second.
     held : (R,) ndarray of bool, optional
-        In a store of copies, where `rows` are all of X, the rows that the machine holds.
+        Rows that the machine holds, in a store of copies, where `rows` are all rows of X.
     """
 
     def __init__(
@@ -86,30 +87,30 @@ class SimulatedShard(Shard):
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """See `Shard.multiply`."""
-        done = 0
+        position = 0
         for start, stop in intervals:
-            end = done + stop - start
-            np.matmul(self._rows[start:stop], W.T, out=out[done:end])
-            done = end
+            end = position + stop - start
+            np.matmul(self._rows[start:stop], W.T, out=out[position:end])
+            position = end
 
     def multiply_transposed(
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
     ) -> None:
         """See `Shard.multiply_transposed`."""
         out.fill(0)
-        done = 0
+        position = 0
         for start, stop in intervals:
-            end = done + stop - start
-            out += self._rows[start:stop].T @ U[done:end]
-            done = end
+            end = position + stop - start
+            out += self._rows[start:stop].T @ U[position:end]
+            position = end
 
     def load(self, intervals: Intervals) -> Loaded:
-        """Mark rows as read; return the seconds and bytes of rows not read before.
+        """Mark rows as read; return the seconds and bytes for those that were not read before.
 
         Raises
         ------
         MachineError
-            If the machine does not hold the rows.
+            The machine does not hold the rows.
         """
         new_rows = 0
         for start, stop in intervals:
@@ -123,35 +124,35 @@ class SimulatedShard(Shard):
 
 
 class SimulatedStore(Store):
-    """A store in memory.
+    """A small store in memory.
 
     Parameters
     ----------
     path : Path
-        Its name; nothing is read.
+        Name of the store; no file is read.
     manifest : Manifest
-        That of the few rows.
+        Manifest of the small matrix.
     shape : tuple of int
         Shape (q, r) of X.
     row_scale : float
-        Rows of X that a row stands for.
+        Number of rows of X that each row represents.
     row_bytes : float
         Bytes of a row of a shard of X.
     read_rate : float
         Bytes per second that a machine reads from its shard.
     parts : (Parts, ReplicaPlacement), optional
-        The parts of a store of copies, and their holders.
+        Parts of a store of copies, and their holders.
     seed : int
         Seed of the random X.
 
     Attributes
     ----------
-    shape, tall, row_bytes
-        As given.
+    shape, row_scale, row_bytes
+        See the parameters.
     column_scale : float
-        Columns of X that a column stands for.
+        Number of columns of X that each column represents.
     X : (q, r) ndarray
-        The few rows.
+        The small matrix.
     """
 
     def __init__(
@@ -191,15 +192,15 @@ class SimulatedStore(Store):
         copy: Path | None = None,
         device: Device | None = None,
     ) -> Shard:
-        """Return a shard with no rows read yet."""
+        """Return a shard of which no rows are read."""
         path = self.path / self.manifest.shards[machine - 1].file
-        given = self.row_bytes * self.row_scale, self._read_rate
+        arguments = self.row_bytes * self.row_scale, self._read_rate
         if self._parts is not None:
             held = np.zeros(self.manifest.rows, dtype=bool)
             for start, stop in self.manifest.rows_of_machine(machine):
                 held[start:stop] = True
-            return SimulatedShard(path, self.X, *given, held)
-        return SimulatedShard(path, self._shards[machine - 1], *given)
+            return SimulatedShard(path, self.X, *arguments, held)
+        return SimulatedShard(path, self._shards[machine - 1], *arguments)
 
     def scaling(self) -> Scaling:
         """Return the sizes of columns; rows are not scaled."""
@@ -210,17 +211,17 @@ class SimulatedStore(Store):
         return self._parts
 
 
-def coded_store(
+def make_coded_store(
     shape: tuple[int, int],
     machines: int,
     recovery: int,
     dtype: str,
     read_rate: float,
     code: MDSCode | None = None,
-    most_rows: int = MOST_ROWS,
+    max_rows: int = MAX_ROWS,
     seed: int = 0,
 ) -> SimulatedStore:
-    """Return a store that represents a coded store.
+    """Return a small store that represents a coded store.
 
     Parameters
     ----------
@@ -233,8 +234,8 @@ def coded_store(
         Bytes per second.
     code : MDSCode, optional
         By default a random orthonormal code.
-    most_rows : int
-        Most rows of each simulated shard.
+    max_rows : int
+        Maximum number of rows of a simulated shard.
     seed : int
 
     Raises
@@ -246,25 +247,25 @@ def coded_store(
     if not 1 <= recovery <= machines:
         raise InputError(f"recovery {recovery}: expected 1 to {machines}, the number of machines")
     rows, columns = shape
-    real = rows_per_shard(rows, recovery)
-    few = min(real, most_rows)
-    # If all rows are simulated, X is padded like the real one.
-    kept = rows if few == real else recovery * few
-    size = real * columns * itemsize
+    real_rows = rows_per_shard(rows, recovery)
+    simulated_rows = min(real_rows, max_rows)
+    # If all rows are simulated, X is padded as in a real store.
+    padded_rows = rows if simulated_rows == real_rows else recovery * simulated_rows
+    size = real_rows * columns * itemsize
     manifest = SimulatedCode.of(
         code or _make_code(machines, recovery, seed),
-        Grid(few, 1, few, 1),
-        kept,
+        Grid(simulated_rows, 1, simulated_rows, 1),
+        padded_rows,
         dtype,
         rounded=False,
         row_exponents=None,
     )
     manifest = replace(manifest, shards=tuple(replace(s, bytes=size) for s in manifest.shards))
-    given = shape, real / few, float(columns * itemsize), read_rate
-    return SimulatedStore(Path("simulated"), manifest, *given, seed=seed)
+    arguments = shape, real_rows / simulated_rows, float(columns * itemsize), read_rate
+    return SimulatedStore(Path("simulated"), manifest, *arguments, seed=seed)
 
 
-def copies_store(
+def make_copies_store(
     shape: tuple[int, int],
     machines: int,
     copies: int,
@@ -275,20 +276,20 @@ def copies_store(
     holders: Holders | None = None,
     seed: int = 0,
 ) -> SimulatedStore:
-    """Return a store that represents a store of copies.
+    """Return a small store that represents a store of copies.
 
     Parameters
     ----------
     shape, machines, dtype, read_rate, seed
-        See `coded_store`.
+        See `make_coded_store`.
     copies : int
-        Machines that hold each row, J.
+        Number of machines that hold each row, J.
     nonzeros : int
-        Nonzeros of X.
+        Number of nonzeros of X.
     speeds : (N,) sequence of float, optional
         Speeds by which encode distributes parts.
     holders : Holders, optional
-        Instead, the machines that hold each part.
+        Machines that hold each part, instead of the distribution of encode.
 
     Raises
     ------
@@ -302,16 +303,18 @@ def copies_store(
     if not 1 <= nonzeros <= rows * columns:
         raise InputError(f"{nonzeros} nonzeros: expected 1 to {rows * columns}, the size of X")
     if speeds is not None and len(speeds) != machines:
-        raise InputError(f"{len(speeds)} speeds, but {machines} machines: expected one for each")
+        raise InputError(
+            f"found {plural(len(speeds), 'speed')}, expected {machines}, one for each machine"
+        )
     if holders is None:
         count = min(rows, PARTS_PER_MACHINE * machines)
         holders = spread_copies(count, speeds or (1.0,) * machines, copies)
     count = len(holders)
-    cells = max(1, min(CELLS_PER_PART, _MOST_CELLS // count, rows // count))
-    few = count * cells
-    row_scale = rows / few
-    starts = np.arange(few + 1)
-    entries = np.round(starts * (nonzeros / few)).astype(np.int64)
+    cells = max(1, min(CELLS_PER_PART, _MAX_CELLS // count, rows // count))
+    simulated_rows = count * cells
+    row_scale = rows / simulated_rows
+    starts = np.arange(simulated_rows + 1)
+    entries = np.round(starts * (nonzeros / simulated_rows)).astype(np.int64)
     parts = Parts(starts[::cells], starts, entries, ROW_OVERHEAD * row_scale)
     layout = Layout(starts[::cells], entries[::cells], holders, machines, dtype, "int32")
     row_bytes = csr_row_bytes(nonzeros / rows, dtype)
@@ -320,7 +323,7 @@ def copies_store(
         for parts_of_machine in layout.held
     ]
     manifest = SimulatedCopies(
-        rows=few,
+        rows=simulated_rows,
         columns=1,
         dtype=dtype,
         rounded=False,
@@ -334,10 +337,12 @@ def copies_store(
         replicas=PartsEntry.of(layout),
         column_exponent=0,
         cells=ArrayEntry("cells"),
-        cell_count=few,
+        cell_count=simulated_rows,
     )
-    given = shape, row_scale, row_bytes, read_rate
-    return SimulatedStore(Path("simulated"), manifest, *given, (parts, manifest.placement), seed)
+    arguments = shape, row_scale, row_bytes, read_rate
+    return SimulatedStore(
+        Path("simulated"), manifest, *arguments, (parts, manifest.placement), seed
+    )
 
 
 def csr_row_bytes(nonzeros: float, dtype: str) -> float:
@@ -346,7 +351,7 @@ def csr_row_bytes(nonzeros: float, dtype: str) -> float:
 
 
 def _check(shape: tuple[int, int], machines: int, dtype: str) -> int:
-    """Check shape, machines and dtype; return the item size in bytes."""
+    """Check shape, machines and dtype; return the size of an item in bytes."""
     rows, columns = shape
     if rows < 1 or columns < 1:
         raise InputError(f"X with {rows} rows and {columns} columns: expected at least 1 of each")
@@ -358,12 +363,12 @@ def _check(shape: tuple[int, int], machines: int, dtype: str) -> int:
 
 
 def _make_code(machines: int, recovery: int, seed: int) -> MDSCode:
-    """Return a code with few measured sets, since simulated times do not depend on it."""
+    """Return a code with few measured sets, because simulated times do not depend on them."""
     generator = make_generator("orthonormal", machines, recovery, seed=seed)
-    count = max(_FEWEST, min(_MOST, int(_WORK / recovery**3)))
+    count = max(_MIN_SETS, min(_MAX_SETS, int(_MAX_WORK / recovery**3)))
     sets = list(sample_subsets(machines, recovery, count))
     numbers = condition_numbers(generator[np.array(sets)])
     worst = int(numbers.argmax())
     machines_of_worst = tuple(n + 1 for n in sets[worst])
-    given = float(np.median(numbers)), float(numbers[worst]), machines_of_worst, count
-    return MDSCode(generator, "orthonormal", conditioning=Conditioning(*given, complete=False))
+    arguments = float(np.median(numbers)), float(numbers[worst]), machines_of_worst, count
+    return MDSCode(generator, "orthonormal", conditioning=Conditioning(*arguments, complete=False))

@@ -99,7 +99,7 @@ def test_what_a_short_run_does_not_show_has_its_default(write):
         ({}, {"adjoint": True}, "found no steps of X w"),
         ({}, {"columns": 3}, "found no steps of X w"),
         ({}, {"rows": [0, 0, 0]}, "no machine has computed rows"),
-        ({}, {"seconds": [1e-200] * 3}, "found an impossible rate of"),
+        ({}, {"seconds": [1e-200] * 3}, "found rate "),
     ],
 )
 def test_records_that_do_not_say_it(write, header, step, message):

@@ -123,7 +123,7 @@ def test_speeds_of_a_recorded_run(cec, store, tmp_path):
     assert json.loads(done.out)["heterogeneous"]["seconds"] > 30 * 60 / (18 * 100)
     done = cec("simulate", *X, "--speeds-of", "out")
     assert done.code == 2
-    assert "found a run with 4 columns of float64, expected 1000 of float64" in done.err
+    assert "found a run with 4 columns of float64, expected 1000 columns of float64" in done.err
     few = "--shape", "60,4", "--machines", 2, "--recovery", 2
     done = cec("simulate", *few, "--speeds-of", "out")
     assert done.code == 2
@@ -149,7 +149,7 @@ def test_too_few_machines_for_good(cec, more):
         ([*X, "--draw-speeds", "1:2", "--emulate-speeds", SPEEDS], "cannot be combined"),
         ([*X, "--lost", "1:4", "--memory", "9G,9G,9G"], "expected a computer from 1 to 3"),
         ([*X, "--memory", "2GB,2GB,9G", "--speeds", SPEEDS], "speeds: 6, expected one for each of"),
-        ([*X, "--memory", "1GB,3GB"], "memory: there is memory for 2 machines (0, 2), expected"),
+        ([*X, "--memory", "1GB,3GB"], "memory: found memory for 2 machines (0, 2), expected"),
         ([*X, "--memory", "1GB,"], "--memory: '': expected a size"),
         ([*X, "--speeds", "1,2"], "2 speeds, expected 6"),
         ([*COPIED, "--speeds", "1,2,3"], "3 speeds, expected 2"),

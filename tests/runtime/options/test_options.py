@@ -30,7 +30,7 @@ from helpers.sparse import sparse
 
 # Arguments of the functions that are not options.
 ARGUMENTS = {
-    "run": {"store", "comm", "recorder"},
+    "run": {"store", "comm", "recorder", "engine"},
     "encode": {"source", "store", "runner", "comm"},
 }
 # Flags that are not keywords of the functions.
@@ -301,7 +301,7 @@ def test_an_elastic_run_has_a_long_deadline_by_default(store):
     manifest = cec_mpi.open_store(store).manifest
     assert SessionOptions().checked(manifest).deadline is None
     patient = SessionOptions(elastic=True).checked(manifest).deadline
-    assert (patient.factor, patient.least) == (10.0, 2.0)
+    assert (patient.factor, patient.min_seconds) == (10.0, 2.0)
     assert SessionOptions(deadline=3).checked(manifest).deadline.seconds == 3
 
 
