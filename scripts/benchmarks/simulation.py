@@ -1,4 +1,4 @@
-"""Simulated runs beside real ones: eleven runs with emulated speeds, their times and events.
+"""Simulated runs beside real ones: twelve runs with emulated speeds, their times and events.
 
     python scripts/benchmarks/simulation.py [--only stopped] [--base 120] [--steps 30]
 
@@ -44,6 +44,7 @@ LOCKSTEP = {
 }
 ELASTIC = {
     "given speeds": GIVEN,
+    "preempted": [*GIVEN, "--availability", "ticks.json"],
     "lost in step 5": [*GIVEN, "--inject", "kill:3@5"],
     "one straggler": ["--stragglers", 1, "--emulate-noise", 0.3],
     "learned, slow, two lost": ["--inject", "kill:1@8,slow:5@10x3,kill:4@20"],
