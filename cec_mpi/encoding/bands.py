@@ -1,6 +1,6 @@
-"""Sizes of columns, which are recorded for some rows at a time during an encode.
+"""Recording of column sizes during an encode, by bands of rows.
 
-A band consists of blocks below each other.
+A band consists of vertically adjacent blocks.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ from cec_mpi.store.files.regular import open_regular
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.manifest_files import INCOMPLETE_SIZES
 
-_MIN_ROWS = 64  # at least, so that the recorded sizes are small compared to the shards
+_MIN_ROWS = 64  # of a band, so that the recorded sizes are small compared to the shards
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Bands:
-    """The bands of a grid, and the column sizes of each that the journal records.
+    """The bands of a grid, and their column sizes in the journal.
 
-    For a band and a span of columns these are a checksum and the largest absolute values; the
-    checksum is 0 until they are written.
+    The record of a band and a span of columns is a checksum and the largest absolute values. The
+    checksum is 0 until the record is written.
     """
 
     grid: Grid
 
     @property
     def height(self) -> int:
-        """Blocks of a band, from the first row to the last."""
+        """Blocks of a band in the vertical direction."""
         return min(self.grid.down, -(-_MIN_ROWS // self.grid.block_rows))
 
     @property
     def count(self) -> int:
-        """Bands, from the first row to the last."""
+        """Number of bands."""
         return -(-self.grid.down // self.height)
 
     @property
     def bytes(self) -> int:
-        """Size of the file."""
+        """Size of the file in bytes."""
         return self._offset(self.count, 0)
 
     def write(self, files: FileCache, band: int, span: int, largest: Floats) -> None:
-        """Record the sizes of columns of a band."""
+        """Record the column sizes of a band and a span."""
         sizes = largest.astype("<f8")
-        place = self._offset(band, span)
-        files.write(INCOMPLETE_SIZES, np.array([block_sum(sizes)], "<u8"), place)
-        files.write(INCOMPLETE_SIZES, sizes, place + 8)
+        offset = self._offset(band, span)
+        files.write(INCOMPLETE_SIZES, np.array([block_sum(sizes)], "<u8"), offset)
+        files.write(INCOMPLETE_SIZES, sizes, offset + 8)
 
-    def recorded(self, path: Path) -> NDArray[np.bool_]:
-        """Return which sizes are recorded, (bands, spans)."""
+    def read_recorded(self, path: Path) -> NDArray[np.bool_]:
+        """Return a mask of the recorded sizes, (bands, spans)."""
         recorded = np.zeros((self.count, self.grid.across), dtype=bool)
         with _open(path) as descriptor:
             for band, span in np.ndindex(recorded.shape):
@@ -87,18 +87,18 @@ class Bands:
         return sizes
 
     def _read(self, descriptor: int, band: int, span: int) -> Floats | None:
-        """Return the sizes of the columns of a span in a band; None if not recorded."""
+        """Return the column sizes of a band and a span; None if not recorded."""
         block = self.grid.block(span)
         width = block.right - block.left
-        found = np.empty(1 + width, "<u8")
-        read_at(descriptor, found, self._offset(band, span))
-        if not found[0] or block_sum(found[1:]) != found[0]:
+        record = np.empty(1 + width, "<u8")
+        read_at(descriptor, record, self._offset(band, span))
+        if not record[0] or block_sum(record[1:]) != record[0]:
             return None
-        return found[1:].view("<f8")
+        return record[1:].view("<f8")
 
     def _offset(self, band: int, span: int) -> int:
-        numbers = self.grid.across + self.grid.columns  # of a band
-        return 8 * (band * numbers + span * (1 + self.grid.block_columns))
+        band_size = self.grid.across + self.grid.columns
+        return 8 * (band * band_size + span * (1 + self.grid.block_columns))
 
 
 @contextmanager

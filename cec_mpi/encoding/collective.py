@@ -1,4 +1,4 @@
-"""Encode by all ranks of a communicator, each of which has its own X."""
+"""Collective encode: every rank of a communicator has the same X."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.reading import RowMeasurement
-from cec_mpi.encoding.sources import InMemorySource, open_array, shared
+from cec_mpi.encoding.sources import InMemorySource, open_array, share_source
 from cec_mpi.encoding.work import EncodeWork
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import as_cec_error, mark_shared_error
@@ -26,8 +26,8 @@ from cec_mpi.store.work import Runner
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-WORKS = Decoding, EncodeWork, RowMeasurement, ChecksumWork, RebuildWork
-"""The works that ranks share."""
+WORK_TYPES = Decoding, EncodeWork, RowMeasurement, ChecksumWork, RebuildWork
+"""Types of work that ranks share."""
 
 
 def encode_on_all_ranks(
@@ -36,46 +36,46 @@ def encode_on_all_ranks(
     options: EncodeOptions,
     encode: Callable[[Any, Runner], Manifest],
 ) -> Manifest:
-    """Encode the X of all ranks with a runner of all ranks (collective)."""
+    """Encode X on all ranks (collective)."""
     check_start(comm)
     with ExitStack() as stack:
         source, key = _check_agreement(comm, source, options)
         if isinstance(source, InMemorySource):
-            source = stack.enter_context(shared(source, key))
-        done: list[Manifest | CecError | Warning] = []
+            source = stack.enter_context(share_source(source, key))
+        results: list[Manifest | CecError | Warning] = []
 
         def body(runner: Runner) -> int:
             try:
-                done.append(encode(source, runner))
-            except (CecError, Warning) as error:  # a program may make warnings exceptions
-                done.append(error)
+                results.append(encode(source, runner))
+            except (CecError, Warning) as error:  # a program may turn warnings into exceptions
+                results.append(error)
             return 0
 
-        run_shared(comm, body, WORKS)
+        run_shared(comm, body, WORK_TYPES)
 
     def outcome() -> Manifest:
-        if isinstance(done[0], CecError | Warning):
-            raise done[0]
-        return done[0]
+        if isinstance(results[0], CecError | Warning):
+            raise results[0]
+        return results[0]
 
     return call_on_master(comm, outcome, Manifest)
 
 
 def _check_agreement(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -> tuple[Any, str]:
-    """Return X of this rank with a key, if it matches X of rank 0 (collective)."""
+    """Return X of this rank and a common key; raise if ranks have different X (collective)."""
     problem: CecError | None = None
-    found, key = "", secrets.token_hex(8)
+    own, key = "", secrets.token_hex(8)
     try:
         if isinstance(source, str | os.PathLike):
-            found = os.fspath(source)
+            own = os.fspath(source)
         else:
             source = open_array(source, options)
             shape = " x ".join(map(str, source.shape))
-            found = f"an array of {shape} {source.dtype.newbyteorder('=')}"
+            own = f"an array of {shape} {source.dtype.newbyteorder('=')}"
     except Exception as caught:
         problem = as_cec_error(caught)
     failure = None if problem is None else Failure.from_exception(problem)
-    descriptions = allgather(comm, (found, failure, key), tuple[str, Failure | None, str])
+    descriptions = allgather(comm, (own, failure, key), tuple[str, Failure | None, str])
     expected, _, key = descriptions[0]
     for rank, (description, error, _) in enumerate(descriptions):
         if error is not None:

@@ -1,4 +1,4 @@
-"""Encode X block by block, so that an interruption loses only the blocks in work."""
+"""Encoding of X block by block; an interruption loses only the blocks in progress."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from cec_mpi.encoding.sources import (
     Matrix,
     Source,
     StreamedMatrix,
+    copy_to_file,
     describe_missing,
     open_array,
     open_source,
-    read_once,
     stream_rows,
 )
 from cec_mpi.encoding.work import EncodeWork
@@ -70,22 +70,22 @@ def encode(
     Parameters
     ----------
     source : path or array
-        Real two-dimensional matrix X. Either a file or directory in a format of
+        Real two-dimensional matrix X: a file or directory in a format of
         `cec_mpi.encoding.sources.open_source`, or an object with a shape, a dtype and slices of
-        rows: an ndarray or memmap, a dataset of h5py, an array of Zarr, Dask (each chunk is
-        computed once) or xarray, a DataFrame of pandas, or a sparse array of SciPy. The store keeps
-        the names of columns if all of them are text. A sparse X is stored as copies of its rows if
-        no `recovery` is given.
+        rows, such as an ndarray or memmap, an h5py dataset, a Zarr, Dask (each chunk is computed
+        once) or xarray array, a pandas DataFrame, or a SciPy sparse array. The store keeps the
+        column names if all of them are text. Without `recovery`, a sparse X is stored as copies of
+        its rows.
     store : path
         Directory to create. It is marked as incomplete until all data is on disk.
     **options
     runner : Runner, optional
-        Runner of the work. By default the threads of this process. The bytes of the store do not
+        Runner of the work, by default the threads of this process. The bytes of the store do not
         depend on it.
     comm : mpi4py.MPI.Intracomm, optional
-        Communicator whose ranks all call this function and share the work, instead of a runner. All
-        must have access to the files and to `store`. Each rank has its own X. Shapes and dtypes
-        must agree, but numbers are not compared: each row comes from one rank. Without `recovery`,
+        Communicator whose ranks call this function and share the work, instead of a runner. All
+        ranks need access to the files and to `store`, and each passes the same X: shapes and dtypes
+        must agree, values are not compared, and each row is read on one rank. Without `recovery`,
         rank 0 stores its X, and the others wait.
 
     Returns
@@ -95,27 +95,27 @@ def encode(
     Raises
     ------
     InputError
-        The source is not such a matrix or holds NaN or infinity, the store exists, the code is too
-        ill-conditioned, or the disk is full. All ranks raise it. If the source is an array, the
-        incomplete store is removed.
+        The source is not a real matrix or has NaN or infinity, the store exists, the code is too
+        ill-conditioned, or the disk is full. All ranks raise the error. If the source is an array,
+        the incomplete store is removed.
     DamagedStoreError
-        The files that were written cannot be opened.
+        The new store cannot be opened.
 
     Examples
     --------
     >>> import numpy as np, tempfile
     >>> import cec_mpi
-    >>> place = tempfile.TemporaryDirectory()
-    >>> made = cec_mpi.encode(np.eye(4, 3), f"{place.name}/store", 3, 2)
-    >>> made.rows, made.columns, made.dtype
+    >>> directory = tempfile.TemporaryDirectory()
+    >>> manifest = cec_mpi.encode(np.eye(4, 3), f"{directory.name}/store", 3, 2)
+    >>> manifest.rows, manifest.columns, manifest.dtype
     (4, 3, 'float64')
-    >>> place.cleanup()
+    >>> directory.cleanup()
     """
     for name in options:
         if name not in _KEYWORDS:
             raise InputError(f"encode got an unexpected keyword argument {name!r}")
     with rename_flags_in_errors(*GROUPS, EncodeOptions):
-        checked = EncodeOptions(machines=machines, recovery=recovery, **options).checked()
+        checked = EncodeOptions(machines=machines, recovery=recovery, **options).validated()
         if comm is None:
             return encode_with(source, as_path(store), checked, runner or LocalRunner())
         if runner is not None:
@@ -138,7 +138,7 @@ def encode(
 
 
 def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Runner) -> Manifest:
-    """Encode a matrix into a new store, and open it: `encode` with checked options.
+    """Encode a matrix into a new store with validated options; see `encode`.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Ru
     InputError
         See `encode`.
     DamagedStoreError
-        The files that were written cannot be opened.
+        The new store cannot be opened.
     """
     _write(source, directory, options, runner)
     store = open_store(directory)
@@ -188,7 +188,7 @@ def _write(source: Any, directory: Path, options: EncodeOptions, runner: Runner)
     try:
         if exists and (directory / MANIFEST).exists():
             _check_complete(directory, matrix, options)
-            remove_journal(directory)  # of an encode that was killed at its end
+            remove_journal(directory)  # left by an encode that was killed at its end
             if not all(file.exists() for _, file in options.target):
                 with _open_as_array(matrix, directory, options, is_resumed=True):
                     check_unchanged(matrix)
@@ -228,8 +228,8 @@ def _open_matrix(source: Any, options: EncodeOptions) -> Source | StreamedMatrix
 def _check_complete(directory: Path, matrix: Matrix, options: EncodeOptions) -> None:
     if not matrix.stamps:
         raise InputError(
-            f"{directory} is complete, and nothing tells whether it was made from "
-            f"{matrix.name} as it is now: choose another name for the store"
+            f"{directory} is complete, but may have been made from another version of "
+            f"{matrix.name}: choose another name for the store"
         )
     journal.check_same_origin(directory, matrix, options.to_arguments())
 
@@ -237,12 +237,12 @@ def _check_complete(directory: Path, matrix: Matrix, options: EncodeOptions) -> 
 def _open_as_array(
     matrix: Source | StreamedMatrix, directory: Path, options: EncodeOptions, is_resumed: bool
 ) -> AbstractContextManager[Source]:
-    """Yield the matrix as an array with slices, which may exist only in this block."""
+    """Return a context manager of the matrix as an array with slices."""
     if isinstance(matrix, Source):
         none = None if options.missing == "refuse" else MissingValues(options.missing)
         return nullcontext(replace(matrix, missing=none))
     kind = store_dtype(options.dtype, matrix.dtype)
-    return read_once(matrix, directory, kind, is_resumed, options.missing)
+    return copy_to_file(matrix, directory, kind, is_resumed, options.missing)
 
 
 def _encode_blocks(
@@ -253,10 +253,10 @@ def _encode_blocks(
     exists: bool,
     resume_command: str,
 ) -> None:
-    """Encode an array into a store, which may be partly complete already."""
+    """Encode an array into a store, which may be partly complete."""
     if not exists or not matrix.stamps:
         skeleton = _initial_manifest(matrix, options)
-        # Before the list of blocks takes memory:
+        # The list of blocks takes memory, so the space is checked first.
         check_free_space(directory, skeleton.shard_bytes * options.machines)
         encoding = EncodeWork.of(directory, matrix, skeleton, options.memory, runner)
     if not exists:
@@ -272,16 +272,16 @@ def _encode_blocks(
                 encoding = EncodeWork.of(directory, matrix, skeleton, options.memory, runner)
             elif resumed_skeleton != skeleton:
                 raise InputError(
-                    f"{directory} was begun with another X: remove it and encode again"
+                    f"{directory} was started with another X: remove it and encode again"
                 )
         with _handle_failure(directory, skeleton, resume_command if matrix.stamps else ""):
-            if exists and matrix.stamps:  # otherwise all blocks are encoded again
+            if exists and matrix.stamps:  # without stamps all blocks are encoded again
                 encoding.skip_verified(runner)
             try:
                 encoding.measure(options.memory, runner)
                 roundings = runner.run(encoding)
             except MissingValuesError as first:
-                # It may be in the array of another rank, or a file may have changed meanwhile.
+                # It may be in the array of another rank, or a file may have changed.
                 reason = describe_missing(matrix, np.dtype(skeleton.dtype)) or str(first)
                 raise NotEncodableError(reason) from None
             check_unchanged(matrix)
@@ -295,7 +295,7 @@ def _encode_blocks(
 
 
 def _warn_of_spread(name: str, manifest: CodedManifest, spread: float) -> None:
-    """Warn of rows that lose digits because others that are encoded with them are far larger."""
+    """Warn of rows that lose digits because much larger rows are encoded with them."""
     advice = "use scaling rows (--scaling rows)"
     if manifest.row_exponents is not None:
         advice = f"a row has entries too far apart to be scaled in {manifest.dtype}"
@@ -330,7 +330,7 @@ def _initial_manifest(matrix: Source, options: EncodeOptions) -> CodedManifest:
         rows,
         kind.name,
         rounded=not is_lossless_cast(matrix.dtype, kind),
-        row_exponents=ArrayEntry(ROW_EXPONENTS) if options.scales else None,
+        row_exponents=ArrayEntry(ROW_EXPONENTS) if options.scales_rows else None,
         column_names=matrix.column_names,
         missing=matrix.missing,
     )
@@ -338,9 +338,9 @@ def _initial_manifest(matrix: Source, options: EncodeOptions) -> CodedManifest:
 
 @contextmanager
 def _handle_failure(target: Path, skeleton: CodedManifest, resume_command: str) -> Iterator[None]:
-    """On errors, remove a store that cannot be completed, or say how to resume it.
+    """On errors, remove a store that cannot be resumed, or add the command that resumes it.
 
-    A store that cannot be resumed, because `resume_command` is empty, is removed, too.
+    If `resume_command` is empty, the store cannot be resumed.
     """
     try:
         yield

@@ -1,8 +1,8 @@
-"""A store during its encode, from the first file to the manifest.
+"""The journal of an incomplete store.
 
-Until the manifest is written, the directory holds a journal: the command to resume, the source and
-the arguments of the encode, the manifest without checksums, the checksums of the blocks that are
-written so far, the exponents of rows, and the sizes of columns.
+Until the manifest is written, the directory has a journal: the command that resumes the encode, its
+source and arguments, the manifest without checksums, the checksums of the written blocks, the
+exponents of rows, and the sizes of columns.
 """
 
 from __future__ import annotations
@@ -54,9 +54,13 @@ _PIECE_BYTES = 1 << 20
 
 
 def create_store(
-    target: Path, skeleton: CodedManifest, matrix: Matrix, arguments: dict[str, Any], again: str
+    target: Path,
+    skeleton: CodedManifest,
+    matrix: Matrix,
+    arguments: dict[str, Any],
+    resume_command: str,
 ) -> None:
-    """Create the directory atomically, with everything that a resume needs.
+    """Create the directory of a store atomically, with its journal.
 
     Parameters
     ----------
@@ -65,14 +69,13 @@ def create_store(
         Manifest without checksums.
     matrix : Matrix
     arguments : dict of str to object
-        Arguments of `encode`; a resume must have the same.
-    again : str
-        Command that resumes.
+        Arguments of `encode` that a resume must repeat.
+    resume_command : str
 
     Raises
     ------
     InputError
-        Another process has just created it.
+        Another process has just created the directory.
     """
     parent = target.absolute().parent
     prefix = f".{target.name}.new-"
@@ -81,7 +84,7 @@ def create_store(
     new.mkdir()
     try:
         with locked(new, f"{new} is in use"):
-            _write_files(new, skeleton, matrix, arguments, again)
+            _write_files(new, skeleton, matrix, arguments, resume_command)
             new.rename(target)
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
@@ -95,16 +98,14 @@ def create_store(
 
 
 def _remove_abandoned(parent: Path, prefix: str) -> None:
-    """Remove directories that killed processes left in `create_store`."""
+    """Remove temporary directories that killed processes left behind."""
     for path in parent.iterdir():
-        if path.name.startswith(prefix) and _is_abandoned_store(
-            path, path.name.removeprefix(prefix)
-        ):
+        if path.name.startswith(prefix) and _is_abandoned(path, path.name.removeprefix(prefix)):
             with suppress(InputError, OSError), locked(path, "it is in use"):
                 shutil.rmtree(path)
 
 
-def _is_abandoned_store(new: Path, token: str) -> bool:
+def _is_abandoned(new: Path, token: str) -> bool:
     names = (*JOURNAL, SOURCE, "shard-", ".")
     return (
         set(token) <= set(string.hexdigits)
@@ -115,7 +116,11 @@ def _is_abandoned_store(new: Path, token: str) -> bool:
 
 
 def _write_files(
-    new: Path, skeleton: CodedManifest, matrix: Matrix, arguments: dict[str, Any], again: str
+    new: Path,
+    skeleton: CodedManifest,
+    matrix: Matrix,
+    arguments: dict[str, Any],
+    resume_command: str,
 ) -> None:
     header = skeleton.header_of(1)
     for shard in skeleton.shards:
@@ -125,17 +130,17 @@ def _write_files(
     publish(new / INCOMPLETE_MANIFEST, text_of(skeleton).encode())
     origin = {"arguments": arguments, "source": list(matrix.stamps)}
     publish(new / SOURCE, json.dumps(origin, indent=2).encode())
-    state = {"what": "an encode that is running or was interrupted", "resume_with": again}
+    state = {"what": "an encode that is running or was interrupted", "resume_with": resume_command}
     publish(new / INCOMPLETE, json.dumps(state, indent=2).encode())
 
 
 def read_skeleton(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
-    """Return the manifest, without checksums, of an encode that was begun.
+    """Return the manifest, without checksums, of an incomplete store.
 
     Raises
     ------
     InputError
-        If there is none, or it was begun with another X or other arguments.
+        The directory is not an incomplete store, or was started with another X or other arguments.
     """
     try:
         if not (target / INCOMPLETE).exists():
@@ -144,7 +149,7 @@ def read_skeleton(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Co
         skeleton = msgspec.convert(read_content(target / INCOMPLETE_MANIFEST), CodedManifest)
     except FileNotFoundError:
         if (target / MANIFEST_COPY).exists():
-            read_manifest(target)  # raises with the reason if a complete store is damaged
+            read_manifest(target)  # raises if the directory is a damaged complete store
         raise InputError(
             f"{target} exists, but is not an incomplete store: choose another name"
         ) from None
@@ -157,18 +162,18 @@ def read_skeleton(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Co
 
 
 def resume(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
-    """Return the result of `read_skeleton`, after checking that all files can be written."""
+    """Return the manifest as `read_skeleton` does, after checks that all files are writable."""
     skeleton = read_skeleton(target, matrix, arguments)
     if (skeleton.rows, skeleton.columns) != matrix.shape:
         if not matrix.stamps:
-            raise InputError(f"{target} was begun with another X: remove it and encode again")
+            raise InputError(f"{target} was started with another X: remove it and encode again")
         raise InputError(f"{target} cannot be resumed because its journal is damaged: remove it")
     for machine in range(1, skeleton.machines + 1):
         make_shard_file(target, skeleton, machine)
     for name, size in _progress_files(skeleton).items():
         path = target / name
         descriptor = open_in_place(path) if is_writable_in_place(path) else create_new(path)
-        try:  # truncated parts are done again
+        try:  # truncated records are written again
             os.ftruncate(descriptor, size)
         finally:
             os.close(descriptor)
@@ -176,7 +181,7 @@ def resume(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedMani
 
 
 def _progress_files(skeleton: CodedManifest) -> dict[str, int]:
-    """Return the files of the journal that record progress, and their sizes in bytes."""
+    """Return the progress files of the journal and their sizes in bytes."""
     sizes = {
         INCOMPLETE_SUMS: 8 * checksums_per_block(skeleton) * skeleton.grid.count,
         INCOMPLETE_SIZES: Bands(skeleton.grid).bytes,
@@ -187,12 +192,12 @@ def _progress_files(skeleton: CodedManifest) -> dict[str, int]:
 
 
 def check_same_origin(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> None:
-    """Check that a complete store was made from this X with these arguments.
+    """Raise unless a complete store was made from this X with these arguments.
 
     Raises
     ------
     InputError
-        If it was not, or this is unknown.
+        The store has another origin, or an unknown one.
     """
     try:
         earlier, stamps = _read_origin(target)
@@ -202,9 +207,9 @@ def check_same_origin(target: Path, matrix: Matrix, arguments: dict[str, Any]) -
 
 
 def _read_origin(target: Path) -> tuple[dict[str, Any], list[Any]]:
-    """Return arguments and stamps of X; a damaged file raises many kinds of errors."""
-    made = json.loads(read_regular(target / SOURCE))
-    return dict(made["arguments"]), list(made["source"])
+    """Return the arguments and the stamps of X; a damaged file raises many types of errors."""
+    origin = json.loads(read_regular(target / SOURCE))
+    return dict(origin["arguments"]), list(origin["source"])
 
 
 def _check_origin(
@@ -217,17 +222,18 @@ def _check_origin(
     for name, value in arguments.items():
         if earlier.get(name) != value:
             raise InputError(
-                f"{target} was begun with {name} {earlier.get(name)}, not {value}: give the same "
+                f"{target} was started with {name} {earlier.get(name)}, not {value}: use the same "
                 "arguments, or remove it"
             )
     if stamps != list(matrix.stamps):
         raise InputError(
-            f"{matrix.name} has changed since {target} was begun: remove {target} and encode again"
+            f"{matrix.name} has changed since {target} was started: remove {target} and encode "
+            "again"
         )
 
 
 def discard(target: Path, skeleton: CodedManifest) -> None:
-    """Remove an incomplete store, but not files that do not belong to it."""
+    """Remove the files of an incomplete store, and the directory if it is empty then."""
     names = [shard.file for shard in skeleton.shards]
     arrays = (*name_and_copy(COLUMN_SIZES), *name_and_copy(ROW_EXPONENTS), skeleton.checksums.file)
     for name in (*names, *JOURNAL, SOURCE, *arrays, MANIFEST_COPY, ".lock"):
@@ -237,8 +243,8 @@ def discard(target: Path, skeleton: CodedManifest) -> None:
 
 
 def finish(target: Path, skeleton: CodedManifest) -> CodedManifest:
-    """Write the files that the manifest names, and the manifest last; all blocks are on disk."""
-    sums, _ = read_sums(target, skeleton)
+    """Complete a store whose blocks are on disk: write its other files, and the manifest last."""
+    sums, _ = read_checksums(target, skeleton)
     shards = tuple(
         replace(shard, xxh3_128=row_sum(row))
         for shard, row in zip(skeleton.shards, sums, strict=True)
@@ -259,20 +265,20 @@ def finish(target: Path, skeleton: CodedManifest) -> CodedManifest:
 
 
 def checksums_per_block(skeleton: CodedManifest) -> int:
-    """Return the number of checksums of a block: of each shard, and of exponents of rows."""
+    """Return the number of checksums per block: one per shard, and one for row exponents."""
     return skeleton.machines + (skeleton.row_exponents is not None)
 
 
-def read_sums(
+def read_checksums(
     directory: Path, skeleton: CodedManifest
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64] | None]:
-    """Return the checksums of the written blocks, and 0 for others.
+    """Return the checksums of written blocks; 0 for blocks that are not written.
 
     Returns
     -------
     shards : (N, blocks) ndarray
     exponents : (blocks,) ndarray, or None
-        Checksums of the exponents of their rows.
+        Checksums of row exponents.
     """
     sums = np.frombuffer(read_regular(directory / INCOMPLETE_SUMS, most=None), "<u8")
     sums = sums.reshape(skeleton.grid.count, checksums_per_block(skeleton)).T
@@ -281,15 +287,15 @@ def read_sums(
 
 
 def read_exponents(directory: Path, skeleton: CodedManifest, block: Block) -> NDArray[np.int16]:
-    """Return the exponents of the rows of a block, (L, rows), if it was encoded."""
-    found = np.zeros((skeleton.code.recovery, block.stop - block.start), "<i2")
+    """Return the row exponents of an encoded block, (L, rows)."""
+    exponents = np.zeros((skeleton.code.recovery, block.stop - block.start), "<i2")
     descriptor = open_regular(directory / INCOMPLETE_EXPONENTS)
     try:
-        for part, row in enumerate(found):
+        for part, row in enumerate(exponents):
             read_at(descriptor, row, 2 * (part * skeleton.grid.rows + block.start))
     finally:
         os.close(descriptor)
-    return found
+    return exponents
 
 
 def _iter_exponents(directory: Path) -> Iterator[NDArray[np.int16]]:

@@ -1,4 +1,4 @@
-"""Options of encode, each of which is a flag of the command and a keyword in Python."""
+"""Options of encode: flags of the command and keywords in Python."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ FORMATS = (
     "MATLAB 7.3), a Zarr array, .csv, .tsv, raw binary with --shape, or a sparse .npz, .mtx or "
     "file.h5ad::/group"
 )
-"""What encode reads."""
+"""Formats that encode reads, for messages."""
 
 _DELIMITER_NAMES = {"\t": "tab", " ": "space"}
-_PROCESS_OPTIONS = ("memory", "resume")  # a resume may change these
+_PROCESS_OPTIONS = ("memory", "resume")  # may differ in a resume
 _COPIES_OPTIONS = ("copies", "speeds", "spread")
 _COLUMNS = "a list of names or numbers"
 _SHAPE = "two numbers of at least 1"
@@ -38,22 +38,22 @@ _CODE_OPTIONS = ("code", "systematic", "scaling", "resume", "memory", "missing")
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """How a text table is read.
+    """Options of text tables.
 
     Attributes
     ----------
     header : bool, optional
-        Text tables: whether the first row has the names of columns. By default it has if none of
-        its cells is a number; a first row with both names and numbers raises an error.
+        Text tables: whether the first row has column names. By default it has if none of its cells
+        is a number; a first row with both names and numbers raises an error.
     delimiter : str, optional
         Text tables: one character, or ``"tab"``, ``"semicolon"``, ``"space"`` (any white space). By
         default a comma, or a tab in ``.tsv``.
     columns, drop : sequence of str or int, optional
-        Text tables: columns of X, in this order (by default all), and columns to leave out. Columns
-        are given by name, or by number from 1.
+        Text tables: columns of X, in this order (by default all), and columns to leave out, by name
+        or by number from 1.
     target : mapping of str or int to path, optional
-        Text tables: columns that are not part of X, and the ``.npy`` files to write them to, for
-        example y of the tasks `ridge` and `logistic`. The files appear with the store.
+        Text tables: columns to write to ``.npy`` files instead of X, for example y of the tasks
+        `ridge` and `logistic`. The files appear together with the store.
     """
 
     title: ClassVar[str] = "text tables, .csv and .tsv"
@@ -91,7 +91,7 @@ class TableOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerOptions:
-    """What to do with attributes by which numbers in HDF5 or Zarr differ from the stored ones.
+    """Options of HDF5 and Zarr arrays whose attributes change the stored values.
 
     Such attributes are ``scale_factor``, ``add_offset``, ``_FillValue``, ``missing_value``,
     ``valid_range`` and other spellings of them. By default they raise an error.
@@ -99,23 +99,23 @@ class ContainerOptions:
     Attributes
     ----------
     raw_values : bool
-        HDF5 (with NetCDF-4), Zarr and xarray: whether to encode numbers as they are stored, without
-        regard to attributes.
+        HDF5 (with NetCDF-4), Zarr and xarray: whether to encode the stored values, and ignore
+        attributes.
     decode_cf : bool
-        HDF5 (with NetCDF-4), Zarr and xarray: whether to decode numbers with xarray as the CF
-        conventions say. Missing values become NaN.
+        HDF5 (with NetCDF-4), Zarr and xarray: whether to decode values with xarray by the CF
+        conventions. Missing values become NaN.
     """
 
     title: ClassVar[str] = "HDF5 (with NetCDF-4) and Zarr, where attributes change the numbers"
 
     raw_values: bool = option(
-        False, "--raw-values", "encode numbers as stored, whatever their attributes say"
+        False, "--raw-values", "encode the stored values, and ignore attributes"
     )
     decode_cf: bool = option(
         False,
         "--decode-cf",
-        "apply scale_factor, add_offset, _FillValue, missing_value, valid_range and _Unsigned, as "
-        "the CF conventions say; needs xarray",
+        "apply scale_factor, add_offset, _FillValue, missing_value, valid_range and _Unsigned, by "
+        "the CF conventions; needs xarray",
     )
 
 
@@ -128,9 +128,10 @@ class EncodeOptions(TableOptions, ContainerOptions):
     machines : int
         N.
     recovery : int, optional
-        L: any L of the N coded shards give X back. A dense X needs it.
+        L: any L of the N coded shards suffice to decode X. Required for a dense X.
     copies : int, optional
-        J, in place of a code: each row of a sparse X is stored on J machines. By default 3, or N.
+        J, instead of a code: each row of a sparse X is stored on J machines. By default
+        ``min(3, N)``.
     speeds : (N,) sequence of float, optional
         With copies: relative speeds of the machines; faster ones hold more rows.
     spread : int
@@ -147,24 +148,24 @@ class EncodeOptions(TableOptions, ContainerOptions):
     scaling : {"rows", "none"}, optional
         Whether each row is divided by a power of two before encoding, so that its largest entry is
         in [1/2, 1), and small rows are as accurate as large ones. Products and decoded entries are
-        multiplied by it again, exactly. By default ``"rows"``; with `systematic` ``"none"``,
-        because then the first shards are rows of X.
+        scaled back exactly. By default ``"rows"``; with `systematic` ``"none"``, because then the
+        first shards are rows of X.
     missing : {"refuse", "drop-rows", "mean"}
-        What to do with missing values: NaN in floats, and cells of a text table that are empty or
-        say so (``NA``, ``NaN``, ``null``, ``?``, ...). They are refused, or their rows are left
-        out of X and of targets, or the mean of the column takes their place. A row without a
-        value of a target is left out also with ``"mean"``.
+        Treatment of missing values: NaN in floats, and cells of a text table that are empty or
+        ``NA``, ``NaN``, ``null``, ``?`` and the like. They raise an error, or their rows are
+        dropped from X and from targets, or the mean of the column replaces them. A row without a
+        target value is dropped with ``"mean"``, too.
     memory : int
         Bytes that each process may use in addition to the interpreter and an array in memory.
     resume : bool
-        Whether to continue an interrupted encode with the same arguments. If there is none, the
-        encode starts from the beginning; if the store is complete, nothing is done. Text is read
-        again from the beginning. An array may have changed, so an interrupted encode of an array
-        starts from the beginning, and a complete store raises an error.
+        Whether to continue an interrupted encode with the same arguments. Without an interrupted
+        encode, a new one starts; if the store is complete, nothing is done. Text is read again from
+        the beginning. An array may have changed, so an interrupted encode of an array starts from
+        the beginning, and a complete store raises an error.
     shape : (int, int), optional
-        Shape of a source of raw binary.
+        Shape of a raw binary source.
     input_dtype : str, optional
-        Dtype of a source of raw binary. By default `dtype`.
+        Dtype of a raw binary source. By default `dtype`.
     """
 
     title: ClassVar[str] = ""
@@ -175,20 +176,19 @@ class EncodeOptions(TableOptions, ContainerOptions):
     recovery: int | None = option(
         None,
         "--recovery L",
-        "any L of the machines give X back; a dense X needs it",
+        "any L of the machines suffice to decode X; required for a dense X",
         values.positive,
     )
     copies: int | None = option(
         None,
         "--copies J",
-        "of a sparse X, in place of --recovery: store each row on J machines (default: 3, at most "
-        "N)",
+        "store each row of a sparse X on J machines, instead of --recovery (default: 3, at most N)",
         values.positive,
     )
     speeds: Sequence[float] | None = option(
         None,
         "--speeds LIST",
-        "with copies: relative speeds of the machines; faster ones hold more (default: equal)",
+        "with copies: relative speeds of the machines; faster ones hold more rows (default: equal)",
         values.speeds,
     )
     spread: int = option(
@@ -228,9 +228,9 @@ class EncodeOptions(TableOptions, ContainerOptions):
     missing: str = option(
         "refuse",
         "--missing",
-        "what to do with missing values (NaN, and empty cells, NA or ? of text tables): refuse "
-        "them, leave their rows out of X and of targets, or put the mean of the column in their "
-        "place (default: refuse)",
+        "treatment of missing values (NaN, and empty cells, NA or ? of text tables): refuse them, "
+        "drop their rows from X and from targets, or replace them by the mean of the column "
+        "(default: refuse)",
         choices=["refuse", "drop-rows", "mean"],
     )
     memory: int = option(
@@ -249,10 +249,10 @@ class EncodeOptions(TableOptions, ContainerOptions):
     input_dtype: str | None = option(
         None, "--input-dtype DTYPE", "dtype of raw binary, such as <f4 (default: that of --dtype)"
     )
-    block_bytes: int = BLOCK_BYTES  # without a flag: small stores of many blocks are for tests
+    block_bytes: int = BLOCK_BYTES  # without a flag: only tests need small blocks
 
-    def checked(self) -> EncodeOptions:
-        """Check these options, and return them with numbers, lists and targets converted.
+    def validated(self) -> EncodeOptions:
+        """Return valid options, with converted numbers, lists and targets.
 
         Raises
         ------
@@ -291,13 +291,13 @@ class EncodeOptions(TableOptions, ContainerOptions):
             for name in _COPIES_OPTIONS:
                 if getattr(checked, name) != _DEFAULTS[name]:
                     raise InputError(
-                        f"{name} and recovery: expected one of them, since a store has copies of "
-                        "rows or a code"
+                        f"{name} and recovery: expected only one of them, because a store has "
+                        "either copies of rows or a code"
                     )
         return checked
 
     def refuse_code_options(self) -> None:
-        """Refuse options of codes, dense matrices and a resume, because a sparse X gets copies.
+        """Raise if an option is set that does not apply to copies of a sparse X.
 
         Raises
         ------
@@ -307,31 +307,31 @@ class EncodeOptions(TableOptions, ContainerOptions):
         for name in (*_CODE_OPTIONS, *self.file_options):
             if getattr(self, name) != _DEFAULTS[name]:
                 raise InputError(
-                    f"{name} is only for a code (with recovery): a sparse X is stored as copies "
-                    "of its rows, as it is and all at once"
+                    f"{name} is only for a code (with recovery): without it, a sparse X is stored "
+                    "as copies of its rows"
                 )
 
     @property
-    def scales(self) -> bool:
+    def scales_rows(self) -> bool:
         """Whether rows are divided by powers of two."""
         return self.scaling == "rows" or (self.scaling is None and not self.systematic)
 
     @property
     def table_options(self) -> list[str]:
-        """Names of the given options of text tables."""
+        """Names of the options of text tables that are set."""
         names = (field.name for field in own_options(TableOptions))
-        return [name for name in names if self._is_given(name)]
+        return [name for name in names if self._is_set(name)]
 
     @property
     def file_options(self) -> list[str]:
-        """Names of the given options of files."""
-        return [*filter(self._is_given, ("shape", "input_dtype")), *self.table_options]
+        """Names of the options of files that are set."""
+        return [*filter(self._is_set, ("shape", "input_dtype")), *self.table_options]
 
-    def _is_given(self, name: str) -> bool:
+    def _is_set(self, name: str) -> bool:
         return getattr(self, name) not in (None, ())
 
     def refuse_container_options(self, name: str) -> None:
-        """Refuse options of HDF5 and Zarr for another format.
+        """Raise if an option of HDF5 and Zarr is set for another format.
 
         Raises
         ------
@@ -346,7 +346,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
                 )
 
     def to_arguments(self) -> dict[str, Any]:
-        """Return the arguments that a resume must repeat, as values of JSON."""
+        """Return the arguments that a resume must repeat, as JSON values."""
         names = [field.name for group in GROUPS for field in own_options(group)]
         return {
             **{name: getattr(self, name) for name in names if name not in _PROCESS_OPTIONS},
@@ -360,16 +360,16 @@ class EncodeOptions(TableOptions, ContainerOptions):
 
     def resume_command(self, source: Any, store: Path) -> str:
         """Return the command that resumes an interrupted encode."""
-        given = {
+        arguments = {
             name: value
             for name, value in self.to_arguments().items()
             if value and value != _DEFAULTS[name]
         }
         if not isinstance(source, str | os.PathLike):
-            words = [f"{name}={value!r}" for name, value in (given | {"resume": True}).items()]
+            words = [f"{name}={value!r}" for name, value in (arguments | {"resume": True}).items()]
             return f"cec_mpi.encode(X, {str(store)!r}, {', '.join(words)})"
         words = ["cec-mpi", "encode", os.fspath(source), str(store)]
-        for name, value in given.items():
+        for name, value in arguments.items():
             flag = f"--{name.replace('_', '-')}"
             if value is True:
                 words.append(flag)
@@ -394,7 +394,7 @@ def _join_csv(values: list[object]) -> str:
 
 
 def _check_targets(given: Any) -> tuple[tuple[str | int, Path], ...]:
-    """Return pairs of columns and files, from pairs or a mapping."""
+    """Return pairs of a column and a file, from pairs or a mapping."""
     pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else given or ()
     try:
         split = [(column, file) for column, file in pairs]
@@ -402,12 +402,12 @@ def _check_targets(given: Any) -> tuple[tuple[str | int, Path], ...]:
         raise InputError(
             f"target {shorten(given)}: expected columns with files, such as {{'age': 'age.npy'}}"
         ) from None
-    found = tuple((column, as_path(file)) for column, file in split)
-    for column, file in found:
+    targets = tuple((column, as_path(file)) for column, file in split)
+    for column, file in targets:
         if file.suffix.lower() != ".npy":
             raise InputError(f"target {column}:{file}: expected the name of an .npy file")
-    if len({column for column, _ in found}) < len(found):
+    if len({column for column, _ in targets}) < len(targets):
         raise InputError("target: a column is listed twice, expected one file for each column")
-    if len({file.absolute() for _, file in found}) < len(found):
+    if len({file.absolute() for _, file in targets}) < len(targets):
         raise InputError("target: a file is listed twice, expected a file for each column")
-    return found
+    return targets

@@ -1,4 +1,4 @@
-"""Read parts of X for encoding, and report its errors."""
+"""Reading of parts of X for encoding, with error messages."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class MissingValuesError(NotEncodableError):
 def read_source(
     source: Source, start: int, stop: int, left: int, right: int, out: NDArray[Any]
 ) -> Rounding:
-    """Read as `Source.read` does, but raise `NotEncodableError` for bad input."""
+    """Read a slice like `Source.read`, but raise `NotEncodableError` for bad input."""
     try:
         return source.read(start, stop, left, right, out)
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"{source.name} cannot be read: {reason}") from None
     except InputError as error:
-        raise NotEncodableError(str(error)) from error.__cause__  # raised by the user's array
+        raise NotEncodableError(str(error)) from error.__cause__  # an error of the user's array
 
 
 def check_unchanged(source: Matrix) -> None:
@@ -47,11 +47,11 @@ def check_unchanged(source: Matrix) -> None:
 
     Raises
     ------
-    NotEncodable
+    NotEncodableError
         The files have changed.
     """
     try:
-        now = source.stamps_now()
+        now = source.current_stamps()
     except OSError:
         now = ()
     if now != source.stamps:
@@ -63,14 +63,14 @@ def check_unchanged(source: Matrix) -> None:
 def read_part(
     source: Source, manifest: CodedManifest, part: int, start: int, left: int, out: NDArray[Any]
 ) -> Rounding:
-    """Read rows of a part of X, with zeros after the end of X.
+    """Read rows of a part of X; rows after the end of X are zeros.
 
     Parameters
     ----------
     source : Source
     manifest : CodedManifest
     part, start, left : int
-        Number of the part, first row in the part, and first column.
+        Index of the part, first row in the part, and first column.
     out : (rows, columns) ndarray
     """
     first = min(part * manifest.grid.rows + start, manifest.rows)
@@ -92,20 +92,20 @@ def describe_non_finite(
     entry = np.empty((1, 1), source.dtype)
     read_source(source, row, row + 1, column, column + 1, entry)
     with np.errstate(over="ignore", invalid="ignore"):
-        if not np.isfinite(entry.astype(found.dtype)).all():  # otherwise it has changed meanwhile
-            found = entry[0, 0]  # the original value, which may be too large for the dtype
+        if not np.isfinite(entry.astype(found.dtype)).all():  # X has not changed since
+            found = entry[0, 0]  # the original value may be finite but too large for the dtype
     kind = MissingValuesError if np.isnan(found) else NotEncodableError
     return kind(
-        f"{source.name} holds {found} at {source.where(row, column)}, expected finite numbers in "
-        f"the range of {manifest.dtype}"
+        f"{source.name} holds {found} at {source.location(row, column)}, expected finite numbers "
+        f"in the range of {manifest.dtype}"
     )
 
 
 @dataclass
 class RowMeasurement:
-    """Work that finds the exponents of long rows; pieces are ``(start, stop)``.
+    """Work that measures the exponents of rows; pieces are ``(start, stop)``.
 
-    For rows that are longer than a block, X is read completely before encoding.
+    If rows are longer than a block, X is read completely before encoding.
     """
 
     source: Source
@@ -114,39 +114,39 @@ class RowMeasurement:
     threads: int
 
     def size(self, piece: tuple[int, int]) -> int:
-        """Bytes that are read."""
+        """Return the number of bytes to read."""
         start, stop = piece
         rows = self.manifest.code.recovery * (stop - start)
         return rows * self.manifest.columns * self.manifest.itemsize
 
     def do(self, piece: tuple[int, int]) -> tuple[int, NDArray[np.int16]]:
-        """Return the number of the first row, and exponents of rows of all parts, (L, rows)."""
+        """Return the first row, and the exponents of the rows in all parts, (L, rows)."""
         start, stop = piece
         grid, recovery = self.manifest.grid, self.manifest.code.recovery
         largest = np.zeros((recovery, stop - start), self.manifest.dtype)
-        least = np.full(largest.shape, np.inf, self.manifest.dtype)
+        smallest = np.full(largest.shape, np.inf, self.manifest.dtype)
         for span in range(grid.across):
             block = grid.block(span)
             rows = np.empty((1, stop - start, block.right - block.left), self.manifest.dtype)
             for part in range(recovery):
                 read_part(self.source, self.manifest, part, start, block.left, rows[0])
-                found = row_max_abs(rows[0], np.empty_like(rows[0]))
-                if not np.isfinite(found).all():
+                row_sizes = row_max_abs(rows[0], np.empty_like(rows[0]))
+                if not np.isfinite(row_sizes).all():
                     parts = np.zeros((part + 1, *rows.shape[1:]), rows.dtype)
                     parts[part] = rows[0]
                     raise describe_non_finite(self.source, self.manifest, start, block.left, parts)
-                np.maximum(largest[part], found, out=largest[part])
-                np.minimum(least[part], row_min_abs_nonzero(rows[0]), out=least[part])
-        return start, compute_row_exponents(largest, least)
+                np.maximum(largest[part], row_sizes, out=largest[part])
+                np.minimum(smallest[part], row_min_abs_nonzero(rows[0]), out=smallest[part])
+        return start, compute_row_exponents(largest, smallest)
 
     def flush(self) -> None:
-        """Nothing was written."""
+        """Do nothing: this work writes no files."""
 
 
 def measure_rows(
     source: Source, manifest: CodedManifest, wanted: NDArray[np.bool_], memory: int, runner: Runner
 ) -> NDArray[np.int16]:
-    """Return the exponents of rows that are longer than a block, (L, R).
+    """Return the exponents of rows, (L, R), for rows longer than a block.
 
     Parameters
     ----------
@@ -162,6 +162,6 @@ def measure_rows(
     threads, _ = fit_memory(memory, runner.threads, 4 + source.copies, 0, width, 1, source.held)
     pieces = [(k, k + 1) for k in np.flatnonzero(wanted).tolist()]
     exponents = np.full((manifest.code.recovery, manifest.grid.rows), ZERO_ROW, np.int16)
-    for start, found in runner.run(RowMeasurement(source, manifest, pieces, threads)):
-        exponents[:, start : start + found.shape[1]] = found
+    for start, measured in runner.run(RowMeasurement(source, manifest, pieces, threads)):
+        exponents[:, start : start + measured.shape[1]] = measured
     return exponents

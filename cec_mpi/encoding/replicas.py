@@ -1,4 +1,4 @@
-"""Store a sparse X: parts of its rows, each in the files of several machines."""
+"""Storing of a sparse X: each part of its rows in the shard files of several machines."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from cec_mpi.store.format.manifest import (
 from cec_mpi.store.manifest_files import publish_manifest
 from cec_mpi.store.work import Watch
 
-_DEFAULT_COPIES = 3  # by default
-_ENTRIES_OF_INT32 = 2**31 - 1
+_DEFAULT_COPIES = 3
+_MAX_INT32 = 2**31 - 1
 
 
 def encode_replicas(
     source: Any, directory: Path, options: EncodeOptions, watch: Watch | None = None
 ) -> None:
-    """Store the rows of a sparse X as CSR, each on several machines, in this process alone.
+    """Store the rows of a sparse X as CSR, each on several machines, in one process.
 
     Parameters
     ----------
     source : path or array
-        As for `sparse_rows`.
+        See `sparse_rows`.
     directory : Path
-        Directory of the store. It appears when all of it is written.
+        Directory of the store. It appears when it is complete.
     options : EncodeOptions
         With `copies`.
     watch : callable, optional
@@ -55,7 +55,7 @@ def encode_replicas(
     Raises
     ------
     InputError
-        X is not such a matrix or has no nonzeros, the store exists, or the disk is full.
+        X is not a sparse matrix or has no nonzeros, the store exists, or the disk is full.
     """
     check_is_sparse(source)
     options.refuse_code_options()
@@ -72,7 +72,7 @@ def encode_replicas(
         )
         holders = spread_copies(parts.count, speeds, copies, options.spread, options.seed)
         entries = parts.entries[parts.cells]
-        wide = int(np.diff(entries).max()) > _ENTRIES_OF_INT32 or rows.shape[1] > _ENTRIES_OF_INT32
+        wide = int(np.diff(entries).max()) > _MAX_INT32 or rows.shape[1] > _MAX_INT32
         layout = Layout(
             bounds=parts.bounds,
             entries=entries,
@@ -100,7 +100,7 @@ def encode_replicas(
 
 
 def _is_narrower(given: np.dtype[Any], stored: str) -> bool:
-    """Whether floats of X were rounded to a given dtype, which is not counted."""
+    """Return whether floats of X were rounded to the stored dtype; this is not counted."""
     return given.kind == "f" and given.itemsize > np.dtype(stored).itemsize
 
 
@@ -111,7 +111,7 @@ def _write_metadata(
     writing: _ShardWriter,
     sums: NDArray[np.uint64],
 ) -> None:
-    """Write the files other than the parts: cells, sizes of columns, checksums, manifest."""
+    """Write all files except the shards: cells, column sizes, checksums, manifest."""
     cells = np.stack([parts.rows, parts.entries])
     rows = writing.rows
     sizes, exponent = quantise_sizes(writing.largest)
@@ -147,7 +147,7 @@ def _write_metadata(
 
 @dataclass
 class _ShardWriter:
-    """Writes parts to the files of their holders, the first part first."""
+    """Writes parts, in order, to the shard files of their holders."""
 
     directory: Path
     layout: Layout
@@ -158,7 +158,7 @@ class _ShardWriter:
         self.rounding = NO_ROUNDING
 
     def write(self, part: int) -> list[int]:
-        """Write one part block by block; returns the checksums of its blocks."""
+        """Write one part block by block, and return the checksums of its blocks."""
         layout, rows = self.layout, self.rows
         start, stop = layout.bounds[part : part + 2].tolist()
         low, high = layout.entries[part : part + 2].tolist()
@@ -168,8 +168,8 @@ class _ShardWriter:
         with FileCache(self.directory) as handles:
             for block in layout.blocks_of(part):
                 size = layout.itemsizes[block.section]
-                some = slice(block.start // size, block.stop // size)
-                numbers = np.asarray(sections[block.section][some])
+                entries = slice(block.start // size, block.stop // size)
+                numbers = np.asarray(sections[block.section][entries])
                 if block.section == POINTERS:
                     numbers = numbers - low
                 with np.errstate(over="ignore"):
@@ -185,7 +185,7 @@ class _ShardWriter:
                         )
                     self.rounding += measure_rounding(numbers, stored)
                     sizes = np.abs(stored, dtype=np.float64)
-                    np.maximum.at(self.largest, np.asarray(sections[INDICES][some]), sizes)
+                    np.maximum.at(self.largest, np.asarray(sections[INDICES][entries]), sizes)
                 data = stored.view(np.uint8)
                 sums.append(block_sum(data))
                 for machine in layout.holders[part]:

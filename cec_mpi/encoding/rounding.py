@@ -1,4 +1,4 @@
-"""Numbers of X that shards cannot hold exactly: their count, and one warning."""
+"""Count of the numbers of X that shards cannot represent exactly, and a warning."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from cec_mpi.text import plural
 
 @dataclass(frozen=True)
 class Rounding:
-    """Integers and long doubles that were rounded.
+    """Rounding of integers and long doubles.
 
     Attributes
     ----------
     count : int
+        Rounded numbers.
     largest : float
         Largest absolute error.
 
@@ -44,23 +45,24 @@ def measure_rounding(values: NDArray[Any], stored: NDArray[np.floating]) -> Roun
     Parameters
     ----------
     values : ndarray
-        Only integers and long doubles are compared: users choose the precision of other floats.
+        Other dtypes than integers and long doubles are not compared, because users choose the
+        precision of floats.
     stored : ndarray of float32 or float64
-        The same numbers, converted.
+        The converted values.
 
     Examples
     --------
-    >>> found = np.array([2**53, 2**53 + 1, -(2**63) + 1])
-    >>> measure_rounding(found, found.astype(np.float64))
+    >>> values = np.array([2**53, 2**53 + 1, -(2**63) + 1])
+    >>> measure_rounding(values, values.astype(np.float64))
     Rounding(count=2, largest=1.0)
     """
     if values.dtype.kind in "iu":
-        most = 1 << (np.finfo(stored.dtype).nmant + 1)
-        if np.iinfo(values.dtype).max <= most or not values.size:
+        largest_exact = 1 << (np.finfo(stored.dtype).nmant + 1)
+        if np.iinfo(values.dtype).max <= largest_exact or not values.size:
             return NO_ROUNDING
-        if -most <= int(values.min()) and int(values.max()) <= most:
+        if -largest_exact <= int(values.min()) and int(values.max()) <= largest_exact:
             return NO_ROUNDING
-        # In two halves, because a difference of 64-bit integers and floats is not exact.
+        # Two halves, because the difference of a 64-bit integer and a float is not exact.
         wide = values if values.dtype.itemsize == 8 else values.astype(np.int64)
         low, high = wide & 0xFFFFFFFF, np.ldexp((wide >> 32).astype(np.float64), 32)
         errors = np.abs((high - stored.astype(np.float64)) + low)
@@ -74,12 +76,12 @@ def measure_rounding(values: NDArray[Any], stored: NDArray[np.floating]) -> Roun
 
 
 def warn_of_rounding(name: object, rounding: Rounding, dtype: str) -> None:
-    """Warn, if numbers of X were rounded.
+    """Warn if numbers of X were rounded.
 
     Parameters
     ----------
     name : object
-        X for the message: mostly its file.
+        Name of X, for the message.
     rounding : Rounding
     dtype : str
         Dtype of the store.
@@ -87,7 +89,7 @@ def warn_of_rounding(name: object, rounding: Rounding, dtype: str) -> None:
     if rounding.count:
         warnings.warn(
             f"{name}: {plural(rounding.count, 'number', 'was', 'were')} rounded, by at most "
-            f"{rounding.largest:.3g}, because {dtype} holds neither all integers beyond "
+            f"{rounding.largest:.3g}, because {dtype} can represent neither all integers beyond "
             f"2^{np.finfo(dtype).nmant + 1} nor all long doubles",
             stacklevel=2,
         )

@@ -1,6 +1,6 @@
-"""A sparse X as checked rows in CSR, from an array of a program or from a file.
+"""Reading of a sparse X, from an array or a file, as validated rows in CSR.
 
-CSR in HDF5, and objects with slices, are read in pieces, into temporary files next to the store.
+CSR in HDF5, and objects with slices, are read in pieces into temporary files next to the store.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources import split_path
-from cec_mpi.encoding.sources.arrays import is_instance_by_name, is_sparse, name_of, shape_and_dtype
+from cec_mpi.encoding.sources.arrays import has_class, is_sparse, name_of, shape_and_dtype
 from cec_mpi.encoding.sources.csr import (
     check_finite,
     check_pointers,
@@ -29,8 +29,8 @@ from cec_mpi.encoding.sources.csr import (
     native_dtype,
     to_checked_csr,
 )
-from cec_mpi.encoding.sources.hdf5 import hdf5_view, is_sparse_group, not_hdf5
-from cec_mpi.encoding.sources.source import reason_of, stamps_of, unreadable
+from cec_mpi.encoding.sources.hdf5 import foreign_format_error, hdf5_view, is_sparse_group
+from cec_mpi.encoding.sources.source import file_stamps, read_error, reason_of
 from cec_mpi.encoding.sources.sparse_files import read_sparse
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.formats import READ_AS_HDF5, SPARSE_SUFFIXES, import_library
@@ -40,9 +40,9 @@ from cec_mpi.store.files.regular import check_regular
 from cec_mpi.store.files.replacing import temporary
 from cec_mpi.text import as_text
 
-_PIECE_ENTRIES = 1 << 20  # entries that are read at once
-_LISTED = 5  # groups of a file
-_DENSE_HINT = "a dense X needs a recovery threshold (--recovery L): any L machines then give X back"
+_PIECE_ENTRIES = 1 << 20  # entries to read at a time
+_MAX_LISTED = 5  # groups of a file, in messages
+_DENSE_HINT = "a dense X needs a recovery threshold (--recovery L): any L machines can decode X"
 _RAW_OPTIONS = EncodeOptions(raw_values=True)
 
 Ints = NDArray[np.int64]
@@ -50,18 +50,18 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """Rows of a sparse X, in CSR.
+    """Rows of a sparse X in CSR.
 
     Attributes
     ----------
     name : str
-        For messages.
+        Name of X, for messages.
     shape : (int, int)
     values : (nnz,) ndarray
     columns : (nnz,) ndarray of int
         Ascending in each row.
     pointers : (q + 1,) ndarray of int
-        Entries before each row.
+        Number of entries before each row.
     """
 
     name: str
@@ -73,7 +73,7 @@ class SparseRows:
 
 @dataclass(frozen=True, eq=False)
 class _Pieces:
-    """A matrix whose rows are read in pieces, in order; each piece is checked rows in CSR."""
+    """A matrix whose rows are read in consecutive pieces of validated CSR."""
 
     name: str
     shape: tuple[int, int]
@@ -82,12 +82,12 @@ class _Pieces:
 
 
 def check_is_sparse(source: Any) -> None:
-    """Raise if a file has no format of sparse matrices.
+    """Raise if a file does not have a sparse format.
 
     Raises
     ------
     InputError
-        If X is dense; the message says what to do.
+        X is dense.
     """
     if isinstance(source, str | os.PathLike):
         path, *_ = split_path(str(as_path(source)))
@@ -102,31 +102,31 @@ def check_is_sparse(source: Any) -> None:
 
 @contextmanager
 def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[SparseRows]:
-    """Yield the rows of a sparse X; they and their files exist in the block only.
+    """Yield the rows of a sparse X, valid only in this context.
 
     Parameters
     ----------
     source : path or array
-        An ``.npz`` file of SciPy, a Matrix Market file, or ``file.h5::/group`` with CSR or CSC as
-        AnnData writes it; a sparse array of SciPy, or an object with a shape, a dtype and slices
-        of sparse rows.
+        A SciPy ``.npz`` file, a Matrix Market file, or ``file.h5::/group`` with CSR or CSC as
+        written by AnnData; a SciPy sparse array, or an object with a shape, a dtype and slices of
+        sparse rows.
     store : Path
-        Temporary files are next to it.
+        Directory of the store; temporary files are next to it.
     options : EncodeOptions
-        What to do with attributes in HDF5.
 
     Raises
     ------
     InputError
-        It is not a matrix of real, finite numbers, an index is out of range, or a file changes
-        while it is read.
+        The matrix has values that are not real and finite, an index is out of range, or a file
+        changes while it is read.
     """
     if not isinstance(source, str | os.PathLike):
         name = name_of(source)
         options.refuse_container_options(name)
-        is_held = is_sparse(source)
         array = (
-            _rows_in_memory(name, to_checked_csr(name, source)) if is_held else _row_pieces(source)
+            _rows_in_memory(name, to_checked_csr(name, source))
+            if is_sparse(source)
+            else _row_pieces(source)
         )
         with _read_rows(array, store) as rows:
             yield rows
@@ -135,16 +135,16 @@ def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[Sp
     path, *_ = split_path(text)
     check_regular(path)
     try:
-        stamps = stamps_of(path)
+        stamps = file_stamps(path)
         file = _open_file(text, options)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (InputError, MemoryError):
         raise
-    except Exception as error:  # whatever a library raises for a damaged file
-        raise not_hdf5(path) or unreadable(text, error) from None
+    except Exception as error:  # libraries raise many types of errors for damaged files
+        raise foreign_format_error(path) or read_error(text, error) from None
     with _read_rows(file, store) as rows:
-        if not path.exists() or stamps_of(path) != stamps:
+        if not path.exists() or file_stamps(path) != stamps:
             raise InputError(
                 f"{text} changed during the encode: encode it when no other program writes to it"
             )
@@ -153,7 +153,7 @@ def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[Sp
 
 @contextmanager
 def _read_rows(source: _Pieces | SparseRows, store: Path) -> Iterator[SparseRows]:
-    """Yield rows in memory or in temporary files, after reading all of them."""
+    """Yield rows in memory, or read all pieces into temporary files and yield their rows."""
     if isinstance(source, SparseRows):
         yield source
         return
@@ -165,9 +165,8 @@ def _read_rows(source: _Pieces | SparseRows, store: Path) -> Iterator[SparseRows
         width = np.dtype(np.int32 if source.shape[1] < 2**31 else np.int64)
         counts = [np.zeros(1, np.int64)]
         done = 0
-        for piece in stack.enter_context(
-            closing(_iter_pieces(source))
-        ):  # a traceback may hold its files
+        # The generator is closed explicitly, because a traceback could keep its files open.
+        for piece in stack.enter_context(closing(_iter_pieces(source))):
             check_finite(source.name, piece, done)
             done += piece.shape[0]
             sinks[0].write(np.ascontiguousarray(piece.data, source.dtype).data)
@@ -177,7 +176,7 @@ def _read_rows(source: _Pieces | SparseRows, store: Path) -> Iterator[SparseRows
             sink.flush()
         if done != source.shape[0]:
             raise InputError(
-                f"{source.name} gives {done} rows: expected {source.shape[0]}, as its shape says"
+                f"{source.name} returned {done} rows: expected {source.shape[0]} by its shape"
             )
         pointers = np.cumsum(np.concatenate(counts))
         total = int(pointers[-1])
@@ -189,13 +188,13 @@ def _read_rows(source: _Pieces | SparseRows, store: Path) -> Iterator[SparseRows
 
 
 def _iter_pieces(matrix: _Pieces) -> Generator[Any, None, None]:
-    """Yield the pieces of a matrix; errors of libraries become `InputError`."""
+    """Yield the pieces of a matrix, and convert errors of libraries to `InputError`."""
     try:
         yield from matrix.pieces()
     except (InputError, MemoryError):
         raise
     except Exception as error:
-        raise unreadable(matrix.name, error) from None
+        raise read_error(matrix.name, error) from None
 
 
 def _rows_in_memory(name: str, rows: Any) -> SparseRows:
@@ -205,7 +204,7 @@ def _rows_in_memory(name: str, rows: Any) -> SparseRows:
 
 def _row_pieces(array: Any) -> _Pieces:
     name = name_of(array)
-    if is_instance_by_name(array, "pandas", "DataFrame"):  # without a dtype
+    if has_class(array, "pandas", "DataFrame"):  # has no dtype
         raise InputError(f"{name} is not a sparse matrix; {_DENSE_HINT}")
     shape, dtype = shape_and_dtype(array)
     rows, columns = check_shape(name, shape)
@@ -215,25 +214,25 @@ def _row_pieces(array: Any) -> _Pieces:
         rows_at_once = max(1, min(rows, (_PIECE_ENTRIES << 3) // columns))
         for start in range(0, rows, rows_at_once):
             try:
-                some = array[start : min(start + rows_at_once, rows)]
-            except Exception as error:  # of the user's array
+                piece = array[start : min(start + rows_at_once, rows)]
+            except Exception as error:  # raised by the user's array
                 raise InputError(
                     f"{name} cannot be read from row {start} on: {reason_of(error)}"
                 ) from error
-            if not is_sparse(some):
+            if not is_sparse(piece):
                 raise InputError(
-                    f"{name} gives rows as {type(some).__name__}, not as a sparse array of SciPy; "
+                    f"{name} returned rows as {type(piece).__name__}, not as a SciPy sparse array; "
                     f"{_DENSE_HINT}"
                 )
-            if some.dtype != dtype:
-                raise InputError(f"{name} gives {some.dtype}: expected {dtype}, as its dtype says")
+            if piece.dtype != dtype:
+                raise InputError(f"{name} returned {piece.dtype}: expected its dtype, {dtype}")
             expected = (min(start + rows_at_once, rows) - start, columns)
-            if some.shape != expected:
+            if piece.shape != expected:
                 raise InputError(
-                    f"{name} gives rows of shape {some.shape} from row {start} on: expected "
+                    f"{name} returned rows of shape {piece.shape} from row {start} on: expected "
                     f"{expected}"
                 )
-            yield to_checked_csr(name, some)
+            yield to_checked_csr(name, piece)
 
     return _Pieces(name, (rows, columns), native_dtype(dtype), pieces)
 
@@ -249,11 +248,8 @@ def _open_file(text: str, options: EncodeOptions) -> _Pieces | SparseRows:
     return _rows_in_memory(text, rows)
 
 
-# HDF5: groups as AnnData writes them.
-
-
 def _list_groups(file: Any) -> list[str]:
-    """Return the names of the sparse matrices in a file."""
+    """Return the names of the sparse matrices in an HDF5 file."""
     found: list[str] = ["/"] if is_sparse_group(file) else []
     file.visititems(lambda name, node: found.append(f"/{name}") if is_sparse_group(node) else None)
     return found
@@ -266,7 +262,7 @@ def _open_group(path: Path, inner: str, options: EncodeOptions) -> _Pieces | Spa
         if len(found) != 1 or (inner and not is_matrix):
             name = f"{path}::{inner}" if inner else str(path)
             which = (
-                f"expected one of {', '.join(f'{path}::{name}' for name in found[:_LISTED])}"
+                f"expected one of {', '.join(f'{path}::{name}' for name in found[:_MAX_LISTED])}"
                 if found
                 else _DENSE_HINT
             )
@@ -284,8 +280,8 @@ def _open_group(path: Path, inner: str, options: EncodeOptions) -> _Pieces | Spa
         check_real(name, view.dtype)
         if view.decoder and "add_offset" in view.decoder.attributes:
             raise InputError(
-                f"{name} has the attribute add_offset, which would make numbers of entries that "
-                "are not stored: expected a sparse matrix without it, or --raw-values"
+                f"{name} has the attribute add_offset, which would change entries that are not "
+                "stored: expected a sparse matrix without it, or --raw-values"
             )
         decode = view.decoder or np.asarray
         if form == "csc":
@@ -304,7 +300,7 @@ def _open_group(path: Path, inner: str, options: EncodeOptions) -> _Pieces | Spa
 
 def _layout(name: str, group: Any) -> tuple[str, tuple[int, int], tuple[str, str, str]]:
     """Return the format of a sparse matrix in HDF5, its shape, and the names of its arrays."""
-    if "MATLAB_sparse" in group.attrs:  # its number of rows
+    if "MATLAB_sparse" in group.attrs:  # the number of rows
         if not {"data", "ir", "jc"} <= set(group):
             raise InputError(f"{name} has no nonzero entry: expected at least one")
         shape = (int(group.attrs["MATLAB_sparse"]), max(0, group["jc"].size - 1))
@@ -322,7 +318,7 @@ def _layout(name: str, group: Any) -> tuple[str, tuple[int, int], tuple[str, str
 def _csr_pieces(
     path: Path, inner: str, columns: int, pointers: Ints, decode: Callable[[Any], Any]
 ) -> Iterator[Any]:
-    """Yield rows in CSR, about `_PIECE_ENTRIES` entries at a time."""
+    """Yield rows in CSR, in pieces of about `_PIECE_ENTRIES` entries."""
     with import_library("h5py", path).File(path, "r") as file:
         group = file[inner]
         start, last = 0, pointers.size - 1
@@ -331,9 +327,9 @@ def _csr_pieces(
                 int(np.searchsorted(pointers, pointers[start] + _PIECE_ENTRIES, side="right")) - 1
             )
             stop = min(max(stop, start + 1), last, start + _PIECE_ENTRIES)
-            place = slice(int(pointers[start]), int(pointers[stop]))
-            some = pointers[start : stop + 1] - pointers[start]
-            arrays = decode(group["data"][place]), group["indices"][place], some
+            entries = slice(int(pointers[start]), int(pointers[stop]))
+            own_pointers = pointers[start : stop + 1] - pointers[start]
+            arrays = decode(group["data"][entries]), group["indices"][entries], own_pointers
             size = (stop - start, columns)
             yield csr_from_arrays(f"{path}::{inner}", "csr", size, *arrays)
             start = stop

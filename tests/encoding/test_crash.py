@@ -127,7 +127,7 @@ def test_with_nothing_to_resume_it_starts_again(here):
         (here / "store" / name).write_text("")
     resume(here)
     assert contents(here / "store") == contents(here / "whole")
-    with pytest.raises(InputError, match="begun with seed 0, not 1"):
+    with pytest.raises(InputError, match="started with seed 0, not 1"):
         resume(here, seed=1)
     np.save(here / "X.npy", X + 1)
     with pytest.raises(InputError, match=r"X\.npy has changed since"):
@@ -140,18 +140,18 @@ def test_with_nothing_to_resume_it_starts_again(here):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seed": 7}, "begun with seed 0, not 7"),
-        ({"dtype": "float32"}, "begun with dtype None, not float32"),
-        ({"systematic": True}, "begun with systematic False, not True"),
+        ({"seed": 7}, "started with seed 0, not 7"),
+        ({"dtype": "float32"}, "started with dtype None, not float32"),
+        ({"systematic": True}, "started with systematic False, not True"),
     ],
 )
 def test_other_arguments_are_refused(here, options, message):
     with pytest.raises(InputError, match=message):
         resume(here, **options)
-    with pytest.raises(InputError, match="begun with machines 5, not 6"):
+    with pytest.raises(InputError, match="started with machines 5, not 6"):
         encode(here / "X.npy", here / "store", 6, 3, resume=True)
     np.save(here / "X.npy", X + 1)
-    with pytest.raises(InputError, match=r"X\.npy has changed since .*store was begun"):
+    with pytest.raises(InputError, match=r"X\.npy has changed since .*store was started"):
         resume(here)
 
 

@@ -302,7 +302,7 @@ def test_numbers_that_are_not_finite_are_named(tmp_path, row, column, value, dty
 
 
 def test_sums_too_large_for_the_shards_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"X\.npy holds numbers too large"):
+    with pytest.raises(InputError, match=r"X\.npy has numbers too large"):
         encoded(tmp_path, np.full((6, 2), 1.7e308), 6, 3, scaling="none")
     assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
 

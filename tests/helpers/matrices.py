@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.encoding.options import EncodeOptions
-from cec_mpi.encoding.sources import Matrix, Source, open_source, read_once
+from cec_mpi.encoding.sources import Matrix, Source, copy_to_file, open_source
 
 
 def matrix_in(path: Any, **options: Any) -> tuple[Matrix, np.ndarray]:
     """A matrix as it is opened with options of encode, and all of its numbers."""
-    checked = EncodeOptions(**options).checked()
+    checked = EncodeOptions(**options).validated()
     opened = open_source(path, checked)
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         source = opened
         if not isinstance(opened, Source):
             source = stack.enter_context(
-                read_once(opened, place / "store", np.dtype(np.float64), False, checked.missing)
+                copy_to_file(opened, place / "store", np.dtype(np.float64), False, checked.missing)
             )
         out = np.empty(source.shape)
         source.read(0, source.shape[0], 0, source.shape[1], out)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cec_mpi import open_operator
-from cec_mpi.encoding.collective import WORKS
+from cec_mpi.encoding.collective import WORK_TYPES
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
 from cec_mpi.runtime.wire.collective.shared_work import run_shared
 from cec_mpi.store import add_machine, decode, repair, verify
@@ -34,7 +34,7 @@ def together(comm, body, **options):
             results.append(error)
         return 0
 
-    run_shared(comm, work, WORKS, **options)
+    run_shared(comm, work, WORK_TYPES, **options)
     return results[0] if comm.rank == 0 else None
 
 

@@ -41,11 +41,11 @@ def with_runner(activity: str, body: Callable[[Runner], int], arguments: argpars
             return body(LocalRunner(watch))
 
     def on_ranks(comm: Any) -> int:
-        from cec_mpi.encoding.collective import WORKS
+        from cec_mpi.encoding.collective import WORK_TYPES
         from cec_mpi.runtime.wire.collective.shared_work import run_shared
 
         with transfer(activity if comm.rank == 0 else "", progress) as watch:
-            return run_shared(comm, body, WORKS, watch)
+            return run_shared(comm, body, WORK_TYPES, watch)
 
     return run_on_ranks(on_ranks, arguments.start_timeout)
 

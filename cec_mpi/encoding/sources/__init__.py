@@ -1,4 +1,4 @@
-"""Matrices to encode, in several formats."""
+"""Sources: matrices to encode, from files of several formats and from arrays."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from cec_mpi.encoding.sources.arrays import (
     InMemorySource,
     array_source,
     dask_matrix,
-    is_instance_by_name,
+    get_shared_source,
+    has_class,
     name_of,
     pandas_source,
-    shared,
-    shared_source,
+    share_source,
     xarray_source,
 )
 from cec_mpi.encoding.sources.binary import npy_source, parts_source, raw_source
 from cec_mpi.encoding.sources.hdf5 import hdf5_source
 from cec_mpi.encoding.sources.missing import describe_missing, stream_rows
-from cec_mpi.encoding.sources.scratch import read_once
+from cec_mpi.encoding.sources.scratch import copy_to_file
 from cec_mpi.encoding.sources.source import Matrix, Source, StreamedMatrix
 from cec_mpi.encoding.sources.table import TextTable, text_table
 from cec_mpi.encoding.sources.views import ContainerArray
@@ -45,10 +45,10 @@ __all__ = [
     "reopen",
     "open_array",
     "open_source",
-    "read_once",
+    "copy_to_file",
     "describe_missing",
     "stream_rows",
-    "shared",
+    "share_source",
 ]
 
 
@@ -56,15 +56,15 @@ def open_source(
     source: str | os.PathLike[str],
     options: EncodeOptions = EncodeOptions(),  # noqa: B008
 ) -> Source | StreamedMatrix:
-    """Open a matrix in the format that its name and content show.
+    """Open a matrix in a file or directory; its name and content determine the format.
 
     Parameters
     ----------
     source : path
         A file or directory in one of `FORMATS`. Parts are stacked in the natural order of their
-        names. Raw binary is C-ordered.
+        names. Raw binary is in C order.
     options : EncodeOptions
-        Options of raw binary and of text tables. With a delimiter, a table may have any name.
+        Options of raw binary and of text tables. With a delimiter, a text table may have any name.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def open_source(
     text, shape, delimiter = str(as_path(source)), options.shape, options.delimiter
     path, separator, inner = (Path(text), "", "") if shape is not None else split_path(text)
     suffix = path.suffix.lower()
-    check_regular(path, or_directory=True)  # many threads read it, more than once
+    check_regular(path, or_directory=True)  # threads read it several times
     if not _exists(path):
         raise InputError(f"{path} does not exist")
     matrix: Source | StreamedMatrix
@@ -100,7 +100,7 @@ def open_source(
         raise InputError(f"{path} has an unknown format, expected {FORMATS}")
     if options.input_dtype is not None and shape is None:
         raise InputError(
-            f"--input-dtype {options.input_dtype} is only for raw binary, expected --shape, too"
+            f"--input-dtype {options.input_dtype} is only for raw binary: expected --shape as well"
         )
     is_container = isinstance(getattr(matrix, "array", None), ContainerArray)
     if not is_container:
@@ -108,10 +108,14 @@ def open_source(
     if isinstance(matrix, TextTable):
         return matrix
     if isinstance(matrix, Source):
-        given = options.input_dtype or options.dtype if shape else None
-        origin = {"path": text, "shape": shape, "input_dtype": given}
-        more = {"raw_values": options.raw_values, "decode_cf": options.decode_cf}
-        matrix = replace(matrix, origin=origin | more)
+        origin = {
+            "path": text,
+            "shape": shape,
+            "input_dtype": options.input_dtype or options.dtype if shape else None,
+            "raw_values": options.raw_values,
+            "decode_cf": options.decode_cf,
+        }
+        matrix = replace(matrix, origin=origin)
     if options.table_options:
         option = options.table_options[0]
         raise InputError(f"{option} is only for text tables (.csv, .tsv), not for {matrix.name}")
@@ -122,9 +126,9 @@ def open_source(
 def reopen(
     path: str, name: str, column_names: Sequence[str], shape: Any = None, **options: Any
 ) -> Source:
-    """Open the matrix with this `Source.content`, which another process has opened."""
-    if (held := shared_source(path)) is not None:
-        return held
+    """Open the matrix of a `Source.content` from another process."""
+    if (own := get_shared_source(path)) is not None:
+        return own
     matrix = open_source(path, EncodeOptions(shape=shape and tuple(shape), **options))
     assert isinstance(matrix, Source)
     return replace(matrix, name=name, column_names=tuple(column_names))
@@ -137,15 +141,15 @@ def open_array(
     array: Any,
     options: EncodeOptions = EncodeOptions(),  # noqa: B008
 ) -> InMemorySource | StreamedMatrix:
-    """Open a matrix that is an object of a program, of any library.
+    """Open a matrix that is an array of any library.
 
     Parameters
     ----------
     array : object
         An object with a shape, a dtype and slices of rows, for example of NumPy, h5py, Zarr, Dask,
-        SciPy (sparse) or xarray; or a DataFrame of pandas.
+        SciPy (sparse) or xarray; or a pandas DataFrame.
     options : EncodeOptions
-        What to do with attributes of arrays of h5py, Zarr and xarray.
+        Options of h5py, Zarr and xarray arrays.
 
     Raises
     ------
@@ -153,17 +157,11 @@ def open_array(
         The object is not a matrix of real numbers.
     """
     source: InMemorySource | StreamedMatrix
-    if is_instance_by_name(array, "xarray", "DataArray"):
+    if has_class(array, "xarray", "DataArray"):
         source = xarray_source(array, options)
-    elif is_instance_by_name(array, "dask", "Array") or is_instance_by_name(
-        array, "pandas", "DataFrame"
-    ):
+    elif has_class(array, "dask", "Array") or has_class(array, "pandas", "DataFrame"):
         options.refuse_container_options(name_of(array))
-        source = (
-            dask_matrix(array)
-            if is_instance_by_name(array, "dask", "Array")
-            else pandas_source(array)
-        )
+        source = dask_matrix(array) if has_class(array, "dask", "Array") else pandas_source(array)
     else:
         source = array_source(array, options)
     _check_matrix(source)
@@ -171,7 +169,7 @@ def open_array(
 
 
 def _sparse_file(path: Path) -> StreamedMatrix | None:
-    """Return the matrix of a file of sparse matrices, or None if it is another file."""
+    """Return the matrix of a sparse file, or None for another format."""
     if not path.name.lower().endswith(SPARSE_SUFFIXES):
         return None
     from cec_mpi.encoding.sources.sparse_files import is_sparse_file, sparse_file  # with SciPy
@@ -188,7 +186,7 @@ def _check_matrix(source: Matrix) -> None:
 
 
 def split_path(text: str) -> tuple[Path, str, str]:
-    """Split a path, ``::`` and a place in it; names of files may contain ``::``, too."""
+    """Split a text into path, ``::`` and name inside; a path may also contain ``::``."""
     parts = text.split("::")
     ends = [end for end in range(len(parts), 0, -1) if _exists(Path("::".join(parts[:end])))]
     end = ends[0] if ends else 1
@@ -198,7 +196,7 @@ def split_path(text: str) -> tuple[Path, str, str]:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # files cannot have this name
+    except OSError:  # not a valid name of a file
         return False
 
 

@@ -1,6 +1,6 @@
 """Arrays of other libraries: objects with a shape, a dtype and slices of rows.
 
-No library is imported here; the name of its class identifies the library of an object.
+No library is imported: the class name of an object identifies its library.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from cec_mpi.errors import InputError
 from cec_mpi.text import shorten, truncate
 
 _EXPECTED = "a path, or an array with a shape, a dtype and slices of rows"
-_shared: dict[str, InMemorySource] = {}  # by their keys
+_shared: dict[str, InMemorySource] = {}  # by key
 _MAX_LISTED = 5
 _PIECE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class InMemorySource(Source):
-    """An array that is an object of this process.
+    """An array in the memory of this process.
 
-    Its `origin` is the key under which all processes have their own array, if they do (`shared`).
+    If all processes have the array (`share_source`), `origin` has the common key.
     """
 
 
 @contextmanager
-def shared(source: InMemorySource, key: str) -> Iterator[InMemorySource]:
-    """Make this process use its own array in place of another process's array."""
+def share_source(source: InMemorySource, key: str) -> Iterator[InMemorySource]:
+    """Register the array of this process under a key that all processes use."""
     _shared[key] = source
     try:
         yield replace(source, origin={"path": key})
@@ -51,50 +51,50 @@ def shared(source: InMemorySource, key: str) -> Iterator[InMemorySource]:
         del _shared[key]
 
 
-def shared_source(key: str) -> InMemorySource | None:
-    """Return the array of this process that is shared under a key."""
+def get_shared_source(key: str) -> InMemorySource | None:
+    """Return the array of this process under a key, or None."""
     return _shared.get(key)
 
 
 def array_source(array: Any, options: EncodeOptions) -> InMemorySource:
-    """Return the source of an array, which may be sparse, with slices like those of NumPy.
+    """Return the source of a dense or sparse array with slices like those of NumPy.
 
     Raises
     ------
     InputError
-        Its shape does not consist of numbers, or its dtype is not one of NumPy.
+        The shape does not consist of integers, or the dtype is not a NumPy dtype.
     """
-    for see, library in ((hdf5_view, ("h5py", "Dataset")), (zarr_view, ("zarr", "Array"))):
-        if is_instance_by_name(array, *library):
+    for make_view, library in ((hdf5_view, ("h5py", "Dataset")), (zarr_view, ("zarr", "Array"))):
+        if has_class(array, *library):
             shape_and_dtype(array)
-            return view_source(array, see(array, name_of(array), options))
+            return view_source(array, make_view(array, name_of(array), options))
     options.refuse_container_options(name_of(array))
     if is_sparse(array):
         return _sparse_source(array)
     shape, dtype = shape_and_dtype(array)
-    # Any thread cuts the columns of an array of NumPy.
-    by_rows = not is_instance_by_name(array, "numpy", "ndarray")
+    # Slicing columns is safe in any thread only for NumPy arrays.
+    rows_only = not has_class(array, "numpy", "ndarray")
     return InMemorySource(
-        array=array, name=name_of(array), shape=shape, dtype=dtype, by_rows=by_rows
+        array=array, name=name_of(array), shape=shape, dtype=dtype, rows_only=rows_only
     )
 
 
 @dataclass(frozen=True)
-class ViewedArray:
-    """An array of a program, seen as its attributes say."""
+class ViewArray:
+    """An array in memory with a view that transposes or decodes it."""
 
     array: Any
     view: View
 
-    def __getitem__(self, places: slice | tuple[slice, slice]) -> Any:
-        both = places if isinstance(places, tuple) else (places, slice(None))
-        return self.view.read(self.array, both)
+    def __getitem__(self, key: slice | tuple[slice, slice]) -> Any:
+        slices = key if isinstance(key, tuple) else (key, slice(None))
+        return self.view.read(self.array, slices)
 
 
 def view_source(array: Any, view: View) -> InMemorySource:
-    """Return the source of an array of h5py, Zarr or xarray."""
+    """Return the source of an h5py, Zarr or xarray array."""
     return InMemorySource(
-        array=ViewedArray(array, view),
+        array=ViewArray(array, view),
         name=view.name,
         shape=view.shape(array.shape),
         dtype=view.dtype,
@@ -119,8 +119,8 @@ def _sparse_source(array: Any) -> InMemorySource:
     )
 
 
-def is_instance_by_name(array: Any, library: str, *names: str) -> bool:
-    """Whether an object is an instance of one of these classes."""
+def has_class(array: Any, library: str, *names: str) -> bool:
+    """Return whether an object is an instance of one of these classes, by name."""
     return any(
         base.__name__ in names and base.__module__.partition(".")[0] == library
         for base in type(array).__mro__
@@ -128,13 +128,13 @@ def is_instance_by_name(array: Any, library: str, *names: str) -> bool:
 
 
 def is_sparse(array: Any) -> bool:
-    """Whether an object is a sparse array or matrix of SciPy."""
-    return is_instance_by_name(array, "scipy", "_spbase", "spmatrix", "sparray")
+    """Return whether an object is a SciPy sparse array or matrix."""
+    return has_class(array, "scipy", "_spbase", "spmatrix", "sparray")
 
 
 def name_of(array: Any) -> str:
-    """Return the name of an array for messages: its file, or its class."""
-    if is_instance_by_name(array, "h5py", "Dataset"):
+    """Return the name of an array for messages: its file or its class."""
+    if has_class(array, "h5py", "Dataset"):
         return f"{array.file.filename}::{array.name}"
     kind = type(array)
     library = kind.__module__.partition(".")[0]
@@ -147,7 +147,7 @@ def shape_and_dtype(array: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     Raises
     ------
     InputError
-        It does not have them, or they are invalid.
+        They are missing or invalid.
     """
     kind = f"{type(array).__module__}.{type(array).__qualname__}".removeprefix("builtins.")
     try:
@@ -169,14 +169,14 @@ def shape_and_dtype(array: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
         found = np.dtype(dtype)
     except TypeError:
         raise InputError(
-            f"X, a {kind}, has dtype {dtype}, expected one of NumPy: try numpy.asarray(X)"
+            f"X, a {kind}, has dtype {dtype}, expected a NumPy dtype: try numpy.asarray(X)"
         ) from None
     return lengths, found
 
 
 @dataclass(frozen=True)
 class FrameArray:
-    """Numbers of a DataFrame of pandas, with NaN for missing values."""
+    """A pandas DataFrame of numbers, with NaN for missing values."""
 
     frame: Any
     _lock: Any = field(default_factory=threading.Lock)
@@ -184,20 +184,20 @@ class FrameArray:
     def read_into(
         self, start: int, stop: int, left: int, right: int, out: NDArray[Any]
     ) -> Rounding:
-        """Read a rectangle."""
+        """Read a slice into `out`."""
         with self._lock:  # pandas is not thread-safe
             part = self.frame.iloc[start:stop, left:right]
             dtypes = set(part.dtypes)
             if len(dtypes) == 1 and isinstance(dtype := dtypes.pop(), np.dtype):
                 return fill(out, part.to_numpy(dtype))
             rounding = NO_ROUNDING
-            for at, (_, column) in enumerate(part.items()):  # each in its own dtype
-                dtype = getattr(column.dtype, "numpy_dtype", None)  # if it is nullable
+            for k, (_, column) in enumerate(part.items()):  # columns differ in dtype
+                dtype = getattr(column.dtype, "numpy_dtype", None)  # of a nullable column
                 missing = column.isna().to_numpy() if dtype is not None else np.zeros(0, bool)
                 values = column.to_numpy(dtype, **({"na_value": 0} if missing.any() else {}))
-                rounding += fill(out[:, at], np.asarray(values))
+                rounding += fill(out[:, k], np.asarray(values))
                 if missing.any():
-                    out[missing, at] = np.nan
+                    out[missing, k] = np.nan
             return rounding
 
 
@@ -207,18 +207,18 @@ def pandas_source(frame: Any) -> InMemorySource:
     Raises
     ------
     InputError
-        Columns hold other values. The message names them.
+        Columns hold other values; the message names them.
     """
-    found = [_number_dtype(dtype) for dtype in frame.dtypes]
-    others = [at for at, dtype in enumerate(found) if dtype is None]
+    dtypes = [_number_dtype(dtype) for dtype in frame.dtypes]
+    others = [k for k, dtype in enumerate(dtypes) if dtype is None]
     if others:
-        columns = [f"{shorten(frame.columns[at])} ({frame.dtypes.iloc[at]})" for at in others]
+        columns = [f"{shorten(frame.columns[k])} ({frame.dtypes.iloc[k]})" for k in others]
         raise InputError(
             f"{name_of(frame)} has columns without numbers, {truncate(columns, _MAX_LISTED)}: "
             "leave them out with X.drop(columns=...)"
         )
-    numbers = [dtype for dtype in found if dtype is not None]
-    dtype = np.result_type(*numbers) if numbers else np.dtype(np.float64)
+    number_dtypes = [dtype for dtype in dtypes if dtype is not None]
+    dtype = np.result_type(*number_dtypes) if number_dtypes else np.dtype(np.float64)
     return InMemorySource(
         array=FrameArray(frame),
         name=name_of(frame),
@@ -230,7 +230,7 @@ def pandas_source(frame: Any) -> InMemorySource:
 
 
 def xarray_source(array: Any, options: EncodeOptions) -> InMemorySource | DaskMatrix:
-    """Return the source of a DataArray of xarray, which may be read or computed by Dask."""
+    """Return the source of an xarray DataArray, which may be a Dask array."""
     names: tuple[str, ...] = ()
     if len(array.dims) == 2 and array.dims[1] in array.coords:
         names = _text_labels(array.coords[array.dims[1]].values)
@@ -240,7 +240,7 @@ def xarray_source(array: Any, options: EncodeOptions) -> InMemorySource | DaskMa
     if not decoding_attributes(
         {name: value for name, value in attributes.items() if name not in limits}, array.dtype
     ):
-        attributes = {}  # xarray has decoded it, and leaves limits of what was stored
+        attributes = {}  # xarray has decoded the array, but keeps limits of the stored values
     view = apply_attributes(View(name_of(array), array.dtype), attributes, options)
     if array.chunks is not None:
         decode = view.decoder
@@ -248,36 +248,36 @@ def xarray_source(array: Any, options: EncodeOptions) -> InMemorySource | DaskMa
         return dask_matrix(
             blocks if decode is None else blocks.map_blocks(decode, dtype=view.dtype), names
         )
-    return replace(view_source(array, view), by_rows=True, column_names=names)
+    return replace(view_source(array, view), rows_only=True, column_names=names)
 
 
 def _number_dtype(dtype: Any) -> np.dtype[Any] | None:
     """Return the dtype of a column of real numbers, or None."""
     if type(dtype).__name__ == "SparseDtype":
         dtype = dtype.subtype
-    missing = hasattr(dtype, "numpy_dtype")  # a nullable column of pandas
+    is_nullable = hasattr(dtype, "numpy_dtype")
     try:
-        found = np.dtype(dtype.numpy_dtype if missing else dtype)
+        found = np.dtype(dtype.numpy_dtype if is_nullable else dtype)
     except TypeError:
         return None
     if found.kind not in "fiubc":
         return None
-    return np.dtype(np.float64) if missing and found.kind != "f" else found
+    return np.dtype(np.float64) if is_nullable and found.kind != "f" else found
 
 
 def _text_labels(labels: Any) -> tuple[str, ...]:
-    """Return the labels of columns, if all of them are text."""
+    """Return the labels of columns if all of them are text, else ()."""
     return tuple(map(str, labels)) if all(isinstance(label, str) for label in labels) else ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DaskMatrix(StreamedMatrix):
-    """An array of Dask, whose chunks are computed once."""
+    """A Dask array, whose chunks are computed once."""
 
     array: Any = field(repr=False)
 
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Compute chunks, and several adjacent ones at a time if they are small."""
+        """Yield computed chunks; small adjacent chunks are joined."""
         row_bounds, column_bounds = (
             list(accumulate(sizes, initial=0)) for sizes in self.array.chunks
         )
@@ -293,12 +293,12 @@ class DaskMatrix(StreamedMatrix):
                 )
                 try:
                     values = self.array.blocks[i, j : j + chunks_at_once].compute()
-                except Exception as error:  # its tasks can raise anything
+                except Exception as error:  # Dask tasks may raise anything
                     raise InputError(
                         f"{self.name} cannot be computed, rows {top} to {bottom - 1}: "
                         f"{reason_of(error)}"
                     ) from error
-                yield top, left, self.checked(values, top, left, (bottom - top, right - left))
+                yield top, left, self.check_slice(values, top, left, (bottom - top, right - left))
 
 
 def dask_matrix(array: Any, column_names: tuple[str, ...] = ()) -> DaskMatrix:
@@ -307,7 +307,7 @@ def dask_matrix(array: Any, column_names: tuple[str, ...] = ()) -> DaskMatrix:
     Raises
     ------
     InputError
-        It is not a matrix, or the sizes of its chunks are unknown.
+        The array is not a matrix, or the sizes of its chunks are unknown.
     """
     name = name_of(array)
     if any(math.isnan(size) for sizes in array.chunks for size in sizes):

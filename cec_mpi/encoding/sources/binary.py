@@ -1,4 +1,4 @@
-"""Files in the layout of memory: ``.npy``, directories of ``.npy`` parts, raw binary."""
+"""Binary files: ``.npy``, directories of ``.npy`` parts, and raw binary."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding
-from cec_mpi.encoding.sources.source import Source, fill, stamps_of, unreadable
+from cec_mpi.encoding.sources.source import Source, file_stamps, fill, read_error
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.durable import read_at
 from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.manifest_files import MANIFEST
 from cec_mpi.text import plural
 
-_MAX_MAPPED_BYTES = 32 << 20  # bytes of pages in memory at a time
+_MAX_MAPPED_BYTES = 32 << 20  # of pages in memory at a time
 _PIECE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
 class FileArray:
-    """An array in a file, in the layout of memory.
+    """An array in a binary file.
 
-    It is read, not memory-mapped, so a truncated file or a failing disk gives an error and not a
-    signal. Only Fortran order, in which a row is spread over the whole file, is mapped.
+    It is read, not memory-mapped, so that a truncated file or a failing disk raises an error
+    instead of a signal. Only arrays in Fortran order are mapped, because their rows are spread over
+    the whole file.
     """
 
     path: Path
@@ -43,11 +44,11 @@ class FileArray:
     def read_into(
         self, start: int, stop: int, left: int, right: int, out: NDArray[Any]
     ) -> Rounding:
-        """Read a rectangle."""
+        """Read a slice into `out`."""
         if self.fortran:
             return self._read_mapped(start, stop, left, right, out)
-        direct = out.dtype == self.dtype and out.flags.c_contiguous
-        rows = out if direct else np.empty(out.shape, self.dtype)
+        is_direct = out.dtype == self.dtype and out.flags.c_contiguous
+        rows = out if is_direct else np.empty(out.shape, self.dtype)
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if right - left == self.shape[1]:
@@ -57,23 +58,23 @@ class FileArray:
                     self._read_numbers(descriptor, row * self.shape[1] + left, line)
         finally:
             os.close(descriptor)
-        return NO_ROUNDING if direct else fill(out, rows)
+        return NO_ROUNDING if is_direct else fill(out, rows)
 
     def _read_numbers(self, descriptor: int, first: int, out: NDArray[Any]) -> None:
-        place = self.offset + first * self.dtype.itemsize
-        if read_at(descriptor, out, place) < out.nbytes:
+        offset = self.offset + first * self.dtype.itemsize
+        if read_at(descriptor, out, offset) < out.nbytes:
             raise InputError(f"{self.path} ends before its last row: the file was truncated")
 
     def _read_mapped(self, start: int, stop: int, left: int, right: int, out: Any) -> Rounding:
         expected = self.offset + self.shape[0] * self.shape[1] * self.dtype.itemsize
         if self.path.stat().st_size < expected:
             raise InputError(f"{self.path} ends before its last column: the file was truncated")
-        # Mapped again and again, so that pages leave this process after reading.
+        # A new map for each piece releases the pages of the piece before.
         bytes_per_column = (stop - start) * self.dtype.itemsize + mmap.PAGESIZE
-        rows_at_once = max(1, _MAX_MAPPED_BYTES // bytes_per_column)
+        columns_at_once = max(1, _MAX_MAPPED_BYTES // bytes_per_column)
         rounding = NO_ROUNDING
-        for first in range(left, right, rows_at_once):
-            end = min(first + rows_at_once, right)
+        for first in range(left, right, columns_at_once):
+            end = min(first + columns_at_once, right)
             mapped = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, "F")
             rounding += fill(out[:, first - left : end - left], mapped[start:stop, first:end])
         return rounding
@@ -89,14 +90,14 @@ def npy_array(path: Path) -> FileArray:
 
 def npy_source(path: Path) -> Source:
     """Return the source of an ``.npy`` file."""
-    stamps = stamps_of(path) if path.is_file() else ()
+    stamps = file_stamps(path) if path.is_file() else ()
     array = npy_array(path)
     return Source(
         name=str(path),
         shape=array.shape,
         dtype=array.dtype,
         stamps=stamps,
-        stamps_now=partial(stamps_of, path),
+        current_stamps=partial(file_stamps, path),
         array=array,
     )
 
@@ -108,19 +109,19 @@ def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> Source:
     try:
         kind = np.dtype(dtype)
     except (TypeError, ValueError):
-        raise InputError(f"input dtype {dtype!r}: expected one of NumPy, such as <f4") from None
+        raise InputError(f"input dtype {dtype!r}: expected a NumPy dtype, such as <f4") from None
     if min(shape) < 1:
         raise InputError(f"shape {shape[0]},{shape[1]}: expected two numbers of at least 1")
     try:
         size = path.stat().st_size
-        stamps = stamps_of(path)
+        stamps = file_stamps(path)
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise read_error(path, error) from None
     expected = shape[0] * shape[1] * kind.itemsize
     if path.is_dir() or size != expected:
-        what = "a directory" if path.is_dir() else plural(size, "byte")
+        found = "is a directory" if path.is_dir() else f"has {plural(size, 'byte')}"
         raise InputError(
-            f"{path} is {what}, expected {expected} bytes for a {shape[0]} x {shape[1]} matrix of "
+            f"{path} {found}, expected {expected} bytes for a {shape[0]} x {shape[1]} matrix of "
             f"{kind}"
         )
     return Source(
@@ -128,21 +129,21 @@ def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> Source:
         shape=shape,
         dtype=kind,
         stamps=stamps,
-        stamps_now=partial(stamps_of, path),
+        current_stamps=partial(file_stamps, path),
         array=FileArray(path, shape, kind),
     )
 
 
 @dataclass(frozen=True)
 class StackedArray:
-    """Arrays of the same width, stacked vertically."""
+    """Arrays with the same number of columns, stacked vertically."""
 
     parts: tuple[FileArray, ...]
 
     def read_into(
         self, start: int, stop: int, left: int, right: int, out: NDArray[Any]
     ) -> Rounding:
-        """Read a rectangle, which may span several parts."""
+        """Read a slice into `out`; it may span several parts."""
         rounding = NO_ROUNDING
         bounds = accumulate((part.shape[0] for part in self.parts), initial=0)
         for part, (first, end) in zip(self.parts, pairwise(bounds), strict=True):
@@ -164,10 +165,10 @@ def parts_source(directory: Path) -> Source:
         found = (path for path in directory.iterdir() if path.suffix.lower() == ".npy")
         paths = sorted(found, key=_natural_key)
     except OSError as error:
-        raise unreadable(directory, error) from None
+        raise read_error(directory, error) from None
     if not paths:
         raise InputError(f"{directory} contains neither .npy files nor a Zarr array")
-    stamps = stamps_of(*(path for path in paths if path.is_file()))
+    stamps = file_stamps(*(path for path in paths if path.is_file()))
     parts = tuple(map(npy_array, paths))
     for part in parts:
         if len(part.shape) != 2 or part.shape[1:] != parts[0].shape[1:]:
@@ -180,7 +181,7 @@ def parts_source(directory: Path) -> Source:
         shape=(sum(part.shape[0] for part in parts), parts[0].shape[1]),
         dtype=np.result_type(*(part.dtype for part in parts)),
         stamps=stamps,
-        stamps_now=partial(stamps_of, *paths),
+        current_stamps=partial(file_stamps, *paths),
         array=StackedArray(parts),
     )
 
@@ -191,33 +192,33 @@ def _natural_key(path: Path) -> list[tuple[int, str]]:
 
 
 def check_finite(path: Path, rows: int) -> None:
-    """Raise if a file has numbers that are not finite; it is read a few rows at a time.
+    """Raise if the first rows of a file have numbers that are not finite.
 
     Parameters
     ----------
     path : Path
         ``.npy`` file with a matrix of real numbers.
     rows : int
-        Largest number of rows to check, from the first on.
+        Maximum number of rows to check.
 
     Raises
     ------
     InputError
         A number is NaN, infinite, or too large for float64, or the file cannot be read. The message
-        names file, row and column.
+        names the file, row and column.
     """
     array = npy_array(path)
     columns = array.shape[1]
     rows_at_once = max(1, _PIECE_BYTES // (columns * array.dtype.itemsize))
     for start in range(0, min(rows, array.shape[0]), rows_at_once):
         stop = min(start + rows_at_once, rows, array.shape[0])
-        slab = np.empty((stop - start, columns), array.dtype)
-        array.read_into(start, stop, 0, columns, slab)
+        piece = np.empty((stop - start, columns), array.dtype)
+        array.read_into(start, stop, 0, columns, piece)
         with np.errstate(over="ignore", invalid="ignore"):
-            good = np.isfinite(slab.astype(np.float64))
-        if not good.all():
-            row, column = np.argwhere(~good)[0].tolist()
+            is_good = np.isfinite(piece.astype(np.float64))
+        if not is_good.all():
+            row, column = np.argwhere(~is_good)[0].tolist()
             raise InputError(
-                f"{path} holds {slab[row, column]} at row {start + row}, column {column} (counted "
+                f"{path} holds {piece[row, column]} at row {start + row}, column {column} (counted "
                 "from 0), expected finite numbers in the range of float64"
             )

@@ -1,4 +1,4 @@
-"""Attributes of arrays in HDF5, NetCDF-4 and Zarr by which X differs from the stored numbers."""
+"""Attributes of HDF5, NetCDF-4 and Zarr arrays that change the stored values."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from cec_mpi.errors import InputError
 from cec_mpi.store.files.formats import import_library
 from cec_mpi.text import as_text, truncate
 
-_LISTED = 6
-# Names without case and punctuation. Readers of CF decode the first group; formulas of the others
-# differ from file to file, for example scale * (x - Offset) and scale * x + Offset.
+_MAX_LISTED = 6
+# Names without case and punctuation. CF defines the first group; the formulas of the others vary
+# between files, for example scale * (x - Offset) and scale * x + Offset.
 _CF = {
     "scalefactor": "scale_factor",
     "addoffset": "add_offset",
@@ -48,7 +48,7 @@ _MISSING = (
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute by which numbers differ from those that are stored.
+    """An attribute that changes the stored values.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Attribute:
     key : str
         Name without case and punctuation.
     value : ndarray or str
-        Its numbers, or text that is not a number.
+        Numbers, or text that is not a number.
     """
 
     name: str
@@ -72,10 +72,11 @@ class Attribute:
 
 
 def decoding_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> list[Attribute]:
-    """Return the attributes by which numbers of this dtype differ from those that are stored.
+    """Return the attributes that change stored values of this dtype.
 
-    Without effect are a factor of 1, an offset of 0, and missing values of NaN or infinity, which
-    X cannot hold anyway. Whether another missing value occurs is known only after reading all of X.
+    Attributes without effect are left out: a factor of 1, an offset of 0, and missing values of NaN
+    or infinity, which X cannot have. Other missing values are included, although they may not occur
+    in X.
     """
     found = []
     for name in attributes:
@@ -88,8 +89,8 @@ def decoding_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> 
 
 
 def _parse_value(given: Any, dtype: np.dtype[Any]) -> NDArray[Any] | str:
-    """Return the numbers of an attribute, which some programs write as text."""
-    if getattr(given, "shape", ()) is None:  # a null space of HDF5
+    """Return the numbers of an attribute, which may be text."""
+    if getattr(given, "shape", ()) is None:  # an HDF5 null dataspace
         return np.empty(0)
     values = np.ravel(np.asarray(given))
     if values.dtype.kind in "biuf":
@@ -101,7 +102,7 @@ def _parse_value(given: Any, dtype: np.dtype[Any]) -> NDArray[Any] | str:
         except (ValueError, OverflowError):
             continue
     if len(texts) == 1 and dtype.kind == "f":
-        try:  # as xarray writes the _FillValue of floats to Zarr 3
+        try:  # the format in which xarray writes a float _FillValue to Zarr 3
             return np.array(struct.unpack("<d", base64.b64decode(texts[0], validate=True)))
         except (ValueError, struct.error):
             pass
@@ -124,8 +125,8 @@ def _has_effect(attribute: Attribute, dtype: np.dtype[Any]) -> bool:
     return value.size > 0
 
 
-def refuse(name: str, found: Iterable[Attribute]) -> None:
-    """Raise if attributes change the numbers.
+def raise_on_attributes(name: str, found: Iterable[Attribute]) -> None:
+    """Raise if attributes change the stored values.
 
     Raises
     ------
@@ -135,31 +136,31 @@ def refuse(name: str, found: Iterable[Attribute]) -> None:
     found = list(found)
     if not found:
         return
-    advice = "expected --raw-values, which encodes the stored numbers"
+    advice = "expected --raw-values, which encodes the stored values"
     if all(map(_is_cf, found)):
         advice = f"expected --decode-cf, which applies them, or {advice.removeprefix('expected ')}"
     raise InputError(
-        f"{name} has attributes that change the stored numbers, "
-        f"{truncate(list(map(str, found)), _LISTED)}: {advice}"
+        f"{name} has attributes that change the stored values, "
+        f"{truncate(list(map(str, found)), _MAX_LISTED)}: {advice}"
     )
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Stored numbers become those that attributes of the CF conventions mean; missing ones NaN.
+    """Decodes stored values by the CF conventions; missing values become NaN.
 
     Attributes
     ----------
     stored : numpy.dtype
-        Dtype of the stored numbers; with ``_Unsigned`` not that of the file.
+        Dtype of the stored values; with ``_Unsigned`` it differs from that of the file.
     attributes : dict of str to number
-        What xarray applies: ``scale_factor``, ``add_offset``, and one ``_FillValue``.
+        Attributes that xarray applies: ``scale_factor``, ``add_offset``, and one ``_FillValue``.
     missing : tuple of number
-        Further stored numbers that mean missing ones.
+        Further stored values that stand for missing values.
     limits : tuple of number
-        Stored numbers outside of them are missing: the least and the largest.
+        Smallest and largest valid stored value; others are missing.
     unpacked_limits : tuple of number
-        The same of decoded numbers.
+        Smallest and largest valid decoded value; others are missing.
     """
 
     stored: np.dtype[Any]
@@ -179,7 +180,7 @@ class Decoder:
         decoded: NDArray[Any] = xarray.decode_cf(
             xarray.Dataset({"X": packed}), decode_times=False, decode_coords=False
         )["X"].values
-        if self._is_long and decoded.dtype.kind == "f":  # which float64 may have rounded
+        if self._is_long and decoded.dtype.kind == "f":  # float64 may have rounded the integers
             decoded = np.where(np.isnan(decoded), decoded, numbers.astype(np.longdouble))
         if self.limits != (None, None) and decoded.dtype.kind != "f":
             decoded = decoded.astype(np.longdouble if self._is_long else np.float64)
@@ -192,20 +193,20 @@ class Decoder:
 
     @property
     def _is_long(self) -> bool:
-        """Whether decoded numbers are integers of 64 bits, whose rounding is then counted."""
+        """Whether decoded values are 64-bit integers, whose rounding is counted."""
         is_packed = {"scale_factor", "add_offset"} & set(self.attributes)
         return self.stored.kind in "iu" and self.stored.itemsize == 8 and not is_packed
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of decoded numbers."""
+        """Dtype of decoded values."""
         return self(np.ones(1, self.stored)).dtype
 
 
 def make_decoder(
     name: str, found: Iterable[Attribute], dtype: np.dtype[Any], unwritten: Any = None
 ) -> Decoder:
-    """Return what decodes an array with these attributes.
+    """Return the decoder of an array with these attributes.
 
     Parameters
     ----------
@@ -215,20 +216,20 @@ def make_decoder(
     dtype : numpy.dtype
         Dtype in the file.
     unwritten : number, optional
-        Number that stands where nothing was written.
+        Fill value of entries that were never written.
 
     Raises
     ------
     InputError
-        Names attributes that CF does not define, or whose values make no sense.
+        Names attributes that CF does not define, or that have invalid values.
     """
     import_library("xarray", name, "decoded")
     found = list(found)
-    odd = [str(attribute) for attribute in found if not _is_cf(attribute)]
-    if odd:
+    undefined = [str(attribute) for attribute in found if not _is_cf(attribute)]
+    if undefined:
         raise InputError(
             f"{name} cannot be decoded, because CF does not define its attributes "
-            f"{truncate(odd, _LISTED)}: expected --raw-values, or numbers that are already decoded"
+            f"{truncate(undefined, _MAX_LISTED)}: expected --raw-values, or decoded values"
         )
     values: dict[str, Any] = {_CF[attribute.key]: attribute.value for attribute in found}
     stored = dtype
@@ -274,7 +275,7 @@ def make_decoder(
 
 
 def _is_cf(attribute: Attribute) -> bool:
-    """Whether CF defines an attribute, and its value makes sense."""
+    """Return whether CF defines an attribute, and its value is valid."""
     sizes = {"scalefactor": 1, "addoffset": 1, "validmin": 1, "validmax": 1, "validrange": 2}
     value = attribute.value
     if attribute.key == "unsigned":
@@ -285,7 +286,7 @@ def _is_cf(attribute: Attribute) -> bool:
 
 
 def _stored_values(value: Any, dtype: np.dtype[Any], stored: np.dtype[Any]) -> list[Any]:
-    """Return a number as an array holds it, or nothing if no number of the array can be equal."""
+    """Return a value in the dtype of an array; [] if no entry of the array can equal it."""
     if not np.isfinite(value):
         return []
     if stored.kind == "f":
@@ -293,13 +294,13 @@ def _stored_values(value: Any, dtype: np.dtype[Any], stored: np.dtype[Any]) -> l
             return [stored.type(value)]
     if int(value) != value:
         return []
-    whole = int(value)
+    integer = int(value)
     if stored != dtype:  # -1 and 255 are the same byte
         bits = 8 * stored.itemsize
-        whole %= 1 << bits
-        whole -= (1 << bits) * (stored.kind == "i" and whole >> (bits - 1))
+        integer %= 1 << bits
+        integer -= (1 << bits) * (stored.kind == "i" and integer >> (bits - 1))
     bounds = np.iinfo(stored)
-    return [stored.type(whole)] if bounds.min <= whole <= bounds.max else []
+    return [stored.type(integer)] if bounds.min <= integer <= bounds.max else []
 
 
 def _is_out_of_limits(values: NDArray[Any], limits: tuple[Any, Any]) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Sparse arrays as checked rows in CSR: compiled code of SciPy trusts their indices."""
+"""Validation of sparse arrays, because SciPy's compiled code trusts their indices."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ ARRAYS = {
     "dia": ("data", "offsets"),
     "coo": ("data", "row", "col"),
 }
-"""Formats of SciPy that consist of arrays: values first, then indices."""
+"""SciPy's formats that consist of arrays: values first, then indices."""
 
 
 def to_checked_csr(name: object, array: Any) -> Any:
-    """Convert a sparse array of SciPy to CSR, and check all of it.
+    """Validate a SciPy sparse array, and convert it to CSR.
 
     Parameters
     ----------
     name : object
-        X for messages: mostly its file.
+        Name of X, for messages.
     array : sparse array or matrix
-        In any format of SciPy. It is not changed.
+        In any SciPy format. It is not changed.
 
     Returns
     -------
     csr_array
-        With columns in order, and no entry twice: they are summed.
+        With sorted columns; repeated entries are summed.
 
     Raises
     ------
     InputError
-        An index is out of range, arrays do not fit each other, or values are not real numbers.
+        An index is out of range, arrays are inconsistent, or values are not real numbers.
     """
     form, shape = array.format, check_shape(name, array.shape)
     check_real(name, np.dtype(array.dtype))
@@ -49,13 +49,13 @@ def to_checked_csr(name: object, array: Any) -> Any:
         if form == "lil":
             columns, values = array.rows, array.data
             if len(columns) != shape[0] or list(map(len, columns)) != list(map(len, values)):
-                raise InputError(f"{name} has rows of other numbers of columns than of values")
-            check_integers(name, np.array([at for row in columns for at in row], None))
+                raise InputError(f"{name} has rows with different numbers of columns and values")
+            check_integers(name, np.array([column for row in columns for column in row], None))
             return _to_canonical_csr(name, array, shape)
         if form == "dok":
             check_integers(name, np.array(list(array.keys()), None))
             return _to_canonical_csr(name, array, shape)
-        # In a new object: the old one may remember that its entries were in order.
+        # A new object, because the old one may cache that its entries are sorted.
         names = ARRAYS[form]
         return csr_from_arrays(
             name, form, shape, *(getattr(array, attribute) for attribute in names)
@@ -65,7 +65,7 @@ def to_checked_csr(name: object, array: Any) -> Any:
 def csr_from_arrays(
     name: object, form: str, shape: tuple[int, int], data: Any, *indices: Any
 ) -> Any:
-    """Make rows in CSR of the arrays of a sparse matrix: see `to_checked_csr`.
+    """Return validated CSR from the arrays of a sparse matrix; see `to_checked_csr`.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def csr_from_arrays(
         One of `ARRAYS`.
     shape : (int, int)
     data, *indices : ndarray
-        The arrays of this format.
+        The arrays of the format.
     """
     check_real(name, data.dtype)
     for array in indices:
@@ -101,7 +101,7 @@ def csr_from_arrays(
 
 @contextmanager
 def _invalid_sparse_errors(name: object) -> Iterator[None]:
-    """Turn whatever SciPy raises for arrays that do not fit into an `InputError`."""
+    """Convert errors of SciPy for inconsistent arrays to `InputError`."""
     try:
         yield
     except (InputError, MemoryError):
@@ -111,7 +111,7 @@ def _invalid_sparse_errors(name: object) -> Iterator[None]:
 
 
 def _to_canonical_csr(name: object, array: Any, shape: tuple[int, int]) -> Any:
-    """Convert to CSR with columns in order, and sum repeated entries."""
+    """Convert to CSR with sorted columns, and sum repeated entries."""
     rows = csr_array(array)
     check_columns(name, rows.indices, shape[1])
     rows = rows if rows.has_canonical_format else rows.copy()
@@ -121,21 +121,21 @@ def _to_canonical_csr(name: object, array: Any, shape: tuple[int, int]) -> Any:
         exact.sum_duplicates()
         if (exact.data != rows.data).any():
             raise InputError(
-                f"{name} has repeated entries whose sum {rows.dtype} cannot hold: convert it to "
+                f"{name} has repeated entries whose sum overflows {rows.dtype}: convert it to "
                 "float64"
             )
     return rows
 
 
 def check_finite(name: object, rows: Any, before: int = 0) -> None:
-    """Raise if a value is NaN or infinite: the message names its place.
+    """Raise if a value is NaN or infinite.
 
     Parameters
     ----------
     name : object
     rows : csr_array
     before : int
-        Rows of X before these.
+        Number of rows of X before these.
     """
     bad = np.flatnonzero(~np.isfinite(rows.data))
     if bad.size:
@@ -147,18 +147,18 @@ def check_finite(name: object, rows: Any, before: int = 0) -> None:
 
 
 def native_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which SciPy holds these values: it has no sparse arrays of float16."""
+    """Return the dtype of a SciPy sparse array of these values; float16 becomes float32."""
     found = np.dtype(dtype).newbyteorder("=")
     return np.dtype(np.float32) if found == np.float16 else found
 
 
 def check_shape(name: object, shape: Any) -> tuple[int, int]:
-    """Return a shape of rows and columns, for which there is memory.
+    """Return a validated shape of rows and columns.
 
     Raises
     ------
     InputError
-        It is another shape, or vectors of this length do not fit in memory.
+        The shape is invalid, or vectors of these lengths do not fit in memory.
     """
     lengths = np.asarray(shape)
     if lengths.shape != (2,) or lengths.dtype.kind not in "iu":
@@ -170,7 +170,7 @@ def check_shape(name: object, shape: Any) -> tuple[int, int]:
         np.empty(2 * (rows + columns))
     except (MemoryError, ValueError):
         raise InputError(
-            f"{name} has shape {(rows, columns)}: there is no memory for vectors of this length"
+            f"{name} has shape {(rows, columns)}: vectors of this length do not fit in memory"
         ) from None
     return rows, columns
 
@@ -192,7 +192,7 @@ def check_columns(name: object, indices: NDArray[Any], columns: int) -> None:
 
 
 def check_pointers(name: object, pointers: NDArray[Any], count: int) -> None:
-    """Raise if row pointers, or column pointers, do not ascend from 0 to at most `count`."""
+    """Raise unless row or column pointers are ascending from 0 to at most `count`."""
     if pointers.ndim != 1 or not pointers.size or pointers.dtype.kind not in "iu":
         raise InputError(
             f"{name} has indptr of shape {pointers.shape} and {pointers.dtype}: expected whole "
@@ -200,13 +200,13 @@ def check_pointers(name: object, pointers: NDArray[Any], count: int) -> None:
         )
     if pointers[0] != 0 or (pointers[1:] < pointers[:-1]).any() or pointers[-1] > count:
         raise InputError(
-            f"{name} has indptr from {pointers[0]} to {pointers[-1]}: expected them to ascend from "
-            f"0 to at most {count}, as there are values and indices"
+            f"{name} has indptr from {pointers[0]} to {pointers[-1]}: expected ascending numbers "
+            f"from 0 to at most {count}, the number of values and indices"
         )
 
 
 def sparse_warning(name: object, rows: Any) -> str:
-    """Return the warning that dense shards are made of sparse rows."""
+    """Return the warning that shards of a sparse X are dense."""
     share = rows.nnz / (rows.shape[0] * rows.shape[1])
     return (
         f"{name} is sparse ({share:.2%} of {rows.shape[0]} x {rows.shape[1]} entries are stored), "

@@ -16,20 +16,20 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.encoding.options import EncodeOptions
-from cec_mpi.encoding.sources.source import Source, stamps_of, unreadable
+from cec_mpi.encoding.sources.source import Source, file_stamps, read_error
 from cec_mpi.encoding.sources.views import (
     LISTED,
     View,
     apply_attributes,
     container_source,
-    only_matrix,
+    find_only_matrix,
 )
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.formats import import_library
 from cec_mpi.text import as_text, plural, truncate
 
-_NETCDF = ("_Netcdf4Coordinates", "_Netcdf4Dimid", "DIMENSION_LIST")  # attributes that it writes
-_MATLAB_GROUPS = ("#refs#", "#subsystem#")  # groups of what cells and objects hold
+_NETCDF = ("_Netcdf4Coordinates", "_Netcdf4Dimid", "DIMENSION_LIST")  # attributes of NetCDF-4
+_MATLAB_GROUPS = ("#refs#", "#subsystem#")  # internal groups for cells and objects
 _OTHER_MAGICS = {
     b"CDF": "a classic NetCDF file, which nccopy -k nc4 converts to NetCDF-4",
     b"\x0e\x03\x13\x01": "an HDF4 file, which h4toh5 converts to HDF5",
@@ -38,34 +38,34 @@ _OTHER_MAGICS = {
 
 
 def hdf5_source(path: Path, inner: str, options: EncodeOptions) -> Source:
-    """Return the source of a dataset of an HDF5 file, by default its only matrix."""
+    """Return the source of a dataset of an HDF5 file; by default of its only matrix."""
     h5py = import_library("h5py", path)
     try:
-        stamps = stamps_of(path)
+        stamps = file_stamps(path)
         with h5py.File(path, "r") as file:
-            inner = inner or only_matrix(path, _matrices(file))
+            inner = inner or find_only_matrix(path, _matrices(file))
             dataset = _find_dataset(file, path, inner)
             view = hdf5_view(dataset, f"{path}::{inner}", options)
-            stamps += stamps_of(*view.files)
+            stamps += file_stamps(*view.files)
             shape = dataset.shape
     except InputError:
         raise
     except Exception as error:
-        raise not_hdf5(path) or unreadable(path, error) from None
-    look = partial(stamps_of, path, *view.files)
-    return container_source(_open_hdf5, path, inner, shape, view, stamps, look)
+        raise foreign_format_error(path) or read_error(path, error) from None
+    current_stamps = partial(file_stamps, path, *view.files)
+    return container_source(_open_hdf5, path, inner, shape, view, stamps, current_stamps)
 
 
 def hdf5_view(
     dataset: Any, name: str, options: EncodeOptions, attributes: Mapping[str, Any] | None = None
 ) -> View:
-    """Return how X follows from a dataset of h5py.
+    """Return the view of an h5py dataset as X.
 
     Parameters
     ----------
     dataset : h5py.Dataset
     name : str
-        For messages.
+        Name of X, for messages.
     options : EncodeOptions
     attributes : mapping of str to object, optional
         By default the dataset's attributes.
@@ -73,7 +73,7 @@ def hdf5_view(
     Raises
     ------
     InputError
-        It cannot be read, parts of it are missing, or its numbers differ from the stored ones.
+        The dataset cannot be read, parts of it are missing, or attributes change its values.
     """
     view = View(name, dataset.dtype)
     if _is_column_major(dataset):
@@ -130,9 +130,7 @@ def _find_dataset(file: Any, path: Path, inner: str) -> Any:
         item = file[inner]
     except KeyError as error:  # also for a link to another file
         if file.get(inner, getlink=True) is not None:
-            raise InputError(
-                f"{path}::{inner} is a link to what does not exist: {error.args[0]}"
-            ) from None
+            raise InputError(f"{path}::{inner} is a broken link: {error.args[0]}") from None
         raise InputError(
             f"{path} has no dataset {inner}, expected one of {truncate(_matrices(file), LISTED)}"
         ) from None
@@ -140,40 +138,42 @@ def _find_dataset(file: Any, path: Path, inner: str) -> Any:
         return item
     if is_sparse_group(item):
         raise InputError(
-            f"{path}::{inner} is a sparse matrix, which is stored as copies of its rows: "
+            f"{path}::{inner} is a sparse matrix, which can only be stored as copies of its rows: "
             "expected no --recovery"
         )
     kind = as_text(item.attrs.get("MATLAB_class", ""))
-    what = f"a {kind} of MATLAB, expected an array of numbers" if kind else "a group"
-    raise InputError(f"{path}::{inner} is {what if kind else what + ', expected a dataset'}")
+    found = "a group, expected a dataset"
+    if kind:
+        found = f"a {kind} of MATLAB, expected an array of numbers"
+    raise InputError(f"{path}::{inner} is {found}")
 
 
 def is_sparse_group(node: Any) -> bool:
-    """Whether a node of HDF5 is a sparse matrix of AnnData, h5sparse or MATLAB."""
+    """Return whether an HDF5 node is a sparse matrix of AnnData, h5sparse or MATLAB."""
     if not hasattr(node, "keys"):
         return False
     return "MATLAB_sparse" in node.attrs or {"data", "indices", "indptr"} <= set(node)
 
 
-def not_hdf5(path: Path) -> InputError | None:
-    """Return the error for a file of a format that others take for HDF5, or None."""
+def foreign_format_error(path: Path) -> InputError | None:
+    """Return the error for a file of a similar format, or None."""
     with path.open("rb") as file:
-        begin = file.read(16)
-    for magic, what in _OTHER_MAGICS.items():
-        if begin.startswith(magic):
-            return InputError(f"{path} is {what}, expected HDF5")
+        start = file.read(16)
+    for magic, description in _OTHER_MAGICS.items():
+        if start.startswith(magic):
+            return InputError(f"{path} is {description}, expected HDF5")
     return None
 
 
 def _is_column_major(dataset: Any) -> bool:
-    """Whether MATLAB or Octave wrote a dataset: HDF5 then has the dimensions in reverse order."""
+    """Return whether MATLAB or Octave wrote a dataset, with its dimensions in reverse order."""
     return "MATLAB_class" in dataset.attrs or (
         dataset.name is not None and "OCTAVE_NEW_FORMAT" in dataset.parent.attrs
     )
 
 
 def _check_matlab(dataset: Any, name: str) -> None:
-    """Refuse arrays of MATLAB that do not hold numbers."""
+    """Raise unless a MATLAB array is a nonempty array of numbers."""
     kind = as_text(dataset.attrs.get("MATLAB_class", "double"))
     numbers = re.fullmatch(r"u?int(8|16|32|64)|single|double|logical", kind)
     if not numbers:
@@ -184,7 +184,7 @@ def _check_matlab(dataset: Any, name: str) -> None:
 
 
 def _check_filters(dataset: Any, name: str) -> None:
-    """Refuse data that were compressed by a filter which is not installed."""
+    """Raise if the data are compressed by a filter that is not installed."""
     h5py = import_library("h5py", name)
     stored = dataset.id.get_create_plist()
     filters = [stored.get_filter(k) for k in range(stored.get_nfilters())]
@@ -192,36 +192,36 @@ def _check_filters(dataset: Any, name: str) -> None:
         return
     with suppress(ImportError):
         importlib.import_module("hdf5plugin")  # registers its filters
-    for number, *_, described in filters:
+    for number, *_, description in filters:
         if not h5py.h5z.filter_avail(number):
-            what = as_text(described).split(";")[0]
+            title = as_text(description).split(";")[0]
             raise InputError(
-                f"{name} is compressed by filter {number}{f' ({what})' if what else ''}, which is "
-                "not installed: try pip install hdf5plugin"
+                f"{name} is compressed by filter {number}{f' ({title})' if title else ''}, which "
+                "is not installed: try pip install hdf5plugin"
             )
 
 
 def _netcdf_fill(dataset: Any) -> Any:
-    """Return the number that NetCDF puts where nothing was written, if it is known."""
+    """Return NetCDF's fill value of entries that were never written, or None."""
     h5py = import_library("h5py", dataset.name)
     defined = dataset.id.get_create_plist().fill_value_defined()
-    is_usual = defined != h5py.h5d.FILL_VALUE_USER_DEFINED or dataset.dtype.kind not in "iuf"
-    if is_usual or not any(name in dataset.attrs for name in _NETCDF):
+    is_default = defined != h5py.h5d.FILL_VALUE_USER_DEFINED or dataset.dtype.kind not in "iuf"
+    if is_default or not any(name in dataset.attrs for name in _NETCDF):
         return None
     value = dataset.fillvalue
     return value if value and np.isfinite(value) else None
 
 
 def _scale_length(scales: Any) -> int:
-    """Return the length of the dimension scales of an axis; 0 if there are none."""
+    """Return the length of the longest dimension scale of an axis, or 0."""
     try:
         return max((scale.shape[0] for scale in scales.values() if scale.shape), default=0)
-    except RuntimeError:  # they were deleted, which leaves X as it is
+    except RuntimeError:  # the scales were deleted, which does not change X
         return 0
 
 
 def _unwritten_part(dataset: Any) -> str:
-    """Return what of a dataset was never written; empty if nothing is known to be missing."""
+    """Return a description of the unwritten part of a dataset, or ''."""
     if dataset.is_virtual or dataset.external or not dataset.size:
         return ""
     if not dataset.chunks:
@@ -237,12 +237,12 @@ def _describe_missing_chunks(shape: tuple[int, ...], chunks: tuple[int, ...], pr
 
 
 def _external_files(dataset: Any, name: str) -> tuple[Path, ...]:
-    """Return the other files that hold the numbers of a dataset.
+    """Return the external files of a dataset.
 
     Raises
     ------
     InputError
-        A file is missing or too short: HDF5 would give fill values.
+        A file is missing or too short, so that HDF5 would return fill values.
     """
     for file, offset, size in dataset.external or ():
         path = Path(file)
@@ -260,19 +260,19 @@ def _external_files(dataset: Any, name: str) -> tuple[Path, ...]:
 
 
 def _check_virtual(dataset: Any, source: Any, name: str) -> list[Path]:
-    """Return the files of a source of a virtual dataset, after opening it."""
+    """Open a source of a virtual dataset, and return its files."""
     h5py = import_library("h5py", name)
-    if "%b" in source.file_name + source.dset_name:  # of a series, which ends where one is missing
+    if "%b" in source.file_name + source.dset_name:  # a series ends at the first missing file
         return []
-    where = Path(dataset.file.filename)
+    own = Path(dataset.file.filename)
     given = Path(source.file_name)
-    prefix = os.environ.get("HDF5_VDS_PREFIX", "").replace("${ORIGIN}", str(where.parent))
-    tried = [Path(prefix) / given, where.parent / given, given, where.resolve().parent / given.name]
-    path = where if source.file_name == "." else next((p for p in tried if p.is_file()), None)
+    prefix = os.environ.get("HDF5_VDS_PREFIX", "").replace("${ORIGIN}", str(own.parent))
+    paths = [Path(prefix) / given, own.parent / given, given, own.resolve().parent / given.name]
+    path = own if source.file_name == "." else next((p for p in paths if p.is_file()), None)
     if path is None:
         raise InputError(f"{name} is a virtual dataset, whose source {given} does not exist")
     try:
-        with nullcontext(dataset.file) if path == where else h5py.File(path, "r") as file:
+        with nullcontext(dataset.file) if path == own else h5py.File(path, "r") as file:
             found = file[source.dset_name]
             files = [path, *_external_files(found, f"{path}::{source.dset_name}")]
             selected = source.src_space
@@ -283,11 +283,11 @@ def _check_virtual(dataset: Any, source: Any, name: str) -> list[Path]:
                         f"{name} is a virtual dataset, whose source {path}::{source.dset_name} has "
                         f"shape {found.shape}: expected at least {tuple(n + 1 for n in last)}"
                     )
-            return [file for file in files if file != where]
+            return [file for file in files if file != own]
     except InputError:
         raise
     except Exception as error:
-        raise unreadable(
+        raise read_error(
             f"{name} is a virtual dataset, whose source {path}::{source.dset_name}", error
         ) from None
 

@@ -1,4 +1,4 @@
-"""Matrix Market files: each line is checked before pandas reads its numbers."""
+"""Reading of Matrix Market files; every line is validated before pandas parses it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.encoding.sources.csr import check_shape, to_checked_csr
-from cec_mpi.encoding.sources.source import unreadable
+from cec_mpi.encoding.sources.source import read_error
 from cec_mpi.encoding.sources.table import float_precision
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural, shorten
 
 _BLOCK_BYTES = 16 << 20
-_MAX_LINE_BYTES = 1 << 16  # bytes
+_MAX_LINE_BYTES = 1 << 16
 _INTEGER = rb"[-+]?[0-9]+"
 _REAL = rb"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eEdD][-+]?[0-9]+)?"
-_NUMBERS = {  # of each field: what a number is in words, and its pattern
+_NUMBER_PATTERNS = {  # by field: description of a number, and its pattern
     "real": ("a finite number", _REAL),
     "double": ("a finite number", _REAL),
     "integer": ("a whole number of 64 bits", _INTEGER),
@@ -35,13 +35,13 @@ _NUMBERS = {  # of each field: what a number is in words, and its pattern
 }
 _BANNERS = (["%%matrixmarket", "matrix"], ["%matrixmarket", "matrix"])  # some files have one %
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
-_EXPECTED_64_BITS = "expected numbers that fit int64, or all of them uint64"
-_FORTRAN_EXPONENTS = bytes.maketrans(b"dD", b"ee")  # letters of exponents
+_EXPECTED_64_BITS = "expected numbers that all fit int64, or all fit uint64"
+_FORTRAN_EXPONENTS = bytes.maketrans(b"dD", b"ee")
 
 
 @dataclass(frozen=True)
 class _Header:
-    """What the lines before the entries say.
+    """The header of a file.
 
     Attributes
     ----------
@@ -50,9 +50,9 @@ class _Header:
     symmetry : str
     shape : (int, int)
     count : int
-        Numbers of the file: of lines after the header.
+        Number of entries in the file.
     line : int
-        The first line after the header, from 1.
+        Number of the first line after the header, from 1.
     """
 
     form: str
@@ -64,17 +64,17 @@ class _Header:
 
 
 def read_market(path: Path) -> Any:
-    """Read a Matrix Market file, which may be compressed by gzip.
+    """Read a Matrix Market file, which may be compressed with gzip.
 
     Returns
     -------
     csr_array or ndarray
-        The latter if the file has all numbers, not coordinates.
+        An ndarray for the format "array".
 
     Raises
     ------
     InputError
-        Names the first line that is not as the format says.
+        Names the first invalid line.
     """
     open_file: Any = gzip.open if path.suffix.lower() == ".gz" else open
     try:
@@ -82,7 +82,7 @@ def read_market(path: Path) -> Any:
             header = _header(path, file)
             columns = _read(path, file, header)
     except (OSError, EOFError, zlib.error) as error:
-        raise unreadable(path, error) from None
+        raise read_error(path, error) from None
     if header.form == "array":
         return _dense_matrix(path, header, columns[0])
     return _sparse_matrix(path, header, *columns)
@@ -104,7 +104,7 @@ def _header(path: Path, file: BinaryIO) -> _Header:
     is_pattern = field == "pattern"
     if (
         form not in ("coordinate", "array")
-        or field not in _NUMBERS
+        or field not in _NUMBER_PATTERNS
         or symmetry not in _SYMMETRIES
         or (is_pattern and (form == "array" or symmetry == "skew-symmetric"))
     ):
@@ -123,65 +123,65 @@ def _header(path: Path, file: BinaryIO) -> _Header:
         rows, columns, *given = map(int, sizes)
         shape = check_shape(path, (rows, columns))
         if symmetry != "general" and rows != columns:
-            raise _bad_line(path, line, text, f"as many rows as columns, since it is {symmetry}")
+            raise _bad_line(path, line, text, f"a square matrix, because it is {symmetry}")
         in_triangle = rows * (rows + (1 if symmetry == "symmetric" else -1)) // 2
         numbers = rows * columns if symmetry == "general" else in_triangle
         return _Header(form, field, symmetry, shape, given[0] if given else numbers, line + 1)
-    raise InputError(f"{path} ends before the line with its numbers of rows and columns")
+    raise InputError(f"{path} ends before the line with the numbers of rows and columns")
 
 
 def _read(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[Any]]:
-    """Read the columns of the file after the header: rows, columns and values, or values."""
+    """Read the columns after the header: rows, columns and values, or only values."""
     names = ["row", "column"] if header.form == "coordinate" else []
     names += [] if header.field == "pattern" else ["value"]
-    words, number = _NUMBERS[header.field]
+    words, number = _NUMBER_PATTERNS[header.field]
     patterns = [rb"[0-9]+"] * (len(names) - bool(number)) + [number] * bool(number)
     line = rb"[ \t]*+(?:%b[ \t]*+)?(?:%%[^\n]*+)?\r?\n" % rb"[ \t]++".join(patterns)
     lines = re.compile(rb"(?:%b)*+" % line)
     expected = "a row and a column" if header.form == "coordinate" else ""
     if words:
         expected = f"a row, a column and {words}" if expected else words
-    found: list[list[NDArray[Any]]] = [[] for _ in names]
-    at, seen = header.line, 0
+    blocks_of: list[list[NDArray[Any]]] = [[] for _ in names]
+    first_line, entries = header.line, 0
     for block in _blocks(file):
         match = lines.match(block)
-        good = match.end() if match else 0
-        if good < len(block):
-            text = block[good : good + _MAX_LINE_BYTES].partition(b"\n")[0]
-            raise _bad_line(path, at + block.count(b"\n", 0, good), text, expected)
+        end = match.end() if match else 0
+        if end < len(block):
+            text = block[end : end + _MAX_LINE_BYTES].partition(b"\n")[0]
+            raise _bad_line(path, first_line + block.count(b"\n", 0, end), text, expected)
         columns = _numbers(block, names, is_real=header.field in ("real", "double"))
-        for values, name, kept in zip(columns, names, found, strict=True):
+        for values, name, blocks in zip(columns, names, blocks_of, strict=True):
             is_bad, needed = _out_of_range(values, name, header.shape)
             if is_bad is not None:
-                line_number, text = _content_line(block, at, int(np.argmax(is_bad)))
+                line_number, text = _content_line(block, first_line, int(np.argmax(is_bad)))
                 raise _bad_line(path, line_number, text, needed or expected)
-            kept.append(values)
-        seen += len(columns[0])
-        at += block.count(b"\n")
-        if seen > header.count:
+            blocks.append(values)
+        entries += len(columns[0])
+        first_line += block.count(b"\n")
+        if entries > header.count:
             break
-    if seen != header.count:
-        found_text = "more entries" if seen > header.count else plural(seen, "entry")
-        raise InputError(f"{path} has {found_text}, expected {header.count}, as its header says")
-    return [_join_blocks(path, parts) for parts in found]
+    if entries != header.count:
+        found = "more entries" if entries > header.count else plural(entries, "entry")
+        raise InputError(f"{path} has {found}, expected {header.count} by its header")
+    return [_join_blocks(path, blocks) for blocks in blocks_of]
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:
     """Yield blocks of whole lines."""
     rest = b""
-    while some := file.read(_BLOCK_BYTES):
-        whole, newline, remainder = some.rpartition(b"\n")
+    while data := file.read(_BLOCK_BYTES):
+        lines, newline, remainder = data.rpartition(b"\n")
         if newline:
-            yield rest + whole + newline
+            yield rest + lines + newline
             rest = remainder
         else:
-            rest += some
+            rest += data
     if rest:
         yield rest + b"\n"
 
 
 def _numbers(block: bytes, names: list[str], *, is_real: bool) -> list[NDArray[Any]]:
-    """Return the columns of lines that fit their pattern; huge integers are objects."""
+    """Return the columns of valid lines; huge integers are Python objects."""
     import pandas
 
     plain = re.sub(rb"%[^\n]*", b"", block)
@@ -202,7 +202,7 @@ def _numbers(block: bytes, names: list[str], *, is_real: bool) -> list[NDArray[A
         frame = read({"value": np.float64} if is_real else None)
     except pandas.errors.EmptyDataError:  # comments and empty lines
         return [np.empty(0, np.int64) for _ in names]
-    except ValueError:  # before version 3 pandas has no number for 1e400
+    except ValueError:  # pandas before version 3 rejects 1e400
         frame = read({"value": str}).astype({"value": np.float64})
     return [frame[name].to_numpy() for name in names]
 
@@ -210,7 +210,7 @@ def _numbers(block: bytes, names: list[str], *, is_real: bool) -> list[NDArray[A
 def _out_of_range(
     values: NDArray[Any], name: str, shape: tuple[int, int]
 ) -> tuple[NDArray[np.bool_] | None, str]:
-    """Return which numbers of a column are out of range, if any are, and what was expected."""
+    """Return a mask of numbers that are out of range, or None, and the expected values."""
     if name == "value":
         if values.dtype.kind in "iu":
             return None, ""
@@ -221,29 +221,29 @@ def _out_of_range(
             expected = "" if is_bad.any() else "no numbers below 0, because others are 2^63 or more"
             is_bad = is_bad if is_bad.any() else np.array([int(value) < 0 for value in values])
     else:
-        most = shape[name == "column"]
-        expected = f"a {name} from 1 to {most}"
+        limit = shape[name == "column"]
+        expected = f"a {name} from 1 to {limit}"
         if values.dtype.kind not in "iu":
-            values = np.array([int(value) if int(value) <= most else 0 for value in values])
-        is_bad = (values < 1) | (values > most)
+            values = np.array([int(value) if int(value) <= limit else 0 for value in values])
+        is_bad = (values < 1) | (values > limit)
     return (is_bad, expected) if is_bad.any() else (None, "")
 
 
 def _join_blocks(path: Path, parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """Join blocks of a column, of which some may have int64 and others uint64."""
-    whole = [part for part in parts if part.size] or [np.empty(0, np.int64)]
-    dtypes = {part.dtype for part in whole}
+    """Join blocks of a column, which may be int64 or uint64."""
+    nonempty = [part for part in parts if part.size] or [np.empty(0, np.int64)]
+    dtypes = {part.dtype for part in nonempty}
     if len(dtypes) == 1:
-        return np.concatenate(whole)
-    if any(part.min() < 0 for part in whole):
+        return np.concatenate(nonempty)
+    if any(part.min() < 0 for part in nonempty):
         raise InputError(
             f"{path} has numbers below 0 and numbers from 2^63 on, {_EXPECTED_64_BITS}"
         )
-    return np.concatenate([part.astype(np.uint64) for part in whole])
+    return np.concatenate([part.astype(np.uint64) for part in nonempty])
 
 
 def _negate_signed(path: Path, values: NDArray[Any]) -> NDArray[Any]:
-    """Return the numbers above the diagonal of a skew-symmetric matrix."""
+    """Return the negated values of a skew-symmetric matrix, for entries above the diagonal."""
     if values.dtype.kind in "iu" and values.size:
         if int(values.max()) >= 2**63 or int(values.min()) == -(2**63):
             raise InputError(
@@ -254,7 +254,7 @@ def _negate_signed(path: Path, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _content_line(block: bytes, first: int, entry: int) -> tuple[int, bytes]:
-    """Return the number and text of the line of an entry, counted from 0."""
+    """Return the number and text of the line of an entry; entries count from 0."""
     lines = enumerate(block.split(b"\n"), start=first)
     content = ((n, text) for n, text in lines if text.partition(b"%")[0].strip())
     return next(islice(content, entry, None))
@@ -267,7 +267,7 @@ def _bad_line(path: Path, number: int, text: bytes, expected: str) -> InputError
 
 
 def _dense_matrix(path: Path, header: _Header, values: NDArray[Any]) -> NDArray[Any]:
-    """Return the matrix of numbers in column-major order, or of those of its lower triangle."""
+    """Return the matrix of values in column-major order; the lower triangle if symmetric."""
     if header.symmetry == "general":
         return values.reshape(header.shape, order="F")
     is_skew = header.symmetry == "skew-symmetric"
@@ -280,26 +280,26 @@ def _dense_matrix(path: Path, header: _Header, values: NDArray[Any]) -> NDArray[
 
 
 def _sparse_matrix(path: Path, header: _Header, rows: Any, columns: Any, values: Any = None) -> Any:
-    """Return the entries of the file, and those that symmetry implies, in CSR."""
+    """Return the matrix of the entries of the file and those implied by symmetry, in CSR."""
     from scipy.sparse import coo_array
 
     rows, columns = rows.astype(np.int64) - 1, columns.astype(np.int64) - 1
     values = np.ones(len(rows)) if values is None else values
     if header.symmetry != "general":
         _check_triangle(path, header, rows, columns, values)
-        off = rows != columns
+        off_diagonal = rows != columns
         is_skew = header.symmetry == "skew-symmetric"
-        mirrored = _negate_signed(path, values[off]) if is_skew else values[off]
+        mirrored = _negate_signed(path, values[off_diagonal]) if is_skew else values[off_diagonal]
         values = np.concatenate([values.astype(mirrored.dtype), mirrored])
         rows, columns = (
-            np.concatenate([rows, columns[off]]),
-            np.concatenate([columns, rows[off]]),
+            np.concatenate([rows, columns[off_diagonal]]),
+            np.concatenate([columns, rows[off_diagonal]]),
         )
     return to_checked_csr(path, coo_array((values, (rows, columns)), shape=header.shape))
 
 
 def _check_triangle(path: Path, header: _Header, rows: Any, columns: Any, values: Any) -> None:
-    """Raise if a file has an entry and the one that follows from it, which would be summed."""
+    """Raise if a file has both an entry and its mirror image, which would be summed."""
     lower, upper = rows > columns, rows < columns
     size = header.shape[0]
     if lower.any() and upper.any():
@@ -314,8 +314,8 @@ def _check_triangle(path: Path, header: _Header, rows: Any, columns: Any, values
             )
     bad = np.flatnonzero((rows == columns) & (values != 0))
     if header.symmetry == "skew-symmetric" and bad.size:
-        place = rows[bad[0]] + 1
+        row = rows[bad[0]] + 1
         raise InputError(
-            f"{path} is skew-symmetric and has {values[bad[0]]} at {place}, {place}: expected 0 on "
+            f"{path} is skew-symmetric and has {values[bad[0]]} at {row}, {row}: expected 0 on "
             "the diagonal"
         )

@@ -1,4 +1,4 @@
-"""Missing values: NaN in rows of X, and in targets."""
+"""Treatment of missing values: NaN in rows of X and in targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.encoding.rounding import NO_ROUNDING, warn_of_rounding
-from cec_mpi.encoding.sources.source import Source, StreamedMatrix, unreadable
+from cec_mpi.encoding.sources.source import Source, StreamedMatrix, read_error
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.durable import read_at, write_at
 from cec_mpi.store.format.manifest import MissingValues
@@ -23,12 +23,12 @@ _SUM_SCALE = 2.0**-64  # sums of scaled numbers cannot overflow
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowStream(StreamedMatrix):
-    """The rows of a matrix with slices, read once."""
+    """The rows of a source as a stream."""
 
     source: Source
 
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Read some rows at a time."""
+        """Yield consecutive rows."""
         count, width = self.shape
         row_bytes = width * self.dtype.itemsize
         rows_at_once = max(1, _PIECE_BYTES // row_bytes)
@@ -39,7 +39,7 @@ class RowStream(StreamedMatrix):
             try:
                 rounding += self.source.read(start, stop, 0, width, rows)
             except OSError as error:
-                raise unreadable(self.name, error) from None
+                raise read_error(self.name, error) from None
             yield start, 0, rows
             if self.watch is not None:
                 self.watch(stop * row_bytes, count * row_bytes)
@@ -47,7 +47,7 @@ class RowStream(StreamedMatrix):
 
 
 def stream_rows(source: Source) -> RowStream:
-    """Return the rows of a matrix with slices, to read them once."""
+    """Return the rows of a source as a stream."""
     return RowStream(
         name=source.name,
         shape=source.shape,
@@ -55,16 +55,16 @@ def stream_rows(source: Source) -> RowStream:
         column_names=source.column_names,
         warning=source.warning,
         stamps=source.stamps,
-        stamps_now=source.stamps_now,
+        current_stamps=source.current_stamps,
         source=source,
     )
 
 
-class MissingFinder:
-    """Counts missing values while a matrix is read, and replaces them or removes their rows.
+class MissingValueHandler:
+    """Counts missing values while a matrix is read, and replaces them or drops their rows.
 
-    A row without a target value is always removed, because a mean of targets would be an
-    invented observation. Means are over the remaining rows.
+    A row without a target value is always dropped, because a mean of targets would be an invented
+    observation. Means are over the remaining rows.
 
     Parameters
     ----------
@@ -80,13 +80,13 @@ class MissingFinder:
         self._first_message = self._advice = ""
         self._rows: list[NDArray[np.int64]] = []
         self._dropped: list[NDArray[np.int64]] = []
-        # Of each column of X and each target:
+        # By column of X and target:
         self._missing = np.zeros(self._width + len(matrix.targets), np.int64)
         self._present = self._missing.copy()
         self._sums = np.zeros((2, len(self._missing)))
 
     def add(self, row: int, column: int, values: NDArray[Any]) -> None:
-        """Look for missing values in some rows and columns.
+        """Count missing values in a piece of the matrix.
 
         Raises
         ------
@@ -94,51 +94,51 @@ class MissingFinder:
             A number is infinite in the dtype of the shards.
         """
         with np.errstate(over="ignore"):
-            finite = np.isfinite(values.astype(self._dtype, copy=False))
-        holes = None if finite.all() else np.isnan(values)
-        if holes is not None:
-            self._record_missing(row, column, values, holes, finite)
+            is_finite = np.isfinite(values.astype(self._dtype, copy=False))
+        is_missing = None if is_finite.all() else np.isnan(values)
+        if is_missing is not None:
+            self._record_missing(row, column, values, is_missing, is_finite)
         if self._treatment == "mean":
-            self._add_sums(column, values, holes)
+            self._add_sums(column, values, is_missing)
 
     def _record_missing(
-        self, row: int, column: int, values: NDArray[Any], holes: Any, finite: Any
+        self, row: int, column: int, values: NDArray[Any], is_missing: Any, is_finite: Any
     ) -> None:
-        wrong = np.argwhere(~(finite | holes))
-        if wrong.size:
-            at, across = wrong[0].tolist()
+        infinite = np.argwhere(~(is_finite | is_missing))
+        if infinite.size:
+            i, j = infinite[0].tolist()
             raise InputError(
-                f"{self._matrix.name} holds {values[at, across]} at "
-                f"{self._matrix.where(row + at, column + across)}, expected finite numbers in the "
+                f"{self._matrix.name} holds {values[i, j]} at "
+                f"{self._matrix.location(row + i, column + j)}, expected finite numbers in the "
                 f"range of {self._dtype}"
             )
-        found = row + np.flatnonzero(holes.any(axis=1))
+        rows = row + np.flatnonzero(is_missing.any(axis=1))
         if not self._first_message:
-            at, across = np.argwhere(holes)[0].tolist()
-            self._first_message = self._matrix.describe_missing(row + at, column + across)
-            self._advice = self._matrix.drop_advice(column + across)
-        self._rows.append(found)
+            i, j = np.argwhere(is_missing)[0].tolist()
+            self._first_message = self._matrix.describe_missing(row + i, column + j)
+            self._advice = self._matrix.drop_advice(column + j)
+        self._rows.append(rows)
         if self._treatment == "mean":
-            found = row + np.flatnonzero(holes[:, max(0, self._width - column) :].any(axis=1))
-        self._dropped.append(found)
-        self._missing[column : column + values.shape[1]] += holes.sum(axis=0)
+            rows = row + np.flatnonzero(is_missing[:, max(0, self._width - column) :].any(axis=1))
+        self._dropped.append(rows)
+        self._missing[column : column + values.shape[1]] += is_missing.sum(axis=0)
 
-    def _add_sums(self, column: int, values: NDArray[Any], holes: Any) -> None:
+    def _add_sums(self, column: int, values: NDArray[Any], is_missing: Any) -> None:
         columns = slice(column, column + values.shape[1])
         numbers = values.astype(np.float64, copy=False)
-        if holes is None:
+        if is_missing is None:
             self._present[columns] += len(values)
         else:
-            kept = ~holes[:, max(0, self._width - column) :].any(axis=1)
-            numbers, holes = numbers[kept], holes[kept]
-            numbers = np.where(holes, 0.0, numbers)
-            self._present[columns] += len(numbers) - holes.sum(axis=0)
+            kept = ~is_missing[:, max(0, self._width - column) :].any(axis=1)
+            numbers, is_missing = numbers[kept], is_missing[kept]
+            numbers = np.where(is_missing, 0.0, numbers)
+            self._present[columns] += len(numbers) - is_missing.sum(axis=0)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             self._sums[:, columns] += numbers.sum(axis=0), (numbers * _SUM_SCALE).sum(axis=0)
 
     @property
-    def found(self) -> MissingValues:
-        """What was found, for the manifest."""
+    def summary(self) -> MissingValues:
+        """Numbers of missing values, for the manifest."""
         return MissingValues(
             self._treatment,
             rows=len(_merge_rows(self._rows)),
@@ -147,50 +147,51 @@ class MissingFinder:
         )
 
     def check(self) -> None:
-        """Raise if missing values were found and are refused.
+        """Raise if there are missing values and the treatment is "refuse".
 
         Raises
         ------
         InputError
-            Says where the first one is, how many rows and columns are concerned, and what to do.
+            Names the first missing value, the numbers of rows and columns, and the other
+            treatments.
         """
         if not self._first_message or self._treatment != "refuse":
             return
-        found = self.found
+        found = self.summary
         advice = self._advice if found.columns == 1 else ""
         raise InputError(
             f"{self._first_message}, expected finite numbers: "
             f"{plural(found.rows, 'row')} and {plural(found.columns, 'column')} have missing "
-            "values; --missing drop-rows leaves these rows out, --missing mean puts the mean of "
-            f"the column in their place{advice}"
+            "values; --missing drop-rows drops these rows, --missing mean replaces the values by "
+            f"the mean of the column{advice}"
         )
 
     def treat(self, rows: int, descriptor: int, targets: list[tuple[int, int]]) -> int:
-        """Treat missing values in files of numbers, and return how many rows remain.
+        """Replace or drop missing values in files, in place, and return the number of rows.
 
         Parameters
         ----------
         rows : int
-            Rows that were read.
+            Number of rows that were read.
         descriptor : int
             File with the rows of X.
         targets : list of (int, int)
-            Files with a target, and the offset of its first number.
+            File of each target, and the offset of its first number.
         """
         if not self._first_message:
             return rows
         dropped = _merge_rows(self._dropped)
         if len(dropped) == rows:
             raise InputError(
-                f"{self._matrix.name} has missing values in all of its {plural(rows, 'row')}: "
-                "no row is left"
+                f"{self._matrix.name} has missing values in all {plural(rows, 'row')}, so no rows "
+                "remain"
             )
         means = self._means() if self._treatment == "mean" else None
         kind = self._matrix.dtype
-        left = _rewrite(descriptor, 0, rows, self._width, kind, dropped, means)
-        for target, begin in targets:
-            _rewrite(target, begin, rows, 1, np.dtype("<f8"), dropped, None)
-        return left
+        remaining = _rewrite(descriptor, 0, rows, self._width, kind, dropped, means)
+        for target, offset in targets:
+            _rewrite(target, offset, rows, 1, np.dtype("<f8"), dropped, None)
+        return remaining
 
     def _means(self) -> NDArray[np.float64]:
         empty = np.flatnonzero(self._present[: self._width] == 0)
@@ -198,8 +199,8 @@ class MissingFinder:
             column = int(empty[0])
             advice = self._matrix.drop_advice(column)
             raise InputError(
-                f"{self._matrix.name} has no number in {self._matrix.column(column)}, so that it "
-                f"has no mean: {advice.removeprefix(', ') or 'leave this column out'}"
+                f"{self._matrix.name} has no number in {self._matrix.describe_column(column)}, and "
+                f"so no mean: {advice.removeprefix(', ') or 'leave this column out'}"
             )
         present = self._present[: self._width]
         plain, scaled = self._sums[:, : self._width] / present
@@ -208,15 +209,15 @@ class MissingFinder:
 
 
 def describe_missing(source: Source, dtype: np.dtype[Any]) -> str:
-    """Return why a matrix with missing values is refused; empty if it has none. All of it is read.
+    """Read a matrix, and return the message for its missing values, or ''.
 
     Raises
     ------
     InputError
-        It cannot be read, or also holds infinity.
+        The matrix cannot be read, or has infinity.
     """
     rows = stream_rows(source)
-    finder = MissingFinder(rows, "refuse", dtype)
+    finder = MissingValueHandler(rows, "refuse", dtype)
     for row, column, values in rows.pieces(dtype):
         finder.add(row, column, values)
     try:
@@ -232,26 +233,26 @@ def _merge_rows(rows: list[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 def _rewrite(
     descriptor: int,
-    begin: int,
+    offset: int,
     rows: int,
     width: int,
     kind: np.dtype[Any],
     dropped: NDArray[np.int64],
     means: NDArray[np.float64] | None,
 ) -> int:
-    """Leave rows of a file out, and replace NaN by means, in place; return the number of rows."""
+    """Drop rows of a file and replace NaN by means, in place; return the number of rows."""
     row_bytes, done = width * kind.itemsize, 0
     rows_at_once = max(1, _PIECE_BYTES // row_bytes)
     for start in range(0, rows, rows_at_once):
         numbers = np.empty((min(rows_at_once, rows - start), width), kind)
-        if read_at(descriptor, numbers, begin + start * row_bytes) < numbers.nbytes:
+        if read_at(descriptor, numbers, offset + start * row_bytes) < numbers.nbytes:
             raise InputError("the temporary file of rows was truncated")
         low, high = np.searchsorted(dropped, (start, start + len(numbers)))
         kept = np.delete(numbers, dropped[low:high] - start, axis=0)
         if means is not None:
             kept = np.where(np.isnan(kept), means.astype(kind), kept)
         if done < start or means is not None or len(kept) < len(numbers):
-            write_at(descriptor, np.ascontiguousarray(kept, kind), begin + done * row_bytes)
+            write_at(descriptor, np.ascontiguousarray(kept, kind), offset + done * row_bytes)
         done += len(kept)
-    os.ftruncate(descriptor, begin + done * row_bytes)
+    os.ftruncate(descriptor, offset + done * row_bytes)
     return done

@@ -1,4 +1,4 @@
-"""Read a matrix without slices once, into a temporary file with slices."""
+"""Copying of a streamed matrix to a temporary file with slices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.encoding.sources.binary import FileArray
-from cec_mpi.encoding.sources.missing import MissingFinder
+from cec_mpi.encoding.sources.missing import MissingValueHandler
 from cec_mpi.encoding.sources.source import Source, StreamedMatrix
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.creating import new_path
@@ -19,16 +19,16 @@ from cec_mpi.store.files.durable import check_free_space, write_at
 from cec_mpi.store.files.npy import npy_header
 from cec_mpi.store.files.replacing import temporary
 
-_HEADER_BYTES = len(npy_header((0,), np.dtype("<f8")))  # the same for all lengths
+_HEADER_BYTES = len(npy_header((0,), np.dtype("<f8")))  # equal for all lengths
 
 
 @contextmanager
-def read_once(
+def copy_to_file(
     matrix: StreamedMatrix, store: Path, dtype: np.dtype[Any], again: bool, missing: str = "refuse"
 ) -> Iterator[Source]:
-    """Read a matrix into a temporary file beside the store, which exists in this block.
+    """Copy a matrix to a temporary file next to the store, and yield its source.
 
-    Its targets appear at the end of the block.
+    The file is removed at the end of the context, when the files of targets appear.
 
     Parameters
     ----------
@@ -39,13 +39,13 @@ def read_once(
     again : bool
         Whether targets may replace those of an interrupted encode.
     missing : {"refuse", "drop-rows", "mean"}
-        What to do with missing values, which are NaN.
+        Treatment of missing values (NaN).
 
     Raises
     ------
     InputError
         The matrix has infinite numbers, or missing values that are refused, the disk is full, or
-        another process has created a target meanwhile.
+        another process has created a target.
     OSError
         The file cannot be written.
     """
@@ -57,7 +57,7 @@ def read_once(
         for file in files:
             file.seek(_HEADER_BYTES)
         descriptor, path = stack.enter_context(temporary(store))
-        finder = MissingFinder(matrix, missing, dtype)
+        finder = MissingValueHandler(matrix, missing, dtype)
         for row, column, values in matrix.pieces(dtype):
             finder.add(row, column, values)
             numbers = np.ascontiguousarray(values[:, :width], matrix.dtype)
@@ -82,8 +82,8 @@ def read_once(
             column_names=matrix.column_names,
             warning=matrix.warning,
             stamps=matrix.stamps,
-            stamps_now=matrix.stamps_now,
-            missing=None if missing == "refuse" else finder.found,
+            current_stamps=matrix.current_stamps,
+            missing=None if missing == "refuse" else finder.summary,
             array=FileArray(path, (rows, width), matrix.dtype),
             origin={
                 "path": str(path),
@@ -93,10 +93,10 @@ def read_once(
         )
 
 
-def _write_rows(descriptor: int, numbers: NDArray[Any], place: int, row_bytes: int) -> None:
-    """Write rows of a matrix, or parts of them, at an offset."""
+def _write_rows(descriptor: int, numbers: NDArray[Any], offset: int, row_bytes: int) -> None:
+    """Write rows of a matrix, or some of their columns, at an offset."""
     if numbers.nbytes == len(numbers) * row_bytes:
-        write_at(descriptor, numbers, place)
+        write_at(descriptor, numbers, offset)
         return
-    for number, line in enumerate(numbers):
-        write_at(descriptor, line, place + number * row_bytes)
+    for k, row in enumerate(numbers):
+        write_at(descriptor, row, offset + k * row_bytes)

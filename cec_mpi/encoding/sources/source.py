@@ -1,4 +1,4 @@
-"""A matrix to encode: an array with slices, or a matrix that is read once."""
+"""Matrices to encode: sources with slices, and streamed matrices."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Matrix:
-    """A matrix to encode, before it is read.
+    """A matrix to encode.
 
     Attributes
     ----------
     name : str
         Name for messages.
     shape : tuple of int
-        Shape; the first number is 0 for a text table that was not read yet.
+        The number of rows is 0 for a text table that was not read yet.
     dtype : numpy.dtype
         Dtype in the file.
     column_names : tuple of str
-        Names of columns; empty if they have none.
+        Names of columns, or empty.
     warning : str
-        Warning before encoding, with ``{bytes}`` for the size of the shards; mostly empty.
+        Warning to give before encoding, with ``{bytes}`` for the size of the shards, or empty.
     stamps : tuple of str
-        Names, sizes and times of its files before they were opened. If it is empty, changes of X
-        cannot be detected, and an encode is never resumed.
-    stamps_now : callable
-        Returns the present value of `stamps`, which is the same if the files have not changed.
+        Names, sizes and times of its files before they were opened. If empty, changes of X cannot
+        be detected, and an encode is never resumed.
+    current_stamps : callable
+        Returns the current value of `stamps`; it is equal if the files have not changed.
     missing : MissingValues, optional
-        How its missing values were treated, if there could be any.
+        Treatment of missing values. None if they are refused.
     """
 
     name: str
@@ -52,28 +52,30 @@ class Matrix:
     column_names: tuple[str, ...] = field(default=(), repr=False)
     warning: str = ""
     stamps: tuple[str, ...] = ()
-    stamps_now: Callable[[], tuple[str, ...]] = field(default=tuple, repr=False)
+    current_stamps: Callable[[], tuple[str, ...]] = field(default=tuple, repr=False)
     missing: MissingValues | None = None
 
-    def where(self, row: int, column: int) -> str:
-        """Return the place of an entry, for messages."""
-        return f"row {row}, {self.column(column)}"
+    def location(self, row: int, column: int) -> str:
+        """Return the location of an entry, for messages."""
+        return f"row {row}, {self.describe_column(column)}"
 
-    def column(self, column: int) -> str:
+    def describe_column(self, column: int) -> str:
         """Return the number of a column, and its name, for messages."""
         name = f", {self.column_names[column]!r}" if self.column_names else ""
         return f"column {column} (counted from 0){name}"
 
     def describe_missing(self, row: int, column: int) -> str:
-        """Describe a missing value and its place, to begin a message."""
-        return f"{self.name} holds nan at {self.where(row, column)}"
+        """Return the start of a message about a missing value."""
+        return f"{self.name} holds nan at {self.location(row, column)}"
 
     def drop_advice(self, column: int) -> str:
-        """Return how encode leaves a column out, to end a message; empty if it cannot."""
+        """Return the end of a message: the option that leaves a column out, or ''."""
         return ""
 
-    def checked(self, values: Any, start: int, left: int, shape: tuple[int, int]) -> NDArray[Any]:
-        """Convert a slice to an array, and raise if it does not have the stated shape and dtype."""
+    def check_slice(
+        self, values: Any, start: int, left: int, shape: tuple[int, int]
+    ) -> NDArray[Any]:
+        """Convert a slice to an array; raise if its shape or dtype is wrong."""
         if type(values).__module__.startswith("scipy.sparse"):
             from cec_mpi.encoding.sources.csr import to_checked_csr
 
@@ -85,8 +87,8 @@ class Matrix:
             if masked.size:
                 row, column = masked[0].tolist()
                 raise InputError(
-                    f"{self.name} is masked at {self.where(start + row, left + column)}, expected "
-                    "numbers everywhere: try X.filled(0)"
+                    f"{self.name} is masked at {self.location(start + row, left + column)}, "
+                    "expected numbers everywhere: try X.filled(0)"
                 )
             values = values.data
         found: NDArray[Any] = np.asarray(values)
@@ -105,36 +107,36 @@ class Matrix:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source(Matrix):
-    """A matrix with slices, which any thread may read, and any rank if it is in files.
+    """A matrix with slices that any thread can read, and any rank if it is in files.
 
     Attributes
     ----------
     array : object
-        Array with slices ``array[start:stop, left:right]``. If it has a method ``read_into``, that
-        is called instead, with an array to fill as the last argument, and returns the `Rounding`.
-    by_rows : bool
-        Whether it has only slices of rows, for one thread at a time.
+        Array with slices ``array[start:stop, left:right]``, or with a method ``read_into`` that
+        fills an array (its last argument) and returns the `Rounding`.
+    rows_only : bool
+        Whether the array has only slices of rows, for one thread at a time.
     held : int
-        Bytes that a process keeps in addition, for any slice.
+        Fixed memory of a process for reading, in bytes.
     copies : int
-        Memory for reading, as a multiple of the size of the array to fill.
+        Memory for reading, as a multiple of the size of the slice.
     origin : mapping, optional
-        Path and options with which `open_source` opens it in another process.
+        Path and options with which `open_source` opens the matrix in another process.
     """
 
     array: Any = field(repr=False)
-    by_rows: bool = False
+    rows_only: bool = False
     held: int = 0
     copies: int = 2
     origin: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def content(self) -> dict[str, Any]:
-        """Return what another process needs to open it.
+        """Return the arguments of `reopen` for another process.
 
         Raises
         ------
         InputError
-            It exists in this process only.
+            The matrix exists only in this process.
         """
         if self.origin is None:
             raise InputError(
@@ -143,34 +145,34 @@ class Source(Matrix):
         return {**self.origin, "name": self.name, "column_names": self.column_names}
 
     def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> Rounding:
-        """Read rows ``start..stop`` of columns ``left..right`` into `out`, and convert them.
+        """Read rows ``start..stop`` of columns ``left..right``, converted to the dtype of `out`.
 
         Returns
         -------
         Rounding
-            Of the numbers that were read.
+            Rounding of the conversion.
 
         Raises
         ------
         InputError
             Names the matrix and the problem.
         OSError
-            A file cannot be read at present.
+            A file cannot be read.
         """
         try:
             if hasattr(self.array, "read_into"):
-                found: Rounding = self.array.read_into(start, stop, left, right, out)
-                return found
-            if self.by_rows:
+                rounding: Rounding = self.array.read_into(start, stop, left, right, out)
+                return rounding
+            if self.rows_only:
                 return self._read_rows(start, stop, left, right, out)
             values = self.array[start:stop, left:right]
-            found = fill(out, self.checked(values, start, left, out.shape))
+            rounding = fill(out, self.check_slice(values, start, left, out.shape))
             if isinstance(self.array, np.ndarray):
                 _release_pages(values)
-            return found
+            return rounding
         except (InputError, MemoryError):
             raise
-        except Exception as error:  # of a library, or of the user's code
+        except Exception as error:  # raised by a library or by the user's code
             if self.stamps and isinstance(error, OSError):
                 raise
             raise InputError(
@@ -180,13 +182,15 @@ class Source(Matrix):
     def _read_rows(
         self, start: int, stop: int, left: int, right: int, out: NDArray[Any]
     ) -> Rounding:
-        # Few long rows at a time, so that they need no more memory than the slice.
+        # Only as many complete rows at a time as fit in the memory of the slice.
         rounding = NO_ROUNDING
         rows_at_once = max(1, out.size // self.shape[1])
         for first in range(start, stop, rows_at_once):
             end = min(first + rows_at_once, stop)
             with _LOCK:
-                rows = self.checked(self.array[first:end], first, 0, (end - first, self.shape[1]))
+                rows = self.check_slice(
+                    self.array[first:end], first, 0, (end - first, self.shape[1])
+                )
                 rounding += fill(out[first - start : end - start], rows[:, left:right])
         return rounding
 
@@ -195,7 +199,7 @@ _LOCK = threading.Lock()  # many libraries are not thread-safe
 
 
 def _release_pages(values: NDArray[Any]) -> None:
-    """Release pages of a memory map that were read."""
+    """Release the pages of a memory map after reading."""
     base: Any = values
     mode = ""
     while base is not None and not isinstance(base, mmap.mmap):
@@ -203,22 +207,22 @@ def _release_pages(values: NDArray[Any]) -> None:
         base = getattr(base, "base", None)
     if base is None or mode not in ("r", "r+", "w+"):  # in mode "c" changes would be lost
         return
-    begin = np.frombuffer(base, np.uint8).__array_interface__["data"][0]
-    low, high = (address - begin for address in np.lib.array_utils.byte_bounds(values))
+    start = np.frombuffer(base, np.uint8).__array_interface__["data"][0]
+    low, high = (address - start for address in np.lib.array_utils.byte_bounds(values))
     low -= low % mmap.PAGESIZE
     base.madvise(mmap.MADV_DONTNEED, low, high - low)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StreamedMatrix(Matrix, ABC):
-    """A matrix without slices, which is read once.
+    """A matrix without slices that is read once, from the first row to the last.
 
     Attributes
     ----------
     targets : tuple of (int, Path)
         Columns of the file, from 0, to write to ``.npy`` files instead of X.
     watch : callable, optional
-        Called with the number of bytes read, and of all bytes.
+        Called with the number of bytes read and the total.
     """
 
     targets: tuple[tuple[int, Path], ...] = ()
@@ -226,7 +230,7 @@ class StreamedMatrix(Matrix, ABC):
 
     @abstractmethod
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Yield all numbers once: some rows and columns, with the first row and column.
+        """Yield all pieces of the matrix: first row, first column, and values.
 
         Columns of targets follow those of X.
 
@@ -238,30 +242,30 @@ class StreamedMatrix(Matrix, ABC):
         Raises
         ------
         InputError
-            A cell is not a number of this dtype. The message names its place.
+            A cell is not a number of this dtype; the message names its location.
         """
 
 
 def fill(out: NDArray[Any], values: NDArray[Any]) -> Rounding:
-    """Convert values into `out`; values that are too large become infinite."""
+    """Copy converted values to `out`; values that are too large become infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         out[...] = values
     return measure_rounding(values, out) if out.dtype.kind == "f" else NO_ROUNDING
 
 
-def stamps_of(*paths: Path) -> tuple[str, ...]:
-    """Return names, sizes and times of change of files."""
-    found = ((path.name, path.stat()) for path in paths)
-    return tuple(f"{name} {status.st_size} {status.st_mtime_ns}" for name, status in found)
+def file_stamps(*paths: Path) -> tuple[str, ...]:
+    """Return names, sizes and modification times of files."""
+    stats = ((path.name, path.stat()) for path in paths)
+    return tuple(f"{name} {status.st_size} {status.st_mtime_ns}" for name, status in stats)
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the type and the message of an error in one line."""
+    """Return the type and message of an error on one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}{f': {text}' if text else ''}"
 
 
-def unreadable(path: object, error: BaseException) -> InputError:
+def read_error(path: object, error: BaseException) -> InputError:
     """Return an `InputError` for an error of a file or of the library that reads it."""
     reason = (getattr(error, "strerror", None) or str(error)).split("\n")[0]
     return InputError(f"{path} cannot be read: {reason}")

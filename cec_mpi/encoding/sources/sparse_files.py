@@ -1,4 +1,4 @@
-"""Files of sparse matrices, read into memory and checked: ``.npz`` of SciPy and Matrix Market."""
+"""Reading of sparse files into memory: SciPy's ``.npz`` and Matrix Market."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ import numpy as np
 from cec_mpi.encoding.sources.csr import ARRAYS, check_shape, csr_from_arrays, sparse_warning
 from cec_mpi.encoding.sources.market import read_market
 from cec_mpi.encoding.sources.missing import stream_rows
-from cec_mpi.encoding.sources.source import Source, StreamedMatrix, stamps_of, unreadable
+from cec_mpi.encoding.sources.source import Source, StreamedMatrix, file_stamps, read_error
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.formats import MARKET_SUFFIXES
 from cec_mpi.text import as_text
 
 
 def sparse_file(path: Path) -> StreamedMatrix:
-    """Return the matrix of a file with a suffix of sparse matrices, for dense shards."""
-    stamps = stamps_of(path)
+    """Return the matrix of a sparse file, for dense shards."""
+    stamps = file_stamps(path)
     rows = read_sparse(path)
     source = Source(
         name=str(path),
         shape=rows.shape,
         dtype=rows.dtype,
         stamps=stamps,
-        stamps_now=partial(stamps_of, path),
+        current_stamps=partial(file_stamps, path),
         warning="" if isinstance(rows, np.ndarray) else sparse_warning(path, rows),
         array=rows,
-        by_rows=True,
+        rows_only=True,
     )
     return stream_rows(source)
 
 
 def is_sparse_file(path: Path) -> bool:
-    """Whether a file is one of Matrix Market, or has a sparse matrix of SciPy or is damaged."""
+    """Return whether a file is Matrix Market, or an ``.npz`` that is sparse or damaged."""
     name = path.name.lower()
     if not name.endswith(".npz"):
         return name.endswith(MARKET_SUFFIXES)
@@ -51,18 +51,18 @@ def is_sparse_file(path: Path) -> bool:
 
 
 def read_sparse(path: Path) -> Any:
-    """Read a file of a sparse matrix into memory.
+    """Read a sparse file into memory.
 
     Returns
     -------
     csr_array or ndarray
-        With the columns of each row in order, none of them twice; an ndarray if a Matrix Market
-        file has all numbers.
+        CSR with sorted columns and without repeated entries; an ndarray if a Matrix Market file has
+        the format "array".
 
     Raises
     ------
     InputError
-        The file is damaged, or the matrix is not a valid one of real numbers.
+        The file is damaged, or the matrix is not a valid real matrix.
     """
     if path.name.lower().endswith(MARKET_SUFFIXES):
         return read_market(path)
@@ -71,20 +71,20 @@ def read_sparse(path: Path) -> Any:
             file = np.load(opened, allow_pickle=False)
             if isinstance(file, np.ndarray) or not {"format", "shape"} <= set(file):
                 raise InputError(
-                    f"{path} holds no sparse matrix: expected what scipy.sparse.save_npz writes"
+                    f"{path} has no sparse matrix: expected a file of scipy.sparse.save_npz"
                 )
             form, shape = as_text(file["format"].item()), file["shape"].tolist()
             if form not in ARRAYS:
                 raise InputError(f"{path} has format {form!r}: expected one of {', '.join(ARRAYS)}")
             size = check_shape(path, shape)
-            if "fill_value" in file and file["fill_value"] != 0:  # of the library sparse
+            if "fill_value" in file and file["fill_value"] != 0:  # written by PyData Sparse
                 raise InputError(
-                    f"{path} has the fill value {file['fill_value']}, expected 0 where it has no "
-                    "entries"
+                    f"{path} has the fill value {file['fill_value']}, expected 0 for entries that "
+                    "are not stored"
                 )
             arrays = [file[name] for name in ARRAYS[form]]
     except (InputError, MemoryError):
         raise
-    except Exception as error:  # NumPy, zipfile and zlib raise many kinds for damaged files
-        raise unreadable(path, error) from None
+    except Exception as error:  # libraries raise many types of errors for damaged files
+        raise read_error(path, error) from None
     return csr_from_arrays(path, form, size, *arrays)

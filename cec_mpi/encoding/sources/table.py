@@ -1,6 +1,6 @@
-"""Text tables, CSV and TSV: pandas reads blocks of rows.
+"""Reading of text tables (CSV, TSV) with pandas, by blocks of rows.
 
-A block that pandas does not accept is read again cell by cell, to name the line and the column.
+A block that pandas rejects is parsed again cell by cell, so that errors name the line and column.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding, warn_of_rounding
-from cec_mpi.encoding.sources.columns import choose_columns, column_label, column_word
-from cec_mpi.encoding.sources.source import StreamedMatrix, stamps_of, unreadable
+from cec_mpi.encoding.sources.columns import choose_columns, column_label, column_option
+from cec_mpi.encoding.sources.source import StreamedMatrix, file_stamps, read_error
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural, truncate
 
@@ -38,20 +38,20 @@ _SPELLINGS = {
 }
 _NO_NAMES = {*_MISSING, "-", "--", "missing"}
 _BLOCK_BYTES = 8 << 20
-_EXACT_PANDAS = (3, 1)  # reads all digits by default
-_MAX_FRAME_COLUMNS = 500  # columns from which a frame of many columns is slow
+_EXACT_PANDAS = (3, 1)  # the first version that parses floats exactly by default
+_MAX_FRAME_COLUMNS = 500  # above this a DataFrame is slow
 _COMMENT = re.compile(rb"^[ \t]*#.*", re.MULTILINE)
 _INTEGER = re.compile(r"[+-]?\d+")
 _LARGEST_EXACT = 2.0**53
-_LISTED = 5
-_MAX_CELL_LENGTH = 40  # characters of a cell
-_UNNAMED = ("", "Unnamed: 0")  # names that pandas writes for an index
+_MAX_LISTED = 5
+_MAX_CELL_LENGTH = 40  # characters, in messages
+_UNNAMED = ("", "Unnamed: 0")  # names of an index column written by pandas
 _BOOLEANS = (b"true", b"True", b"TRUE", b"false", b"False", b"FALSE")
 _END = b"end"
 
 
 class _BadRowError(Exception):
-    """A bad row, which begins with this line, counted from 0."""
+    """An invalid row; `line` is its first line, from 0."""
 
     def __init__(self, line: int, problem: str) -> None:
         self.line = line
@@ -59,14 +59,15 @@ class _BadRowError(Exception):
 
 
 def _rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, int, list[str]]]:
-    """Yield rows of a table: their first line, counted from 0, the line after them, and cells.
+    """Yield the rows of a table: first line from 0, line after the last, and cells.
 
-    A quoted line break ends a line, not a row. Empty lines and comments are skipped.
+    A row may span lines, because cells may have quoted line breaks. Empty lines and comments are
+    skipped.
 
     Raises
     ------
     _BadRowError
-        A line has a carriage return within it or a NUL byte, or a quote is not closed.
+        A line has a NUL byte or a carriage return inside, or a quote is not closed.
     """
     begin, is_start = 0, True
 
@@ -81,7 +82,7 @@ def _rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, int, li
                 is_skipped = is_blank or line.lstrip().startswith(b"#")
             is_start = False
             text = "\n" if is_skipped else line.decode(errors="replace")
-            # White space at the end of a line is no delimiter.
+            # Trailing white space is not a delimiter.
             yield text.replace("\t", " ").rstrip() + "\n" if delimiter == " " else text
 
     reader = csv.reader(texts(), delimiter=delimiter, skipinitialspace=True)
@@ -100,7 +101,7 @@ def _rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, int, li
 
 
 def is_number(word: str) -> bool:
-    """Whether a cell holds a number, including NaN and infinity.
+    """Return whether a cell is a number, including NaN and infinity.
 
     Examples
     --------
@@ -111,11 +112,11 @@ def is_number(word: str) -> bool:
         float(word)
     except ValueError:
         return False
-    return word.isascii() and "_" not in word  # underscores are a feature of Python
+    return word.isascii() and "_" not in word  # only Python allows underscores in numbers
 
 
 def is_header_row(cells: list[str]) -> bool | None:
-    """Whether the first row of a table is a header; None if this is ambiguous.
+    """Return whether the first row of a table is a header; None if this is ambiguous.
 
     Examples
     --------
@@ -134,7 +135,7 @@ def is_header_row(cells: list[str]) -> bool | None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TextTable(StreamedMatrix):
-    """A table of numbers as text.
+    """A text table of numbers.
 
     Attributes
     ----------
@@ -142,15 +143,15 @@ class TextTable(StreamedMatrix):
     delimiter : str
         One character; a space stands for any white space.
     names : tuple of str
-        Names of all columns of the file; empty if it has no header.
+        Names of all columns of the file; empty without a header.
     width : int
         Number of columns of the file.
     columns : tuple of int
         Columns of X and of targets, from 0.
     first : int
-        Line of the header, or of the first row, from 1.
+        Line of the header or the first row, from 1.
     begin : tuple of int
-        Offset of the first numbers in bytes, and their line.
+        Offset in bytes and line of the first row of numbers.
     """
 
     path: Path
@@ -160,10 +161,10 @@ class TextTable(StreamedMatrix):
     columns: tuple[int, ...] = field(repr=False)
     first: int
     begin: tuple[int, int]
-    _last_block: list[Any] = field(default_factory=list, repr=False)  # the block that was read last
+    _last_block: list[Any] = field(default_factory=list, repr=False)  # first row, line and text
 
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Parse some rows at a time; missing values are NaN."""
+        """Yield parsed rows; missing values are NaN."""
         done, rounding = 0, NO_ROUNDING
         for line, text in self._blocks():
             self._last_block[:] = done, line, text
@@ -176,30 +177,30 @@ class TextTable(StreamedMatrix):
             done += len(numbers)
         warn_of_rounding(self.path, rounding, "float64")
 
-    def where(self, row: int, column: int) -> str:
-        """Return the place of a cell of the block that was read last."""
+    def location(self, row: int, column: int) -> str:
+        """Return the location of a cell of the last block, for messages."""
         kind = "target " if column >= self.shape[1] else ""
-        return f"line {self._row(row)[0]}, {kind}{self.column(column)}"
+        return f"line {self._row(row)[0]}, {kind}{self.describe_column(column)}"
 
-    def column(self, column: int) -> str:
-        """Return the number of a column in the file, and its name."""
+    def describe_column(self, column: int) -> str:
+        """Return the number of a column in the file and its name, for messages."""
         return column_label(self.columns[column], self.names)
 
     def describe_missing(self, row: int, column: int) -> str:
-        """Return a cell that is missing, and its place."""
+        """Return the start of a message about a missing value."""
         cell = self._row(row)[1][self.columns[column]].strip()
-        return f"{self.path}: {self.where(row, column)} is {_format_cell(cell)}"
+        return f"{self.path}: {self.location(row, column)} is {_format_cell(cell)}"
 
     def drop_advice(self, column: int) -> str:
-        """Return how to leave a column out."""
-        return f", --drop {column_word(self.columns[column], self.names)} leaves this column out"
+        """Return the end of a message: the option that leaves a column out."""
+        return f", --drop {column_option(self.columns[column], self.names)} drops this column"
 
     def _row(self, row: int) -> tuple[int, list[str]]:
         done, line, text = self._last_block
         return next(islice(self._rows(line, text), row - done, None))
 
     def _rows(self, line: int, text: bytes) -> Iterator[tuple[int, list[str]]]:
-        """Yield lines and cells of the rows of a block, or raise `InputError`."""
+        """Yield the line and the cells of each row of a block; raise `InputError` if invalid."""
         try:
             for begin, _, cells in _rows(BytesIO(text), self.delimiter):
                 if len(cells) != self.width:
@@ -214,11 +215,11 @@ class TextTable(StreamedMatrix):
             raise InputError(f"{self.path}: line {line + error.line} {error}") from None
 
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield lines of complete rows, and the number of the first one."""
-        place, line = self.begin
+        """Yield blocks of complete rows: number of the first line, and text."""
+        offset, line = self.begin
         rest, is_end, is_warned = b"", False, self.width == 1
         with self.path.open("rb") as file:
-            file.seek(place)
+            file.seek(offset)
             size = os.fstat(file.fileno()).st_size
             while not is_end:
                 new = file.read(_BLOCK_BYTES)
@@ -237,19 +238,19 @@ class TextTable(StreamedMatrix):
             raise InputError(f"{self.path}: line {line} opens a quote that is never closed")
 
     def _end_of_rows(self, text: bytes) -> int:
-        """Return the size of the complete rows of a text."""
+        """Return the length of the complete rows of a text."""
         end = text.rfind(b"\n") + 1
         if b'"' not in text:
             return end
         lines = BytesIO(text[:end]).readlines()
         try:
             ((begin, _, row),) = deque(_rows([*lines, _END], self.delimiter), maxlen=1)
-        except _BadRowError:  # reported when the row is parsed
+        except _BadRowError:  # raised again when the row is parsed
             return end
         return end if row == [_END.decode()] else sum(map(len, lines[:begin]))
 
     def _warn_of_comment(self, line: int, text: bytes) -> bool:
-        """Warn if a comment looks like a row; return whether one does."""
+        """Warn if a comment looks like a row, and return whether one does."""
         for found in _COMMENT.finditer(text) if b"#" in text else ():
             with suppress(_BadRowError):
                 row = found[0].replace(b"#", b"", 1)
@@ -264,12 +265,12 @@ class TextTable(StreamedMatrix):
         return False
 
     def _numbers(self, line: int, text: bytes) -> NDArray[Any]:
-        """Return numbers of X and of targets, NaN for missing values.
+        """Return the numbers of X and of targets, with NaN for missing values.
 
         Raises
         ------
         InputError
-            A row has another number of columns, or a cell is no number.
+            A row has another number of columns, or a cell is not a number.
         """
         if self.width <= _MAX_FRAME_COLUMNS and b'"' not in text:
             with suppress(ValueError):
@@ -277,33 +278,33 @@ class TextTable(StreamedMatrix):
         rows = list(self._rows(line, text))
         shape = len(rows), len(self.columns)
         cells = [row[at] for _, row in rows for at in self.columns]
-        with suppress(ValueError):  # one column for all cells, because each column takes time
+        with suppress(ValueError):  # parsed as one column, because pandas is slow per column
             numbers = _parse_numbers("\n".join(cells).encode(), skip_blank_lines=False, quoting=3)
             if numbers.shape == (len(cells), 1):  # no cell has a line break or a comma
                 return np.reshape(numbers, shape)
         return np.array(
-            [self._number(at, cell, row) for at, row in rows for cell in self.columns]
+            [self._number(line, k, row) for line, row in rows for k in self.columns]
         ).reshape(shape)
 
-    def _number(self, line: int, at: int, row: list[str]) -> float:
-        cell = row[at].strip(whitespace)  # a no-break space is not white space here
+    def _number(self, line: int, k: int, row: list[str]) -> float:
+        cell = row[k].strip(whitespace)  # does not strip a no-break space
         if cell.lower() in _MISSING:
             return np.nan
         if is_number(cell):
             return float(cell)
         raise InputError(
-            f"{self.path}: line {line}, {column_label(at, self.names)} is {_format_cell(cell)}, "
+            f"{self.path}: line {line}, {column_label(k, self.names)} is {_format_cell(cell)}, "
             f"expected a number{_delimiter_hint(cell, self.delimiter)}; "
-            f"--drop {column_word(at, self.names)} leaves this column out, --columns chooses others"
+            f"--drop {column_option(k, self.names)} drops this column, --columns chooses others"
         )
 
     def _parse_unquoted(self, text: bytes) -> NDArray[Any]:
-        """Return numbers of rows without quotes.
+        """Return the numbers of rows without quotes.
 
         Raises
         ------
         ValueError
-            A row has another number of columns, or pandas does not accept a cell.
+            A row has another number of columns, or pandas rejects a cell.
         """
         if b"\0" in text or text.count(b"\r") != text.count(b"\r\n"):
             raise ValueError
@@ -329,19 +330,19 @@ class TextTable(StreamedMatrix):
         )
 
     def _rounding(self, line: int, text: bytes, numbers: Any, is_large: Any) -> Rounding:
-        """Count integers that float64 does not hold."""
-        found = NO_ROUNDING
-        for (_, row), some, large in zip(self._rows(line, text), numbers, is_large, strict=True):
+        """Count integers that float64 cannot represent."""
+        rounding = NO_ROUNDING
+        for (_, row), parsed, large in zip(self._rows(line, text), numbers, is_large, strict=True):
             for column in np.flatnonzero(large).tolist():
                 cell = row[self.columns[column]].strip()
                 if _INTEGER.fullmatch(cell):
-                    error = abs(int(cell.lstrip("+-0")) - int(abs(some[column])))
-                    found += Rounding(int(error > 0), float(error))
-        return found
+                    error = abs(int(cell.lstrip("+-0")) - int(abs(parsed[column])))
+                    rounding += Rounding(int(error > 0), float(error))
+        return rounding
 
 
 def float_precision() -> Literal["round_trip"] | None:
-    """Return the option of pandas with which it reads all digits of numbers."""
+    """Return the pandas option for exact parsing of floats."""
     import pandas
 
     version = tuple(map(int, pandas.__version__.split(".")[:2]))
@@ -349,7 +350,7 @@ def float_precision() -> Literal["round_trip"] | None:
 
 
 def _parse_numbers(text: bytes, **options: Any) -> NDArray[np.float64]:
-    """Parse a text with pandas; a cell that is no number raises ValueError."""
+    """Parse a text with pandas; raise ValueError if a cell is not a number."""
     import pandas
 
     numbers: NDArray[np.float64] = pandas.read_csv(
@@ -358,11 +359,11 @@ def _parse_numbers(text: bytes, **options: Any) -> NDArray[np.float64]:
         dtype=np.float64,
         keep_default_na=False,
         na_values=_SPELLINGS,
-        encoding="latin-1",  # which any text is; numbers are ASCII
+        encoding="latin-1",  # accepts any bytes; numbers are ASCII
         float_precision=float_precision(),
         **options,
     ).to_numpy()
-    # pandas reads true and false as 1 and 0 if a column has nothing else.
+    # pandas parses true and false as 1 and 0 if a column has only these.
     is_candidate = np.isnan(numbers[:1]) | np.isin(numbers[:1], (0, 1))
     if is_candidate.any() and any(word in text for word in _BOOLEANS):
         raise ValueError
@@ -373,7 +374,7 @@ def _cells_of_rows(text: bytes, delimiter: str) -> NDArray[np.int64]:
     """Return the number of cells of each row of a text without quotes."""
     letters = np.frombuffer(text, np.uint8)
     is_end, is_mark = letters == ord("\n"), letters == ord(delimiter)
-    if delimiter == " ":  # marks are the first letters of words
+    if delimiter == " ":  # marks are the first characters of words
         is_space = is_end | is_mark | (letters == ord("\t")) | (letters == ord("\r"))
         is_mark = ~is_space
         is_mark[1:] &= is_space[:-1]
@@ -388,68 +389,68 @@ def _cells_of_rows(text: bytes, delimiter: str) -> NDArray[np.int64]:
 
 
 def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
-    """Read the first row of a table, and find its columns.
+    """Open a text table: read its first row, and choose its columns.
 
     Parameters
     ----------
     path : Path
     delimiter : str
-        Delimiter that the name of the file implies.
+        Delimiter implied by the name of the file.
     options : EncodeOptions
 
     Raises
     ------
     InputError
         The file cannot be read, it is ambiguous whether its first row is a header, or `options` do
-        not fit.
+        not match the file.
     """
-    between = options.delimiter or delimiter
+    delimiter = options.delimiter or delimiter
     try:
-        stamps = stamps_of(path)
+        stamps = file_stamps(path)
         with path.open("rb") as file:
             start = _skip_bom(path, file)
-            first, following, cells, text = _first_row(path, file, between)
-            begin, below = (file.tell(), following), file.readline()
+            first, next_line, cells, text = _first_row(path, file, delimiter)
+            begin, second_row = (file.tell(), next_line), file.readline()
             is_header = options.header
-            if is_header is None and _is_quoted(text, between):
-                is_header = True if not _is_quoted(below, between) else None
+            if is_header is None and _is_quoted(text, delimiter):
+                is_header = True if not _is_quoted(second_row, delimiter) else None
             if is_header is None:
-                is_header = _is_header(path, first, cells, between)
+                is_header = _is_header(path, first, cells, delimiter)
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise read_error(path, error) from None
     names = tuple(cells) if is_header else ()
-    kept, targets = choose_columns(path, names, len(cells), options)
+    selected, targets = choose_columns(path, names, len(cells), options)
     warning = ""
-    if 0 in kept and len(names) > 1 and names[0] in _UNNAMED:
-        called = f"the name {names[0]}" if names[0] else "no name"
+    if 0 in selected and len(names) > 1 and names[0] in _UNNAMED:
+        name = f"the name {names[0]}" if names[0] else "no name"
         warning = (
-            f"{path}: column 1 has {called}, like the index of a data frame, and becomes a column "
-            f"of X: use --drop {column_word(0, names)} to leave it out"
+            f"{path}: column 1 has {name}, like the index of a data frame, and becomes a column "
+            f"of X: use --drop {column_option(0, names)} to leave it out"
         )
     elif (
         options.header is None
         and not names
-        and _is_sequence(text, between) > _is_sequence(below, between)
+        and _is_sequence(text, delimiter) > _is_sequence(second_row, delimiter)
     ):
         warning = (
-            f"{path}: the first row ({truncate(cells, _LISTED)}) looks like column names, but "
+            f"{path}: the first row ({truncate(cells, _MAX_LISTED)}) looks like column names, but "
             "becomes a row of X: use --header yes if it has names, --header no if it is data"
         )
     files = (Path(file) for _, file in options.target)
     return TextTable(
         name=str(path),
         path=path,
-        shape=(0, len(kept)),
+        shape=(0, len(selected)),
         dtype=np.dtype(np.float64),
-        column_names=tuple(names[at] for at in kept) if names else (),
+        column_names=tuple(names[k] for k in selected) if names else (),
         warning=warning,
         stamps=stamps,
-        stamps_now=partial(stamps_of, path),
+        current_stamps=partial(file_stamps, path),
         targets=tuple(zip(targets, files, strict=False)),
-        delimiter=between,
+        delimiter=delimiter,
         names=names,
         width=len(cells),
-        columns=(*kept, *targets),
+        columns=(*selected, *targets),
         first=first,
         begin=begin if names else (start, 1),
     )
@@ -464,7 +465,7 @@ def _skip_bom(path: Path, file: BinaryIO) -> int:
 
 
 def _first_row(path: Path, file: BinaryIO, delimiter: str) -> tuple[int, int, list[str], bytes]:
-    """Read the first row; return its line, the next line, its cells, and its text."""
+    """Read the first row, and return its line, the next line, its cells and its text."""
     read: list[bytes] = []
 
     def lines() -> Iterator[bytes]:
@@ -481,23 +482,23 @@ def _first_row(path: Path, file: BinaryIO, delimiter: str) -> tuple[int, int, li
 
 
 def _is_header(path: Path, line: int, cells: list[str], delimiter: str) -> bool:
-    """Whether the first row has the names of columns."""
-    found = is_header_row(cells) if cells else False
-    if found and any(_delimiter_hint(cell, delimiter) for cell in cells):
-        found = None  # these names look like numbers with another delimiter
-    if found is None:
-        at = next(at for at, cell in enumerate(cells) if not is_number(cell))
-        what = "numbers and" if any(map(is_number, cells)) else "no names:"
+    """Return whether the first row has the names of columns; raise if this is ambiguous."""
+    is_header = is_header_row(cells) if cells else False
+    if is_header and any(_delimiter_hint(cell, delimiter) for cell in cells):
+        is_header = None  # these names look like numbers with another delimiter
+    if is_header is None:
+        k = next(k for k, cell in enumerate(cells) if not is_number(cell))
+        found = "numbers and" if any(map(is_number, cells)) else "no names:"
         raise InputError(
-            f"{path}: line {line} has {what} {_format_cell(cells[at])} in column {at + 1}: "
+            f"{path}: line {line} has {found} {_format_cell(cells[k])} in column {k + 1}: "
             "use --header yes if this row has the names of columns, --header no if it has numbers"
-            f"{_delimiter_hint(cells[at], delimiter)}"
+            f"{_delimiter_hint(cells[k], delimiter)}"
         )
-    return found
+    return is_header
 
 
 def _is_quoted(row: bytes, delimiter: str) -> bool:
-    """Whether all cells of a row are in quotes, as R and decode write names."""
+    """Return whether all cells of a row are in quotes, like names written by R and decode."""
     text = StringIO(row.decode(errors="replace"), newline="")
     kind: dict[str, Any] = {"skipinitialspace": True, "quoting": csv.QUOTE_NONNUMERIC}
     try:
@@ -508,7 +509,7 @@ def _is_quoted(row: bytes, delimiter: str) -> bool:
 
 
 def _is_sequence(row: bytes, delimiter: str) -> bool:
-    """Whether a row has integers in equal steps, such as 0, 1, 2 or 1990, 2000, 2010."""
+    """Return whether a row has integers in equal steps, such as 0, 1, 2 or 1990, 2000, 2010."""
     with suppress(ValueError, _BadRowError):
         ((_, _, cells),) = _rows(BytesIO(row), delimiter)
         steps = {int(after) - int(before) for before, after in pairwise(cells)}
@@ -525,7 +526,7 @@ def _format_cell(cell: str) -> str:
 
 
 def _delimiter_hint(cell: str, delimiter: str) -> str:
-    """Return advice on a cell that is not a number, or an empty text."""
+    """Return a hint for a cell that is a number with another delimiter, or ''."""
     for other, name in (("\t", "tab"), (";", "semicolon"), (",", "comma"), ("|", "pipe")):
         parts = cell.split(other)
         if other != delimiter and len(parts) > 1 and all(map(is_number, parts)):

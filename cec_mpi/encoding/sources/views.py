@@ -1,4 +1,4 @@
-"""Arrays in containers, and how slices of X follow from theirs."""
+"""Arrays in containers (HDF5, Zarr), transposed or decoded to X."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from cec_mpi.encoding.sources.conventions import (
     Decoder,
     decoding_attributes,
     make_decoder,
-    refuse,
+    raise_on_attributes,
 )
-from cec_mpi.encoding.sources.source import Source, unreadable
+from cec_mpi.encoding.sources.source import Source, read_error
 from cec_mpi.errors import InputError
 from cec_mpi.text import truncate
 
@@ -26,23 +26,23 @@ LISTED = 5  # matrices of a container, in messages
 
 @dataclass(frozen=True)
 class View:
-    """How slices of X follow from slices of a stored array.
+    """The mapping from slices of a stored array to slices of X.
 
     Attributes
     ----------
     name : str
-        For messages.
+        Name of X, for messages.
     dtype : numpy.dtype
         Dtype of X.
     transposed : bool
-        Whether X is the transpose.
+        Whether X is the transpose of the array.
     decoder : Decoder, optional
     unwritten : number, optional
-        Number that stands where nothing was written, which is refused.
+        Fill value of entries that were never written; reading it raises an error.
     files : tuple of Path
-        Further files that hold the numbers.
+        Further files with data of the array.
     warnings : tuple of str
-        What to say about the array before encoding.
+        Warnings to give before encoding.
     """
 
     name: str
@@ -55,56 +55,56 @@ class View:
 
     @property
     def copies(self) -> int:
-        """Memory for reading, as a multiple of the size of a slice."""
+        """Memory for reading, as a multiple of the size of the slice."""
         return 2 if self.decoder is None else 6
 
     def shape(self, stored: Any) -> tuple[int, ...]:
-        """Return the shape of X from that of the array."""
+        """Return the shape of X from the shape of the array."""
         lengths = tuple(stored or ())
         return lengths[::-1] if self.transposed else lengths
 
-    def read(self, array: Any, places: tuple[slice, slice]) -> Any:
+    def read(self, array: Any, slices: tuple[slice, slice]) -> Any:
         """Read a slice of X."""
-        rows, columns = places
-        found = array[columns, rows].T if self.transposed else array[rows, columns]
-        if self.unwritten is not None and (absent := found == self.unwritten).any():
-            row, column = np.argwhere(absent)[0].tolist()
+        rows, columns = slices
+        values = array[columns, rows].T if self.transposed else array[rows, columns]
+        if self.unwritten is not None and (is_unwritten := values == self.unwritten).any():
+            row, column = np.argwhere(is_unwritten)[0].tolist()
             raise InputError(
                 f"{self.name} holds {self.unwritten} at row {rows.start + row}, column "
-                f"{columns.start + column} (counted from 0), which stands where nothing was "
-                "written: expected --decode-cf, which takes it as missing, or --raw-values"
+                f"{columns.start + column} (counted from 0), the fill value of entries that were "
+                "never written: expected --decode-cf, which makes it missing, or --raw-values"
             )
-        return found if self.decoder is None else self.decoder(found)
+        return values if self.decoder is None else self.decoder(values)
 
 
 @dataclass(frozen=True)
 class ContainerArray:
-    """An array in a container, which is opened for each read.
+    """An array in a container, which is opened for every read.
 
     Attributes
     ----------
-    opened : callable
-        Opens the array: a context manager that takes `path` and `inner`.
+    open : callable
+        Takes `path` and `inner`, and returns a context manager of the array.
     path : Path
     inner : str
         Name of the array in the container; empty if the container is the array.
     view : View
     """
 
-    opened: Callable[[Path, str], AbstractContextManager[Any]]
+    open: Callable[[Path, str], AbstractContextManager[Any]]
     path: Path
     inner: str
     view: View
 
-    def __getitem__(self, places: tuple[slice, slice]) -> Any:
+    def __getitem__(self, slices: tuple[slice, slice]) -> Any:
         try:
-            with self.opened(self.path, self.inner) as array:
-                return self.view.read(array, places)
+            with self.open(self.path, self.inner) as array:
+                return self.view.read(array, slices)
         except (OSError, MemoryError, InputError):
             raise
-        except Exception as error:  # the libraries raise many kinds of errors for a damaged file
+        except Exception as error:  # libraries raise many types of errors for damaged files
             name = f"{self.path}::{self.inner}" if self.inner else self.path
-            raise unreadable(name, error) from None
+            raise read_error(name, error) from None
 
 
 def container_source(
@@ -114,9 +114,9 @@ def container_source(
     shape: Any,
     view: View,
     stamps: tuple[str, ...],
-    look: Callable[[], tuple[str, ...]],
+    current_stamps: Callable[[], tuple[str, ...]],
 ) -> Source:
-    """Return the source of an array in a container; `look` returns its stamps of now."""
+    """Return the source of an array in a container."""
     return Source(
         name=view.name,
         array=ContainerArray(open_container, path, inner, view),
@@ -124,7 +124,7 @@ def container_source(
         dtype=view.dtype,
         warning="; ".join(view.warnings),
         stamps=stamps,
-        stamps_now=look,
+        current_stamps=current_stamps,
         copies=view.copies,
     )
 
@@ -132,28 +132,28 @@ def container_source(
 def apply_attributes(
     view: View, attributes: Mapping[str, Any], options: EncodeOptions, unwritten: Any = None
 ) -> View:
-    """Return a view that minds attributes by which numbers differ from those that are stored.
+    """Return a view that applies attributes which change the stored values.
 
     Raises
     ------
     InputError
-        There are such attributes, and no option says what to do with them.
+        There are such attributes, but neither ``raw_values`` nor ``decode_cf``.
     """
     if options.raw_values or view.dtype.kind not in "fiub":
         return view
     found = decoding_attributes(attributes, view.dtype)
     if not options.decode_cf:
-        refuse(view.name, found)
+        raise_on_attributes(view.name, found)
         return replace(view, unwritten=unwritten)
     decoder = make_decoder(view.name, found, view.dtype, unwritten)
     return replace(view, decoder=decoder, dtype=decoder.dtype)
 
 
-def only_matrix(path: Path, matrices: list[str]) -> str:
-    """Return the only one of these matrices of a container."""
+def find_only_matrix(path: Path, matrices: list[str]) -> str:
+    """Return the only matrix of a container; raise if there are others."""
     if len(matrices) != 1:
-        which = truncate(matrices, LISTED)
         raise InputError(
-            f"{path} has {len(matrices)} matrices ({which}): choose one with {path}::/NAME"
+            f"{path} has {len(matrices)} matrices ({truncate(matrices, LISTED)}): choose one with "
+            f"{path}::/NAME"
         )
     return matrices[0]

@@ -1,4 +1,4 @@
-"""Arrays in Zarr directories."""
+"""Zarr arrays."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 import xxhash
 
 from cec_mpi.encoding.options import EncodeOptions
-from cec_mpi.encoding.sources.source import Source, stamps_of, unreadable
+from cec_mpi.encoding.sources.source import Source, file_stamps, read_error
 from cec_mpi.encoding.sources.views import (
     View,
     apply_attributes,
     container_source,
-    only_matrix,
+    find_only_matrix,
 )
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.formats import import_library
@@ -28,24 +28,25 @@ _ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
 
 
 def zarr_source(path: Path, inner: str, options: EncodeOptions) -> Source:
-    """Return the source of a Zarr array, or of an array in a group, by default its only matrix."""
+    """Return the source of a Zarr array, or of an array in a group; by default its only matrix."""
     zarr = import_library("zarr", path)
     try:
         node = _zarr_node(path)
         if not inner and isinstance(node, zarr.Group):
             matrices = [f"/{name}" for name, array in node.arrays() if array.ndim == 2]
             matrices += [f"/{name}" for name, group in node.groups() if _is_sparse_in_zarr(group)]
-            inner = only_matrix(path, sorted(matrices))
+            inner = find_only_matrix(path, sorted(matrices))
         if inner:
             try:
                 node = node[inner.strip("/")]
             except (KeyError, IndexError, ValueError):
                 raise InputError(f"{path} has no array {inner}") from None
         if not isinstance(node, zarr.Array):
-            is_sparse = _is_sparse_in_zarr(node)
-            what = "a sparse matrix in Zarr, which encode cannot read" if is_sparse else "a group"
-            advice = ": save it with scipy.sparse.save_npz" if is_sparse else ""
-            raise InputError(f"{path}::{inner} is {what}, expected an array{advice}")
+            found, advice = "a group", ""
+            if _is_sparse_in_zarr(node):
+                found = "a sparse matrix in Zarr, which encode cannot read"
+                advice = ": save it with scipy.sparse.save_npz"
+            raise InputError(f"{path}::{inner} is {found}, expected an array{advice}")
         stamps = _directory_stamps(path, inner)
         with _open_zarr(path, inner) as array:
             view = zarr_view(array, f"{path}::{inner}" if inner else str(path), options)
@@ -53,28 +54,28 @@ def zarr_source(path: Path, inner: str, options: EncodeOptions) -> Source:
     except InputError:
         raise
     except Exception as error:
-        raise unreadable(path, error) from None
-    look = partial(_directory_stamps, path, inner)
-    return container_source(_open_zarr, path, inner, shape, view, stamps, look)
+        raise read_error(path, error) from None
+    current_stamps = partial(_directory_stamps, path, inner)
+    return container_source(_open_zarr, path, inner, shape, view, stamps, current_stamps)
 
 
 def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
-    """Return how X follows from a Zarr array.
+    """Return the view of a Zarr array as X.
 
     Raises
     ------
     InputError
-        Its numbers differ from the stored ones.
+        Attributes change its values.
     """
     attributes = dict(array.attrs)
     is_of_xarray = array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes
-    if is_of_xarray and array.fill_value is not None:  # which it takes for _FillValue
+    if is_of_xarray and array.fill_value is not None:  # xarray uses it as _FillValue
         attributes.setdefault("_FillValue", array.fill_value)
     view = View(name, np.dtype(array.dtype))
     missing = array.nchunks - array.nchunks_initialized
     if missing > 0:
-        fill = array.fill_value  # zarr leaves chunks of zeros out, too, if there is none
-        read_as = "0, since it has no fill value" if fill is None else f"its fill value {fill}"
+        fill = array.fill_value  # without one, zarr does not store chunks of zeros either
+        read_as = "0, because it has no fill value" if fill is None else f"its fill value {fill}"
         view = replace(
             view,
             warnings=(
@@ -86,7 +87,7 @@ def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
 
 
 def _zarr_node(path: Path) -> Any:
-    """Open an array or group. Consolidated metadata may be older than the arrays, so not by it."""
+    """Open an array or group without consolidated metadata, which may be outdated."""
     zarr = import_library("zarr", path)
     node = zarr.open(path, mode="r")
     if isinstance(node, zarr.Group):
@@ -102,7 +103,7 @@ def _directory_stamps(path: Path, inner: str) -> tuple[str, ...]:
     """Return one stamp for all files of a Zarr array."""
     directory = path / inner.strip("/")
     found = sorted(
-        f"{file.relative_to(directory)} {stamps_of(file)[0]}"
+        f"{file.relative_to(directory)} {file_stamps(file)[0]}"
         for file in directory.rglob("*")
         if file.is_file()
     )
@@ -111,7 +112,7 @@ def _directory_stamps(path: Path, inner: str) -> tuple[str, ...]:
 
 
 def is_zarr(path: Path) -> bool:
-    """Whether a directory is a Zarr array or group."""
+    """Return whether a directory is a Zarr array or group."""
     return any((path / name).exists() for name in _ZARR_FILES)
 
 

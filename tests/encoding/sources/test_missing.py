@@ -96,7 +96,7 @@ def test_a_store_without_missing_values_records_that(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "missing", "message"),
     [
-        ([[1, np.nan], [np.nan, 2]], "drop-rows", "all of its 2 rows: no row is left"),
+        ([[1, np.nan], [np.nan, 2]], "drop-rows", "all 2 rows, so no rows remain"),
         ([[1, np.nan], [2, np.nan]], "mean", r"no number in column 1 \(counted from 0\)"),
         ([[1, np.nan], [2, np.inf]], "mean", r"holds inf at row 1, column 1"),
         ([[1, np.nan], [2, np.inf]], "refuse", r"holds inf at row 1, column 1"),

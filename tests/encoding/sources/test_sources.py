@@ -351,7 +351,7 @@ BAD = {
     "no market": (write("c.mtx", "hello\n"), r"c\.mtx: line 1 is 'hello', expected %%"),
     "a cut market": (
         write("c.mtx", "%%MatrixMarket matrix array real general\n3 1\n1\n2\n"),
-        r"c\.mtx has 2 entries, expected 3, as its header says",
+        r"c\.mtx has 2 entries, expected 3 by its header",
     ),
     "a table under the name of an array": (
         write("a.npy", "id,price\n1,300\n"),

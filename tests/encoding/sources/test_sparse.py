@@ -324,14 +324,14 @@ BAD = {
     "row of coo": (npz(COO, "coo", row=at(COO.row, 0, -1)), "negative axis 0 index: -1"),
     "row 0 mtx": (mtx("2 2 1", "0 1 3"), "'0 1 3', expected a row from 1 to 2"),
     "column 3 mtx": (mtx("2 2 1", "1 3 3"), "expected a column from 1 to 2"),
-    "few mtx": (mtx("2 2 3", "1 1 3"), "has 1 entry, expected 3, as its header says"),
+    "few mtx": (mtx("2 2 3", "1 1 3"), "has 1 entry, expected 3 by its header"),
     "many mtx": (mtx("2 2 1", "1 1 3", "2 2 1"), "has more entries, expected 1"),
     "words mtx": (mtx("2 2 1", "1 one 3"), "line 3 is '1 one 3', expected a row"),
     "fraction mtx": (mtx("2 2 1", "1.5 1 3"), "line 3 is '1.5 1 3', expected a row"),
     "four numbers mtx": (mtx("2 2 2", "1 1 3", "1 2 3 4"), "line 4 is '1 2 3 4'"),
     "huge mtx": (mtx("2 2 1", f"{10**30} 1 3"), "expected a row from 1 to 2"),
     "half an mtx": (lambda d: half(market(d / "X.mtx", X)), "X.mtx"),
-    "an mtx of 2^60 rows": (mtx(f"{2**60} 2 1", "1 1 3"), "there is no memory"),
+    "an mtx of 2^60 rows": (mtx(f"{2**60} 2 1", "1 1 3"), "do not fit in memory"),
     "complex": (in_memory(X * 1j), COMPLEX),
     "complex h5": (h5(data=X.data * 1j), COMPLEX),
     "complex mtx": (
@@ -339,8 +339,8 @@ BAD = {
         "holds complex numbers, which are not supported",
     ),
     "text npz": (npz(data=X.data.astype(str)), "real numbers"),
-    "pointers that descend": (npz(indptr=at(X.indptr, 5, 10**6)), "expected them to ascend"),
-    "pointers beyond the end": (h5(indptr=at(X.indptr, -1, 10**6)), "expected them to ascend"),
+    "pointers that descend": (npz(indptr=at(X.indptr, 5, 10**6)), "expected ascending numbers"),
+    "pointers beyond the end": (h5(indptr=at(X.indptr, -1, 10**6)), "expected ascending numbers"),
     "few pointers": (npz(indptr=X.indptr[:-2]), "size 59 should be 61"),
     "no pointers": (npz(indptr=None), "X.npz cannot be read"),
     "pointers of floats": (
@@ -359,7 +359,7 @@ BAD = {
     "no shape h5": (h5(shape=None), "has no attribute shape"),
     "one length": (npz(shape=np.array([60])), "expected (q, r)"),
     "another kind h5": (h5(X, "array"), "holds array: expected csr"),
-    "columns beyond memory": (npz(shape=np.array([60, 2**60])), "there is no memory"),
+    "columns beyond memory": (npz(shape=np.array([60, 2**60])), "do not fit in memory"),
     "another format": (npz(format=np.array(b"xyz")), "has format 'xyz': expected one of csr"),
     "a fill value npz": (npz(fill_value=np.array(7.0)), "has the fill value 7.0, expected 0"),
     "both triangles mtx": (
@@ -372,7 +372,7 @@ BAD = {
     ),
     "wide skew mtx": (
         mtx("2 3 1", "2 1 5", head="real skew-symmetric"),
-        "line 2 is '2 3 1', expected as many rows as columns",
+        "line 2 is '2 3 1', expected a square matrix",
     ),
     "NUL mtx": (mtx("2 2 1", "1 1 3\0" + "99"), "line 3 is '1 1 3\\x0099', exp"),
     "digits after a NUL of a size mtx": (mtx("2\0 2 1", "1 1 3"), "line 2 is '2\\x00"),
@@ -389,7 +389,7 @@ BAD = {
     },
     "a dense npz": (
         lambda d: np.savez(d / "X.npz", a=X.toarray()) or str(d / "X.npz"),
-        "expected what scipy.sparse.save_npz writes",
+        "expected a file of scipy.sparse.save_npz",
     ),
     "half an npz": (lambda d: half(saved(d / "X.npz", X)), "X.npz cannot be read"),
     "half an h5": (lambda d: half(write_group(d / "X.h5", X)), "cannot be read"),
@@ -412,10 +412,10 @@ BAD = {
         "X.npy is not a sparse matrix",
     ),
     "slices that raise": (slices(lambda rows: 1 / 0), "ZeroDivisionError"),
-    "dense slices": (slices(X.toarray().__getitem__), "gives rows as ndarray"),
+    "dense slices": (slices(X.toarray().__getitem__), "returned rows as ndarray"),
     "few rows": (
         slices(lambda rows: X[:3]),
-        "gives rows of shape (3, 17) from row 0 on: expected (60, 17)",
+        "returned rows of shape (3, 17) from row 0 on: expected (60, 17)",
     ),
     "wide slices": (
         slices(lambda rows: sparse(60, 18)),
@@ -423,19 +423,19 @@ BAD = {
     ),
     "other slices": (
         slices(lambda rows: X[rows].astype(np.float32)),
-        "gives float32: expected float64",
+        "returned float32: expected its dtype, float64",
     ),
     "moved slices": (
         slices(lambda rows: TALL[max(0, rows.start - 1) : rows.stop - 1], TALL),
-        "gives rows of shape (",
+        "returned rows of shape (",
     ),
     "a sum beyond int8": (
         in_memory(twice(100, np.int8)),
-        "has repeated entries whose sum int8 cannot hold",
+        "has repeated entries whose sum overflows int8",
     ),
     "a sum beyond uint8 npz": (
         npz(twice(200, np.uint8), "coo"),
-        "has repeated entries whose sum uint8 cannot hold",
+        "has repeated entries whose sum overflows uint8",
     ),
     "values of a pattern mtx": (
         mtx("2 2 2", "1 1 3", "2 2 3", head="pattern general"),
@@ -509,8 +509,8 @@ def test_missing_values_of_dense_shards_are_those_of_other_matrices(tmp_path):
         ({"copies": 5}, "copies 5: expected from 1 to 4"),
         ({"copies": 0}, "copies 0: expected from 1 to 4"),
         ({"copies": 1.5}, "copies 1.5: expected a whole number"),
-        ({"copies": 2, "recovery": 2}, "copies and recovery: expected one of them"),
-        ({"recovery": 2, "speeds": [1, 1, 1, 1]}, "speeds and recovery: expected one of them"),
+        ({"copies": 2, "recovery": 2}, "copies and recovery: expected only one of them"),
+        ({"recovery": 2, "speeds": [1, 1, 1, 1]}, "speeds and recovery: expected only one of them"),
         ({"copies": 2, "systematic": True}, "systematic is only for a code"),
         ({"copies": 2, "scaling": "rows"}, "scaling is only for a code"),
         ({"copies": 2, "resume": True}, "resume is only for a code"),
@@ -600,7 +600,7 @@ def test_attributes_of_a_sparse_matrix_in_hdf5_are_minded(tmp_path):
         with h5py.File(tmp_path / "X.h5ad", "a") as file:
             del file[place].attrs["scale_factor"]
             file[place].attrs["add_offset"] = 1.0
-        with pytest.raises(InputError, match=r"add_offset, which would make numbers"):
+        with pytest.raises(InputError, match=r"add_offset, which would change entries"):
             encode(source, tmp_path / "S", 3, copies=2, decode_cf=True)
         with h5py.File(tmp_path / "X.h5ad", "a") as file:
             del file[place].attrs["add_offset"]

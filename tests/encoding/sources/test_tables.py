@@ -150,7 +150,7 @@ def test_columns_by_name_and_number(table, options, expected):
         ({"columns": [0]}, r"columns '0': expected columns 1 to 4 of .*"),
         ({"columns": ["3-2"]}, r"columns '3-2'"),
         ({"columns": ["score", "age", 2]}, r"columns: column 2 \(age\) .* is listed twice"),
-        ({"drop": ["1-4"]}, r"has 4 columns, but none of them is left for X"),
+        ({"drop": ["1-4"]}, r"has 4 columns, but all of them are excluded from X"),
         ({"columns": "age"}, r"columns 'age': expected a list"),
         ({"target": {"age": "y.txt"}}, r"target age:y\.txt: expected the name of an \.npy file"),
         ({"target": {"age": "y.npy", 2: "z.npy"}}, r"target: column 2 \(age\) .* twice"),
@@ -169,15 +169,13 @@ def test_unknown_columns_are_refused(table, options, message):
 def test_a_name_that_two_columns_have(table):
     path = table("a,b,a\n1,2,3\n")
     assert matrix_in(path, columns=[3])[1].tolist() == [[3]]
-    with pytest.raises(InputError, match=r"has 2 columns of this name.* \(1, 3\)"):
+    with pytest.raises(InputError, match=r"has 2 columns with this name.* \(1, 3\)"):
         matrix_in(path, columns=["a"])
 
 
 def test_a_column_whose_name_is_the_number_of_another(table):
     path = table("0,1,2\nx,5,7\n")
-    with pytest.raises(
-        InputError, match=r"line 2, column 1 \(0\) is 'x'.*; --drop number=1 leaves"
-    ):
+    with pytest.raises(InputError, match=r"line 2, column 1 \(0\) is 'x'.*; --drop number=1 drops"):
         matrix_in(path, header=True)
     assert matrix_in(path, header=True, drop=[1])[1].tolist() == [[5, 7]]
     with pytest.raises(InputError, match=r"drop '1': .*expected number=1 or name=1"):
@@ -186,7 +184,7 @@ def test_a_column_whose_name_is_the_number_of_another(table):
         assert matrix_in(path, header=True, drop=[word])[0].column_names == tuple(map(str, columns))
     assert matrix_in(path, header=True, columns=["name=1"])[1].tolist() == [[5]]
     years = table("2019,2020\nx,5\n", "years.csv")
-    with pytest.raises(InputError, match=r"column 1 \(2019\) is 'x'.*; --drop 1 leaves"):
+    with pytest.raises(InputError, match=r"column 1 \(2019\) is 'x'.*; --drop 1 drops"):
         matrix_in(years, header=True)
     assert matrix_in(years, header=True, drop=["2019"])[1].tolist() == [[5]]
 
@@ -438,7 +436,7 @@ def test_a_resume_needs_the_same_columns_and_makes_the_target(table, tmp_path):
         encode(path, store, 2, 1, runner=Interrupted(), **options)
     assert f"--drop name --target score:{y} --resume" in stopped.value.__notes__[0]
     assert not y.exists()
-    with pytest.raises(InputError, match=r"was begun with drop \['name'\], not \['age'\]"):
+    with pytest.raises(InputError, match=r"was started with drop \['name'\], not \['age'\]"):
         encode(path, store, 2, 1, resume=True, drop=["age"], target={"score": y})
     (tmp_path / ".y.npy.partial.0123456789abcdef").write_text("of a process that was killed")
     encode(path, store, 2, 1, resume=True, **options)

@@ -173,7 +173,7 @@ def test_it_is_an_option_of_the_command(tmp_path, capsys):
     assert "use scaling rows (--scaling rows)" in capsys.readouterr().err
     manifest = json.loads((tmp_path / "store" / "manifest.json").read_text())
     assert manifest["row_exponents"] is None
-    with pytest.raises(InputError, match="begun with scaling none, not None"):
+    with pytest.raises(InputError, match="started with scaling none, not None"):
         encode(tmp_path / "X.npy", tmp_path / "store", 5, 3, resume=True)
     assert main(["decode", str(tmp_path / "store"), str(tmp_path / "Y.npy")]) == 0
     assert capsys.readouterr().out.strip().endswith("times the largest entry of X")
