@@ -68,6 +68,9 @@ class ReplicaPlanner(Planner):
     """
 
     def __init__(self, parts: Parts, placement: ReplicaPlacement, stragglers: int = 0) -> None:
+        # Now, so that the first plan does not wait for it.
+        import scipy.sparse.csgraph  # noqa: F401
+
         super().__init__(1, int(parts.rows[-1]), stragglers=stragglers)
         self._parts, self._placement = parts, placement
         self._work: _CellGroups | None = None
