@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -68,8 +69,41 @@ def run_facts(run: Run) -> list[dict[str, str]]:
             f"{count:,} {KINDS[kind].one if count == 1 else KINDS[kind].several}"
             for kind, count in sorted(event_counts.items())
         ),
+        "Restarting": _restart_fact(run),
+        "Digits": _digits_fact(run),
     }
     return [{"label": label, "text": text} for label, text in found.items() if text]
+
+
+def _restart_fact(run: Run) -> str:
+    """Return how cheap restarts must have been to be as fast as decoding; empty without changes."""
+    changes = {
+        step
+        for absence in run.absences.entries
+        for step in (absence.step, absence.return_step)
+        if step is not None and not (run.costs.stragglers and absence.reason == "late")
+    }
+    if not changes or not run.steps:
+        return ""
+    decoding = float(run.numbers["decode_seconds"].sum())
+    each = "the change" if len(changes) == 1 else f"each of {len(changes):,} changes"
+    return (
+        f"as fast, without a code, if {each} had taken less than "
+        f"{format_duration(decoding / len(changes))} (decoding took {format_duration(decoding)})"
+    )
+
+
+def _digits_fact(run: Run) -> str:
+    """Return the number of correct digits of the worst step; empty if it is not known."""
+    dtype = run.header.get("dtype")
+    if not run.steps or dtype not in ("float32", "float64"):
+        return ""
+    errors = run.numbers["condition"] * run.numbers["cancellation"]
+    known = errors[np.isfinite(errors)]
+    if not known.size:
+        return ""
+    digits = -math.log10(max(float(known.max()), 1.0) * float(np.finfo(dtype).eps))
+    return f"about {max(int(digits), 0)} are correct, or more, in all steps"
 
 
 def status_sentences(run: Run) -> list[str]:

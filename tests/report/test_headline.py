@@ -275,3 +275,18 @@ def test_events_are_counted(make_run):
         if each["label"] == "Events"
     ]
     assert text == "1 lost, 2 late answers"
+
+
+def test_the_facts_answer_whether_restarting_was_as_fast_and_how_many_digits_are_left(make_run):
+    """Decoding takes 3 ms a step; a machine is away in step 1, and back in step 2: two changes."""
+    gone = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
+    worst = {"condition": 1e4, "cancellation": 10.0}
+    run = make_run([step_of(0), step_of(1, **gone), step_of(2, **worst), step_of(3)])
+    facts = {each["label"]: each["text"] for each in run_facts(Run(str(run)))}
+    assert facts["Restarting"] == (
+        "as fast, without a code, if each of 2 changes had taken less than 6.00 ms "
+        "(decoding took 12.0 ms)"
+    )
+    assert facts["Digits"] == "about 10 are correct, or more, in all steps"
+    without = {each["label"] for each in run_facts(Run(str(make_run([step_of(0)], name="one"))))}
+    assert "Restarting" not in without
