@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cec_mpi.runtime.session.session import Session
 
 _STARTING_MESSAGE = "this operator is still being opened, and cannot be used by what opens it"
-_CLOSED_MESSAGE = "this operator is closed: its machines have stopped"
+_CLOSED_MESSAGE = "this operator is closed: its machines have left"
 
 
 class Lifetime:

@@ -435,7 +435,7 @@ def test_threads_that_outlive_their_task_are_told_that_it_is_over(run, tmp_path,
         thread.join()
     assert [type(error) for error in outlived.raised] == [InputError] * 3
     assert {str(error) for error in outlived.raised} == {
-        "this operator is closed: its machines have stopped"
+        "this operator is closed: its machines have left"
     }
 
 
