@@ -1,4 +1,4 @@
-"""Recommend a store for given machines: a code or copies, with which N, L or J, or none."""
+"""Recommend a store for given machines: a code or copies with N, L or J, or no store."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from cec_mpi.simulation.replay import Coded, TimeModel
 from cec_mpi.simulation.scenario import Source
 from cec_mpi.text import format_bytes, format_count, format_duration, join_names, plural
 
-_FEWEST_SUBSETS, _SUBSETS, _WORK = 6, 500, 1e9  # measured sets of L machines; sets times L**3
-_MOST_RECOVERIES = 16  # values of L tried for each number of machines
-_FEW_COPIES = 6  # up to which all J are tried
-_MOST_CARRIED = 8  # machines of a computer
-_MOST_SIMULATED = 3  # choices that are simulated
-_LEAST_PROBABILITY = 1e-3  # that a machine is available
+_MIN_SUBSETS, _MAX_SUBSETS, _MAX_WORK = 6, 500, 1e9  # measured sets of L machines; sets times L**3
+_MAX_RECOVERIES = 16  # tried values of L for each number of machines
+_MAX_SMALL_COPIES = 6  # up to which all J are tried
+_MAX_CARRIED = 8  # machines of a computer
+_MAX_SIMULATED = 3  # choices that are simulated
+_MIN_PROBABILITY = 1e-3  # that a machine is available
 _DENSE = 0.5  # density from which copies of sparse rows have no advantage
-_SPARSE = 0.1  # density up to which a code, which makes X dense, has none
-_TOLERANCE = 1.05  # times the shortest time: as good
-_MOST_WAITING = 0.9
-_OUTAGE = "2h"  # a tick that is tried if none is given
+_SPARSE = 0.1  # density up to which a code, which makes X dense, has no advantage
+_TOLERANCE = 1.05  # times the shortest time that still count as equal
+_MAX_WAITING = 0.9
+_OUTAGE = "2h"  # alternative tick if none is set
 _OUTAGE_SECONDS = 7200.0
 _SINGLE_MACHINE_BONUS = 3.0  # a reliable single machine may take this many times as long
 
@@ -53,13 +53,13 @@ class Advice:
         The Pareto front, by storage.
     recommended : Choice
     sentence : str
-        A summary of the recommended choice.
+        Summary of the recommended choice.
     instead : str
-        What is better than any of these stores, and why; empty if nothing is.
+        A better alternative to these stores, with a reason; empty if there is none.
     rejected : dict of str to str
-        Infeasible choices, with the reason.
+        Reasons of infeasible choices.
     machines : list of MachineGroup
-    opponents : dict of str to Interval
+    baselines : dict of str to Interval
         Seconds of all steps with simpler schemes on the machines of the recommended choice.
     """
 
@@ -69,42 +69,41 @@ class Advice:
     instead: str
     rejected: dict[str, str]
     machines: list[MachineGroup]
-    opponents: dict[str, Interval]
+    baselines: dict[str, Interval]
 
     @property
     def speeds(self) -> list[float]:
-        """The speed of each machine."""
+        """Speed of each machine."""
         return [machine.speed for machine in self.machines]
 
 
-def advise(question: AdviceRequest) -> Advice:
-    """Return the Pareto front of stores, and recommend one.
+def advise(request: AdviceRequest) -> Advice:
+    """Return the Pareto front of stores and the recommended store.
 
     Parameters
     ----------
-    question : AdviceRequest
+    request : AdviceRequest
 
     Raises
     ------
     InputError
-        If a number is out of range.
+        A number is out of range.
     InfeasibleError
-        If no choice is feasible; the message gives the reasons.
+        No choice is feasible. The message has the reasons.
 
     Notes
     -----
-    A choice dominates another if it is no worse in storage, in the total time, in machines that
-    may be away at the same time, in digits and, with prices, in cost, and better in one of them.
-    Times are those of `replay`. The best few choices are then simulated, with noise also with
-    stragglers, and the one with the shortest time (with prices, time multiplied by cost) is
-    recommended, or one that takes at most 5 % longer and needs less storage.
+    A choice dominates another if it is no worse in storage, total time, tolerated losses, digits
+    and, with prices, cost, and better in one of them. Times are those of `replay`. The best choices
+    are then simulated, with noise also with stragglers. The recommended choice has the shortest
+    time (with prices, time multiplied by cost), or takes at most 5 % longer and needs less storage.
     """
-    _check(question)
-    rejected, forecaster = _Rejected(), Forecaster(question)
-    choices = _feasible_choices(question, forecaster, rejected)
+    _check(request)
+    rejected, forecaster = _Rejected(), Forecaster(request)
+    choices = _feasible_choices(request, forecaster, rejected)
     if not choices:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in rejected.summary().items())
-        single = _best_single_machine(question, forecaster)
+        single = _best_single_machine(request, forecaster)
         instead = (
             ""
             if single is None
@@ -114,7 +113,7 @@ def advise(question: AdviceRequest) -> Advice:
     front = pareto(choices)
     candidates: list[Choice] = []
     rest = list(front)
-    for _ in range(min(_MOST_SIMULATED, len(front))):
+    for _ in range(min(_MAX_SIMULATED, len(front))):
         candidate = recommend(rest)
         rest.remove(candidate)
         candidates.append(forecaster.forecast(candidate, is_candidate=True) or candidate)
@@ -123,35 +122,34 @@ def advise(question: AdviceRequest) -> Advice:
     best = [choice for choice in candidates if choice in front] or candidates
     simulated = [variant for choice in best for variant in forecaster.simulate(choice)]
     recommended = recommend(simulated)
-    opponents = forecaster.opponents(recommended)
+    baselines = forecaster.baselines(recommended)
     return Advice(
         front=sorted([*rest, *simulated], key=_sort_key),
         recommended=recommended,
-        sentence=_summarise(question, recommended, opponents)
-        + _ask_for_tick(question, recommended),
-        instead=_find_alternative(question, forecaster, recommended),
+        sentence=_summarise(request, recommended, baselines) + _tick_hint(request, recommended),
+        instead=_find_alternative(request, forecaster, recommended),
         rejected=rejected.summary(),
-        machines=question.machines,
-        opponents=opponents,
+        machines=request.machines,
+        baselines=baselines,
     )
 
 
 def _feasible_choices(
-    question: AdviceRequest, forecaster: Forecaster, rejected: _Rejected
+    request: AdviceRequest, forecaster: Forecaster, rejected: _Rejected
 ) -> list[Choice]:
     """Return the feasible choices with their times."""
     choices = []
-    for choice in _choices(question):
-        bytes_held = Coded(TimeModel(scenario_of(question, choice))).bytes_held
-        sized_choice = _add_sizes(question, choice, bytes_held)
+    for choice in _choices(request):
+        bytes_held = Coded(TimeModel(scenario_of(request, choice))).bytes_held
+        sized_choice = _add_sizes(request, choice, bytes_held)
         rejected.record_choice(sized_choice)
-        if reason := _rejection_reason(question, sized_choice, bytes_held):
+        if reason := _rejection_reason(request, sized_choice, bytes_held):
             rejected.add(sized_choice, *reason)
             continue
         forecast = forecaster.forecast(sized_choice)
         if forecast is None:
             rejected.add(sized_choice, "too few machines are ever available", "")
-        elif forecast.waiting > _MOST_WAITING:
+        elif forecast.waiting > _MAX_WAITING:
             waiting = percent(forecast.waiting)
             rejected.add(forecast, "it would wait for machines most of the time", waiting)
         else:
@@ -160,7 +158,7 @@ def _feasible_choices(
 
 
 def pareto(choices: Sequence[Choice]) -> list[Choice]:
-    """Return the choices that no other dominates, by storage."""
+    """Return the choices that no other choice dominates, sorted by storage."""
     distinct = {_objectives(choice): choice for choice in reversed(choices)}  # first of equals
     front = [
         choice
@@ -175,7 +173,7 @@ def _sort_key(choice: Choice) -> tuple[float, ...]:
 
 
 def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Return whether figures, to be minimised, are nowhere above others and once below."""
+    """Return whether no figure is larger than that of the other, and at least one is smaller."""
     return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
 
 
@@ -194,8 +192,8 @@ def recommend(front: Sequence[Choice]) -> Choice:
         return choice.expected.mean * (choice.cost or 1.0)
 
     free = [choice for choice in front if not choice.cost] or front
-    least = min(map(price, free))
-    close = [choice for choice in free if price(choice) <= _TOLERANCE * least]
+    best = min(map(price, free))
+    close = [choice for choice in free if price(choice) <= _TOLERANCE * best]
     return min(close, key=lambda choice: (choice.storage, -choice.away, price(choice)))
 
 
@@ -214,12 +212,12 @@ class _Rejected:
         return name, number
 
     def add(self, choice: Choice, reason: str, figure: str) -> None:
-        """Record why a choice is infeasible, with a figure."""
+        """Record the reason why a choice is infeasible, with a figure."""
         name, number = self.record_choice(choice)
         self._found.setdefault((reason, name), {})[number] = figure
 
     def summary(self) -> dict[str, str]:
-        """Return the rejected choices, with the reason and the figure of the last one."""
+        """Return the reasons of rejected choices, with the figure of the last choice."""
         summary: dict[str, str] = {}
         for (reason, name), figures in self._found.items():
             last = max(figures)
@@ -232,87 +230,89 @@ class _Rejected:
         return summary
 
 
-def _check(question: AdviceRequest) -> None:
+def _check(request: AdviceRequest) -> None:
     for name in ("rows", "columns", "steps", "seeds"):
-        if getattr(question, name) is not None and getattr(question, name) < 1:
-            raise InputError(f"{name} {getattr(question, name)}: expected at least 1")
-    if not 0 < question.density <= 1:
-        raise InputError(f"density {question.density}: expected a number above 0 and at most 1")
-    if question.error is not None and not question.error > 0:
-        raise InputError(f"error {question.error}: expected a positive number")
-    if not 0 <= question.noise <= 10:
-        raise InputError(f"noise {question.noise}: expected 0 to 10")
-    if question.availability is not None and question.probability is not None:
+        if getattr(request, name) is not None and getattr(request, name) < 1:
+            raise InputError(f"{name} {getattr(request, name)}: expected at least 1")
+    if not 0 < request.density <= 1:
+        raise InputError(f"density {request.density}: expected a number above 0 and at most 1")
+    if request.error is not None and not request.error > 0:
+        raise InputError(f"error {request.error}: expected a positive number")
+    if not 0 <= request.noise <= 10:
+        raise InputError(f"noise {request.noise}: expected 0 to 10")
+    if request.availability is not None and request.probability is not None:
         raise InputError("availability and probability cannot be combined")
-    if question.probability is not None and question.probability < _LEAST_PROBABILITY:
+    if request.probability is not None and request.probability < _MIN_PROBABILITY:
         raise InputError(
-            f"probability {question.probability:g}: expected at least {_LEAST_PROBABILITY:g}, "
-            "because runs are replayed until enough machines are up"
+            f"probability {request.probability:g}: expected at least {_MIN_PROBABILITY:g}, "
+            "because runs are replayed until enough machines are available"
         )
-    prices = {kind.price is None for kind in question.groups}
-    if not question.groups or len(prices) > 1:
+    prices = {group.price is None for group in request.groups}
+    if not request.groups or len(prices) > 1:
         raise InputError("machines: expected at least one, and a price for all of them or for none")
-    for kind in question.groups:
-        if not kind.is_valid:
+    for group in request.groups:
+        if not group.is_valid:
             raise InputError(
-                f"machines {kind}: expected a positive number, speed and memory, and a price of at "
-                "least 0"
+                f"machines {group}: expected a positive number, speed and memory, and a price "
+                "of at least 0"
             )
 
 
-def _choices(question: AdviceRequest) -> Iterator[Choice]:
+def _choices(request: AdviceRequest) -> Iterator[Choice]:
     """Yield the choices to try: numbers of machines, and L or J."""
-    total = len(question.machines)
+    total = len(request.machines)
     counts = {total}
-    if len(question.groups) == 1:  # all machines are equal
+    if len(request.groups) == 1:  # all machines are equal
         counts |= {-(-3 * total // 4), -(-total // 2)}
     for count in sorted(counts):
-        for recovery in _sample_range(count) if question.density > _SPARSE else ():
+        for recovery in _sample_range(count) if request.density > _SPARSE else ():
             yield Choice(machines=count, recovery=recovery)
-        if question.density < _DENSE:
+        if request.density < _DENSE:
             several = {-(-count // 4), -(-count // 2), count}
-            for copies in sorted({*range(1, min(count, _FEW_COPIES) + 1), *several}):
+            for copies in sorted({*range(1, min(count, _MAX_SMALL_COPIES) + 1), *several}):
                 yield Choice(machines=count, copies=copies)
-    if question.density > _SPARSE and (carried := _machines_per_computer(question)):
+    if request.density > _SPARSE and (carried := _machines_per_computer(request)):
         for recovery in _sample_range(sum(carried)):
             yield Choice(machines=sum(carried), recovery=recovery, carried=carried)
 
 
-def _machines_per_computer(question: AdviceRequest) -> tuple[int, ...]:
-    """Return how many machines computers carry that have several times the least memory.
+def _machines_per_computer(request: AdviceRequest) -> tuple[int, ...]:
+    """Return the number of machines of each computer, in proportion to its memory.
 
-    It is empty if each carries one, or as many as the others.
+    It is empty if all computers carry the same number.
     """
-    memory = [kind.memory for kind in question.machines if kind.memory is not None]
-    if len(memory) < len(question.machines):
+    memory = [group.memory for group in request.machines if group.memory is not None]
+    if len(memory) < len(request.machines):
         return ()
-    carried = tuple(min(_MOST_CARRIED, bytes_ // min(memory)) for bytes_ in memory)
+    carried = tuple(
+        min(_MAX_CARRIED, memory_of_computer // min(memory)) for memory_of_computer in memory
+    )
     return carried if len(set(carried)) > 1 else ()
 
 
-def _sample_range(most: int) -> list[int]:
-    """Return an even sample of the numbers 1 to `most`, with both ends."""
-    return sorted({round(k) for k in np.linspace(1, most, min(most, _MOST_RECOVERIES))})
+def _sample_range(stop: int) -> list[int]:
+    """Return an even sample of the numbers 1 to `stop`, including both."""
+    return sorted({round(k) for k in np.linspace(1, stop, min(stop, _MAX_RECOVERIES))})
 
 
-def _add_sizes(question: AdviceRequest, choice: Choice, held: NDArray[np.float64]) -> Choice:
-    """Return a choice with its sizes and errors, given the bytes of each machine."""
+def _add_sizes(request: AdviceRequest, choice: Choice, held: NDArray[np.float64]) -> Choice:
+    """Return a choice with its sizes and errors; `held` has the bytes of each machine."""
     machines, recovery = choice.machines, choice.recovery
     largest = round(_bytes_per_computer(choice, held).max())
     sized = replace(choice, storage=round(held.sum()), largest=largest)
     if recovery is None:
-        return replace(sized, away=(choice.copies or 1) - 1, error=_machine_epsilon(question))
+        return replace(sized, away=(choice.copies or 1) - 1, error=_machine_epsilon(request))
     condition = _condition(machines, recovery)
     return replace(
         sized,
         away=count_tolerated_losses(machine_counts(choice), recovery),
         digits=math.log10(max(1.0, condition)) if math.isfinite(condition) else math.inf,
-        error=_machine_epsilon(question) * condition,
+        error=_machine_epsilon(request) * condition,
     )
 
 
 def _bytes_per_computer(choice: Choice, held: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the bytes of each computer, given the bytes of each machine."""
+    """Return the bytes of each computer from the bytes of each machine."""
     machines = machine_ranges(machine_counts(choice))
     return np.array(
         [
@@ -322,36 +322,36 @@ def _bytes_per_computer(choice: Choice, held: NDArray[np.float64]) -> NDArray[np
     )
 
 
-def _machine_epsilon(question: AdviceRequest) -> float:
-    return float(np.finfo(question.dtype).eps)
+def _machine_epsilon(request: AdviceRequest) -> float:
+    return float(np.finfo(request.dtype).eps)
 
 
 @cache
 def _condition(machines: int, recovery: int) -> float:
     """Return the largest condition number of a sample of sets of L machines."""
-    size = max(_FEWEST_SUBSETS, min(_SUBSETS, int(_WORK / recovery**3)))
+    size = max(_MIN_SUBSETS, min(_MAX_SUBSETS, int(_MAX_WORK / recovery**3)))
     sets = np.array(list(sample_subsets(machines, recovery, size)))
     matrix = make_generator(default_family(machines), machines, recovery)
     return float(condition_numbers(matrix[sets]).max())
 
 
 def _rejection_reason(
-    question: AdviceRequest, choice: Choice, held: NDArray[np.float64]
+    request: AdviceRequest, choice: Choice, held: NDArray[np.float64]
 ) -> tuple[str, str] | None:
-    """Return why a choice is infeasible, and a figure; None if it is feasible."""
+    """Return the reason why a choice is infeasible, and a figure; None if it is feasible."""
     sizes = _bytes_per_computer(choice, held).tolist()
-    for n, (kind, size) in enumerate(zip(question.machines, sizes, strict=False), start=1):
-        if kind.memory is not None and size > kind.memory:
-            figure = f"{format_bytes(size)} needed, {format_bytes(kind.memory)} usable"
+    for n, (group, size) in enumerate(zip(request.machines, sizes, strict=False), start=1):
+        if group.memory is not None and size > group.memory:
+            figure = f"{format_bytes(size)} needed, {format_bytes(group.memory)} usable"
             return f"its shard does not fit into the memory of machine {n}", figure
-    if question.error is not None and choice.error > question.error:
-        return f"its error may exceed {question.error:g}", f"{choice.error:.1g}"
+    if request.error is not None and choice.error > request.error:
+        return f"its error may exceed {request.error:g}", f"{choice.error:.1g}"
     if choice.error > 1e-2:
         return "it would decode to noise", f"an error of {choice.error:.1g}"
     return None
 
 
-def _summarise(question: AdviceRequest, choice: Choice, opponents: Mapping[str, Interval]) -> str:
+def _summarise(request: AdviceRequest, choice: Choice, baselines: Mapping[str, Interval]) -> str:
     """Return sentences about the recommended choice."""
     if choice.copies is None:
         count = choice.machines
@@ -365,7 +365,7 @@ def _summarise(question: AdviceRequest, choice: Choice, opponents: Mapping[str, 
     cost = "" if choice.cost is None else f", and cost {choice.cost:.2f}"
     away = plural(choice.away, "computer" if choice.carried else "machine")
     mean, low, high = choice.expected
-    times = f"{format_count(question.steps, 'step')} take {format_duration(mean)}"
+    times = f"{format_count(request.steps, 'step')} take {format_duration(mean)}"
     if low < high:
         scale = mean / choice.total.mean
         single = [format_duration(scale * bound) for bound in choice.single_run]
@@ -383,31 +383,31 @@ def _summarise(question: AdviceRequest, choice: Choice, opponents: Mapping[str, 
     return (
         f"Take {choice.family}, {choice.threshold}: {needed}, {away} may be away at once, and the "
         f"store has {format_bytes(choice.storage)}. {times}{waiting}{cost}. {digits}{carried}"
-        f"{_compare_with_opponents(question.costs.source, choice, opponents)}"
+        f"{_compare_with_baselines(request.costs.source, choice, baselines)}"
     )
 
 
-def _compare_with_opponents(
-    source: Source, choice: Choice, opponents: Mapping[str, Interval]
+def _compare_with_baselines(
+    source: Source, choice: Choice, baselines: Mapping[str, Interval]
 ) -> str:
-    """Return a sentence on simpler schemes, which must read X again at each change."""
-    ratios = {name: opponents[name].mean / choice.total.mean for name in opponents}
+    """Return a sentence about simpler schemes, which must read X again at each change."""
+    ratios = {name: baselines[name].mean / choice.total.mean for name in baselines}
     if not ratios:
         return ""
     times = join_names(
         [f"{name} would take {ratio:.2f} times" for name, ratio in ratios.items()], len(ratios)
     )
-    good = [name for name, ratio in ratios.items() if ratio <= _TOLERANCE]
-    verdict = f"; as good: {join_names(good, len(good))}" if good else ""
+    equal = [name for name, ratio in ratios.items() if ratio <= _TOLERANCE]
+    verdict = f"; as good: {join_names(equal, len(equal))}" if equal else ""
     rate = f"{format_bytes(source.rate)}/s for {'all machines' if source.is_shared else 'each'}"
     return f" Without a code, {times} as long (X is read at {rate}){verdict}."
 
 
-def _ask_for_tick(question: AdviceRequest, choice: Choice) -> str:
-    """Return a sentence if the answer depends on the length of outages, which is not given."""
-    if question.tick_seconds is not None or question.probability in (None, 1):
+def _tick_hint(request: AdviceRequest, choice: Choice) -> str:
+    """Return a sentence if the advice depends on the unknown length of outages, else nothing."""
+    if request.tick_seconds is not None or request.probability in (None, 1):
         return ""
-    longer = replace(question, tick_seconds=_OUTAGE_SECONDS)
+    longer = replace(request, tick_seconds=_OUTAGE_SECONDS)
     choices = _feasible_choices(longer, Forecaster(longer), _Rejected())
     if not choices:
         return ""
@@ -424,51 +424,53 @@ def _ask_for_tick(question: AdviceRequest, choice: Choice) -> str:
 
 
 class _SingleMachine(NamedTuple):
-    """A single machine with all of X: seconds of a step, with and without the bonus."""
+    """A single machine with all of X: seconds of a step with and without the bonus."""
 
     weighted_seconds: float
     seconds: float
     description: str
 
 
-def _model(question: AdviceRequest) -> TimeModel:
-    """Return the model of X on all machines: with L = 1, or copies of a sparse X."""
-    recovery = None if question.density < _DENSE else 1
+def _model(request: AdviceRequest) -> TimeModel:
+    """Return the model of X on all machines, with L = 1 or as copies of a sparse X."""
+    recovery = None if request.density < _DENSE else 1
     return TimeModel(
-        scenario_of(question, Choice(machines=len(question.machines), recovery=recovery))
+        scenario_of(request, Choice(machines=len(request.machines), recovery=recovery))
     )
 
 
-def _best_single_machine(question: AdviceRequest, forecaster: Forecaster) -> _SingleMachine | None:
+def _best_single_machine(request: AdviceRequest, forecaster: Forecaster) -> _SingleMachine | None:
     """Return the best single machine; None if X fits on none."""
-    size, present = _model(question).size, forecaster.present()
+    size, availability_fractions = _model(request).size, forecaster.availability_fractions()
     single_machines = []
-    for n, (kind, up) in enumerate(zip(question.machines, present, strict=True), start=1):
-        if up and (kind.memory is None or kind.memory >= size):
-            seconds = size / (question.rate * kind.speed) / up
-            bonus_factor = _SINGLE_MACHINE_BONUS if up == 1 and kind.memory is not None else 1.0
-            fit = "may fit" if kind.memory is None else "fits"
+    for n, (group, up) in enumerate(
+        zip(request.machines, availability_fractions, strict=True), start=1
+    ):
+        if up and (group.memory is None or group.memory >= size):
+            seconds = size / (request.rate * group.speed) / up
+            bonus_factor = _SINGLE_MACHINE_BONUS if up == 1 and group.memory is not None else 1.0
+            fit = "may fit" if group.memory is None else "fits"
             availability_text = ", which is always available" if up == 1 else ""
             fits = f"X has {format_bytes(size)} and {fit} on machine {n}{availability_text}"
             single_machines.append(_SingleMachine(seconds / bonus_factor, seconds, fits))
     return min(single_machines, key=lambda available: available.weighted_seconds, default=None)
 
 
-def _find_alternative(question: AdviceRequest, forecaster: Forecaster, choice: Choice) -> str:
-    """Return what is better than any of the stores, as text; empty if nothing is."""
-    step = choice.expected.mean / question.steps
-    single = _best_single_machine(question, forecaster)
+def _find_alternative(request: AdviceRequest, forecaster: Forecaster, choice: Choice) -> str:
+    """Return sentences about a better alternative; empty if there is none."""
+    step = choice.expected.mean / request.steps
+    single = _best_single_machine(request, forecaster)
     if single and single.weighted_seconds <= step:
         return (
             f"A single machine is better: {single.description}. There a step takes "
             f"{format_duration(single.seconds)} on average; with this store it takes "
             f"{format_duration(step)}."
         )
-    speeds = [kind.speed for kind in question.machines]
-    model, total = _model(question), len(speeds)
+    speeds = [group.speed for group in request.machines]
+    model, total = _model(request), len(speeds)
     size = model.size
-    if not question.noise and min(forecaster.present()) == 1:
-        seconds = size / (sum(speeds) * question.rate) + model.overhead(total, 0)
+    if not request.noise and min(forecaster.availability_fractions()) == 1:
+        seconds = size / (sum(speeds) * request.rate) + model.overhead(total, 0)
         return (
             "No code is needed, because all machines are always available. Shares of X in "
             f"proportion to speeds take {format_duration(seconds)} for a step and "
@@ -490,7 +492,7 @@ def percent(share: float) -> str:
 
 
 def _format_ranges(numbers: Collection[int], tried: Sequence[int]) -> str:
-    """Return a subset of the ascending numbers that were tried as text, with ranges.
+    """Return a subset of the ascending tried numbers as text with ranges.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Questions for advice, and the stores that may answer them."""
+"""Requests for advice, and the stores that are compared for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MachineGroup:
     speed : float
         Relative speed.
     memory : int, optional
-        Bytes for the shards of a computer; None if they always fit, and it carries one machine.
+        Bytes for the shards of a computer; None if they always fit. Then it carries one machine.
     price : float, optional
         Price of a machine per hour.
     """
@@ -57,26 +57,27 @@ class AdviceRequest:
         Fraction of nonzeros.
     dtype : {"float64", "float32"}
     groups : sequence of MachineGroup
-        Machines, in the order of their numbers.
+        Groups of machines, in the order of machine numbers.
     availability : callable, optional
-        Returns the availability of machines 1..N given N. By default all are always available.
+        Returns the availability of machines 1..N for a number N. By default all machines are always
+        available.
     probability : float, optional
-        Instead, the probability that a machine is available in a tick.
+        Probability that a machine is available in a tick, instead of `availability`.
     tick_seconds : float, optional
-        Length of a tick, by default that of the trace, or five minutes.
+        Length of a tick; by default that of the trace, or five minutes.
     steps : int
     error : float, optional
-        Largest acceptable error of results, relative to |X| |w|.
+        Maximum acceptable error of results, relative to |X| |w|.
     noise : float
-        Standard deviation of the logarithm of each machine's speed in each step; only simulation
-        models it.
+        Standard deviation of the logarithm of the speed of each machine in each step, which only
+        the simulation models.
     rate : float
         Bytes of its shard that a machine of speed 1 multiplies per second.
     costs : Costs
     seeds : int, optional
-        Number of replayed runs of each choice; by default as many as see 500 changes.
+        Number of replayed runs of each choice; by default enough for 500 changes of availability.
     first_seed : int
-        Seed of the first of them; the others follow.
+        Seed of the first run; the seeds of the others follow.
     """
 
     rows: int
@@ -97,8 +98,8 @@ class AdviceRequest:
 
     @cached_property
     def machines(self) -> list[MachineGroup]:
-        """Each machine, as a group of one."""
-        return [replace(kind, count=1) for kind in self.groups for _ in range(kind.count)]
+        """Groups of one machine each."""
+        return [replace(group, count=1) for group in self.groups for _ in range(group.count)]
 
     @property
     def always_available(self) -> bool:
@@ -107,7 +108,7 @@ class AdviceRequest:
 
 
 class Interval(NamedTuple):
-    """A mean, with its 95 % confidence interval; the interval is empty if the mean is exact."""
+    """A mean and its 95 % confidence interval, which has length 0 if the mean is exact."""
 
     mean: float
     low: float
@@ -130,13 +131,13 @@ class Choice:
     stragglers : int
         S.
     carried : tuple of int
-        Machines that each computer carries; empty if each carries one.
+        Number of machines of each computer; empty if each carries one.
     storage, largest : int
-        Bytes of the store, and on the computer with most of it.
+        Bytes of the store, and maximum bytes on one computer.
     away : int
-        The number of computers, whichever they are, that may be away at the same time.
+        Number of arbitrary computers that may be unavailable at the same time.
     digits : float
-        Decimal digits lost in decoding with the worst measured set of L machines.
+        Decimal digits that are lost in decoding with the worst measured set of L machines.
     error : float
         Largest expected error, relative to |X| |w|.
     step : Interval
@@ -144,13 +145,13 @@ class Choice:
     waiting : float
         Fraction of the time with too few available machines.
     wait : float
-        Mean seconds of such a period.
+        Mean seconds of a wait.
     total : Interval
-        Seconds of all steps, in closed form.
+        Seconds of all steps, from replayed runs.
     single_run : (float, float)
-        The 5 % and the 95 % quantile of these seconds in a single run.
+        The 5 % and 95 % quantiles of these seconds in a single run.
     simulated : Interval or None
-        The same with simulated step times, for the best few choices.
+        Seconds of all steps with simulated times, for the best choices.
     cost : float or None
         Cost of all available machines during the run.
     """
@@ -175,7 +176,7 @@ class Choice:
 
     @property
     def expected(self) -> Interval:
-        """Seconds of all steps, simulated if available."""
+        """Seconds of all steps, from the simulation if there is one."""
         return self.simulated or self.total
 
     @property
@@ -186,55 +187,55 @@ class Choice:
     @property
     def family(self) -> str:
         """N, and S if any, as text."""
-        late = f", S = {self.stragglers}" if self.stragglers else ""
-        return f"N = {self.machines}{late}"
+        suffix = f", S = {self.stragglers}" if self.stragglers else ""
+        return f"N = {self.machines}{suffix}"
 
     def encode(self, dtype: str, speeds: Sequence[float]) -> str:
-        """Return the command that makes the store for machines of these speeds."""
+        """Return the command that encodes the store for machines with these speeds."""
         return f"cec-mpi encode X store --dtype {dtype} {self.options(speeds)}"
 
     def options(self, speeds: Sequence[float]) -> str:
-        """Return the options of encode that distinguish choices."""
+        """Return the options of encode that define this choice."""
         if self.copies is not None:
             words = f"--machines {self.machines} --copies {self.copies}"
             if len(set(speeds)) > 1:
-                given = ",".join(f"{speed:g}" for speed in speeds[: self.machines])
-                words += f" --speeds {given}"
+                speeds_text = ",".join(f"{speed:g}" for speed in speeds[: self.machines])
+                words += f" --speeds {speeds_text}"
             return words
         return f"--machines {self.machines} --recovery {self.recovery}"
 
     def run(self) -> str:
-        """Return the options of a run that are not the defaults."""
+        """Return the options of a run that differ from the defaults."""
         return f"--stragglers {self.stragglers}" if self.stragglers else ""
 
 
-def scenario_of(question: AdviceRequest, choice: Choice) -> Scenario:
-    """Return the scenario of a run with a choice, without availability."""
+def scenario_of(request: AdviceRequest, choice: Choice) -> Scenario:
+    """Return the scenario of a run with a choice, without its availability."""
     carried = machine_counts(choice)
-    speeds = machine_speeds([kind.speed for kind in question.machines[: len(carried)]], carried)
+    speeds = machine_speeds([group.speed for group in request.machines[: len(carried)]], carried)
     options = SessionOptions(
         emulate_speeds=speeds,
-        emulate_noise=question.noise,
+        emulate_noise=request.noise,
         speeds=speeds,
         stragglers=choice.stragglers,
-        elastic=not question.always_available,
+        elastic=not request.always_available,
         wait=True,
     )
     return Scenario(
         machines=choice.machines,
         recovery=choice.recovery,
         copies=choice.copies or 1,
-        rows=question.rows,
-        columns=question.columns,
-        density=question.density,
-        dtype=question.dtype,
+        rows=request.rows,
+        columns=request.columns,
+        density=request.density,
+        dtype=request.dtype,
         options=options,
-        rate=question.rate,
-        costs=question.costs,
-        steps=question.steps,
+        rate=request.rate,
+        costs=request.costs,
+        steps=request.steps,
     )
 
 
 def machine_counts(choice: Choice) -> tuple[int, ...]:
-    """Return how many machines each computer that the choice uses carries."""
+    """Return the number of machines of each computer that a choice uses."""
     return choice.carried or (1,) * choice.machines

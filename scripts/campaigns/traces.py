@@ -32,7 +32,7 @@ from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.simulation.advise import advise
 from cec_mpi.simulation.baselines import FastestMachines
 from cec_mpi.simulation.choices import AdviceRequest, Choice, MachineGroup, scenario_of
-from cec_mpi.simulation.forecast import OPPONENTS, Forecaster
+from cec_mpi.simulation.forecast import BASELINES, Forecaster
 from cec_mpi.simulation.replay import Coded, Floats, TimeModel
 from cec_mpi.simulation.scenario import Costs, Scenario, Source
 from cec_mpi.text.terminal import format_table
@@ -109,7 +109,7 @@ def compare_sources(
     sets = [given.at(tick) for tick in range(len(given))]
     changes = sum(before != after for before, after in pairwise([sets[-1], *sets]))
     between = len(sets) * (given.gap_seconds or 300.0) / changes
-    schemes = OPPONENTS | {"fastest": (FastestMachines, math.inf), "cyclic": (Cyclic, math.inf)}
+    schemes = BASELINES | {"fastest": (FastestMachines, math.inf), "cyclic": (Cyclic, math.inf)}
     copies = Choice(machines=MACHINES, copies=MACHINES - (choice.recovery or 1) + 1)
     rows = []
     for name, source in SOURCES.items():
@@ -117,7 +117,7 @@ def compare_sources(
         forecaster, model = Forecaster(asked), TimeModel(scenario_of(asked, choice))
         ours, its = forecaster.forecast(choice, True), forecaster.forecast(copies, True)
         assert ours is not None
-        found = forecaster.opponents(choice, schemes) | ({"copies": its.total} if its else {})
+        found = forecaster.baselines(choice, schemes) | ({"copies": its.total} if its else {})
         ratios = {peer: f"{total.mean / ours.total.mean:.2f}" for peer, total in found.items()}
         bringing = source.seconds([model.size / MACHINES] * MACHINES)
         decoding = asked.costs.decoding(ROWS, choice.recovery or 1)

@@ -106,10 +106,10 @@ def test_restarting_and_equal_shares_are_beside_the_choice():
     cheap = advise(ask(availability=away({1}, {2}, gap=36_000.0)))
     assert "as good: restarting and equal shares" in cheap.sentence
     slow = advise(ask(availability=up, costs=replace(FREE, source=Source(1e8))))
-    assert set(slow.opponents) == {"restarting", "equal shares"}
+    assert set(slow.baselines) == {"restarting", "equal shares"}
     choice = slow.recommended.total.mean
-    assert slow.opponents["restarting"].mean > 1.05 * choice
-    ratio = slow.opponents["restarting"].mean / choice
+    assert slow.baselines["restarting"].mean > 1.05 * choice
+    ratio = slow.baselines["restarting"].mean / choice
     assert f"restarting would take {ratio:.2f} times" in slow.sentence
     assert "(X is read at 100 MB/s for all machines)" in slow.sentence
 
@@ -426,14 +426,14 @@ def test_memory_has_units_and_a_tenth_of_it_stays_free(say, memory, fits):
         ("--machines 4:1:lots", "expected COUNT"),
         ("--machines 4:-1", "--machines '4:-1': expected COUNT"),
         ("--machines 4:inf", "--machines '4:inf': expected COUNT"),
-        ("--machines 4:1e-310", "numbers are from 1e-100 to 1e+100"),
+        ("--machines 4:1e-310", "numbers from 1e-100 to 1e+100"),
         ("--machines 4 --bandwidth 1e-310", "--bandwidth: '1e-310': expected a size from 1 byte"),
         ("--machines 4 --rate 1e300", "--rate: '1e300': expected a size from 1 byte"),
         ("--machines 4 --latency 1e300", "--latency: '1e300': expected a time from 1e-15 to 1e+09"),
         ("--machines 4 --free-memory 1", "--free-memory 1.0: expected a number from 0"),
         ("--machines 4:1:64G:nan", "--machines '4:1:64G:nan': expected COUNT"),
-        ("--machines 4:1:64G:inf --json", "a price is at least 0"),
-        ("--machines 4:1:64G:-1", "a price is at least 0"),
+        ("--machines 4:1:64G:inf --json", "a price of at least 0"),
+        ("--machines 4:1:64G:-1", "a price of at least 0"),
         ("", "missing --machines: expected cec-mpi advise --shape Q,R"),
         ("--machines 4 --figure front.svg", "it was removed; the table lists all choices"),
         ("--machines 4 --availability no-such-file", "does not exist"),

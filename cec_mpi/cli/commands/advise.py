@@ -34,37 +34,36 @@ def add_advise(p: Parser) -> None:
     add_flag(
         p,
         "--machines COUNT:SPEED:MEMORY:PRICE",
-        "a group of equal computers, such as 16 or 4:2:64G:0.30: their number, relative speed "
-        "(default: 1), memory of each with its unit (default: enough), price of each per hour; "
-        "repeat for other groups; a computer with three times the smallest memory may carry three"
-        " machines",
+        "a group of equal computers, such as 16 or 4:2:64G:0.30: number, relative speed (default: "
+        "1), memory of each with its unit (default: unlimited), price of each per hour; may be "
+        "repeated; a computer with three times the smallest memory may carry three machines",
         default=(),
         required=True,
     )
     add_flag(
         p,
         "--free-memory SHARE",
-        "fraction of its memory that each machine keeps free (default: 0.1)",
+        "fraction of memory that each computer keeps free (default: 0.1)",
         values.number,
         default=0.1,
     )
-    add_flag(p, "--steps T", "steps of the run", values.positive, required=True)
+    add_flag(p, "--steps T", "number of steps of the run", values.positive, required=True)
     add_flag(
         p,
         "--error E",
         "largest acceptable error, relative to |X| |w|, such as 1e-6 (default: 1e-2)",
         values.number,
     )
-    alone = p.add_mutually_exclusive_group()
+    exclusive = p.add_mutually_exclusive_group()
     add_option(
-        alone,
+        exclusive,
         AvailabilityFlags,
         "availability",
         text="trace of machines, spot instances or jobs; counts of several files are added; "
         "'example' is an included trace (default: all machines are always available)",
     )
     add_option(
-        alone,
+        exclusive,
         AvailabilityFlags,
         "available_probability",
         text="probability that a machine is available in a tick",
@@ -87,7 +86,7 @@ def add_advise(p: Parser) -> None:
     add_flag(
         p,
         "--seeds K",
-        "number of replayed runs of each choice (default: as many as see 500 changes)",
+        "number of replayed runs of each choice (default: enough for 500 changes of availability)",
         values.positive,
     )
     add_json(p)
@@ -97,16 +96,16 @@ def add_advise(p: Parser) -> None:
 def _advise(arguments: argparse.Namespace) -> int:
     from cec_mpi.simulation.advise import advise
 
-    question = _question(arguments)
-    advice = advise(question)
+    request = _build_request(arguments)
+    advice = advise(request)
     if arguments.json:
-        print_result(json.dumps(_as_dict(question, advice), allow_nan=False))
+        print_result(json.dumps(_as_dict(request, advice), allow_nan=False))
     else:
-        print_result(_text(question, advice))
+        print_result(_text(request, advice))
     return 0
 
 
-def _question(arguments: argparse.Namespace) -> AdviceRequest:
+def _build_request(arguments: argparse.Namespace) -> AdviceRequest:
     from cec_mpi.runtime.availability.reading import read_availability
     from cec_mpi.simulation.choices import AdviceRequest
     from cec_mpi.simulation.scenario_options import rates_and_costs
@@ -143,36 +142,36 @@ def _parse_group(text: str, share: float) -> MachineGroup:
     try:
         if not 1 <= len(words) <= 4:
             raise ValueError
-        given = dict(zip(("count", "speed", "memory", "price"), words, strict=False))
+        fields = dict(zip(("count", "speed", "memory", "price"), words, strict=False))
         group = MachineGroup(
-            values.positive(given["count"]),
-            float(given.get("speed") or 1),
-            int(values.size_with_unit(given["memory"]) * share) if given.get("memory") else None,
-            float(given["price"]) if given.get("price") else None,
+            values.positive(fields["count"]),
+            float(fields.get("speed") or 1),
+            int(values.size_with_unit(fields["memory"]) * share) if fields.get("memory") else None,
+            float(fields["price"]) if fields.get("price") else None,
         )
         if not group.is_valid:
             raise ValueError
     except (ValueError, argparse.ArgumentTypeError):
         raise InputError(
             f"--machines {text!r}: expected COUNT, COUNT:SPEED, COUNT:SPEED:MEMORY or "
-            "COUNT:SPEED:MEMORY:PRICE, such as 4:2:64G:0.30: the memory has a unit, numbers are "
-            f"from {values.MIN_VALUE:.0e} to {values.MAX_VALUE:.0e}, and a price is at least 0"
+            "COUNT:SPEED:MEMORY:PRICE, such as 4:2:64G:0.30, with a unit of memory, numbers from "
+            f"{values.MIN_VALUE:.0e} to {values.MAX_VALUE:.0e}, and a price of at least 0"
         ) from None
     return group
 
 
-def _text(question: AdviceRequest, advice: Advice) -> str:
+def _text(request: AdviceRequest, advice: Advice) -> str:
     from cec_mpi.simulation.advise import percent
 
-    first = f"cec-mpi encode X store --dtype {question.dtype}"
+    first = f"cec-mpi encode X store --dtype {request.dtype}"
     priced = advice.recommended.cost is not None
-    runs = any(choice.run() for choice in advice.front)
-    several = any(choice.carried for choice in advice.front)
+    has_run_options = any(choice.run() for choice in advice.front)
+    has_carried = any(choice.carried for choice in advice.front)
     head = [
         "",
         first,
-        *["with run"] * runs,
-        *["carried"] * several,
+        *["with run"] * has_run_options,
+        *["carried"] * has_carried,
         "store",
         "largest",
         "away",
@@ -184,29 +183,31 @@ def _text(question: AdviceRequest, advice: Advice) -> str:
     for choice in advice.front:
         waits = percent(choice.waiting) if choice.waiting else "-"
         cells = ["*" if choice is advice.recommended else "", choice.options(advice.speeds)]
-        cells += [choice.run()] * runs
-        cells += [_carried(choice)] * several
+        cells += [choice.run()] * has_run_options
+        cells += [_carried_text(choice)] * has_carried
         cells += [format_bytes(choice.storage), format_bytes(choice.largest), str(choice.away)]
         cells += [f"{choice.digits:.1f}", format_duration(choice.step.mean), waits]
         cells += [
             format_duration(choice.wait) if choice.wait else "-",
             format_duration(choice.total.mean),
         ]
-        cells += [_interval(choice.total)]
+        cells += [_interval_text(choice.total)]
         cells += ["-" if choice.simulated is None else format_duration(choice.simulated.mean)]
         cells += [f"{choice.cost:.2f}"] if priced and choice.cost is not None else []
         rows.append(cells)
-    for name, total in advice.opponents.items():
-        known = {"": "", first: f"{name}, without a code"}
-        known |= {"total": format_duration(total.mean), "95 %": _interval(total)}
-        rows.append([known.get(column, "-") for column in head])
+    for name, total in advice.baselines.items():
+        cells_by_column = {"": "", first: f"{name}, without a code"}
+        cells_by_column |= {"total": format_duration(total.mean), "95 %": _interval_text(total)}
+        rows.append([cells_by_column.get(column, "-") for column in head])
     lines = [
-        f"{plural(len(advice.machines), 'machine')}, {format_count(question.steps, 'step')}",
+        f"{plural(len(advice.machines), 'machine')}, {format_count(request.steps, 'step')}",
         "",
     ]
-    right = {*head} - {"", first, "with run", "carried", "95 %"}
-    lines += format_table(head, rows, right)
-    texts = [f"Rejected: {what}: {why}" for what, why in advice.rejected.items()]
+    right_aligned = {*head} - {"", first, "with run", "carried", "95 %"}
+    lines += format_table(head, rows, right_aligned)
+    texts = [
+        f"Rejected: {choice_name}: {reason}" for choice_name, reason in advice.rejected.items()
+    ]
     for paragraph in (texts, [advice.instead] if advice.instead else [], [advice.sentence]):
         lines += [""] if paragraph else []
         for text in paragraph:
@@ -214,30 +215,30 @@ def _text(question: AdviceRequest, advice: Advice) -> str:
     return "\n".join(lines)
 
 
-def _interval(total: Interval) -> str:
+def _interval_text(total: Interval) -> str:
     return f"{format_duration(total.low)} to {format_duration(total.high)}"
 
 
-def _carried(choice: Choice) -> str:
-    """Return how many machines computers carry, such as ``2x1 1x4``."""
-    runs = [(count, len(list(same))) for count, same in groupby(choice.carried)]
-    return " ".join(f"{length}x{count}" for count, length in runs) or "1"
+def _carried_text(choice: Choice) -> str:
+    """Return the numbers of machines of computers as text, such as ``2x1 1x4``."""
+    counts = [(count, len(list(group))) for count, group in groupby(choice.carried)]
+    return " ".join(f"{computers}x{count}" for count, computers in counts) or "1"
 
 
-def _as_dict(question: AdviceRequest, advice: Advice) -> dict[str, Any]:
+def _as_dict(request: AdviceRequest, advice: Advice) -> dict[str, Any]:
     def choice_dict(choice: Choice) -> dict[str, Any]:
         return {
             **asdict(choice),
             **{name: getattr(choice, name)._asdict() for name in ("step", "total")},
             "simulated": None if choice.simulated is None else choice.simulated._asdict(),
-            "encode": choice.encode(question.dtype, advice.speeds),
+            "encode": choice.encode(request.dtype, advice.speeds),
             "run": choice.run(),
             "recommended": choice is advice.recommended,
         }
 
     return {
         "choices": [choice_dict(choice) for choice in advice.front],
-        "opponents": {name: total._asdict() for name, total in advice.opponents.items()},
+        "baselines": {name: total._asdict() for name, total in advice.baselines.items()},
         "sentence": advice.sentence,
         "instead": advice.instead,
         "rejected": advice.rejected,
