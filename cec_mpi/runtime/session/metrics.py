@@ -72,9 +72,7 @@ def check_metrics(metrics: int | str | os.PathLike[str]) -> None:
     try:
         import prometheus_client  # noqa: F401
     except ImportError:
-        raise InputError(
-            "--metrics needs prometheus_client: pip install 'cec_mpi[metrics]'"
-        ) from None
+        raise InputError("metrics need prometheus_client: pip install 'cec_mpi[metrics]'") from None
     try:
         place = metrics_destination(metrics)
         if isinstance(place, Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import sys
 import time
 from urllib.error import URLError
 from urllib.request import Request, build_opener
@@ -189,3 +190,10 @@ def test_what_is_no_place_for_metrics_is_refused_before_a_run(
 def test_what_is_no_place_for_metrics_is_refused_in_python(store, metrics):
     with pytest.raises(InputError, match=f"metrics={metrics!r}: {EXPECTED}"):
         cec_mpi.open_operator(store.path, metrics=metrics)
+
+
+@pytest.mark.any_mpi
+def test_a_missing_library_is_named_with_the_extra_that_installs_it(store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(InputError, match=r"metrics need prometheus_client: pip install 'cec_mpi\["):
+        cec_mpi.open_operator(store.path, metrics=9400)
