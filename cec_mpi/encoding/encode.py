@@ -115,7 +115,7 @@ def encode(
         if name not in _KEYWORDS:
             raise InputError(f"encode got an unexpected keyword argument {name!r}")
     with rename_flags_in_errors(*GROUPS, EncodeOptions):
-        checked = EncodeOptions(machines=machines, recovery=recovery, **options).validated()
+        checked = EncodeOptions(machines=machines, recovery=recovery, **options).validate()
         if comm is None:
             return encode_with(source, as_path(store), checked, runner or LocalRunner())
         if runner is not None:

@@ -251,7 +251,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
     )
     block_bytes: int = BLOCK_BYTES  # without a flag: only tests need small blocks
 
-    def validated(self) -> EncodeOptions:
+    def validate(self) -> EncodeOptions:
         """Return valid options, with converted numbers, lists and targets.
 
         Raises

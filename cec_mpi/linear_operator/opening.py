@@ -283,7 +283,7 @@ def open_operator(
 
         opened = read_store(node_directory(as_path(store)))
         with rename_flags_in_errors(*GROUPS, SessionOptions):
-            session_options.checked(opened.manifest)
+            session_options.validate(opened.manifest)
             if session_options.cache is not None:
                 check_cache_location(node_directory(session_options.cache), {"store": opened.path})
             if session_options.metrics is not None:

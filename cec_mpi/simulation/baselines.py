@@ -3,7 +3,7 @@
 Each baseline replays the availability of a scenario with its speeds and costs, without noise.
 Changes take effect between steps, as in a run with simulated availability. Without a code, each
 machine has space for one shard: its share is at most 1/L of X (J/N with copies), and a step waits
-while the machines cannot store all of X.
+while the available machines cannot store all of X.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ CHECKPOINT_SECONDS = 60.0
 
 
 class _UncodedScheme:
-    """Schemes that store each row of X once, with space for one shard on each machine."""
+    """Base class of schemes that store each row of X once, in the space of one shard."""
 
     answers_per_row = 1
 
     def __init__(self, model: TimeModel) -> None:
         scenario = model.scenario
         self._model, self._costs = model, scenario.costs
-        self.fewest_machines = scenario.recovery or -(-model.machines // scenario.copies)
+        self.min_machines = scenario.recovery or -(-model.machines // scenario.copies)
 
 
 class EqualShares(_UncodedScheme):
-    """Equal shares of X without a code: when machines change, they read the rows that they lack.
+    """Equal shares of X without a code, where machines read missing rows on each change.
 
-    As few rows are read as equal shares allow.
+    They read as few rows as equal shares allow.
     """
 
     def reconfigure(
         self, before: Machines, left: Machines, now: Machines, rows: Floats
     ) -> Reconfiguration:
-        """Read the rows that machines lack."""
+        """Read the missing rows."""
         share = self._model.size / len(now)
         share_before = self._model.size / max(len(before), 1)
         sizes = [max(0.0, share - (share_before if n in before - left else 0.0)) for n in now]
@@ -63,14 +63,14 @@ class FastestMachines(_UncodedScheme):
 
     def __init__(self, model: TimeModel) -> None:
         super().__init__(model)
-        self.answers_per_row = self.fewest_machines
+        self.answers_per_row = self.min_machines
         self._read: set[int] = set()
         self._loses_process = model.scenario.loses
 
     def reconfigure(
         self, before: Machines, left: Machines, now: Machines, rows: Floats
     ) -> Reconfiguration:
-        """Read the shards of machines whose process has not read them yet."""
+        """Read the shards that the processes of machines have not read."""
         if self._loses_process:
             self._read -= left
         new_machines = {n for n, count in zip(sorted(now), rows, strict=True) if count} - self._read
@@ -89,7 +89,7 @@ class FastestMachines(_UncodedScheme):
 
 
 class RestartOnChange(_UncodedScheme):
-    """Shares of X in proportion to speeds, without a code, in a job that restarts on each change.
+    """Shares of X in proportion to speeds without a code, in a job that restarts on each change.
 
     If machines leave, the steps since the last checkpoint are lost. If machines join, the job
     first writes a checkpoint. Then all machines start and read their shares.
@@ -98,7 +98,7 @@ class RestartOnChange(_UncodedScheme):
     def reconfigure(
         self, before: Machines, left: Machines, now: Machines, rows: Floats
     ) -> Reconfiguration:
-        """Start with these machines."""
+        """Start the job on the available machines."""
         size = self._model.size
         seconds = self._costs.source.seconds((rows * self._model.row_bytes).tolist())
         if not before:
@@ -106,8 +106,8 @@ class RestartOnChange(_UncodedScheme):
         return Reconfiguration(self._costs.start + seconds, size, bool(left), "restarted")
 
     def rows(self, rates: Floats) -> Floats:
-        """Return shares in proportion to speeds, at most one shard each: Theorem 1."""
-        return optimal_rows(rates, self.fewest_machines, self._model.rows)
+        """Return shares in proportion to speeds, of at most one shard, by Theorem 1."""
+        return optimal_rows(rates, self.min_machines, self._model.rows)
 
 
 def replay_equal_shares(scenario: Scenario) -> Outcome:
@@ -116,22 +116,24 @@ def replay_equal_shares(scenario: Scenario) -> Outcome:
     return replay(model, EqualShares(model))
 
 
-def fastest(scenario: Scenario) -> Outcome:
-    """Replay a scenario with a code with `FastestMachines`."""
+def replay_fastest(scenario: Scenario) -> Outcome:
+    """Replay a coded scenario with `FastestMachines`."""
     if scenario.recovery is None:
-        raise InputError("the fastest L machines: expected a scenario with a code, not copies")
+        raise InputError("fastest: expected a scenario with a code, found one with copies")
     model = TimeModel(scenario)
     return replay(model, FastestMachines(model))
 
 
-def restarting(scenario: Scenario, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> Outcome:
-    """Replay a scenario with `RestartOnChange`, with at least this time between checkpoints."""
+def replay_restarting(
+    scenario: Scenario, checkpoint_seconds: float = CHECKPOINT_SECONDS
+) -> Outcome:
+    """Replay a scenario with `RestartOnChange` and a minimum time between checkpoints."""
     model = TimeModel(scenario)
     return replay(model, RestartOnChange(model), checkpoint_seconds)
 
 
 BASELINES: dict[str, Callable[[Scenario], Outcome]] = {
     "equal shares": replay_equal_shares,
-    "fastest": fastest,
-    "restarting": restarting,
+    "fastest": replay_fastest,
+    "restarting": replay_restarting,
 }

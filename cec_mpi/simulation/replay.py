@@ -1,6 +1,6 @@
-"""Runs in closed form: Theorem 1 for each set of available machines of a trace, without noise.
+"""Replay of runs in closed form: Theorem 1 for each set of available machines, without noise.
 
-While the set stays the same, all steps take the same time, so many are counted at once. Noise,
+While the set is unchanged, all steps take the same time, so many steps are counted at once. Noise,
 stragglers and losses during steps need `cec_mpi.simulation.simulate`.
 """
 
@@ -25,14 +25,14 @@ from cec_mpi.text import plural
 
 WAIT_EVENT = "waits"  # event: a step waits for machines
 
-_NUMBER_BYTES = 8  # of a number of a vector
+_NUMBER_BYTES = 8  # of an entry of a vector
 
 Floats = NDArray[np.float64]
 Machines = frozenset[int]
 
 
 class Reconfiguration(NamedTuple):
-    """The effect of a change of the available machines.
+    """Effect of a change of the available machines.
 
     Attributes
     ----------
@@ -56,16 +56,16 @@ class Scheme(Protocol):
     Attributes
     ----------
     answers_per_row : int
-        Answers needed for each row of the result: L, or 1 without a code.
-    fewest_machines : int
+        Number of answers that each row of the result needs: L, or 1 without a code.
+    min_machines : int
         Number of available machines that a step needs.
     """
 
     answers_per_row: int
-    fewest_machines: int
+    min_machines: int
 
     def rows(self, rates: Floats) -> Floats:
-        """Return the number of rows of each machine, given its rows per second."""
+        """Return the number of rows of each machine for their rates in rows per second."""
 
     def reconfigure(
         self, before: Machines, left: Machines, now: Machines, rows: Floats
@@ -77,7 +77,7 @@ class Scheme(Protocol):
 
 
 class TimeModel:
-    """The model of times of a scenario.
+    """Model of the times of a scenario.
 
     Parameters
     ----------
@@ -87,11 +87,11 @@ class TimeModel:
     ----------
     machines : int
     rows : int
-        Rows of X, q.
+        Number of rows of X, q.
     row_bytes : float
         Bytes of a row of a shard.
     size : float
-        Bytes of X as stored.
+        Bytes of X in the format of shards.
     rates : (N,) ndarray
         Rows per second of each machine.
     """
@@ -106,19 +106,19 @@ class TimeModel:
         speeds = check_speeds(options.emulate_speeds or [1.0] * self.machines)
         if speeds.size != self.machines:
             raise InputError(
-                f"{plural(speeds.size, 'emulated speed')}: expected one for each of "
-                f"{plural(self.machines, 'machine')}"
+                f"found {plural(speeds.size, 'emulated speed')}, expected {self.machines}, one for "
+                "each machine"
             )
         self.rates = speeds * (options.emulate_base or scenario.rate / self.row_bytes)
 
     def overhead(self, machines: int, answers_per_row: int, adjoint: bool = False) -> float:
-        """Return the seconds of a step in addition to the products, as in `simulate`.
+        """Return the seconds of a step without its products, as in `simulate`.
 
         Parameters
         ----------
         machines : int
         answers_per_row : int
-            Answers needed for each row of the result.
+            Number of answers that each row of the result needs.
         adjoint : bool
         """
         costs, columns = self.scenario.costs, self.scenario.columns
@@ -137,10 +137,10 @@ class TimeModel:
 def step_traffic(
     machines: int, rows: int, columns: int, is_elastic: bool, adjoint: bool = False
 ) -> tuple[int, int]:
-    """Return the sequential messages of a step, and the bytes that the master sends and receives.
+    """Return the sequential messages of a step and the bytes that the master transfers.
 
     In lockstep, messages to all machines follow a tree of depth d = ceil(log2(N + 1)), along which
-    answers to X'v are reduced. The order and a short w are one message. A long w is sent once,
+    answers to X' v are reduced. The order and a short w are one message. A long w is sent once,
     because machines forward its parts. Short answers are sent with the reports. In an elastic run
     the master exchanges vectors with each machine.
 
@@ -180,10 +180,10 @@ class Coded:
     def __init__(self, model: TimeModel) -> None:
         self._model, scenario = model, model.scenario
         if scenario.recovery is not None:
-            self.answers_per_row = self.fewest_machines = scenario.recovery
+            self.answers_per_row = self.min_machines = scenario.recovery
             self.bytes_held = np.full(model.machines, model.size / scenario.recovery)
         else:
-            self.answers_per_row, self.fewest_machines = 1, model.machines - scenario.copies + 1
+            self.answers_per_row, self.min_machines = 1, model.machines - scenario.copies + 1
             held = fractional_load(model.rates, scenario.copies).mu
             self.bytes_held = np.array(held, np.float64) * model.size
 
@@ -201,7 +201,7 @@ class Coded:
 
 
 def optimal_rows(rates: Floats, machines_per_row: int, rows: int) -> Floats:
-    """Return the load of Theorem 1 in fractions of rows, given the rows of X."""
+    """Return the loads of Theorem 1, as fractional rows of X."""
     c_star = optimal_c_star(rates.tolist(), machines_per_row)
     return np.minimum(rates * c_star, 1.0) * (rows / machines_per_row)
 
@@ -213,7 +213,7 @@ class Replayed(Outcome):
     Attributes
     ----------
     opening : float
-        The part of `seconds` in which the first machines read.
+        Seconds in which the first machines read.
     changes : int
         Number of later changes of the available machines.
     """
@@ -223,7 +223,7 @@ class Replayed(Outcome):
 
 
 StepsBySet = dict[Machines, tuple[Floats, float, float]]
-"""By set of machines: the rows of each, the seconds of a step, and the optimum."""
+"""Rows of each machine, seconds of a step and the optimum, for each set of machines."""
 
 
 def replay(
@@ -231,7 +231,7 @@ def replay(
     scheme: Scheme,
     checkpoint_seconds: float = math.inf,
     availability: Availability | None = None,
-    known: StepsBySet | None = None,
+    steps_by_set: StepsBySet | None = None,
 ) -> Replayed:
     """Replay the availability of a scenario with a scheme.
 
@@ -240,91 +240,93 @@ def replay(
     model : TimeModel
     scheme : Scheme
     checkpoint_seconds : float
-        Least seconds between checkpoints.
+        Minimum seconds between checkpoints.
     availability : Availability, optional
-        By default that of the scenario.
-    known : dict, optional
-        What earlier replays of this model and scheme have found; it is extended.
+        Availability; by default that of the scenario.
+    steps_by_set : dict, optional
+        Results of earlier replays of this model and scheme, to which this replay adds.
 
     Raises
     ------
     InputError
-        If the scenario has no end, or its availability comes from a command.
+        The scenario has no end, or its availability comes from a command.
     """
     scenario, options = model.scenario, model.scenario.options
     if scenario.steps is None and scenario.seconds is None:
         raise InputError("a simulation needs a number of steps, or of seconds")
     if availability is None:
         availability = _resolve_availability(model)
-    known = {} if known is None else known
-    length = options.tick_seconds
+    steps_by_set = {} if steps_by_set is None else steps_by_set
+    tick_seconds = options.tick_seconds
     limit = math.inf if scenario.seconds is None else scenario.seconds
-    wanted = math.inf if scenario.steps is None else scenario.steps
+    max_steps = math.inf if scenario.steps is None else scenario.steps
     now = waiting = read = 0.0
-    present_seconds = np.zeros(model.machines)
+    machine_seconds = np.zeros(model.machines)
     tick = step = 0
-    optimum = since = saved_at = 0.0  # of kept steps; of those since the last checkpoint
-    saved = 0  # step of the last checkpoint
-    given: tuple[int, ...] | None = None
+    optimum = optimum_since_saved = saved_at = (
+        0.0  # optimum of all steps, and of those since the checkpoint
+    )
+    saved_step = 0  # step of the last checkpoint
+    last_available: tuple[int, ...] | None = None
     machines, before, left = Machines(), Machines(), Machines()
     present, is_waiting, seconds, best = np.zeros(0, np.intp), False, 0.0, 0.0
     opening, changes = 0.0, 0
     events: Counter[str] = Counter()
     ended = ""
-    while step < wanted and now < limit:
-        tick = tick if length is None else max(tick, int(now / length))
-        if (up := availability.at(tick)) is not given:
-            given, machines = up, frozenset(up)
+    while step < max_steps and now < limit:
+        tick = tick if tick_seconds is None else max(tick, int(now / tick_seconds))
+        if (available := availability.at(tick)) is not last_available:
+            last_available, machines = available, frozenset(available)
             present = np.array(sorted(machines), np.intp) - 1
             left |= before - machines
-        if len(machines) < scheme.fewest_machines:
-            if not options.wait or availability.max_available(tick) < scheme.fewest_machines:
+        if len(machines) < scheme.min_machines:
+            if not options.wait or availability.max_available(tick) < scheme.min_machines:
                 ended = (
                     f"{plural(len(machines), 'machine', 'is', 'are')} available at tick {tick}: a "
-                    f"step needs {scheme.fewest_machines}"
+                    f"step needs {scheme.min_machines}"
                 )
                 break
             events[WAIT_EVENT] += not is_waiting
             is_waiting = True
             tick += 1
             begin = now
-            now = min(limit, now if length is None else max(now, tick * length))
+            now = min(limit, now if tick_seconds is None else max(now, tick * tick_seconds))
             waiting += now - begin
-            present_seconds[present] += now - begin
+            machine_seconds[present] += now - begin
             continue
         is_waiting = False
         if machines != before or left:
-            if machines not in known:
+            if machines not in steps_by_set:
                 rates = model.rates[present]
                 rows = scheme.rows(rates)
                 seconds = float((rows / rates).max()) + _overhead(model, scheme, present.size)
-                known[machines] = rows, seconds, model.rows / float(rates.sum())
-            rows, seconds, best = known[machines]
+                steps_by_set[machines] = rows, seconds, model.rows / float(rates.sum())
+            rows, seconds, best = steps_by_set[machines]
             change = scheme.reconfigure(before, left, machines, rows)
             if change.loses_steps:
-                step, optimum = saved, optimum - since
+                step, optimum = saved_step, optimum - optimum_since_saved
             opening, changes = (opening, changes + 1) if before else (change.seconds, 0)
             if change.event:
                 events[change.event] += 1
-                saved, saved_at, since = step, now + change.seconds, 0.0
+                saved_step, saved_at, optimum_since_saved = step, now + change.seconds, 0.0
             now += change.seconds
-            present_seconds[present] += change.seconds
+            machine_seconds[present] += change.seconds
             read += change.bytes_read
             before, left = machines, Machines()
-        some = 1
-        if length is not None:
-            until = min(limit, saved_at + checkpoint_seconds, now + (wanted - step) * seconds)
-            following = tick + 1
-            while following * length < until and availability.at(following) is given:
-                following += 1
-            until = min(until, following * length)
-            some = int(min(wanted - step, max(1, math.ceil((until - now) / seconds))))
-        now += some * seconds
-        present_seconds[present] += some * seconds
-        optimum, since = optimum + some * best, since + some * best
-        step, tick = step + some, tick + 1 if length is None else tick
+        count = 1
+        if tick_seconds is not None:
+            until = min(limit, saved_at + checkpoint_seconds, now + (max_steps - step) * seconds)
+            next_tick = tick + 1
+            while next_tick * tick_seconds < until and availability.at(next_tick) is last_available:
+                next_tick += 1
+            until = min(until, next_tick * tick_seconds)
+            count = int(min(max_steps - step, max(1, math.ceil((until - now) / seconds))))
+        now += count * seconds
+        machine_seconds[present] += count * seconds
+        optimum, optimum_since_saved = optimum + count * best, optimum_since_saved + count * best
+        step, tick = step + count, tick + 1 if tick_seconds is None else tick
         if now - saved_at >= checkpoint_seconds:
-            saved, saved_at, since = step, now, 0.0
+            saved_step, saved_at, optimum_since_saved = step, now, 0.0
     over = max(0.0, now - waiting - optimum)
     return Replayed(
         opening=opening,
@@ -334,25 +336,24 @@ def replay(
         waiting=waiting,
         above_optimum=over,
         bytes_read=round(read),
-        machine_seconds=present_seconds.tolist(),
+        machine_seconds=machine_seconds.tolist(),
         events=dict(events),
         ended=ended,
     )
 
 
 def _resolve_availability(model: TimeModel) -> Availability:
-    found = AvailabilityOptions.resolve_machines(model.scenario.options, model.machines)
-    availability: Availability = found["availability"]
-    if len(found["machines"]) < model.machines:
-        availability = availability.restrict_to(found["machines"])
+    resolved = AvailabilityOptions.resolve_machines(model.scenario.options, model.machines)
+    availability: Availability = resolved["availability"]
+    if len(resolved["machines"]) < model.machines:
+        availability = availability.restrict_to(resolved["machines"])
     if seconds_between(availability):
         raise InputError("--availability-command cannot be used in a simulation")
     return availability
 
 
 def _overhead(model: TimeModel, scheme: Scheme, machines: int) -> float:
-    """Return the mean seconds of a step in addition to its products."""
-    kinds = (False, True) if model.scenario.adjoint else (False,)
-    return sum(model.overhead(machines, scheme.answers_per_row, kind) for kind in kinds) / len(
-        kinds
-    )
+    """Return the mean seconds of a step without its products."""
+    products = (False, True) if model.scenario.adjoint else (False,)
+    seconds = [model.overhead(machines, scheme.answers_per_row, adjoint) for adjoint in products]
+    return sum(seconds) / len(products)

@@ -163,7 +163,7 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
                 f"machine {event.machine} at {event.seconds} seconds: expected a machine from 1 to "
                 f"{scenario.machines}, and a time of at least 0"
             )
-    options = replace(options, elastic=elastic).checked(store.manifest)
+    options = replace(options, elastic=elastic).validate(store.manifest)
     if seconds_between(options.availability):
         raise InputError("--availability-command cannot be used in a simulation")
     machine_events = scenario.machine_events

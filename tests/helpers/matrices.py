@@ -15,7 +15,7 @@ from cec_mpi.encoding.sources import Matrix, Source, copy_to_file, open_source
 
 def matrix_in(path: Any, **options: Any) -> tuple[Matrix, np.ndarray]:
     """A matrix as it is opened with options of encode, and all of its numbers."""
-    checked = EncodeOptions(**options).validated()
+    checked = EncodeOptions(**options).validate()
     opened = open_source(path, checked)
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -9,7 +9,12 @@ import pytest
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.simulation.baselines import BASELINES, fastest, replay_equal_shares, restarting
+from cec_mpi.simulation.baselines import (
+    BASELINES,
+    replay_equal_shares,
+    replay_fastest,
+    replay_restarting,
+)
 from cec_mpi.simulation.replay import Coded, TimeModel, replay
 from cec_mpi.simulation.scenario import Costs, Scenario, Source
 
@@ -53,7 +58,7 @@ def test_equal_shares_move_as_few_bytes_as_they_can():
 
 def test_the_fastest_machines_compute_whole_shards_and_read_them_once():
     ticks = [{1, 2, 3, 4}, {1, 2, 3}, {2, 3, 4}]
-    done = fastest(scenario(ticks, steps=3))
+    done = replay_fastest(scenario(ticks, steps=3))
     assert done.seconds == pytest.approx(3 * 0.6 + 2 * 0.06)  # 4 and 1, 1 and 2, 4 and 2
     assert done.bytes_read == 3 * 600_000
 
@@ -61,8 +66,8 @@ def test_the_fastest_machines_compute_whole_shards_and_read_them_once():
 def test_a_loss_costs_the_steps_since_the_last_checkpoint():
     # All four machines take 0.24 s for a step, and three 0.4 s; X is read in 0.04 s each.
     loss = scenario([{1, 2, 3, 4}, {1, 2, 3}], steps=12, tick_seconds=2.0)
-    rare = restarting(loss, checkpoint_seconds=1000)
-    often = restarting(loss, checkpoint_seconds=0)
+    rare = replay_restarting(loss, checkpoint_seconds=1000)
+    often = replay_restarting(loss, checkpoint_seconds=0)
     # Nine steps begin before the loss.
     reading = 0.048
     assert often.seconds == pytest.approx(reading + 9 * 0.24 + 3 + 0.04 + 3 * 0.4)
@@ -74,7 +79,7 @@ def test_a_loss_costs_the_steps_since_the_last_checkpoint():
 
 def test_machines_that_come_cost_a_start_and_no_steps():
     more = scenario([{1, 2, 3}, {1, 2, 3, 4}], steps=12, tick_seconds=2.0)
-    done = restarting(more, checkpoint_seconds=1000)
+    done = replay_restarting(more, checkpoint_seconds=1000)
     assert done.seconds == pytest.approx(0.04 + 5 * 0.4 + 3 + 0.048 + 7 * 0.24)
     assert done.bytes_read == 2 * 1_200_000
 
@@ -84,7 +89,7 @@ def test_machines_that_were_away_while_a_step_waited_have_left():
     ticks = [{1, 2, 3}, set(), set(), {1, 2, 3}]
     some = {"tick_seconds": 2.0, "wait": True, "steps": 12}
     given = scenario(ticks, (1.0, 1.0, 1.0), **some)
-    done = restarting(given, checkpoint_seconds=1000)
+    done = replay_restarting(given, checkpoint_seconds=1000)
     assert done.events == {"restarted": 1, "waits": 1}
     assert done.bytes_read == 2 * 1_200_000
     assert done.seconds == pytest.approx(6 + 3 + 0.04 + 12 * 0.4)
@@ -96,8 +101,8 @@ def test_machines_that_were_away_while_a_step_waited_have_left():
 def test_the_fastest_read_again_only_where_processes_end():
     ticks = [{1, 2, 3}, {3}, {1, 2, 3}]
     given = scenario(ticks, (1.0, 1.0, 1.0), tick_seconds=2.0, wait=True, steps=12)
-    assert fastest(given).bytes_read == 2 * 600_000
-    assert fastest(replace(given, loses=True)).bytes_read == 4 * 600_000
+    assert replay_fastest(given).bytes_read == 2 * 600_000
+    assert replay_fastest(replace(given, loses=True)).bytes_read == 4 * 600_000
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -133,13 +138,13 @@ def test_steps_are_as_long_without_ticks_as_within_one(name):
 
 
 def test_a_sparse_x_takes_what_its_nonzeros_take():
-    dense = restarting(scenario([{1, 2, 3, 4}]))
+    dense = replay_restarting(scenario([{1, 2, 3, 4}]))
     sparse = scenario([{1, 2, 3, 4}], recovery=None, copies=2, density=0.01)
-    done = restarting(sparse)
+    done = replay_restarting(sparse)
     assert done.bytes_read == pytest.approx(1200 * (1.25 * 12 + 4))
     assert done.seconds < 0.05 * dense.seconds
 
 
 def test_only_a_code_has_the_fastest_l():
     with pytest.raises(InputError, match="expected a scenario with a code"):
-        fastest(scenario([{1, 2, 3, 4}], recovery=None))
+        replay_fastest(scenario([{1, 2, 3, 4}], recovery=None))

@@ -100,4 +100,4 @@ def test_machines_hold_copies_by_their_speeds(copies):
     assert scheme.bytes_held.sum() == pytest.approx(copies * model.size)
     assert scheme.bytes_held.max() <= model.size * (1 + 1e-12)
     assert scheme.rows(model.rates).sum() == pytest.approx(1000)
-    assert scheme.fewest_machines == 7 - copies
+    assert scheme.min_machines == 7 - copies

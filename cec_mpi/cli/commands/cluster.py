@@ -53,7 +53,7 @@ def add_slurm(p: Parser) -> None:
         p,
         "--ntasks RANKS",
         "number of ranks (default: one for the master and one for each machine of the store); in "
-        "an elastic run further ranks are spares",
+        "an elastic run additional ranks are spares",
         values.positive,
     )
     add_flag(p, "--job-name NAME", "name of the job (default: cec-mpi)", default="cec-mpi")

@@ -36,7 +36,7 @@ def add_encode(p: Parser) -> None:
 def _encode(arguments: argparse.Namespace) -> int:
     from cec_mpi.encoding.encode import encode_with
 
-    options = from_flags(EncodeOptions, arguments).validated()
+    options = from_flags(EncodeOptions, arguments).validate()
 
     def body(runner: Runner) -> int:
         from cec_mpi.store.coded.facts import column_line, missing_line

@@ -52,7 +52,7 @@ class RunOptions:
     )
     serial: bool = option(False, "--serial", "run all machines in this process, without MPI")
     shows_map: bool = option(
-        False, "--map", "print on which node each machine runs and what it reads, then continue"
+        False, "--map", "print the node and the shard file of each machine, then continue"
     )
     every: values.Interval | None = option(
         None,
@@ -145,13 +145,13 @@ class JoinOptions(CacheOptions):
     notice: str = option(
         "none",
         "--notice SERVICE",
-        "leave, as with SIGTERM, when the metadata service of this instance gives the notice of "
+        "leave, as on SIGTERM, when the metadata service of this instance gives notice of "
         "preemption: aws, gcp, azure, or auto for the one that answers (default: none)",
         choices=NOTICES,
     )
     device: str = option(
         "cpu",
         "--device DEVICE",
-        "hold and multiply shards on a GPU: auto, cuda, cuda:0, mps or xpu, perhaps after a "
+        "hold and multiply shards on a GPU: auto, cuda, cuda:0, mps or xpu, optionally after a "
         "library, as in torch:cuda; --memory is then its memory (default: cpu)",
     )

@@ -116,7 +116,7 @@ class TaskRun:
         self.out = Path(run.out)
         store = open_store(node_directory(self.store))
         manifest = self.manifest = store.manifest
-        options = self.options = options.checked(manifest)
+        options = self.options = options.validate(manifest)
         if options.cache is not None:
             places = {"store": store.path, "directory of results": self.out}
             check_cache_location(node_directory(options.cache), places)

@@ -56,7 +56,7 @@ class SessionOptions(
         Seed of all random numbers: noise, faults, and the vector for checks of X' V.
     metrics : int, str, path or None
         Publish metrics in the format of OpenMetrics: a port of 127.0.0.1, ``HOST:PORT``, or a file,
-        which is replaced once a second at most. Needs the extra ``metrics``.
+        which is replaced at most once a second. Needs the extra ``metrics``.
     """
 
     title = ""
@@ -66,7 +66,7 @@ class SessionOptions(
         None,
         "--metrics PORT|FILE",
         "publish metrics in the format of OpenMetrics: at a port of this computer (or HOST:PORT, "
-        "for others), or in a file that is replaced once a second at most",
+        "for others), or in a file that is replaced at most once a second",
         values.path,
     )
 
@@ -87,7 +87,7 @@ class SessionOptions(
             device=as_devices(self.device),
         )
 
-    def checked(self, manifest: Manifest) -> SessionOptions:
+    def validate(self, manifest: Manifest) -> SessionOptions:
         """Return these options with all defaults, checked against a store.
 
         Parameters

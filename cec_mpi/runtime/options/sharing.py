@@ -96,7 +96,7 @@ class ReadOptions(Group):
         Compare a block with its checksum when a machine first reads it, or never.
     device : str or sequence of str
         Device that holds and multiplies the shards: "cpu", "auto", "cuda", "cuda:0", "mps" or
-        "xpu", perhaps after a library, as in "torch:cuda". A sequence has the device of each
+        "xpu", optionally after a library, as in "torch:cuda". A sequence has the device of each
         machine 1..N.
     """
 
@@ -125,7 +125,7 @@ class ReadOptions(Group):
     device: str | Sequence[str] = option(
         "cpu",
         "--device DEVICE",
-        "hold and multiply shards on a GPU: auto, cuda, cuda:0, mps or xpu, perhaps after a "
+        "hold and multiply shards on a GPU: auto, cuda, cuda:0, mps or xpu, optionally after a "
         "library, as in torch:cuda, cupy:cuda or jax:cuda; a list such as cpu,cuda has the "
         "device of each machine (default: cpu)",
     )

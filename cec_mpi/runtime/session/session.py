@@ -136,7 +136,7 @@ class Session:
         manifest = source.manifest
         if self._gather is not None:
             self._places = self._gather(manifest.enough)
-        options = options.checked(manifest)
+        options = options.validate(manifest)
         machines = options.machines or ()
         if self._running is ExecutionMode.LOCKSTEP:
             check_ranks(len(self._places), machines, manifest.code.machines)

@@ -191,7 +191,7 @@ def test_what_cf_does_not_define_is_not_decoded(tmp_path, name):
 def open_source_with(path, **options):
     from cec_mpi.encoding.options import EncodeOptions
 
-    return open_source(path, EncodeOptions(**options).validated())
+    return open_source(path, EncodeOptions(**options).validate())
 
 
 def test_objects_of_programs_follow_the_same_rule(tmp_path):

@@ -20,7 +20,7 @@ def manifest_of(path, machines, recovery, dtype, columns=20, **code):
 def test_what_shows_errors_is_taken(tmp_path):
     for dtype in ("float32", "float64"):
         manifest = manifest_of(tmp_path / dtype, 4, 2, dtype)
-        SessionOptions(check=True).checked(manifest)
+        SessionOptions(check=True).validate(manifest)
 
 
 def test_what_does_not_is_refused_with_what_helps(tmp_path):
@@ -31,8 +31,8 @@ def test_what_does_not_is_refused_with_what_helps(tmp_path):
         "most 0.001: encode with dtype float64, a smaller L, or another code$"
     )
     with pytest.raises(InputError, match=says):
-        SessionOptions(check=True).checked(manifest)
-    SessionOptions().checked(manifest)
+        SessionOptions(check=True).validate(manifest)
+    SessionOptions().validate(manifest)
 
 
 @pytest.mark.parametrize(("bound", "says"), [(1e-3, "errors of up to 0.0"), (9, "as large as X")])
@@ -41,9 +41,9 @@ def test_a_store_with_repaired_shards_that_are_too_inexact_is_refused(bound, say
     first = structs.replace(manifest.shards[0], rebuilt=(Rebuilt(0, 2, bound),))
     repaired = structs.replace(manifest, shards=(first, *manifest.shards[1:]))
     with pytest.raises(InputError, match=f"{says}.*: encode X again, because repaired shards"):
-        SessionOptions(check=True).checked(repaired)
+        SessionOptions(check=True).validate(repaired)
     slightly = structs.replace(first, rebuilt=(Rebuilt(0, 2, 1e-12),))
-    SessionOptions(check=True).checked(
+    SessionOptions(check=True).validate(
         structs.replace(manifest, shards=(slightly, *manifest.shards[1:]))
     )
 
@@ -52,4 +52,4 @@ def test_where_all_machines_are_needed_there_is_nothing_to_compare(tmp_path):
     manifest = manifest_of(tmp_path / "store", 3, 3, "float64")
     says = "a row has only 3 answers: encode with more machines, or a smaller L$"
     with pytest.raises(InputError, match=says):
-        SessionOptions(check=True).checked(manifest)
+        SessionOptions(check=True).validate(manifest)

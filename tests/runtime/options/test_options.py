@@ -174,7 +174,7 @@ def test_an_option_that_was_removed_says_what_to_use_instead(name, value, instea
 def test_a_value_of_another_type_is_refused_with_its_name(store, name, value, others):
     options = SessionOptions(**others, **{name: value})
     with pytest.raises(InputError, match=f"^{name} {re.escape(repr(value))}: expected "):
-        options.checked(cec_mpi.open_store(store).manifest)
+        options.validate(cec_mpi.open_store(store).manifest)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_value_of_another_type_is_refused_with_its_name(store, name, value, ot
 def test_choices_hold_for_the_keyword_too(store, name, choices):
     options = SessionOptions(**{name: "nothing"})
     with pytest.raises(InputError, match=f"{name} 'nothing'") as error:
-        options.checked(cec_mpi.open_store(store).manifest)
+        options.validate(cec_mpi.open_store(store).manifest)
     assert all(choice in str(error.value) for choice in choices)
 
 
@@ -280,7 +280,7 @@ def test_where_rank_0_cannot_listen_is_refused_before_it_does(given, expected, s
 )  # fmt: skip
 def test_options_that_do_not_go_together_are_refused(given, expected, store):
     with pytest.raises(InputError, match=re.escape(expected)):
-        SessionOptions(**given).checked(cec_mpi.open_store(store).manifest)
+        SessionOptions(**given).validate(cec_mpi.open_store(store).manifest)
 
 
 @pytest.mark.parametrize(
@@ -294,23 +294,23 @@ def test_options_that_do_not_go_together_are_refused(given, expected, store):
 def test_options_that_do_not_fit_copies_are_refused(given, expected, tmp_path):
     manifest = cec_mpi.encode(sparse(40, 9), tmp_path / "sparse", 3, copies=2)
     with pytest.raises(CecError, match=re.escape(expected)):
-        SessionOptions(**given).checked(manifest)
+        SessionOptions(**given).validate(manifest)
 
 
 def test_an_elastic_run_has_a_long_deadline_by_default(store):
     manifest = cec_mpi.open_store(store).manifest
-    assert SessionOptions().checked(manifest).deadline is None
-    patient = SessionOptions(elastic=True).checked(manifest).deadline
+    assert SessionOptions().validate(manifest).deadline is None
+    patient = SessionOptions(elastic=True).validate(manifest).deadline
     assert (patient.factor, patient.min_seconds) == (10.0, 2.0)
-    assert SessionOptions(deadline=3).checked(manifest).deadline.seconds == 3
+    assert SessionOptions(deadline=3).validate(manifest).deadline.seconds == 3
 
 
 def test_options_are_checked_once(store):
     manifest = cec_mpi.open_store(store).manifest
-    checked = SessionOptions(deadline="x2", speeds=[1, 2, 3]).checked(manifest)
+    checked = SessionOptions(deadline="x2", speeds=[1, 2, 3]).validate(manifest)
     assert (checked.deadline.factor, checked.speeds) == (2, (1, 2, 3))
     assert checked.machines == (1, 2, 3)
-    assert checked.checked(manifest) is checked
+    assert checked.validate(manifest) is checked
 
 
 @pytest.mark.parametrize(

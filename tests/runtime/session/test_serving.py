@@ -129,7 +129,7 @@ class GivenAndTaken:
 
 
 def test_a_host_has_one_log_open_for_each_machine_that_it_carries(store, tmp_path):
-    options = SessionOptions().checked(store.manifest).machine_options()
+    options = SessionOptions().validate(store.manifest).machine_options()
     opening = Opening(store.path, store.manifest, (1, 2), options, (1, 1, 1), tmp_path / "logs")
     end = GivenAndTaken(opening)
     before = len(logging.getLogger("cec_mpi").handlers)
