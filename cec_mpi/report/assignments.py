@@ -116,18 +116,18 @@ class Assignments:
     def _drop_samples(self) -> None:
         """Drop every second assignment that is neither requested nor has an event."""
         *earlier, newest = self._assignments
-        kept = [
+        selected = [
             assignment
             for index, assignment in enumerate(earlier)
             if assignment.is_requested or assignment.has_event or index % 2 == 0
         ]
-        if len(kept) > _MAX_BUFFERED * 3 // 4:
-            kept = [
+        if len(selected) > _MAX_BUFFERED * 3 // 4:
+            selected = [
                 assignment
-                for index, assignment in enumerate(kept)
+                for index, assignment in enumerate(selected)
                 if assignment.is_requested or index % 2 == 0
             ]
-        self._assignments = [*kept, newest]
+        self._assignments = [*selected, newest]
 
     def select(self) -> list[RecordedAssignment]:
         """Return the assignments to show: all, or a selection that fits in a page."""
@@ -169,8 +169,8 @@ def _sample_evenly(assignments: list[RecordedAssignment], count: int) -> list[Re
 
 def _count_numbers(bounds: Bounds) -> int:
     """Return the count of numbers for an assignment in a page: bounds, and machines of blocks."""
-    places = np.searchsorted(np.unique(bounds.bounds), bounds.bounds)
-    return int((places[1::2] - places[::2]).sum()) + len(places)
+    positions = np.searchsorted(np.unique(bounds.bounds), bounds.bounds)
+    return int((positions[1::2] - positions[::2]).sum()) + len(positions)
 
 
 def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
@@ -187,10 +187,10 @@ def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
         for start, stop in zip(machine_bounds[::2], machine_bounds[1::2], strict=True):
             begins.setdefault(start, []).append(machine)
             ends.setdefault(stop, []).append(machine)
-    places = sorted(begins.keys() | ends.keys())
+    positions = sorted(begins.keys() | ends.keys())
     computing: set[int] = set()
     blocks = []
-    for start, stop in pairwise(places):
+    for start, stop in pairwise(positions):
         computing.difference_update(ends.get(start, ()))
         computing.update(begins.get(start, ()))
         if computing:

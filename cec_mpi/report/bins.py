@@ -190,8 +190,8 @@ def bin_series(values: Floats, width: int) -> dict[str, list[float | None]]:
     table = np.full(bins * width, np.nan)
     table[: len(values)] = values
     table = np.sort(table.reshape(bins, width), axis=1)  # NaN is last
-    known = (~np.isnan(table)).sum(axis=1)
-    last = np.maximum(known - 1, 0)
+    count = (~np.isnan(table)).sum(axis=1)
+    last = np.maximum(count - 1, 0)
     row = np.arange(bins)
     middle = (table[row, last // 2] + table[row, (last + 1) // 2]) / 2
     return {

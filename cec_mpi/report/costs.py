@@ -288,8 +288,8 @@ class Costs:
         last = chunk.seconds[np.append(chunk.stretch_begins[1:], chunk.steps) - 1]
         with np.errstate(divide="ignore", invalid="ignore"):
             paces = last / chunk.rows
-        shown = (chunk.rows > 0) & (last > 0)
-        for rates_of_stretch, known in zip(paces, shown, strict=True):
+        is_measured = (chunk.rows > 0) & (last > 0)
+        for rates_of_stretch, known in zip(paces, is_measured, strict=True):
             self.seconds_per_row.append(self._last_seconds_per_row.copy())
             np.copyto(self._last_seconds_per_row, rates_of_stretch, where=known)
             is_new = known & np.isnan(self._first_seconds_per_row)
@@ -318,23 +318,25 @@ class Costs:
         # Neither reading nor computing:
         other_seconds = collect - chunk.seconds.max(axis=1) - self.read_delays
         for at, delays in chunk.delays:
-            found = map(kind_and_machine, events.get(at, ()))
-            troubled = {n: _KINDS_OF_LOSS[kind] for kind, n in found if kind in _KINDS_OF_LOSS}
+            step_events = map(kind_and_machine, events.get(at, ()))
+            troubled = {
+                n: _KINDS_OF_LOSS[kind] for kind, n in step_events if kind in _KINDS_OF_LOSS
+            }
             delayed = {
                 n: seconds
                 for n, seconds in delays.items()
                 if n <= len(self.stalls) and (n in troubled or seconds > _MIN_DELAY)
             }
-            whole, most = sum(delayed.values()), float(other_seconds[at])
-            stall = min(whole, most)
+            total, limit = sum(delayed.values()), float(other_seconds[at])
+            stall = min(total, limit)
             if stall <= 0 or (not troubled and stall < collect[at] / 2):
                 continue
             waited = chunk.steps_before + at in self._waited_steps
             charged = self.away if waited else self.stalls
             for machine, seconds in delayed.items():
-                charged[machine - 1] += stall * seconds / whole
+                charged[machine - 1] += stall * seconds / total
                 if not waited:
-                    self.lost[troubled.get(machine, "lateness")] += stall * seconds / whole
+                    self.lost[troubled.get(machine, "lateness")] += stall * seconds / total
             (self.shortage_seconds if waited else self.stall_seconds)[at] = stall
 
     def _add_machines(self, machines: int) -> None:

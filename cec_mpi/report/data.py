@@ -172,16 +172,16 @@ def _step_at(run: Run, count: int) -> int:
 
 def _progress(run: Run) -> list[dict[str, Any]]:
     curves: dict[str, tuple[list[int], list[float]]] = {}
-    for count, known in run.progress:
-        for name, value in known.items():
+    for count, values_by_name in run.progress:
+        for name, value in values_by_name.items():
             steps, values = curves.setdefault(str(name), ([], []))
             steps.append(_step_at(run, count))
             values.append(float(value))
-    found = []
+    curve_data = []
     for name, (steps, values) in curves.items():
         stride = -(-len(steps) // _MAX_POINTS)
         indices = sorted({*range(0, len(steps), stride), len(steps) - 1})
-        found.append(
+        curve_data.append(
             {
                 "name": name[:80],
                 "log": name in _LOGARITHMIC and min(values) > 0,
@@ -189,4 +189,4 @@ def _progress(run: Run) -> list[dict[str, Any]]:
                 "value": to_json_numbers(np.array([values[at] for at in indices])),
             }
         )
-    return found
+    return curve_data

@@ -53,7 +53,7 @@ def run_facts(run: Run) -> list[dict[str, str]]:
     header, summary = run.header, run.summary
     options = summary.get("run", {}).get("options")
     event_counts = Counter(kind for _, kind, _, _ in run.events)
-    found = {
+    facts = {
         "Options": _options(options) if isinstance(options, dict) else "",
         "X": f"{_whole(header, 'rows')} x {_whole(header, 'columns')}, {_text(header, 'dtype')}",
         **_threshold_fact(run),
@@ -72,7 +72,7 @@ def run_facts(run: Run) -> list[dict[str, str]]:
         "Restarting": _restart_fact(run),
         "Digits": _digits_fact(run),
     }
-    return [{"label": label, "text": text} for label, text in found.items() if text]
+    return [{"label": label, "text": text} for label, text in facts.items() if text]
 
 
 def _restart_fact(run: Run) -> str:
@@ -99,10 +99,10 @@ def _digits_fact(run: Run) -> str:
     if not run.steps or dtype not in ("float32", "float64"):
         return ""
     errors = run.numbers["condition"] * run.numbers["cancellation"]
-    known = errors[np.isfinite(errors)]
-    if not known.size:
+    finite_errors = errors[np.isfinite(errors)]
+    if not finite_errors.size:
         return ""
-    digits = -math.log10(max(float(known.max()), 1.0) * float(np.finfo(dtype).eps))
+    digits = -math.log10(max(float(finite_errors.max()), 1.0) * float(np.finfo(dtype).eps))
     return f"about {max(int(digits), 0)} are correct, or more, in all steps"
 
 
@@ -128,16 +128,16 @@ def key_figures(run: Run) -> list[Figure]:
     """Return three key figures: duration, time lost to waiting and losses, and imbalance."""
     if not run.steps:
         return []
-    costs, whole = run.costs, float(run.numbers["time"][-1])
+    costs, duration = run.costs, float(run.numbers["time"][-1])
     steps = format_count(run.steps, "step")
     if run.resumes:
         after = join_names((f"{steps_made:,}" for steps_made in run.resumes), _MAX_NAMED)
         steps += f" in {len(run.headers)} parts, resumed after {after} steps"
     lost = {name: seconds for name, seconds in costs.lost.items() if seconds >= _MIN_SHOWN_SECONDS}
     total, texts = format_sum(list(lost.values()))
-    share = f" ({100 * sum(lost.values()) / whole:.1f} %)" if lost and whole else ""
+    share = f" ({100 * sum(lost.values()) / duration:.1f} %)" if lost and duration else ""
     return [
-        Figure("Duration", format_duration(whole), steps),
+        Figure("Duration", format_duration(duration), steps),
         Figure(
             "Lost to waiting and losses",
             f"{total if lost else format_duration(0)}{share}",
@@ -168,8 +168,8 @@ def _imbalance(run: Run) -> Figure:
 
 def run_warnings(run: Run) -> list[str]:
     """Return the warnings in the summary of a run."""
-    found = run.summary.get("warnings")
-    return [str(warning) for warning in found] if isinstance(found, list) else []
+    warnings = run.summary.get("warnings")
+    return [str(warning) for warning in warnings] if isinstance(warnings, list) else []
 
 
 def machine_table(run: Run) -> dict[str, Any]:
@@ -210,12 +210,12 @@ def machine_table(run: Run) -> dict[str, Any]:
         "Rows": ("whole", rows),
         "Available": ("percent", available_steps(run) / run.steps),
     }
-    kept = {
+    columns = {
         name: (unit, values)
         for name, (unit, values) in table.items()
         if any(value if unit == "text" else value >= _MIN_SHOWN_SECONDS for value in values)
     }
-    first = delay if "Delay" in kept else np.zeros(len(delay))
+    first = delay if "Delay" in columns else np.zeros(len(delay))
     answers = np.array([absences.unanswered[n] + absences.late[n] for n in numbers])
     order = (
         np.lexsort((-answers, -first)) if not costs.stragglers else np.lexsort((-first, -answers))
@@ -224,9 +224,9 @@ def machine_table(run: Run) -> dict[str, Any]:
         "caption": "Machines, in descending order of missing answers"
         if costs.stragglers
         else "Machines, in descending order of delay",
-        "columns": [{"label": name, "unit": unit} for name, (unit, _) in kept.items()],
+        "columns": [{"label": name, "unit": unit} for name, (unit, _) in columns.items()],
         "rows": [
-            [int(n) + 1, *(v[n] if unit == "text" else float(v[n]) for unit, v in kept.values())]
+            [int(n) + 1, *(v[n] if unit == "text" else float(v[n]) for unit, v in columns.values())]
             for n in order
         ],
     }

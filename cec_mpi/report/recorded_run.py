@@ -200,18 +200,18 @@ class Run:
     def hosts(self) -> dict[int, list[str]]:
         """Known hosts of each machine, in the order of use; the master is machine 0."""
         carried = Counter((part, rank) for part, _, rank, _, _ in self._placements)
-        found: dict[int, list[str]] = {}
+        hosts: dict[int, list[str]] = {}
         for part, machine, rank, host, device in self._placements:
             words = describe_host(rank, host, carried[part, rank], device)
-            if words not in found.setdefault(machine, []):
-                found[machine].append(words)
-        return found
+            if words not in hosts.setdefault(machine, []):
+                hosts[machine].append(words)
+        return hosts
 
     def _times_since_start(self, chunk: Chunk) -> Floats:
         began = parse_timestamp(chunk.header["started"])
-        found = np.array(list(map(parse_timestamp, chunk.times)))
+        ends = np.array(list(map(parse_timestamp, chunk.times)))
         last = self._derived["time"][-1][-1] if self._derived["time"] else 0.0
-        since = np.maximum.accumulate(np.maximum(self._seconds_before + found - began, last))
+        since = np.maximum.accumulate(np.maximum(self._seconds_before + ends - began, last))
         return np.asarray(np.round(since, 3), np.float64)
 
 

@@ -268,8 +268,8 @@ def _choices(request: AdviceRequest) -> Iterator[Choice]:
         for recovery in _sample_range(count) if request.density > _SPARSE else ():
             yield Choice(machines=count, recovery=recovery)
         if request.density < _DENSE:
-            several = {-(-count // 4), -(-count // 2), count}
-            for copies in sorted({*range(1, min(count, _MAX_SMALL_COPIES) + 1), *several}):
+            large_copies = {-(-count // 4), -(-count // 2), count}
+            for copies in sorted({*range(1, min(count, _MAX_SMALL_COPIES) + 1), *large_copies}):
                 yield Choice(machines=count, copies=copies)
     if request.density > _SPARSE and (carried := _machines_per_computer(request)):
         for recovery in _sample_range(sum(carried)):

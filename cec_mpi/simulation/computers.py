@@ -124,7 +124,7 @@ class ComputerAvailability:
 
     def restrict_to(self, machines: Sequence[int]) -> ComputerAvailability:
         """Return this availability restricted to some machines."""
-        kept = frozenset(machines)
+        selected = frozenset(machines)
         return ComputerAvailability(
-            self._computers, [[n for n in machines if n in kept] for machines in self._machines]
+            self._computers, [[n for n in machines if n in selected] for machines in self._machines]
         )

@@ -183,7 +183,7 @@ class Forecaster:
         seconds = ticks * self.tick_seconds
         model = TimeModel(replace(scenario, options=options, seconds=seconds))
         scheme_of_model = scheme(model)
-        known: StepsBySet = {}
+        steps_by_set: StepsBySet = {}
         outcomes: list[Replayed] = []
         changes = 0
         while len(outcomes) < max_runs and (
@@ -191,7 +191,7 @@ class Forecaster:
         ):
             seed = seeds[len(outcomes)] if seeds else request.first_seed + len(outcomes)
             availability = self.availability(choice, computers, seed)
-            outcome = replay(model, scheme_of_model, checkpoint_seconds, availability, known)
+            outcome = replay(model, scheme_of_model, checkpoint_seconds, availability, steps_by_set)
             if not outcome.steps or outcome.ended:
                 return []
             outcomes.append(outcome)

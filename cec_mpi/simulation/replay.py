@@ -184,8 +184,8 @@ class Coded:
             self.bytes_held = np.full(model.machines, model.size / scenario.recovery)
         else:
             self.answers_per_row, self.min_machines = 1, model.machines - scenario.copies + 1
-            held = fractional_load(model.rates, scenario.copies).mu
-            self.bytes_held = np.array(held, np.float64) * model.size
+            shares = fractional_load(model.rates, scenario.copies).mu
+            self.bytes_held = np.array(shares, np.float64) * model.size
 
     def rows(self, rates: Floats) -> Floats:
         """Return the optimal load: Theorem 1."""

@@ -173,8 +173,8 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
     assert options.emulate_speeds is not None
     assert options.emulate_base is not None
     hub = SimulatedHub(store, scenario.costs, elastic, options.wait, machine_events)
-    given = options.emulate_speeds, options.emulate_base, 0.0, options.emulate_changes
-    recorder = SimulatedRecorder(hub, Emulation(*given))
+    emulation = options.emulate_speeds, options.emulate_base, 0.0, options.emulate_changes
+    recorder = SimulatedRecorder(hub, Emulation(*emulation))
     running = ExecutionMode.ELASTIC if elastic else ExecutionMode.SERIAL
     with ExitStack() as stack:
         places = [Place(HOST, 1, 1, 1)]
@@ -215,18 +215,18 @@ def _events_from_availability(
 def make_store(scenario: Scenario) -> SimulatedStore:
     """Return a small in-memory store that represents the store of a scenario."""
     shape, rate = (scenario.rows, scenario.columns), scenario.costs.source.rate
-    given, seed = (scenario.dtype, rate), scenario.options.seed
+    dtype_and_rate, seed = (scenario.dtype, rate), scenario.options.seed
     if not 0 < scenario.density <= 1:
         raise InputError(f"density {scenario.density}: expected a number above 0 and at most 1")
     if scenario.recovery is not None:
-        known = shape, scenario.machines, scenario.recovery
-        return make_coded_store(*known, *given, scenario.code, seed=seed)
+        dimensions = shape, scenario.machines, scenario.recovery
+        return make_coded_store(*dimensions, *dtype_and_rate, scenario.code, seed=seed)
     nonzeros = max(1, round(scenario.density * scenario.rows * scenario.columns))
-    known = shape, scenario.machines, scenario.copies
+    dimensions = shape, scenario.machines, scenario.copies
     speeds = scenario.options.speeds
     encode_speeds = speeds if isinstance(speeds, tuple) else None  # as for encode
     return make_copies_store(
-        *known, nonzeros, *given, encode_speeds, holders=scenario.holders, seed=seed
+        *dimensions, nonzeros, *dtype_and_rate, encode_speeds, holders=scenario.holders, seed=seed
     )
 
 

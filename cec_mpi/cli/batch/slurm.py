@@ -107,9 +107,9 @@ def batch_script(
         "keep_machines": "",
     }
     if keep:
-        kept = {"keep": str(keep), "most": str(_STARTS_PER_MACHINE * keep)}
-        kept["script"] = shlex.quote(machines_script)
-        values["keep_machines"] = _fill("keep.sh", kept).removesuffix("\n")
+        keep_values = {"keep": str(keep), "most": str(_STARTS_PER_MACHINE * keep)}
+        keep_values["script"] = shlex.quote(machines_script)
+        values["keep_machines"] = _fill("keep.sh", keep_values).removesuffix("\n")
     return _fill(f"{template}.sbatch", values)
 
 
@@ -162,12 +162,12 @@ def parse_time_limit(time: str) -> int:
     >>> [parse_time_limit(text) for text in ("30", "30:15", "1:30:15", "1-2", "1-02:30")]
     [1800, 1815, 5415, 93600, 95400]
     """
-    found = _TIME.fullmatch(time)
-    if found:
-        a, b, c = (int(found[name] or 0) for name in "abc")
-        if found["d"]:
-            hours, minutes, seconds = 24 * int(found["d"]) + a, b, c
-        elif found["c"]:
+    match = _TIME.fullmatch(time)
+    if match:
+        a, b, c = (int(match[name] or 0) for name in "abc")
+        if match["d"]:
+            hours, minutes, seconds = 24 * int(match["d"]) + a, b, c
+        elif match["c"]:
             hours, minutes, seconds = a, b, c
         else:
             hours, minutes, seconds = 0, a, b

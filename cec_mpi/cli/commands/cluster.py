@@ -83,8 +83,8 @@ def add_slurm(p: Parser) -> None:
 def _slurm(arguments: argparse.Namespace) -> int:
     words = arguments.run
     if words[:1] != ["run"]:
-        found = f"found {words[0]!r}" if words else "found nothing"
-        raise InputError(f"{found} after the options, expected run STORE --out DIR ...")
+        found = repr(words[0]) if words else "nothing"
+        raise InputError(f"found {found} after the options, expected run STORE --out DIR ...")
     run = _parse_run(words[1:])
     if run.serial:
         raise InputError("--serial: expected a run of several processes in a job of Slurm")
@@ -207,26 +207,26 @@ def _parse_run(words: Sequence[str]) -> argparse.Namespace:
 
 def _remove_out(words: Sequence[str]) -> list[str]:
     """Return the words without --out and its value."""
-    kept: list[str] = []
+    remaining: list[str] = []
     after_out = False
     for word in words:
         if not (after_out or word == "--out" or word.startswith("--out=")):
-            kept.append(word)
+            remaining.append(word)
         after_out = word == "--out" and not after_out
-    return kept
+    return remaining
 
 
 def _parse_sbatch(texts: Sequence[str]) -> dict[str, str | None]:
     """Parse options of sbatch, which are written KEY=VALUE or KEY."""
-    found: dict[str, str | None] = {}
+    parsed: dict[str, str | None] = {}
     for text in texts:
         key, equals, value = text.removeprefix("--").partition("=")
-        if key in found:
+        if key in parsed:
             raise InputError(f"--sbatch {key} is repeated: expected it once")
         if key == "array":
             raise InputError("--sbatch array: submit the script once for each run instead")
-        found[key] = value if equals else None
-    return found
+        parsed[key] = value if equals else None
+    return parsed
 
 
 def _count_ranks(run: argparse.Namespace) -> int:

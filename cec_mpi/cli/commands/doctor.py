@@ -33,5 +33,5 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from cec_mpi.cli.doctor.examine import examine
     from cec_mpi.runtime.processes.start import run_on_ranks
 
-    given = arguments.store, arguments.json, arguments.threads
-    return run_on_ranks(lambda comm: examine(comm, *given), arguments.start_timeout)
+    options = arguments.store, arguments.json, arguments.threads
+    return run_on_ranks(lambda comm: examine(comm, *options), arguments.start_timeout)

@@ -232,10 +232,10 @@ def explain_copies(
     plan = planner.plan(tuple(available), tuple(speeds))
     spread = assess_placement(holders, speeds, parts.costs.tolist())
     rows, total = int(parts.rows[-1]), float(parts.costs.sum())
-    held = [0.0] * machines
+    held_fractions = [0.0] * machines
     for machines_of_part, cost in zip(holders, parts.costs.tolist(), strict=True):
         for n in machines_of_part:
-            held[n - 1] += cost / total
+            held_fractions[n - 1] += cost / total
     costs = [0.0] * machines if plan.costs is None else plan.costs.tolist()
     return {
         "available": list(available),
@@ -243,7 +243,7 @@ def explain_copies(
         "copies": copies,
         "loads": plan.assignment.counts(machines).tolist(),
         "costs": costs,
-        "held": held,
+        "held": held_fractions,
         "blocks": [
             {"start": block.start, "stop": block.stop, "machines": list(block.machines)}
             for block in plan.assignment.blocks

@@ -159,11 +159,13 @@ class Parser(argparse.ArgumentParser):
         if line.unknown:
             word, before = line.unknown
             option = word.partition("=")[0]
-            known = [name[2:] for name in self._option_string_actions if name.startswith("--")]
+            option_names = [
+                name[2:] for name in self._option_string_actions if name.startswith("--")
+            ]
             suggestion = (
                 removed_option_hint(option, command=self.prog.rpartition(" ")[2])
                 or self.hint(option, line.raw_values)
-                or suggest(option.strip("-"), known, "--")
+                or suggest(option.strip("-"), option_names, "--")
             )
             if before and not suggestion:
                 suggestion = f" after {before}; to give {before} this value, write {before}={word}"

@@ -80,10 +80,10 @@ def _plan(arguments: argparse.Namespace) -> int:
     if arguments.before and arguments.figure is None:
         raise InputError("--before needs --figure FILE, which shows what changes")
     for flag in ("available", "before"):
-        given = getattr(arguments, flag)
-        if given and max(given) > len(all_machines):
+        machines = getattr(arguments, flag)
+        if machines and max(machines) > len(all_machines):
             raise InputError(
-                f"--{flag}: found machine {max(given)}, expected 1 to {len(all_machines)}"
+                f"--{flag}: found machine {max(machines)}, expected 1 to {len(all_machines)}"
             )
     if replicas is not None:
         return _print_plan_of_copies(arguments, *replicas, arguments.available or all_machines)
@@ -96,7 +96,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _complete_arguments(arguments: argparse.Namespace) -> tuple[Parts, Holders] | None:
     """Complete the arguments from a store; return parts and holders if it has copies."""
-    given = ("recovery", "copies", "rows")
+    store_options = ("recovery", "copies", "rows")
     if arguments.store is None:
         missing = [name for name in ("speeds", "rows") if getattr(arguments, name) is None]
         if missing or (arguments.recovery is None) == (arguments.copies is None):
@@ -106,7 +106,7 @@ def _complete_arguments(arguments: argparse.Namespace) -> tuple[Parts, Holders] 
         if arguments.copies is None:
             return None
         return _spread_copies(arguments)
-    for name in given:
+    for name in store_options:
         if getattr(arguments, name) is not None:
             raise InputError(f"--{name} cannot be combined with a store, which sets it")
     from cec_mpi.store import open_store
@@ -159,8 +159,13 @@ def _print_plan_of_copies(
         return 0
     available_machines = set(available)
     rows = [
-        [str(n), f"{speed:g}", f"{held:.1%}", str(load) if n in available_machines else "preempted"]
-        for n, (speed, held, load) in enumerate(
+        [
+            str(n),
+            f"{speed:g}",
+            f"{held_fraction:.1%}",
+            str(load) if n in available_machines else "preempted",
+        ]
+        for n, (speed, held_fraction, load) in enumerate(
             zip(speeds, plan["held"], plan["loads"], strict=True), start=1
         )
     ]

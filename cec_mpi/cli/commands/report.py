@@ -54,15 +54,15 @@ def add_report(p: Parser) -> None:
 
 
 def _parse_steps(text: str) -> frozenset[int]:
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         low = values.whole(first)
         high = values.whole(last) if dash else low
         if not low <= high < low + 1000:
             raise argparse.ArgumentTypeError(f"{text!r}: expected step numbers, such as 7,300-302")
-        found.update(range(low, high + 1))
-    return frozenset(found)
+        numbers.update(range(low, high + 1))
+    return frozenset(numbers)
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -140,14 +140,14 @@ def _check_outputs(arguments: argparse.Namespace, outputs: dict[str, Path]) -> N
     run_directories = {Path(os.path.realpath(run)) for run in arguments.runs}
     names: set[Path] = set()
     for flag, path in outputs.items():
-        real = Path(os.path.realpath(path))
-        if real.parent in run_directories and _is_run_file(real.name):
+        real_path = Path(os.path.realpath(path))
+        if real_path.parent in run_directories and _is_run_file(real_path.name):
             raise InputError(
                 f"--{flag} {path} would replace a file of the run: expected another name"
             )
-        if real in names:
+        if real_path in names:
             raise InputError(f"--{flag} {path} is already the file of --out: expected another file")
-        names.add(real)
+        names.add(real_path)
     if arguments.out and not arguments.out.lower().endswith((".html", ".htm")):
         raise InputError(
             f"--out {arguments.out}: expected a name that ends with .html, because reports are "

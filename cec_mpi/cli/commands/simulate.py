@@ -57,13 +57,13 @@ def _simulate(arguments: argparse.Namespace) -> int:
     from cec_mpi.simulation.scenario_options import build_scenario
     from cec_mpi.simulation.simulate import simulate
 
-    given = from_flags(SimulateOptions, arguments)
-    scenario = build_scenario(given, from_flags(SessionOptions, arguments))
+    simulate_options = from_flags(SimulateOptions, arguments)
+    scenario = build_scenario(simulate_options, from_flags(SessionOptions, arguments))
     outcomes: Outcomes = {}
-    if given.compares:
-        outcomes = compare(scenario, given.out)
+    if simulate_options.compares:
+        outcomes = compare(scenario, simulate_options.out)
     else:
-        outcomes[scheme_name(scenario)] = simulate(scenario, given.out)
+        outcomes[scheme_name(scenario)] = simulate(scenario, simulate_options.out)
     if scenario.carried:  # hours of computers
         first_machines = [
             carried.start - 1 for carried in machine_ranges(scenario.carried) if carried
@@ -73,16 +73,20 @@ def _simulate(arguments: argparse.Namespace) -> int:
                 seconds = [outcome.machine_seconds[n] for n in first_machines]
                 outcomes[name] = replace(outcome, machine_seconds=seconds)
     if arguments.json:
-        figures = {name: _as_dict(outcome, given.price) for name, outcome in outcomes.items()}
+        figures = {
+            name: _as_dict(outcome, simulate_options.price) for name, outcome in outcomes.items()
+        }
         print_result(json.dumps(figures, allow_nan=False))
     else:
-        print_result("\n".join(_table(outcomes, given.price)))
-        if given.compares and scenario.options.emulate_noise:
+        print_result("\n".join(_table(outcomes, simulate_options.price)))
+        if simulate_options.compares and scenario.options.emulate_noise:
             print_note("equal shares, fastest and restarting are replayed without noise")
-        if given.rates_of is not None:
+        if simulate_options.rates_of is not None:
             print_note(_rates_note(scenario))
-        if given.out is not None:
-            print_note(printable(f"report: cec-mpi report {given.out} --out report.html"))
+        if simulate_options.out is not None:
+            print_note(
+                printable(f"report: cec-mpi report {simulate_options.out} --out report.html")
+            )
     for name, outcome in outcomes.items():
         if isinstance(outcome, Exception):
             warn(f"{name}: {outcome}")
@@ -121,10 +125,10 @@ def _table(outcomes: Mapping[str, Outcome | Exception], price: float | None) -> 
 def _rates_note(scenario: Scenario) -> str:
     """Return the rates that were estimated from a recorded run, as options."""
     costs = scenario.costs
-    given = {"rate": scenario.rate, "latency": costs.latency, "bandwidth": costs.bandwidth}
-    given["decode"] = costs.decode
+    rates = {"rate": scenario.rate, "latency": costs.latency, "bandwidth": costs.bandwidth}
+    rates["decode"] = costs.decode
     source = f"--source {'server' if costs.source.is_shared else 'each'}:{costs.source.rate:.3g}"
-    return " ".join(["rates:", *(f"--{name} {value:.3g}" for name, value in given.items()), source])
+    return " ".join(["rates:", *(f"--{name} {value:.3g}" for name, value in rates.items()), source])
 
 
 def _as_dict(outcomes: Outcome | Exception, price: float | None) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def _repair(arguments: argparse.Namespace) -> int:
             print_note(f"{shard_name(n)}: {rows} rebuilt{reason}")
         if repaired.error_bound:
             print_note(f"rebuilt numbers: error {_bound_text(repaired.error_bound, manifest)}")
-        found = (
+        repaired_parts = (
             repaired.restored,
             repaired.lost,
             repaired.rebuilt,
@@ -112,7 +112,7 @@ def _repair(arguments: argparse.Namespace) -> int:
             repaired.left,
             repaired.named,
         )
-        if not any(found):
+        if not any(repaired_parts):
             print_note(f"{arguments.store}: nothing to repair")
         problems = list(repaired.unsettled)
         still_damaged = sorted(

@@ -104,8 +104,10 @@ def task_option_hint(option: str, given: Mapping[str, str]) -> str:
 
     name = option.lstrip("-").replace("-", "_")
     task = TASKS.get(given.get("TASK", "matvec"))
-    known = MATVEC_OPTIONS if task is TASKS["matvec"] else options_of(task) if task else None
-    return f" (for the option of the task, write {name}=VALUE)" if name in (known or ()) else ""
+    option_names = MATVEC_OPTIONS if task is TASKS["matvec"] else options_of(task) if task else None
+    return (
+        f" (for the option of the task, write {name}=VALUE)" if name in (option_names or ()) else ""
+    )
 
 
 def _wrap(text: str, indent: str) -> list[str]:

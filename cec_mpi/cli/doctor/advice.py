@@ -19,7 +19,7 @@ def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[F
     """Return advice to bind ranks to more cores, or each rank to one NUMA domain."""
     idle: dict[Place, str] = {}
     unbound: dict[Place, str] = {}
-    few: dict[Place, str] = {}
+    unfilled: dict[Place, str] = {}
     for node, ranks in ranks_by_node(places).items():
         cores, domains = node.cores, node.domains
         is_bound_to_core = max(places[rank].own_cores for rank in ranks) == 1
@@ -28,7 +28,7 @@ def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[F
             idle[node] = f"{plural(len(ranks), 'rank')} on {used}"
         machines = [rank for rank in ranks if rank]
         if machines and max(places[rank].own_domains for rank in machines) > 1:
-            nodes = unbound if len(machines) >= domains else few
+            nodes = unbound if len(machines) >= domains else unfilled
             nodes[node] = f"{plural(len(machines), 'machine')}, {domains} domains"
     to_domains = binding_option(launcher, "numa")
     remedies = (
@@ -45,7 +45,7 @@ def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[F
         ),
         (
             "machines spread over NUMA domains on",
-            few,
+            unfilled,
             f"one machine per domain with {to_domains} reads memory faster than one per node",
         ),
     )

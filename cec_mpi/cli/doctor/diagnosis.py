@@ -26,7 +26,7 @@ _WIDTH = 120  # columns: the width of the terminal is unknown under a launcher
 def findings(facts: Facts) -> list[Finding]:
     """Return findings: errors first, then warnings, then advice."""
     hosts = [place.host for place in facts.places]
-    found = [
+    unsorted = [
         *_launcher_findings(facts),
         *_store_findings(facts),
         *find_version_differences(facts.versions, hosts),
@@ -35,9 +35,9 @@ def findings(facts: Facts) -> list[Finding]:
     ]
     if any(version["BLAS"] == "unknown" for version in facts.versions):
         text = "cec-mpi cannot limit the threads of NumPy's BLAS: set OMP_NUM_THREADS"
-        found.append(Finding("warning", f"{text}={min(facts.threads)}"))
+        unsorted.append(Finding("warning", f"{text}={min(facts.threads)}"))
     order = ("error", "warning", "advice")
-    return sorted(found, key=lambda finding: order.index(finding.kind))
+    return sorted(unsorted, key=lambda finding: order.index(finding.kind))
 
 
 def _launcher_findings(facts: Facts) -> Iterator[Finding]:
@@ -93,9 +93,9 @@ def report(facts: Facts) -> str:
         shape = f"{facts.manifest.rows} x {facts.manifest.columns} {facts.manifest.dtype}"
         pairs.append(("store", f"{shape} on {plural(facts.machines, 'machine')}"))
     lines = [facts_table(pairs, _WIDTH), "", *map(printable, _nodes(facts)), ""]
-    found = findings(facts)
-    lines += [printable(f"{finding.kind}: {finding.text}", keep="\n") for finding in found]
-    if not found:
+    all_findings = findings(facts)
+    lines += [printable(f"{finding.kind}: {finding.text}", keep="\n") for finding in all_findings]
+    if not all_findings:
         lines.append("No problems were found.")
     if len(facts.places) == 1:
         ranks = facts.machines + 1 if facts.machines else 7

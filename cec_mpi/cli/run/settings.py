@@ -36,19 +36,19 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
         The task lacks an option, or requires one that is missing.
     """
     options = _parse_settings(run.settings)
-    known = set(MATVEC_OPTIONS) if task is TASKS["matvec"] else options_of(task)
-    if task is not TASKS["matvec"] and (known is None or "seed" in known):
+    option_names = set(MATVEC_OPTIONS) if task is TASKS["matvec"] else options_of(task)
+    if task is not TASKS["matvec"] and (option_names is None or "seed" in option_names):
         options.setdefault("seed", seed)
-    if known is not None and not known >= set(options):
-        unknown = sorted(set(options) - known)[0]
+    if option_names is not None and not option_names >= set(options):
+        unknown = sorted(set(options) - option_names)[0]
         hint = ""
         if task is TASKS["matvec"]:
             others = [name for name, other in TASKS.items() if unknown in (options_of(other) or ())]
             hint = "; the default task is matvec: name a task before the options"
             hint += f", such as {join_names(others)}" if others else ""
         raise InputError(
-            f"task {run.task} has no option {unknown}{suggest(unknown, known)}: expected "
-            f"{', '.join(sorted(known)) or 'no options'}{hint}"
+            f"task {run.task} has no option {unknown}{suggest(unknown, option_names)}: expected "
+            f"{', '.join(sorted(option_names)) or 'no options'}{hint}"
         )
     if task is TASKS["matvec"]:
         if "iterations" in options:

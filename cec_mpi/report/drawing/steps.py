@@ -51,13 +51,13 @@ def steps_table(
     columns = [*(f"m[{n}]" for n in available), "L'"]
     left = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
     right = [max(len(row[k]) for row in [columns, *loads]) for k in range(len(columns))]
-    kept = _fitting_columns(left, right, width)
-    shown = [columns[k] for k in kept]
+    fitting = _fitting_columns(left, right, width)
+    titles = [columns[k] for k in fitting]
     cells = [
-        [*words, *(numbers[k] for k in kept)] for words, numbers in zip(rows, loads, strict=True)
+        [*words, *(numbers[k] for k in fitting)] for words, numbers in zip(rows, loads, strict=True)
     ]
-    lines = format_table([*head, *shown], cells, shown)
-    missing = len(columns) - len(kept)
+    lines = format_table([*head, *titles], cells, titles)
+    missing = len(columns) - len(fitting)
     if missing:
         lines.append(f"(m of {missing} more machines: use a wider terminal, a pipe, or --json)")
     return lines
@@ -68,14 +68,14 @@ def _fitting_columns(left: Sequence[int], right: Sequence[int], width: int | Non
     last = len(right) - 1
     if width is None:
         return [*range(last), last]
-    taken = sum(size + len(_GAP) for size in left) + right[last]
-    kept = []
+    used_width = sum(size + len(_GAP) for size in left) + right[last]
+    fitting = []
     for k in range(last):
-        taken += right[k] + len(_GAP)
-        if taken > width:
+        used_width += right[k] + len(_GAP)
+        if used_width > width:
             break
-        kept.append(k)
-    return [*kept, last]
+        fitting.append(k)
+    return [*fitting, last]
 
 
 def _reason(iteration: Mapping[str, Any], machines_per_row: int) -> str:

@@ -132,10 +132,12 @@ def show(view: View, choice: str) -> Iterator[threading.RLock | None]:
         return
     lock = threading.RLock()
     if display.is_notebook:
-        shown = _update_cell(view, lock)
+        display_context = _update_cell(view, lock)
     else:
-        shown = _draw_live(view, lock) if display.live else _print_lines(view, lock, display)
-    with shown:
+        display_context = (
+            _draw_live(view, lock) if display.live else _print_lines(view, lock, display)
+        )
+    with display_context:
         yield lock
 
 

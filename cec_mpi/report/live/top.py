@@ -99,10 +99,10 @@ def _exit_on_signals() -> Iterator[None]:
 def _size(descriptor: int | None = None) -> tuple[int, int] | None:
     """Return columns and lines of a terminal, by default that of standard output."""
     try:
-        found = os.get_terminal_size(sys.stdout.fileno() if descriptor is None else descriptor)
+        size = os.get_terminal_size(sys.stdout.fileno() if descriptor is None else descriptor)
     except (OSError, ValueError):
         return None
-    return (found.columns or 80, found.lines or 24)
+    return (size.columns or 80, size.lines or 24)
 
 
 def _reader_columns() -> int:

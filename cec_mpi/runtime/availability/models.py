@@ -101,9 +101,9 @@ class ListedAvailability:
 
     def restrict_to(self, machines: Sequence[int]) -> ListedAvailability:
         """Return this availability restricted to some machines."""
-        kept = frozenset(machines)
+        selected = frozenset(machines)
         ticks = _map_distinct(
-            lambda available: tuple(n for n in available if n in kept), self._ticks
+            lambda available: tuple(n for n in available if n in selected), self._ticks
         )
         return ListedAvailability(ticks, self._repeat, self.gap_seconds)
 
@@ -131,27 +131,27 @@ class RandomAvailability:
         self._machines = machines
         self._probability = probability
         self._seed = seed
-        self._kept = np.ones(machines, dtype=bool)
+        self._selected = np.ones(machines, dtype=bool)
 
     def __repr__(self) -> str:
-        kept = int(self._kept.sum())
-        return f"<availability of {kept} machines, each with probability {self._probability:g}>"
+        selected = int(self._selected.sum())
+        return f"<availability of {selected} machines, each with probability {self._probability:g}>"
 
     def at(self, tick: int) -> Machines:
         """Return the numbers of the available machines at a tick, in ascending order."""
         rng = np.random.default_rng((self._seed, tick))
         available = rng.random(self._machines) < self._probability
-        return tuple((np.flatnonzero(available & self._kept) + 1).tolist())
+        return tuple((np.flatnonzero(available & self._selected) + 1).tolist())
 
     def max_available(self, tick: int) -> int:
         """Return the maximum number of available machines from this tick on."""
-        return int(self._kept.sum())
+        return int(self._selected.sum())
 
     def restrict_to(self, machines: Sequence[int]) -> RandomAvailability:
         """Return this availability restricted to some machines."""
         restricted = RandomAvailability(self._machines, self._probability, self._seed)
         chosen = np.isin(np.arange(self._machines) + 1, machines)
-        restricted._kept = self._kept & chosen
+        restricted._selected = self._selected & chosen
         return restricted
 
 
@@ -179,30 +179,30 @@ class FunctionAvailability:
         self.every = every
         self._function = function
         self._machines = frozenset(range(1, machines + 1))
-        self._kept = self._machines
+        self._selected = self._machines
         self._result: Machines = ()
         self._valid_until = float("-inf")
 
     def __repr__(self) -> str:
-        return f"<availability of {len(self._kept)} machines, from {self._function!r}>"
+        return f"<availability of {len(self._selected)} machines, from {self._function!r}>"
 
     def at(self, tick: int) -> Machines:
         """Return the numbers of the available machines at a tick, in ascending order."""
         if time.monotonic() >= self._valid_until:
             result = self._function(tick)
             available = validate_machines(f"availability at tick {tick}", result, self._machines)
-            self._result = tuple(n for n in available if n in self._kept)
+            self._result = tuple(n for n in available if n in self._selected)
             self._valid_until = time.monotonic() + self.every
         return self._result
 
     def max_available(self, tick: int) -> int:
         """Return the maximum number of available machines from this tick on."""
-        return len(self._kept)
+        return len(self._selected)
 
     def restrict_to(self, machines: Sequence[int]) -> FunctionAvailability:
         """Return this availability restricted to some machines."""
         restricted = FunctionAvailability(len(self._machines), self._function, self.every)
-        restricted._kept = self._kept & frozenset(machines)
+        restricted._selected = self._selected & frozenset(machines)
         return restricted
 
 

@@ -183,5 +183,5 @@ def _undetected_error(
 
     code, columns = manifest.code, manifest.columns
     checker = answer_checker(code.generator, arithmetic, columns, shard_errors)
-    found = measure_sensitivity(checker, code.machines, code.conditioning.worst_machines)
-    return found.error * float(columns**0.5)
+    sensitivity = measure_sensitivity(checker, code.machines, code.conditioning.worst_machines)
+    return sensitivity.error * float(columns**0.5)

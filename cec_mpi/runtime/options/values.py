@@ -117,9 +117,9 @@ def size(text: str) -> int:
     >>> size("64GB"), size("64GiB"), size("64G"), size("1.5 kB")
     (64000000000, 68719476736, 68719476736, 1500)
     """
-    found = _SIZE.fullmatch(text.strip())
+    match = _SIZE.fullmatch(text.strip())
     try:
-        number, prefix, ending = found.groups("") if found else ("", "", "")
+        number, prefix, ending = match.groups("") if match else ("", "", "")
         base = 1000 if ending.upper() == "B" else 1024
         value = float(number) * base ** _POWERS[prefix.upper()]
         if not 1 <= value <= _MAX_BYTES:
@@ -134,10 +134,10 @@ def size(text: str) -> int:
 
 def size_with_unit(text: str) -> int:
     """Parse a number of bytes that must have a unit, because ``64`` rarely means 64 bytes."""
-    found = size(text)
+    value = size(text)
     if not text.strip()[-1].isalpha():
         raise argparse.ArgumentTypeError(f"{text!r}: expected a size with its unit, such as 64G")
-    return found
+    return value
 
 
 def memory(text: str) -> float:
@@ -210,32 +210,32 @@ def speeds_or_learn(text: str) -> tuple[float, ...] | dict[str, float] | str:
 
 
 def _parse_host_speeds(text: str) -> dict[str, float]:
-    found: dict[str, float] = {}
+    speeds_by_host: dict[str, float] = {}
     for part in text.split(","):
         host, _, speed = part.strip().partition("=")
         try:
             parsed = speeds(speed)
         except argparse.ArgumentTypeError:
             parsed = ()
-        if not host or host in found or not parsed:
+        if not host or host in speeds_by_host or not parsed:
             raise argparse.ArgumentTypeError(
                 f"{text!r}: {part.strip()!r}: expected distinct hosts with positive speeds, such "
                 "as node01=2,node02=1"
             )
-        (found[host],) = parsed
-    return found
+        (speeds_by_host[host],) = parsed
+    return speeds_by_host
 
 
 def ports(text: str) -> tuple[int, int]:
     """Parse a range of ports, such as ``50000-50100``, or one port."""
     first, _, last = text.partition("-")
     try:
-        found = int(first), int(last or first)
+        bounds = int(first), int(last or first)
     except ValueError:
-        found = 0, 0
-    if not 0 < found[0] <= found[1] < 1 << 16:
+        bounds = 0, 0
+    if not 0 < bounds[0] <= bounds[1] < 1 << 16:
         raise argparse.ArgumentTypeError(f"{text!r}: expected ports, such as 50000-50100")
-    return found
+    return bounds
 
 
 def machines(text: str) -> tuple[int, ...]:
@@ -271,12 +271,12 @@ def yes_or_no(text: str) -> bool:
 
 def columns(text: str) -> tuple[str, ...]:
     """Parse names or numbers of columns, such as ``age,size,5-9``; quotes may enclose a name."""
-    found = tuple(word.strip() for row in csv.reader([text], skipinitialspace=True) for word in row)
-    if not found or not all(found):
+    names = tuple(word.strip() for row in csv.reader([text], skipinitialspace=True) for word in row)
+    if not names or not all(names):
         raise argparse.ArgumentTypeError(
             f"{text!r}: expected comma-separated names or numbers of columns, such as age,5-9"
         )
-    return found
+    return names
 
 
 def target(text: str) -> tuple[str, str]:

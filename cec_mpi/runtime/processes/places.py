@@ -178,11 +178,11 @@ def count_domains(processors: Set[int], system: Path = _SYSTEM) -> int:
 
 def _parse_numbers(text: str) -> set[int]:
     """Parse a list such as ``0-3,8``."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
+        numbers.update(range(int(first), int(last or first) + 1))
+    return numbers
 
 
 def network_id() -> str:

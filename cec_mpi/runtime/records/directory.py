@@ -52,13 +52,13 @@ def prepare_directory(path: Path, allow_existing: bool) -> None:
             f"{path} cannot be used for results: it is {kind_of(mode)}, expected a directory"
         )
     with _directory_errors(path):
-        found = earlier_results(path)
-    for name in found:
+        results = earlier_results(path)
+    for name in results:
         check_regular(path / name)
-    if found and not allow_existing and not _has_no_steps(path, found):
-        names = ", ".join(found)
-        can_resume = not {CHECKPOINT, PREVIOUS_CHECKPOINT}.isdisjoint(found)
-        if SUMMARY in found or not (can_resume or STEPS in found):
+    if results and not allow_existing and not _has_no_steps(path, results):
+        names = ", ".join(results)
+        can_resume = not {CHECKPOINT, PREVIOUS_CHECKPOINT}.isdisjoint(results)
+        if SUMMARY in results or not (can_resume or STEPS in results):
             raise InputError(
                 f"{path} holds results ({names}): use --resume, --overwrite or another DIR"
             )
@@ -109,9 +109,9 @@ def remove_if_rejected(path: Path) -> Iterator[None]:
         raise
 
 
-def _has_no_steps(path: Path, found: list[str]) -> bool:
+def _has_no_steps(path: Path, results: list[str]) -> bool:
     """Return whether the directory is of a run that was killed before its first step."""
-    if not {STEPS} <= {*found} <= {STEPS, RESULT} or has_earlier_results(path) or is_locked(path):
+    if not {STEPS} <= {*results} <= {STEPS, RESULT} or has_earlier_results(path) or is_locked(path):
         return False
     try:
         with os.fdopen(open_regular(path / STEPS), "rb") as stream:

@@ -292,9 +292,9 @@ class Recorder:
     def progress(self, **numbers: float) -> None:
         """Record numbers that the task reports after a step."""
         if self._stream is not None:
-            known = {name: float(value) for name, value in numbers.items()}
-            known = {name: value for name, value in known.items() if math.isfinite(value)}
-            self._write(self._lines.note(Progress(known)))
+            values = {name: float(value) for name, value in numbers.items()}
+            finite = {name: value for name, value in values.items() if math.isfinite(value)}
+            self._write(self._lines.note(Progress(finite)))
 
     def waiting(
         self, missing: int, available: Iterable[int], away: Mapping[int, AbsenceReason]
