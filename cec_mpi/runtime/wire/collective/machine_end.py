@@ -140,7 +140,7 @@ class CollectiveMachineEnd:
             self._report[:] = fields
             self._send_separately(product, answers)
             return
-        message.send(fields, answers if served.count else answers[:0])
+        message.start(fields, answers if served.count else answers[:0])
         self._sent = [message.request]
 
     @property

@@ -254,7 +254,7 @@ class AnswerMessage:
         self._answers = self._buffer[_REPORT:].view(dtype)[:numbers]
         self.request = comm.Send_init(self._buffer, MASTER, _ANSWER)
 
-    def send(self, report: ReportFields[float], values: NDArray[Any]) -> None:
+    def start(self, report: ReportFields[float], values: NDArray[Any]) -> None:
         """Begin to send; the last message must have been sent."""
         _REPORT_NUMBERS.pack_into(self._buffer.data, 0, *report)
         self._answers[:] = values
