@@ -65,7 +65,9 @@ def test_each_worker_carries_machines_until_the_end(opened, conn, client, machin
     with opened(accept=conn) as made:
         with machines(client, conn, per_worker=2):
             made.until(lambda: len(made.happened("joined")) == 4)
-            assert sorted(machine_processes().values()) == sorted(workers(client).values())
+            made.until(
+                lambda: sorted(machine_processes().values()) == sorted(workers(client).values())
+            )
         assert not machine_processes()
 
 
@@ -74,21 +76,21 @@ def test_a_killed_worker_takes_its_machine_along_and_its_successor_carries_one(
 ):
     with opened(accept=conn) as made, machines(client, conn):
         made.until(lambda: len(made.happened("joined")) == WORKERS)
-        (pid, worker), *_ = machine_processes().items()
-        os.kill(worker, signal.SIGKILL)
+        pid = made.operator.pids[1]
+        os.kill(machine_processes()[pid], signal.SIGKILL)  # the worker
         made.until(lambda: made.happened("lost", "left"))
         made.until(lambda: len(made.happened("joined")) == WORKERS + 1)
         made.until(lambda: not psutil.pid_exists(pid))
         gone = made.happened("lost", "left")
         assert made.happened("joined")[-1:] == gone  # the number stays on the computer
         made.until(lambda: len(client.scheduler_info()["workers"]) == WORKERS)
-        assert sorted(machine_processes().values()) == sorted(workers(client).values())
+        made.until(lambda: sorted(machine_processes().values()) == sorted(workers(client).values()))
 
 
-def test_a_machine_that_is_killed_is_started_again(opened, conn, client, machine_processes):
+def test_a_machine_that_is_killed_is_started_again(opened, conn, client):
     with opened(accept=conn) as made, machines(client, conn):
         made.until(lambda: len(made.happened("joined")) == WORKERS)
-        os.kill(next(iter(machine_processes())), signal.SIGKILL)
+        os.kill(made.operator.pids[1], signal.SIGKILL)
         made.until(lambda: made.happened("lost"))
         made.until(lambda: len(made.happened("joined")) == WORKERS + 1)
 
@@ -99,9 +101,7 @@ hostname "$0" && exec "$1" -m distributed.cli.dask_worker --no-nanny --no-dashbo
 
 
 @pytest.mark.needs("hosts")
-def test_a_machine_that_comes_back_has_a_number_of_its_computer(
-    opened, conn, start, machine_processes
-):
+def test_a_machine_that_comes_back_has_a_number_of_its_computer(opened, conn, start):
     names, rounds = ("desk", "attic"), 3
     with (
         LocalCluster(n_workers=0, dashboard_address=None) as cluster,
@@ -114,7 +114,7 @@ def test_a_machine_that_comes_back_has_a_number_of_its_computer(
         with machines(client, conn):
             for turn in range(rounds):
                 made.until(lambda turn=turn: len(made.happened("joined")) == 2 * (turn + 1))
-                for pid in machine_processes() if turn < rounds - 1 else ():
+                for pid in made.operator.pids.values() if turn < rounds - 1 else ():
                     os.kill(pid, signal.SIGKILL)
         joined = [(e["joined"], e["host"]) for e in made.recorder.happened if "joined" in e]
     assert len(joined) == 2 * rounds
@@ -172,7 +172,7 @@ def test_an_operator_starts_and_ends_machines_of_a_client(
         options = {"listen": f"127.0.0.1:{free_port()}"}
     with opened(engine=client, **options) as made:
         made.until(lambda: len(made.happened("joined")) == WORKERS)
-    assert not machine_processes()
+    wait_until(lambda: not machine_processes())
     with opened(engine=pool(client, per_worker=2), local=1) as made:
         made.until(
             lambda: {n for r in made.recorder.records[-1:] for n in r.available} == {1, 2, 3, 4}

@@ -52,8 +52,8 @@ def test_a_killed_worker_process_is_started_again(opened, session, conn, machine
     with opened(accept=conn) as made:
         with machines(3, conn):
             made.until(lambda: len(made.happened("joined")) == 3)
-            (pid, worker), *_ = machine_processes().items()
-            os.kill(worker, signal.SIGKILL)
+            pid = made.operator.pids[1]
+            os.kill(machine_processes()[pid], signal.SIGKILL)  # the worker process
             made.until(lambda: len(made.happened("joined")) == 4)
             assert made.happened("joined")[-1:] == made.happened("lost", "left")
             made.until(lambda: not psutil.pid_exists(pid))
@@ -73,11 +73,11 @@ def test_tasks_have_options_of_ray_and_carry_several_machines(
 def test_a_pool_keeps_its_size(opened, session, conn, machine_processes, lost):
     with opened(accept=conn) as made, machines(3, conn, keep=3):
         made.until(lambda: len(made.happened("joined")) == 3)
-        (machine, worker), *_ = machine_processes().items()
+        pid = made.operator.pids[1]
         if lost == "machine":
-            os.kill(machine, signal.SIGTERM)  # as at a notice of preemption
+            os.kill(pid, signal.SIGTERM)  # as at a notice of preemption
         else:
-            os.kill(worker, signal.SIGKILL)
+            os.kill(machine_processes()[pid], signal.SIGKILL)
         made.until(lambda: len(made.happened("joined")) == 4)
         made.until(lambda: len(machine_processes()) == 3)
 
