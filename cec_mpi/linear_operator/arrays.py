@@ -1,4 +1,4 @@
-"""Vectors of torch, CuPy and JAX as factors of products."""
+"""Arrays of torch, CuPy and JAX as factors of products."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 
 def accept_device_arrays(product: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Make a product of an operator return an array of the library and device of its factor.
+    """Decorate a product, so that its result is on the device and of the library of its factor.
 
-    Products themselves are made with NumPy arrays. Without ``array-api-compat`` such a factor is
-    left to NumPy.
+    The product is computed with NumPy arrays. Without ``array-api-compat``, NumPy converts the
+    factor and the result is a NumPy array.
     """
 
     @wraps(product)
@@ -39,7 +39,7 @@ def _is_foreign(factor: Any) -> bool:
 
 
 def _to_numpy(factor: Any) -> NDArray[Any]:
-    """Return the numbers in main memory, without a copy if they are there."""
+    """Return an array in main memory, without a copy if it is already there."""
     from array_api_compat import is_cupy_array, is_torch_array
 
     if is_cupy_array(factor):
@@ -50,10 +50,10 @@ def _to_numpy(factor: Any) -> NDArray[Any]:
 
 
 def _like(result: NDArray[Any], factor: Any) -> Any:
-    """Return a result on the device of a factor; devices without float64 get float32."""
+    """Return a result on the device of a factor, in float32 if the device lacks float64."""
     from array_api_compat import array_namespace, device
 
-    place = device(factor)
-    if str(place).startswith("mps"):
+    target_device = device(factor)
+    if str(target_device).startswith("mps"):
         result = result.astype(np.float32)
-    return array_namespace(factor).asarray(result, device=place)
+    return array_namespace(factor).asarray(result, device=target_device)

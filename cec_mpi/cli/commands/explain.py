@@ -62,8 +62,8 @@ def explain_plan(
         order of Algorithm 1), ``makespan`` and ``bound`` (None if a float cannot hold them). Each
         of ``iterations`` has ``loads`` (m, in the order of ``available``), ``total`` (L'),
         ``machines`` (P_f), ``smallest`` and ``load`` (l[1] and m[l[1]]), ``next_largest`` (the
-        machine with the largest load outside P_f, or None), ``room`` (L'/L minus that load, or
-        None), ``alpha``, and ``decided_by`` (``load`` or ``room``).
+        machine with the largest load outside P_f, or None), ``margin`` (L'/L minus that load,
+        or None), ``alpha``, and ``decided_by`` (``load`` or ``margin``).
 
     Raises
     ------
@@ -136,8 +136,8 @@ def _iteration(block: Block, parts: int | None) -> dict[str, Any]:
         "smallest": block.smallest,
         "load": in_unit(load),
         "next_largest": block.next_largest,
-        "room": None if margin is None else in_unit(margin),
-        "decided_by": "load" if block.alpha == load else "room",
+        "margin": None if margin is None else in_unit(margin),
+        "decided_by": "load" if block.alpha == load else "margin",
         "loads": [in_unit(number) for number in block.m.values()],
         "total": in_unit(block.total),
     }

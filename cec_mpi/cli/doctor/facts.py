@@ -85,7 +85,7 @@ class Facts:
     continuity : Continuity or None
         Whether the launcher keeps the job running when a process is killed.
     devices : list of list of DeviceFact
-        Devices beside the processor that each rank finds.
+        Devices, in addition to the CPU, that each rank finds.
     """
 
     launcher: Launcher | None

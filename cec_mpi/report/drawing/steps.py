@@ -88,7 +88,7 @@ def _reason(iteration: Mapping[str, Any], machines_per_row: int) -> str:
             else f"{load}, the last one"
         )
     part = "L'" if machines_per_row == 1 else f"L'/{machines_per_row}"
-    rest = f"{part} - m[{iteration['next_largest']}] = {iteration['room']}"
+    rest = f"{part} - m[{iteration['next_largest']}] = {iteration['margin']}"
     if iteration["decided_by"] == "load":
         return f"{load}, no more than {rest}"
     return f"{rest}, less than {load}"

@@ -1,9 +1,9 @@
-"""Notices of preemption, from the metadata service of AWS, Google Cloud or Azure.
+"""Notices of preemption from the metadata services of AWS, Google Cloud and Azure.
 
 Each service answers HTTP requests at an address that only the instance itself can reach:
 
-- AWS (IMDSv2): a token, and with it ``spot/instance-action``, which is not found until the notice.
-- Google Cloud: ``instance/preempted``, FALSE or TRUE; a request can wait for the change.
+- AWS (IMDSv2): a token and, with the token, ``spot/instance-action``, which exists after a notice.
+- Google Cloud: ``instance/preempted``, FALSE or TRUE; a request can wait for a change.
 - Azure: scheduled events of the instance and its neighbours, of the types Preempt and Terminate.
 """
 
@@ -31,22 +31,22 @@ from cec_mpi.text.terminal import print_note
 if TYPE_CHECKING:
     from http.client import HTTPMessage
 
-ADDRESS_VARIABLE = "CEC_MPI_METADATA"  # HOST:PORT of a server to ask in place of the services
+ADDRESS_VARIABLE = "CEC_MPI_METADATA"  # HOST:PORT of a server that replaces the services
 _ADDRESS = "169.254.169.254"  # of all three services
-_MAX_BYTES = 1 << 20  # of an answer
-_MAX_TEXT = 100  # characters of a notice
+_MAX_ANSWER_BYTES = 1 << 20
+_MAX_NOTICE_LENGTH = 100  # characters
 _OK, _UNAUTHORIZED, _NOT_FOUND = 200, 401, 404
-_WRONG_JSON = ValueError, TypeError, KeyError, AttributeError, RecursionError
+_JSON_ERRORS = ValueError, TypeError, KeyError, AttributeError, RecursionError
 
 
 class _NoAnswerError(Exception):
-    """The service has not answered as its documentation says."""
+    """The service has not answered, or not as documented."""
 
 
-def _ask(
+def _request(
     path: str, headers: Mapping[str, str], method: str = "GET", seconds: float = METADATA_SECONDS
 ) -> tuple[int, HTTPMessage, str]:
-    """Return the status, the headers and the text of an answer; no proxy is asked."""
+    """Return the status, headers and text of the answer to a request without a proxy."""
     from http.client import HTTPConnection, HTTPException
 
     try:
@@ -54,40 +54,39 @@ def _ask(
         with closing(HTTPConnection(address, timeout=seconds)) as connection:
             connection.request(method, path, headers=dict(headers))
             answer = connection.getresponse()
-            return answer.status, answer.headers, answer.read(_MAX_BYTES).decode().strip()
+            return answer.status, answer.headers, answer.read(_MAX_ANSWER_BYTES).decode().strip()
     except (OSError, HTTPException, ValueError) as error:
         raise _NoAnswerError(str(error) or type(error).__name__) from None
 
 
-def _unexpected(path: str, status: int, text: str) -> _NoAnswerError:
+def _unexpected_answer(path: str, status: int, text: str) -> _NoAnswerError:
     return _NoAnswerError(f"{path.partition('?')[0]} has status {status}: {shorten(text)}")
 
 
 def _fetch(path: str, headers: Mapping[str, str], seconds: float = METADATA_SECONDS) -> str:
-    """Return the text of an answer with status 200."""
-    status, _, text = _ask(path, headers, seconds=seconds)
+    """Return the text of the answer to a request; raise unless its status is 200."""
+    status, _, text = _request(path, headers, seconds=seconds)
     if status != _OK:
-        raise _unexpected(path, status, text)
+        raise _unexpected_answer(path, status, text)
     return text
 
 
-# Each of these generators asks its service again and again. It yields an empty text after each
-# request that shows no notice, and the notice in words when it has come. It ends if it must begin
-# again.
+# Each of these generators polls a service. It yields an empty string after each request without a
+# notice, and the text of a notice. It ends if it must be restarted.
 
 
 def _aws_notices() -> Iterator[str]:
     path, lifetime = "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
-    status, _, token = _ask(path, lifetime, "PUT")
+    status, _, token = _request(path, lifetime, "PUT")
     if status != _OK or not token.isascii() or not token.isprintable():
-        raise _unexpected(path, status, token)
+        raise _unexpected_answer(path, status, token)
     path = "/latest/meta-data/spot/instance-action"
     while True:
-        status, _, text = _ask(path, {"X-aws-ec2-metadata-token": token})
+        status, _, text = _request(path, {"X-aws-ec2-metadata-token": token})
         if status == _UNAUTHORIZED:  # the token has expired
             return
         if status not in (_OK, _NOT_FOUND):
-            raise _unexpected(path, status, text)
+            raise _unexpected_answer(path, status, text)
         yield "" if status == _NOT_FOUND else _aws_action(path, text)
 
 
@@ -95,20 +94,20 @@ def _aws_action(path: str, text: str) -> str:
     try:
         action = json.loads(text)
         return f"{action['action']} at {action['time']}"
-    except _WRONG_JSON:
-        raise _unexpected(path, _OK, text) from None
+    except _JSON_ERRORS:
+        raise _unexpected_answer(path, _OK, text) from None
 
 
 def _gcp_notices() -> Iterator[str]:
     path, flavor = "/computeMetadata/v1/instance/preempted", "Google"
     query, seconds = "", METADATA_SECONDS
     while True:
-        status, headers, text = _ask(path + query, {"Metadata-Flavor": flavor}, seconds=seconds)
+        status, headers, text = _request(path + query, {"Metadata-Flavor": flavor}, seconds=seconds)
         is_flavor = headers.get("Metadata-Flavor") == flavor
         if status != _OK or not is_flavor or text not in ("FALSE", "TRUE"):
-            raise _unexpected(path, status, text)
+            raise _unexpected_answer(path, status, text)
         yield "preempted" if text == "TRUE" else ""
-        if (etag := headers.get("ETag", "")).isalnum():  # the last value that was seen
+        if (etag := headers.get("ETag", "")).isalnum():  # identifies the last value
             query = f"?wait_for_change=true&timeout_sec={NOTICE_WAIT_SECONDS:g}&last_etag={etag}"
             seconds = NOTICE_WAIT_SECONDS + METADATA_SECONDS
 
@@ -123,38 +122,38 @@ def _azure_notices() -> Iterator[str]:
     while True:
         text = _fetch(path, headers, seconds=FIRST_EVENTS_SECONDS)
         try:
-            found = [
+            events = [
                 f"{event['EventType']} at {event.get('NotBefore') or 'once'}"
                 for event in json.loads(text)["Events"]
                 if event["EventType"] in ("Preempt", "Terminate")
                 and name.casefold() in map(str.casefold, event["Resources"])
             ]
-        except _WRONG_JSON:
-            raise _unexpected(path, _OK, text) from None
-        yield found[0] if found else ""
+        except _JSON_ERRORS:
+            raise _unexpected_answer(path, _OK, text) from None
+        yield events[0] if events else ""
 
 
 _SERVICES = {"aws": _aws_notices, "gcp": _gcp_notices, "azure": _azure_notices}
 NOTICES = ("none", "auto", *_SERVICES)
-"""Services that can be asked; auto asks the one that answers."""
+"""Choices of a service; auto detects the service that answers."""
 
 
 @contextmanager
 def watch_notices(
     service: str, on_notice: Callable[[str], None], pause: float = NOTICE_POLL_SECONDS
 ) -> Iterator[None]:
-    """Within a ``with``, call a function in a thread when the notice of preemption comes.
+    """Context manager that calls a function in a thread after a notice of preemption.
 
-    A service that does not answer is asked again, after a note. With auto the first one that
-    answers within ten seconds is asked; if none does, a note is printed.
+    If a service does not answer, a note is printed, and the request is repeated. With auto the
+    first service that answers within ten seconds is used; if none answers, a note is printed.
 
     Parameters
     ----------
     service : {"none", "auto", "aws", "gcp", "azure"}
     on_notice : callable
-        Takes the notice in words; called once at most.
+        Called with the text of the notice, at most once.
     pause : float
-        Seconds between two requests.
+        Seconds between requests.
 
     Raises
     ------
@@ -176,7 +175,7 @@ def watch_notices(
 def _watch(
     service: str, on_notice: Callable[[str], None], pause: float, has_ended: threading.Event
 ) -> None:
-    """Ask a service for the notice until it comes, or until the watch ends."""
+    """Poll a service until a notice comes, or until the watch ends."""
     if service == "auto" and not (service := _detect(pause, has_ended)):
         return
     has_failed = False
@@ -186,17 +185,17 @@ def _watch(
                 if has_ended.wait(0 if notice else pause):
                     return
                 if notice:
-                    on_notice(f"the notice of {service} ({printable(notice)[:_MAX_TEXT]})")
+                    on_notice(f"the notice of {service} ({printable(notice)[:_MAX_NOTICE_LENGTH]})")
                     return
         except _NoAnswerError as error:
             if not has_failed and not has_ended.is_set():
-                print_note(f"notice {service}: no answer ({error}); asking again")
+                print_note(f"notice {service}: no answer ({error}); trying again")
             has_failed = True
         has_ended.wait(pause)
 
 
 def _detect(pause: float, has_ended: threading.Event) -> str:
-    """Return the service that answers; empty, after a note, if none does in time."""
+    """Return the service that answers; print a note and return "" if none answers in time."""
     due = time.monotonic() + SERVICE_SECONDS
     while time.monotonic() < due and not has_ended.is_set():
         for service, notices in _SERVICES.items():
@@ -208,7 +207,6 @@ def _detect(pause: float, has_ended: threading.Event) -> str:
         has_ended.wait(pause)
     if not has_ended.is_set():
         print_note(
-            "notice auto: neither aws, gcp nor azure answers; this process leaves only when it "
-            "gets SIGTERM"
+            "notice auto: neither aws, gcp nor azure answers; this process leaves only on SIGTERM"
         )
     return ""

@@ -25,12 +25,12 @@ def test_figure_2_as_json():
         "smallest": 2,
         "load": "2/5",
         "next_largest": 5,
-        "room": "1/5",
-        "decided_by": "room",
+        "margin": "1/5",
+        "decided_by": "margin",
         "loads": ["0", "2/5", "3/5", "2/5", "2/5"],
         "total": "9/5",
     }
-    assert [each["decided_by"] for each in plan["iterations"]] == ["load", "room", "load", "load"]
+    assert [each["decided_by"] for each in plan["iterations"]] == ["load", "margin", "load", "load"]
     assert [each["alpha"] for each in rows["iterations"]] == [168, 84, 84, 84]
     assert rows["iterations"][1]["loads"] == [0, 168, 252, 168, 168]
     assert [each["total"] for each in rows["iterations"]] == [1260, 756, 504, 252]
