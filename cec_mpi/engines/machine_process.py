@@ -20,7 +20,7 @@ from cec_mpi.runtime.processes.ending import print_error
 from cec_mpi.runtime.session.machine import join, source_of
 from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile, read_connection_file
 from cec_mpi.text import shorten
-from cec_mpi.text.terminal import print_note, remove_error_filters
+from cec_mpi.text.terminal import QUIET, print_note, remove_error_filters, set_verbosity
 
 Connection = str | os.PathLike[str] | ConnectionFile
 
@@ -123,6 +123,7 @@ def main(words: list[str], parent: int) -> None:
     """Be a host of the run that standard input describes."""
     del words, parent
     remove_error_filters()
+    set_verbosity(QUIET)  # engines show what many workers print; the master says who is missing
     connection, options = json.load(sys.stdin)
     try:
         join(ConnectionFile.from_builtins(connection), **options)
