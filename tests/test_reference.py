@@ -79,7 +79,7 @@ def test_each_field_of_a_header_is_described(made):
 def test_each_field_of_a_step_is_described(made):
     described = first_cells(section("Steps"), "field")
     assert sorted(described) == sorted(FIELDS)
-    assert sorted(first_cells(section("Steps"), "why")) == sorted(get_args(AbsenceReason))
+    assert sorted(first_cells(section("Steps"), "reason")) == sorted(get_args(AbsenceReason))
     step = lines_of(made / "power", "step")[0]
     assert set(step) - {"kind"} <= set(described)
     (parts,) = re.findall(r"^\| `bytes` \|(.*)$", section("Steps"), re.MULTILINE)
