@@ -18,7 +18,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.store.coded.grid import Grid
 from cec_mpi.store.files.durable import FileCache, read_at
 from cec_mpi.store.files.regular import open_regular
-from cec_mpi.store.format.checksums import block_sum
+from cec_mpi.store.format.checksums import block_checksum
 from cec_mpi.store.manifest_files import INCOMPLETE_SIZES
 
 _MIN_ROWS = 64  # of a band, so that the recorded sizes are small compared to the shards
@@ -55,7 +55,7 @@ class Bands:
         """Record the column sizes of a band and a span."""
         sizes = largest.astype("<f8")
         offset = self._offset(band, span)
-        files.write(INCOMPLETE_SIZES, np.array([block_sum(sizes)], "<u8"), offset)
+        files.write(INCOMPLETE_SIZES, np.array([block_checksum(sizes)], "<u8"), offset)
         files.write(INCOMPLETE_SIZES, sizes, offset + 8)
 
     def read_recorded(self, path: Path) -> NDArray[np.bool_]:
@@ -92,7 +92,7 @@ class Bands:
         width = block.right - block.left
         record = np.empty(1 + width, "<u8")
         read_at(descriptor, record, self._offset(band, span))
-        if not record[0] or block_sum(record[1:]) != record[0]:
+        if not record[0] or block_checksum(record[1:]) != record[0]:
             return None
         return record[1:].view("<f8")
 

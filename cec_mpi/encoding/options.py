@@ -16,7 +16,7 @@ from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import as_int, as_tuple, check_choices, option, own_options
 from cec_mpi.runtime.options.sharing import require_range
 from cec_mpi.store.coded.grid import BLOCK_BYTES
-from cec_mpi.store.files.formats import checked_delimiter
+from cec_mpi.store.files.formats import parse_delimiter
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.limits import WORK_MEMORY_BYTES
 from cec_mpi.text import shorten
@@ -280,7 +280,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
             else require_range(check_speeds(self.speeds).tolist()),
             seed=as_int("seed", self.seed),
             memory=as_int("memory", self.memory),
-            delimiter=None if self.delimiter is None else checked_delimiter(self.delimiter),
+            delimiter=None if self.delimiter is None else parse_delimiter(self.delimiter),
             columns=None if self.columns is None else as_tuple("columns", self.columns, _COLUMNS),
             drop=None if self.drop is None else as_tuple("drop", self.drop, _COLUMNS),
             target=_check_targets(self.target),

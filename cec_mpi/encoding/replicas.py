@@ -21,7 +21,7 @@ from cec_mpi.store.files.creating import check_new, new_directory
 from cec_mpi.store.files.durable import FileCache, check_free_space, make_file
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.array_files import publish_pieces
-from cec_mpi.store.format.checksums import block_sum, publish_checksums, row_sum
+from cec_mpi.store.format.checksums import block_checksum, publish_checksums, row_checksum
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
     ArrayEntry,
@@ -131,7 +131,7 @@ def _write_metadata(
             ShardEntry(
                 CopiesManifest.file_of(n),
                 layout.file(n).size,
-                row_sum(sums[layout.held_by(n)]),
+                row_checksum(sums[layout.held_by(n)]),
                 (),
             )
             for n in range(1, layout.machines + 1)
@@ -187,7 +187,7 @@ class _ShardWriter:
                     sizes = np.abs(stored, dtype=np.float64)
                     np.maximum.at(self.largest, np.asarray(sections[INDICES][entries]), sizes)
                 data = stored.view(np.uint8)
-                sums.append(block_sum(data))
+                sums.append(block_checksum(data))
                 for machine in layout.holders[part]:
                     handles.write(
                         CopiesManifest.file_of(machine), data, layout.file(machine).place(block)

@@ -31,7 +31,7 @@ from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.files.durable import FileCache
 from cec_mpi.store.files.replacing import sync
 from cec_mpi.store.files.saving import input_errors
-from cec_mpi.store.format.checksums import block_sum
+from cec_mpi.store.format.checksums import block_checksum
 from cec_mpi.store.manifest_files import (
     INCOMPLETE_EXPONENTS,
     INCOMPLETE_SIZES,
@@ -223,7 +223,7 @@ class EncodeWork:
         place = self.manifest.place(block.offset)
         for shard, rows in zip(self.manifest.shards, coded, strict=True):
             files.write(shard.file, rows, place)
-        checksums = [block_sum(rows) for rows in coded]
+        checksums = [block_checksum(rows) for rows in coded]
         if exponents is not None:
             for part, exponents_of_part in enumerate(exponents):
                 first = part * self.manifest.grid.rows + block.start
@@ -278,4 +278,4 @@ def _array_bytes(manifest: CodedManifest) -> int:
 
 def exponents_checksum(exponents: NDArray[np.int16]) -> int:
     """Return the checksum of the row exponents of a block."""
-    return block_sum(np.ascontiguousarray(exponents, "<i2"))
+    return block_checksum(np.ascontiguousarray(exponents, "<i2"))

@@ -1,6 +1,6 @@
-"""Coded shards on disk: one directory with a manifest and one ``.npy`` file per machine.
+"""Stores: directories with a manifest and one shard file per machine.
 
-Functions are imported when they are first used, because machines need none of the operations.
+Functions are imported on first use, because machines do not need the operations.
 """
 
 from __future__ import annotations

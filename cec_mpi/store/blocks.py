@@ -1,4 +1,4 @@
-"""Blocks of a store: read from the files of machines, and computed from each other."""
+"""Blocks of a store: reading, comparison and rebuilding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.files.regular import open_regular, raise_if_shortage
-from cec_mpi.store.format.checksums import block_sum
+from cec_mpi.store.format.checksums import block_checksum
 from cec_mpi.store.format.manifest import Manifest, Sums
 from cec_mpi.store.format.shard_files import read_block
 from cec_mpi.store.limits import count_processors
@@ -28,60 +28,60 @@ _PIECE_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class ConsistentShards:
-    """Contents of a block that agree with each other.
+    """Consistent contents of a block.
 
     Attributes
     ----------
     block : int
     shards : dict of int to ndarray
         Contents by machine.
-    wrong : tuple of int
-        Machines that were left out as wrong, although their checksums match.
+    faulty : tuple of int
+        Machines whose contents were excluded as wrong, although their checksums match.
     is_settled : bool
-        False if contents disagree, and the wrong one cannot be identified.
+        False if contents disagree, and the faulty machine cannot be identified.
     """
 
     block: int
     shards: dict[int, NDArray[Any]]
-    wrong: tuple[int, ...] = ()
+    faulty: tuple[int, ...] = ()
     is_settled: bool = True
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a block.
+    """The outcome of comparing and rebuilding a block.
 
     Attributes
     ----------
     block : int
     rebuilt : tuple of (int, int, float)
-        Machine, checksum and error bound of each content that was computed.
-    wrong : tuple of int
-        Machines whose contents were left out as wrong, although their checksums match.
+        Machine, checksum and error bound of each rebuilt content.
+    faulty : tuple of int
+        Machines whose contents were excluded as wrong, although their checksums match.
     disagreeing : tuple of int
-        Machines that disagree, if the wrong one cannot be identified; then nothing was computed.
+        Machines that disagree, if the faulty one cannot be identified; nothing was rebuilt then.
     is_lost : bool
         Whether too few contents are good.
     linked : tuple of int
-        Machines whose files are links and must be replaced first; then nothing was written.
+        Machines whose files are links and must be replaced first; nothing was written then.
     """
 
     block: int
     rebuilt: tuple[tuple[int, int, float], ...] = ()
-    wrong: tuple[int, ...] = ()
+    faulty: tuple[int, ...] = ()
     disagreeing: tuple[int, ...] = ()
     is_lost: bool = False
     linked: tuple[int, ...] = ()
 
 
 class Values(NamedTuple):
-    """Computed contents of a block, valid until this thread computes another one.
+    """Rebuilt contents of a block, valid until this thread rebuilds another block.
 
     Attributes
     ----------
     arrays : iterable of ndarray
     error_bounds : list of float
-        Bound of the error of each of them; see `Rebuilt`.
+        Error bound of each array; see `Rebuilt`.
     """
 
     arrays: Iterable[NDArray[Any]]
@@ -89,14 +89,14 @@ class Values(NamedTuple):
 
 
 class Blocks(Generic[M]):
-    """The blocks of a store, which threads may share.
+    """The blocks of a store, thread-safe.
 
     Parameters
     ----------
     directory : Path
     manifest : Manifest
     sums : (N, blocks) ndarray of uint64
-        Checksums of good blocks, and 0 for others.
+        Checksums of good blocks; 0 for others.
     """
 
     def __init__(self, directory: Path, manifest: M, sums: Sums) -> None:
@@ -108,14 +108,14 @@ class Blocks(Generic[M]):
         return range(self.manifest.block_count)
 
     def sources_of(self, block: int) -> list[int]:
-        """Return the machines whose files have a block that is good."""
+        """Return the machines whose files have a good content of a block."""
         machines: list[int] = (np.flatnonzero(self.sums[:, block]) + 1).tolist()
         return machines
 
     def read(
         self, block: int, machines: Sequence[int] | None = None
     ) -> dict[int, NDArray[np.uint8]]:
-        """Return the good contents of a block by machine, or as many as are needed.
+        """Return the good contents of a block, by machine.
 
         They are valid until this thread reads another block.
 
@@ -123,7 +123,7 @@ class Blocks(Generic[M]):
         ----------
         block : int
         machines : sequence of int, optional
-            Machines whose contents are read. By default all whose contents are good.
+            Machines whose files are read. By default all with a good content.
 
         Raises
         ------
@@ -168,34 +168,36 @@ class Blocks(Generic[M]):
             data = read_block(descriptor, path, self.manifest, machine, block, buffer)
         finally:
             os.close(descriptor)
-        return None if data is None or block_sum(data) != self.sums[machine - 1, block] else data
+        return (
+            None if data is None or block_checksum(data) != self.sums[machine - 1, block] else data
+        )
 
     def agree(self, block: int, blamed: int | None = None) -> ConsistentShards:
-        """Read a block, and leave out wrong contents.
+        """Read a block, and exclude wrong contents.
 
         Parameters
         ----------
         block : int
         blamed : int, optional
-            Machine to treat as wrong if contents disagree and the wrong one cannot be identified.
+            Machine to treat as faulty if contents disagree and no faulty machine is identified.
         """
         return ConsistentShards(block, dict(self.read(block)))
 
     def read_basis(self, block: int, machines: tuple[int, ...]) -> ConsistentShards:
-        """Read as many contents as `rebuild` needs for these machines, and compare none."""
+        """Read as many contents as `rebuild` needs for these machines, without comparison."""
         return self.agree(block)
 
     def rebuild(self, found: ConsistentShards, machines: tuple[int, ...]) -> Values:
-        """Compute the contents of a block for these machines, from those of L or more others.
+        """Rebuild the contents of a block for these machines from at least L others.
 
-        By default all contents are copies.
+        The default implementation copies a content.
         """
         (copy,) = found.shards.values()
         return Values([copy] * len(machines), [0.0] * len(machines))
 
     @property
-    def bytes_of_thread(self) -> int:
-        """Memory that a thread needs to rebuild a block, beside the block."""
+    def thread_bytes(self) -> int:
+        """Memory of a thread for rebuilding, in addition to the block."""
         return 0
 
     def size(self, blocks: Iterable[int]) -> int:
@@ -205,18 +207,18 @@ class Blocks(Generic[M]):
         return sum(place(block, int(on[0]))[1] * len(on) for block, on in holders)
 
     def pieces(self, blocks: Iterable[int]) -> list[list[int]]:
-        """Return blocks in pieces that are processed together."""
+        """Return the blocks in groups that are processed as one piece."""
         chosen, step = list(blocks), max(1, _PIECE_BYTES // self.manifest.block_bytes)
         return [chosen[k : k + step] for k in range(0, len(chosen), step)]
 
     def threads(self, memory: int, most: int) -> int:
         """Return how many threads can hold a block at a time; more than cores would not help."""
         largest, most = self.manifest.block_bytes, min(most, count_processors())
-        return fit_memory(memory, most, 1, self.bytes_of_thread, largest, 1)[0]
+        return fit_memory(memory, most, 1, self.thread_bytes, largest, 1)[0]
 
 
 def disagreement(machines: Iterable[int], blocks: Iterable[int], manifest: Manifest) -> str:
-    """Return a message that says which shards disagree, and what to do."""
+    """Return the message for disagreeing shards, with the remedy."""
     return (
         f"shards {', '.join(map(str, machines))} disagree at {manifest.describe_rows(blocks)}, and "
         "the wrong one cannot be identified (cec-mpi repair --machine n rebuilds shard n)"
@@ -226,12 +228,12 @@ def disagreement(machines: Iterable[int], blocks: Iterable[int], manifest: Manif
 def check_outcomes(
     outcomes: Sequence[Outcome], directory: Path, manifest: Manifest, purpose: str
 ) -> None:
-    """Check that all blocks were computed, and warn of wrong shards.
+    """Raise unless all blocks were rebuilt, and warn of wrong shards.
 
     Raises
     ------
     DamagedStoreError
-        Fewer than L contents of a block are good, or they disagree and the wrong one cannot be
+        Fewer than L contents of a block are good, or they disagree and the faulty machine cannot be
         identified.
     """
     if disagreeing := [outcome for outcome in outcomes if outcome.disagreeing]:
@@ -240,9 +242,9 @@ def check_outcomes(
         raise DamagedStoreError(f"{directory} cannot be {purpose}: {problem}")
     if lost := [outcome.block for outcome in outcomes if outcome.is_lost]:
         raise DamagedStoreError(f"{directory} cannot be {purpose}: {manifest.describe_lost(lost)}")
-    for machine in sorted({n for outcome in outcomes for n in outcome.wrong}):
+    for machine in sorted({n for outcome in outcomes for n in outcome.faulty}):
         rows = manifest.describe_rows(
-            outcome.block for outcome in outcomes if machine in outcome.wrong
+            outcome.block for outcome in outcomes if machine in outcome.faulty
         )
         warnings.warn(
             f"shard {machine} is wrong at {rows} though its checksums match, so it was left out: "

@@ -1,10 +1,10 @@
-"""Copies of shards on the disk of a machine's computer.
+"""A cache of shards on a local disk.
 
-Each user has a directory in the cache to which nobody else can write, so nobody else can
-plant links or files in it. In it, each shard has a directory whose name consists of a checksum of
-the shard and its size: a store that was encoded again or repaired has other shards. A process that
-uses a copy, or makes it, holds a shared lock on this directory, which is removed only with an
-exclusive one. The time of the directory is that of its last use.
+Each user has a directory in the cache that nobody else can write, so that nobody else can plant
+links or files in it. Each shard has a directory there, named by its checksum and size, because a
+store that is encoded again or repaired has different shards. A process that uses or makes a copy
+holds a shared lock on its directory; removal needs an exclusive lock. The modification time of the
+directory is the time of the last use.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _GROUP_OR_OTHER_WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def check_cache_location(cache: Path, directories: Mapping[str, Path]) -> None:
-    """Raise if a cache is inside a directory that must contain nothing else.
+    """Raise if a cache is inside a directory of a store or run.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def open_cached(
     verify: Verify,
     cache: Path,
     limit: int | None,
-    look: Callable[[], None] = lambda: None,
+    check_cancelled: Callable[[], None] = lambda: None,
     device: Device | None = None,
 ) -> Shard:
     """Open the copy of a shard in a cache; make it first if it is missing or damaged.
@@ -79,15 +79,16 @@ def open_cached(
     store : Store
     machine : int
     holding, verify
-        As for `Store.open_shard`.
+        See `Store.open_shard`.
     cache : Path
-        Directory, which is made if it does not exist.
+        Directory; it is created if it does not exist.
     limit : int or None
-        Size of all copies in bytes. The least recently used ones that no process uses are removed.
-    look : callable
-        Called often while a shard is copied; what it raises ends the copying.
+        Limit for the size of all copies in bytes. The least recently used copies that no process
+        uses are removed.
+    check_cancelled : callable
+        Called often while a shard is copied; it may raise to cancel the copy.
     device : Device, optional
-        As for `Store.open_shard`.
+        See `Store.open_shard`.
 
     Raises
     ------
@@ -110,7 +111,7 @@ def open_cached(
             except DamagedStoreError:
                 copy.unlink(missing_ok=True)
                 check_free_space(copy, entry.bytes)
-                copy_file(store.path / entry.file, copy, look)
+                copy_file(store.path / entry.file, copy, check_cancelled)
                 shard = _open_verified(store, machine, holding, verify, copy, device)
     except BaseException:
         os.close(held)
@@ -136,7 +137,7 @@ def _user_directory(cache: Path) -> Path:
 
 
 def _directory_name(manifest: Manifest, machine: int) -> str:
-    """Return a name that only shards with the same content have."""
+    """Return the name of the directory of a shard, unique to its content."""
     entry = manifest.shards[machine - 1]
     content = entry.xxh3_128.encode() + manifest.header_of(machine)
     return f"{xxhash.xxh3_128_hexdigest(content)}-{entry.bytes}"
@@ -147,7 +148,7 @@ def _parse_size(place: Path) -> int:
 
 
 def _reserve(root: Path, place: Path, size: int, limit: int | None) -> int:
-    """Make room for a copy; return a descriptor that keeps its directory while it is open."""
+    """Free space for a copy; return a descriptor whose lock protects its directory."""
     with locked(root), ExitStack() as stack:
         others = [each for each in root.iterdir() if _NAME.fullmatch(each.name) and each != place]
         others.sort(key=lambda each: each.lstat().st_mtime_ns)
@@ -169,7 +170,7 @@ def _reserve(root: Path, place: Path, size: int, limit: int | None) -> int:
 
 
 def _remove_unused(place: Path) -> bool:
-    """Remove a copy, or what is left of one; return False if a process uses it."""
+    """Remove a complete or partial copy; return False if a process uses it."""
     held = os.open(place, _DIRECTORY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -190,7 +191,7 @@ def _open_verified(
     copy: Path,
     device: Device | None,
 ) -> Shard:
-    """Open a copy after comparing all of its blocks."""
+    """Open a copy after verifying all of its blocks."""
     if not is_writable_in_place(copy):
         raise DamagedStoreError(f"{copy}: missing, or a link")
     checked = store.open_shard(machine, copy=copy)

@@ -13,17 +13,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.store.products.block import add_transposed_block, fits_uncopied, multiply_block, turn
+from cec_mpi.store.products.block import (
+    add_transposed_block,
+    is_best_uncopied,
+    multiply_block,
+    turn,
+)
 from cec_mpi.store.products.scratch import Scratch
 from cec_mpi.store.products.single import add_transposed, multiply
 from cec_mpi.store.shard import Intervals, Shard
 
-# Converted at once: less takes longer, more leaves the caches. With several vectors many rows are
-# wanted, with one long ones.
+# Bytes to convert at a time: less is slower, more leaves the caches. With several vectors slabs
+# have many rows, with one vector long rows.
 _CONVERTED_BYTES = 2 << 20
 _CONVERTED_COLUMNS, _CONVERTED_BLOCK_COLUMNS = 1 << 16, 1 << 12
 
-# Rows that a machine multiplies step after step, and that are likely to stay in its caches.
+# Size of rows that probably stay in the caches from step to step.
 _CACHED_BYTES = 4 << 20
 
 
@@ -36,16 +41,16 @@ class _Slab(NamedTuple):
 
 
 class DenseShard(Shard):
-    """A shard whose rows are arrays, which are never copied as a whole."""
+    """A shard whose rows are arrays in memory or memory-mapped."""
 
     _scratch = Scratch()
 
     @abstractmethod
     def pieces(self, start: int, stop: int) -> Iterable[NDArray[Any]]:
-        """These rows, from the first to the last, in one or more parts."""
+        """Return the rows ``start..stop`` as one or more consecutive arrays."""
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
-        """As `Shard.multiply`."""
+        """See `Shard.multiply`."""
         if len(W) > 1:
             self._multiply_block(W, intervals, out)
             return
@@ -71,7 +76,7 @@ class DenseShard(Shard):
                 rows += into
 
     def _multiply_block(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
-        cached = fits_uncopied(len(out) * W.shape[1], len(W))
+        cached = is_best_uncopied(len(out) * W.shape[1], len(W))
         turned = W.T if cached else turn(W, self._scratch)
         for position, piece in self._pieces(intervals):
             target = out[position : position + len(piece)]
@@ -84,7 +89,7 @@ class DenseShard(Shard):
                 height, width = numbers.shape
                 rows, panel = target[first : first + height], slice(left, left + width)
                 into = self._scratch.of("panel", rows.shape, W.dtype) if left else rows
-                few = fits_uncopied(numbers.size, len(W))
+                few = is_best_uncopied(numbers.size, len(W))
                 multiply_block(numbers, W[:, panel], turned[panel], into, self._scratch, cached=few)
                 if left:
                     rows += into
@@ -96,7 +101,9 @@ class DenseShard(Shard):
         out.fill(0)
         vectors = U.shape[1]
         one, numbers = vectors == 1, len(U) * len(out)
-        cached = numbers * U.itemsize <= _CACHED_BYTES if one else fits_uncopied(numbers, vectors)
+        cached = (
+            numbers * U.itemsize <= _CACHED_BYTES if one else is_best_uncopied(numbers, vectors)
+        )
         for position, piece in self._pieces(intervals):
             given = U[position : position + len(piece)]
             if piece.dtype != U.dtype:
@@ -117,11 +124,11 @@ class DenseShard(Shard):
             if one:
                 add_transposed(numbers, some[:, 0], sums[:, 0], self._scratch, cached=True)
             else:
-                few = fits_uncopied(numbers.size, U.shape[1])
+                few = is_best_uncopied(numbers.size, U.shape[1])
                 add_transposed_block(numbers, some, sums, self._scratch, cached=few)
 
     def _pieces(self, intervals: Intervals) -> Iterator[tuple[int, NDArray[Any]]]:
-        """The pieces of these rows, and where their rows are among those that are multiplied."""
+        """Yield the arrays of these rows, and their position among the multiplied rows."""
         position = 0
         for start, stop in intervals:
             for piece in self.pieces(start, stop):
@@ -131,7 +138,7 @@ class DenseShard(Shard):
     def _convert_slabs(
         self, piece: NDArray[Any], dtype: np.dtype[Any], max_columns: int
     ) -> Iterator[_Slab]:
-        """These rows in another dtype, some at a time, which hold until the next."""
+        """Yield converted slabs of these rows; each is valid until the next."""
         most = _CONVERTED_BYTES // dtype.itemsize
         rows, columns = piece.shape
         width = min(columns, max_columns)

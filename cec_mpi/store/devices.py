@@ -237,7 +237,7 @@ class TorchDevice(Device):
 
     @classmethod
     def find(cls) -> list[Self]:
-        """As `Device.find`."""
+        """See `Device.find`."""
         torch, xp = import_module("torch"), import_module("array_api_compat.torch")
         found = [cls("torch:cpu", xp, torch.device("cpu"))]
         for kind in ("cuda", "xpu"):
@@ -252,7 +252,7 @@ class TorchDevice(Device):
         return found
 
     def memory(self) -> tuple[int, int]:
-        """As `Device.memory`."""
+        """See `Device.memory`."""
         torch, kind = self._torch, self._handle.type
         if kind == CPU:
             return super().memory()
@@ -265,7 +265,7 @@ class TorchDevice(Device):
         return free + held, total
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """As `Device.allocate`: pinned memory."""
+        """See `Device.allocate`; pinned memory."""
         if self._handle.type != "cuda":
             return super().allocate(count, dtype)
         octets = self._torch.empty(count * dtype.itemsize, dtype=self.xp.uint8, pin_memory=True)
@@ -273,7 +273,7 @@ class TorchDevice(Device):
         return pinned
 
     def sparse(self, matrix: Any) -> Any:
-        """As `Device.sparse`."""
+        """See `Device.sparse`."""
         if self._handle.type == "mps":
             return super().sparse(matrix)
         arrays = (matrix.indptr, matrix.indices, matrix.data)
@@ -306,7 +306,7 @@ class CupyDevice(Device):
 
     @classmethod
     def find(cls) -> list[Self]:
-        """As `Device.find`."""
+        """See `Device.find`."""
         cupy, xp = import_module("cupy"), import_module("array_api_compat.cupy")
         try:
             count = cupy.cuda.runtime.getDeviceCount()
@@ -319,18 +319,18 @@ class CupyDevice(Device):
         return found
 
     def memory(self) -> tuple[int, int]:
-        """As `Device.memory`."""
+        """See `Device.memory`."""
         with self._handle:
             free, total = self._handle.mem_info
             return free + import_module("cupy").get_default_memory_pool().free_bytes(), total
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """As `Device.allocate`: pinned memory."""
+        """See `Device.allocate`; pinned memory."""
         pinned: NDArray[Any] = import_module("cupyx").empty_pinned(count, dtype)
         return pinned
 
     def sparse(self, matrix: Any) -> Any:
-        """As `Device.sparse`."""
+        """See `Device.sparse`."""
         with self._handle:
             arrays = tuple(map(self.xp.asarray, (matrix.data, matrix.indices, matrix.indptr)))
             return import_module("cupyx.scipy.sparse").csr_matrix(arrays, shape=matrix.shape)
@@ -358,7 +358,7 @@ class JaxDevice(Device):
 
     @classmethod
     def find(cls) -> list[Self]:
-        """As `Device.find`."""
+        """See `Device.find`."""
         # Otherwise the first process would take three quarters of a card, and the next none.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.95")
@@ -376,18 +376,18 @@ class JaxDevice(Device):
         return found
 
     def memory(self) -> tuple[int, int]:
-        """As `Device.memory`."""
+        """See `Device.memory`."""
         stats = self._handle.memory_stats()
         if not stats:
             return super().memory()
         return stats["bytes_limit"] - stats["bytes_in_use"], stats["bytes_limit"]
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """As `Device.empty`."""
+        """See `Device.empty`."""
         return super().empty(shape, dtype).block_until_ready()
 
     def write(self, array: Any, numbers: NDArray[Any], start: int, left: int) -> Any:
-        """As `Device.write`."""
+        """See `Device.write`."""
         if not self.is_accelerator:
             numbers = numbers.copy()  # which would be used as it is
         copied = self._copy(numbers)
@@ -396,7 +396,7 @@ class JaxDevice(Device):
         return written
 
     def tiles(self, start: int, stop: int, most: int) -> Iterator[Tile]:
-        """As `Device.tiles`, but `most` is heeded inside of the products."""
+        """See `Device.tiles`, but `most` is heeded inside of the products."""
         first, smallest = start, (stop - start) // 8
         while first < stop:
             left = stop - first
@@ -419,7 +419,7 @@ class JaxDevice(Device):
         return {tile.stop - tile.start for tile in tiles}
 
     def multiply(self, rows: Any, tile: Tile, W: Any, most: int) -> Any:
-        """As `Device.multiply`."""
+        """See `Device.multiply`."""
         height = tile.stop - tile.start
         multiply = _jax_functions()["multiply"]
         return multiply(rows, tile.start, W, height, min(height, _power_of_two(most)))

@@ -1,4 +1,4 @@
-"""What ``info``, ``encode`` and ``add-machine`` print about a store."""
+"""Facts about a store that ``info``, ``encode`` and ``add-machine`` print."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cec_mpi.text import format_bytes, plural
 
 
 class Facts:
-    """Facts about a store, from its manifest; a kind of store may have more."""
+    """Facts about a store from its manifest; subclasses for kinds of stores may add more."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -22,7 +22,7 @@ class Facts:
         return f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.machines_text()}"
 
     def machines_text(self) -> str:
-        """Return the number of machines, and how many of them suffice."""
+        """Return the number of machines, and the number that suffices."""
         machines, enough = self.manifest.machines, self.manifest.enough
         return f"{plural(machines, 'machine')}, any {enough} of them suffice{'s' * (enough == 1)}"
 
@@ -38,9 +38,9 @@ class Facts:
         ]
 
     def details(self) -> dict[str, Any]:
-        """Return what ``info --json`` has about this kind of store."""
+        """Return the fields of ``info --json`` for this kind of store."""
         return {}
 
     def shard_details(self, machine: int) -> dict[str, Any]:
-        """Return what ``info --json`` has about a shard in this kind of store."""
+        """Return the fields of ``info --json`` for a shard of this kind of store."""
         return {"rebuilt": to_builtins(self.manifest.shards[machine - 1].rebuilt)}

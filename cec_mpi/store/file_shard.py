@@ -1,6 +1,6 @@
-"""A shard in a file, whose blocks are checked when they are first read.
+"""A shard in a file; blocks are verified on first read.
 
-A shard is opened once. The checked file is the mapped one, even if another file takes its name.
+The file is opened once, so the verified file is the mapped one, even if another file gets its name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.files.durable import read_at
 from cec_mpi.store.files.mapping import map_file
 from cec_mpi.store.files.regular import ChangeDetector, raise_if_shortage
-from cec_mpi.store.format.checksums import block_sum, read_row
+from cec_mpi.store.format.checksums import block_checksum, read_row
 from cec_mpi.store.format.shard_files import find_header_problem, open_checked
 from cec_mpi.store.shard import Holding, Shard, Verify
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FileShard(Shard):
-    """The shard of one machine, whose rows are available after `load`.
+    """The shard of one machine; rows are available after `load`.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class FileShard(Shard):
         Rows, R.
     machine : int
     content : ndarray of uint8
-        Bytes of the file; only those of blocks that were loaded are valid.
+        Bytes of the file; only loaded blocks are valid.
 
     Raises
     ------
@@ -89,14 +89,14 @@ class FileShard(Shard):
         self._buffer = np.empty(manifest.block_bytes, np.uint8)
 
     def numbers(self, begin: int, count: int, dtype: Any) -> NDArray[Any]:
-        """Return numbers of the file, which begin at this byte, without a copy."""
+        """Return an array at an offset of the file, without a copy."""
         return np.frombuffer(self.content, dtype, count, begin)
 
     def changed(self) -> bool:
-        """Whether loaded rows may have been overwritten; `load` then checks them again.
+        """Return whether loaded rows may have been overwritten; `load` then checks them again.
 
-        This compares size and times of the file. Rows in memory of this process, and rows that are
-        never checked, stay valid.
+        This compares the size and times of the file. Rows in the memory of this process, and rows
+        that are never verified, stay valid.
 
         Raises
         ------
@@ -114,7 +114,7 @@ class FileShard(Shard):
         return True
 
     def load_blocks(self, blocks: Iterable[int]) -> int:
-        """Load blocks that are not loaded yet, and check them if `verify` says so.
+        """Load blocks that are not loaded yet, and verify them if `verify` requests it.
 
         Returns
         -------
@@ -141,7 +141,7 @@ class FileShard(Shard):
                 raise self.damaged(block, f"are unreadable ({error.strerror})") from None
             if got < size:
                 raise self.damaged(block, "are truncated")
-            if self._sums is not None and block_sum(data) != self._sums[block]:
+            if self._sums is not None and block_checksum(data) != self._sums[block]:
                 raise self.damaged(block, "do not match their checksum")
             self._keep(block, data)
             self._is_loaded[block] = True
@@ -149,7 +149,7 @@ class FileShard(Shard):
         return read
 
     def _keep(self, block: int, data: NDArray[np.uint8]) -> None:
-        """Keep the checked bytes of a block that are not read where they are."""
+        """Store the verified bytes of a block that is not memory-mapped."""
 
     def damaged(self, block: int, problem: str) -> DamagedStoreError:
         """Return an error that names the rows of a block."""

@@ -1,7 +1,7 @@
-"""The kinds of stores: the manifest of each, and the classes that work with it.
+"""The kinds of stores, and their classes.
 
-Classes are imported when they are first used, because machines need manifests and shards of one
-kind alone, and shards of copies need SciPy.
+Classes are imported on first use, because a machine needs only one kind, and shards of copies need
+SciPy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """A kind of store; each class is given as ``module:name``.
+    """A kind of store; classes are strings ``module:name``.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ KINDS = {
         device_shard="cec_mpi.store.copies.device_shard:SparseDeviceShard",
     ),
 }
-"""By the field of ``manifest.json`` that only this kind has."""
+"""Kinds of stores, by the field of ``manifest.json`` that is unique to the kind."""
 
 
 def convert_manifest(content: dict[str, Any]) -> Manifest:
@@ -96,7 +96,7 @@ def open_shard(
     verify: Verify,
     device: Device | None = None,
 ) -> FileShard:
-    """Open a shard, or a copy of it, whose rows can be multiplied; see `FileShard`.
+    """Open a shard or a copy of it; see `FileShard`.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def open_blocks(directory: Path, manifest: Manifest, sums: Sums) -> Blocks[Any]:
 
 
 def open_output(manifest: Manifest, out: Path, delimiter: str | None) -> Output:
-    """Return what writes the decoded X to a file, whose name gives the format.
+    """Return the output for the decoded X; the name of the file determines the format.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def open_output(manifest: Manifest, out: Path, delimiter: str | None) -> Output:
 
 
 def make_facts(manifest: Manifest) -> Facts:
-    """Return what commands say of a store."""
+    """Return the facts about a store."""
     facts: Facts = _resolve(manifest, "facts")(manifest)
     return facts
 

@@ -1,4 +1,4 @@
-"""Processors and memory that this process may use: affinity, and limits of control groups."""
+"""Processors and memory available to this process, by affinity and control groups."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ from typing import NamedTuple
 _PROCESS = Path("/proc/self")
 WORK_MEMORY_BYTES = 512 << 20
 """Bytes that each process may use to encode, repair or decode."""
-DEFAULT_MEMORY_FRACTION = 0.9  # of what is free, for the shards of a host
+DEFAULT_MEMORY_FRACTION = 0.9  # of free memory, for the shards of a host
 _CGROUP_V1_FILES = "memory.limit_in_bytes", "memory.usage_in_bytes"
-_MAX_GROUP_ID = 2**31 - 1  # so that it can be a colour of MPI
+_MAX_GROUP_ID = 2**31 - 1  # valid as a color in MPI
 
 
 class Quota(NamedTuple):
-    """Processor time that a control group allows.
+    """CPU quota of a control group.
 
     Attributes
     ----------
     processors : float
-        Seconds of processor time for each second; infinite if there is no limit.
+        CPU seconds per second; infinite without a limit.
     group : int
-        Number that is the same for processes that share the quota, and not 0.
+        Nonzero number that is equal for processes that share the quota.
     """
 
     processors: float = math.inf
     group: int = 0
 
     def limit(self, count: int) -> int:
-        """Return the number of cores or threads that the quota keeps busy, at most `count`.
+        """Return the number of threads that the quota can keep busy, at most `count`.
 
-        A fraction counts as one more, because a quota of 1.5 lets two threads do half as much
-        again as one.
+        Fractions are rounded up: with a quota of 1.5, two threads do 1.5 times the work of one.
 
         Examples
         --------
@@ -45,7 +44,7 @@ class Quota(NamedTuple):
 
 
 def cpu_quota(process: Path = _PROCESS) -> Quota:
-    """Return the smallest quota of this process's control group and of those around it.
+    """Return the smallest quota of this process's control group and its ancestors.
 
     Parameters
     ----------
@@ -84,7 +83,7 @@ def total_memory(process: Path = _PROCESS) -> int:
 
 
 def free_memory(process: Path = _PROCESS) -> int:
-    """Return the bytes that this process can use: memory that is free or holds copies of files.
+    """Return the bytes available to this process: free memory and page cache.
 
     Parameters
     ----------
@@ -108,16 +107,16 @@ def _read_quota(directory: Path) -> float:
     if not text:
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
         text = " ".join(_read_text(directory / name) for name in names)
-    # Without a limit, it begins with max or -1.
+    # Without a limit, the text starts with max or -1.
     found = re.fullmatch(r"([1-9]\d*) ([1-9]\d*)", text)
     return int(found[1]) / int(found[2]) if found else math.inf
 
 
 def _cgroup_directories(controller: str, process: Path) -> list[Path]:
-    """Return the directories of this process's control group and of those around it.
+    """Return the directories of this process's control group and its ancestors.
 
-    A container may see its own group alone. The directory where the groups are mounted is then
-    that of a group inside the hierarchy, and the path of the process need not exist below it.
+    A container may see only its own group. The mount point of the groups is then a group inside the
+    hierarchy, and the path of the process may not exist below it.
     """
     own = {}  # path by controller, which is "" for version 2
     for controllers, path in re.findall(r"(?m)^\d+:([^:]*):(.*)$", _read_text(process / "cgroup")):
@@ -140,7 +139,7 @@ def _unescape(text: str) -> str:
 
 
 def _read_text(path: Path) -> str:
-    """Return the text of a file of the system; empty if it cannot be read."""
+    """Return the text of a system file, or '' if it cannot be read."""
     try:
         return os.fsdecode(path.read_bytes()).strip()
     except OSError:

@@ -1,7 +1,7 @@
-"""``manifest.json``: read without trust, and written last.
+"""Reading and writing of ``manifest.json``, which is validated strictly and written last.
 
-A directory with a manifest is a complete store. The manifest is readable text. Correct JSON readers
-give back the generator matrix bit for bit, because its numbers are written with all digits.
+A directory with a manifest is a complete store. The manifest is readable text. The generator matrix
+is written with all digits, so that JSON readers reproduce it bit for bit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORMAT = "cec_mpi store"
 VERSION = 2
 MANIFEST = "manifest.json"
 MANIFEST_COPY = "manifest.copy.json"
-SOURCE = "source.json"  # of what and with which arguments a store was encoded
+SOURCE = "source.json"  # source and arguments of the encode
 INCOMPLETE = "incomplete.json"
 INCOMPLETE_MANIFEST = "incomplete.manifest.json"
 INCOMPLETE_SUMS = "incomplete.sums"
@@ -44,22 +44,23 @@ JOURNAL = (
     INCOMPLETE_SIZES,
 )
 CREATED_BY = f"cec_mpi {__version__}"
-_FEW = 1 << 20  # blocks in all shards: what is kept of each of them takes little memory
-_HEADER = 128  # bytes of a file of checksums
+# Blocks in all shards, up to which the memory for their records is negligible.
+_MAX_UNCHECKED_BLOCKS = 1 << 20
+_HEADER_BYTES = 128  # bytes of a file of checksums
 
 
 def text_of(manifest: Manifest) -> str:
     """Return the text of ``manifest.json``, in which each list of numbers is a line."""
     head = {"format": FORMAT, "version": VERSION, "created_by": CREATED_BY}
     content = {**head, **to_builtins(manifest)}
-    text = json.dumps(content | {"sha256": own_sum(content)}, indent=2)
+    text = json.dumps(content | {"sha256": content_checksum(content)}, indent=2)
     # A line break is never inside of a string.
     return re.sub(r"\[\n[^][{}\"]*\]", lambda found: " ".join(found[0].split()), text) + "\n"
 
 
-def own_sum(content: dict[str, Any]) -> str:
-    """Return the checksum of the content of a manifest, whatever its white space."""
-    import hashlib  # here, because machines do not need it
+def content_checksum(content: dict[str, Any]) -> str:
+    """Return the checksum of the content of a manifest, independent of white space."""
+    import hashlib  # machines do not need it
 
     rest = {name: value for name, value in content.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
@@ -81,7 +82,7 @@ def publish_generation(
 ) -> Manifest:
     """Replace the manifest of a store, and write its checksums under a new name.
 
-    The checksums that the old manifest names stay, for jobs that have just read it. Older ones are
+    The checksums of the old manifest are kept for jobs that have just read it. Older ones are
     deleted.
     """
     generation = manifest.checksums.generation
@@ -163,13 +164,13 @@ def read_content(path: Path) -> dict[str, Any]:
     FileNotFoundError
         The file does not exist.
     StoreError
-        It cannot be read, or this version does not support it.
+        The file cannot be read, or this version does not support it.
     DamagedStoreError
-        It was altered.
+        The file was altered.
     """
     try:
         content = json.loads(read_regular(path), parse_constant=_refuse)
-        found = own_sum(content) if isinstance(content, dict) else ""
+        found = content_checksum(content) if isinstance(content, dict) else ""
     except FileNotFoundError:
         raise
     except NotAFileError as error:
@@ -197,14 +198,14 @@ def _refuse(constant: str) -> None:
 
 
 def check_sizes(directory: Path, manifest: Manifest, needed: bool = True) -> None:
-    """Check that at least one file has the size that a manifest of many blocks states.
+    """Raise unless at least one file has the size that a manifest of many blocks states.
 
     Parameters
     ----------
     directory : Path
     manifest : Manifest
     needed : bool
-        Whether to raise also if files are missing, because this process will read them.
+        Whether to raise if files are missing, because this process will read them.
 
     Raises
     ------
@@ -212,10 +213,10 @@ def check_sizes(directory: Path, manifest: Manifest, needed: bool = True) -> Non
         Names a file, its size and the expected size.
     """
     blocks = math.prod(manifest.sums_shape)
-    if blocks <= _FEW:
+    if blocks <= _MAX_UNCHECKED_BLOCKS:
         return
     expected = {shard.file: shard.bytes for shard in manifest.shards}
-    expected |= dict.fromkeys(name_and_copy(manifest.checksums.file), _HEADER + 8 * blocks)
+    expected |= dict.fromkeys(name_and_copy(manifest.checksums.file), _HEADER_BYTES + 8 * blocks)
     found = {name: size for name in expected if (size := _size(directory / name)) is not None}
     if any(size == expected[name] for name, size in found.items()):
         return

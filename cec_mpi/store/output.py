@@ -1,4 +1,4 @@
-"""Interface of what writes the decoded X to a file."""
+"""Interface of outputs, which write the decoded X to a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Output(Protocol):
     path: Path
 
     def size(self, manifest: Any) -> int:
-        """Return the number of bytes needed, at least, including temporary files."""
+        """Return the minimum number of bytes, including temporary files."""
 
     def write(self, blocks: Any, partial: Path, memory: int, runner: Runner) -> float:
         """Decode X from the blocks of a store, and return a bound of its relative error.

@@ -1,4 +1,4 @@
-"""Open stores and their shards."""
+"""Opening of stores and their shards."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Store:
         copy: Path | None = None,
         device: Device | None = None,
     ) -> Shard:
-        """The shard of one machine.
+        """Open the shard of one machine.
 
         Parameters
         ----------
         machine : int
-            Number of the machine, from 1.
+            Counted from 1.
         holding : {"mmap", "ram"}
         verify : {"first-read", "never"}
         copy : Path, optional
@@ -71,12 +71,12 @@ class Store:
         return open_shard(path, self.path, self.manifest, machine, holding, verify, device)
 
     def shard(self, machine: int) -> Any:
-        """Return all rows of a shard, checked.
+        """Return all rows of a shard, after verification.
 
         Returns
         -------
         (R, r) ndarray, memory-mapped; or scipy.sparse.csr_array
-            In a store of copies, the rows of X that the machine holds, in their order.
+            In a replicated store, the rows of X that the machine holds, in order.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class Store:
         return shard.rows
 
     def scaling(self) -> Scaling:
-        """Return how rows of X were scaled; see `read_scaling`."""
+        """Return the scaling of rows; see `read_scaling`."""
         return read_scaling(self.path, self.manifest)
 
     def parts(self) -> tuple[Parts, ReplicaPlacement] | None:
@@ -98,12 +98,12 @@ class Store:
         return self.manifest.read_parts(self.path)
 
     def check_files(self) -> None:
-        """Check that every shard exists with its size and header.
+        """Raise unless every shard exists with its size and header.
 
         Raises
         ------
         DamagedStoreError
-            Names the first bad one.
+            Names the first damaged shard.
         """
         for entry in self.manifest.shards:
             problem = find_file_problem(self.path / entry.file, self.manifest)
@@ -120,14 +120,14 @@ class Store:
 
 
 def open_store(path: str | os.PathLike[str]) -> Store:
-    """Open a store: read its manifest.
+    """Open a store, and read its manifest.
 
     Raises
     ------
     StoreError
         The directory is not a store, or this version cannot read it.
     DamagedStoreError
-        Its manifest was altered, or is inconsistent.
+        The manifest was altered, or is inconsistent.
     """
     directory = as_path(path)
     manifest = read_manifest(directory)

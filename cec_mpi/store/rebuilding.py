@@ -1,4 +1,4 @@
-"""Work that compares the blocks of a store, and rebuilds those that are damaged or missing."""
+"""Comparison of the blocks of a store, and rebuilding of damaged and missing blocks."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from cec_mpi.store.blocks import Outcome
 from cec_mpi.store.files.durable import FileCache
 from cec_mpi.store.files.replacing import is_writable_in_place, sync
 from cec_mpi.store.files.saving import input_errors
-from cec_mpi.store.format.checksums import block_sum, publish_checksums, row_sum
+from cec_mpi.store.format.checksums import block_checksum, publish_checksums, row_checksum
 from cec_mpi.store.format.manifest import Manifest, Sums
 from cec_mpi.store.format.shard_files import make_shard_file
 from cec_mpi.store.kinds import open_blocks
 from cec_mpi.store.manifest_files import publish_generation
 from cec_mpi.store.work import Runner
 
-_MOST_UNSYNCED = 64 << 20  # bytes; the disk writes while other threads compute
+_MAX_UNSYNCED_BYTES = 64 << 20  # the disk writes while other threads compute
 
 
 @dataclass
 class RebuildWork:
-    """The work of comparing and rebuilding; pieces are lists of blocks.
+    """Work that compares and rebuilds; pieces are lists of blocks.
 
     Attributes
     ----------
     directory : Path
     manifest : Manifest
     sums : (N, blocks) ndarray of uint64
-        Checksums of good blocks, and 0 for others.
+        Checksums of good blocks; 0 for others.
     machines : tuple of int
         Machines whose blocks are rebuilt.
     numbers : list of int
         Blocks to compare and rebuild.
     threads : int
     blamed : int, optional
-        Machine to treat as wrong if contents disagree and the wrong one cannot be identified.
+        Machine to treat as faulty if contents disagree and no faulty machine is identified.
     compares : bool
-        Whether good contents are compared with each other, where there are more than L.
+        Whether good contents are compared if there are more than L.
     writable : list of int
         Machines whose files can be written.
     """
@@ -61,23 +61,23 @@ class RebuildWork:
         self.blocks = open_blocks(self.directory, self.manifest, self.sums)
         self.pieces = self.blocks.pieces(self.numbers)
         self.threads = self.blocks.threads(self.memory, self.threads)
-        self._unsynced = 0  # bytes, approximately, because threads count without a lock
+        self._unsynced = 0  # bytes; approximate, because threads count without a lock
 
     def size(self, piece: list[int]) -> int:
-        """Bytes that are read."""
+        """Return the number of bytes to read."""
         return self.blocks.size(piece)
 
     def do(self, piece: list[int]) -> list[Outcome]:
-        """Compare and rebuild some blocks; return what there is to say of them."""
+        """Compare and rebuild blocks, and return their outcomes."""
         with input_errors(self.directory), FileCache(self.directory) as files:
             found = [self._do(number, files) for number in piece]
-            if self._unsynced > _MOST_UNSYNCED:
+            if self._unsynced > _MAX_UNSYNCED_BYTES:
                 self._unsynced = 0
                 self.flush()
         return [outcome for outcome in found if outcome != Outcome(outcome.block)]
 
     def flush(self) -> None:
-        """Write the rebuilt files to disk."""
+        """Sync the rebuilt files to disk."""
         for n in self.writable:
             sync(self.directory / self.manifest.file_of(n))
 
@@ -88,23 +88,23 @@ class RebuildWork:
         else:
             found = self.blocks.read_basis(block, self._damaged_at(block))
         if not found.is_settled:
-            return Outcome(block, wrong=found.wrong, disagreeing=tuple(found.shards))
-        wanted = self._damaged_at(block, found.wrong)
+            return Outcome(block, faulty=found.faulty, disagreeing=tuple(found.shards))
+        wanted = self._damaged_at(block, found.faulty)
         linked = tuple(n for n in wanted if n not in self.writable)
         if not wanted or linked:
-            return Outcome(block, wrong=found.wrong, linked=linked)
+            return Outcome(block, faulty=found.faulty, linked=linked)
         if len(found.shards) < manifest.code.recovery:
-            return Outcome(block, wrong=found.wrong, is_lost=True)
+            return Outcome(block, faulty=found.faulty, is_lost=True)
         rebuilt = []
         for n, data, bound in zip(wanted, *self.blocks.rebuild(found, wanted), strict=True):
             files.write(manifest.file_of(n), data, manifest.place_of(block, n)[0])
-            rebuilt.append((n, block_sum(data), bound))
+            rebuilt.append((n, block_checksum(data), bound))
             self._unsynced += data.nbytes
-        return Outcome(block, tuple(rebuilt), found.wrong)
+        return Outcome(block, tuple(rebuilt), found.faulty)
 
-    def _damaged_at(self, block: int, wrong: tuple[int, ...] = ()) -> tuple[int, ...]:
+    def _damaged_at(self, block: int, faulty: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Return the machines whose contents of a block are rebuilt."""
-        good = set(self.blocks.sources_of(block)).difference(wrong)
+        good = set(self.blocks.sources_of(block)).difference(faulty)
         held = self.manifest.held[:, block]
         return tuple(n for n in self.machines if held[n - 1] and n not in good)
 
@@ -112,9 +112,10 @@ class RebuildWork:
 def rebuild_blocks(
     work: RebuildWork, damaged: set[int], runner: Runner
 ) -> tuple[list[Outcome], dict[int, str]]:
-    """Compare and rebuild, and replace links by files before writing to them.
+    """Compare and rebuild blocks, after links among the files were replaced by copies.
 
-    If comparing finds contents that are wrong in files that are links, everything is repeated.
+    If the comparison finds wrong contents in linked files, these are replaced and the work is
+    repeated.
 
     Parameters
     ----------
@@ -127,7 +128,7 @@ def rebuild_blocks(
     -------
     outcomes : list of Outcome
     replaced : dict of int to str
-        What was replaced, by machine.
+        Replaced links, by machine.
     """
     directory, manifest = work.directory, work.manifest
     others = set(work.machines) - damaged
@@ -152,14 +153,14 @@ def publish_rebuilt(
     outcomes: Iterable[Outcome],
     is_damaged: bool = False,
 ) -> Manifest:
-    """Write the checksums and error bounds of what was rebuilt.
+    """Write the checksums and error bounds of rebuilt blocks.
 
     Parameters
     ----------
     directory : Path
     manifest : Manifest
     sums : (N, blocks) ndarray of uint64
-        Checksums of all blocks; those of rebuilt ones are replaced.
+        Checksums of all blocks; those of rebuilt blocks are replaced.
     outcomes : iterable of Outcome
     is_damaged : bool
         Whether the file of checksums or its copy is damaged.
@@ -171,8 +172,8 @@ def publish_rebuilt(
             bounds.setdefault(n, {})[outcome.block] = bound
     shards = list(manifest.shards)
     for n, found in bounds.items():
-        total = row_sum(sums[n - 1, manifest.held_by(n)])
-        marks = manifest.merge_marks(shards[n - 1].rebuilt, found)
+        total = row_checksum(sums[n - 1, manifest.held_by(n)])
+        marks = manifest.merge_rebuilt(shards[n - 1].rebuilt, found)
         shards[n - 1] = replace(shards[n - 1], xxh3_128=total, rebuilt=marks)
     if tuple(shards) != manifest.shards:
         return publish_generation(directory, manifest, tuple(shards), sums)

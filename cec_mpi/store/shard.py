@@ -1,4 +1,4 @@
-"""Interface of the shard that a machine multiplies."""
+"""Interface of shards."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from cec_mpi.core.plan.assignment import count_rows
 
 Holding = Literal["mmap", "ram"]
-"""Rows in the page cache, or in memory."""
+"""Whether rows are memory-mapped or copied into memory."""
 Verify = Literal["first-read", "never"]
-"""When rows are checked against their checksums."""
+"""Time at which rows are verified against their checksums."""
 Precision = Literal["double", "shard"]
 """Whether products are computed in float64, or in the dtype of the shards."""
 CPU = "cpu"
 """The device of shards in main memory, which NumPy multiplies."""
 Intervals = Sequence[tuple[int, int]]
-"""Rows ``start <= row < stop`` of a shard, in ascending order."""
+"""Pairs ``(start, stop)``, each for the rows ``start <= row < stop`` of a shard, ascending."""
 
 
 class Loaded(NamedTuple):
@@ -38,7 +38,7 @@ class Loaded(NamedTuple):
 
 
 NOTHING_LOADED = Loaded()
-"""Value in nearly every step."""
+"""Nothing was read; true for nearly every step."""
 
 
 class Shard(Protocol):
@@ -89,23 +89,23 @@ class Shard(Protocol):
         """
 
     def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
-        """Rows with which the speed of the machine is measured, and bytes of a row.
+        """Return rows ``(start, stop)`` for measuring the speed, and the bytes of a row.
 
         Parameters
         ----------
         size : int
-            Bytes of them, about.
+            Approximate size of the rows in bytes.
         row_bytes : int
-            Bytes of a row with a number in each column.
+            Bytes of a dense row.
         """
         return 0, max(1, min(self.count, size // row_bytes)), row_bytes
 
     def amount(self, intervals: Intervals) -> float:
-        """How many rows of mean cost these rows are."""
+        """Return the cost of these rows in rows of mean cost."""
         return count_rows(intervals)
 
     def load(self, intervals: Intervals) -> Loaded:
-        """Load rows, and return what was read for the first time, or again.
+        """Load rows, and return the cost of reading them for the first time or again.
 
         Raises
         ------
@@ -129,5 +129,5 @@ class Shard(Protocol):
         return 0.0
 
     def changed(self) -> bool:
-        """Whether loaded rows may have changed; `load` then checks them again."""
+        """Return whether loaded rows may have changed; `load` then checks them again."""
         return False

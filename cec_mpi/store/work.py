@@ -1,8 +1,8 @@
-"""Work that consists of independent pieces, and a runner of it in one process.
+"""Work in independent pieces, and its runner in one process.
 
-Long operations on a store (encode, verify, repair, ...) are a `Work`: pieces that any thread of any
-process may do, in any order. A `Runner` does them all. This module has the runner of a single
-process; `wire.collective.shared_work` has that of several ranks.
+Long operations on a store (encode, verify, repair, ...) are a `Work`: any thread of any process may
+do its pieces, in any order. A `Runner` does them all. This module has the runner of a single
+process; `wire.collective.shared_work` has the runner of several ranks.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from cec_mpi.errors import InputError
 from cec_mpi.store.limits import count_processors
 
 Watch = Callable[[int, int], None]
-"""Called with the number of processed bytes, and of all bytes."""
+"""Called with the number of processed bytes and the total."""
 
 T = TypeVar("T")
 
 _OVERHEAD_BYTES = 160 << 20  # memory of libraries, threads and page tables
-_MOST_THREADS = 64
-_MOST_PIECE_BYTES = 32 << 20
+_MAX_THREADS = 64
+_MAX_PIECE_BYTES = 32 << 20
 
 
 class Work(Protocol):
@@ -33,9 +33,9 @@ class Work(Protocol):
     Attributes
     ----------
     pieces : list
-        In the order of the disk.
+        Pieces in the order of the disk.
     threads : int
-        Largest number of threads for which the memory of a process suffices.
+        Maximum number of threads for which the memory of a process suffices.
     """
 
     threads: int
@@ -45,14 +45,14 @@ class Work(Protocol):
         """Return the number of bytes read and written for a piece."""
 
     def do(self, piece: Any) -> Any:
-        """Do one piece, and return a small result, whose annotated type `unpack` knows."""
+        """Do one piece, and return a small result; `unpack` must support its annotated type."""
 
     def flush(self) -> None:
-        """Write the changes of this process to disk."""
+        """Sync the changes of this process to disk."""
 
 
 class Runner(Protocol):
-    """Does work with processes and threads.
+    """A runner of work with processes and threads.
 
     Attributes
     ----------
@@ -79,13 +79,13 @@ class LocalRunner:
     watch : callable, optional
         Called with the progress.
     threads : int, optional
-        Number of threads. By default one more than the cores, because one waits for the disk.
+        Number of threads. By default the number of cores plus one, because one waits for the disk.
     """
 
     processes = 1
 
     def __init__(self, watch: Watch | None = None, threads: int | None = None) -> None:
-        self.threads = threads or min(_MOST_THREADS, count_processors() + 1)
+        self.threads = threads or min(_MAX_THREADS, count_processors() + 1)
         self.watch = watch
 
     def run(self, work: Work) -> list[Any]:
@@ -102,9 +102,9 @@ class LocalRunner:
 
 
 def process_pieces(work: Work, pieces: Sequence[T], threads: int) -> Iterator[tuple[T, Any]]:
-    """Do pieces by threads; yield each with its result when it is done.
+    """Do pieces in threads, and yield each with its result when it is done.
 
-    Each BLAS call uses one thread, because the bits of a product depend on their number.
+    BLAS calls use one thread, because the bits of a product depend on the number of threads.
     """
     rest = iter(pieces)
     running: dict[Future[Any], T] = {}
@@ -132,17 +132,17 @@ def fit_memory(
     memory : int
         Bytes that a process may use in addition to the interpreter.
     threads : int
-        Largest number of threads.
+        Maximum number of threads.
     arrays : int
         Number of arrays in memory for a piece.
     fixed : int
         Bytes that a thread uses for any piece.
     least : int
-        Least number of bytes of each array in a piece.
+        Minimum number of bytes of each array in a piece.
     share : int
-        Bytes of each array that are a sensible share of one thread.
+        Useful number of bytes of each array for one thread.
     held : int
-        Bytes that the process uses for any number of threads.
+        Fixed number of bytes of the process.
 
     Returns
     -------
@@ -159,5 +159,5 @@ def fit_memory(
     if threads < 1:
         needed = -(-(_OVERHEAD_BYTES + held + each) >> 20)
         raise InputError(f"memory {memory >> 20}M is too small, expected at least {needed + 1}M")
-    most = min(_MOST_PIECE_BYTES, (memory_left // threads - fixed) // arrays)
+    most = min(_MAX_PIECE_BYTES, (memory_left // threads - fixed) // arrays)
     return threads, max(least, min(most, share))

@@ -13,7 +13,7 @@ import numpy as np
 from cec_mpi import encode
 from cec_mpi.cli import main
 from cec_mpi.store.coded.manifest import shard_header
-from cec_mpi.store.manifest_files import own_sum
+from cec_mpi.store.manifest_files import content_checksum
 
 PROGRAM = """
 import contextlib, copy, io, json, random, resource, shutil, sys
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cec_mpi.cli import main
 from cec_mpi.store.coded.manifest import shard_header
-from cec_mpi.store.manifest_files import own_sum
+from cec_mpi.store.manifest_files import content_checksum
 import cec_mpi.cli.run.task_run, cec_mpi.store.operations.repair  # before memory is limited
 
 good, scratch, seed, count = Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:])
@@ -109,7 +109,7 @@ for number in range(count):
     with contextlib.chdir(directory):
         shutil.copytree(good, "S")
         content, what = rng.choice([changed, changed, of_another_size])()
-        content["sha256"] = own_sum(content)
+        content["sha256"] = content_checksum(content)
         for name in ("manifest.json", "manifest.copy.json"):
             Path("S", name).write_text(json.dumps(content))
         accepted = attempt("info") == 0
@@ -143,7 +143,7 @@ def test_a_manifest_of_columns_that_no_disk_has_room_for_is_damaged(tmp_path, ca
     content["grid"] = {"block_rows": 1, "block_columns": 2**17}
     for shard in content["shards"]:
         shard["bytes"] = len(header) + 6 * 2**40 * 8
-    content["sha256"] = own_sum(content)
+    content["sha256"] = content_checksum(content)
     for name in ("manifest.json", "manifest.copy.json"):
         (tmp_path / "S" / name).write_text(json.dumps(content))
     for command in ("info", "verify", "repair", "add-machine"):

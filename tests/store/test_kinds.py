@@ -15,7 +15,7 @@ from cec_mpi.store.dense import DenseShard
 from cec_mpi.store.file_shard import FileShard
 from cec_mpi.store.files.npy import npy_header
 from cec_mpi.store.format.array_files import publish_pieces
-from cec_mpi.store.format.checksums import block_sum, publish_checksums, row_sum
+from cec_mpi.store.format.checksums import block_checksum, publish_checksums, row_checksum
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
     ArrayEntry,
@@ -118,7 +118,7 @@ def store(X, tmp_path, monkeypatch):
     monkeypatch.setitem(KINDS, "block_rows", MIRROR)
     path = tmp_path / "S"
     path.mkdir()
-    sums = np.array([block_sum(X[k : k + HEIGHT]) for k in range(0, ROWS, HEIGHT)], np.uint64)
+    sums = np.array([block_checksum(X[k : k + HEIGHT]) for k in range(0, ROWS, HEIGHT)], np.uint64)
     for machine in (1, 2, 3):
         np.save(path / f"shard-000{machine}.npy", X)
     sizes = np.abs(X).max(axis=0)
@@ -132,7 +132,9 @@ def store(X, tmp_path, monkeypatch):
         rounded=False,
         checksums=ChecksumsEntry.of(1),
         column_sizes=ArrayEntry(COLUMN_SIZES, digest),
-        shards=tuple(ShardEntry(f"shard-000{n}.npy", size, row_sum(sums), ()) for n in (1, 2, 3)),
+        shards=tuple(
+            ShardEntry(f"shard-000{n}.npy", size, row_checksum(sums), ()) for n in (1, 2, 3)
+        ),
         block_rows=HEIGHT,
     )
     publish_checksums(path, manifest, np.tile(sums, (3, 1)))

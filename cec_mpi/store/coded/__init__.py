@@ -1,1 +1,1 @@
-"""Stores of a code: machine n has shard n, a linear combination of L parts of X."""
+"""Coded stores: shard n is a linear combination of the L parts of X."""

@@ -1,4 +1,4 @@
-"""Blocks of shards, or of X, computed from the good blocks of other shards."""
+"""Blocks of a coded store, rebuilt or decoded from the good blocks of other shards."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cec_mpi.store.blocks import Blocks, ConsistentShards, Values
 from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.format.manifest import Sums
 
-_CACHE_SIZE = 64  # recombinations of a thread
-_PANEL = 1 << 16  # numbers of each shard that are compared or multiplied at a time
+_CACHE_SIZE = 64  # recombinations per thread
+_PANEL = 1 << 16  # numbers of each shard to compare or multiply at a time
 
 
 class CodedBlocks(Blocks[CodedManifest]):
-    """Blocks of a store of a code: any L shards give every other, and X."""
+    """Blocks of a coded store: any L shards determine the others, and X."""
 
     def __init__(self, directory: Path, manifest: CodedManifest, sums: Sums) -> None:
         super().__init__(directory, manifest, sums)
@@ -32,14 +32,14 @@ class CodedBlocks(Blocks[CodedManifest]):
         self._thread_cache = threading.local()
 
     @property
-    def bytes_of_thread(self) -> int:
-        """A block of all shards, and of as many parts of X and shards in float64."""
+    def thread_bytes(self) -> int:
+        """Memory for a block of all shards and of the parts of X, also in float64."""
         code, numbers = self.manifest.code, self.manifest.block_bytes // self.manifest.itemsize
         doubles = 8 * 2 * (code.machines + code.recovery)
         return numbers * (code.machines * self.manifest.itemsize + doubles)
 
     def agree(self, block: int, blamed: int | None = None) -> ConsistentShards:
-        """As `Blocks.agree`: compares shards if there are more than L."""
+        """See `Blocks.agree`; compares shards if there are more than L."""
         left = self._read(block)
         errors = np.maximum(self._encoding_errors, self._rebuild_errors(block))
         if self._is_consistent(left, errors):
@@ -74,7 +74,7 @@ class CodedBlocks(Blocks[CodedManifest]):
         return ConsistentShards(block, {})
 
     def rebuild(self, found: ConsistentShards, machines: tuple[int, ...]) -> Values:
-        """As `Blocks.rebuild`."""
+        """See `Blocks.rebuild`."""
         return Values(*self._recombine(found, machines))
 
     def decode(self, found: ConsistentShards) -> tuple[NDArray[Any], list[float]]:
@@ -82,12 +82,12 @@ class CodedBlocks(Blocks[CodedManifest]):
         return self._recombine(found, None)
 
     def _read(self, block: int, machines: Sequence[int] | None = None) -> dict[int, NDArray[Any]]:
-        """Return good contents of a block as numbers; see `Blocks.read`."""
+        """Return the good contents of a block as arrays of numbers; see `Blocks.read`."""
         found = self.read(block, machines)
         return {n: data.view(self.manifest.dtype) for n, data in found.items()}
 
     def _rebuild_errors(self, block: int) -> NDArray[np.float64]:
-        """Return error bounds of rebuilt shards in this block, and 0 for the others: (N,)."""
+        """Return error bounds of shards that were rebuilt in this block, (N,); 0 for others."""
         start, stop = self.manifest.rows_of(block)
         marks = np.zeros(self.manifest.machines)
         for n, shard in enumerate(self.manifest.shards):
@@ -107,7 +107,7 @@ class CodedBlocks(Blocks[CodedManifest]):
 
     @property
     def _recombination_to_X(self) -> Callable[[tuple[int, ...]], Recombination]:
-        """Return a function of this thread that makes the recombination of a basis to X."""
+        """Return this thread's function from a basis to the recombination to X."""
         kept: Callable[[tuple[int, ...]], Recombination] | None
         kept = getattr(self._thread_cache, "to_parts", None)
         if kept is None:
@@ -117,7 +117,7 @@ class CodedBlocks(Blocks[CodedManifest]):
         return kept
 
     def _checker(self, errors: NDArray[np.float64]) -> ParityChecker:
-        """Return what compares shards with these error bounds; this thread keeps the last."""
+        """Return a checker of shards with these error bounds; each thread caches the last one."""
         kept: tuple[NDArray[np.float64], ParityChecker] | None
         kept = getattr(self._thread_cache, "checker", None)
         if kept is None or not np.array_equal(kept[0], errors):
@@ -127,7 +127,7 @@ class CodedBlocks(Blocks[CodedManifest]):
         return kept[1]
 
     def _is_consistent(self, shards: dict[int, NDArray[Any]], errors: NDArray[np.float64]) -> bool:
-        """Whether contents are finite and, if there are more than L, agree."""
+        """Return whether contents are finite and, if there are more than L, agree."""
         if len(shards) <= self.manifest.recovery:
             return all(bool(np.isfinite(rows).all()) for rows in shards.values())
         machines, checker = tuple(sorted(shards)), self._checker(errors)
@@ -139,7 +139,7 @@ class CodedBlocks(Blocks[CodedManifest]):
         return True
 
     def _panels(self, shards: list[NDArray[Any]]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """Yield some numbers of all shards at a time, in float64, that fit into a cache."""
+        """Yield panels of all shards, in float64, that fit in a CPU cache."""
         for start in range(0, shards[0].size, _PANEL):
             some = slice(start, min(start + _PANEL, shards[0].size))
             panel = self._array("panel", (len(shards), some.stop - start), np.float64)
@@ -150,7 +150,7 @@ class CodedBlocks(Blocks[CodedManifest]):
     def _scale(
         self, shards: dict[int, NDArray[Any]], some: slice = slice(None)
     ) -> NDArray[np.floating]:
-        """Bound the largest entry of X at some places, from shards of which one may be wrong."""
+        """Return bounds of the largest entry of X at each position; one shard may be wrong."""
         basis, dtype = self._recombiner.choose_basis(tuple(sorted(shards))), self.manifest.dtype
         shape = len(basis), shards[basis[0]][some].size
         sizes, work = self._array("sizes", shape, dtype), self._array("entries", shape, dtype)
@@ -162,15 +162,15 @@ class CodedBlocks(Blocks[CodedManifest]):
         return scale
 
     def _array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """Return an array of this thread: new memory takes longer than what is computed in it."""
+        """Return an array that this thread reuses, because allocation is slow."""
         return self._scratch.of(name, shape, np.dtype(dtype))
 
     def _best(
         self, block: int, machines: Iterable[int], targets: tuple[int, ...] | None
     ) -> tuple[Recombination, NDArray[np.float64]]:
-        """Return the recombination of L of these machines with the least errors, and its bounds.
+        """Return the recombination of L of these machines with the smallest error bounds.
 
-        This thread keeps the last.
+        Each thread caches the last one.
         """
         marks, sources = self._rebuild_errors(block), tuple(sorted(machines))
         key = sources, targets, marks.tobytes()
@@ -194,12 +194,12 @@ class CodedBlocks(Blocks[CodedManifest]):
     def _recombine(
         self, found: ConsistentShards, targets: tuple[int, ...] | None
     ) -> tuple[NDArray[Any], list[float]]:
-        """Compute from L or more shards, with the smallest error bound.
+        """Compute shards or parts of X with the smallest error bounds.
 
         Parameters
         ----------
         found : ConsistentShards
-            Agreement of at least L shards.
+            At least L shards.
         targets : tuple of int or None
             Machines whose shards are computed; None for the parts of X.
         """

@@ -67,7 +67,7 @@ class DeviceShard(CodedShard):
         self._fixed_seconds: dict[tuple[object, ...], float] = {}  # by kind
 
     def changed(self) -> bool:
-        """As `Shard.changed`: rows on the device stay valid."""
+        """See `Shard.changed`; rows on the device stay valid."""
         return False
 
     def _keep(self, block: int, data: NDArray[np.uint8]) -> None:
@@ -105,7 +105,7 @@ class DeviceShard(CodedShard):
         return time.perf_counter() - begin
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
-        """As `Shard.multiply`."""
+        """See `Shard.multiply`."""
         device, rows = self.device, self.array
         with device.explain_shortage(self._purpose):
             vectors = device.put(W)

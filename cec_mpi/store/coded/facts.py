@@ -1,4 +1,4 @@
-"""What ``info`` and ``encode`` print about a store of a code."""
+"""Facts about a coded store that ``info`` and ``encode`` print."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MAX_NAME_LENGTH = 24  # characters of a name
 
 
 class CodedFacts(Facts):
-    """Facts about a store of a code."""
+    """Facts about a coded store."""
 
     manifest: CodedManifest
 
     def summary(self) -> str:
-        """As `Facts.summary`, with the code."""
+        """See `Facts.summary`, with the code."""
         manifest = self.manifest
         return (
             f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.machines_text()}; "
@@ -40,7 +40,7 @@ class CodedFacts(Facts):
         return f"{family} code, condition number {found.median:.1f} ({worst})"
 
     def table(self) -> list[tuple[str, str]]:
-        """As `Facts.table`."""
+        """See `Facts.table`."""
         manifest = self.manifest
         measured, grid = manifest.code.conditioning, manifest.grid
         which = "a sample of " if not measured.complete else "all " if measured.measured > 1 else ""
@@ -98,7 +98,7 @@ class CodedFacts(Facts):
         return "wrong answers", text
 
     def _detectable_errors(self) -> dict[str, Any]:
-        """Return which errors are detected, relative to the sum of the absolute terms of a row."""
+        """Return the detectable errors, relative to the sum of absolute terms of a row."""
         manifest = self.manifest
         code = manifest.code
         checker = answer_checker(code.generator, "float64", manifest.columns, manifest.shard_errors)
@@ -115,7 +115,7 @@ class CodedFacts(Facts):
         }
 
     def details(self) -> dict[str, Any]:
-        """As `Facts.details`."""
+        """See `Facts.details`."""
         manifest = self.manifest
         code, grid, measured = manifest.code, manifest.grid, manifest.code.conditioning
         return {
@@ -144,7 +144,7 @@ def _finite(number: float) -> float | None:
 
 
 def missing_line(missing: MissingValues) -> str:
-    """Return how many missing values a table had, and what was done with them."""
+    """Return a description of the missing values of a table and their treatment."""
     if not missing.rows:
         return f"none (--missing {missing.treatment})"
     left_out = f"{plural(missing.dropped, 'row')} left out"
@@ -158,7 +158,7 @@ def missing_line(missing: MissingValues) -> str:
 
 
 def column_line(manifest: Manifest) -> str:
-    """Return the number of columns of X, with the first and last of their names."""
+    """Return the number of columns of X, and the first and last names."""
     names = [
         (name if len(name) <= _MAX_NAME_LENGTH else f"{name[: _MAX_NAME_LENGTH - 3]}...")
         or "(no name)"

@@ -1,10 +1,10 @@
-"""The blocks of a shard, which are the units of encoding, checksums and repair.
+"""The blocks of a shard: the units of encoding, checksums and repair.
 
 A shard has R rows of r numbers. A block consists of whole rows or, if rows are long, of a part of
 one row, so it is contiguous in the file. Block k of every shard is computed from the same entries
-of X, in one matrix product. BLAS rounds products of different shapes differently. The shapes depend
-only on the grid, which is in the manifest, so the bytes of a store do not depend on ranks, threads
-or memory.
+of X, in one matrix product. BLAS rounds products of different shapes differently. Here the shapes
+depend only on the grid in the manifest, so the bytes of a store do not depend on ranks, threads or
+memory.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 BLOCK_BYTES = 1 << 20
-"""At most, of a block: large enough for disks and BLAS, small enough for caches."""
+"""Maximum size of a block: large enough for disks and BLAS, small enough for caches."""
 
 _MIN_BLOCK_BYTES = 1 << 12
-_WORKING_SET_BYTES = 16 << 20  # the same block of all shards and all parts of X, for a thread
+_WORKING_SET_BYTES = 16 << 20  # of a thread: one block of all shards and all parts of X
 
 
 class Block(NamedTuple):
@@ -26,10 +26,10 @@ class Block(NamedTuple):
     Attributes
     ----------
     number : int
-        Number of the block from 0, in the order of the file.
+        Index of the block, in the order of the file.
     start, stop, left, right : int
     offset : int
-        Offset in the data of the file, in numbers.
+        Offset in the data of the file, in entries.
     """
 
     number: int
@@ -47,7 +47,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Blocks of one span of columns that are processed at once, ``top..bottom``."""
+    """Blocks ``top..bottom`` of one span of columns, processed as one piece."""
 
     top: int
     bottom: int
@@ -73,12 +73,12 @@ class Grid:
 
     @property
     def down(self) -> int:
-        """Number of blocks from the first row to the last."""
+        """Number of blocks in the vertical direction."""
         return -(-self.rows // self.block_rows)
 
     @property
     def across(self) -> int:
-        """Number of blocks from the first column to the last."""
+        """Number of blocks in the horizontal direction."""
         return -(-self.columns // self.block_columns)
 
     @property
@@ -100,7 +100,7 @@ class Grid:
         )
 
     def of_rows(self, start: int, stop: int) -> range:
-        """Return the numbers of the blocks that hold these rows."""
+        """Return the indices of the blocks with these rows."""
         first, last = start // self.block_rows, -(-stop // self.block_rows)
         return range(first * self.across, last * self.across)
 
@@ -109,14 +109,14 @@ class Grid:
         for row in range(rectangle.top, rectangle.bottom):
             yield self.block(row * self.across + rectangle.span)
 
-    def rectangles(self, max_entries: int, together: int = 1) -> list[Rectangle]:
+    def rectangles(self, max_entries: int, group_size: int = 1) -> list[Rectangle]:
         """Return all blocks in rectangles of at most `max_entries` entries.
 
-        Heights are multiples of `together` blocks, except at the end.
+        Heights are multiples of `group_size` blocks, except at the end.
         """
         width = min(self.block_columns, self.columns)
         height = max(1, max_entries // (self.block_rows * width))
-        height = min(self.down, max(together, height - height % together))
+        height = min(self.down, max(group_size, height - height % group_size))
         return [
             Rectangle(top, min(top + height, self.down), span)
             for top in range(0, self.down, height)
@@ -125,9 +125,9 @@ class Grid:
 
 
 def make_grid(
-    rows: int, columns: int, itemsize: int, together: int, block_bytes: int = BLOCK_BYTES
+    rows: int, columns: int, itemsize: int, group_size: int, block_bytes: int = BLOCK_BYTES
 ) -> Grid:
-    """The grid for a new store.
+    """Return the grid of a new store.
 
     Parameters
     ----------
@@ -135,10 +135,10 @@ def make_grid(
         Shape (R, r) of a shard.
     itemsize : int
         Bytes per entry.
-    together : int
-        Parts of X and shards, L + N: the same block of all of them is in memory at once.
+    group_size : int
+        Number of parts of X and shards, L + N, whose blocks are in memory at the same time.
     block_bytes : int
-        The most for a block.
+        Maximum size of a block.
 
     Examples
     --------
@@ -147,5 +147,5 @@ def make_grid(
     >>> make_grid(1000, 10**6, 4, 9)
     Grid(rows=1000, columns=1000000, block_rows=1, block_columns=262144)
     """
-    size = min(block_bytes, max(_MIN_BLOCK_BYTES, _WORKING_SET_BYTES // together)) // itemsize
+    size = min(block_bytes, max(_MIN_BLOCK_BYTES, _WORKING_SET_BYTES // group_size)) // itemsize
     return Grid(rows, columns, min(rows, max(1, size // columns)), min(columns, size))

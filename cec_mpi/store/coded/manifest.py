@@ -1,4 +1,4 @@
-"""The manifest of a store of a code: shards of R rows, in a grid of blocks."""
+"""The manifest of a coded store: shards of R rows in a grid of blocks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from cec_mpi.text import plural, shorten
 ROW_EXPONENTS = "row-exponents.npy"
 _MIN_BLOCK_BYTES = 1 << 10  # bytes, where there are several; half of those that `make_grid` makes
 _MAX_BLOCK_BYTES = 16 << 20  # bytes; 16 times those that `make_grid` makes
-_MAX_SETS, _MAX_PRODUCTS = 1_000, 10_000_000  # condition numbers that are measured again
+_MAX_SETS, _MAX_PRODUCTS = 1_000, 10_000_000  # limits for measuring condition numbers again
 
 
 class CodeEntry(Struct, frozen=True):
@@ -53,7 +53,7 @@ class CodeEntry(Struct, frozen=True):
         return cls(code.family, code.systematic, code.conditioning, generator)
 
     def check(self) -> NDArray[np.float64]:
-        """Return the generator, if all that is said of it is possible."""
+        """Return the generator; raise if the entry is inconsistent."""
         generator = np.array(self.generator, np.float64)
         if generator.ndim != 2 or not 1 <= generator.shape[1] <= generator.shape[0]:
             raise ValueError(
@@ -76,7 +76,7 @@ class GridEntry(Struct, frozen=True):
 
 
 class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_defaults=True):
-    """Description of a store of a code.
+    """Description of a coded store.
 
     Attributes
     ----------
@@ -93,9 +93,9 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
     row_exponents : ArrayEntry or None
         Powers of two by which rows of X were divided; None if they were not.
     column_names : tuple of str
-        Of the columns of X, if the table that was encoded had a header.
+        Names of the columns of X; empty if the source had none.
     missing : MissingValues or None
-        How missing values were treated; None if they were refused.
+        Treatment of missing values; None if they were refused.
     """
 
     recovery: Count
@@ -111,7 +111,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
 
     @classmethod
     def of(cls, code: MDSCode, grid: Grid, rows: int, dtype: str, **fields: Any) -> Self:
-        """Return the manifest of a new store, whose shards have no checksums yet."""
+        """Return the manifest of a new store, without checksums."""
         header = shard_header(grid.rows, grid.columns, dtype)
         size = len(header) + grid.rows * grid.columns * np.dtype(dtype).itemsize
         return cls(
@@ -134,7 +134,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
 
     @property
     def summary(self) -> str:
-        """What the store holds, in a few words."""
+        """Description of the store in a few words."""
         return f"{self.rows}x{self.columns} {self.dtype}, {self.code.summary}"
 
     @cached_property
@@ -182,14 +182,14 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         return found.start, found.stop
 
     def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
-        """As `Manifest.arrays`: sizes of columns, and exponents of rows."""
+        """See `Manifest.arrays`; sizes of columns, and exponents of rows."""
         arrays = super().arrays()
         if self.row_exponents is not None:
             arrays.append((self.row_exponents, (self.recovery, self.rows_per_shard), np.int16))
         return arrays
 
     def grow(self, seed: int) -> Self:
-        """As `Manifest.grow`: with a further row of the generator matrix."""
+        """See `Manifest.grow`; with a further row of the generator matrix."""
         from cec_mpi.core.code.extension import add_row
 
         code = add_row(self.code, self.dtype, seed)
@@ -198,10 +198,10 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         shards = (*self.shards, entry)
         return replace(self, machines=code.machines, coding=CodeEntry.of(code), shards=shards)
 
-    def merge_marks(
+    def merge_rebuilt(
         self, old: tuple[Rebuilt, ...], bounds: Mapping[int, float]
     ) -> tuple[Rebuilt, ...]:
-        """As `Manifest.merge_marks`."""
+        """As `Manifest.merge_rebuilt`."""
         grid = self.grid
         rows = np.zeros(grid.down)
         for mark in old:
@@ -237,7 +237,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         )
 
     def check(self) -> None:
-        """As `Manifest.check`."""
+        """See `Manifest.check`."""
         machines, recovery = self.coding.check().shape
         check("machines", self.machines, machines)
         check("recovery", self.recovery, recovery)
@@ -262,13 +262,16 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
             check("number of column_names", len(self.column_names), self.columns)
 
     def _equivalent_header(self) -> str:
-        """Return the header if it is equivalent: other versions of NumPy pad it differently."""
+        """Return the stated header if it is equivalent to the expected one.
+
+        Versions of NumPy pad headers differently.
+        """
         try:
             file = io.BytesIO(self.shard_header.encode("latin-1"))
             version = np.lib.format.read_magic(file)
             shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
             rest = file.read()
-        except Exception:  # the header is parsed as Python, which can raise anything
+        except Exception:  # NumPy evaluates the header as Python code
             version, shape, fortran, dtype, rest = (0, 0), (), False, np.dtype(object), b""
         expected = (self.rows_per_shard, self.columns)
         little = np.dtype(self.dtype).newbyteorder("<")

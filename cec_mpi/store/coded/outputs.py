@@ -1,7 +1,7 @@
-"""Formats of decoded matrices, chosen by the name of the file.
+"""Formats of decoded matrices.
 
-Threads of all ranks write X into a file in the layout of memory, which an ``.npy`` file and a
-dataset of HDF5 have. One process then converts it to text or Zarr.
+Threads of all ranks write X to a raw binary file; an ``.npy`` file and a contiguous HDF5 dataset
+have this layout. For text and Zarr one process then converts the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cec_mpi.store.blocks import Outcome, check_outcomes
 from cec_mpi.store.coded.blocks import CodedBlocks
 from cec_mpi.store.coded.manifest import CodedManifest, shard_header
 from cec_mpi.store.files.durable import FileCache, check_free_space, make_file, read_at
-from cec_mpi.store.files.formats import DELIMITERS, HDF5_SUFFIXES, checked_delimiter, import_library
+from cec_mpi.store.files.formats import DELIMITERS, HDF5_SUFFIXES, import_library, parse_delimiter
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.replacing import sync
 from cec_mpi.store.files.saving import input_errors
@@ -38,25 +38,25 @@ FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (array.zarr::/name
 _SLAB_BYTES = 4 << 20
 _CONTAINERS = (*HDF5_SUFFIXES, ".zarr")
 _REGEX_FLAGS = re.DOTALL | re.IGNORECASE
-_MIN_NUMBER_BYTES = 2  # bytes of a number and its delimiter
+_MIN_NUMBER_BYTES = 2  # of a number and its delimiter
 
 
 @dataclass
 class Decoding:
-    """The work of decoding; pieces are lists of blocks.
+    """Work that decodes X; pieces are lists of blocks.
 
     Attributes
     ----------
     directory : Path
     manifest : CodedManifest
     sums : (N, blocks) ndarray of uint64
-        Checksums of good blocks, and 0 for others.
+        Checksums of good blocks; 0 for others.
     target : Path
-        File, which already exists with its size.
+        File to write; it exists with its final size.
     begin : int
-        Where X begins in it, in bytes.
+        Offset of X in the file, in bytes.
     exponents : RowExponents or None
-        Exponents of the powers of two with which rows of X are multiplied.
+        Exponents of the powers of two that rows of X are multiplied by.
     threads : int
     """
 
@@ -75,16 +75,16 @@ class Decoding:
         self.threads = self.blocks.threads(self.memory, self.threads)
 
     def size(self, piece: list[int]) -> int:
-        """Bytes that are read."""
+        """Return the number of bytes to read."""
         return self.blocks.size(piece)
 
     def do(self, piece: list[int]) -> list[Outcome]:
-        """Decode some blocks; the machines of `Outcome.rebuilt` are parts of X."""
+        """Decode blocks; the machines of `Outcome.rebuilt` stand for parts of X."""
         with input_errors(self.target), FileCache(self.target.parent) as files:
             return [self._do(number, files) for number in piece]
 
     def flush(self) -> None:
-        """Write the file to disk."""
+        """Sync the file to disk."""
         sync(self.target)
 
     def _do(self, number: int, files: FileCache) -> Outcome:
@@ -102,7 +102,7 @@ class Decoding:
             first = part * grid.rows * grid.columns + grid.block(number).offset
             kept = rows[: max(0, end - first)]
             files.write(self.target.name, kept, self.begin + first * manifest.itemsize)
-        return Outcome(number, ((0, 0, max(bounds)),), found.wrong)
+        return Outcome(number, ((0, 0, max(bounds)),), found.faulty)
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,11 @@ class NpyOutput(Output):
             import_library(self.needs, self.path, "written")
 
     def size(self, manifest: CodedManifest) -> int:
-        """As `Output.size`."""
+        """See `Output.size`."""
         return len(manifest.shard_header) + _data_bytes(manifest)
 
     def write(self, blocks: CodedBlocks, partial: Path, memory: int, runner: Runner) -> float:
-        """As `Output.write`: threads of all processes decode."""
+        """See `Output.write`; threads of all processes decode."""
         directory, manifest, threads = blocks.directory, blocks.manifest, runner.threads
         exponents = open_exponents(directory, manifest)
         with self.open_raw_file(partial, manifest) as place:
@@ -141,9 +141,9 @@ class NpyOutput(Output):
 
     @contextmanager
     def open_raw_file(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
-        """Yield a file for X in the layout of memory, and the offset of X in it.
+        """Yield a raw binary file for X, and the offset of X in it.
 
-        At the end of the block, `partial` is the matrix in its format.
+        At the end of the context, `partial` has the matrix in its format.
         """
         header = shard_header(manifest.rows, manifest.columns, manifest.dtype).encode("latin-1")
         make_file(partial, header, len(header) + _data_bytes(manifest))
@@ -152,7 +152,7 @@ class NpyOutput(Output):
 
 @dataclass(frozen=True)
 class HDF5Output(NpyOutput):
-    """A dataset, contiguous, in an HDF5 file of its own."""
+    """A contiguous dataset in a new HDF5 file."""
 
     inner: str
     needs = "h5py"
@@ -189,7 +189,7 @@ class HDF5Output(NpyOutput):
 
 @dataclass(frozen=True)
 class _ConvertedOutput(NpyOutput, ABC):
-    """A format into which a temporary file is converted."""
+    """A format that is converted from a temporary raw file."""
 
     @contextmanager
     def open_raw_file(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
@@ -210,12 +210,12 @@ class _ConvertedOutput(NpyOutput, ABC):
 
 @dataclass(frozen=True)
 class TableOutput(_ConvertedOutput):
-    """A text table: numbers with all digits, and names of columns if X has them."""
+    """A text table: exact numbers, and column names if X has them."""
 
     delimiter: str
 
     def size(self, manifest: CodedManifest) -> int:
-        """Return the least size: one digit for each number."""
+        """Return the minimum size: one digit per number."""
         return _data_bytes(manifest) + _MIN_NUMBER_BYTES * manifest.rows * manifest.columns
 
     def convert(self, rows: _RawRows, partial: Path) -> None:
@@ -235,7 +235,7 @@ class TableOutput(_ConvertedOutput):
                     )
 
     def _header(self, names: tuple[str, ...]) -> str:
-        # In quotes, which tell encode that even a name such as 2019, # or ? is a name.
+        # Quotes tell encode that a cell such as 2019, # or ? is a name.
         line = io.StringIO()
         writer = csv.writer(
             line, delimiter=self.delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL
@@ -260,7 +260,7 @@ class ZarrOutput(_ConvertedOutput):
     needs = "zarr"
 
     def size(self, manifest: CodedManifest) -> int:
-        """Return twice the size of X: the effect of compression is not known before."""
+        """Return twice the size of X, because the compression ratio is unknown."""
         return 2 * _data_bytes(manifest)
 
     def convert(self, rows: _RawRows, partial: Path) -> None:
@@ -285,7 +285,7 @@ class ZarrOutput(_ConvertedOutput):
 
 
 class _RawRows:
-    """X in a file, in the layout of memory."""
+    """X in a raw binary file."""
 
     def __init__(self, descriptor: int, manifest: CodedManifest) -> None:
         self.manifest = manifest
@@ -295,7 +295,7 @@ class _RawRows:
         self._row_bytes = row_bytes
 
     def slabs(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield `rows_per_slab` rows at a time, with the number of the first one."""
+        """Yield slabs of `rows_per_slab` rows, with the first row of each."""
         manifest = self.manifest
         kind = np.dtype(manifest.dtype).newbyteorder("<")
         for start in range(0, manifest.rows, self.rows_per_slab):
@@ -308,7 +308,7 @@ class _RawRows:
 
 
 def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> NpyOutput:
-    """Return the output for a file, by its name.
+    """Return the output for a file; its name determines the format.
 
     Parameters
     ----------
@@ -328,7 +328,7 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Np
     suffix = path.suffix.lower()
     if separator and not inner.strip("/"):
         raise InputError(f"{text}: expected the name of a dataset after ::, such as ::/X")
-    between = None if delimiter is None else checked_delimiter(delimiter)
+    between = None if delimiter is None else parse_delimiter(delimiter)
     output: NpyOutput | None = None
     if suffix in HDF5_SUFFIXES:
         output = HDF5Output(path, f"/{inner.strip('/') or 'X'}")
@@ -349,7 +349,7 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Np
 
 
 def _split_container_path(text: str) -> tuple[Path, str, str]:
-    """Split a container, ``::`` and a name in it; names of files may contain ``::``, too."""
+    """Split a text into container, ``::`` and name inside; a path may also contain ``::``."""
     found = re.match(
         rf"(.*?(?:{'|'.join(map(re.escape, _CONTAINERS))}))(::)(.*)", text, _REGEX_FLAGS
     )
@@ -367,6 +367,6 @@ def _apply_exponents(parts: NDArray[Any], exponents: NDArray[np.int16]) -> NDArr
     largest = np.finfo(rows.dtype).max
     with np.errstate(over="ignore", under="ignore"):
         product = np.ldexp(rows, exponents.astype(np.int32)[..., np.newaxis])
-    # X is finite: only a rounded value can be too large.
+    # X is finite, so only rounding can make a value overflow.
     finite: NDArray[Any] = np.clip(product, -largest, largest)
     return finite.reshape(parts.shape)

@@ -1,4 +1,4 @@
-"""The shard of a code in a file."""
+"""A coded shard in a file."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Stores of copies: parts of the rows of a sparse X, as CSR, in the files of several machines."""
+"""Replicated stores: parts of the rows of a sparse X, as CSR, in several shard files each."""

@@ -55,7 +55,7 @@ class SparseDeviceShard(SparseShard):
         return 0.0
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
-        """As `Shard.multiply`."""
+        """See `Shard.multiply`."""
         self._apply(W[0] if len(W) == 1 else np.ascontiguousarray(W.T), intervals, out, False)
 
     def multiply_transposed(

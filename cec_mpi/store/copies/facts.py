@@ -1,4 +1,4 @@
-"""What ``info``, ``plan`` and ``encode`` print about a store of copies."""
+"""Facts about a replicated store that ``info``, ``plan`` and ``encode`` print."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from cec_mpi.store.copies.manifest import CopiesManifest
 from cec_mpi.store.facts import Facts
 from cec_mpi.text import format_bytes, plural, truncate
 
-_LISTED = 8
+_MAX_LISTED = 8
 
 
 class CopiesFacts(Facts):
-    """Facts about a store of copies."""
+    """Facts about a replicated store."""
 
     manifest: CopiesManifest
 
     def summary(self) -> str:
-        """As `Facts.summary`, with what a code would take."""
+        """See `Facts.summary`, with what a code would take."""
         manifest = self.manifest
         size = sum(shard.bytes for shard in manifest.shards)
         needed = manifest.enough  # L of a code that tolerates as many losses
@@ -35,7 +35,7 @@ class CopiesFacts(Facts):
         )
 
     def table(self) -> list[tuple[str, str]]:
-        """As `Facts.table`."""
+        """See `Facts.table`."""
         manifest = self.manifest
         layout = manifest.layout
         entries, size = int(layout.entries[-1]), sum(shard.bytes for shard in manifest.shards)
@@ -63,7 +63,7 @@ class CopiesFacts(Facts):
         ]
 
     def details(self) -> dict[str, Any]:
-        """As `Facts.details`."""
+        """See `Facts.details`."""
         manifest = self.manifest
         layout = manifest.layout
         spread = _spread(layout)
@@ -87,7 +87,7 @@ class CopiesFacts(Facts):
 
 
 def _spread(layout: Layout) -> PlacementQuality:
-    """Return what the choice of holders comes to, for speeds in proportion to what they hold."""
+    """Return the quality of the placement, for speeds in proportion to the held parts."""
     costs = layout.sizes.sum(axis=1).astype(np.float64)
     held = [float(costs[parts].sum()) for parts in layout.held]
     return assess_placement(layout.holders, [max(size, 1.0) for size in held], costs.tolist())
@@ -96,21 +96,21 @@ def _spread(layout: Layout) -> PlacementQuality:
 def loss_facts(
     copies: int, lost: Mapping[int, float], fatal: Sequence[Sequence[int]]
 ) -> list[tuple[str, str]]:
-    """Return which losses end a run with copies of sparse rows, as facts.
+    """Return facts about losses that end a run with copies of sparse rows.
 
     Parameters
     ----------
     copies : int
-        Machines that hold each row, of those that are available.
+        Available machines that hold each row.
     lost : mapping of int to float
-        Probability that so many random machines hold all copies of some rows.
+        Probability that k random machines hold all copies of some rows, by k.
     fatal : sequence of sequences of int
-        The sets of machines that hold all copies of some rows.
+        Minimal sets of machines that hold all copies of some rows.
     """
     may = f"any {plural(copies - 1, 'machine')}" if copies > 1 else "no machine"
     probabilities = ", ".join(f"{share:.1%} if {n} leave" for n, share in lost.items())
     often = f"; probability that random losses end a run: {probabilities}" if lost else ""
-    sets = truncate([" ".join(map(str, machines)) for machines in fatal], _LISTED)
+    sets = truncate([" ".join(map(str, machines)) for machines in fatal], _MAX_LISTED)
     return [
         ("losses", f"{may} may leave{often}"),
         ("", f"a run ends when all machines of one of these sets have left: {sets}"),
@@ -118,7 +118,7 @@ def loss_facts(
 
 
 def balance_fact(mean: float, worst: float, away: int) -> tuple[str, str]:
-    """Return how well work can be balanced with copies of sparse rows, as a fact."""
+    """Return a fact about the balance of the work with copies of sparse rows."""
     return (
         "step time",
         f"a step takes {mean:.3f} times as long as if each machine held all rows, at most "

@@ -1,9 +1,9 @@
-"""Where the parts of a sparse X lie in the files of machines.
+"""Layout of the parts of a sparse X in shard files.
 
-The file of a machine has the parts that it holds, in the order of their rows: the values of all of
-them, then their column indices, then their row pointers, which begin with 0 in each part. So rows
-of neighbouring parts are one CSR matrix without being copied. A part has the same bytes in each
-file, in blocks with a checksum each.
+A shard file has the parts of its machine in the order of rows: first the values of all parts, then
+their column indices, then their row pointers, which start with 0 in each part. So rows of adjacent
+parts form a CSR matrix without a copy. A part has the same bytes in every file, in blocks with
+checksums.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ VALUES, INDICES, POINTERS = range(3)  # sections of a file
 
 
 class Block(NamedTuple):
-    """Some bytes of a part: the unit of checksums and of repair.
+    """A range of bytes of a part: the unit of checksums and repair.
 
     Attributes
     ----------
     number : int
-        From 0, through all parts.
+        Index of the block, counted through all parts.
     part, section : int
     start, stop : int
-        Bytes of the part's section.
+        Range of bytes in the section of the part.
     """
 
     number: int
@@ -45,20 +45,20 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The parts of X and who holds them.
+    """The parts of X, their holders, and their position in shard files.
 
     Attributes
     ----------
     bounds : (P + 1,) ndarray of int64
         First row of each part, and the number of rows.
     entries : (P + 1,) ndarray of int64
-        Nonzeros before each part, and all.
+        Number of nonzeros before each part, and in total.
     holders : tuple of tuple of int
         The machines of each part.
     machines : int
         N.
     dtype, index : str
-        Of values, and of column indices and row pointers.
+        Dtype of values, and of column indices and row pointers.
     """
 
     bounds: Ints
@@ -70,7 +70,7 @@ class Layout:
 
     @property
     def parts(self) -> int:
-        """How many parts there are, P."""
+        """Number of parts, P."""
         return self.bounds.size - 1
 
     @property
@@ -80,34 +80,34 @@ class Layout:
 
     @cached_property
     def itemsizes(self) -> tuple[int, ...]:
-        """Bytes of a number in each section."""
+        """Bytes per entry of each section."""
         return tuple(np.dtype(dtype).itemsize for dtype in self.dtypes)
 
     @cached_property
     def sizes(self) -> Ints:
-        """Bytes of the sections of each part: shape (P, 3)."""
+        """Size of each section of each part in bytes, shape (P, 3)."""
         rows, entries = np.diff(self.bounds), np.diff(self.entries)
         sizes: Ints = np.stack([entries, entries, rows + 1], axis=1) * np.array(self.itemsizes)
         return sizes
 
     @cached_property
     def first_blocks(self) -> Ints:
-        """Number of the first block of each section of each part, and of all: (3 P + 1,)."""
+        """Index of the first block of each section of each part, and the total, (3 P + 1,)."""
         counts = -(-self.sizes // BLOCK_BYTES)
         return np.append(0, np.cumsum(counts.reshape(-1))).astype(np.int64)
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return int(self.first_blocks[-1])
 
     def blocks_of(self, part: int) -> Iterator[Block]:
-        """The blocks of a part, in order."""
+        """Yield the blocks of a part, in order."""
         for section in range(3):
             yield from self.covering(part, section, 0, int(self.sizes[part, section]))
 
     def covering(self, part: int, section: int, start: int, stop: int) -> Iterator[Block]:
-        """The blocks of a part's section that have some of these bytes."""
+        """Yield the blocks of a section that overlap a range of bytes."""
         first, size = int(self.first_blocks[3 * part + section]), int(self.sizes[part, section])
         for k in range(start // BLOCK_BYTES, -(-stop // BLOCK_BYTES)):
             begin = k * BLOCK_BYTES
@@ -122,7 +122,7 @@ class Layout:
         return Block(number, part, section, begin, min(begin + BLOCK_BYTES, size))
 
     def held_by(self, machine: int) -> NDArray[np.bool_]:
-        """Which blocks a machine holds: shape (blocks,)."""
+        """Return a mask of the blocks that a machine holds, (blocks,)."""
         held, first = np.zeros(self.blocks, bool), self.first_blocks[::3]
         for part in self.held[machine - 1]:
             held[first[part] : first[part + 1]] = True
@@ -139,15 +139,15 @@ class Layout:
 
     @cached_property
     def files(self) -> list[FileLayout]:
-        """How the files of machines 1..N are laid out."""
+        """Layouts of the shard files of machines 1..N."""
         return [FileLayout(self, parts) for parts in self.held]
 
     def file(self, machine: int) -> FileLayout:
-        """How the file of a machine is laid out."""
+        """Return the layout of the shard file of a machine."""
         return self.files[machine - 1]
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """These rows, cut at the bounds of parts: the part of each piece, its first row and end."""
+        """Yield ``(part, start, stop)``: the rows, split at the bounds of parts."""
         part = int(np.searchsorted(self.bounds, start, side="right")) - 1
         while start < stop:
             end = min(stop, int(self.bounds[part + 1]))
@@ -155,31 +155,31 @@ class Layout:
             start, part = end, part + 1
 
     def rows_of(self, number: int) -> tuple[int, int]:
-        """The rows of the part that has a block."""
+        """Return the rows of the part of a block."""
         part = int(np.searchsorted(self.first_blocks[::3], number, side="right")) - 1
         start, stop = self.bounds[part : part + 2].tolist()
         return start, stop
 
 
 class FileLayout:
-    """How the file of a machine is laid out.
+    """Layout of the shard file of a machine.
 
     Attributes
     ----------
     parts : list of int
         Ascending.
     counts : (3,) tuple of int
-        Numbers in each section.
+        Number of entries in each section.
     begins : (3,) tuple of int
-        Where each section begins, in bytes.
+        Offset of each section in bytes.
     size : int
-        Bytes of the file.
+        Size of the file in bytes.
     """
 
     def __init__(self, layout: Layout, parts: list[int]) -> None:
         self._layout, self.parts = layout, parts
         sizes = layout.sizes[parts] if parts else np.zeros((0, 3), np.int64)
-        # Where each part begins in each section, in bytes, and where the last one ends.
+        # Offset of each part in each section, and the end of the last part, in bytes.
         self._part_offsets = np.concatenate([np.zeros((1, 3), np.int64), np.cumsum(sizes, axis=0)])
         ends = self._part_offsets[-1].tolist()
         self.counts = tuple(e // i for e, i in zip(ends, layout.itemsizes, strict=True))
@@ -192,27 +192,29 @@ class FileLayout:
 
     @property
     def header(self) -> bytes:
-        """The first bytes of the file."""
+        """Header of the file."""
         kind = f"cec_mpi csr {self._layout.dtype} {self._layout.index} {self.counts[VALUES]}"
         return kind.ljust(HEADER_BYTES - 1).encode() + b"\n"
 
     def place(self, block: Block) -> int:
-        """Where a block is in the file, in bytes."""
+        """Return the offset of a block in the file, in bytes."""
         within = int(self._part_offsets[self.place_of[block.part], block.section])
         return self.begins[block.section] + within + block.start
 
     def first(self, part: int, section: int) -> int:
-        """The first number of a part in a section, counted in numbers of all parts."""
+        """Return the index of the first entry of a part in a section of the file."""
         within = int(self._part_offsets[self.place_of[part], section])
         return within // self._layout.itemsizes[section]
 
     def runs(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """A part and the rows of it, counted in the part, for each part with some of these rows.
+        """Yield ``(part, start, stop)`` for each part with some of these rows.
+
+        Rows are counted from the first row of the part.
 
         Raises
         ------
         KeyError
-            The machine does not hold a part with some of these rows.
+            The machine does not hold one of the parts.
         """
         for part, first, last in self._layout.pieces(start, stop):
             if part not in self.place_of:
@@ -222,14 +224,14 @@ class FileLayout:
 
 
 def merged(runs: list[tuple[int, int, int]], rows: Ints) -> list[list[tuple[int, int, int]]]:
-    """Runs that follow each other, in parts next to each other, together.
+    """Group consecutive runs in adjacent parts.
 
     Parameters
     ----------
     runs : list of (int, int, int)
-        Part, first row and end, counted in the part; ascending.
+        ``(part, start, stop)`` with rows counted in the part; ascending.
     rows : (P,) ndarray of int
-        Of each part.
+        Number of rows of each part.
     """
     found: list[list[tuple[int, int, int]]] = []
     for run in runs:

@@ -1,4 +1,4 @@
-"""The manifest of a store of copies: parts of the rows of a sparse X, each on several machines."""
+"""The manifest of a replicated store: parts of the rows of a sparse X on several machines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PartsEntry(Struct, frozen=True):
         return cls(rows, nonzeros, layout.holders, layout.index)
 
     def check(self, machines: int, rows: int) -> None:
-        """Raise a ValueError if these are not parts of so many rows on so many machines."""
+        """Raise a ValueError if the entry is inconsistent with these numbers."""
         bounds, entries, holders = np.array(self.rows), np.array(self.nonzeros), self.holders
         if not (bounds.dtype == entries.dtype == np.int64):
             raise ValueError("rows or nonzeros of parts are too large")
@@ -60,16 +60,16 @@ class PartsEntry(Struct, frozen=True):
 
 
 class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
-    """Description of a store of copies of the rows of a sparse X.
+    """Description of a replicated store of a sparse X.
 
     Attributes
     ----------
     replicas : PartsEntry
-        The parts of X, and who holds them.
+        The parts of X and their holders.
     column_exponent : int
-        Exponent of the power of two that all sizes of columns are relative to.
+        Common exponent of the sizes of columns.
     cells : ArrayEntry
-        Rows and nonzeros before each cell of the parts.
+        Numbers of rows and nonzeros before each cell of the parts.
     cell_count : int
         Number of cells.
     """
@@ -83,14 +83,14 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def layout(self) -> Layout:
-        """Where the parts of X are."""
+        """Parts of X and their layout in shard files."""
         entry = self.replicas
         bounds, entries = np.array(entry.rows), np.array(entry.nonzeros)
         return Layout(bounds, entries, entry.holders, self.machines, self.dtype, entry.index)
 
     @property
     def summary(self) -> str:
-        """What the store holds, in a few words."""
+        """Description of the store in a few words."""
         held = f"{plural(self.copies, 'copy')} on {plural(self.machines, 'machine')}"
         return f"{self.rows}x{self.columns} {self.dtype}, {held}"
 
@@ -112,28 +112,28 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     @property
     def enough(self) -> int:
-        """Number of machines that can make a step, whichever they are: N - J + 1."""
+        """Number of machines that always suffice for a step: N - J + 1."""
         return self.machines - self.copies + 1
 
     @cached_property
     def placement(self) -> ReplicaPlacement:
-        """Which machines hold which rows."""
+        """Placement of rows on machines."""
         return ReplicaPlacement(self.replicas.holders, self.replicas.rows, self.machines)
 
     @property
     def accurate_along(self) -> tuple[str, ...]:
-        """Both rows and columns, which are not combined."""
+        """Both rows and columns, because no code combines them."""
         return "rows", "columns"
 
     @property
     def distribution(self) -> dict[str, Any]:
-        """How X is distributed; see `Manifest.distribution`."""
+        """Distribution of X; see `Manifest.distribution`."""
         density = self.nonzeros / (self.rows * self.columns)
         return {"copies": self.copies, "density": density, "holders": self.replicas.holders}
 
     @property
     def rows_per_shard(self) -> int:
-        """All rows of X, of which a machine holds some."""
+        """Number of rows of X; a machine holds some of them."""
         return self.rows
 
     @property
@@ -148,7 +148,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     @property
     def sums_shape(self) -> tuple[int, int]:
-        """Shape of the file of checksums, (1, blocks): all copies of a block have the same."""
+        """Shape of the file of checksums, (1, blocks), because copies have equal checksums."""
         return 1, self.block_count
 
     def bytes_of(self, machine: int) -> int:
@@ -166,7 +166,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def held(self) -> NDArray[np.bool_]:
-        """Which blocks each machine holds: (N, blocks)."""
+        """Mask of the blocks that each machine holds, (N, blocks)."""
         return np.array([self.held_by(n) for n in range(1, self.machines + 1)])
 
     def held_by(self, machine: int) -> NDArray[np.bool_]:
@@ -183,7 +183,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         return self.layout.rows_of(block)
 
     def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
-        """As `Manifest.arrays`: sizes of columns, and cells."""
+        """See `Manifest.arrays`; sizes of columns, and cells."""
         return [
             (self.column_sizes, (self.columns,), np.uint8),
             (self.cells, (2, self.cell_count + 1), np.int64),
@@ -194,7 +194,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         return from_bytes(sizes, self.column_exponent)
 
     def grow(self, seed: int) -> Self:
-        """As `Manifest.grow`: with copies of its share of the parts."""
+        """See `Manifest.grow`; with copies of its share of the parts."""
         number, parts = self.machines + 1, self.layout.parts
         share = max(1, round(parts * self.copies / number))
         chosen = set(np.linspace(0, parts - 1, share).astype(int).tolist())
@@ -216,7 +216,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         Raises
         ------
         DamagedStoreError
-            They are as the manifest says neither in the file nor in its copy.
+            Neither the file nor its copy matches the manifest.
         """
         bounds, nonzeros = np.array(self.replicas.rows), np.array(self.replicas.nonzeros)
         rows, entries = read_array(directory, *self.arrays()[1])
@@ -232,7 +232,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         return Parts(at, rows, entries), self.placement
 
     def check(self) -> None:
-        """As `Manifest.check`."""
+        """See `Manifest.check`."""
         self.replicas.check(self.machines, self.rows)
         check("cells", self.cells.file, CELLS)
         if not self.layout.parts <= self.cell_count <= self.rows:
@@ -240,17 +240,17 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
 
 def quantise_sizes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
-    """Write the sizes of columns as powers of two.
+    """Return the sizes of columns as powers of two, rounded up.
 
     Parameters
     ----------
     sizes : (r,) ndarray of float64
-        The largest absolute values, of which the result has upper bounds.
+        Largest absolute values.
 
     Returns
     -------
     codes : (r,) ndarray of uint8
-        0 for zero, otherwise k for ``2 ** (exponent + 1 - k)``; 255 for smaller ones, too.
+        0 for zero, otherwise k for ``2 ** (exponent + 1 - k)``; 255 also for smaller sizes.
     exponent : int
 
     Examples
@@ -269,7 +269,7 @@ def quantise_sizes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
 
 
 def from_bytes(codes: NDArray[np.uint8], exponent: int) -> NDArray[np.float64]:
-    """Return the sizes of columns of which `quantise_sizes` has made these."""
+    """Return the sizes of columns from the result of `quantise_sizes`."""
     with np.errstate(over="ignore"):
         sizes = np.ldexp(1.0, exponent + 1 - codes.astype(np.int64))
     return np.minimum(sizes, np.finfo(np.float64).max) * (codes > 0)

@@ -1,4 +1,4 @@
-"""Write a sparse X as `scipy.sparse.load_npz` reads it."""
+"""Output of a sparse X in the format of `scipy.sparse.load_npz`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NpzOutput:
     def __init__(self, path: Path, delimiter: str | None = None) -> None:
         if path.suffix.lower() != ".npz":
             raise InputError(
-                f"{path}: X is sparse, and is written as scipy.sparse.load_npz reads it: expected "
+                f"{path}: X is sparse, and can only be written for scipy.sparse.load_npz: expected "
                 ".npz"
             )
         if delimiter is not None:
@@ -31,13 +31,13 @@ class NpzOutput:
         self.path = path
 
     def size(self, manifest: CopiesManifest) -> int:
-        """As `Output.size`."""
+        """See `Output.size`."""
         return int(manifest.layout.sizes.sum())
 
     def write(
         self, blocks: Blocks[CopiesManifest], partial: Path, memory: int, runner: Runner
     ) -> float:
-        """As `Output.write`: this process alone reads one part after the other."""
+        """Read the parts consecutively in this process; see `Output.write`."""
         manifest = blocks.manifest
         layout = manifest.layout
         entries, rows = int(layout.entries[-1]), int(layout.bounds[-1])

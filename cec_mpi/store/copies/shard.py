@@ -1,4 +1,4 @@
-"""The parts of a sparse X that a machine holds: each block is checked when it is first read."""
+"""The parts of a sparse X in the shard file of a machine; blocks are verified on first read."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from cec_mpi.store.copies.manifest import CopiesManifest
 from cec_mpi.store.file_shard import FileShard
 from cec_mpi.store.shard import Holding, Intervals, Loaded, Verify
 
-_MAX_ENTRIES = 2**31 - 1  # that pointers of 32 bits can count
+_MAX_ENTRIES = 2**31 - 1  # of a matrix with 32-bit pointers
 
 
 class _RowRange(NamedTuple):
-    """Rows that are one CSR matrix, and where they are among those that are multiplied."""
+    """A CSR matrix of consecutive rows, and its position among the multiplied rows."""
 
     first: int
     last: int
@@ -37,7 +37,7 @@ class _RowRange(NamedTuple):
 class SparseShard(FileShard):
     """The rows of X in the file of one machine, read-only; see `FileShard`.
 
-    Rows are counted through all of X: only those of parts that the machine holds can be asked for.
+    Rows are numbered as in X. Only rows of parts that the machine holds are available.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class SparseShard(FileShard):
         return vstack(matrices, format="csr") if matrices else csr_array((0, self._columns))
 
     def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
-        """As `Shard.sample`: rows of one part."""
+        """See `Shard.sample`; rows of one part."""
         if not self._file.parts:
             return 0, 0, 1
         part = self._file.parts[0]
@@ -75,7 +75,7 @@ class SparseShard(FileShard):
         return start, start + max(1, min(stop - start, size // row_bytes)), row_bytes
 
     def amount(self, intervals: Intervals) -> float:
-        """As `Shard.amount`; these rows must be loaded."""
+        """See `Shard.amount`; these rows must be loaded."""
         entries, pointers = 0, self._sections[POINTERS]
         for part, start, stop in self._runs(intervals):
             first = self._file.first(part, POINTERS)
@@ -84,7 +84,7 @@ class SparseShard(FileShard):
         return float((entries + ROW_OVERHEAD * super().amount(intervals)) / mean)
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
-        """As `Shard.multiply`."""
+        """See `Shard.multiply`."""
         single = len(W) == 1
         vectors = W[0] if single else np.ascontiguousarray(W.T)
         for first, last, matrix in self._matrices(intervals, W.dtype):
@@ -104,20 +104,20 @@ class SparseShard(FileShard):
             out[:] = matrix @ U
 
     def _transposed(self, views: list[_RowRange]) -> Any:
-        """The transpose of these rows, kept until others are asked for."""
+        """Return the transpose of these rows, cached until other rows are requested."""
         if self._transposed_cache[0] is not views:
             self._transposed_cache = views, _stack_transposed([view.matrix for view in views])
         return self._transposed_cache[1]
 
     def load(self, intervals: Intervals) -> Loaded:
-        """Have these rows ready, checked if this was asked for.
+        """Load these rows, and verify them if `verify` requests it.
 
         Raises
         ------
         DamagedStoreError
             Names the file and the rows that do not match their checksum.
         MachineError
-            Rows that the machine does not hold.
+            The machine does not hold some of the rows.
         """
         begin, read, layout = time.perf_counter(), 0, self._layout
         for part, start, stop in self._runs(intervals):
@@ -146,7 +146,7 @@ class SparseShard(FileShard):
             ) from None
 
     def _load(self, part: int, section: int, first: int, last: int) -> int:
-        """Load the blocks with these numbers of a part's section; return how many bytes."""
+        """Load blocks of a section of a part, and return the number of bytes."""
         size = self._layout.itemsizes[section]
         blocks = self._layout.covering(part, section, first * size, last * size)
         return self.load_blocks(block.number for block in blocks)
@@ -155,7 +155,7 @@ class SparseShard(FileShard):
         return self.damaged(int(self._layout.first_blocks[3 * part]), problem)
 
     def _matrices(self, intervals: Intervals, dtype: np.dtype[Any]) -> list[_RowRange]:
-        """CSR matrices of these rows, kept until others are asked for; values in this dtype."""
+        """Return CSR matrices of these rows, cached until other rows are requested."""
         known, kind, views = self._views
         if known is not intervals or kind != dtype:
             views = list(self._make_views(intervals, dtype))
@@ -175,7 +175,7 @@ class SparseShard(FileShard):
                 end = place + int(some[-1])
                 ends.append(some[1:] + (place - begin))
             matrix = csr_array((sum(end.size for end in ends) - 1, self._columns), dtype=dtype)
-            # Given to the constructor, views of less than half of an array would be copied.
+            # The constructor would copy views of less than half of an array.
             matrix.data = values[begin:end].astype(dtype, copy=False)
             matrix.indices = indices[begin:end]
             matrix.indptr = np.concatenate(ends).astype(self._layout.index)
@@ -185,7 +185,7 @@ class SparseShard(FileShard):
     def _split_large_runs(
         self, runs: list[list[tuple[int, int, int]]]
     ) -> Iterable[list[tuple[int, int, int]]]:
-        """The same, but apart where together they have more entries than pointers can count."""
+        """Yield the runs, split where they have too many entries for 32-bit pointers."""
         entries = np.diff(self._layout.entries)
         for together in runs:
             if sum(int(entries[part]) for part, *_ in together) <= _MAX_ENTRIES:
@@ -195,7 +195,7 @@ class SparseShard(FileShard):
 
 
 def _stack_transposed(matrices: list[Any]) -> Any:
-    """The rows of all of these, as one matrix, transposed."""
+    """Return the transpose of the stacked matrices."""
     rows = matrices[0] if len(matrices) == 1 else vstack(matrices, format="csr")
     turned = csc_array(rows.shape[::-1], dtype=rows.dtype)
     turned.data, turned.indices, turned.indptr = rows.data, rows.indices, rows.indptr

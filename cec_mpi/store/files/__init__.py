@@ -1,1 +1,1 @@
-"""Read and write files safely: other processes may write too, and power may fail."""
+"""Safe reading and writing of files despite concurrent writers and crashes."""

@@ -1,7 +1,7 @@
-"""Arrays in one ``.npz`` file, whose sizes are checked before an array is allocated.
+"""Uncompressed ``.npz`` files whose sizes are validated before arrays are allocated.
 
-These files are not compressed. A file is damaged if its list of members, or the header of an array,
-states more bytes than the file has.
+A file is damaged if its list of members, or the header of an array, states more bytes than the file
+has.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.store.files.regular import open_regular
 
-_HEADERS = {  # what writes arrays without names of fields in other alphabets
+_HEADERS = {  # later versions are only for field names with other alphabets
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
@@ -45,7 +45,7 @@ def unpack_arrays(path: Path) -> dict[str, NDArray[Any]]:
     ArchiveDamagedError
         The file is damaged, or its arrays are larger than the memory of this computer.
     OSError
-        It cannot be read.
+        The file cannot be read.
     """
     with os.fdopen(open_regular(path), "rb") as stream, warnings.catch_warnings(action="ignore"):
         size = os.fstat(stream.fileno()).st_size
@@ -61,7 +61,7 @@ def unpack_arrays(path: Path) -> dict[str, NDArray[Any]]:
                 return {name: file[name] for name in file.files}
         except (ArchiveDamagedError, OSError):
             raise
-        except Exception as error:  # zipfile and NumPy raise a dozen kinds on altered bytes
+        except Exception as error:  # zipfile and NumPy raise many types of errors
             raise ArchiveDamagedError(
                 f"not a complete .npz file of cec_mpi: {type(error).__name__}"
             ) from None
@@ -78,7 +78,7 @@ def _check_sizes(stream: BinaryIO, size: int) -> None:
 
 
 def _check_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """Raise if the header of an array does not fit the size of its member."""
+    """Raise if the header of an array does not match the size of its member."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         if version not in _HEADERS:

@@ -1,4 +1,4 @@
-"""New files for users: they appear when they are complete, and never replace others."""
+"""Creation of new files and directories, which appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def name_exists(target: Path) -> bool:
     Raises
     ------
     InputError
-        The name is not possible, or its directory cannot be read.
+        The name is invalid, or its directory cannot be read.
     """
     try:
         target.lstat()
@@ -47,10 +47,10 @@ def name_exists(target: Path) -> bool:
 
 @contextmanager
 def new_path(target: Path, *, again: bool = False) -> Iterator[Path]:
-    """Yield a new name for a file or directory, which is renamed to `target` at the end.
+    """Yield a temporary path for a file or directory that is renamed to `target` at the end.
 
-    The name is in a temporary directory, which is removed at the end, or by the next process that
-    makes `target` if this one is killed.
+    The path is in a temporary directory. If this process is killed, the next process that creates
+    `target` removes the directory.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def new_path(target: Path, *, again: bool = False) -> Iterator[Path]:
     Raises
     ------
     InputError
-        Another process has created `target` meanwhile.
+        Another process has created `target`.
     """
     with temporary_directory(target) as place:
         partial = place / target.name
@@ -71,7 +71,7 @@ def new_path(target: Path, *, again: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def new_directory(target: Path) -> Iterator[Path]:
-    """Yield a new directory, which is renamed to `target` at the end, as `new_path` does."""
+    """Yield a new directory that is renamed to `target` at the end; see `new_path`."""
     with temporary_directory(target) as partial:
         yield partial
         _move_into_place(partial, target, again=False)

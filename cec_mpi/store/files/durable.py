@@ -1,4 +1,4 @@
-"""Files that survive crashes: complete reads and writes, sync, rename, locks."""
+"""Crash-safe file operations: complete reads and writes, sync, rename, locks."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from cec_mpi.store.files.replacing import (
 log = logging.getLogger(__name__)
 
 _LOCK = ".lock"
-_MAX_ATTEMPTS = 5  # to get a lock, which another process may hold only to check it
+_MAX_ATTEMPTS = 5  # to get a lock that another process may hold only for a check
 _RETRY_INTERVAL = 0.02
-_SHARE_OF_HANDLES = 16  # share of a process' file descriptors for one thread
+_SHARE_OF_HANDLES = 16  # a thread opens at most 1/16 of the file descriptors of a process
 
 
 def read_at(descriptor: int, buffer: Any, offset: int) -> int:
@@ -58,14 +58,14 @@ def write_at(descriptor: int, data: Any, offset: int) -> None:
 
 
 def make_file(path: Path, header: bytes, size: int) -> None:
-    """Create a file of this size that begins with a header."""
+    """Create a file of this size that starts with a header."""
     with path.open("xb") as file:
         file.write(header)
         file.truncate(size)
 
 
 def publish(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write a file atomically: after a crash, either the old or the new file is there."""
+    """Write a file atomically: after a crash, either the old or the new file exists."""
     with replacing(path, mode) as (descriptor, _):
         write_at(descriptor, data, 0)
 
@@ -80,7 +80,7 @@ def replace_by_copy(path: Path, other: Path) -> None:
         publish(other, read_regular(path, most=None))
         return
     partial.rename(other)
-    partial.unlink(missing_ok=True)  # it still exists if both names were the same file
+    partial.unlink(missing_ok=True)  # still exists if both names were the same file
     sync(other.parent)
 
 
@@ -106,9 +106,9 @@ def locked(directory: Path, busy: str = "", name: str = _LOCK) -> Iterator[None]
     ----------
     directory : Path
     busy : str
-        Message of the error if another process holds the lock; empty to wait for that process.
+        Error message if another process holds the lock; if empty, wait for that process.
     name : str
-        Name of the file in the directory that is locked.
+        Name of the lock file in the directory.
 
     Raises
     ------
@@ -124,12 +124,12 @@ def locked(directory: Path, busy: str = "", name: str = _LOCK) -> Iterator[None]
 
 
 def has_lock_file(directory: Path) -> bool:
-    """Whether the lock file of a writer exists: it is at work, or was killed."""
+    """Return whether the lock file of a running or killed writer exists."""
     return os.path.lexists(directory / _LOCK)
 
 
 def is_locked(directory: Path) -> bool | None:
-    """Whether a process holds the lock of a directory; None if this cannot be determined."""
+    """Return whether a process holds the lock of a directory; None if this cannot be determined."""
     try:
         descriptor = open_regular(directory / _LOCK, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -148,7 +148,7 @@ def is_locked(directory: Path) -> bool | None:
 
 
 def _lock(path: Path, busy: str) -> int:
-    """Open and lock a file of its own, because NFS locks only files open for writing."""
+    """Open and lock a separate lock file, because NFS locks only files open for writing."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     refused = 0
     while True:
@@ -172,11 +172,11 @@ def _lock(path: Path, busy: str) -> int:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), path.lstat()):
                 return descriptor
-        os.close(descriptor)  # its last holder has removed it meanwhile
+        os.close(descriptor)  # the last holder has removed the file
 
 
 class FileCache:
-    """Open files of one directory to which one thread writes at many offsets."""
+    """A cache of open files of one directory, for writes of one thread at many offsets."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

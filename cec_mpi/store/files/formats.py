@@ -1,4 +1,4 @@
-"""Formats of matrix files: functions that encode and decode share."""
+"""Suffixes, delimiters and libraries of matrix file formats."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from cec_mpi.errors import InputError
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 HDF5_SUFFIXES = (".h5", ".hdf5", ".he5", ".hdf", ".h5ad")
-READ_AS_HDF5 = (*HDF5_SUFFIXES, ".nc", ".nc4", ".mat")  # with those that others alone write
+READ_AS_HDF5 = (*HDF5_SUFFIXES, ".nc", ".nc4", ".mat")  # the last three are never written
 MARKET_SUFFIXES = (".mtx", ".mtx.gz")
 SPARSE_SUFFIXES = (".npz", *MARKET_SUFFIXES)
 _EXTRAS = {"h5py": "hdf5", "zarr": "zarr", "xarray": "xarray"}  # extra that installs a library
 _NAMES = {"comma": ",", "tab": "\t", r"\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
 
 
-def checked_delimiter(text: str) -> str:
-    """Return a delimiter of one character, given as such or by its name.
+def parse_delimiter(text: str) -> str:
+    """Return the delimiter for a character or a name.
 
     Raises
     ------
     InputError
-        It is not one character, or numbers may contain it.
+        The delimiter is not one character, or numbers may contain it.
     """
     found = _NAMES.get(text, text) if isinstance(text, str) else ""
     letter = found.isalnum() or not found.isascii() or found in '"#+-._\r\n\0'
@@ -36,7 +36,7 @@ def checked_delimiter(text: str) -> str:
 
 
 def import_library(module: str, path: Path | str, action: str = "read") -> Any:
-    """Import an optional library for a file, or say how to install it."""
+    """Import an optional library for a file; raise an error that names the extra."""
     try:
         return importlib.import_module(module)
     except ImportError:

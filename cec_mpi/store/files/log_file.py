@@ -19,9 +19,9 @@ from cec_mpi.text import printable
 def log_file(
     path: Path | None, without: Callable[[str], None] = lambda problem: None
 ) -> Iterator[None]:
-    """Write this process's log to a new file, or nowhere.
+    """Write this process's log to a new file; without a path, do nothing.
 
-    If it cannot be written, now or later, `without` is called.
+    If the file cannot be written, now or later, `without` is called.
 
     Parameters
     ----------
@@ -47,19 +47,19 @@ def log_file(
         yield
     finally:
         logger.removeHandler(handler)
-        with suppress(OSError):  # of lines that could not be written before
+        with suppress(OSError):  # buffered lines could not be written
             handler.close()
 
 
 class _Formatter(logging.Formatter):
-    """Escapes what UTF-8 cannot represent and what a terminal would interpret."""
+    """Escapes characters that UTF-8 cannot represent or that a terminal would interpret."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record), keep="\n\t")
 
 
 class _LogFile(logging.FileHandler):
-    """Stops at the first error, instead of printing a traceback for each line."""
+    """A log handler that stops at the first error, without a traceback for each line."""
 
     def __init__(self, path: Path, without: Callable[[str], None]) -> None:
         self._path = path

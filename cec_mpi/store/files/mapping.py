@@ -1,9 +1,9 @@
 """Memory maps of files that may be truncated while they are read.
 
-The kernel sends SIGBUS to a process that reads beyond the end of a mapped file. Python would call
-its own signal handlers only after the read, which cannot end. So the handler is installed with C's
-`signal`; it names the file and ends the process. It may run Python, because it interrupts a read of
-mapped numbers, during which NumPy has released the GIL.
+The kernel sends SIGBUS to a process that reads beyond the end of a mapped file. Python calls its
+own signal handlers only after the read, which never completes. So the handler is installed with C's
+`signal`; it prints a message with the name of the file and ends the process. The handler may run
+Python code, because it interrupts a read during which NumPy has released the GIL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cec_mpi.text import format_message, plural
 
 _ACTION_BYTES = 1024  # of a C `struct sigaction`, which has 152 or fewer
 _libc = ctypes.CDLL(None)
-# Zeros are the default action, which ends the process.
+# All zeros mean the default action, which ends the process.
 _previous_action = ctypes.create_string_buffer(_ACTION_BYTES)
 _maps: dict[int, tuple[int, int, Path]] = {}  # descriptors, sizes and names, by map
 
@@ -56,7 +56,7 @@ def _handle(number: int) -> None:
             with suppress(OSError):
                 os.write(2, f"cec-mpi: error: {text}\n".encode(errors="backslashreplace"))
             os._exit(MachineError.exit_code)
-    # Not ours: the read is tried again, with the previous action.
+    # Not one of our maps: the read is repeated with the previous action.
     _libc.sigaction(number, _previous_action, None)
 
 
@@ -64,7 +64,7 @@ _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)(_handle)
 
 
 def _install_handler() -> None:
-    """Handle SIGBUS first; what handled it before, as Open MPI does, comes second."""
+    """Install our handler of SIGBUS before the previous one, for example that of Open MPI."""
     other = ctypes.create_string_buffer(_ACTION_BYTES)
     _libc.sigaction(signal.SIGBUS, None, other)
     _libc.signal.restype = ctypes.c_void_p

@@ -1,4 +1,4 @@
-"""``.npy`` files: read arrays of users, and fill new ones through memory maps."""
+"""``.npy`` files: validated reading, and writing through memory maps."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def open_npy(path: Path) -> NDArray[Any]:
     Raises
     ------
     InputError
-        The file is missing, is not an ``.npy`` file, has more than one array, or does not hold
-        real numbers.
+        The file is missing, is not an ``.npy`` file, has more than one array, or has values that
+        are not real numbers.
     """
     check_regular(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a header that is no header earns several kinds
+            warnings.simplefilter("ignore")  # invalid headers cause several warnings
             array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist") from None

@@ -1,4 +1,4 @@
-"""Paths that users give."""
+"""Validation of paths."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def as_path(given: str | os.PathLike[str]) -> Path:
     Raises
     ------
     InputError
-        It is not a path, it is empty, or it is a URL.
+        The value is not a path, is empty, or is a URL.
 
     Examples
     --------

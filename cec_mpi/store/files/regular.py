@@ -73,7 +73,7 @@ class ChangeDetector:
         self._is_detectable_now = _is_detectable(self._times)
 
     def changed(self) -> bool:
-        """Whether the file may have changed since the last call.
+        """Return whether the file may have changed since the last call.
 
         It can be True without a change. It can be False after a change if the file system does not
         record times: writes to a tmpfs through a memory map leave none.
@@ -89,7 +89,7 @@ class ChangeDetector:
 
 
 def _is_detectable(times: _Times) -> bool:
-    """Whether the next change will show in size and times."""
+    """Return whether the next change will show in size and times."""
     _, written, changed = times
     step = _STEP if written % _SECOND or changed % _SECOND else _COARSE_STEP
     return abs(time.time_ns() - max(written, changed)) > step

@@ -1,8 +1,8 @@
-"""Replace and change files without ever writing through a link.
+"""Replacement and in-place changes of files, never through a link.
 
-Another user who may write to a directory could put a link there, so that we would write to a file
-elsewhere. So a new file is created under a random name and then renamed, and a file is changed in
-place only if it has no other name.
+A user with write access to a directory could plant a link to a file elsewhere. So a new file is
+created under a random name and then renamed, and a file is changed in place only if it has no other
+name.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from cec_mpi.store.files.regular import NotAFileError, open_regular, retry_with_
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_MODE = 0o666  # less the process's mask
+_MODE = 0o666  # before the umask
 _RANDOM_BYTES = 8
 
 
 class SharedFileError(OSError):
-    """A file is a link, or has several names; `kind` says which."""
+    """A file is a link or has several names; `kind` describes it."""
 
     def __init__(self, path: Path, kind: str) -> None:
         self.kind = kind
@@ -57,7 +57,7 @@ def open_in_place(path: Path, flags: int = os.O_RDWR) -> int:
 
 
 def is_writable_in_place(path: Path) -> bool:
-    """Whether a file can be changed in place."""
+    """Return whether a file can be changed in place."""
     try:
         os.close(open_in_place(path))
     except OSError:
@@ -76,7 +76,7 @@ def create_new(path: Path) -> int:
     Raises
     ------
     NotAFileError
-        The name belongs to something else.
+        The name belongs to something that is neither a file nor a link.
     OSError
         The file cannot be created.
     """
@@ -86,7 +86,7 @@ def create_new(path: Path) -> int:
 
 
 def _name_exists(path: Path) -> bool:
-    """Whether a file or a link has a name; raise if something else has it."""
+    """Return whether a file or link has this name; raise if something else has it."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -128,9 +128,9 @@ def replacing(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
 
 @contextmanager
 def temporary(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
-    """Yield a temporary file beside a file or directory, and remove it at the end if it exists.
+    """Yield a temporary file next to a file or directory, and remove it at the end.
 
-    Temporary files that killed processes left are removed at the beginning.
+    Temporary files of killed processes are removed first.
 
     Yields
     ------
@@ -161,7 +161,7 @@ def temporary_directory(path: Path) -> Iterator[Path]:
     def make(new: Path) -> int:
         while True:
             new.mkdir(exist_ok=True)
-            with suppress(FileNotFoundError):  # another process has removed it as abandoned
+            with suppress(FileNotFoundError):  # removed by another process as abandoned
                 return os.open(new, _DIRECTORY)
 
     descriptor, new = _create_locked(path, make)
@@ -173,21 +173,21 @@ def temporary_directory(path: Path) -> Iterator[Path]:
 
 
 def partial_name(path: Path) -> Path:
-    """Return a random name beside a file."""
+    """Return a random path next to a file."""
     return path.with_name(f".{path.name}.partial.{os.urandom(_RANDOM_BYTES).hex()}")
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove what killed processes left while they wrote a file or a directory."""
+    """Remove temporary files and directories of killed processes."""
     name = re.compile(re.escape(f".{path.name}.partial.") + f"[0-9a-f]{{{2 * _RANDOM_BYTES}}}")
     for other in path.parent.iterdir():
         if name.fullmatch(other.name):
-            with suppress(OSError):  # another process has removed it, or it is not ours
+            with suppress(OSError):  # removed by another process, or owned by another user
                 _remove_if_abandoned(other)
 
 
 def _create_locked(path: Path, make: Callable[[Path], int]) -> tuple[int, Path]:
-    """Make a temporary file or directory, and lock it as a sign that it is in use."""
+    """Create a temporary file or directory, and lock it to mark it as in use."""
     while True:
         new = partial_name(path)
         descriptor = retry_with_more_descriptors(partial(make, new), path)
@@ -221,7 +221,7 @@ def _remove_if_abandoned(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Write a file, or the names in a directory, to the disk."""
+    """Sync a file, or the names in a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

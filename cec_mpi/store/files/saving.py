@@ -1,4 +1,4 @@
-"""Write files of runs and stores; if that fails, one message names the file."""
+"""Writing of files of runs and stores, with errors that name the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cec_mpi.store.files.replacing import create_new, open_in_place, replacing
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn errors of writing a file in this block into `ResultsError`.
+    """Convert errors of writing a file in this context to `ResultsError`.
 
     Raises
     ------
@@ -29,12 +29,12 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def input_errors(path: Path) -> Iterator[None]:
-    """Turn errors of writing a store, or a file made from one, into `InputError`.
+    """Convert errors of writing a store, or a file from a store, to `InputError`.
 
     Raises
     ------
     InputError
-        The file cannot be written: the user must name another place, or free space.
+        The file cannot be written; the user must choose another path or free space.
     """
     try:
         yield
@@ -43,7 +43,7 @@ def input_errors(path: Path) -> Iterator[None]:
 
 
 def write_all(contents: Mapping[Path, bytes]) -> None:
-    """Write several files: all of them, or none if one cannot be written.
+    """Write either all files, or none if one cannot be written.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
 
 @contextmanager
 def open_lines(path: Path, more: bool) -> Iterator[IO[str]]:
-    """Open a text file for writing lines in this block.
+    """Yield a text file for writing lines.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def open_lines(path: Path, more: bool) -> Iterator[IO[str]]:
     try:
         yield stream
     except BaseException:
-        with suppress(OSError):  # the error is known already; closing tries to write again
+        with suppress(OSError):  # closing writes again, and fails again
             stream.close()
         raise
     with writing(path):
@@ -89,5 +89,5 @@ def open_lines(path: Path, more: bool) -> Iterator[IO[str]]:
 
 
 def reason_of(error: OSError) -> str:
-    """Return why a file cannot be written; NumPy states only how much was written."""
+    """Return the reason of a write error; NumPy's errors have no reason."""
     return error.strerror or f"{error} (the disk may be full)"

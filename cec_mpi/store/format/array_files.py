@@ -1,4 +1,4 @@
-"""Small arrays beside the shards, in ``.npy`` files that are validated strictly."""
+"""Strictly validated ``.npy`` files for small arrays next to the shards."""
 
 from __future__ import annotations
 
@@ -66,23 +66,23 @@ def publish_pieces(
     return digest.hexdigest()
 
 
-def copy_file(path: Path, other: Path, look: Callable[[], None] = lambda: None) -> None:
-    """Replace a file atomically by a copy of another; `look` may raise to end it."""
+def copy_file(path: Path, other: Path, check_cancelled: Callable[[], None] = lambda: None) -> None:
+    """Replace a file atomically by a copy of another; `check_cancelled` may raise to stop."""
     with os.fdopen(open_regular(path), "rb") as file, replacing(other) as (descriptor, _):
         place = 0
         while data := file.read(_CHUNK_BYTES):
-            look()
+            check_cancelled()
             write_at(descriptor, data, place)
             place += len(data)
 
 
 def name_and_copy(name: str) -> tuple[str, str]:
-    """Return the name of a file in the manifest, and that of its copy."""
+    """Return the name of a file in the manifest, and the name of its copy."""
     return name, name.replace(".npy", ".copy.npy")
 
 
 class ArrayFile:
-    """An open file with an array whose shape the manifest states.
+    """An open file with an array of a known shape.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class ArrayFile:
     Raises
     ------
     DamagedStoreError
-        The file is missing or holds another array. The message does not name it.
+        The file is missing or has another array. The message does not name the file.
     ShortageError
         The process or the computer lacks a resource.
     """

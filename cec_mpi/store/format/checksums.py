@@ -1,6 +1,6 @@
-"""Checksums of blocks (XXH3, 64 bits), in one array with a row for each machine.
+"""Checksums of blocks (64-bit XXH3), in one array with a row for each machine.
 
-The manifest holds a 128-bit XXH3 of each row. So the array itself can be checked, and rebuilt from
+The manifest has a 128-bit XXH3 of each row. So the array itself can be verified, and rebuilt from
 good shards.
 """
 
@@ -18,19 +18,19 @@ from cec_mpi.store.format.array_files import ArrayFile, name_and_copy, publish_a
 from cec_mpi.store.format.manifest import Manifest, Sums
 
 
-def block_sum(data: Any) -> int:
+def block_checksum(data: Any) -> int:
     """Return the checksum of the bytes of a block."""
     return int(xxhash.xxh3_64_intdigest(data))
 
 
-def row_sum(sums: Sums) -> str:
+def row_checksum(sums: Sums) -> str:
     """Return the checksum of the checksums of one shard, for the manifest."""
     return str(xxhash.xxh3_128_hexdigest(np.ascontiguousarray(sums, dtype="<u8").data))
 
 
 def publish_checksums(directory: Path, manifest: Manifest, sums: Sums) -> None:
-    """Write the checksums of a store, given as (N, blocks), and a copy of them."""
-    if manifest.sums_shape[0] < len(sums):  # all machines have the same, or 0
+    """Write the checksums of a store, (N, blocks), and a copy of the file."""
+    if manifest.sums_shape[0] < len(sums):  # copies have equal checksums, others 0
         sums = sums.max(axis=0, keepdims=True)
     publish_array(directory, manifest.checksums.file, sums)
 
@@ -41,10 +41,10 @@ def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str,
     Returns
     -------
     sums : (N, blocks) ndarray of uint64
-        Each row comes from a file in which it matches the manifest. If there is none, it comes from
-        the first file, or is zero. Blocks that a machine does not hold have 0.
+        Each row comes from a file in which it matches the manifest; if there is no such file, from
+        the first file, or it is zero. Blocks that a machine does not hold have 0.
     problems : dict of str to str
-        Problems by name of file.
+        Problem of each damaged file.
     """
     held = manifest.held
     sums = np.zeros(held.shape, np.uint64)
@@ -67,9 +67,9 @@ def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str,
 
 
 def _matches_manifest(sums: Sums, manifest: Manifest) -> NDArray[np.bool_]:
-    """Return whether the checksums of each machine match the manifest: (N,)."""
+    """Return a mask of the machines whose checksums match the manifest, (N,)."""
     rows = zip(sums, manifest.held, manifest.shards, strict=True)
-    return np.array([row_sum(row[mine]) == shard.xxh3_128 for row, mine, shard in rows])
+    return np.array([row_checksum(row[mine]) == shard.xxh3_128 for row, mine, shard in rows])
 
 
 def read_rows(directory: Path, manifest: Manifest, least: int) -> Sums:
@@ -91,12 +91,12 @@ def read_rows(directory: Path, manifest: Manifest, least: int) -> Sums:
 def read_row(directory: Path, manifest: Manifest, machine: int) -> Sums:
     """Return the checksums of one shard, from the file or its copy.
 
-    In a store of replicas those of all blocks: of other parts they may be wrong.
+    In a replicated store the row has all blocks; those that the machine does not hold may be wrong.
 
     Raises
     ------
     DamagedStoreError
-        They match the manifest in neither.
+        Neither the file nor its copy matches the manifest.
     """
     rows, _ = manifest.sums_shape
     for name in name_and_copy(manifest.checksums.file):
@@ -105,7 +105,7 @@ def read_row(directory: Path, manifest: Manifest, machine: int) -> Sums:
                 sums = file.row(min(machine, rows) - 1)
         except DamagedStoreError:
             continue
-        if row_sum(sums[manifest.held_by(machine)]) == manifest.shards[machine - 1].xxh3_128:
+        if row_checksum(sums[manifest.held_by(machine)]) == manifest.shards[machine - 1].xxh3_128:
             return sums
     raise DamagedStoreError(_damage_message(directory, manifest, machine))
 

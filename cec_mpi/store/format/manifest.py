@@ -1,9 +1,9 @@
-"""Base class of manifests: what all kinds of stores have in common, and what a kind must say.
+"""Base class of the manifests of all kinds of stores.
 
-A store consists of blocks, which are numbered from 0. The file of a machine has some or all of
-them; each has a checksum, and can be computed from blocks with the same number in the files of
-other machines. What a kind of store says of its blocks is all that verify, repair, decode and
-add-machine know about it. ``docs/reference/store.md`` describes every field.
+A store consists of blocks, which are numbered from 0. The file of a machine has some or all of the
+blocks. Each block has a checksum, and can be computed from the same block in the files of other
+machines. verify, repair, decode and add-machine depend only on this interface.
+``docs/reference/store.md`` describes every field.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from cec_mpi.text import shorten
 
 COLUMN_SIZES = "column-sizes.npy"
 DTYPES = ("float32", "float64")
-_MAX_FILE_BYTES = (1 << 63) - 1  # of a file
-_MAX_INTERVALS_NAMED = 5  # intervals of rows that a message names
+_MAX_FILE_BYTES = (1 << 63) - 1
+_MAX_INTERVALS_NAMED = 5  # in a message
 
 Count = Annotated[int, Meta(ge=1, le=_MAX_FILE_BYTES)]
 Dtype = Annotated[str, Meta(pattern=r"\Afloat(32|64)\Z")]
@@ -47,7 +47,7 @@ class Rebuilt(Struct, frozen=True, forbid_unknown_fields=True):
         Rows; `stop` is excluded.
     error_bound : float
         Upper bound of the difference between an entry and its value in exact arithmetic, relative
-        to the largest of the L entries of X that are coded together there.
+        to the largest of the L entries of X that it combines.
     """
 
     start: int
@@ -77,7 +77,7 @@ class ShardEntry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ArrayEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """Entry of the manifest for an array beside the shards, which has a copy.
+    """Entry of the manifest for an array next to the shards; its file has a copy.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class ChecksumsEntry(Struct, frozen=True):
     ----------
     algorithm : {"xxh3_64"}
     file : str
-        Name in the store, with the number of times that checksums were written, from 1.
+        Name in the store; it includes the generation.
     """
 
     algorithm: Literal["xxh3_64"]
@@ -111,21 +111,21 @@ class ChecksumsEntry(Struct, frozen=True):
 
     @property
     def generation(self) -> int:
-        """Number of times that checksums were written."""
+        """Number of times that the checksums were written, from 1."""
         return int(self.file.removeprefix("checksums-").removesuffix(".npy"))
 
 
 class MissingValues(Struct, frozen=True, forbid_unknown_fields=True):
-    """Entry of the manifest for missing values of what was encoded.
+    """Entry of the manifest for missing values of the source.
 
     Attributes
     ----------
     treatment : {"drop-rows", "mean"}
-        Whether their rows were left out, or the mean of their column took their place.
+        Whether rows with missing values were dropped, or the mean of the column replaced them.
     rows, columns : int
-        Number of rows, and of columns with targets, that had missing values.
+        Numbers of rows, and of columns including targets, with missing values.
     dropped : int
-        Number of rows that were left out, which may have had a missing target.
+        Number of dropped rows; with "mean", rows with a missing target.
     """
 
     treatment: Annotated[str, Meta(pattern=r"\A(drop-rows|mean)\Z")]
@@ -144,9 +144,9 @@ class _AbstractStruct(StructMeta, ABCMeta):
 
 
 class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_AbstractStruct):
-    """Description of a store, as ``manifest.json`` has it.
+    """The content of ``manifest.json``: the description of a store.
 
-    A kind of store is a subclass with further fields; see `store.kinds`.
+    Each kind of store has a subclass with further fields; see `store.kinds`.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
     Raises
     ------
     ValueError
-        Fields do not fit together. Names what was found and what was expected.
+        Fields are inconsistent. The message names what was found and what was expected.
     """
 
     rows: Count
@@ -201,26 +201,26 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
     def __repr__(self) -> str:
         return f"<Manifest of {self.summary}>"
 
-    # What a kind of store must say.
+    # Interface that every kind of store must implement.
 
     @abstractmethod
     def check(self) -> None:
-        """Raise a ValueError if fields of this kind do not fit together."""
+        """Raise a ValueError if fields of this kind are inconsistent."""
 
     @property
     @abstractmethod
     def summary(self) -> str:
-        """What the store holds, in a few words."""
+        """Description of the store in a few words."""
 
     @property
     @abstractmethod
     def code(self) -> MDSCode:
-        """Code, with the generator matrix, N and L. That of copies has L = 1."""
+        """Code, with the generator matrix, N and L; for copies L = 1."""
 
     @property
     @abstractmethod
     def rows_per_shard(self) -> int:
-        """Number of rows of each shard, R; of copies all rows, of which a machine holds some."""
+        """Number of rows of each shard, R; for copies the number of all rows."""
 
     @property
     @abstractmethod
@@ -242,31 +242,31 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
 
     @abstractmethod
     def place_of(self, block: int, machine: int) -> tuple[int, int]:
-        """Return where a block begins in the file of a machine that has it, and its size."""
+        """Return the offset and the size of a block in the file of a machine."""
 
     @abstractmethod
     def rows_of(self, block: int) -> tuple[int, int]:
-        """Return the first row of a block, and the end of its rows."""
+        """Return the rows ``(start, stop)`` of a block."""
 
     @abstractmethod
     def grow(self, seed: int) -> Self:
         """Return the manifest with one more machine, whose shard has no checksums yet."""
 
-    # What is the same in most kinds of stores.
+    # Defaults that kinds of stores may override.
 
     @property
     def copies(self) -> int | None:
-        """Number of machines that hold each row, J, if they hold rows of X."""
+        """Number of machines that hold each row, J; None for a code."""
         return None
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the columns of X, if what was encoded had any."""
+        """Names of the columns of X; empty if the source had none."""
         return ()
 
     @property
     def missing(self) -> MissingValues | None:
-        """How missing values were treated; None if they were refused."""
+        """Treatment of missing values; None if they were refused."""
         return None
 
     @property
@@ -276,27 +276,27 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
 
     @property
     def enough(self) -> int:
-        """Number of machines that can make a step, whichever they are."""
+        """Number of machines that always suffice for a step."""
         return self.code.recovery
 
     @property
     def placement(self) -> CodedPlacement | ReplicaPlacement:
-        """Which machines are enough for a step, and who holds which rows of a sparse X."""
+        """Placement of shards or parts on machines."""
         return CodedPlacement(self.machines)
 
     @property
     def distribution(self) -> dict[str, Any]:
-        """How X is distributed, in the fields of a `Scenario` of the simulation."""
+        """Distribution of X, as fields of a `Scenario` of the simulation."""
         return {"recovery": self.code.recovery, "code": self.code}
 
     @property
     def accurate_along(self) -> tuple[str, ...]:
-        """Whether rows of X, or columns, of any size have the same relative accuracy."""
+        """Directions ("rows", "columns") where accuracy is independent of the size of entries."""
         return ("columns",) if self.row_exponents is None else ("rows",)
 
     @property
     def sums_shape(self) -> tuple[int, int]:
-        """Shape of the file of checksums: (N, blocks), or (1, blocks) if all have the same."""
+        """Shape of the file of checksums: (N, blocks), or (1, blocks) for copies."""
         return self.machines, self.block_count
 
     @classmethod
@@ -305,31 +305,31 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         return f"shard-{machine:04d}{cls.suffix}"
 
     def held_by(self, machine: int) -> NDArray[np.bool_]:
-        """Return which blocks a machine holds: (blocks,)."""
+        """Return a mask of the blocks that a machine holds, (blocks,)."""
         held: NDArray[np.bool_] = self.held[machine - 1]
         return held
 
     @cached_property
     def held(self) -> NDArray[np.bool_]:
-        """Which blocks each machine holds: (N, blocks)."""
+        """Mask of the blocks that each machine holds, (N, blocks)."""
         return np.broadcast_to(np.True_, (self.machines, self.block_count))
 
     def rows_of_machine(self, machine: int) -> list[tuple[int, int]]:
-        """Return the rows that the shard of a machine holds, as intervals."""
+        """Return the rows in the shard of a machine, as intervals."""
         return [(0, self.rows_per_shard)]
 
     def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
-        """Return the arrays beside the shards, with their shapes and dtypes."""
+        """Return the arrays next to the shards, with their shapes and dtypes."""
         return [(self.column_sizes, (self.columns,), np.float64)]
 
     def decode_sizes(self, sizes: NDArray[Any]) -> NDArray[np.float64]:
         """Return the sizes of columns from the array in their file."""
         return sizes
 
-    def merge_marks(
+    def merge_rebuilt(
         self, old: tuple[Rebuilt, ...], bounds: Mapping[int, float]
     ) -> tuple[Rebuilt, ...]:
-        """Return the entries ``rebuilt`` of a shard after blocks of it were rebuilt.
+        """Return the field ``rebuilt`` of a shard after some of its blocks were rebuilt.
 
         Parameters
         ----------
@@ -360,7 +360,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         return max(shard.bytes for shard in self.shards)
 
     def machine_of(self, path: Path) -> int:
-        """Return the machine whose file, or a copy of it, has this name."""
+        """Return the machine of a shard file or of a copy of it."""
         return 1 + [shard.file for shard in self.shards].index(path.name)
 
     def describe_rows(self, blocks: Iterable[int]) -> str:

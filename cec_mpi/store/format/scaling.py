@@ -1,7 +1,7 @@
-"""Scaling of rows by powers of two, and sizes of columns.
+"""Files with the exponents of rows and the sizes of columns.
 
 Row k of part l of X is ``2 ** e[l, k]`` times the encoded row. The exponents cannot be computed
-from the shards, so there is a copy of them.
+from the shards, so their file has a copy.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cec_mpi.store.files.regular import check_regular
 from cec_mpi.store.format.array_files import ArrayFile, copy_file, name_and_copy
 from cec_mpi.store.format.manifest import ArrayEntry, Manifest
 
-_MOST = 1100  # more than any exponent of float64
+_MAX_EXPONENT = 1100  # more than any exponent of float64
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """How rows of X were scaled before encoding, and how large the columns are after it.
+    """Scaling of the rows of X before encoding, and sizes of the scaled columns.
 
     Attributes
     ----------
@@ -42,12 +42,12 @@ class Scaling:
 
 
 def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
-    """Read exponents and sizes, each from its file or the copy.
+    """Read exponents and sizes from their files or the copies.
 
     Raises
     ------
     DamagedStoreError
-        Neither matches the manifest. The message names both.
+        Neither a file nor its copy matches the manifest; the message names both.
     """
     sizes = manifest.decode_sizes(read_array(directory, *manifest.arrays()[0]))
     if not (np.isfinite(sizes) & (sizes >= 0)).all():
@@ -61,7 +61,7 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
 
 @dataclass(frozen=True)
 class RowExponents:
-    """Exponents of rows in their file, read a few at a time.
+    """Exponents of rows in a file.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class RowExponents:
 
 
 def open_exponents(directory: Path, manifest: Manifest) -> RowExponents | None:
-    """Open the exponents of rows in a good file; return None if rows were not scaled.
+    """Open an undamaged file of row exponents; return None if rows were not scaled.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def open_exponents(directory: Path, manifest: Manifest) -> RowExponents | None:
 
 
 def unrecoverable_files(problems: Collection[str], manifest: Manifest) -> list[str]:
-    """Return the damaged files whose copies are damaged, too."""
+    """Return the files that are damaged together with their copies."""
     pairs = [name_and_copy(entry.file) for entry, _, _ in manifest.arrays()]
     return [name for pair in pairs if all(file in problems for file in pair) for name in pair]
 
@@ -124,7 +124,7 @@ def restore_scaling(directory: Path, manifest: Manifest) -> tuple[list[str], lis
     Returns
     -------
     restored, lost : list of str
-        Names of restored files, and of files that are damaged in both places.
+        Names of restored files, and of files that are damaged together with their copies.
     """
     restored, lost = [], []
     for entry, shape, dtype in manifest.arrays():
@@ -143,12 +143,12 @@ def restore_scaling(directory: Path, manifest: Manifest) -> tuple[list[str], lis
 def read_array(
     directory: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: DTypeLike
 ) -> NDArray[Any]:
-    """Read an array beside the manifest, from its file or the copy.
+    """Read an array from its file or the copy.
 
     Raises
     ------
     DamagedStoreError
-        Neither is as the manifest says: names both.
+        Neither matches the manifest; the message names both.
     """
     for name in name_and_copy(entry.file):
         try:
@@ -162,7 +162,7 @@ def read_array(
 
 
 def _find_problem(path: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: DTypeLike) -> str:
-    """Return the problem of a file, or an empty text."""
+    """Return the problem of a file, or ''."""
     try:
         with ArrayFile(path, shape, dtype) as file:
             found = file.sum()
@@ -172,8 +172,8 @@ def _find_problem(path: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: 
 
 
 def _check_exponents(path: Path, exponents: NDArray[np.int16]) -> None:
-    if ((exponents != ZERO_ROW) & (abs(exponents) > _MOST)).any():
-        raise _damaged_error(path, f"exponents up to {_MOST}")
+    if ((exponents != ZERO_ROW) & (abs(exponents) > _MAX_EXPONENT)).any():
+        raise _damaged_error(path, f"exponents up to {_MAX_EXPONENT}")
 
 
 def _damaged_error(path: Path, expected: str) -> DamagedStoreError:

@@ -1,4 +1,4 @@
-"""Check and create files of shards."""
+"""Validation and creation of shard files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cec_mpi.text import plural
 
 
 def find_file_problem(path: Path, manifest: Manifest) -> str:
-    """Return the problem of a shard file, by its size and header, or an empty text.
+    """Return the problem of the size or header of a shard file, or ''.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def open_checked(path: Path, manifest: Manifest, machine: int) -> int:
 
 
 def find_header_problem(descriptor: int, manifest: Manifest, machine: int) -> str:
-    """Return what is wrong with the size or header of an open shard file, or an empty text."""
+    """Return the problem of the size or header of an open shard file, or ''."""
     expected, expected_header = manifest.bytes_of(machine), manifest.header_of(machine)
     try:
         size = os.fstat(descriptor).st_size
@@ -88,9 +88,9 @@ def read_block(
     path : Path
     manifest : Manifest
     machine, number : int
-        Of the file, and of the block.
+        The machine of the file, and the index of the block.
     buffer : (block_bytes,) ndarray of uint8, optional
-        Receives the bytes. By default a new array, whose memory takes as long as the reading.
+        Receives the bytes. A new array, the default, doubles the time.
 
     Raises
     ------
@@ -113,10 +113,10 @@ def make_shard_file(
     machine: int,
     read: Callable[[int], NDArray[Any] | None] = lambda block: None,
 ) -> str:
-    """Make sure that a shard file exists with its header and size and can be changed in place.
+    """Create a shard file with its header and size, unless it exists and is writable in place.
 
-    The numbers of such a file stay. A link, or a file with several names, is replaced by a new
-    file; its target is unchanged.
+    An existing file keeps its content. A link, or a file with several names, is replaced by a new
+    file; the target of the link does not change.
 
     Parameters
     ----------
@@ -129,12 +129,12 @@ def make_shard_file(
     Returns
     -------
     str
-        What was replaced; empty if nothing was.
+        Description of the replaced link or file; empty if nothing was replaced.
 
     Raises
     ------
     InputError
-        It is a directory, a FIFO, a socket or a device, or the disk is full.
+        The path is a directory, a FIFO, a socket or a device, or the disk is full.
     """
     path = directory / manifest.shards[machine - 1].file
     header, size = manifest.header_of(machine), manifest.bytes_of(machine)

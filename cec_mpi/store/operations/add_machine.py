@@ -1,4 +1,4 @@
-"""Add a machine to a store: compute its shard from those of others."""
+"""Adding a machine to a store: its shard is computed from other shards."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def add_machine(
     memory: int = WORK_MEMORY_BYTES,
     runner: Runner | None = None,
 ) -> Manifest:
-    """Compute the shard of a further machine, N + 1, without X.
+    """Add a machine to a store: compute the shard of machine N + 1, without X.
 
-    Other shards and running jobs do not change. The store then has N + 1 machines.
+    Other shards and running jobs do not change.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def add_machine(
     memory : int
         Bytes that each process may use in addition to the interpreter.
     runner : Runner, optional
-        Runner of the work. By default the threads of this process.
+        Runner of the work, by default the threads of this process.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Decode X from a store."""
+"""Decoding of X from a store."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def decode(
 ) -> float:
     """Decode the matrix X of a store into a new file.
 
-    If more than L shards are good, they are compared, and a wrong one is left out.
+    If more than L shards are good, they are compared, and a wrong shard is excluded.
 
     Parameters
     ----------
     store : path
     out : path
-        File of shape (q, r) in the store's dtype. Its name gives the format: ``.npy``, ``.csv`` or
-        ``.tsv`` (with all digits, and the names of columns if there are any), ``file.h5::/dataset``
-        (by default ``/X``), ``array.zarr`` or ``group.zarr::/array``; of a sparse X ``.npz``. It
+        File of shape (q, r) in the store's dtype. Its name determines the format: ``.npy``,
+        ``.csv`` or ``.tsv`` (exact numbers, and column names if X has them), ``file.h5::/dataset``
+        (by default ``/X``), ``array.zarr`` or ``group.zarr::/array``; for a sparse X ``.npz``. It
         appears when it is complete.
     delimiter : str, optional
         Delimiter of a text table, which may then have any name: one character, or ``"tab"``,
@@ -41,15 +41,14 @@ def decode(
     memory : int
         Bytes that each process may use in addition to the interpreter.
     runner : Runner, optional
-        Runner of the work. By default the threads of this process. One process writes text, Zarr
+        Runner of the work, by default the threads of this process. One process writes text, Zarr
         and ``.npz``.
 
     Returns
     -------
     float
-        Upper bound of the error: no entry differs from X in the store's dtype by more than this
-        times the largest of the L entries of X that are coded together with it. If rows were
-        scaled, this holds for the scaled entries.
+        Upper bound of the error of an entry, relative to the largest of the L entries of X in its
+        code word; if rows were scaled, of the scaled entries. X is in the store's dtype.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Repair a store: find and rebuild damaged blocks, or compare shards if no block is damaged."""
+"""Repair of a store: damaged blocks are rebuilt; without damage, shards are compared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cec_mpi.store.operations.verify import Condition, examine
 from cec_mpi.store.rebuilding import RebuildWork, publish_rebuilt, rebuild_blocks
 from cec_mpi.store.work import LocalRunner, Runner
 
-_WAITING = ".waiting"  # suffix of a file until it gets its name
+_WAITING = ".waiting"  # suffix of a file that waits for its final name
 
 
 @dataclass
@@ -39,21 +39,21 @@ class Repaired:
     Attributes
     ----------
     rebuilt : dict of int to str
-        Rows that were rebuilt, by machine.
+        Rebuilt rows, by machine.
     named : tuple of int
-        Machines whose shards were wrong though their checksums matched.
+        Machines whose shards were wrong although their checksums matched.
     error_bound : float
-        Largest error bound of rebuilt entries, relative to the largest of the entries of X that are
-        coded together; 0 if nothing was rebuilt.
+        Largest error bound of rebuilt entries, relative to the largest entry of X in the code word;
+        0 if nothing was rebuilt.
     restored : list of str
         Restored files: checksums, manifests, exponents of rows, sizes of columns, and swapped
         shards.
     lost : list of str
         Files that are damaged together with their copies.
     unsettled : list of str
-        Disagreements in which the wrong shard cannot be identified.
+        Disagreements without an identified wrong shard.
     left : list of int
-        Machines whose shards are still damaged, because another machine was requested.
+        Machines whose shards are still damaged, because only another machine was requested.
     replaced : dict of int to str
         Links that were replaced by files, by machine.
     """
@@ -77,19 +77,19 @@ def repair(
 ) -> Repaired:
     """Rebuild the damaged and missing blocks of a store from any L good shards.
 
-    If no block is damaged, shards are compared. L + 3 shards can identify one that is wrong though
-    its checksums match, and it is rebuilt. With fewer the caller must name it by `machine`.
+    If no block is damaged, shards are compared. L + 3 shards identify a shard that is wrong
+    although its checksums match, and it is rebuilt. With fewer shards, `machine` must name it.
 
     Parameters
     ----------
     store : path
     machine : int, optional
-        Rebuild only the shard of this machine, and treat it as the wrong one if shards disagree and
-        the wrong one cannot be identified.
+        Rebuild only the shard of this machine, and treat it as wrong if shards disagree and no
+        wrong shard is identified.
     memory : int
         Bytes that each process may use in addition to the interpreter.
     runner : Runner, optional
-        Runner of the work. By default the threads of this process.
+        Runner of the work, by default the threads of this process.
 
     Returns
     -------
@@ -98,8 +98,8 @@ def repair(
     Raises
     ------
     DamagedStoreError
-        Fewer than L shards are good at some rows. The message names the lost rows of X, and nothing
-        was written.
+        Fewer than L shards are good at some rows. The message names the lost rows of X. Nothing was
+        written.
     InputError
         The machine does not exist, the store cannot be written, or another process is writing.
     """
@@ -136,7 +136,7 @@ def repair(
 
 
 def _restore_manifest(directory: Path, done: Repaired) -> Manifest:
-    """Read the manifest or its copy, and write the one that is missing or damaged."""
+    """Read the manifest or its copy, and restore the other if it is missing or damaged."""
     try:
         manifest = read_manifest(directory)
         source, other = MANIFEST, MANIFEST_COPY
@@ -147,7 +147,7 @@ def _restore_manifest(directory: Path, done: Repaired) -> Manifest:
             raise error from None
         check_regular(directory / MANIFEST)
         if (directory / MANIFEST).exists():
-            # Raises if it cannot be read now, so that it is not overwritten.
+            # Raises if the file is temporarily unreadable, so that it is not overwritten.
             read_regular(directory / MANIFEST)
         source, other = MANIFEST_COPY, MANIFEST
     check_regular(directory / other)
@@ -155,7 +155,7 @@ def _restore_manifest(directory: Path, done: Repaired) -> Manifest:
     if not (directory / other).exists() or read_regular(directory / other) != data:
         publish(directory / other, data)
         done.restored.append(other)
-    remove_journal(directory)  # if encode was stopped after its last step but one
+    remove_journal(directory)  # an encode may have been killed before this last step
     return manifest
 
 
@@ -169,7 +169,7 @@ def _undo_swaps(directory: Path, condition: Condition, done: Repaired) -> bool:
         file = next((file for file, name in moves.items() if name not in moves), None)
         if file is not None:
             (directory / file).rename(directory / moves.pop(file))
-        else:  # a cycle: one file gets a temporary name
+        else:  # a cycle; one file gets a temporary name
             file, name = moves.popitem()
             (directory / file).rename(directory / f"{name}{_WAITING}")
     _finish_renames(directory)
@@ -177,7 +177,7 @@ def _undo_swaps(directory: Path, condition: Condition, done: Repaired) -> bool:
 
 
 def _finish_renames(directory: Path) -> None:
-    """Rename files with a temporary name, also those of an interrupted repair."""
+    """Rename files with a temporary name, including those of an interrupted repair."""
     for path in directory.glob(f"shard-*{_WAITING}"):
         target = path.with_name(path.name.removesuffix(_WAITING))
         if not target.exists():
@@ -226,7 +226,7 @@ def _rebuild(
     done.unsettled = [
         disagreement(machines, blocks, manifest) for machines, blocks in sorted(unsettled.items())
     ]
-    done.named = tuple(sorted({n for outcome in outcomes for n in outcome.wrong}))
+    done.named = tuple(sorted({n for outcome in outcomes for n in outcome.faulty}))
     blocks: dict[int, list[int]] = {}
     for outcome in outcomes:
         for n, _, bound in outcome.rebuilt:

@@ -1,4 +1,4 @@
-"""Read a store and check every block."""
+"""Verification of a store: every block is read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import StoreError
 from cec_mpi.store.files.regular import open_regular
-from cec_mpi.store.format.checksums import block_sum, read_checksums, row_sum
+from cec_mpi.store.format.checksums import block_checksum, read_checksums, row_checksum
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import scaling_problems, unrecoverable_files
 from cec_mpi.store.format.shard_files import find_file_problem, read_block
@@ -19,7 +19,7 @@ from cec_mpi.store.manifest_files import MANIFEST_COPY, check_sizes, parse_manif
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import LocalRunner, Runner
 
-_MOST_PIECE_BYTES = 128 << 20  # read in one go: disks read long pieces ahead
+_MAX_PIECE_BYTES = 128 << 20  # long pieces benefit from the read-ahead of disks
 _PIECES_PER_THREAD = 4
 _MAX_THREADS = 1 << 10
 
@@ -33,18 +33,18 @@ class Condition:
     manifest : Manifest
         Manifest of the store.
     sums : (N, blocks) ndarray of uint64
-        Checksums of the current content; 0 for blocks that cannot be read.
+        Checksums of the current content; 0 for unreadable blocks.
     stated : (N, blocks) ndarray of uint64
-        Expected checksums, as far as they can be read.
+        Expected checksums; 0 if unreadable.
     good : (N, blocks) ndarray of bool
         Whether each block is good.
     problems : list of str
-        Problem of each shard, or an empty text.
+        Problem of each shard, or ''.
     other_problems : dict of str to str
         Problems of checksums, exponents of rows, sizes of columns and the copy of the manifest, by
         file.
     exchanged : dict of int to int
-        Machines whose file holds the shard of another machine, and which one.
+        Machines whose file has the shard of another machine, and that machine.
     """
 
     manifest: Manifest
@@ -73,7 +73,7 @@ def verify(store: str | os.PathLike[str], runner: Runner | None = None) -> Condi
     ----------
     store : path
     runner : Runner, optional
-        Runner of the work. By default the threads of this process.
+        Runner of the work, by default the threads of this process.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def verify(store: str | os.PathLike[str], runner: Runner | None = None) -> Condi
 
 
 def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
-    """Determine the condition of a store whose manifest was read."""
+    """Return the condition of a store with a known manifest."""
     check_sizes(directory, manifest)
     sums, held = compute_checksums(directory, manifest, runner), manifest.held
     stated, others = read_checksums(directory, manifest)
@@ -94,9 +94,9 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
     problems, exchanged = [], {}
     for n, shard in enumerate(manifest.shards, start=1):
         mine = held[n - 1]
-        found_row = row_sum(sums[n - 1, mine])
+        found_row = row_checksum(sums[n - 1, mine])
         if found_row == shard.xxh3_128:
-            good[n - 1] = mine  # whatever the file of checksums says
+            good[n - 1] = mine  # even if the file of checksums is damaged
         problem = find_file_problem(directory / shard.file, manifest)
         bad = np.flatnonzero(mine & ~good[n - 1])
         if not problem and bad.size:
@@ -111,7 +111,7 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
 
 
 def _other_file_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
-    """What is wrong with the copy of the manifest and with the arrays beside it, by file."""
+    """Return the problems of the copy of the manifest and of arrays, by file."""
     others = {}
     try:
         if not _same_store(parse_manifest(directory / MANIFEST_COPY), manifest):
@@ -140,11 +140,11 @@ def compute_checksums(
     wanted : (blocks,) ndarray of bool, optional
         Blocks to read. By default all.
     threads : int
-        Largest number of threads of a process.
+        Maximum number of threads of a process.
     """
     held = manifest.held if wanted is None else manifest.held & wanted
     share = int(held.sum()) // (_PIECES_PER_THREAD * runner.threads * runner.processes)
-    step = max(1, min(share, _MOST_PIECE_BYTES // manifest.block_bytes))
+    step = max(1, min(share, _MAX_PIECE_BYTES // manifest.block_bytes))
     machines, count = held.shape
     pieces = [
         (n, first, min(first + step, count))
@@ -159,7 +159,7 @@ def compute_checksums(
 
 
 def _same_store(copy: Manifest, manifest: Manifest) -> bool:
-    """Whether a copy belongs to this store; it may be one generation newer for a moment."""
+    """Return whether a copy belongs to this store; it may briefly be one generation newer."""
     newer = copy.checksums.generation - manifest.checksums.generation
     machines = min(copy.machines, manifest.machines)
     return (
@@ -175,7 +175,7 @@ def _same_store(copy: Manifest, manifest: Manifest) -> bool:
 
 @dataclass
 class ChecksumWork:
-    """The work of reading blocks: pieces are (machine, first block, end)."""
+    """Work that computes checksums; pieces are ``(machine, start, stop)`` of blocks."""
 
     directory: Path
     manifest: Manifest
@@ -183,11 +183,11 @@ class ChecksumWork:
     pieces: list[tuple[int, int, int]]
 
     def size(self, piece: tuple[int, int, int]) -> int:
-        """Bytes that are read, at most."""
+        """Return an upper bound of the bytes to read."""
         return len(self._numbers(piece)) * self.manifest.block_bytes
 
     def do(self, piece: tuple[int, int, int]) -> tuple[int, int, list[int]]:
-        """Return checksums of some blocks; 0 for those that are not held or cannot be read.
+        """Return checksums of blocks; 0 for blocks that are not held or unreadable.
 
         Raises
         ------
@@ -204,13 +204,13 @@ class ChecksumWork:
         try:
             for number in self._numbers(piece):
                 data = read_block(descriptor, path, self.manifest, machine, number, buffer)
-                sums[number - first] = 0 if data is None else block_sum(data)
+                sums[number - first] = 0 if data is None else block_checksum(data)
         finally:
             os.close(descriptor)
         return machine, first, sums
 
     def flush(self) -> None:
-        """Nothing was written."""
+        """Do nothing: this work writes no files."""
 
     def _numbers(self, piece: tuple[int, int, int]) -> list[int]:
         """Return the blocks of a piece that the machine holds."""

@@ -1,9 +1,8 @@
 """Products of rows, and of their transpose, with several vectors.
 
-OpenBLAS multiplies small matrices as they are, and copies larger ones first, which takes longer
-than the product where vectors are few. It reads several rows at once, which waits for memory where
-the product is not what takes long: such rows are read one after the other first, and are multiplied
-from the second level of the caches.
+OpenBLAS multiplies small matrices without a copy. It first copies larger ones, which takes longer
+than the product if there are few vectors. It reads several rows at the same time, which stalls on
+memory if the product is cheap: such rows are first read sequentially into the L2 cache.
 """
 
 from __future__ import annotations
@@ -15,27 +14,28 @@ from numpy.typing import NDArray
 
 from cec_mpi.store.products.scratch import Scratch
 
-_SMALL = 10**6  # rows * columns * vectors of what OpenBLAS multiplies without copying: not quite
-_FEW_VECTORS = 96  # for more of them copying pays
+# rows * columns * vectors, up to about which OpenBLAS multiplies without copying its operands.
+_MAX_UNCOPIED_WORK = 10**6
+_MIN_COPIED_VECTORS = 96  # for more of them copying pays
 # Two vectors, bytes of a row: it is summed with one and the other while it is in the cache.
 _VECDOT_ROW_BYTES = range(768, 5 << 10)
 # Bytes that are read at a time before they are multiplied; of a row, at the least; and at the most
 # by bytes of a number of each vector.
-_READ_BYTES, _FEWEST_READ_BYTES = 512 << 10, 480
-_MOST_READ_BYTES = ((32, 10 << 10), (64, 2560), (1 << 62, 1 << 10))
-_FEWEST_READ_ROWS = 40  # that are added up
-_FEWEST_ROWS = 12  # of a slab of rows, of which as many as can be are multiplied at once
+_READ_BYTES, _MIN_READ_BYTES = 512 << 10, 480
+_MAX_READ_BYTES_BY_VECTOR = ((32, 10 << 10), (64, 2560), (1 << 62, 1 << 10))
+_MIN_READ_ROWS = 40  # that are added up
+_MIN_SLAB_ROWS = 12  # of a slab of rows, of which as many as can be are multiplied at once
 # Longer rows that are added up at once stand far apart: more of them than this are not prefetched.
 _WIDE_COLUMNS, _WIDE_SLAB_ROWS = 2048, (12, 16, 48)
 # Larger matrices: OpenBLAS copies slabs, some megabytes of which stay in the caches.
-_SLAB_BYTES, _FEWEST_SLAB_ROWS, _MOST_SLAB_ROWS = 4 << 20, 128, 4096
+_SLAB_BYTES, _MIN_LARGE_SLAB_ROWS, _MAX_LARGE_SLAB_ROWS = 4 << 20, 128, 4096
 _COPIED_BYTES = 64 << 20  # multiplied at once with many vectors: signals wait for it
 _SINGLE_BYTES = 1 << 20  # of float32 that is added up at once, at the least
 
 
-def fits_uncopied(numbers: int, vectors: int) -> bool:
-    """Whether rows with this many entries are best multiplied without copying."""
-    return numbers * vectors < _SMALL
+def is_best_uncopied(numbers: int, vectors: int) -> bool:
+    """Return whether rows with this many entries are best multiplied without a copy."""
+    return numbers * vectors < _MAX_UNCOPIED_WORK
 
 
 def turn(W: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
@@ -47,7 +47,7 @@ def turn(W: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
     scratch : Scratch
         Holds the result until the next call.
     """
-    if len(W) > _FEW_VECTORS:
+    if len(W) > _MIN_COPIED_VECTORS:
         return W.T
     turned = scratch.of("turned", W.T.shape, W.dtype)
     np.copyto(turned, W.T)
@@ -76,7 +76,7 @@ def multiply_block(
         In the same.
     scratch : Scratch
     cached : bool
-        Whether the rows are few (`fits_uncopied`) and likely cached; then `turned` may be the
+        Whether the rows are few (`is_best_uncopied`) and likely cached; then `turned` may be the
         transpose of W.
 
     Examples
@@ -95,14 +95,14 @@ def multiply_block(
     if vectors == 2 and row_bytes in _VECDOT_ROW_BYTES:
         np.vecdot(rows[:, np.newaxis], W, out=out)
         return
-    read = vectors <= _FEW_VECTORS and _needs_prefetch(row_bytes, vectors * rows.itemsize)
-    if vectors > _FEW_VECTORS:
-        width, height = columns, max(_FEWEST_SLAB_ROWS, _COPIED_BYTES // row_bytes)
+    read = vectors <= _MIN_COPIED_VECTORS and _needs_prefetch(row_bytes, vectors * rows.itemsize)
+    if vectors > _MIN_COPIED_VECTORS:
+        width, height = columns, max(_MIN_LARGE_SLAB_ROWS, _COPIED_BYTES // row_bytes)
     elif read:
         width, height = columns, _prefetch_rows(columns, rows.itemsize, vectors)
     else:
-        width = _even_width(columns, _SMALL // (_FEWEST_ROWS * vectors))
-        height = (_SMALL - 1) // (width * vectors)
+        width = _even_width(columns, _MAX_UNCOPIED_WORK // (_MIN_SLAB_ROWS * vectors))
+        height = (_MAX_UNCOPIED_WORK - 1) // (width * vectors)
     for first in range(0, count, height):
         some, target = rows[first : first + height], out[first : first + height]
         if read:
@@ -146,13 +146,13 @@ def add_transposed_block(
            [7., 9., 1.]])
     """
     vectors, row_bytes = U.shape[1], rows.shape[1] * rows.itemsize
-    few = vectors <= _FEW_VECTORS and not cached
+    few = vectors <= _MIN_COPIED_VECTORS and not cached
     if few and rows.dtype == sums.dtype:
         _add_slabs(rows, U, sums, scratch)
         return
-    slab = max(_FEWEST_SLAB_ROWS, min(_MOST_SLAB_ROWS, _SLAB_BYTES // row_bytes))
+    slab = max(_MIN_LARGE_SLAB_ROWS, min(_MAX_LARGE_SLAB_ROWS, _SLAB_BYTES // row_bytes))
     if few:
-        slab = max(_MOST_SLAB_ROWS, _SINGLE_BYTES // row_bytes)
+        slab = max(_MAX_LARGE_SLAB_ROWS, _SINGLE_BYTES // row_bytes)
     here = scratch.of("sums", sums.shape, rows.dtype)
     for first in range(0, len(rows), slab):
         some, theirs = rows[first : first + slab], U[first : first + slab]
@@ -165,18 +165,18 @@ def add_transposed_block(
 
 
 def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch: Scratch) -> None:
-    """The same, slab by slab, in the dtype of the rows."""
+    """Add products slab by slab, in the dtype of the rows."""
     count, columns = rows.shape
     vectors, row_bytes = U.shape[1], columns * rows.itemsize
     width, height = columns, _prefetch_rows(columns, rows.itemsize, vectors)
-    read = row_bytes >= _FEWEST_READ_BYTES and height >= _FEWEST_READ_ROWS
-    if row_bytes < _FEWEST_READ_BYTES:
-        height = max(1, _SMALL // 4 // (columns * vectors))
+    read = row_bytes >= _MIN_READ_BYTES and height >= _MIN_READ_ROWS
+    if row_bytes < _MIN_READ_BYTES:
+        height = max(1, _MAX_UNCOPIED_WORK // 4 // (columns * vectors))
     elif not read:
         few, usual, most = _WIDE_SLAB_ROWS
         least = few if columns >= _WIDE_COLUMNS else usual
         height = min(most, max(least, 3 * vectors // 2))
-        width = _even_width(columns, _SMALL // (height * vectors))
+        width = _even_width(columns, _MAX_UNCOPIED_WORK // (height * vectors))
     for first in range(0, count, height):
         some, theirs = rows[first : first + height], U[first : first + height]
         if read:
@@ -189,22 +189,22 @@ def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch:
 
 
 def _needs_prefetch(row_bytes: int, vector_bytes: int) -> bool:
-    """Whether rows that are multiplied with so many bytes of vectors wait for memory otherwise."""
-    most = next(most for bytes_, most in _MOST_READ_BYTES if vector_bytes <= bytes_)
-    return _FEWEST_READ_BYTES <= row_bytes <= most
+    """Return whether products of these rows would stall on memory without a prefetch."""
+    most = next(most for bytes_, most in _MAX_READ_BYTES_BY_VECTOR if vector_bytes <= bytes_)
+    return _MIN_READ_BYTES <= row_bytes <= most
 
 
 def _prefetch_rows(columns: int, itemsize: int, vectors: int) -> int:
-    """How many rows stay in the cache, and are multiplied without copying them."""
+    """Return how many rows stay in the cache, and are multiplied without a copy."""
     most = _READ_BYTES // (columns * itemsize)
-    return max(1, min(most, (_SMALL - 1) // (columns * vectors)))
+    return max(1, min(most, (_MAX_UNCOPIED_WORK - 1) // (columns * vectors)))
 
 
 def _prefetch(rows: NDArray[Any]) -> None:
-    """Have rows in the caches: the processor sees what is read one after the other coming."""
+    """Read rows sequentially into the caches, which the hardware prefetcher supports."""
     rows.view(np.int64 if rows.itemsize == 8 else np.int32).max()
 
 
 def _even_width(columns: int, most: int) -> int:
-    """The width of panels that are about equally wide, and not wider than this."""
+    """Return the width of panels of about equal width, at most `most`."""
     return -(-columns // -(-columns // most))

@@ -1,4 +1,4 @@
-"""Arrays that are reused from product to product."""
+"""Scratch arrays of products."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Scratch(threading.local):
     Parameters
     ----------
     allocate : callable
-        Returns an array with so many entries of a dtype.
+        Returns an array of a size and dtype.
     """
 
     def __init__(self, allocate: Callable[[int, np.dtype[Any]], NDArray[Any]] = np.empty) -> None:

@@ -1,8 +1,8 @@
 """Products of rows, and of their transpose, with one vector.
 
-Sums of each row (vecdot), or of all rows (einsum), read memory as fast as it can be read while the
-vector stays in the first level of the caches. BLAS takes what is longer, or is in the caches;
-rows too short to be summed by themselves are multiplied several at a time.
+Sums of each row (vecdot), or of all rows (einsum), reach the memory bandwidth while the vector
+stays in the L1 cache. BLAS multiplies longer rows and cached rows. Rows too short for a sum each
+are multiplied several at a time.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from cec_mpi.store.products.scratch import Scratch
 
-_SMALL = 10**6  # rows * columns * vectors of what OpenBLAS multiplies without copying: not quite
+# rows * columns * vectors, up to about which OpenBLAS multiplies without copying its operands.
+_MAX_UNCOPIED_WORK = 10**6
 # Bytes of a row that is summed by itself: two of them are in 32 KiB of cache, and the stack.
 _VECDOT_ROW_BYTES = range(256, 15 << 10)
 _EINSUM_ROW_BYTES = range(512, 14 << 10)
-_LONG = range(800_000, 4 << 20)  # bytes of a row whose vector is in the third level
+_LONG_ROW_BYTES = range(800_000, 4 << 20)  # bytes of a row whose vector is in the third level
 _ODD_COLUMNS = range(21, 32)  # of float64: BLAS takes longer where they are no multiple of four
 # With so many columns, so many rows are multiplied as one, by bytes of a number.
 _FUSED_ROWS = {8: ((range(2, 21), 2),), 4: ((range(9, 15), 4), (range(15, 27), 2))}
@@ -54,7 +55,7 @@ def multiply(
     row_bytes = columns * rows.itemsize
     if cached:
         np.dot(rows, w, out=out)
-    elif row_bytes in _VECDOT_ROW_BYTES or row_bytes in _LONG:
+    elif row_bytes in _VECDOT_ROW_BYTES or row_bytes in _LONG_ROW_BYTES:
         np.vecdot(rows, w, out=out)
     elif row_bytes >= _VECDOT_ROW_BYTES.stop:
         np.dot(rows, w, out=out)
@@ -110,7 +111,7 @@ def add_transposed(
 
 
 def _multiply_narrow(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> None:
-    """Rows that are too short to be summed one by one."""
+    """Multiply rows that are too short for a sum each."""
     columns, itemsize = rows.shape[1], rows.itemsize
     together = _fused_rows(rows, out)
     if together > 1:
@@ -125,7 +126,7 @@ def _multiply_narrow(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> 
 
 
 def _fused_rows(rows: NDArray[Any], out: NDArray[Any]) -> int:
-    """How many rows are multiplied as one: they and the results have to stand side by side."""
+    """Return how many rows are fused; rows and results must be contiguous."""
     if rows.size < _MIN_FUSED_ENTRIES or not (rows.flags.c_contiguous and out.flags.c_contiguous):
         return 1
     for columns, together in _FUSED_ROWS.get(rows.itemsize, ()):
@@ -135,7 +136,7 @@ def _fused_rows(rows: NDArray[Any], out: NDArray[Any]) -> int:
 
 
 def _multiply_fused(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any], together: int) -> None:
-    """Several rows as one, times a matrix that has w for each of them: a product of matrices."""
+    """Multiply fused rows by a block-diagonal matrix with copies of w."""
     count, columns = rows.shape
     whole = count // together
     matrix = np.zeros((together, columns, together), w.dtype)
@@ -144,7 +145,7 @@ def _multiply_fused(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any], toge
     matrix = matrix.reshape(together * columns, together)
     wide = rows[: whole * together].reshape(whole, together * columns)
     several = out[: whole * together].reshape(whole, together)
-    height = (_SMALL - 1) // matrix.size
+    height = (_MAX_UNCOPIED_WORK - 1) // matrix.size
     for first in range(0, whole, height):
         np.matmul(wide[first : first + height], matrix, out=several[first : first + height])
     np.dot(rows[whole * together :], w, out=out[whole * together :])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cec_mpi import encode
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 from cec_mpi.store import open_store, repair, verify
-from cec_mpi.store.manifest_files import own_sum, text_of
+from cec_mpi.store.manifest_files import content_checksum, text_of
 from helpers.stores import encode_in_small_blocks
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 300, 100  # shards of 120 kB, so with more than a head
@@ -257,7 +257,7 @@ def with_manifest(path, *keys, value=None, remove=False, sealed=False):
     else:
         inner[keys[-1]] = value
     if sealed:
-        content["sha256"] = own_sum(content)
+        content["sha256"] = content_checksum(content)
     file.write_text(json.dumps(content))
 
 

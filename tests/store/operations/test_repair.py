@@ -16,7 +16,7 @@ from cec_mpi.core.accuracy.scaling import ZERO_ROW
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.files.durable import locked
-from cec_mpi.store.format.checksums import row_sum
+from cec_mpi.store.format.checksums import row_checksum
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.manifest_files import publish_generation
 from helpers.stores import encode_in_small_blocks
@@ -65,7 +65,7 @@ def forge(path, machine, row, value=77.0):
     manifest = open_store(path).manifest
     shards = list(manifest.shards)
     entry = shards[machine - 1]
-    shards[machine - 1] = replace(entry, xxh3_128=row_sum(sums[machine - 1]))
+    shards[machine - 1] = replace(entry, xxh3_128=row_checksum(sums[machine - 1]))
     publish_generation(path, manifest, tuple(shards), sums)
 
 

@@ -16,7 +16,7 @@ from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.format.scaling import read_scaling
-from cec_mpi.store.manifest_files import own_sum
+from cec_mpi.store.manifest_files import content_checksum
 from helpers.recording import Kept
 from helpers.sparse import sparse
 
@@ -325,7 +325,7 @@ def test_altered_manifests_are_harmless_or_refused(store, tmp_path):
             del inner[last]
         else:
             inner[last] = rng.choice(VALUES)
-        content["sha256"] = own_sum(content)
+        content["sha256"] = content_checksum(content)
         for name in ("manifest.json", "manifest.copy.json"):
             (store / name).write_text(json.dumps(content))
         try:
