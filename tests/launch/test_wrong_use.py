@@ -243,7 +243,7 @@ def test_an_elastic_program_under_a_launcher(program, tmp_path):
     ("body", "says"),
     [
         pytest.param(
-            "X @ w", "everything that uses X under `if X is not None:`", marks=pytest.mark.any_mpi
+            "X @ w", "all code that uses X under `if X is not None:`", marks=pytest.mark.any_mpi
         ),
         ("if X is not None: raise KeyError('mine')", "KeyError: 'mine'"),
     ],
