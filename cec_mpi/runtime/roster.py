@@ -82,6 +82,8 @@ class Host:
         Whether it has been opening a machine for a long time without progress.
     failed_machines : set of int
         Machines that it could not open.
+    pid : int
+        Number of the process on its computer; 0 if unknown.
     devices : dict of int to str
         Devices of its machines; empty for the processor.
     """
@@ -96,6 +98,7 @@ class Host:
     is_slow: bool = False
     failed_machines: set[int] = field(default_factory=set)
     devices: dict[int, str] = field(default_factory=dict)
+    pid: int = 0
 
     @property
     def free(self) -> int:
@@ -265,9 +268,9 @@ class Roster:
         """Add machines that are vacant at first."""
         self.vacant.extend(machines)
 
-    def add(self, slots: int = 1, name: str = "") -> Host:
+    def add(self, slots: int = 1, name: str = "", pid: int = 0) -> Host:
         """Add a host without machines."""
-        host = Host(self._next_rank, slots, name)
+        host = Host(self._next_rank, slots, name, pid=pid)
         self._by_rank[host.rank] = host
         self._next_rank += 1
         return host
@@ -360,7 +363,9 @@ class Roster:
             self.host_names = {**self.host_names, machine: host.name}
         if not silent:
             self._on_change(
-                MachineJoined(machine, host.rank, host.name, host.devices.get(machine, ""))
+                MachineJoined(
+                    machine, host.rank, host.name, host.devices.get(machine, ""), host.pid
+                )
             )
 
     def _remove(self, host: Host, change: MachineUnavailable) -> None:

@@ -207,7 +207,12 @@ def _write(arguments: argparse.Namespace, outputs: dict[str, Path]) -> list[Run]
 
 def add_top(p: Parser) -> None:
     """``cec-mpi top``."""
-    p.description = "Show the progress and the machines of a run until it ends. Ctrl-C quits."
+    p.description = (
+        "Show the progress and the machines of a run until it ends. Ctrl-C quits. For each machine "
+        "it shows the host, the process and the state; rows and time of the last step; rows per "
+        "second and the fraction of steps in which it was available, of the last 64 steps; and "
+        "its last event."
+    )
     p.add_argument(
         "out", metavar="DIR", type=values.path, help="directory of the run (its --out DIR)"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from cec_mpi.core.checks.finite import NonfiniteAnswer
@@ -58,6 +58,7 @@ class MachineJoined:
     rank: int = 0
     host: str = ""  # empty if unknown
     device: str = ""  # empty for the processor
+    pid: int = field(default=0, compare=False)  # 0 if unknown
 
     def __str__(self) -> str:
         where = f" on {self.host} {self.device}".rstrip() if self.host else ""

@@ -64,6 +64,7 @@ class RunState:
         self.header = header
         self.steps_made = 0
         self._joined_hosts: dict[int, tuple[int, str, str]] = {}  # rank, host and device
+        self._joined_pids: dict[int, int] = {}
         self.last: StepRecord | None = None
         self.recent: deque[StepRecord] = deque(maxlen=_MAX_RECENT)
         self.shortage: Waiting | None = None
@@ -98,6 +99,8 @@ class RunState:
             if kind == "joined" and "host" in event:
                 device = event.get("device", "")
                 self._joined_hosts[machine] = event.get("rank", 0), event["host"], device
+            if kind == "joined":
+                self._joined_pids[machine] = event.get("pid", 0)
 
     def wait(self, seconds: float) -> None:
         """Set the number of seconds since the last step."""
@@ -158,6 +161,14 @@ class RunState:
             n: describe_host(rank, host, carried[rank], device)
             for n, (rank, host, device) in placed.items()
         }
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Number of each machine's process on its host; 0 if unknown."""
+        machines, pids = (self.header.get(name) or [] for name in ("machine_of_rank", "pids"))
+        if len(pids) == 1:  # all machines are in one process
+            pids = pids * len(machines)
+        return dict(zip(machines, pids, strict=False)) | self._joined_pids
 
     def availability(self, machine: int) -> float:
         """Return the fraction of recent steps in which a machine was available."""

@@ -23,11 +23,8 @@ from cec_mpi.report.live.steps import (
 from cec_mpi.report.live.watched_run import WatchedRun
 from cec_mpi.text import format_duration, printable
 
-_WIDTH_WITH_HOSTS, _WIDTH_WITH_SPEEDS, _WIDTH_WITH_EVENTS = (
-    48,
-    64,
-    100,
-)  # terminal widths from which columns fit
+# Terminal widths from which columns fit.
+_WIDTH_WITH_HOSTS, _WIDTH_WITH_SPEEDS, _WIDTH_WITH_PIDS, _WIDTH_WITH_EVENTS = 48, 64, 74, 100
 _PROBLEM_STATES = "lost", "given up", "excluded", "late", "wrong"
 _MIN_NAME_WIDTH, _MAX_NAME_LENGTH = 8, 24
 
@@ -78,7 +75,8 @@ def _title(run: WatchedRun, words: str, width: int) -> RenderableType:
 def _machines(run_state: RunState, width: int, lines: int | None) -> Iterable[RenderableType]:
     """Yield a table of machines; if not all fit, of those with problems and the slowest."""
     assert run_state.last is not None
-    states, hosts = states_of(run_state), run_state.hosts
+    states, hosts, pids = states_of(run_state), run_state.hosts, run_state.pids
+    has_pids = width >= _WIDTH_WITH_PIDS and any(pids.values())
     rows, seconds = run_state.last.rows, run_state.last.seconds
     chosen = [machine for machine in states if 1 <= machine <= len(rows)]
     omitted = 0
@@ -90,6 +88,8 @@ def _machines(run_state: RunState, width: int, lines: int | None) -> Iterable[Re
     table.add_column("machine", justify="right", no_wrap=True)
     if width >= _WIDTH_WITH_HOSTS:
         table.add_column("host", max_width=_MAX_NAME_LENGTH)
+    if has_pids:
+        table.add_column("process", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     table.add_column("rows", justify="right", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
@@ -103,6 +103,8 @@ def _machines(run_state: RunState, width: int, lines: int | None) -> Iterable[Re
         cells = [Text(str(n))]
         if width >= _WIDTH_WITH_HOSTS:
             cells.append(_truncated(printable(hosts.get(n, ""))))
+        if has_pids:
+            cells.append(Text(str(pids.get(n) or "-")))
         cells.append(Text(activity, STYLES[activity]))
         cells.append(Text(str(rows[n - 1])))
         cells.append(Text(format_duration(seconds[n - 1]) if activity in TIMED_STATES else "-"))

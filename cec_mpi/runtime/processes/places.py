@@ -53,6 +53,8 @@ class Place:
         group with a quota counts as a node, because its ranks do not share the quota.
     core_numbers : tuple of int
         Numbers of the cores that this rank may use.
+    pid : int
+        Number of the process on its node; 0 if unknown.
     """
 
     host: str
@@ -67,6 +69,7 @@ class Place:
     memory: Count = 0
     group: Count = 0
     core_numbers: Annotated[tuple[Count, ...], Meta(max_length=1 << 16)] = ()
+    pid: Count = 0
 
     @property
     def threads(self) -> int:
@@ -104,6 +107,7 @@ def detect_place() -> Place:
         memory=total_memory(),
         group=quota.group,
         core_numbers=cores,
+        pid=os.getpid(),
     )
 
 

@@ -78,6 +78,7 @@ Event = TypedDict(
         "rank": Count,
         "host": str,
         "device": str,
+        "pid": Count,
     },
     total=False,
 )
@@ -98,6 +99,8 @@ def event_record(event: MachineEvent) -> Event:
             record["host"] = event.host
         if event.device:
             record["device"] = event.device
+        if event.pid:
+            record["pid"] = event.pid
         return record
     if isinstance(event, MachineUnavailable):
         return {event.record_word: event.machine, "reason": event.reason}  # type: ignore[misc]

@@ -73,6 +73,7 @@ class Header(Struct, kw_only=True, tag="header", tag_field="kind"):
     taking_part: list[Machine] | UnsetType = UNSET
     machine_of_rank: list[Annotated[int, Meta(ge=0, le=MAX_MACHINES)]] | UnsetType = UNSET
     hosts: list[str] | UnsetType = UNSET
+    pids: list[Count] | UnsetType = UNSET
     devices: list[str] | UnsetType = UNSET
     about: dict[str, Any] = {}
 

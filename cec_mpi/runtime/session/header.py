@@ -69,6 +69,7 @@ def run_header(
         "mpi_library": library or "none",
         "machine_of_rank": machines,
         "hosts": [place.host for place in places],
+        "pids": [place.pid for place in places],
         "cores": [place.own_cores for place in places],
         "threads": list(opening.threads),
         "shard_files": files,

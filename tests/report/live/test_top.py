@@ -95,6 +95,15 @@ def test_a_host_that_carries_several_machines_is_shown_with_its_rank(out, capsys
     assert hosts == {1: "spot", 3: "spot", 6: "spot", **rank_2}
 
 
+def test_processes_of_machines_are_shown_where_they_are_known(out, capsys):
+    two = header(hosts=["desk", "a", "b"], machine_of_rank=[0, 1, 2], pids=[11, 12, 13])
+    joined = [{"joined": 3, "rank": 3, "host": "c", "pid": 77}]
+    write(out / "steps.jsonl", two, step(0, events=joined))
+    lines = printed(capsys, out, "--once")
+    shown = [line.split()[2] for line in lines if line.lstrip()[:1].isdigit()]
+    assert shown[:3] == ["12", "13", "77"]
+
+
 def test_machines_on_devices_are_shown_with_them(out, capsys):
     two = {
         "hosts": ["desk", "a", "b"],

@@ -604,7 +604,7 @@ class SocketHub:
         backoff = self._backoffs.get((hello.place.host, hello.pid))
         eligible_from = 0.0 if backoff is None else backoff.next
         send = partial(self._listener.send, name)
-        host = self.roster.add(hello.count, hello.place.host)
+        host = self.roster.add(hello.count, hello.place.host, hello.pid)
         peer = self._peers[name] = self._by_rank[host.rank] = Peer(host, hello, send, eligible_from)
         log.info("process %d on %s has joined as rank %d", hello.pid, host.name, peer.rank)
         if self._stop_message is not None:
