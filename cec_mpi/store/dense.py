@@ -97,7 +97,7 @@ class DenseShard(Shard):
     def multiply_transposed(
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
     ) -> None:
-        """As `Shard.multiply_transposed`: slabs add up in double precision, whatever it is."""
+        """See `Shard.multiply_transposed`; accumulates slabs in double precision."""
         out.fill(0)
         vectors = U.shape[1]
         one, numbers = vectors == 1, len(U) * len(out)

@@ -337,7 +337,7 @@ class CupyDevice(Device):
 
     @contextmanager
     def explain_shortage(self, purpose: str) -> Iterator[None]:
-        """As `Device.explain_shortage`, with this as the current device."""
+        """See `Device.explain_shortage`; makes this the current device."""
         with super().explain_shortage(purpose), self._handle:
             yield
 
@@ -408,14 +408,14 @@ class JaxDevice(Device):
             first = end
 
     def put_parts(self, U: NDArray[Any], tiles: Sequence[tuple[int, Tile]]) -> Iterator[Any]:
-        """As `Device.put_parts`."""
+        """See `Device.put_parts`."""
         for position, (start, stop, skip) in tiles:
             part = np.zeros((stop - start, U.shape[1]), U.dtype)
             part[skip:] = U[position : position + stop - start - skip]
             yield self._copy(part)
 
     def program_heights(self, tiles: Sequence[Tile]) -> set[int]:
-        """As `Device.program_heights`: their heights."""
+        """See `Device.program_heights`."""
         return {tile.stop - tile.start for tile in tiles}
 
     def multiply(self, rows: Any, tile: Tile, W: Any, most: int) -> Any:
@@ -425,7 +425,7 @@ class JaxDevice(Device):
         return multiply(rows, tile.start, W, height, min(height, _power_of_two(most)))
 
     def multiply_transposed(self, rows: Any, tile: Tile, U: Any, most: int) -> Any:
-        """As `Device.multiply_transposed`."""
+        """See `Device.multiply_transposed`."""
         height = tile.stop - tile.start
         transposed = _jax_functions()["transposed"]
         return transposed(rows, tile.start, U, min(height, _power_of_two(most)))

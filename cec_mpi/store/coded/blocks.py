@@ -63,7 +63,7 @@ class CodedBlocks(Blocks[CodedManifest]):
         return ConsistentShards(block, left, tuple(wrong))
 
     def read_basis(self, block: int, machines: tuple[int, ...]) -> ConsistentShards:
-        """As `Blocks.read_basis`."""
+        """See `Blocks.read_basis`."""
         sources = self.sources_of(block)
         while len(sources) >= self.manifest.recovery:
             basis = self._best(block, sources, machines)[0].basis

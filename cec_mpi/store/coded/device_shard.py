@@ -77,7 +77,7 @@ class DeviceShard(CodedShard):
             self.array = self.device.write(self.array, numbers, place.start, place.left)
 
     def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
-        """As `Shard.warm_up`: makes a product of this kind once, and times products of one row."""
+        """See `Shard.warm_up`; runs such a product once, and times products of one row."""
         width = vectors.shape[1] if adjoint else len(vectors)
         most = self._most_rows(adjoint, vectors.dtype)
         tiles = [tile for _, tile in self._tiles(intervals, most)]
@@ -119,7 +119,7 @@ class DeviceShard(CodedShard):
     def multiply_transposed(
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
     ) -> None:
-        """As `Shard.multiply_transposed`: sums of float32 add up in double precision."""
+        """See `Shard.multiply_transposed`; accumulates sums of float32 in double precision."""
         device, total = self.device, None
         out.fill(0)
         with device.explain_shortage(self._purpose):

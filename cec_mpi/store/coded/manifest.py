@@ -160,15 +160,15 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         return self.grid.block_rows * self.grid.block_columns * self.itemsize
 
     def bytes_of(self, machine: int) -> int:
-        """As `Manifest.bytes_of`; all have the same."""
+        """See `Manifest.bytes_of`; all have the same."""
         return self.place(self.rows_per_shard * self.columns)
 
     def header_of(self, machine: int) -> bytes:
-        """As `Manifest.header_of`; all have the same."""
+        """See `Manifest.header_of`; all have the same."""
         return self.shard_header.encode("latin-1")
 
     def place_of(self, block: int, machine: int) -> tuple[int, int]:
-        """As `Manifest.place_of`; all machines have the same."""
+        """See `Manifest.place_of`; all machines have the same."""
         found = self.grid.block(block)
         return self.place(found.offset), found.size * self.itemsize
 
@@ -177,7 +177,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         return len(self.shard_header) + number * self.itemsize
 
     def rows_of(self, block: int) -> tuple[int, int]:
-        """As `Manifest.rows_of`, in a shard."""
+        """See `Manifest.rows_of`; the rows are those of a shard."""
         found = self.grid.block(block)
         return found.start, found.stop
 
@@ -201,7 +201,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
     def merge_rebuilt(
         self, old: tuple[Rebuilt, ...], bounds: Mapping[int, float]
     ) -> tuple[Rebuilt, ...]:
-        """As `Manifest.merge_rebuilt`."""
+        """See `Manifest.merge_rebuilt`."""
         grid = self.grid
         rows = np.zeros(grid.down)
         for mark in old:
@@ -223,7 +223,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         return tuple(marks)
 
     def describe_lost(self, blocks: Iterable[int]) -> str:
-        """As `Manifest.describe_lost`, with the rows of X."""
+        """See `Manifest.describe_lost`; names the lost rows of X."""
         rows, recovery = self.rows_per_shard, self.recovery
         text = (
             f"fewer than {recovery} of {plural(self.machines, 'shard')} are good at "

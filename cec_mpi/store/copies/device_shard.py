@@ -49,7 +49,7 @@ class SparseDeviceShard(SparseShard):
         self._copies: dict[bool, tuple[object, list[Any]]] = {}  # by whether it is the transpose
 
     def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
-        """As `Shard.warm_up`: copies the rows."""
+        """See `Shard.warm_up`; copies the rows."""
         with self._explain_shortage():
             self._device_matrices(intervals, vectors.dtype, adjoint)
         return 0.0
@@ -61,7 +61,7 @@ class SparseDeviceShard(SparseShard):
     def multiply_transposed(
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
     ) -> None:
-        """As `Shard.multiply_transposed`."""
+        """See `Shard.multiply_transposed`."""
         self._apply(U[:, 0] if U.shape[1] == 1 else U, intervals, out, True)
 
     def _apply(

@@ -82,7 +82,7 @@ class CopiesFacts(Facts):
         }
 
     def shard_details(self, machine: int) -> dict[str, Any]:
-        """As `Facts.shard_details`."""
+        """See `Facts.shard_details`."""
         return {"parts": len(self.manifest.layout.held[machine - 1])}
 
 

@@ -152,15 +152,15 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         return 1, self.block_count
 
     def bytes_of(self, machine: int) -> int:
-        """As `Manifest.bytes_of`."""
+        """See `Manifest.bytes_of`."""
         return self.layout.file(machine).size
 
     def header_of(self, machine: int) -> bytes:
-        """As `Manifest.header_of`."""
+        """See `Manifest.header_of`."""
         return self.layout.file(machine).header
 
     def rows_of_machine(self, machine: int) -> list[tuple[int, int]]:
-        """As `Manifest.rows_of_machine`, in X."""
+        """See `Manifest.rows_of_machine`; the rows are those of X."""
         bounds = self.replicas.rows
         return [(bounds[part], bounds[part + 1]) for part in self.layout.held[machine - 1]]
 
@@ -170,16 +170,16 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         return np.array([self.held_by(n) for n in range(1, self.machines + 1)])
 
     def held_by(self, machine: int) -> NDArray[np.bool_]:
-        """As `Manifest.held_by`."""
+        """See `Manifest.held_by`."""
         return self.layout.held_by(machine)
 
     def place_of(self, block: int, machine: int) -> tuple[int, int]:
-        """As `Manifest.place_of`."""
+        """See `Manifest.place_of`."""
         found = self.layout.block(block)
         return self.layout.file(machine).place(found), found.stop - found.start
 
     def rows_of(self, block: int) -> tuple[int, int]:
-        """As `Manifest.rows_of`, in X: those of its part."""
+        """See `Manifest.rows_of`; the rows of the part in X."""
         return self.layout.rows_of(block)
 
     def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
@@ -190,7 +190,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         ]
 
     def decode_sizes(self, sizes: NDArray[Any]) -> NDArray[np.float64]:
-        """As `Manifest.decode_sizes`."""
+        """See `Manifest.decode_sizes`."""
         return from_bytes(sizes, self.column_exponent)
 
     def grow(self, seed: int) -> Self:
@@ -211,7 +211,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         return replace(self, machines=number, replicas=parts_entry, shards=shards)
 
     def read_parts(self, directory: Path) -> tuple[Parts, ReplicaPlacement]:
-        """As `Manifest.read_parts`, with the cells.
+        """See `Manifest.read_parts`; reads the cells, too.
 
         Raises
         ------

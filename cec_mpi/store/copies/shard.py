@@ -96,7 +96,7 @@ class SparseShard(FileShard):
     def multiply_transposed(
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
     ) -> None:
-        """As `Shard.multiply_transposed`: all rows are one matrix, so that there is one sum."""
+        """See `Shard.multiply_transposed`; all rows form one matrix and yield one sum."""
         matrix = self._transposed(self._matrices(intervals, U.dtype))
         if U.shape[1] == 1:
             out[:, 0] = matrix @ U[:, 0]

@@ -183,7 +183,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
     suffix: ClassVar[str] = ".npy"
     """Suffix of the files of shards."""
     compares: ClassVar[bool] = False
-    """Whether contents of a block are compared: one may be wrong though its checksum is right."""
+    """Whether contents of blocks are compared, because a checksum may match wrong contents."""
 
     def __post_init__(self) -> None:
         check("shards", len(self.shards), self.machines)
