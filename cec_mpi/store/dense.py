@@ -33,11 +33,11 @@ _CACHED_BYTES = 4 << 20
 
 
 class _Slab(NamedTuple):
-    """Some rows of a shard, or some columns of them."""
+    """Slab of rows of a shard, or of some of their columns."""
 
     first: int  # row
     left: int  # column
-    numbers: NDArray[Any]
+    converted: NDArray[Any]
 
 
 class DenseShard(Shard):
@@ -67,11 +67,11 @@ class DenseShard(Shard):
                     self._multiply_converted(piece, w, target)
 
     def _multiply_converted(self, piece: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> None:
-        for first, left, numbers in self._convert_slabs(piece, w.dtype, _CONVERTED_COLUMNS):
-            height, width = numbers.shape
-            rows, some = out[first : first + height], w[left : left + width]
+        for first, left, converted in self._convert_slabs(piece, w.dtype, _CONVERTED_COLUMNS):
+            height, width = converted.shape
+            rows, w_slab = out[first : first + height], w[left : left + width]
             into = self._scratch.of("panel", rows.shape, w.dtype) if left else rows
-            multiply(numbers, some, into, cached=True)
+            multiply(converted, w_slab, into, cached=True)
             if left:
                 rows += into
 
@@ -83,14 +83,16 @@ class DenseShard(Shard):
             if piece.dtype == W.dtype:
                 multiply_block(piece, W, turned, target, self._scratch, cached=cached)
                 continue
-            for first, left, numbers in self._convert_slabs(
+            for first, left, converted in self._convert_slabs(
                 piece, W.dtype, _CONVERTED_BLOCK_COLUMNS
             ):
-                height, width = numbers.shape
+                height, width = converted.shape
                 rows, panel = target[first : first + height], slice(left, left + width)
                 into = self._scratch.of("panel", rows.shape, W.dtype) if left else rows
-                few = is_best_uncopied(numbers.size, len(W))
-                multiply_block(numbers, W[:, panel], turned[panel], into, self._scratch, cached=few)
+                uncopied = is_best_uncopied(converted.size, len(W))
+                multiply_block(
+                    converted, W[:, panel], turned[panel], into, self._scratch, cached=uncopied
+                )
                 if left:
                     rows += into
 
@@ -100,32 +102,30 @@ class DenseShard(Shard):
         """See `Shard.multiply_transposed`; accumulates slabs in double precision."""
         out.fill(0)
         vectors = U.shape[1]
-        one, numbers = vectors == 1, len(U) * len(out)
-        cached = (
-            numbers * U.itemsize <= _CACHED_BYTES if one else is_best_uncopied(numbers, vectors)
-        )
+        one, size = vectors == 1, len(U) * len(out)
+        cached = size * U.itemsize <= _CACHED_BYTES if one else is_best_uncopied(size, vectors)
         for position, piece in self._pieces(intervals):
-            given = U[position : position + len(piece)]
+            U_piece = U[position : position + len(piece)]
             if piece.dtype != U.dtype:
-                self._add_converted(piece, given, out)
+                self._add_converted(piece, U_piece, out)
             elif one:
-                add_transposed(piece, given[:, 0], out[:, 0], self._scratch, cached=cached)
+                add_transposed(piece, U_piece[:, 0], out[:, 0], self._scratch, cached=cached)
             else:
-                add_transposed_block(piece, given, out, self._scratch, cached=cached)
+                add_transposed_block(piece, U_piece, out, self._scratch, cached=cached)
 
     def _add_converted(
         self, piece: NDArray[Any], U: NDArray[Any], out: NDArray[np.float64]
     ) -> None:
         one = U.shape[1] == 1
         max_columns = _CONVERTED_COLUMNS if one else _CONVERTED_BLOCK_COLUMNS
-        for first, left, numbers in self._convert_slabs(piece, U.dtype, max_columns):
-            height, width = numbers.shape
-            some, sums = U[first : first + height], out[left : left + width]
+        for first, left, converted in self._convert_slabs(piece, U.dtype, max_columns):
+            height, width = converted.shape
+            U_slab, sums = U[first : first + height], out[left : left + width]
             if one:
-                add_transposed(numbers, some[:, 0], sums[:, 0], self._scratch, cached=True)
+                add_transposed(converted, U_slab[:, 0], sums[:, 0], self._scratch, cached=True)
             else:
-                few = is_best_uncopied(numbers.size, U.shape[1])
-                add_transposed_block(numbers, some, sums, self._scratch, cached=few)
+                uncopied = is_best_uncopied(converted.size, U.shape[1])
+                add_transposed_block(converted, U_slab, sums, self._scratch, cached=uncopied)
 
     def _pieces(self, intervals: Intervals) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield the arrays of these rows, and their position among the multiplied rows."""
@@ -145,7 +145,7 @@ class DenseShard(Shard):
         height = most // width
         for first in range(0, rows, height):
             for left in range(0, columns, width):
-                given = piece[first : first + height, left : left + width]
-                numbers = self._scratch.of("converted", given.shape, dtype)
-                np.copyto(numbers, given)
-                yield _Slab(first, left, numbers)
+                source = piece[first : first + height, left : left + width]
+                converted = self._scratch.of("converted", source.shape, dtype)
+                np.copyto(converted, source)
+                yield _Slab(first, left, converted)

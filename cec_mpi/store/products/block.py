@@ -104,14 +104,14 @@ def multiply_block(
         width = _even_width(columns, _MAX_UNCOPIED_WORK // (_MIN_SLAB_ROWS * vectors))
         height = (_MAX_UNCOPIED_WORK - 1) // (width * vectors)
     for first in range(0, count, height):
-        some, target = rows[first : first + height], out[first : first + height]
+        row_slab, target = rows[first : first + height], out[first : first + height]
         if read:
-            _prefetch(some)
-        np.matmul(some[:, :width], turned[:width], out=target)
+            _prefetch(row_slab)
+        np.matmul(row_slab[:, :width], turned[:width], out=target)
         for left in range(width, columns, width):
             partial = scratch.of("partial", target.shape, out.dtype)
             panel = slice(left, left + width)
-            np.matmul(some[:, panel], turned[panel], out=partial)
+            np.matmul(row_slab[:, panel], turned[panel], out=partial)
             target += partial
 
 
@@ -146,22 +146,22 @@ def add_transposed_block(
            [7., 9., 1.]])
     """
     vectors, row_bytes = U.shape[1], rows.shape[1] * rows.itemsize
-    few = vectors <= _MIN_COPIED_VECTORS and not cached
-    if few and rows.dtype == sums.dtype:
+    without_copy = vectors <= _MIN_COPIED_VECTORS and not cached
+    if without_copy and rows.dtype == sums.dtype:
         _add_slabs(rows, U, sums, scratch)
         return
     slab = max(_MIN_LARGE_SLAB_ROWS, min(_MAX_LARGE_SLAB_ROWS, _SLAB_BYTES // row_bytes))
-    if few:
+    if without_copy:
         slab = max(_MAX_LARGE_SLAB_ROWS, _SINGLE_BYTES // row_bytes)
-    here = scratch.of("sums", sums.shape, rows.dtype)
+    partial = scratch.of("sums", sums.shape, rows.dtype)
     for first in range(0, len(rows), slab):
-        some, theirs = rows[first : first + slab], U[first : first + slab]
-        if few:
-            here.fill(0)
-            _add_slabs(some, theirs, here, scratch)
+        row_slab, vector_slab = rows[first : first + slab], U[first : first + slab]
+        if without_copy:
+            partial.fill(0)
+            _add_slabs(row_slab, vector_slab, partial, scratch)
         else:
-            np.matmul(some.T, theirs, out=here)
-        np.add(sums, here, out=sums)
+            np.matmul(row_slab.T, vector_slab, out=partial)
+        np.add(sums, partial, out=sums)
 
 
 def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch: Scratch) -> None:
@@ -178,13 +178,13 @@ def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch:
         height = min(most, max(least, 3 * vectors // 2))
         width = _even_width(columns, _MAX_UNCOPIED_WORK // (height * vectors))
     for first in range(0, count, height):
-        some, theirs = rows[first : first + height], U[first : first + height]
+        row_slab, vector_slab = rows[first : first + height], U[first : first + height]
         if read:
-            _prefetch(some)
+            _prefetch(row_slab)
         for left in range(0, columns, width):
             panel = sums[left : left + width]
             partial = scratch.of("partial", panel.shape, rows.dtype)
-            np.matmul(some[:, left : left + width].T, theirs, out=partial)
+            np.matmul(row_slab[:, left : left + width].T, vector_slab, out=partial)
             panel += partial
 
 

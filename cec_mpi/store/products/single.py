@@ -102,11 +102,11 @@ def add_transposed(
         fewest, most = _SINGLE_ROWS
         height = max(fewest, min(most, _SINGLE_BYTES // row_bytes))
     for first in range(0, count, height):
-        some, theirs = rows[first : first + height], u[first : first + height]
+        row_slab, vector_slab = rows[first : first + height], u[first : first + height]
         if row_bytes in _EINSUM_ROW_BYTES and not cached:
-            np.einsum("ij,i->j", some, theirs, out=partial)
+            np.einsum("ij,i->j", row_slab, vector_slab, out=partial)
         else:
-            np.dot(theirs, some, out=partial)
+            np.dot(vector_slab, row_slab, out=partial)
         np.add(sums, partial, out=sums)
 
 
