@@ -1,6 +1,6 @@
 """Intervals of advise: how often they cover the mean that many more runs have.
 
-    python scripts/campaigns/advice.py [--questions 1000] [--runs 20000] [--real 0]
+    python scripts/campaigns/advice.py [--questions 1000] [--runs 20000] [--real 0] [--seed 0]
 
 Asks questions of the kind of `docs/howto/advise.md` with other seeds, and forecasts a choice for
 each: six workstations with several probabilities and lengths of outages, and 16 nodes with the
@@ -17,6 +17,7 @@ import argparse
 import math
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -66,11 +67,13 @@ def many_runs(question: AdviceRequest, choice: Choice, runs: int) -> np.ndarray:
     return forecaster.run_seconds(choice, range(10**6, 10**6 + runs))
 
 
-def make_real_runs(steps: int) -> None:
+def make_real_runs(steps: int, first_seed: int, due: float) -> None:
     """Print the times of real runs beside their forecasts."""
     speeds, base, rows, columns, tick = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0), 120.0, 1200, 50, 5.0
-    random, lines = np.random.default_rng(0), []
+    random, lines = np.random.default_rng(first_seed), []
     for probability, recovery, seed in ((0.9, 3, 1), (0.9, 4, 2), (0.8, 3, 3), (0.95, 5, 4)):
+        if time.monotonic() > due:
+            break
         question = AdviceRequest(
             rows=rows,
             columns=columns,
@@ -92,7 +95,7 @@ def make_real_runs(steps: int) -> None:
             run = ["run", "store", "vectors=W.npy", "--out", "real", "--elastic", "--local", "6"]
             run += ["--emulate-speeds", given, "--speeds", given, "--emulate-base", str(base)]
             run += ["--available-probability", str(probability), "--tick", str(tick), "--wait"]
-            run += ["--seed", str(seed), "-q"]
+            run += ["--seed", str(first_seed + seed), "-q"]
             done = run_to_end(
                 [sys.executable, "-m", "cec_mpi", *run], cwd=directory, limit=10 * steps
             )
@@ -117,29 +120,35 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=1000)
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--real", type=int, default=0, metavar="K", help="steps of real runs")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=7200.0, help="begin nothing after them")
     options = parser.parse_args()
+    due = time.monotonic() + options.seconds
     if options.real:
-        make_real_runs(options.real)
+        make_real_runs(options.real, options.seed, due)
         return
     asked = list(kinds())
     each = math.ceil(options.questions / len(asked))
-    rows, covered = [], 0
+    rows, covered, tried = [], 0, 0
     for name, question, choice in asked:
+        if time.monotonic() > due:
+            break
         runs = many_runs(question, choice, options.runs if question.probability else 3000)
         mean, hits, inside, widths = runs.mean(), 0, [], []
         for seed in range(each):
-            found = Forecaster(replace(question, first_seed=10_000 * seed)).forecast(choice, True)
+            seeded = replace(question, first_seed=10_000 * (options.seed + seed))
+            found = Forecaster(seeded).forecast(choice, True)
             assert found is not None
             hits += found.total.low <= mean <= found.total.high
             widths.append((found.total.high - found.total.low) / mean)
             low, high = found.single_run
             inside.append(((low <= runs) & (runs <= high)).mean())
-        covered += hits
+        covered, tried = covered + hits, tried + each
         rows.append(
             [name, f"{hits / each:.3f}", f"{np.median(widths):.1%}", f"{np.mean(inside):.3f}"]
         )
         print(rows[-1], flush=True)
-    share = covered / (each * len(asked))
+    share = covered / max(1, tried)
     rows.append(["all", f"{share:.3f}", "", ""])
     head = ["question", "covered", "width", "runs between quantiles"]
     print("\n".join(format_table(head, rows, head[1:])))
