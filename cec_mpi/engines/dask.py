@@ -95,11 +95,13 @@ def pool(
     Raises
     ------
     InputError
-        The client is asynchronous, an option is out of range, or the client has no cluster to
-        scale.
+        The client is asynchronous or closed, an option is out of range, or the client has no
+        cluster to scale.
     """
     if not isinstance(client, Client) or client.asynchronous:
         raise InputError(f"client {client!r}: expected a Client that is not asynchronous")
+    if client.status != "running":
+        raise InputError(f"client {client!r} is {client.status}: expected one that is connected")
     check_at_least_1(per_worker=per_worker, **({} if keep is None else {"keep": keep}))
     if keep is not None and not hasattr(client.cluster, "requested"):
         raise InputError(f"keep {keep}: expected Client(cluster) with a cluster that can be scaled")

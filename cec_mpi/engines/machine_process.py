@@ -17,7 +17,7 @@ from cec_mpi.engines.keeping import START_WINDOW, StartLimit
 from cec_mpi.errors import CecError, DismissedError, InputError, StoppedError
 from cec_mpi.runtime.processes.children import start_child
 from cec_mpi.runtime.processes.ending import print_error
-from cec_mpi.runtime.session.machine import join, source_of
+from cec_mpi.runtime.session.machine import check_join_values, join, source_of
 from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile, read_connection_file
 from cec_mpi.text import shorten
 from cec_mpi.text.terminal import QUIET, print_note, remove_error_filters, set_verbosity
@@ -87,16 +87,20 @@ def check_join_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
     Raises
     ------
     InputError
-        A keyword is unknown, or belongs to the engine, or a value is no number, text or path.
+        A keyword is unknown, or belongs to the engine, or a value is out of range.
     """
     known = inspect.signature(join).parameters.keys() - {"source", "machines", "encryption"}
-    options = dict(given or {})
+    try:
+        options = dict(given or {})
+    except (TypeError, ValueError):
+        raise InputError(f"join {shorten(given)}: expected keywords of cec_mpi.join") from None
     if unknown := sorted(options.keys() - known):
         raise InputError(f"join {shorten(unknown[0])}: expected one of {', '.join(sorted(known))}")
     try:
         plain: dict[str, Any] = json.loads(json.dumps(options, default=os.fspath))
     except TypeError as error:
         raise InputError(f"join: {error}; expected numbers, texts and paths") from None
+    check_join_values(**plain)
     return plain
 
 

@@ -246,6 +246,13 @@ def worker():
         ({"join": {"chache": "x"}}, "join 'chache': expected one of cache, "),
         ({"join": {"cache": object()}}, "expected numbers, texts and paths"),
         ({"join": {"machines": 2}}, "join 'machines': expected one of"),
+        ({"join": 3}, "join 3: expected keywords of cec_mpi.join"),
+        ({"join": {"memory": -1}}, "memory -1: expected a number of bytes"),
+        ({"join": {"threads": 0}}, "threads 0: expected a whole number of at least 1"),
+        ({"join": {"retry": -1}}, "retry -1: expected a number of seconds"),
+        ({"join": {"machine": 0}}, "machine 0: expected a whole number"),
+        ({"join": {"notice": "nope"}}, "notice 'nope': expected none"),
+        ({"join": {"device": "gpu"}}, "device gpu: expected cpu"),
         ({"connection": "nowhere.json"}, "nowhere.json does not exist"),
         ({"client": 3}, "client 3: expected a Client"),
     ],
@@ -272,6 +279,13 @@ def test_what_is_no_engine_is_refused(store, no_launcher, worker, kind):
     engine = {"number": 3, "address": worker.scheduler.address, "cluster": worker.cluster}[kind]
     with pytest.raises(InputError, match="expected a Client"):
         cec_mpi.open_operator(store.path, engine=engine)
+
+
+def test_a_closed_client_is_refused(store, no_launcher, worker):
+    with Client(worker.scheduler.address) as client:
+        pass
+    with pytest.raises(InputError, match="is closed: expected one that is connected"):
+        cec_mpi.open_operator(store.path, engine=client)
 
 
 def test_an_engine_expects_one_process(store, no_launcher, worker, monkeypatch):

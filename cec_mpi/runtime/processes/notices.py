@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.times import (
@@ -138,6 +138,12 @@ NOTICES = ("none", "auto", *_SERVICES)
 """Choices of a service; auto detects the service that answers."""
 
 
+def check_notice(service: Any) -> None:
+    """Raise `InputError` if this names no service."""
+    if service not in NOTICES:
+        raise InputError(f"notice {shorten(service)}: expected {', '.join(NOTICES)}")
+
+
 @contextmanager
 def watch_notices(
     service: str, on_notice: Callable[[str], None], pause: float = NOTICE_POLL_SECONDS
@@ -160,8 +166,7 @@ def watch_notices(
     InputError
         The service is unknown.
     """
-    if service not in NOTICES:
-        raise InputError(f"notice {shorten(service)}: expected {', '.join(NOTICES)}")
+    check_notice(service)
     has_ended = threading.Event()
     if service != "none":
         arguments = service, on_notice, pause, has_ended

@@ -22,7 +22,7 @@ from zlib import crc32
 
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import SignalRecorder, kill_ranks, print_error, this_process
-from cec_mpi.runtime.processes.notices import watch_notices
+from cec_mpi.runtime.processes.notices import check_notice, watch_notices
 from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.places import detect_place
 from cec_mpi.runtime.records.events import MAX_MACHINES
@@ -88,6 +88,42 @@ def source_of(text: str, encryption: bool = True) -> Source:
             "not set"
         )
     return connection_from_key(host, port, secret, encryption)
+
+
+def check_join_values(
+    *,
+    machines: int = 1,
+    memory: float = DEFAULT_MEMORY_FRACTION,
+    machine: int | None = None,
+    retry: float | None = None,
+    threads: int | None = None,
+    notice: str = "none",
+    device: str = CPU,
+    **_: Any,
+) -> None:
+    """Check what can be known of keywords of `join` on another computer.
+
+    Raises
+    ------
+    InputError
+        One is out of range, or names no device or service.
+    """
+    from cec_mpi.store.devices import check_device
+
+    for name, number in (("machines", machines), ("machine", 1 if machine is None else machine)):
+        if not (isinstance(number, Integral) and 1 <= number <= MAX_MACHINES):
+            text = shorten(number)
+            raise InputError(f"{name} {text}: expected a whole number from 1 to {MAX_MACHINES}")
+    if not (isinstance(memory, Real) and 0 < memory < math.inf):
+        raise InputError(
+            f"memory {shorten(memory)}: expected a number of bytes, or a fraction up to 1"
+        )
+    if retry is not None and not (isinstance(retry, Real) and retry >= 0):
+        raise InputError(f"retry {shorten(retry)}: expected a number of seconds")
+    if threads is not None and not (isinstance(threads, Integral) and threads >= 1):
+        raise InputError(f"threads {shorten(threads)}: expected a whole number of at least 1")
+    check_notice(notice)
+    check_device(device)
 
 
 def join(
@@ -159,18 +195,15 @@ def join(
 
         cec_mpi.join("run.json", machines=2, memory=64e9)
     """
-    for name, number in (("machines", machines), ("machine", 1 if machine is None else machine)):
-        if not (isinstance(number, Integral) and 1 <= number <= MAX_MACHINES):
-            text = shorten(number)
-            raise InputError(f"{name} {text}: expected a whole number from 1 to {MAX_MACHINES}")
-    if not (isinstance(memory, Real) and 0 < memory < math.inf):
-        raise InputError(
-            f"memory {shorten(memory)}: expected a number of bytes, or a fraction up to 1"
-        )
-    if retry is not None and not (isinstance(retry, Real) and retry >= 0):
-        raise InputError(f"retry {shorten(retry)}: expected a number of seconds")
-    if threads is not None and not (isinstance(threads, Integral) and threads >= 1):
-        raise InputError(f"threads {shorten(threads)}: expected a whole number of at least 1")
+    check_join_values(
+        machines=machines,
+        memory=memory,
+        machine=machine,
+        retry=retry,
+        threads=threads,
+        notice=notice,
+        device=device,
+    )
     host_options: dict[str, Any] = {"device": (device,)}
     if cache:
         host_options |= {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit}
@@ -291,9 +324,8 @@ def _free_memory(device: str) -> tuple[int, str]:
     """
     if device == CPU:
         return free_memory(), ""
-    from cec_mpi.store.devices import check_device, find_devices
+    from cec_mpi.store.devices import find_devices
 
-    check_device(device)
     found = find_devices(device)
     if not found:
         print_note(f"device {device}: no GPU was found, so this process computes on the CPU")
