@@ -1,4 +1,4 @@
-"""A process with machines of a run, beside a worker of an engine."""
+"""A child process of a worker of an engine, with machines of a run."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from cec_mpi.text.terminal import QUIET, print_note, remove_error_filters, set_v
 
 Connection = str | os.PathLike[str] | ConnectionFile
 
-_STARTS = 5  # of the process beside a worker, within `START_WINDOW`
-_RESTART_SECONDS = 1.0  # between the end of a process and the next start
+_MAX_STARTS = 5  # of the child process within `START_WINDOW`
+_RESTART_SECONDS = 1.0  # between the end of a child process and the next start
 _LEAVE_SECONDS = 3.0  # to leave after SIGTERM: Dask kills a worker 4 s after it was told to close
 _POLL_SECONDS = 0.1
-# The run is over, the input is wrong, or the answers were wrong.
+# Exit codes after which there is no restart: the run is over, or the input or answers were wrong.
 FINAL_CODES = 0, InputError.exit_code, DismissedError.exit_code
 
 
 def run_machines(
     connection: ConnectionFile, options: dict[str, Any], must_stop: threading.Event
 ) -> int:
-    """Be a host of a run in a child process, until the run is over; returns its last exit code.
+    """Join a run from a child process until the run is over; return the last exit code.
 
     The child gets the keys of the run through a pipe, and ends when this process ends. It is
     started again if it was killed or has failed, at most 5 times in 10 minutes.
@@ -46,9 +46,9 @@ def run_machines(
     options : dict
         Keywords of `cec_mpi.join`.
     must_stop : threading.Event
-        Makes the machines leave.
+        If set, the machines leave.
     """
-    limit, code = StartLimit(_STARTS), 0
+    limit, code = StartLimit(_MAX_STARTS), 0
     while not must_stop.is_set() and limit.allow_start():
         code = _run_child(json.dumps([connection.to_builtins(), options]).encode(), must_stop)
         if code in (*FINAL_CODES, StoppedError.exit_code):
@@ -56,14 +56,14 @@ def run_machines(
         must_stop.wait(_RESTART_SECONDS)
     if not must_stop.is_set():
         print_note(
-            f"machines of a worker have ended {_STARTS} times within {START_WINDOW:g} s, the last "
-            f"time with exit code {code}: they are not started again"
+            f"machines of a worker have ended {_MAX_STARTS} times within {START_WINDOW:g} s, the "
+            f"last time with exit code {code}: they are not started again"
         )
     return code
 
 
 def _run_child(content: bytes, must_stop: threading.Event) -> int:
-    """Run the child until it ends or must leave; returns its exit code."""
+    """Run a child process until it ends or `must_stop` is set; return its exit code."""
     process = start_child(__name__, stdin=subprocess.PIPE)
     try:
         assert process.stdin is not None
@@ -71,7 +71,7 @@ def _run_child(content: bytes, must_stop: threading.Event) -> int:
             process.stdin.write(content)
         while process.poll() is None and not must_stop.wait(_POLL_SECONDS):
             pass
-    finally:  # also interrupted, as a task that Ray cancels
+    finally:  # Ray cancels a task by KeyboardInterrupt
         process.terminate()
         try:
             process.wait(_LEAVE_SECONDS)
@@ -81,19 +81,21 @@ def _run_child(content: bytes, must_stop: threading.Event) -> int:
     return process.returncode
 
 
-def check_join_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return keywords of `cec_mpi.join` as JSON can have them.
+def check_join_options(join_options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return keywords of `cec_mpi.join`, converted to JSON types.
 
     Raises
     ------
     InputError
-        A keyword is unknown, or belongs to the engine, or a value is out of range.
+        A keyword is unknown or set by the engine, or a value is out of range.
     """
     known = inspect.signature(join).parameters.keys() - {"source", "machines", "encryption"}
     try:
-        options = dict(given or {})
+        options = dict(join_options or {})
     except (TypeError, ValueError):
-        raise InputError(f"join {shorten(given)}: expected keywords of cec_mpi.join") from None
+        raise InputError(
+            f"join {shorten(join_options)}: expected keywords of cec_mpi.join"
+        ) from None
     if unknown := sorted(options.keys() - known):
         raise InputError(f"join {shorten(unknown[0])}: expected one of {', '.join(sorted(known))}")
     try:
@@ -104,12 +106,12 @@ def check_join_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
     return plain
 
 
-def read_connection(given: Connection) -> ConnectionFile:
+def read_connection(connection: Connection) -> ConnectionFile:
     """Return the addresses and keys of a run.
 
     Parameters
     ----------
-    given : path, str or ConnectionFile
+    connection : path, str or ConnectionFile
         A connection file, or ``HOST:PORT`` with the key in CEC_MPI_KEY.
 
     Raises
@@ -117,21 +119,21 @@ def read_connection(given: Connection) -> ConnectionFile:
     InputError
         The file does not exist or is not a connection file, or the key is missing.
     """
-    if isinstance(given, ConnectionFile):
-        return given
-    source = source_of(os.fspath(given))
+    if isinstance(connection, ConnectionFile):
+        return connection
+    source = source_of(os.fspath(connection))
     return read_connection_file(source) if isinstance(source, Path) else source
 
 
-def main(words: list[str], parent: int) -> None:
-    """Be a host of the run that standard input describes."""
-    del words, parent
+def main(arguments: list[str], parent: int) -> None:
+    """Join the run whose connection and options are read from standard input."""
+    del arguments, parent
     remove_error_filters()
-    set_verbosity(QUIET)  # engines show what many workers print; the master says who is missing
+    set_verbosity(QUIET)  # notes of all workers would be shown in one place
     connection, options = json.load(sys.stdin)
     try:
         join(ConnectionFile.from_builtins(connection), **options)
-    except StoppedError as error:  # the worker is closed, or its computer is preempted
+    except StoppedError as error:  # SIGTERM or a notice of preemption
         sys.exit(error.exit_code)
     except CecError as error:
         print_error(error)

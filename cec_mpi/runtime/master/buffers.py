@@ -1,4 +1,4 @@
-"""The arrays of products, into which vectors of users are converted."""
+"""Arrays for products: converted vectors, coded coefficients, and results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Buffers:
     exponents : list of int
         Exponents of these powers, one for each column of W or V.
     is_scaled : bool
-        Whether one of them is not 0, for X W.
+        Whether any exponent is not 0; set for X W only.
     coded : (L * R * k,) ndarray
         The machines' coefficients for X' V.
     parts : (L, R * k) ndarray of float64
@@ -67,13 +67,13 @@ class Buffers:
         self._code = manifest.code
         self._codecs: WeakKeyDictionary[Plan, Codec] = WeakKeyDictionary()
 
-    def take(self, name: str, W: NDArray[Any], scales: Scales) -> list[float]:
-        """Take W, of shape (r, k), as it is sent; returns the sizes of its terms.
+    def load_vectors(self, name: str, W: NDArray[Any], scales: Scales) -> list[float]:
+        """Convert W, of shape (r, k), into `shared`; return the sizes of its terms.
 
         Raises
         ------
         InputError
-            It has numbers that are not real and finite.
+            An entry is not a finite real number.
         """
         _check_real(name, W)
         try:
@@ -83,13 +83,13 @@ class Buffers:
         self.is_scaled = any(self.exponents)
         return terms
 
-    def take_adjoint(self, name: str, V: NDArray[Any], scales: Scales) -> list[float]:
-        """Take V, of shape (q, k), into `product`, as it is coded; returns the sizes of its terms.
+    def load_adjoint_vectors(self, name: str, V: NDArray[Any], scales: Scales) -> list[float]:
+        """Convert V, of shape (q, k), into `product`; return the sizes of its terms.
 
         Raises
         ------
         InputError
-            It has numbers that are not real and finite.
+            An entry is not a finite real number.
         """
         _check_real(name, V)
         try:
@@ -100,19 +100,19 @@ class Buffers:
         return terms
 
     def prepare(self, plan: Plan) -> None:
-        """Use the codec of this plan, which is kept with the plan."""
+        """Set `codec` to the codec of this plan, which is cached as long as the plan exists."""
         codec = self._codecs.get(plan)
         if codec is None:
             codec = self._codecs[plan] = Codec(plan, self._code, self._columns, self.work)
         self.codec = codec
 
     def renew_product(self) -> None:
-        """Replace the arrays of the product, which the caller keeps."""
+        """Allocate new arrays for the next product, because the caller keeps the last ones."""
         self.parts = np.empty(self._shape)
         self.product = self.parts.reshape(-1, self._columns)
 
-    def replace_in_use(self, is_sending: Callable[[NDArray[Any]], bool]) -> None:
-        """Replace arrays that may still be sent, before vectors are taken into them."""
+    def renew_if_sending(self, is_sending: Callable[[NDArray[Any]], bool]) -> None:
+        """Allocate new arrays in place of those that are still being sent."""
         self.shared, self.coded = (
             np.empty_like(array) if is_sending(array) else array
             for array in (self.shared, self.coded)

@@ -1,4 +1,4 @@
-"""Elastic steps: each machine gets its own job, and a step ends without late and lost machines."""
+"""Elastic steps: one job for each machine; a step does not wait for late or lost machines."""
 
 from __future__ import annotations
 
@@ -68,43 +68,43 @@ class ElasticExecutor:
         self._end, self._hub = end, end.hub
         self._manifest, self._steps = store.manifest, store.steps
         self._recorder, self._warnings = store.recorder, warnings
-        self._spare = int(options.check)  # machines that a step must be able to miss
+        self._spare = int(options.check)  # answers to each row, beyond L, for the comparison
         # Machines that compute a row, beyond L.
         self._extra_machines = options.stragglers + self._spare
         self._steps.uses_all_answers = self._extra_machines < 1
-        assert not isinstance(options.deadline, float | str)  # they are checked
+        assert not isinstance(options.deadline, float | str)  # validated options have a Deadline
         self._deadline = options.deadline
         self._adopt_after = float("inf") if options.adopt is None else options.adopt
         self._decoders = Decoders(self._manifest.code)
         self._checker: ParityChecker | None = None
-        self._checks: TermChecker | None = None
+        self._term_checker: TermChecker | None = None
         if options.check:
-            self._largest = store.scaling.largest
-            self._checker, self._checks = _make_checks(store, options.seed)
-        self._has_warned = False  # of a store that is damaged
+            self._column_maxima = store.scaling.largest
+            self._checker, self._term_checker = _make_checkers(store, options.seed)
+        self._has_warned = False  # about a damaged shard
         self._memory = AnswerMemory()
-        self._rows: list[int] = []  # that machines computed in the last step
-        self._counted: tuple[Plan | None, NDArray[np.int64]] = None, np.zeros(0, np.int64)
-        self._allowed: float | None = None  # seconds for an answer, in the last step
+        self._rows: list[int] = []  # computed by each machine in the last step
+        self._plan_rows: tuple[Plan | None, NDArray[np.int64]] = None, np.zeros(0, np.int64)
+        self._last_time_limit: float | None = None  # seconds for an answer, in the last step
         # The state machine of the next step and its driver, until the step begins.
         self._planned_for: tuple[ElasticStep, StepDriver] | None = None
 
     def next(self, adjoint: bool) -> Step:
-        """Return the next step, planned for the machines that can be asked.
+        """Return the next step, planned for the machines that can get requests.
 
         Raises
         ------
         InfeasibleError
-            Too few machines are available, and none are awaited.
+            Too few machines are available, and no others are expected.
         MachineError
-            A step was interrupted before.
+            An earlier step was interrupted.
         """
         if self._hub.is_poisoned:
             raise MachineError(HUB_POISONED)
         return self._steps.plan(self._wait(), 0 if adjoint else self._extra_machines)
 
     def multiply(self, step: Step, buffers: Buffers) -> ProductResult:
-        """Ask machines until the product is complete.
+        """Send requests to machines until the product is complete.
 
         Raises
         ------
@@ -121,7 +121,7 @@ class ElasticExecutor:
             raise MachineError(f"the sum of the answers to step {step.number} is not finite")
 
     def _wait(self) -> Step:
-        """Return the next step, when enough machines can be asked."""
+        """Wait until enough machines can get requests, and return the next step."""
         state, driver = self._planned_for = self._make_driver()
         clock, schedule = self._hub.clock, self._steps.schedule
         begin, has_waited, moment = clock.monotonic(), False, -math.inf
@@ -157,7 +157,7 @@ class ElasticExecutor:
             buffers.parts,
             buffers.work,
             self._checker,
-            None if self._checker is None else np.abs(buffers.shared) @ self._largest,
+            None if self._checker is None else np.abs(buffers.shared) @ self._column_maxima,
         )
         placement = self._steps.placement
         ledger = RowLedger(
@@ -176,34 +176,34 @@ class ElasticExecutor:
         return self._make_result(step, measured, np.empty(0), ledger.condition)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> ProductResult:
-        able = None
-        if self._checker is not None and self._checks is not None:
-            self._probe(step, self._checker, self._checks)
-            able = self._checks.products.keys()
+        eligible = None
+        if self._checker is not None and self._term_checker is not None:
+            self._probe(step, self._checker, self._term_checker)
+            eligible = self._term_checker.products.keys()
         rows = step.plan.assignment.all_intervals()
         spans = self._steps.placement.spans_of_terms
         ledger = TermLedger(self._manifest.code.recovery, step.speeds, spans)
         ledger.plan(rows)
         generator = self._manifest.code.generator
-        products = AdjointProducts(step.product, buffers.coded, rows, generator, self._checks)
-        measured = self._run(step, ledger, products, self._counts(step), able)
+        products = AdjointProducts(step.product, buffers.coded, rows, generator, self._term_checker)
+        measured = self._run(step, ledger, products, self._counts(step), eligible)
         values = products.sum(
             ledger.answered_terms(), self._manifest.columns * step.product.columns
         )
         return self._make_result(step, measured, values, buffers.codec.condition)
 
-    def _probe(self, step: Step, checker: ParityChecker, checks: TermChecker) -> None:
-        """Compute the products of shards with the probe that are not known, and compare them."""
+    def _probe(self, step: Step, checker: ParityChecker, term_checker: TermChecker) -> None:
+        """Compute and compare the products of shards with the probe, unless they are known."""
         placement, rows = self._steps.placement, self._manifest.rows_per_shard
-        if checks.products.keys() >= set(step.available):
+        if term_checker.products.keys() >= set(step.available):
             return
         spans = list(placement.spans(((0, rows),)))
         counts = np.zeros(placement.machines, np.int64)
         for start, stop, holders in spans:
             for machine in set(holders).intersection(step.available):
                 counts[machine - 1] += stop - start
-        ledger = ProbeLedger(checker.recovery, spans, checks.products)
-        products = ProbeProducts(checks, checker, rows)
+        ledger = ProbeLedger(checker.recovery, spans, term_checker.products)
+        products = ProbeProducts(term_checker, checker, rows)
         self._run(step, ledger, products, counts)
         products.keep(ledger.answered_by)
 
@@ -213,7 +213,7 @@ class ElasticExecutor:
         ledger: Ledger,
         products: Products,
         rows: NDArray[np.int64],
-        able: Collection[int] | None = None,
+        eligible: Collection[int] | None = None,
         refine: Callable[[], Decode | None] = lambda: None,
     ) -> Measurements:
         """Make a step, or the probe before it.
@@ -224,9 +224,9 @@ class ElasticExecutor:
         ledger : Ledger
         products : Products
         rows : (N,) ndarray of int
-            Rows that machines 1..N are to compute.
-        able : collection of int, optional
-            Machines that may be asked; by default all.
+            Rows of each machine in the plan.
+        eligible : collection of int, optional
+            Machines that may get requests; by default all.
         refine : callable
             Returns rows that can be decoded again.
         """
@@ -235,30 +235,30 @@ class ElasticExecutor:
         steps, clock = self._steps, self._hub.clock
         predicted = steps.speeds.predict(products.product, step.plan.estimate_work(rows))
         listed = steps.schedule.listed(step).intersection(range(1, steps.placement.machines + 1))
-        if able is not None:
-            listed = listed.intersection(able)
+        if eligible is not None:
+            listed = listed.intersection(eligible)
         steps.begin(step)
         state.begin(ledger, listed, predicted, clock.monotonic())
         outcome = driver.run(step, products, steps, refine)
-        self._allowed = state.time_limit
+        self._last_time_limit = state.time_limit
         if isinstance(outcome, StepFailed):
             raise self._error_of(step, outcome, not products.product.adjoint)
         return driver.measured
 
     def _counts(self, step: Step) -> NDArray[np.int64]:
-        """Return the rows of the plan, by machine; the same array for the same plan."""
-        if self._counted[0] is not step.plan:
+        """Return the number of rows of each machine in the plan, cached for the last plan."""
+        if self._plan_rows[0] is not step.plan:
             counts = step.plan.assignment.counts(self._steps.placement.machines)
-            self._counted = step.plan, counts
-        return self._counted[1]
+            self._plan_rows = step.plan, counts
+        return self._plan_rows[1]
 
     def _make_result(
         self, step: Step, measured: Measurements, values: NDArray[np.float64], condition: float
     ) -> ProductResult:
-        """Return the result and what the machines did."""
+        """Return the result, with the rows that each machine computed."""
         rows = measured.rows()
         if rows != self._rows:
-            self._rows = rows  # the same list while they are the same
+            self._rows = rows  # recorded steps share an equal list
         return ProductResult(measured.answers(values), condition, self._rows)
 
     def _make_driver(self) -> tuple[ElasticStep, StepDriver]:
@@ -270,7 +270,7 @@ class ElasticExecutor:
             {machine: job.sent_at for machine, job in busy.items()},
             partial(placement.count_missing, recovery + self._spare),
             self._deadline,
-            self._allowed,
+            self._last_time_limit,
             not self._steps.schedule.waits,
             self._adopt_after,
         )
@@ -287,7 +287,7 @@ class ElasticExecutor:
     def _error_of(
         self, step: Step, failed: StepFailed, is_compared: bool
     ) -> MachineError | InfeasibleError:
-        """Return the error for a step that cannot end, whose rows may have been compared."""
+        """Return the error for a step that cannot end; `is_compared` is False for X' V."""
         cause = failed.cause
         if isinstance(cause, NonfiniteAnswer):
             return (
@@ -298,10 +298,12 @@ class ElasticExecutor:
         if isinstance(cause, Disagreement):
             return self._disagreement(step, cause)
         if isinstance(cause, FaultyIdentified):
-            numbers = ", ".join(map(str, sorted(set(cause.machines))))
+            faulty = sorted(set(cause.machines))
+            plural_s, owner = ("s", "their") if len(faulty) > 1 else ("", "its")
             return MachineError(
-                f"step {step.number} has failed: machine {numbers} answered wrong numbers, and "
-                f"too few other machines are available to compute its part of {step.name}"
+                f"step {step.number} has failed: machine{plural_s} {', '.join(map(str, faulty))} "
+                f"answered wrong numbers, and too few other machines are available to compute "
+                f"{owner} part of {step.name}"
             )
         left = cause.machines
         needed = self._manifest.code.recovery + (self._spare if is_compared else 0)
@@ -314,30 +316,30 @@ class ElasticExecutor:
         )
 
     def _disagreement(self, step: Step, cause: Disagreement) -> MachineError:
-        """Return the error for answers that disagree, if the wrong machine cannot be identified."""
+        """Return the error for answers that disagree, if the faulty machine is unknown."""
         found, recovery = cause.rows, self._manifest.code.recovery
-        enough = recovery + 3
-        hint = f" ({enough} answers would identify it)" if len(found.machines) < enough else ""
-        if hint and (option := self._manifest.placement.option_for(enough)):
-            hint = f" ({enough} answers tell which: encode with {option})"
+        needed = recovery + 3
+        hint = f" ({needed} answers would identify it)" if len(found.machines) < needed else ""
+        if hint and (option := self._manifest.placement.option_for(needed)):
+            hint = f" ({needed} answers would identify it: encode with {option})"
         names = " or ".join(" and ".join(map(str, candidate)) for candidate in found.candidates)
         if not names:
-            who = f"several are wrong{hint}"
+            suspects = f"several are wrong{hint}"
         elif len(found.candidates[0]) == 1:
-            who = f"machine {names} is wrong, or several are{hint}"
+            suspects = f"machine {names} is wrong, or several are{hint}"
         else:
-            who = f"machines {names} are wrong, or more are"
-        whose = " of their shards" if recovery > 1 else ""
-        rows = f"to rows {found.start}..{found.stop - 1}{whose} "
-        more = f"(and {cause.others} more such places) " if cause.others else ""
+            suspects = f"machines {names} are wrong, or more are"
+        in_shards = " of their shards" if recovery > 1 else ""
+        rows = f"to rows {found.start}..{found.stop - 1}{in_shards} "
+        others = f"(and to {cause.others} other ranges of rows) " if cause.others else ""
         return MachineError(
             f"step {step.number} has failed: the answers of machines "
-            f"{', '.join(map(str, found.machines))} {rows}{more}disagree, and no other machine is "
-            f"available: {who}"
+            f"{', '.join(map(str, found.machines))} {rows}{others}disagree, and no other machine "
+            f"is available: {suspects}"
         )
 
 
-def _make_checks(store: OpenStore, seed: int | None) -> tuple[ParityChecker, TermChecker]:
+def _make_checkers(store: OpenStore, seed: int | None) -> tuple[ParityChecker, TermChecker]:
     """Return the checkers of answers to X W, and of terms of X' V."""
     manifest, dtype, largest = store.manifest, store.arithmetic, store.scaling.largest
     generator, errors = manifest.code.generator, manifest.shard_errors

@@ -223,12 +223,12 @@ class Master:
         buffers = self._buffers_for(columns)
         while True:
             if isinstance(self._end, JobsEnd):
-                buffers.replace_in_use(self._end.is_sending)
+                buffers.renew_if_sending(self._end.is_sending)
             try:
                 if adjoint:
-                    terms = buffers.take_adjoint(name, block, self.scales)
+                    terms = buffers.load_adjoint_vectors(name, block, self.scales)
                 else:
-                    terms = buffers.take(name, block, self.scales)
+                    terms = buffers.load_vectors(name, block, self.scales)
             except InputError as error:
                 if not self._huge or block.dtype.kind != "f":  # others cannot be NaN
                     raise

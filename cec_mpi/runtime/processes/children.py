@@ -29,22 +29,24 @@ importlib.import_module(sys.argv[3]).main(sys.argv[4:], int(sys.argv[2]))
 _PACKAGE_ROOT = str(Path(__file__).absolute().parents[3])
 
 
-def start_child(module: str, words: Sequence[str] = (), *, stdin: int) -> subprocess.Popen[bytes]:
-    """Start a Python process that calls ``main(words, parent)`` of a module of this package.
+def start_child(
+    module: str, arguments: Sequence[str] = (), *, stdin: int
+) -> subprocess.Popen[bytes]:
+    """Start a Python process that calls ``main(arguments, parent)`` of a module of this package.
 
     It gets SIGTERM when this process has ended for any reason, and exits within 4 s.
 
     Parameters
     ----------
     module : str
-    words : sequence of str
-        Arguments, which all users of this computer can read.
+    arguments : sequence of str
+        Command-line arguments, which all users of this computer can read.
     stdin : int
         Standard input (see `subprocess.Popen`).
     """
     parent = str(os.getpid())
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", _PROGRAM, _PACKAGE_ROOT, parent, module, *words],
+        [sys.executable, "-P", "-c", _PROGRAM, _PACKAGE_ROOT, parent, module, *arguments],
         stdin=stdin,
         env=remove_launcher_variables(os.environ),
         start_new_session=True,  # so that Ctrl-C reaches only this process

@@ -547,9 +547,9 @@ def _notes(file: Path, job: str) -> list[Path]:
     return [file.with_name(name), Path(tempfile.gettempdir(), name)]
 
 
-def main(words: list[str], parent: int) -> None:
+def main(arguments: list[str], parent: int) -> None:
     """Serve as a machine that a run, the process `parent`, has started on its computer."""
     remove_error_filters()
-    text, file, rank, job, seconds, encryption = words
+    text, file, rank, job, seconds, encryption = arguments
     given = source_of(text, encryption == "1"), Path(file), int(rank), job, float(seconds)
     sys.exit(serve_as_rank(*given, prints=False, parent=parent))

@@ -184,7 +184,7 @@ def test_a_machine_of_l_plus_2_is_a_suspect_and_not_excluded(made):
     for step in range(4):
         with pytest.raises(MachineError) as error:
             master.matvec(np.ones(COLUMNS))
-        message, hint = str(error.value), "6 answers tell which: encode with --machines 6"
+        message, hint = str(error.value), "6 answers would identify it: encode with --machines 6"
         assert message.startswith(f"step {step} has failed: the answers of machines 1, 2, 3, 4, 5")
         assert message.endswith(f"machine 2 is wrong, or several are ({hint})")
     assert hub.roster.machines(State.IDLE) == {1, 2, 3, 4, 5}

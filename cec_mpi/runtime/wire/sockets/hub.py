@@ -491,7 +491,7 @@ class SocketHub:
     def last_error(self, machine: int) -> str:
         """Return the last error of a machine."""
         host = self.roster.serving_host(machine)
-        return (host and self._peer_of(host).text) or "no report"
+        return (host and self._peer_of(host).last_error) or "no report"
 
     # Processes.
 
@@ -549,7 +549,7 @@ class SocketHub:
             elif self._count_unsolicited(peer):
                 return
             elif kind == STATUS:
-                peer.take_status(unpack_status(head))
+                peer.record_status(unpack_status(head))
             elif kind == LEAVE:
                 peer.has_left = True
             else:
@@ -803,8 +803,8 @@ class SocketHub:
         open_report, machine = peer.open_report, peer.opening
         if open_report is None:
             now = time.monotonic()
-            peer.host.is_slow = now > peer.progressed + SLOW_OPEN_SECONDS
-            if now > peer.since + OPEN_SECONDS:
+            peer.host.is_slow = now > peer.last_progress + SLOW_OPEN_SECONDS
+            if now > peer.opening_since + OPEN_SECONDS:
                 self._exclude(peer, "it has not opened its shard in time")
             return
         peer.host.is_slow = False
@@ -846,7 +846,7 @@ class SocketHub:
             if spare >= self._spare:
                 due = last + SETTLE_SECONDS
             else:
-                due = max(last, *(peer.progressed for peer in waited)) + SLOW_OPEN_SECONDS
+                due = max(last, *(peer.last_progress for peer in waited)) + SLOW_OPEN_SECONDS
             if time.monotonic() > due:
                 log.warning("slow to open: machines %s", [peer.opening for peer in waited])
                 return

@@ -58,10 +58,10 @@ from cec_mpi.runtime.wire.sockets.messages import (
 from cec_mpi.store.files.regular import check_descriptors, raise_file_limit
 
 log = logging.getLogger(__name__)
-_DOMAIN = "cec_mpi"  # of the keys
+_DOMAIN = "cec_mpi"  # ZAP domain: the authenticator checks keys by domain
 _NEVER_WAIT = 1  # ZMQ_DONTWAIT
 _SOCKETS = b"\0", b"\1"  # TCP and Unix: the first byte of the name of a connection
-_DESCRIPTORS = 26  # that ZeroMQ needs to listen, and a few more for modules and records
+_DESCRIPTORS = 26  # file descriptors: ZeroMQ listens with most; modules and records use a few
 _NULL_LOGGER = logging.Logger("zmq.auth", logging.CRITICAL)  # pyzmq would log passwords
 
 
@@ -78,27 +78,27 @@ class Peer:
     send : callable
         Begins to send frames; returns False if the connection has ended.
     sent : deque of tuple of Job
-        The jobs that it has not answered, as they were sent together.
+        Unanswered jobs; jobs that were sent together are one tuple.
     answers : deque of list
         The frames of its answers, until they are taken.
     opening : int
         The machine that it is opening; 0 for none.
-    since : float
-        When the order to open was sent, in seconds of `time.monotonic`.
-    progressed : float
-        When it last reported progress with that, at first `since`.
+    opening_since : float
+        Time at which the order to open was sent, in seconds of `time.monotonic`.
+    last_progress : float
+        Time of the last progress report on opening; `opening_since` before the first.
     progress_messages : int
-        How many times it has done so.
-    opened : OpenReport or None
-        Its report on this machine, until it is taken.
+        Number of these progress reports.
+    open_report : OpenReport or None
+        Its report on the opened machine, until the hub reads it.
     is_ready : bool
-        Whether it waits for the others to measure its speed.
-    text : str
+        Whether it is ready to measure its speed, and waits until the others are ready.
+    last_error : str
         Its last error; empty if it has reported none.
     has_left : bool
         Whether it has said good-bye.
     eligible_from : float
-        When it can take machines, on the clock of `time.monotonic`.
+        Time from which it can take machines, in seconds of `time.monotonic`.
     unsolicited : int
         Messages that it has sent since its last answer.
     """
@@ -110,12 +110,12 @@ class Peer:
     sent: deque[tuple[Job, ...]] = field(default_factory=deque)
     answers: deque[list[Any]] = field(default_factory=deque)
     opening: int = 0
-    since: float = 0.0
-    progressed: float = 0.0
+    opening_since: float = 0.0
+    last_progress: float = 0.0
     progress_messages: int = 0
     open_report: OpenReport | None = None
     is_ready: bool = False
-    text: str = ""
+    last_error: str = ""
     has_left: bool = False
     unsolicited: int = 0
 
@@ -134,31 +134,31 @@ class Peer:
         header = np.array(order._replace(length=len(content)), dtype=np.int64)
         self.send(ORDER, header, to_frames(content))
 
-    def open(self, machine: int, threads: int, opening: bytes) -> None:
+    def open(self, machine: int, threads: int, content: bytes) -> None:
         """Begin to send the order to open a machine."""
         self.opening, self.open_report, self.is_ready = machine, None, False
-        self.since = self.progressed = time.monotonic()
+        self.opening_since = self.last_progress = time.monotonic()
         self.progress_messages = 0
-        self.send_order(Order(OrderKind.OPEN, machine, threads), opening)
+        self.send_order(Order(OrderKind.OPEN, machine, threads), content)
 
     def note_progress(self) -> bool:
-        """Note that the host copies its shard; False for a message too many."""
-        self.progressed, self.progress_messages = time.monotonic(), self.progress_messages + 1
-        possible = 2 + (self.progressed - self.since) / PROGRESS_INTERVAL
-        return bool(self.opening) and self.progress_messages <= possible
+        """Record that the host copies its shard; return False if it sends too many messages."""
+        self.last_progress, self.progress_messages = time.monotonic(), self.progress_messages + 1
+        allowed = 2 + (self.last_progress - self.opening_since) / PROGRESS_INTERVAL
+        return bool(self.opening) and self.progress_messages <= allowed
 
     def send_verdict(self, verdict: Verdict) -> None:
-        """Begin to send whether the host serves the machine that it has opened."""
+        """Begin to send the verdict: whether the host may serve the machine that it has opened."""
         self.opening, self.open_report = 0, None
         self.send(ADMISSION, b"", to_frames(pack(verdict)))
 
-    def take_status(self, status: OpenReport | str | None) -> None:
-        """Take a status of the host."""
+    def record_status(self, status: OpenReport | str | None) -> None:
+        """Record an open report, an error, or (if None) that the host is ready to be timed."""
         match status:
             case OpenReport():
                 self.open_report = status if self.opening else None
             case str():
-                self.text = status
+                self.last_error = status
             case None:
                 self.is_ready = True
 
@@ -167,18 +167,18 @@ class Listener:
     """Listens for machines, and identifies each by the name of its connection.
 
     Machines on this host can use a Unix socket in a directory that only this user can open, whose
-    name is in the connection file. It has no heartbeats, because the end of a process shows at
-    once, and a stopped process is not lost. TCP has heartbeats.
+    name is in the connection file. It needs no heartbeats, because the end of a process is
+    detected at once, and a stopped process does not count as lost. TCP has heartbeats.
 
-    A caller without the keys holds a file descriptor for some seconds, until the handshake fails:
-    this process raises its limit of open files to the hard one (``ulimit -Hn``).
+    A caller without the keys uses a file descriptor for some seconds, until the handshake fails.
+    Therefore this process raises its limit of open files to the hard limit (``ulimit -Hn``).
 
     Parameters
     ----------
-    at : sequence of str
-        Names or addresses to listen at; an empty one stands for all of this host.
+    hosts : sequence of str
+        Names or addresses to listen at; an empty string stands for all addresses of this host.
     ports : (int, int) or None
-        The first and the last port that may be taken; any free one by default.
+        The first and the last port that may be used; None for any free port.
     encrypted : bool
         Whether TCP is encrypted (CURVE). If not, machines send the key as a password (PLAIN):
         anyone who can read the network traffic learns it, and anyone who binds the master's port
@@ -187,12 +187,12 @@ class Listener:
         The text from which the keys are derived, for machines without a connection file; by default
         they are random.
     silence : float
-        Seconds without a sign of life over TCP after which a machine counts as gone.
+        Seconds without a heartbeat over TCP after which a machine counts as lost.
 
     Attributes
     ----------
     file : ConnectionFile
-        Where it listens, and the keys of machines; without a job.
+        The addresses at which it listens, and the keys for machines, without a job.
 
     Raises
     ------
@@ -202,7 +202,7 @@ class Listener:
 
     def __init__(
         self,
-        at: Sequence[str],
+        hosts: Sequence[str],
         ports: tuple[int, int] | None,
         *,
         encrypted: bool = True,
@@ -224,13 +224,13 @@ class Listener:
             self._authenticator.start()
             tcp = self._open_router(silence)
             self._require_keys(tcp, keys, encrypted)
-            places = [
+            addresses = [
                 (name, port)
-                for host, port in self._bind(tcp, at, ports)
+                for host, port in self._bind(tcp, hosts, ports)
                 for name in (local_addresses() if host in ALL_ADDRESSES else [host])
             ]
             self.file = ConnectionFile(
-                tuple(places),
+                tuple(addresses),
                 network_id(),
                 keys.server_key,
                 keys.public_key,
@@ -243,8 +243,8 @@ class Listener:
             self.close()
             raise
         self._tracked: Counter[int] = Counter()  # file descriptors of machines
-        # Deadlines by which a send must reveal whose connection has ended.
-        self._expected_until: list[float] = []
+        # A connection of an unknown peer has ended: until each deadline, sends are used to find it.
+        self._search_deadlines: list[float] = []
         self._next_check = self._next_sweep = 0.0
         self._last: Any = None  # a frame of the last message
         self._poller = zmq.Poller()
@@ -253,7 +253,7 @@ class Listener:
         self._readable: list[int] = []  # numbers of sockets that may have messages, in turn
 
     def send(self, caller: bytes, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> bool:
-        """Begin to send a message; whether the caller is still connected.
+        """Begin to send a message; return whether the caller is still connected.
 
         Parameters
         ----------
@@ -275,10 +275,9 @@ class Listener:
         return True
 
     def receive(self, seconds: float = 0.0) -> tuple[bytes, list[memoryview]] | None:
-        """Return the next message and its sender; None if there is none for this time.
+        """Return the next message and its sender, or None if none arrives in time.
 
-        The end of a sender's connection shows at once only after `track_disconnect`, and ends the
-        wait.
+        The wait also ends if a connection tracked by `track_disconnect` ends.
         """
         if not self._readable:
             self._poll(seconds)
@@ -289,7 +288,7 @@ class Listener:
                 caller = router.recv(_NEVER_WAIT)
             except self._zmq.Again:
                 continue
-            self._readable.append(number)  # many messages on one do not delay the other's
+            self._readable.append(number)  # so that a busy socket does not delay the other
             frames = [router.recv(copy=False)]
             while frames[-1].more:
                 frames.append(router.recv(copy=False))
@@ -298,20 +297,21 @@ class Listener:
         return None
 
     def track_disconnect(self) -> None:
-        """Look for the end of the last sender's connection from now on."""
+        """Detect the end of the last sender's connection at once, from now on."""
         self._tracked[self._last.get(self._zmq.SRCFD)] += 1
 
     def disconnected(self, callers: Collection[bytes]) -> list[bytes]:
-        """Return those of some callers whose connections have ended, as far as is known."""
+        """Return the callers whose connections are known to have ended."""
         now = time.monotonic()
-        if now < (self._next_check if self._expected_until else self._next_sweep):
+        if now < (self._next_check if self._search_deadlines else self._next_sweep):
             return []
         self._next_check, self._next_sweep = (
             now + DISCONNECT_POLL_SECONDS,
             now + DISCONNECT_SWEEP_SECONDS,
         )
         gone = [caller for caller in callers if not self.send(caller, HEARTBEAT)]
-        self._expected_until = [until for until in self._expected_until[len(gone) :] if until > now]
+        remaining = self._search_deadlines[len(gone) :]
+        self._search_deadlines = [deadline for deadline in remaining if deadline > now]
         return gone
 
     def close(self) -> None:
@@ -326,7 +326,7 @@ class Listener:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def _open_router(self, silence: float) -> Any:
-        """Make a socket that tells callers apart, and watch it."""
+        """Create a socket that identifies callers, and a monitor of its connections."""
         router = self._context.socket(self._zmq.ROUTER)
         self._sockets.append(router)
         configure_socket(router, silence)
@@ -350,7 +350,7 @@ class Listener:
 
     def _poll(self, seconds: float) -> None:
         """Wait for messages or the end of a connection, at most for this time."""
-        if self._expected_until:
+        if self._search_deadlines:
             seconds = min(seconds, DISCONNECT_POLL_SECONDS)
         readable = dict(self._poller.poll(math.ceil(1e3 * seconds)))
         self._readable = [n for n, router in enumerate(self._sockets) if router in readable]
@@ -359,44 +359,44 @@ class Listener:
                 self._read_monitor(monitor)
 
     def _read_monitor(self, monitor: Any) -> None:
-        """Notice that connections of machines have ended."""
+        """Record that tracked connections have ended."""
         while is_readable(monitor):
             descriptor = read_event(monitor)["value"]
             if descriptor in self._tracked:
                 self._tracked -= Counter([descriptor])
-                self._expected_until.append(time.monotonic() + DISCONNECT_GRACE)
+                self._search_deadlines.append(time.monotonic() + DISCONNECT_GRACE)
 
     def _bind(
-        self, tcp: Any, at: Sequence[str], ports: tuple[int, int] | None
+        self, tcp: Any, hosts: Sequence[str], ports: tuple[int, int] | None
     ) -> list[tuple[str, int]]:
         bound = []
-        for host in at:
+        for host in hosts:
             dual = not host and socket.has_dualstack_ipv6()
             address = _address(host)
             tcp.ipv6 = dual or ":" in address
-            written = f"[{address}]" if ":" in address else address or "*"
-            bound.append((host, self._bind_one(tcp, written, ports)))
+            host_pattern = f"[{address}]" if ":" in address else address or "*"
+            bound.append((host, self._bind_one(tcp, host_pattern, ports)))
         return bound
 
-    def _bind_one(self, tcp: Any, written: str, ports: tuple[int, int] | None) -> int:
+    def _bind_one(self, tcp: Any, host_pattern: str, ports: tuple[int, int] | None) -> int:
         zmq = self._zmq
         reason = ""
         for port in range(ports[0], ports[1] + 1) if ports else ("*",):
             try:
-                tcp.bind(f"tcp://{written}:{port}")
+                tcp.bind(f"tcp://{host_pattern}:{port}")
             except zmq.ZMQError as error:
                 reason = zmq.strerror(error.errno)
                 continue
             return int(tcp.last_endpoint.decode().rpartition(":")[2].rstrip("\0"))
-        which = "any port"
+        ports_text = "any port"
         if ports is not None:
             first, last = ports
-            which = f"port {first}" if first == last else f"any of ports {first}-{last}"
-        where = "" if written == "*" else f" of {written}"
-        raise InputError(f"the master cannot listen on {which}{where}: {reason}")
+            ports_text = f"port {first}" if first == last else f"any of ports {first}-{last}"
+        host_text = "" if host_pattern == "*" else f" of {host_pattern}"
+        raise InputError(f"the master cannot listen on {ports_text}{host_text}: {reason}")
 
     def _bind_local(self) -> str:
-        """Listen in a temporary directory; returns the socket's path, empty if none can be used."""
+        """Listen in a temporary directory; return the path of the socket, empty if this fails."""
         local = self._open_router(0)
         for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
             try:
@@ -428,7 +428,7 @@ def _address(host: str) -> str:
 
 
 class _KeyChecker:
-    """Admits callers that have this key."""
+    """Callback of the authenticator that accepts one key."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
