@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _STATES = ("available", *get_args(AbsenceReason))
 _HOST = "127.0.0.1"
+_BEGIN = b"# HELP cec_mpi_"  # of a file with metrics
 
 
 def metrics_destination(metrics: int | str | os.PathLike[str]) -> tuple[str, int] | Path:
@@ -67,16 +68,19 @@ def check_metrics(metrics: int | str | os.PathLike[str]) -> None:
     Raises
     ------
     InputError
-        The port is in use, the directory of the file does not exist, or the library is missing.
+        The port is in use, the directory of the file does not exist, the file has other data than
+        metrics, or the library is missing.
     """
     try:
         import prometheus_client  # noqa: F401
     except ImportError:
         raise InputError("metrics need prometheus_client: pip install 'cec_mpi[metrics]'") from None
+    has_other_data = False
     try:
         place = metrics_destination(metrics)
         if isinstance(place, Path):
             is_usable = place.absolute().parent.is_dir() and not place.is_dir()
+            has_other_data = _has_other_data(place)
         else:
             family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
             socket.create_server(place, family=family).close()
@@ -90,6 +94,22 @@ def check_metrics(metrics: int | str | os.PathLike[str]) -> None:
             f"--metrics {shorten(metrics)}: expected a port from 1 to {MAX_PORT}, HOST:PORT, or a "
             "file in an existing directory"
         )
+    if has_other_data:
+        raise InputError(
+            f"--metrics {shorten(metrics)} exists and has other data than metrics: expected "
+            "another file"
+        )
+
+
+def _has_other_data(path: Path) -> bool:
+    """Return whether a file exists that no run has written as its metrics."""
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_BEGIN)) not in (b"", _BEGIN)
+    except OSError:  # it cannot be read
+        return True
 
 
 def _unusable_port(metrics: object, error: OSError) -> InputError:

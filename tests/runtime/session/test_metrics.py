@@ -118,6 +118,20 @@ def test_a_file_is_replaced_as_a_whole_and_once_a_second_at_most(store, tmp_path
 
 
 @pytest.mark.any_mpi
+def test_a_file_with_other_data_is_not_replaced(store, tmp_path):
+    file = tmp_path / "X.npy"
+    np.save(file, np.ones(3))
+    with pytest.raises(InputError, match="exists and has other data than metrics: expected anothe"):
+        cec_mpi.open_operator(store.path, metrics=file)
+    assert np.load(file).sum() == 3
+    file.write_bytes(b"")
+    for _ in range(2):
+        with cec_mpi.open_operator(store.path, metrics=file) as X:
+            X @ np.ones(60)
+    assert parse(file.read_text())["cec_mpi_steps_total",] == 1
+
+
+@pytest.mark.any_mpi
 def test_a_file_that_cannot_be_written_any_longer_ends_no_run(store, tmp_path, capfd):
     directory = tmp_path / "d"
     directory.mkdir()
