@@ -100,12 +100,13 @@ def pool(
     if not ray.is_initialized():
         raise InputError("machines in tasks of Ray need a cluster: expected ray.init() before")
     defaults = {"name": "cec_mpi machine", "max_retries": -1 if keep is None else 0}
-    threads = max(1, int(options.get("num_cpus") or 1))
-    given = {"machines": per_task, "threads": threads, "notice": "auto", **check_join_options(join)}
+    join_options = check_join_options(join)
     try:
+        threads = max(1, int(options.get("num_cpus") or 1))
         task = ray.remote(**{**defaults, **options})(_serve)
     except (TypeError, ValueError) as error:
         raise InputError(f"options of Ray: {error}") from None
+    given = {"machines": per_task, "threads": threads, "notice": "auto", **join_options}
 
     def start(connection: ConnectionFile) -> ExitStack:
         with ExitStack() as kept:

@@ -494,7 +494,8 @@ _CLASSES: dict[str, type[Device]] = {
 
 def check_device(text: Any) -> None:
     """Raise `InputError` if this does not name a device, present or not."""
-    _parse(text if isinstance(text, str) else shorten(text))
+    is_name = isinstance(text, str) and text and text.isprintable()
+    _parse(text if is_name else shorten(text))
 
 
 def _parse(text: str) -> tuple[str, str]:

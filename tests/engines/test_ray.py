@@ -127,6 +127,7 @@ def test_the_keys_are_nowhere_to_be_read(opened, session, conn, capfd):
         ({"keep": 2}, "keep 2: expected at most 1"),
         ({"join": {"machines": 2}}, "join 'machines': expected one of"),
         ({"num_cpu": 2}, "options of Ray: .*num_cpu"),
+        ({"num_cpus": "x"}, "options of Ray: .*'x'"),
         ({"connection": "nowhere.json"}, "nowhere.json does not exist"),
     ],
 )

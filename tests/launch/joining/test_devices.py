@@ -40,6 +40,8 @@ def test_hosts_with_and_without_a_device_serve_one_run(accepting, join, store):
     ("words", "expected"),
     [
         (["--device", "cuda:99"], "device cuda:99: "),
+        (["--device", ""], "device '': expected cpu, auto, cuda"),
+        (["--device", "cpu\n"], r"device 'cpu\n': expected cpu, auto, cuda"),
         (["--device", "gpu"], "device gpu: expected cpu, auto, cuda"),
     ],
 )
