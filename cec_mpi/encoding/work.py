@@ -96,10 +96,10 @@ class EncodeWork:
             memory,
             runner.threads,
             arrays=code.recovery + source.copies,
-            fixed=(2 * code.recovery + code.machines + 1) * block + _array_bytes(manifest),
-            least=block,
-            share=grid.rows * grid.columns * itemsize // workers,
-            held=source.held,
+            thread_bytes=(2 * code.recovery + code.machines + 1) * block + _array_bytes(manifest),
+            min_bytes=block,
+            useful_bytes=grid.rows * grid.columns * itemsize // workers,
+            process_bytes=source.held,
         )
         bands = Bands(grid)
         pieces = grid.rectangles(size // itemsize, bands.height)

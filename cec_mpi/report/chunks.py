@@ -19,7 +19,7 @@ from cec_mpi.runtime.records.step import Bounds, Header, StepRecord
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-NUMBERS = (
+NUMBER_FIELDS = (
     "step",
     "tick",
     "waited_ticks",
@@ -57,8 +57,8 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
 """Fields whose change begins a stretch, with their conversions; ``bytes`` are summed."""
 
 MAX_STEPS = 512
-_MAX_CELLS = 1 << 20  # of a chunk: steps times machines
-_get_numbers = attrgetter(*NUMBERS)
+_MAX_CELLS = 1 << 20  # steps times machines of a chunk
+_get_numbers = attrgetter(*NUMBER_FIELDS)
 _get_converted = attrgetter(*_CONVERTERS)
 
 
@@ -92,14 +92,15 @@ class Chunk:
     steps_before : int
         Number of earlier steps of the run.
     numbers : dict of (K,) ndarray
-        Values of the fields `NUMBERS`.
+        Values of the fields `NUMBER_FIELDS`.
     times : list of str
+        Time stamp of each step.
     seconds : (K, N) ndarray
     stretches : list of Stretch
     delays : list of (int, dict of int to float)
-        Steps of the chunk, and the seconds by which machines delayed them.
+        Indices of steps, and the seconds by which machines delayed them.
     unanswered : list of (int, list of int)
-        Steps of the chunk that did not wait for the answers of machines.
+        Indices of steps, and the machines for whose answers they did not wait.
     notes : list of (int, Note)
         Number of earlier steps of the run, and the note.
     """
@@ -153,18 +154,19 @@ class _ChunkBuilder:
     header : dict
         Header of the part.
     max_steps : int
-    before : _ChunkBuilder or None
-        Builder of the previous chunk, possibly of another part.
+    previous : _ChunkBuilder or None
+        Builder of the previous chunk, which may belong to another part.
     """
 
     def __init__(
-        self, header: dict[str, Any], max_steps: int, before: _ChunkBuilder | None
+        self, header: dict[str, Any], max_steps: int, previous: _ChunkBuilder | None
     ) -> None:
-        first = 0 if before is None else before.end
-        continued = before if before is not None and before.header is header else None
-        self._chunk = Chunk(header, continued is None, first)
-        self._last: StepRecord | None = None if continued is None else continued._last
-        self._fields: dict[str, Any] = {} if continued is None else continued._fields
+        steps_before = 0 if previous is None else previous.end
+        if previous is not None and previous.header is not header:
+            previous = None  # of another part
+        self._chunk = Chunk(header, previous is None, steps_before)
+        self._last: StepRecord | None = None if previous is None else previous._last
+        self._fields: dict[str, Any] = {} if previous is None else previous._fields
         self._numbers: list[tuple[float | None, ...]] = []
         self._seconds = array("d")
         self._max_steps, self._machines = max_steps, 0
@@ -219,8 +221,8 @@ class _ChunkBuilder:
     def finish(self) -> Chunk:
         """Return the chunk."""
         chunk = self._chunk
-        table = np.array(self._numbers, np.float64).reshape(-1, len(NUMBERS)).T.copy()
-        chunk.numbers = dict(zip(NUMBERS, table, strict=True))
+        table = np.array(self._numbers, np.float64).reshape(-1, len(NUMBER_FIELDS)).T.copy()
+        chunk.numbers = dict(zip(NUMBER_FIELDS, table, strict=True))
         if chunk.times:
             chunk.seconds = np.frombuffer(self._seconds).reshape(-1, self._machines)
         return chunk

@@ -14,7 +14,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.report.absences import Absences
 from cec_mpi.report.assignments import Assignments
 from cec_mpi.report.bins import MAX_BINS, MachineBins
-from cec_mpi.report.chunks import NUMBERS, Chunk, read_chunks
+from cec_mpi.report.chunks import NUMBER_FIELDS, Chunk, read_chunks
 from cec_mpi.report.costs import Costs
 from cec_mpi.report.live.words import describe_host
 from cec_mpi.report.states import describe_event
@@ -50,7 +50,7 @@ class Run:
     state : str
         `DONE`, `STOPPED` (with a checkpoint after its last step), `INTERRUPTED` or `RUNNING`.
     numbers : dict of (T,) ndarray
-        Values of each step: the fields `NUMBERS`, ``load_seconds`` (delay by reading), ``bytes``,
+        Values of each step: `NUMBER_FIELDS`, ``load_seconds`` (delay by reading), ``bytes``,
         ``available`` (number of machines), ``stall_seconds`` and ``short_seconds`` (stalls and
         waits, see `Costs`), and ``time`` (of its end, in seconds of the run, without the time
         between parts).
@@ -81,7 +81,7 @@ class Run:
         self.checkpoints: list[int] = []
         self.waits: dict[int, Waiting] = {}
         self.resumes: list[int] = []
-        self._parts: dict[str, list[Floats]] = {name: [] for name in NUMBERS}
+        self._parts: dict[str, list[Floats]] = {name: [] for name in NUMBER_FIELDS}
         self._derived: dict[str, list[Floats]] = {
             name: []
             for name in (
@@ -166,7 +166,7 @@ class Run:
         self.absences.add(chunk)
         self.bins.add(chunk, rows)
         self.costs.add(chunk, chunk.header["recovery"], rows)
-        for name in NUMBERS:
+        for name in NUMBER_FIELDS:
             self._parts[name].append(chunk.numbers[name])
         sizes, available = np.zeros((2, chunk.steps))
         for stretch, seconds_per_row in zip(

@@ -33,7 +33,7 @@ class Work(Protocol):
     Attributes
     ----------
     pieces : list
-        Pieces in the order of the disk.
+        Pieces, in the order of their data on disk.
     threads : int
         Maximum number of threads for which the memory of a process suffices.
     """
@@ -123,9 +123,15 @@ def process_pieces(work: Work, pieces: Sequence[T], threads: int) -> Iterator[tu
 
 
 def fit_memory(
-    memory: int, threads: int, arrays: int, fixed: int, least: int, share: int, held: int = 0
+    memory: int,
+    threads: int,
+    arrays: int,
+    thread_bytes: int,
+    min_bytes: int,
+    useful_bytes: int,
+    process_bytes: int = 0,
 ) -> tuple[int, int]:
-    """Return how many threads to use, and the size of pieces.
+    """Return the number of threads that fit in memory, and the size of each array of a piece.
 
     Parameters
     ----------
@@ -135,14 +141,14 @@ def fit_memory(
         Maximum number of threads.
     arrays : int
         Number of arrays in memory for a piece.
-    fixed : int
-        Bytes that a thread uses for any piece.
-    least : int
-        Minimum number of bytes of each array in a piece.
-    share : int
-        Useful number of bytes of each array for one thread.
-    held : int
-        Fixed number of bytes of the process.
+    thread_bytes : int
+        Bytes that a thread uses in addition to these arrays.
+    min_bytes : int
+        Minimum size of each array.
+    useful_bytes : int
+        Size of each array beyond which larger pieces have no benefit.
+    process_bytes : int
+        Bytes that the process uses in addition to its threads.
 
     Returns
     -------
@@ -153,11 +159,11 @@ def fit_memory(
     InputError
         The memory does not suffice for one thread.
     """
-    each = fixed + arrays * least
-    memory_left = memory - _OVERHEAD_BYTES - held
-    threads = min(threads, memory_left // each)
+    needed_per_thread = thread_bytes + arrays * min_bytes
+    memory_left = memory - _OVERHEAD_BYTES - process_bytes
+    threads = min(threads, memory_left // needed_per_thread)
     if threads < 1:
-        needed = -(-(_OVERHEAD_BYTES + held + each) >> 20)
+        needed = -(-(_OVERHEAD_BYTES + process_bytes + needed_per_thread) >> 20)
         raise InputError(f"memory {memory >> 20}M is too small, expected at least {needed + 1}M")
-    most = min(_MAX_PIECE_BYTES, (memory_left // threads - fixed) // arrays)
-    return threads, max(least, min(most, share))
+    max_bytes = min(_MAX_PIECE_BYTES, (memory_left // threads - thread_bytes) // arrays)
+    return threads, max(min_bytes, min(max_bytes, useful_bytes))

@@ -108,7 +108,7 @@ def lstsq(
     """
     rows, columns = X.shape
     b = read_vector("b", b, rows)
-    damp = check_positive("damp", damp, zero=True)
+    damp = check_positive("damp", damp, allow_zero=True)
     tol = check_fraction("tol", tol)
     conlim = check_positive("conlim", conlim)
     max_iterations = check_integer("iterations", iterations, 1)

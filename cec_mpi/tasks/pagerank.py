@@ -104,7 +104,7 @@ def pagerank(
     array([0.198, 0.282, 0.521])
     """
     size = check_square("pagerank", X)
-    damping = check_fraction("damping", damping, zero=True)
+    damping = check_fraction("damping", damping, allow_zero=True)
     tol = check_fraction("tol", tol)
     max_iterations = check_integer("iterations", iterations, 1)
     links = check_choice("links", links, ("rows", "columns"))

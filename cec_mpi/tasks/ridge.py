@@ -99,7 +99,7 @@ def ridge(
     """
     rows, columns = X.shape
     targets = read_vector("y", y, rows)
-    alpha = check_positive("alpha", alpha, zero=True)
+    alpha = check_positive("alpha", alpha, allow_zero=True)
     fit_intercept = check_bool("fit_intercept", fit_intercept)
     tol = check_fraction("tol", tol)
     max_iterations = check_integer("iterations", iterations, 1)

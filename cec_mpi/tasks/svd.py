@@ -109,7 +109,7 @@ def check_options(X: Any, k: int, tol: float, iterations: int | None, seed: int)
         raise InputError(
             f"k {k}: expected 1 to {limit} for a {rows} x {columns} matrix (its smaller side)"
         )
-    check_fraction("tol", tol, zero=True)
+    check_fraction("tol", tol, allow_zero=True)
     check_integer("seed", seed, 0)
     if iterations is not None:
         check_integer("iterations", iterations, 1)

@@ -160,7 +160,7 @@ def test_doctor_finds_shards_that_a_node_does_not_see(run, small_store, tmp_path
     found = json.loads(done.stdout)
     (error,) = (f["text"] for f in found["findings"] if f["kind"] == "error")
     assert error.startswith("machines 2 and 3 on ")
-    seen = [shard["only_here"] for shard in found["store"]["shards"]]
+    seen = [shard["only_on_master"] for shard in found["store"]["shards"]]
     assert seen == [False, True, True]
 
 
@@ -243,4 +243,4 @@ def test_doctor_looks_at_stores_of_nodes(cec, small_store, tmp_path):
     shards = found["store"]["shards"]
     assert [shard["path"] for shard in shards] == [f"{own}/shard-000{n}.npy" for n in (1, 2, 3)]
     assert [shard["problem"] for shard in shards] == ["", "missing", ""]
-    assert not any(shard["only_here"] for shard in shards)
+    assert not any(shard["only_on_master"] for shard in shards)

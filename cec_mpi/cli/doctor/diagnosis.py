@@ -67,12 +67,12 @@ def _store_findings(facts: Facts) -> Iterator[Finding]:
     problem = rank_count_problem(len(facts.places), range(1, total + 1), total, launcher)
     if problem and launcher is not None:
         yield Finding("error", problem)
-    missing = {shard.machine: shard.host for shard in facts.shard_checks if shard.only_here}
+    missing = {shard.machine: shard.host for shard in facts.shard_checks if shard.only_on_master}
     if missing:
-        path = next(shard.path for shard in facts.shard_checks if shard.only_here)
+        path = next(shard.path for shard in facts.shard_checks if shard.only_on_master)
         yield Finding("error", missing_shards_message(path, facts.places[0].host, missing))
     for shard in facts.shard_checks:
-        if shard.problem and not shard.only_here:
+        if shard.problem and not shard.only_on_master:
             yield Finding(
                 "error",
                 f"machine {shard.machine} on {shard.host}: {shard.path}: {shard.problem}; cec-mpi "

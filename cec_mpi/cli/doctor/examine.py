@@ -137,9 +137,9 @@ def _check_shards(
 
 
 def _compare_shard(store: str, check: ShardCheck) -> ShardCheck:
-    """Set `only_here` if rank 0 can see the file and the machine cannot."""
+    """Set `only_on_master` if rank 0 can see the file and the machine cannot."""
     is_on_master = "{host}" not in store and (Path(store) / Path(check.path).name).exists()
-    return replace(check, only_here=check.problem == "missing" and is_on_master)
+    return replace(check, only_on_master=check.problem == "missing" and is_on_master)
 
 
 def _describe_mpirun() -> str:

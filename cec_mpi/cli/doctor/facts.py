@@ -23,15 +23,15 @@ class ShardCheck:
         File that the machine would read.
     problem : str
         Problem of the file; empty if its size and header are valid.
-    only_here : bool
-        Whether the file is missing on this node, but exists on that of rank 0.
+    only_on_master : bool
+        Whether the file is missing on the node of the machine, but exists on that of rank 0.
     """
 
     machine: int
     host: str
     path: str
     problem: str = ""
-    only_here: bool = False
+    only_on_master: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class DeviceFact:
     Attributes
     ----------
     name : str
-        As for ``--device``.
+        Name of the device, as an argument of ``--device``.
     model : str
     free, total : int
         Bytes of memory.

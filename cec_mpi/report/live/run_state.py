@@ -102,7 +102,7 @@ class RunState:
             if kind == "joined":
                 self._joined_pids[machine] = event.get("pid", 0)
 
-    def wait(self, seconds: float) -> None:
+    def set_idle_seconds(self, seconds: float) -> None:
         """Set the number of seconds since the last step."""
         self.seconds_since_step = seconds
         self.is_slow = self.is_slow or seconds >= _MIN_SLOW_SECONDS

@@ -1,4 +1,4 @@
-"""Display of a run by its own process."""
+"""Progress display of a run, in the process of the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 IDLE, WORKING, WRONG, LOST, ENDED = "idle", "works", "wrong", "lost", "ended"
-STYLES = {  # of states
+STYLES = {  # of the text of each state
     IDLE: "green",
     WORKING: "green",
     ENDED: "dim",
@@ -84,17 +84,17 @@ class RunView:
 
     def __init__(self, state: RunState) -> None:
         self._state = state
-        self._since = time.monotonic()
+        self._last_update = time.monotonic()
 
     def update(self, line: StepRecord | Waiting) -> None:
         """Add a step, or a wait for machines."""
         self._state.read(line)
-        self._since = time.monotonic()
+        self._last_update = time.monotonic()
 
     def line(self) -> str:
         """Return one line."""
-        seconds = time.monotonic() - self._since
-        self._state.wait(seconds)
+        seconds = time.monotonic() - self._last_update
+        self._state.set_idle_seconds(seconds)
         if self._state.shortage is not None:
             return describe_wait(self._state.shortage, seconds)
         if self._state.last is None:
@@ -103,7 +103,7 @@ class RunView:
 
     def lines(self, width: int, height: int) -> Iterable[RenderableType]:
         """Yield lines for a terminal of this size."""
-        self._state.wait(time.monotonic() - self._since)
+        self._state.set_idle_seconds(time.monotonic() - self._last_update)
         yield head_line(self._state, width)
         if self._state.shortage is not None:
             yield waiting_line(self._state.shortage, self._state.seconds_since_step)
@@ -111,7 +111,7 @@ class RunView:
             return
         yield machines_line(self._state, width)
         yield makespan_line(self._state, width)
-        yield from wait_lines(self._state, width)
+        yield from slow_step_lines(self._state, width)
         if self._state.event is not None:
             yield event_line(self._state, width)
 
@@ -200,7 +200,7 @@ def makespan_line(state: RunState, width: int) -> RenderableType:
     return with_title("makespan", Text(text), width)
 
 
-def wait_lines(state: RunState, width: int) -> Iterable[RenderableType]:
+def slow_step_lines(state: RunState, width: int) -> Iterable[RenderableType]:
     """Yield a line with the time since the last step, if steps are slow."""
     from rich.text import Text
 

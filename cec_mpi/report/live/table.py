@@ -16,8 +16,8 @@ from cec_mpi.report.live.steps import (
     head_line,
     machines_line,
     makespan_line,
+    slow_step_lines,
     states_of,
-    wait_lines,
     with_title,
 )
 from cec_mpi.report.live.watched_run import WatchedRun
@@ -42,7 +42,7 @@ def top_lines(run: WatchedRun, width: int, height: int | None) -> list[Renderabl
     """
     state, status = run.state, run.status
     state.is_over = status.is_over
-    state.wait(0.0 if status.is_over else run.seconds_since_growth)
+    state.set_idle_seconds(0.0 if status.is_over else run.seconds_since_growth)
     lines: list[RenderableType] = [_title(run, status.words, width)]
     if run.unread_bytes:
         lines.append(Text(f"reading its records: {run.unread_bytes / 1e6:.0f} MB are left"))
@@ -51,7 +51,7 @@ def top_lines(run: WatchedRun, width: int, height: int | None) -> list[Renderabl
     lines.append(head_line(state, width))
     lines.append(machines_line(state, width))
     lines.append(makespan_line(state, width))
-    lines += wait_lines(state, width)
+    lines += slow_step_lines(state, width)
     if state.progress:
         progress = ", ".join(
             f"{printable(name)} {value:.3g}" for name, value in state.progress.items()

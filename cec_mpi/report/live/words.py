@@ -52,15 +52,15 @@ def describe_wait(waiting: Waiting, seconds: float) -> str:
     return f"{words}: {available} of {available + waiting.missing} available"
 
 
-def describe_host(rank: int, name: str, carried: int, device: str = "") -> str:
+def describe_host(rank: int, name: str, machines: int, device: str = "") -> str:
     """Return the host and device of a machine, and the rank of a host with several machines.
 
     Parameters
     ----------
     rank : int
     name : str
-    carried : int
-        Number of machines of the process.
+    machines : int
+        Number of machines that the process serves.
     device : str
         Device; empty for the CPU.
 
@@ -72,7 +72,7 @@ def describe_host(rank: int, name: str, carried: int, device: str = "") -> str:
     'desk torch:cuda:0 (rank 3)'
     """
     name = f"{name} {device}" if device else name
-    return f"{name} (rank {rank})" if carried > 1 else name
+    return f"{name} (rank {rank})" if machines > 1 else name
 
 
 def describe_machine_event(event: Event) -> str:

@@ -45,7 +45,7 @@ class Place:
     unbound_cores : int
         Number of cores of the node that could be used without binding; 0 if unknown.
     network : str
-        Result of `network_id`.
+        Identifier of the network namespace (`network_id`).
     memory : int
         Bytes that all ranks of this node may use; 0 if unknown.
     group : int
@@ -78,7 +78,7 @@ class Place:
 
 
 def ranks_by_node(places: Sequence[Place]) -> dict[Place, list[int]]:
-    """Return the ranks of each node; its key is the place of its first rank."""
+    """Return the ranks of each node, keyed by the place of its first rank."""
     ranks: dict[int, list[int]] = {}
     for rank, place in enumerate(places):
         ranks.setdefault(place.node, []).append(rank)
@@ -111,11 +111,11 @@ def detect_place() -> Place:
     )
 
 
-def combine_places(alone: Sequence[Place]) -> list[Place]:
-    """Return the places of processes, after counting those that share a node.
+def combine_places(places: Sequence[Place]) -> list[Place]:
+    """Return places with the number of ranks and cores of their nodes, from `detect_place` of each.
 
-    Processes that can connect at 127.0.0.1 share a node, unless they are in different control
-    groups with quotas.
+    Processes that can reach each other at 127.0.0.1 share a node, unless they are in different
+    control groups with quotas.
 
     Examples
     --------
@@ -124,12 +124,12 @@ def combine_places(alone: Sequence[Place]) -> list[Place]:
     [2, 2, 2, 2]
     """
     nodes: dict[tuple[str, int], list[int]] = {}
-    for rank, place in enumerate(alone):
+    for rank, place in enumerate(places):
         nodes.setdefault((place.network, place.group), []).append(rank)
     completed = []
-    for place in alone:
+    for place in places:
         ranks = nodes[place.network, place.group]
-        cores_of_node = set().union(*(alone[rank].core_numbers for rank in ranks))
+        cores_of_node = set().union(*(places[rank].core_numbers for rank in ranks))
         cores = max(min(len(cores_of_node), place.unbound_cores), place.own_cores)
         completed.append(replace(place, ranks=len(ranks), cores=cores, node=ranks[0]))
     return completed
@@ -190,7 +190,7 @@ def _parse_numbers(text: str) -> set[int]:
 
 
 def network_id() -> str:
-    """Return an identifier that is equal for processes that can connect at 127.0.0.1."""
+    """Return an identifier shared by processes that can reach each other at 127.0.0.1."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/net').readlink()}"
@@ -228,10 +228,10 @@ _BINDING_OPTIONS = {
 _UNKNOWN_LAUNCHER = {"none": "no binding", "numa": "binding to NUMA domains"}
 
 
-def binding_option(launcher: Launcher | None, to: Literal["none", "numa"]) -> str:
-    """Return the option of a launcher that binds ranks, or its description."""
+def binding_option(launcher: Launcher | None, target: Literal["none", "numa"]) -> str:
+    """Return the option of a launcher that binds ranks, or its description if it is unknown."""
     implementation = launcher.implementation if launcher else ""
-    return _BINDING_OPTIONS.get(implementation, _UNKNOWN_LAUNCHER)[to]
+    return _BINDING_OPTIONS.get(implementation, _UNKNOWN_LAUNCHER)[target]
 
 
 def rank_count_problem(

@@ -119,7 +119,7 @@ def _unusable_port(metrics: object, error: OSError) -> InputError:
 
 @contextmanager
 def publish_metrics(metrics: int | str | os.PathLike[str], recorder: Recorder) -> Iterator[None]:
-    """Within a ``with``, publish the metrics of the steps that a recorder gets.
+    """Context manager that publishes metrics of the steps of a recorder.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def publish_metrics(metrics: int | str | os.PathLike[str], recorder: Recorder) -
 
     place, registry, totals = metrics_destination(metrics), CollectorRegistry(), RunMetrics()
     registry.register(totals)
-    recorder.watch(totals.take)
+    recorder.watch(totals.update)
     if isinstance(place, Path):
         file = _MetricsFile(place, registry)
         recorder.watch(file.update)
@@ -189,7 +189,7 @@ class RunMetrics:
         self._makespan = self._over_optimum = self._waited = 0.0
         self._events: Counter[str] = Counter()
 
-    def take(self, line: StepRecord | Waiting) -> None:
+    def update(self, line: StepRecord | Waiting) -> None:
         """Add a step, or note a wait for machines."""
         if isinstance(line, Waiting):
             if not isinstance(self._latest, Waiting):
@@ -225,7 +225,7 @@ class RunMetrics:
         )
         yield CounterMetricFamily(
             "cec_mpi_over_optimum_seconds",
-            "Makespans over the shortest possible ones at the speeds of their steps.",
+            "Time by which makespans exceeded the shortest possible ones.",
             self._over_optimum,
             unit="seconds",
         )

@@ -32,7 +32,7 @@ from cec_mpi.store.files.replacing import (
 log = logging.getLogger(__name__)
 
 _LOCK = ".lock"
-_MAX_ATTEMPTS = 5  # to get a lock that another process may hold only for a check
+_MAX_ATTEMPTS = 5  # to get a lock, because `is_locked` of another process holds it briefly
 _RETRY_INTERVAL = 0.02
 _SHARE_OF_HANDLES = 16  # a thread opens at most 1/16 of the file descriptors of a process
 
@@ -70,18 +70,18 @@ def publish(path: Path, data: bytes, mode: int = 0o666) -> None:
         write_at(descriptor, data, 0)
 
 
-def replace_by_copy(path: Path, other: Path) -> None:
-    """Replace a file atomically by a copy of another file."""
-    remove_abandoned(other)
-    partial = partial_name(other)
+def replace_by_copy(source: Path, target: Path) -> None:
+    """Replace `target` atomically by a copy of `source`, a hard link where possible."""
+    remove_abandoned(target)
+    partial = partial_name(target)
     try:
-        os.link(path, partial, follow_symlinks=False)
+        os.link(source, partial, follow_symlinks=False)
     except OSError:  # a file system without links
-        publish(other, read_regular(path, most=None))
+        publish(target, read_regular(source, most=None))
         return
-    partial.rename(other)
+    partial.rename(target)
     partial.unlink(missing_ok=True)  # still exists if both names were the same file
-    sync(other.parent)
+    sync(target.parent)
 
 
 def check_free_space(target: Path, needed: int) -> None:

@@ -18,7 +18,7 @@ from cec_mpi.store.files.npy import npy_header
 from cec_mpi.store.files.regular import open_regular, raise_if_shortage, unreadable_reason
 from cec_mpi.store.files.replacing import replacing
 
-_MAX_HEADER_BYTES = 4096  # bytes; ours have 128
+_MAX_HEADER_BYTES = 4096  # headers written by `npy_header` have 128 bytes
 _CHUNK_BYTES = 1 << 20
 
 
@@ -43,37 +43,39 @@ def publish_pieces(
     shape, dtype
         Shape and dtype of the array.
     pieces : iterable of ndarray
-        Numbers of the array, in order.
+        Consecutive pieces of the array in C order.
 
     Returns
     -------
     str
         Checksum of the numbers (XXH3, 128 bits).
     """
-    kind = dtype.newbyteorder("<")
+    file_dtype = dtype.newbyteorder("<")
     digest = xxhash.xxh3_128()
     file, copy = (directory / other for other in name_and_copy(name))
     with replacing(file) as (descriptor, _):
-        header = npy_header(shape, kind)
+        header = npy_header(shape, file_dtype)
         write_at(descriptor, header, 0)
-        place = len(header)
+        offset = len(header)
         for piece in pieces:
-            data = np.ascontiguousarray(piece, kind).data.cast("B")
-            write_at(descriptor, data, place)
+            data = np.ascontiguousarray(piece, file_dtype).data.cast("B")
+            write_at(descriptor, data, offset)
             digest.update(data)
-            place += data.nbytes
+            offset += data.nbytes
     copy_file(file, copy)
     return digest.hexdigest()
 
 
-def copy_file(path: Path, other: Path, check_cancelled: Callable[[], None] = lambda: None) -> None:
-    """Replace a file atomically by a copy of another; `check_cancelled` may raise to stop."""
-    with os.fdopen(open_regular(path), "rb") as file, replacing(other) as (descriptor, _):
-        place = 0
+def copy_file(
+    source: Path, target: Path, check_cancelled: Callable[[], None] = lambda: None
+) -> None:
+    """Replace `target` atomically by a copy of `source`; `check_cancelled` may raise to stop."""
+    with os.fdopen(open_regular(source), "rb") as file, replacing(target) as (descriptor, _):
+        offset = 0
         while data := file.read(_CHUNK_BYTES):
             check_cancelled()
-            write_at(descriptor, data, place)
-            place += len(data)
+            write_at(descriptor, data, offset)
+            offset += len(data)
 
 
 def name_and_copy(name: str) -> tuple[str, str]:
@@ -93,7 +95,7 @@ class ArrayFile:
     Raises
     ------
     DamagedStoreError
-        The file is missing or has another array. The message does not name the file.
+        The file is missing, or its shape or dtype differ. The message does not name the file.
     ShortageError
         The process or the computer lacks a resource.
     """
@@ -123,39 +125,39 @@ class ArrayFile:
             raise DamagedStoreError(f"unreadable ({reason})") from None
         self._data_offset = file.tell()
         if (version, shape, fortran, dtype) != ((1, 0), self._shape, False, self._dtype):
-            raise DamagedStoreError("has another shape")
+            raise DamagedStoreError("has another shape or dtype")
         expected = self._data_offset + self._dtype.itemsize * int(
             np.prod(self._shape, dtype=object)
         )
         if size != expected:
             raise DamagedStoreError(f"{size} bytes, expected {expected}")
 
-    def row(self, number: int) -> NDArray[Any]:
-        """Return one row; numbers start at 0."""
+    def row(self, index: int) -> NDArray[Any]:
+        """Return one row."""
         width = self._shape[1]
-        return self._numbers(width * number, width)
+        return self._read(width * index, width)
 
-    def sum(self) -> str:
+    def checksum(self) -> str:
         """Return the checksum of the numbers, as `publish_pieces` does."""
         digest = xxhash.xxh3_128()
         count = int(np.prod(self._shape))
         step = _CHUNK_BYTES // self._dtype.itemsize
         for first in range(0, count, step):
-            digest.update(self._numbers(first, min(step, count - first)).data)
+            digest.update(self._read(first, min(step, count - first)).data)
         return digest.hexdigest()
 
     def columns(self, start: int, stop: int) -> NDArray[Any]:
         """Return columns ``start..stop`` of all rows."""
         width = self._shape[1]
         return np.stack(
-            [self._numbers(k * width + start, stop - start) for k in range(self._shape[0])]
+            [self._read(k * width + start, stop - start) for k in range(self._shape[0])]
         )
 
     def array(self) -> NDArray[Any]:
         """Return the whole array."""
-        return self._numbers(0, int(np.prod(self._shape))).reshape(self._shape)
+        return self._read(0, int(np.prod(self._shape))).reshape(self._shape)
 
-    def _numbers(self, first: int, count: int) -> NDArray[Any]:
+    def _read(self, first: int, count: int) -> NDArray[Any]:
         numbers = np.empty(count, self._dtype)
         try:
             got = read_at(

@@ -165,7 +165,7 @@ def _find_problem(path: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: 
     """Return the problem of a file, or ''."""
     try:
         with ArrayFile(path, shape, dtype) as file:
-            found = file.sum()
+            found = file.checksum()
     except DamagedStoreError as error:
         return str(error)
     return "" if found == entry.xxh3_128 else "altered, or of another store"

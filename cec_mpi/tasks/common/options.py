@@ -17,9 +17,9 @@ from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.tasks.common.units import divide_operator
 
-_PROBES = 7  # random vectors; with 3, one of 25 to 40 wide X caused a false warning
+_PROBES = 7  # random vectors; with only 3, a wide X causes a false warning in 1 of 25 to 40 cases
 _MAX_SCALE_RATIO = 300.0  # above this solvers are slow or stop too early
-_CONSTANT = 100.0  # accuracies of products, below which variations may be rounding errors
+_MIN_VARIATION = 100.0  # times the accuracy of products; less may be rounding errors
 
 
 def check_integer(name: str, value: object, minimum: int) -> int:
@@ -29,20 +29,20 @@ def check_integer(name: str, value: object, minimum: int) -> int:
     return int(value)
 
 
-def check_fraction(name: str, value: object, *, zero: bool = False) -> float:
-    """Return a number between 0 and 1, or 0 if `zero` is True, or raise."""
+def check_fraction(name: str, value: object, *, allow_zero: bool = False) -> float:
+    """Return a number between 0 and 1, excluding 1 and (unless `allow_zero`) 0, or raise."""
     number = _real(value)
-    if not (0 < number < 1 or (zero and number == 0)):
-        expected = "0 or a number between 0 and 1" if zero else "a number between 0 and 1"
+    if not (0 < number < 1 or (allow_zero and number == 0)):
+        expected = "0 or a number between 0 and 1" if allow_zero else "a number between 0 and 1"
         raise InputError(f"{name} {value}: expected {expected}")
     return number
 
 
-def check_positive(name: str, value: object, *, zero: bool = False) -> float:
-    """Return a finite number above 0, or 0 if `zero` is True, or raise."""
+def check_positive(name: str, value: object, *, allow_zero: bool = False) -> float:
+    """Return a finite number above 0, or at least 0 if `allow_zero` is True, or raise."""
     number = _real(value)
-    if not (0 < number < math.inf or (zero and number == 0)):
-        expected = "a finite number of at least 0" if zero else "a finite number above 0"
+    if not (0 < number < math.inf or (allow_zero and number == 0)):
+        expected = "a finite number of at least 0" if allow_zero else "a finite number above 0"
         raise InputError(f"{name} {value}: expected {expected}")
     return number
 
@@ -194,7 +194,7 @@ def warn_of_scales(X: Any, task: str, *, has_intercept: bool, exponent: int) -> 
     found = np.asarray(divide_operator(X, exponent).rmatmat(probes)).reshape(columns, _PROBES + 1)
     means, scales = np.abs(found[:, 0]), np.sqrt((found[:, 1:] ** 2).mean(axis=1))
     accuracy = max(getattr(X, "accuracy", 0.0), np.finfo(np.float64).eps)
-    varies = np.isfinite(scales) & (scales > _CONSTANT * accuracy * means) & (scales > 0)
+    varies = np.isfinite(scales) & (scales > _MIN_VARIATION * accuracy * means) & (scales > 0)
     if not varies.any():
         return
     indices = np.flatnonzero(varies)

@@ -90,7 +90,7 @@ def test_a_process_alone_is_told_how_to_go_on(manifest):
 def test_shards_that_are_not_there_and_shards_that_are_not_seen(manifest):
     seen = [
         ShardCheck(1, "node02", "/data/S/shard-0001.npy"),
-        ShardCheck(2, "node03", "/data/S/shard-0002.npy", "missing", only_here=True),
+        ShardCheck(2, "node03", "/data/S/shard-0002.npy", "missing", only_on_master=True),
         ShardCheck(3, "node04", "/data/S/shard-0003.npy", "12 bytes, expected 900"),
     ]
     found = texts(facts_of(4, 1, manifest=manifest, store="/data/S", shard_checks=seen), "error")
