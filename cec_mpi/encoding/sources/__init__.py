@@ -76,7 +76,10 @@ def open_source(
     suffix = path.suffix.lower()
     check_regular(path, or_directory=True)  # threads read it several times
     if not _exists(path):
-        raise InputError(f"{path} does not exist")
+        file, colon, dataset = text.partition(":")
+        is_single = bool(colon) and not separator and _exists(Path(file))
+        hint = f": expected {file}::{dataset}" if is_single else ""
+        raise InputError(f"{path} does not exist{hint}")
     matrix: Source | StreamedMatrix
     if shape is not None:
         matrix = raw_source(path, shape, options.input_dtype or options.dtype)
@@ -180,7 +183,7 @@ def _sparse_file(path: Path) -> StreamedMatrix | None:
 def _check_matrix(source: Matrix) -> None:
     if len(source.shape) != 2 or min(source.shape) < 1:
         raise InputError(
-            f"{source.name} has shape {source.shape}, expected (q, r) with both at least 1"
+            f"{source.name} has shape {source.shape}, expected (rows, columns), both at least 1"
         )
     check_real(source.name, np.dtype(source.dtype))
 

@@ -114,6 +114,8 @@ def _column_hint(text: str, names: tuple[str, ...]) -> str:
     """Return a hint for the name of a missing column."""
     if not any(names):
         return "columns have no names, expected numbers from 1 on"
+    if len(names) == 1 and ";" in names[0]:
+        return f"its only column is {shorten(names[0])} (or --delimiter semicolon)"
     alike = (name for name in names if name.lower() == text.lower())
     if close := closest_match(text, names) or next(alike, ""):
         return f"did you mean {close!r}?"

@@ -162,7 +162,7 @@ def check_shape(name: object, shape: Any) -> tuple[int, int]:
     """
     lengths = np.asarray(shape)
     if lengths.shape != (2,) or lengths.dtype.kind not in "iu":
-        raise InputError(f"{name} has shape {shape}: expected (q, r)")
+        raise InputError(f"{name} has shape {shape}: expected (rows, columns)")
     rows, columns = lengths.tolist()
     if min(rows, columns) < 1:
         raise InputError(f"{name} has shape {(rows, columns)}: expected at least one of each")

@@ -526,10 +526,11 @@ def _format_cell(cell: str) -> str:
 
 
 def _delimiter_hint(cell: str, delimiter: str) -> str:
-    """Return a hint for a cell that is a number with another delimiter, or ''."""
+    """Return a hint for a cell that has numbers with another delimiter, or ''."""
     for other, name in (("\t", "tab"), (";", "semicolon"), (",", "comma"), ("|", "pipe")):
         parts = cell.split(other)
-        if other != delimiter and len(parts) > 1 and all(map(is_number, parts)):
+        are_numbers = (all if other == "," else any)(map(is_number, parts))
+        if other != delimiter and len(parts) > 1 and are_numbers:
             if other == "," and len(parts) == 2:
                 return " (with a decimal point, not a comma)"
             return f" (or --delimiter {name})"

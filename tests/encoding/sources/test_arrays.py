@@ -324,9 +324,9 @@ def lying_dask():
 BAD = {
     "a list": ([[1.0, 2.0]], r"X is a list, expected a path, or an array with .*numpy\.asarray"),
     "nothing": (None, r"X is a NoneType, expected a path, or an array with a shape"),
-    "a number": (np.float64(3), r"the float64 has shape \(\), expected \(q, r\)"),
-    "a vector": (X[0], r"the ndarray has shape \(7,\), expected \(q, r\) with both at least 1"),
-    "a cube": (X[None], r"the ndarray has shape \(1, 203, 7\), expected \(q, r\)"),
+    "a number": (np.float64(3), r"the float64 has shape \(\), expected \(rows, columns\)"),
+    "a vector": (X[0], r"the ndarray has shape \(7,\), expected \(rows, columns\), both"),
+    "a cube": (X[None], r"the ndarray has shape \(1, 203, 7\), expected \(rows, columns\)"),
     "a cube of dask": (dask.array.ones((2, 2, 2)), r"the dask Array has shape \(2, 2, 2\)"),
     "no rows": (X[:0], r"the ndarray has shape \(0, 7\), expected"),
     "no columns": (pandas.DataFrame(index=[1, 2]), r"the DataFrame has shape \(2, 0\), exp"),
@@ -338,7 +338,7 @@ BAD = {
     "texts": (X.astype(str), r"the ndarray has dtype <U32, expected real numbers"),
     "dates": (X.astype("M8[s]"), r"the ndarray has dtype datetime64\[s\], expected real"),
     "records": (np.zeros((2, 2), "f8,f8"), r"the ndarray has dtype .*, expected real numbers"),
-    "a Series": (pandas.Series(X[0]), r"the Series has shape \(7,\), expected \(q, r\)"),
+    "a Series": (pandas.Series(X[0]), r"the Series has shape \(7,\), expected \(rows, columns\)"),
     "a Dataset": (xarray.Dataset({"a": ("t", X[0])}), r"X is a xarray.*Dataset, expected a path"),
     "a group": (group(), r"X is a h5py.*File, expected a path"),
     "columns of text": (

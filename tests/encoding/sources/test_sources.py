@@ -322,7 +322,14 @@ BAD = {
         r"X\.h5 has no dataset /b, expected one of /a",
     ),
     "a group": (lambda directory: f"{hdf5(directory)}::/group", r"::/group is a group"),
-    "a vector": (lambda directory: f"{hdf5(directory)}::/vector", r"shape \(7,\), expected \(q, r"),
+    "one colon": (
+        lambda directory: f"{hdf5(directory)}:/vector",
+        r"h5:/vector does not exist: expected .*h5::/vector$",
+    ),
+    "a vector": (
+        lambda directory: f"{hdf5(directory)}::/vector",
+        r"shape \(7,\), expected \(rows, c",
+    ),
     "complex hdf5": (in_hdf5(a=X + 1j), r"complex numbers \(complex128\), which are not supported"),
     "text in hdf5": (in_hdf5(a=[[b"x"]]), r"expected real numbers"),
     "no hdf5": (write("X.h5", "hello"), r"X\.h5 cannot be read: "),

@@ -357,7 +357,7 @@ BAD = {
         "is not a sparse matrix (a group with data, indices and indptr)",
     ),
     "no shape h5": (h5(shape=None), "has no attribute shape"),
-    "one length": (npz(shape=np.array([60])), "expected (q, r)"),
+    "one length": (npz(shape=np.array([60])), "expected (rows, columns)"),
     "another kind h5": (h5(X, "array"), "holds array: expected csr"),
     "columns beyond memory": (npz(shape=np.array([60, 2**60])), "do not fit in memory"),
     "another format": (npz(format=np.array(b"xyz")), "has format 'xyz': expected one of csr"),

@@ -265,6 +265,14 @@ def test_decimal_commas_are_named(table):
         matrix_in(table("a;b\n1,5;2,5\n"))
 
 
+def test_a_delimiter_is_named_that_was_not_given(table):
+    path = table("name;size\noak;2\n")
+    with pytest.raises(InputError, match=r"'oak;2', expected a number \(or --delimiter semicolon"):
+        matrix_in(path)
+    with pytest.raises(InputError, match=r"only column is 'name;size' \(or --delimiter semicolon"):
+        matrix_in(path, drop=["name"])
+
+
 def test_a_number_that_is_not_finite_is_named_by_its_line(table, tmp_path):
     rows = "".join(f"{k},{k}\n" for k in range(60_000))  # over many remembered places
     path = table(f"a,b\n{rows}\n7,nan\n{rows}")
