@@ -49,6 +49,7 @@ def batch_script(
     words: Sequence[str] = (),
     out: str = "",
     file: str = "",
+    join_words: Sequence[str] = (),
     launcher: str = "mpirun",
     setup: Sequence[str] = (),
     keep: int = 0,
@@ -70,6 +71,8 @@ def batch_script(
         Directory for results.
     file : str
         Connection file of the run that machines join.
+    join_words : sequence of str
+        Further arguments of ``cec-mpi join``.
     launcher : str
         A key of `LAUNCHERS`, for a lockstep run.
     setup : sequence of str
@@ -102,7 +105,7 @@ def batch_script(
         "setup": "\n".join(setup),
         "out": shlex.quote(out),
         "words": shlex.join(words),
-        "file": shlex.quote(file),
+        "join_words": shlex.join([file, *join_words]),
         "launch": launch,
         "keep_machines": "",
     }

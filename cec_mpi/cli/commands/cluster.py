@@ -18,6 +18,7 @@ from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.elastic import CONNECTION, ElasticOptions
 from cec_mpi.runtime.options.option import add_flag, from_flags
 from cec_mpi.store.files.regular import read_file_or_pipe
+from cec_mpi.store.shard import CPU
 from cec_mpi.text.terminal import print_result
 
 
@@ -135,6 +136,8 @@ def _write_elastic(
     options: dict[str, Any],
 ) -> int:
     """Write the scripts of the master and of machines into the current directory."""
+    from cec_mpi.store.devices import check_device
+
     flag = "--keep" if arguments.keep else "--elastic"
     for name in ("launcher", "ntasks", "nodes"):
         if getattr(arguments, name):
@@ -146,6 +149,7 @@ def _write_elastic(
         raise InputError(
             f"--local cannot be combined with {flag}, whose machines are jobs of their own"
         )
+    check_device(run.device)  # each machine has its own: a list is refused
     name = arguments.job_name
     if "/" in name or name[:1] in ("", "-"):
         raise InputError(f"--job-name {name!r}: expected a valid file name")
@@ -170,6 +174,7 @@ def _write_elastic(
             {**options, "job-name": f"{name}-machines", **machine_options},
             _parse_sbatch(arguments.sbatch),
             file=file,
+            join_words=["--device", run.device] if run.device != CPU else [],
             setup=arguments.setup,
         ),
     }

@@ -165,6 +165,18 @@ def test_the_connection_file_may_be_elsewhere(slurm, tmp_path, monkeypatch):
     assert "cec-mpi join 'a b' --retry 30" in machines
 
 
+@pytest.mark.parametrize("flag", ["--elastic", "--keep"])
+def test_machines_get_the_device_of_the_run(slurm, tmp_path, monkeypatch, flag):
+    monkeypatch.chdir(tmp_path)
+    words = ["run", "s", "--out", "o", "--device"]
+    assert slurm(flag, 2, *words, "torch:cuda")[0] == 0
+    machines = Path("cec-mpi-machines.sbatch").read_text()
+    assert "cec-mpi join o/connection.json --device torch:cuda --retry 30" in machines
+    code, _, err = slurm(flag, 2, *words, "cpu,cuda")
+    assert code == 2
+    assert "device cpu,cuda: expected cpu, auto, cuda" in err
+
+
 def test_scripts_that_somebody_has_changed_are_not_replaced(slurm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["run", "s", "--out", "o"]
