@@ -102,7 +102,7 @@ def test_the_rate_is_that_of_recent_steps():
     found = seen([record(n, time=each) for n, each in enumerate(times)], planned_steps=1000)
     assert found.rate == pytest.approx(10)
     assert found.seconds_left == pytest.approx(80)
-    found.wait(0.05)
+    found.set_idle_seconds(0.05)
     assert found.seconds_left == pytest.approx(79.95)
 
 
