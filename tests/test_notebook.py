@@ -6,6 +6,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+import cec_mpi
+from cec_mpi.errors import InputError
 from helpers import ROOT
 from helpers.waiting import LIMIT
 
@@ -69,6 +71,14 @@ def test_progress_is_redrawn_below_the_cell_and_an_operator_shows_its_machines(t
         "preempted": "2",
         "not joined": "5",
     }
+
+
+def test_progress_needs_a_recorder():
+    with (
+        pytest.raises(InputError, match="recorder 3: expected the Recorder with which"),
+        cec_mpi.show_progress(3),
+    ):
+        raise AssertionError("nothing may be shown")
 
 
 def said_as_html(cell):

@@ -22,7 +22,7 @@ def as_engine(given: Any) -> Engine:
     InputError
         It is neither.
     """
-    if callable(given):
+    if callable(given) and not isinstance(given, type):
         engine: Engine = given
         return engine
     if type(given).__module__.partition(".")[0] != "distributed":

@@ -274,9 +274,10 @@ def test_only_a_cluster_can_be_scaled(opened, conn, worker):
         machines(client, conn, keep=2)
 
 
-@pytest.mark.parametrize("kind", ["number", "address", "cluster"])
+@pytest.mark.parametrize("kind", ["number", "address", "cluster", "class"])
 def test_what_is_no_engine_is_refused(store, no_launcher, worker, kind):
-    engine = {"number": 3, "address": worker.scheduler.address, "cluster": worker.cluster}[kind]
+    address, cluster = worker.scheduler.address, worker.cluster
+    engine = {"number": 3, "address": address, "cluster": cluster, "class": Client}[kind]
     with pytest.raises(InputError, match="expected a Client"):
         cec_mpi.open_operator(store.path, engine=engine)
 

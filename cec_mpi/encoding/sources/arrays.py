@@ -154,6 +154,7 @@ def shape_and_dtype(array: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
         shape, dtype = array.shape, array.dtype
     except AttributeError:
         advice = ": try numpy.asarray(X)" if hasattr(array, "__len__") else ""
+        advice = ": choose one of its arrays" if hasattr(array, "keys") else advice
         raise InputError(f"X is a {kind}, expected {_EXPECTED}{advice}") from None
     except Exception as error:  # for example, its file was closed
         raise InputError(f"X, a {kind}, cannot be read: {reason_of(error)}") from error

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from cec_mpi.errors import InputError
 from cec_mpi.report.live.display import AUTO, show
 from cec_mpi.report.live.run_state import RunState
 from cec_mpi.report.live.words import describe_available, describe_wait, format_clock, format_rate
 from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.records.step import StepRecord, Waiting
-from cec_mpi.text import format_duration, printable
+from cec_mpi.text import format_duration, printable, shorten
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -267,6 +268,11 @@ def show_progress(recorder: Recorder) -> Iterator[None]:
     recorder : Recorder
         Recorder with which the operator is opened.
 
+    Raises
+    ------
+    InputError
+        It is not a recorder.
+
     Examples
     --------
     ::
@@ -276,6 +282,10 @@ def show_progress(recorder: Recorder) -> Iterator[None]:
             X = cec_mpi.open_operator("store", accept="run.json", recorder=recorder)
             u, s, vt = svds(X, k=5)
     """
+    if not isinstance(recorder, Recorder):
+        raise InputError(
+            f"recorder {shorten(recorder)}: expected the Recorder with which the operator is opened"
+        )
     state = RunState({})
     view = RunView(state)
     with show(view, AUTO) as lock:

@@ -29,7 +29,9 @@ SHORT_VECTOR, SHORT_IN_ALL, SHORT_ANSWERS = 1 << 16, 1 << 22, 1 << 17
 Number = TypeVar("Number")
 
 
-HUB_POISONED = "the previous step was interrupted; restart the job"
+HUB_POISONED = (
+    "the previous step was interrupted: open the operator again, or restart the job of a launcher"
+)
 
 
 class OrderKind(IntEnum):

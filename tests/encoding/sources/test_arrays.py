@@ -340,7 +340,7 @@ BAD = {
     "records": (np.zeros((2, 2), "f8,f8"), r"the ndarray has dtype .*, expected real numbers"),
     "a Series": (pandas.Series(X[0]), r"the Series has shape \(7,\), expected \(rows, columns\)"),
     "a Dataset": (xarray.Dataset({"a": ("t", X[0])}), r"X is a xarray.*Dataset, expected a path"),
-    "a group": (group(), r"X is a h5py.*File, expected a path"),
+    "a group": (group(), r"X is a h5py.*File, .*: choose one of its arrays"),
     "columns of text": (
         text_frame(),
         r"the DataFrame has columns without numbers, 'b' \(.*\), 'day' \(datetime64.*\): "
