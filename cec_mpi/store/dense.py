@@ -17,7 +17,7 @@ from cec_mpi.store.products.block import (
     add_transposed_block,
     is_best_uncopied,
     multiply_block,
-    turn,
+    transpose_vectors,
 )
 from cec_mpi.store.products.scratch import Scratch
 from cec_mpi.store.products.single import add_transposed, multiply
@@ -77,11 +77,11 @@ class DenseShard(Shard):
 
     def _multiply_block(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         cached = is_best_uncopied(len(out) * W.shape[1], len(W))
-        turned = W.T if cached else turn(W, self._scratch)
+        columns_of_W = W.T if cached else transpose_vectors(W, self._scratch)
         for position, piece in self._pieces(intervals):
             target = out[position : position + len(piece)]
             if piece.dtype == W.dtype:
-                multiply_block(piece, W, turned, target, self._scratch, cached=cached)
+                multiply_block(piece, W, columns_of_W, target, self._scratch, cached=cached)
                 continue
             for first, left, converted in self._convert_slabs(
                 piece, W.dtype, _CONVERTED_BLOCK_COLUMNS
@@ -91,7 +91,12 @@ class DenseShard(Shard):
                 into = self._scratch.of("panel", rows.shape, W.dtype) if left else rows
                 uncopied = is_best_uncopied(converted.size, len(W))
                 multiply_block(
-                    converted, W[:, panel], turned[panel], into, self._scratch, cached=uncopied
+                    converted,
+                    W[:, panel],
+                    columns_of_W[panel],
+                    into,
+                    self._scratch,
+                    cached=uncopied,
                 )
                 if left:
                     rows += into

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.accuracy.rounding import gamma
-from cec_mpi.store.products.block import add_transposed_block, multiply_block, turn
+from cec_mpi.store.products.block import add_transposed_block, multiply_block, transpose_vectors
 from cec_mpi.store.products.scratch import Scratch
 from cec_mpi.store.products.single import add_transposed, multiply
 
@@ -73,8 +73,8 @@ def test_products_with_several_vectors(rows, columns, k, dtype):
     scratch = Scratch()
     for cached in (False, True):
         out, sums = np.full((rows, k), np.nan, dtype), start.copy()
-        turned = W.T if cached else turn(W, scratch)
-        multiply_block(X, W, turned, out, scratch, cached=cached)
+        columns_of_W = W.T if cached else transpose_vectors(W, scratch)
+        multiply_block(X, W, columns_of_W, out, scratch, cached=cached)
         as_exact_as_any_sum(out, X, W.T)
         add_transposed_block(X, U, sums, scratch, cached=cached)
         as_exact_as_any_sum(sums, X.T, U, start)
@@ -105,7 +105,7 @@ def test_any_shape(rows, columns, k, dtype):
         multiply(X, W[0], out[:, 0])
         add_transposed(X, U[:, 0], sums[:, 0], scratch)
     else:
-        multiply_block(X, W, turn(W, scratch), out, scratch)
+        multiply_block(X, W, transpose_vectors(W, scratch), out, scratch)
         add_transposed_block(X, U, sums, scratch)
     as_exact_as_any_sum(out, X, W.T)
     as_exact_as_any_sum(sums, X.T, U)

@@ -14,23 +14,25 @@ from numpy.typing import NDArray
 
 from cec_mpi.store.products.scratch import Scratch
 
-# rows * columns * vectors, up to about which OpenBLAS multiplies without copying its operands.
+# About the maximum of rows * columns * vectors that OpenBLAS multiplies without copying operands.
 _MAX_UNCOPIED_WORK = 10**6
-_MIN_COPIED_VECTORS = 96  # for more of them copying pays
-# Two vectors, bytes of a row: it is summed with one and the other while it is in the cache.
+_MIN_COPIED_VECTORS = 96  # above this number of vectors copying is faster
+# Bytes of a row that np.vecdot multiplies with two vectors: it stays cached for the second one.
 _VECDOT_ROW_BYTES = range(768, 5 << 10)
-# Bytes that are read at a time before they are multiplied; of a row, at the least; and at the most
-# by bytes of a number of each vector.
+# Bytes of rows that are prefetched before they are multiplied, and minimum bytes of one row. The
+# maximum bytes of one row depend on the vectors: pairs of (bytes of one entry of all vectors, bytes
+# of the row).
 _READ_BYTES, _MIN_READ_BYTES = 512 << 10, 480
 _MAX_READ_BYTES_BY_VECTOR = ((32, 10 << 10), (64, 2560), (1 << 62, 1 << 10))
-_MIN_READ_ROWS = 40  # that are added up
-_MIN_SLAB_ROWS = 12  # of a slab of rows, of which as many as can be are multiplied at once
-# Longer rows that are added up at once stand far apart: more of them than this are not prefetched.
+_MIN_READ_ROWS = 40  # minimum number of rows to prefetch in X' V
+_MIN_SLAB_ROWS = 12  # minimum rows of a slab, which one call multiplies
+# Slabs of X' V without `_prefetch`: minimum rows if there are at least so many columns, minimum
+# otherwise, and maximum. Wide rows are far apart, and hardware prefetches only about 12 of them.
 _WIDE_COLUMNS, _WIDE_SLAB_ROWS = 2048, (12, 16, 48)
-# Larger matrices: OpenBLAS copies slabs, some megabytes of which stay in the caches.
+# Slabs of larger matrices, which OpenBLAS copies: some megabytes stay in the caches.
 _SLAB_BYTES, _MIN_LARGE_SLAB_ROWS, _MAX_LARGE_SLAB_ROWS = 4 << 20, 128, 4096
-_COPIED_BYTES = 64 << 20  # multiplied at once with many vectors: signals wait for it
-_SINGLE_BYTES = 1 << 20  # of float32 that is added up at once, at the least
+_COPIED_BYTES = 64 << 20  # bytes of a product with many vectors; signals wait until it ends
+_FLOAT32_BYTES = 1 << 20  # minimum bytes of float32 rows that are summed before float64 is used
 
 
 def is_best_uncopied(numbers: int, vectors: int) -> bool:
@@ -38,8 +40,8 @@ def is_best_uncopied(numbers: int, vectors: int) -> bool:
     return numbers * vectors < _MAX_UNCOPIED_WORK
 
 
-def turn(W: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
-    """Return the vectors in the layout of `multiply_block`, (r, k).
+def transpose_vectors(W: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
+    """Return the transpose of the vectors, (r, k), copied to contiguous memory if they are few.
 
     Parameters
     ----------
@@ -49,15 +51,15 @@ def turn(W: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
     """
     if len(W) > _MIN_COPIED_VECTORS:
         return W.T
-    turned = scratch.of("turned", W.T.shape, W.dtype)
-    np.copyto(turned, W.T)
-    return turned
+    columns_of_W = scratch.of("columns_of_W", W.T.shape, W.dtype)
+    np.copyto(columns_of_W, W.T)
+    return columns_of_W
 
 
 def multiply_block(
     rows: NDArray[Any],
     W: NDArray[Any],
-    turned: NDArray[Any],
+    columns_of_W: NDArray[Any],
     out: NDArray[Any],
     scratch: Scratch,
     *,
@@ -70,19 +72,19 @@ def multiply_block(
     rows : (m, r) ndarray of float
     W : (k, r) ndarray
         In the dtype of the rows.
-    turned : (r, k) ndarray
-        Columns returned by `turn`.
+    columns_of_W : (r, k) ndarray
+        Result of `transpose_vectors`.
     out : (m, k) ndarray
-        In the same.
+        In the dtype of the rows.
     scratch : Scratch
     cached : bool
-        Whether the rows are few (`is_best_uncopied`) and likely cached; then `turned` may be the
-        transpose of W.
+        Whether the rows are few (`is_best_uncopied`) and likely cached; then `columns_of_W` may be
+        ``W.T``.
 
     Examples
     --------
     >>> rows, W, out = np.eye(3)[:2], np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), np.empty((2, 2))
-    >>> multiply_block(rows, W, turn(W, Scratch()), out, Scratch())
+    >>> multiply_block(rows, W, transpose_vectors(W, Scratch()), out, Scratch())
     >>> out
     array([[1., 4.],
            [2., 5.]])
@@ -90,28 +92,30 @@ def multiply_block(
     count, columns = rows.shape
     vectors, row_bytes = len(W), columns * rows.itemsize
     if cached:
-        np.matmul(rows, turned, out=out)
+        np.matmul(rows, columns_of_W, out=out)
         return
     if vectors == 2 and row_bytes in _VECDOT_ROW_BYTES:
         np.vecdot(rows[:, np.newaxis], W, out=out)
         return
-    read = vectors <= _MIN_COPIED_VECTORS and _needs_prefetch(row_bytes, vectors * rows.itemsize)
+    prefetches = vectors <= _MIN_COPIED_VECTORS and _needs_prefetch(
+        row_bytes, vectors * rows.itemsize
+    )
     if vectors > _MIN_COPIED_VECTORS:
         width, height = columns, max(_MIN_LARGE_SLAB_ROWS, _COPIED_BYTES // row_bytes)
-    elif read:
-        width, height = columns, _prefetch_rows(columns, rows.itemsize, vectors)
+    elif prefetches:
+        width, height = columns, _rows_per_prefetch(columns, rows.itemsize, vectors)
     else:
         width = _even_width(columns, _MAX_UNCOPIED_WORK // (_MIN_SLAB_ROWS * vectors))
         height = (_MAX_UNCOPIED_WORK - 1) // (width * vectors)
     for first in range(0, count, height):
         row_slab, target = rows[first : first + height], out[first : first + height]
-        if read:
+        if prefetches:
             _prefetch(row_slab)
-        np.matmul(row_slab[:, :width], turned[:width], out=target)
+        np.matmul(row_slab[:, :width], columns_of_W[:width], out=target)
         for left in range(width, columns, width):
             partial = scratch.of("partial", target.shape, out.dtype)
             panel = slice(left, left + width)
-            np.matmul(row_slab[:, panel], turned[panel], out=partial)
+            np.matmul(row_slab[:, panel], columns_of_W[panel], out=partial)
             target += partial
 
 
@@ -152,7 +156,7 @@ def add_transposed_block(
         return
     slab = max(_MIN_LARGE_SLAB_ROWS, min(_MAX_LARGE_SLAB_ROWS, _SLAB_BYTES // row_bytes))
     if without_copy:
-        slab = max(_MAX_LARGE_SLAB_ROWS, _SINGLE_BYTES // row_bytes)
+        slab = max(_MAX_LARGE_SLAB_ROWS, _FLOAT32_BYTES // row_bytes)
     partial = scratch.of("sums", sums.shape, rows.dtype)
     for first in range(0, len(rows), slab):
         row_slab, vector_slab = rows[first : first + slab], U[first : first + slab]
@@ -168,18 +172,18 @@ def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch:
     """Add products slab by slab, in the dtype of the rows."""
     count, columns = rows.shape
     vectors, row_bytes = U.shape[1], columns * rows.itemsize
-    width, height = columns, _prefetch_rows(columns, rows.itemsize, vectors)
-    read = row_bytes >= _MIN_READ_BYTES and height >= _MIN_READ_ROWS
+    width, height = columns, _rows_per_prefetch(columns, rows.itemsize, vectors)
+    prefetches = row_bytes >= _MIN_READ_BYTES and height >= _MIN_READ_ROWS
     if row_bytes < _MIN_READ_BYTES:
         height = max(1, _MAX_UNCOPIED_WORK // 4 // (columns * vectors))
-    elif not read:
-        few, usual, most = _WIDE_SLAB_ROWS
-        least = few if columns >= _WIDE_COLUMNS else usual
-        height = min(most, max(least, 3 * vectors // 2))
+    elif not prefetches:
+        min_if_wide, min_otherwise, max_height = _WIDE_SLAB_ROWS
+        min_height = min_if_wide if columns >= _WIDE_COLUMNS else min_otherwise
+        height = min(max_height, max(min_height, 3 * vectors // 2))
         width = _even_width(columns, _MAX_UNCOPIED_WORK // (height * vectors))
     for first in range(0, count, height):
         row_slab, vector_slab = rows[first : first + height], U[first : first + height]
-        if read:
+        if prefetches:
             _prefetch(row_slab)
         for left in range(0, columns, width):
             panel = sums[left : left + width]
@@ -194,8 +198,8 @@ def _needs_prefetch(row_bytes: int, vector_bytes: int) -> bool:
     return _MIN_READ_BYTES <= row_bytes <= most
 
 
-def _prefetch_rows(columns: int, itemsize: int, vectors: int) -> int:
-    """Return how many rows stay in the cache, and are multiplied without a copy."""
+def _rows_per_prefetch(columns: int, itemsize: int, vectors: int) -> int:
+    """Return the number of rows that fit in the cache and are multiplied without a copy."""
     most = _READ_BYTES // (columns * itemsize)
     return max(1, min(most, (_MAX_UNCOPIED_WORK - 1) // (columns * vectors)))
 
