@@ -88,9 +88,9 @@ class FileShard(Shard):
             self.content = np.frombuffer(map_file(self._descriptor, size, path), np.uint8)
         self._buffer = np.empty(manifest.block_bytes, np.uint8)
 
-    def numbers(self, begin: int, count: int, dtype: Any) -> NDArray[Any]:
+    def array_at(self, offset: int, count: int, dtype: Any) -> NDArray[Any]:
         """Return an array at an offset of the file, without a copy."""
-        return np.frombuffer(self.content, dtype, count, begin)
+        return np.frombuffer(self.content, dtype, count, offset)
 
     def changed(self) -> bool:
         """Return whether loaded rows may have been overwritten; `load` then checks them again.
@@ -149,7 +149,7 @@ class FileShard(Shard):
         return read
 
     def _keep(self, block: int, data: NDArray[np.uint8]) -> None:
-        """Store the verified bytes of a block that is not memory-mapped."""
+        """Keep the verified bytes of a block; needed by subclasses that do not use `content`."""
 
     def damaged(self, block: int, problem: str) -> DamagedStoreError:
         """Return an error that names the rows of a block."""

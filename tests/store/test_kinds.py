@@ -73,7 +73,7 @@ class MirrorShard(FileShard, DenseShard):
         super().__init__(path, store, manifest, *more)
         self.manifest, shape = manifest, (manifest.rows, manifest.columns)
         begin = manifest.place_of(0, self.machine)[0]
-        self.rows = self.numbers(begin, shape[0] * shape[1], manifest.dtype).reshape(shape)
+        self.rows = self.array_at(begin, shape[0] * shape[1], manifest.dtype).reshape(shape)
 
     def pieces(self, start, stop):
         return (self.rows[start:stop],)

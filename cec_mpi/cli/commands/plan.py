@@ -122,8 +122,8 @@ def _complete_arguments(arguments: argparse.Namespace) -> tuple[Parts, Holders] 
         )
     parts = store.parts()
     if parts is not None:
-        cut, placement = parts
-        return cut, placement.holders
+        row_parts, placement = parts
+        return row_parts, placement.holders
     arguments.recovery, arguments.rows = code.recovery, store.manifest.rows_per_shard
     return None
 
@@ -146,9 +146,9 @@ def _print_plan_of_copies(
     """Print the plan of machines that hold copies of sparse rows."""
     for flag in ("figure", "steps", "exact"):
         if getattr(arguments, flag):
-            raise InputError(f"--{flag} needs a code: found copies of sparse rows")
+            raise InputError(f"--{flag} needs a code, found copies of sparse rows")
     if arguments.scheme != "heterogeneous":
-        raise InputError(f"--scheme {arguments.scheme} needs a code: found copies of sparse rows")
+        raise InputError(f"--scheme {arguments.scheme} needs a code, found copies of sparse rows")
     from cec_mpi.cli.commands.explain import explain_copies
     from cec_mpi.store.copies.facts import balance_fact, loss_facts
 

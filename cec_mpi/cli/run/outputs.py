@@ -77,7 +77,7 @@ class Outputs:
                 raise
             except Exception as error:  # raised by NumPy, or by the object itself
                 kind = type(value).__name__
-                saved.lost.append(f"{name!r} of type {kind}, which cannot be saved ({error})")
+                saved.unsaved.append(f"{name!r} of type {kind}, which cannot be saved ({error})")
                 continue
             if number is SAVED:
                 saved.arrays.append(name)
@@ -132,14 +132,14 @@ class SaveResult:
         Numbers and text for the summary.
     warnings : list of str
         Warnings about the files.
-    lost : list of str
+    unsaved : list of str
         Values that could not be saved, with reasons.
     """
 
     arrays: list[str] = field(default_factory=list)
     numbers: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
+    unsaved: list[str] = field(default_factory=list)
 
 
 def convert_outcome(returned: object) -> dict[str, Any]:

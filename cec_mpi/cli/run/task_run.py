@@ -87,7 +87,7 @@ from cec_mpi.text.terminal import ALREADY_PRINTED, print_note, print_result, pri
 
 log = logging.getLogger(__name__)
 
-_DEFAULT_INTERVAL = Interval(seconds=60.0)  # of checkpoints of runs that may end early
+_DEFAULT_INTERVAL = Interval(seconds=60.0)  # between checkpoints of runs that may end early
 _JOB_END_VARIABLE = "SLURM_JOB_END_TIME"  # its value is in seconds since 1970
 _MARGIN_SECONDS = 60.0  # before the end of a job, for the last step and the shutdown
 _MARGIN_FRACTION = 0.1  # of the remaining time of the job, if that is less
@@ -141,7 +141,7 @@ class TaskRun:
         self.shows_map = run.shows_map
         self.progress = run.progress
         self.resume_flag = run.resume_flag
-        self.about = describe_run(self.task_name, self.task_options, manifest, vectors)
+        self.description = describe_run(self.task_name, self.task_options, manifest, vectors)
         self.products_shape: tuple[int, int] | None = None  # of matvec
         if vectors is not None:
             vectors = self.task_options["vectors"] = vectors[:limit]
@@ -190,7 +190,7 @@ class TaskRun:
         """Read the results or the checkpoint from which the run resumes."""
         self.is_done = run.resume and self._is_done()
         if run.resume and not self.is_done:
-            self.resume_state = read_checkpoint(self.out, self.about)
+            self.resume_state = read_checkpoint(self.out, self.description)
             if not self.resume_state.state:
                 print_note(
                     f"{printable(self.out)} has no checkpoint, so the run starts from the beginning"
@@ -225,7 +225,7 @@ class TaskRun:
         summary = read_summary(self.out)
         if summary is None:
             return False
-        check_description(self.out / SUMMARY, summary.get("run", {}), self.about)
+        check_description(self.out / SUMMARY, summary.get("run", {}), self.description)
         if self.products_shape is not None:
             path = self.out / RESULT
             check_products(path, open_npy(path), self.products_shape)
@@ -292,8 +292,8 @@ class TaskRun:
                     verb = "is" if len(self.arrays) == 1 else "are"
                     out_state = f"{files} {verb} saved, but not {SUMMARY}; {out_state}"
             if steps or self.outcome is not None:
-                about = self.task_name, self.out, recorder, before, time.perf_counter() - begin
-                print_closing(make_run_end(*about, self.outcome, self.arrays or (), out_state))
+                end = self.task_name, self.out, recorder, before, time.perf_counter() - begin
+                print_closing(make_run_end(*end, self.outcome, self.arrays or (), out_state))
         if self.problem:
             raise ConvergenceError(self.problem)
 
@@ -355,7 +355,7 @@ class TaskRun:
     def _execute(self, session: Session, master: Master, recorder: Recorder) -> None:
         checkpoint = CheckpointFile(
             self.out,
-            self.about,
+            self.description,
             self.resume_state,
             self.interval,
             lambda: recorder.steps,
@@ -384,7 +384,7 @@ class TaskRun:
             checkpoint.remove()
 
     def _operator(self, session: Session, master: Master) -> Any:
-        """Return X: a `CodedOperator`, which needs SciPy, for tasks of users alone."""
+        """Return X; only tasks of users get a `CodedOperator`, because it needs SciPy."""
         if self.task in TASKS.values():
             return _make_products(session, master)
         from cec_mpi.linear_operator.coded_operator import CodedOperator
@@ -404,15 +404,15 @@ class TaskRun:
         """Save the results of a task, then the summary; return the outcome of the run."""
         summary = {"version": SUMMARY_VERSION, "task": self.task_name, "seconds": seconds}
         summary |= recorder.summary() | {"rows_per_second_per_speed": speeds.scale}
-        summary["run"] = self.about
+        summary["run"] = self.description
         result = self.outputs.save(outcome, {*summary, "arrays", "warnings"})
         self.arrays = summary["arrays"] = result.arrays
-        if result.lost or not outcome:
-            returned = join_names(result.lost) if outcome else "nothing"
+        if result.unsaved or not outcome:
+            returned = join_names(result.unsaved) if outcome else "nothing"
             raise InputError(
                 f"task {self.task_name} returned {returned}: expected arrays or numbers"
             )
-        discard_earlier(self.out)  # the disk may be full
+        discard_earlier(self.out)  # frees space for the summary, because the disk may be full
         ending = make_run_end(
             self.task_name, self.out, recorder, before, seconds, outcome, result.arrays
         )
@@ -433,7 +433,7 @@ class TaskRun:
 
 
 def _make_products(session: Session, master: Master) -> Any:
-    """Return what the tasks of this package use of X. Each product is a step."""
+    """Return X for tasks of this package: its attributes and products, each of which is a step."""
     names = "matvec", "rmatvec", "matmat", "rmatmat"
     return SimpleNamespace(
         shape=master.shape,

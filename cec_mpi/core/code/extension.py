@@ -15,12 +15,12 @@ from cec_mpi.core.code.mds import MDSCode
 
 Floats = NDArray[np.float64]
 
-_WORK = 2e8  # subsets times L**3; takes some seconds
+_MAX_WORK = 2e8  # number of subsets times L**3; takes some seconds
 _MAX_SUBSETS = 200_000
 _MIN_SUBSETS = 64
 _BATCH = 2_000_000  # entries in one batch of subsets
 _RANDOM_CANDIDATES = 256
-_MAX_POINTS = 512  # of the circle, for candidates that are harmonics
+_MAX_POINTS = 512  # points on the unit circle, for candidates that are harmonics
 _STARTS, _MAX_PUSHES = 6, 150  # candidates to improve, and the steps of each
 _NEAREST = 4  # subsets that push a row away in one step
 
@@ -68,12 +68,12 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
         return rounded
 
     points = np.arange(4 * min(code.machines, _MAX_POINTS // 4)) + 0.5
-    between = np.arange(min(code.machines, _MAX_POINTS)) + 0.5
+    midpoints = np.arange(min(code.machines, _MAX_POINTS)) + 0.5
     rows = round_to_dtype(
         np.vstack(
             (
                 harmonics(2 * np.pi * points / len(points), code.recovery),
-                harmonics(2 * np.pi * between / code.machines, code.recovery),
+                harmonics(2 * np.pi * midpoints / code.machines, code.recovery),
                 rng.standard_normal((_RANDOM_CANDIDATES, code.recovery)),
             )
         )
@@ -84,8 +84,8 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
     pushed = np.array([_push_away(normals, start, round_to_dtype) for start in starts])
     finalists = np.vstack((starts, pushed))
     # Finalists are compared on a second sample of subsets, because they were fitted to the first.
-    others = _normals(code.generator, rng)
-    shortest = np.abs(np.vstack((normals, others)) @ finalists.T).min(axis=0)
+    other_normals = _normals(code.generator, rng)
+    shortest = np.abs(np.vstack((normals, other_normals)) @ finalists.T).min(axis=0)
     generator = np.vstack((code.generator, finalists[int(shortest.argmax())]))
     conditioning = measure_conditioning(generator, include=[code.conditioning.worst_machines])
     return MDSCode(generator, code.family, code.systematic, conditioning)
@@ -112,7 +112,7 @@ def _normals(generator: Floats, rng: np.random.Generator) -> Floats:
     machines, recovery = generator.shape
     if recovery == 1:
         return np.ones((1, 1))
-    max_subsets = max(_MIN_SUBSETS, min(_MAX_SUBSETS, int(_WORK / recovery**3)))
+    max_subsets = max(_MIN_SUBSETS, min(_MAX_SUBSETS, int(_MAX_WORK / recovery**3)))
     if comb(machines, recovery - 1) <= max_subsets:
         subsets = np.array(list(combinations(range(machines), recovery - 1)))
     else:

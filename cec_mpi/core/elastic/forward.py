@@ -63,7 +63,7 @@ class RowLedger:
     undecoded : int
         Number of rows that are not decoded.
     has_unassigned : bool
-        Whether missing answers may be assigned to no machine.
+        Whether some missing answers may have no machine that is to compute them.
 
     Examples
     --------
@@ -124,7 +124,7 @@ class RowLedger:
     @property
     def condition(self) -> float:
         """The largest condition number of a decoder used so far, or 1."""
-        used = {segment.used for segment in self._segments if segment.used}
+        used = {segment.decoded_from for segment in self._segments if segment.decoded_from}
         return max(map(self._decoders.condition, used), default=1.0)
 
     # Assignment.
@@ -160,10 +160,7 @@ class RowLedger:
             self._assign(machine, start, stop)
 
     def release(self, machine: int, may_answer: bool = False) -> None:
-        """Expect no more answers from a machine, but keep those that it sent.
-
-        A later answer still counts.
-        """
+        """Expect no more answers from a machine; those that it sent, or sends late, still count."""
         self._assigned.pop(machine, None)
         for segment in self._segments:
             if machine in segment.expected:
@@ -178,7 +175,7 @@ class RowLedger:
                 continue
             segment.answered.discard(machine)
             if segment.is_decoded:
-                segment.considered = min(segment.considered, len(segment.answered))
+                segment.answers_considered = min(segment.answers_considered, len(segment.answered))
                 continue
             segment.needed, segment.is_disputed, segment.verdict = self._min_answers, False, None
             self.has_unassigned = True
@@ -188,7 +185,7 @@ class RowLedger:
     # Answers.
 
     def record_answer(self, request: Request, sum_terms: Sequence[Term] = ()) -> None:
-        """Record an answer."""
+        """Record an answer; `sum_terms` is used only for X' V."""
         for start, stop in request.intervals:
             for segment in self._segments_of(start, stop):
                 segment.expected.discard(request.machine)
@@ -227,7 +224,7 @@ class RowLedger:
                 continue
             found.append(self._mark_decoded(segment, self._decoders.choose(segment.machines)))
             self.undecoded -= segment.stop - segment.start
-            segment.is_decoded, segment.considered = True, len(segment.answered)
+            segment.is_decoded, segment.answers_considered = True, len(segment.answered)
         undiagnosed, self._undiagnosed = self._undiagnosed, []
         return found + [
             IdentifyFaulty(segment.start, segment.stop, segment.machines) for segment in undiagnosed
@@ -238,20 +235,25 @@ class RowLedger:
         new = [
             segment
             for segment in self._segments
-            if segment.used and segment.has_new_answers(self._recovery)
+            if segment.decoded_from and segment.has_new_answers(self._recovery)
         ]
-        for segment in sorted(new, key=lambda segment: -self._decoders.condition(segment.used)):
-            before = self._decoders.condition(segment.used)
+        for segment in sorted(
+            new, key=lambda segment: -self._decoders.condition(segment.decoded_from)
+        ):
+            before = self._decoders.condition(segment.decoded_from)
             if before <= _WELL_CONDITIONED:
                 return None
-            segment.considered = len(segment.answered)
+            segment.answers_considered = len(segment.answered)
             machines = self._decoders.choose(segment.machines)
             if self._decoders.condition(machines) * _MIN_IMPROVEMENT < before:
                 return self._mark_decoded(segment, machines)
         return None
 
     def conclude(self) -> IdentifyFaulty | Disagreement | None:
-        """Return the last instruction or the disagreement if no further machine can answer."""
+        """Return how a dispute ends if no further machine can answer, or None without a dispute.
+
+        Faulty machines are identified first. If that has failed, it is a disagreement.
+        """
         disputed = [segment for segment in self._segments if segment.is_disputed]
         if not disputed:
             return None
@@ -317,7 +319,7 @@ class RowLedger:
 
     @staticmethod
     def _mark_decoded(segment: _Segment, machines: tuple[int, ...]) -> Decode:
-        segment.used = machines
+        segment.decoded_from = machines
         return Decode(segment.start, segment.stop, machines)
 
 
@@ -325,21 +327,21 @@ class _Segment:
     """Rows ``start <= row < stop`` with answers of the same machines."""
 
     __slots__ = (
-        *("agrees", "answered", "considered", "expected", "is_decoded", "is_disputed"),
-        *("needed", "start", "stop", "used", "verdict"),
+        *("agrees", "answered", "answers_considered", "expected", "is_decoded", "is_disputed"),
+        *("needed", "start", "stop", "decoded_from", "verdict"),
     )
 
     def __init__(self, start: int, stop: int, needed: int) -> None:
         self.start, self.stop = start, stop
-        self.needed = needed  # number of answers before they are compared and decoded
+        self.needed = needed  # minimum number of answers to compare and decode
         self.expected: set[int] = set()  # machines
         self.answered: set[int] = set()  # machines
         self.agrees = False  # whether all answers agree
         self.is_disputed = False
         self.verdict: FaultUndetermined | None = None  # on answers that disagree
         self.is_decoded = False
-        self.used: tuple[int, ...] = ()  # machines from whose answers it is decoded
-        self.considered = 0  # number of answers when these machines were chosen
+        self.decoded_from: tuple[int, ...] = ()  # machines
+        self.answers_considered = 0  # number of answers when these machines were chosen
 
     @property
     def machines(self) -> tuple[int, ...]:
@@ -347,13 +349,20 @@ class _Segment:
 
     def has_new_answers(self, min_answers: int) -> bool:
         """Return whether answers came after decoding, and there are at least `min_answers`."""
-        return len(self.answered) > self.considered and len(self.answered) >= min_answers
+        return len(self.answered) > self.answers_considered and len(self.answered) >= min_answers
 
     def split(self, row: int) -> _Segment:
         """Keep the rows before `row`, and return a new segment of the others."""
         after = _Segment(row, self.stop, self.needed)
         after.expected, after.answered = set(self.expected), set(self.answered)
-        for name in ("agrees", "is_disputed", "verdict", "is_decoded", "used", "considered"):
+        for name in (
+            "agrees",
+            "is_disputed",
+            "verdict",
+            "is_decoded",
+            "decoded_from",
+            "answers_considered",
+        ):
             setattr(after, name, getattr(self, name))
         self.stop = row
         return after

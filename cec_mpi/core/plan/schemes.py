@@ -27,8 +27,8 @@ def heterogeneous(available: Sequence[int], loads: ArrayLike, machines_per_row: 
     """Return the assignment of Algorithm 1 for loads in whole rows.
 
     Each block goes to the machine with the fewest remaining rows and to the
-    ``machines_per_row - 1`` machines with the most (ties: the lower machine number counts as
-    fewer).
+    ``machines_per_row - 1`` machines with the most. Of two machines with equally many, the one with
+    the lower number is treated as the one with fewer.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def _order_blocks(
     order = order_along_rows(machines, available)
     stops = np.empty_like(sizes)
     stops[order] = np.cumsum(sizes[order])
-    for array in (machines, machines.base):  # a read-only array is not copied
+    for array in (machines, machines.base):  # Assignment does not copy read-only arrays
         if isinstance(array, np.ndarray):
             array.flags.writeable = False
     return Assignment(available, loads, stops - sizes, stops, machines)
@@ -164,7 +164,7 @@ def order_along_rows(machines: NDArray[np.int32], available: Sequence[int]) -> N
 
 
 def _greedy_path(member: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Return an order from the first block to the remaining block that shares most machines."""
+    """Return a greedy order: after each block comes the one that shares most machines with it."""
     order = np.zeros(len(member), dtype=np.intp)
     if len(member) * member.size <= _MAX_PRODUCT_SIZE:
         indicator = member.astype(np.float32)
@@ -187,7 +187,7 @@ def _greedy_path(member: NDArray[np.bool_]) -> NDArray[np.intp]:
 
 
 def _sort_blocks(machines: NDArray[np.int32]) -> NDArray[np.intp]:
-    """Return the lexicographic order of the blocks, by their most frequent machines first."""
+    """Return the lexicographic order of the blocks, comparing most frequent machines first."""
     last = int(machines.max())
     frequency = np.zeros(last + 1, dtype=np.int64)
     for batch in row_batches(machines):

@@ -28,7 +28,7 @@ class RowAnswers:
     ----------
     decoders : Decoders
     columns : int
-        k.
+        Number of columns of W, k.
     parts : (L, R * k) ndarray of float64
         Receives the rows of X_1 W .. X_L W.
     work : list of ndarray of float64
@@ -36,7 +36,8 @@ class RowAnswers:
     checker : ParityChecker, optional
         Needed to compare answers.
     scale : (k,) ndarray of float, optional
-        S of each column, for the checker.
+        Bound on the sum of absolute values of the terms of an answer, for each column; needed by
+        the checker.
 
     Examples
     --------
@@ -107,7 +108,7 @@ class RowAnswers:
     def _answers_and_scale(
         self, start: int, stop: int, machines: Sequence[int]
     ) -> tuple[Floats, Floats]:
-        """Return answers, (m, size), and S of each column, (size,)."""
+        """Return answers, (m, size), and the scale of each of their entries, (size,)."""
         assert self._scale is not None
         answers = np.array(
             [self._answer_values(n, start, stop) for n in machines], dtype=np.float64
@@ -142,8 +143,8 @@ class Decoders:
     def __init__(self, code: MDSCode) -> None:
         self._code = code
         size = max(16, _MAX_CACHED_NUMBERS // code.recovery**2)
-        self.get = lru_cache(size)(code.make_decoder)  # of L machines, ascending
-        self.choose = lru_cache(_MAX_CACHED_CHOICES)(self._choose)  # of at least L machines
+        self.get = lru_cache(size)(code.make_decoder)  # argument: L machines, ascending
+        self.choose = lru_cache(_MAX_CACHED_CHOICES)(self._choose)  # argument: at least L machines
 
     def condition(self, machines: tuple[int, ...]) -> float:
         """Return the condition number of the decoder of L machines."""

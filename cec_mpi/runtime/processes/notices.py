@@ -40,7 +40,7 @@ _JSON_ERRORS = ValueError, TypeError, KeyError, AttributeError, RecursionError
 
 
 class _NoAnswerError(Exception):
-    """The service has not answered, or not as documented."""
+    """The service did not answer, or its answer is not as documented."""
 
 
 def _request(
@@ -72,7 +72,7 @@ def _fetch(path: str, headers: Mapping[str, str], seconds: float = METADATA_SECO
 
 
 # Each of these generators polls a service. It yields an empty string after each request without a
-# notice, and the text of a notice. It ends if it must be restarted.
+# notice, and the text of a notice. It returns if the caller must create it again.
 
 
 def _aws_notices() -> Iterator[str]:

@@ -54,7 +54,7 @@ class SparseShard(FileShard):
         self._columns, self._manifest = manifest.columns, manifest
         self._file = layout.file(machine)
         places = zip(self._file.begins, self._file.counts, layout.dtypes, strict=True)
-        self._sections: list[NDArray[Any]] = [self.numbers(*place) for place in places]
+        self._sections: list[NDArray[Any]] = [self.array_at(*place) for place in places]
         self._views: tuple[Intervals, Any, list[_RowRange]] = (), None, []
         self._transposed_cache: tuple[object, Any] = None, None
 
