@@ -210,7 +210,7 @@ def _raise_if_exists(target: Path, resume_command: str) -> None:
         raise InputError(
             f"{target} exists and is incomplete: remove it, or resume with: {resume_command}"
         )
-    raise InputError(f"{target} exists already: choose another name for the store")
+    raise InputError(f"{target} exists already: choose another name for the store, or remove it")
 
 
 def _open_matrix(source: Any, options: EncodeOptions) -> Source | StreamedMatrix:

@@ -434,7 +434,7 @@ def test_a_complete_store_may_be_of_another_array(tmp_path):
     message = "is complete, but may have been made from another version of the ndarray"
     with pytest.raises(InputError, match=message):
         encode(X, tmp_path / "store", 5, 3, resume=True)
-    with pytest.raises(InputError, match="exists already: choose another name for the store"):
+    with pytest.raises(InputError, match="choose another name for the store, or remove it"):
         encode(X, tmp_path / "store", 5, 3)
 
 
