@@ -300,7 +300,7 @@ class CodedOperator(_MaskCheckingOperator):
         rows, columns = self.shape
         return (
             f"<{rows}x{columns} CodedOperator with dtype={self.dtype}, store "
-            f"{str(self._path)!r}, any {manifest.enough} of "
+            f"{str(self._path)!r}, any {manifest.sufficient_machines} of "
             f"{manifest.code.machines} machines, {self._state()}>"
         )
 
@@ -310,7 +310,7 @@ class CodedOperator(_MaskCheckingOperator):
         facts = {
             "X": f"{rows} x {columns} {self.dtype}",
             "store": str(self._path),
-            "machines": f"{machines}, any {self._manifest.enough} of which suffice",
+            "machines": f"{machines}, any {self._manifest.sufficient_machines} of which suffice",
         }
         if self._lifetime.closed or not self._lifetime.has_started:
             facts["state"] = self._state()

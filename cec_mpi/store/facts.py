@@ -17,14 +17,15 @@ class Facts:
         self.manifest = manifest
 
     def summary(self) -> str:
-        """Return the store in one line."""
+        """Return a description of the store in one line."""
         manifest = self.manifest
         return f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.machines_text()}"
 
     def machines_text(self) -> str:
-        """Return the number of machines, and the number that suffices."""
-        machines, enough = self.manifest.machines, self.manifest.enough
-        return f"{plural(machines, 'machine')}, any {enough} of them suffice{'s' * (enough == 1)}"
+        """Return the number of machines and the number of those that suffice as text."""
+        machines, sufficient = self.manifest.machines, self.manifest.sufficient_machines
+        verb = "suffices" if sufficient == 1 else "suffice"
+        return f"{plural(machines, 'machine')}, any {sufficient} of them {verb}"
 
     def table(self) -> list[tuple[str, str]]:
         """Return names and values for ``info``."""

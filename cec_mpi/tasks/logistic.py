@@ -145,7 +145,9 @@ def logistic(
         slopes = -signs * expit(before + change) / rows
         value = float(weight * loss.mean() + penalty / 2 * (v @ v))
         gradient = operator.rmatvec(slopes) + penalty * v
-        largest = rescale("the gradient", np.abs(gradient).max(), X_exponent, sizes, zero=True)
+        largest = rescale(
+            "the gradient", np.abs(gradient).max(), X_exponent, sizes, may_underflow=True
+        )
         checkpoint.progress(
             objective=float(level.mean()) + value / weight,
             gradient=max(largest, abs(slopes.sum()) * fit_intercept),

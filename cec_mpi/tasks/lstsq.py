@@ -148,7 +148,7 @@ def lstsq(
     )
     return {
         "result": rescale("x", x, exponent, sizes),
-        "residual": rescale("the residual", true_residual, b_exponent, sizes, zero=True),
+        "residual": rescale("the residual", true_residual, b_exponent, sizes, may_underflow=True),
         "iterations": done_iterations,
         "converged": reason in _CONVERGED and bool(is_solved),
     }

@@ -119,7 +119,7 @@ def pagerank(
     else:
         with np.errstate(over="ignore", invalid="ignore"):
             scores, degrees, done_iterations = jump, sum_links(np.ones(size)), 0
-        rescale(f"the largest sum of the {links} of X", degrees, 0, {}, zero=True)
+        rescale(f"the largest sum of the {links} of X", degrees, 0, {}, may_underflow=True)
         accuracy = _accuracy(X, links)  # of the sums of links
     linked = _has_links(degrees, accuracy, links, is_strict=hasattr(X, "accurate_along"))
     follow = _make_follow(X, np.where(linked, degrees, 0.0), links)

@@ -83,7 +83,7 @@ def pca(
     )
     return {
         "result": components,
-        "mean": rescale("the mean", mean, X_exponent, {"X": X_exponent}, zero=True),
+        "mean": rescale("the mean", mean, X_exponent, {"X": X_exponent}, may_underflow=True),
         "explained_variance": rescale(
             "the largest variance", s**2 / (X.shape[0] - 1), 2 * X_exponent, {"X": X_exponent}
         ),

@@ -90,7 +90,7 @@ def power(
         rho = float(v @ image)
         error = float(np.linalg.norm(image - rho * v))
         residual = error / abs(rho) if rho else float(np.ldexp(error, size))
-        eigenvalue = rescale("the eigenvalue", rho, size, {"X": size}, zero=True)
+        eigenvalue = rescale("the eigenvalue", rho, size, {"X": size}, may_underflow=True)
         checkpoint.progress(residual=residual, eigenvalue=eigenvalue)
         converged = error <= tol * abs(rho)
     return {

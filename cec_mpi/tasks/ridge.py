@@ -127,4 +127,7 @@ def ridge(
         normal, right, tol, max_iterations, state, checkpoint, exponent, sizes, attainable
     )
     intercept = level - float(mean @ np.ldexp(found["result"], X_exponent - y_exponent))
-    return {**found, "intercept": rescale("the intercept", intercept, y_exponent, sizes, zero=True)}
+    return {
+        **found,
+        "intercept": rescale("the intercept", intercept, y_exponent, sizes, may_underflow=True),
+    }

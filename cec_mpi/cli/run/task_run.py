@@ -310,7 +310,7 @@ class TaskRun:
         with --check enough to identify a wrong machine.
         """
         stragglers, check = self.options.stragglers, self.options.check
-        required = self.manifest.enough + max(stragglers + check + 1, 3 * check)
+        required = self.manifest.sufficient_machines + max(stragglers + check + 1, 3 * check)
         return min(self.manifest.code.machines, max(required, detect_place().cores))
 
     def check_limits(self) -> None:

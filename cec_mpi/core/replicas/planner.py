@@ -175,11 +175,13 @@ class _CellGroups:
         times = self._costs[self.large] / fastest
         return float(times[self._is_row].max(initial=0.0))
 
-    def blocks(self, time: float, amounts: Ints, speeds: Floats, enough: float) -> _CellBlocks:
+    def blocks(
+        self, time: float, amounts: Ints, speeds: Floats, sufficient_makespan: float
+    ) -> _CellBlocks:
         """Assign large cells and cut the others into blocks; for parameters see `_assign_large`."""
         large = np.zeros((0, self.machines_per_row), np.intp)
         if self.large.size:
-            large, amounts = self._assign_large(time, amounts, speeds, enough)
+            large, amounts = self._assign_large(time, amounts, speeds, sufficient_makespan)
         cells, ends, owners = self._cut_groups(amounts, speeds)
         first = np.concatenate([self.large, cells])
         last = np.concatenate([self.large, ends])
@@ -253,7 +255,7 @@ class _CellGroups:
         return _CellBlocks(first, last, owners, costs, float((costs / speeds).max()))
 
     def _assign_large(
-        self, time: float, amounts: Ints, speeds: Floats, enough: float
+        self, time: float, amounts: Ints, speeds: Floats, sufficient_makespan: float
     ) -> tuple[NDArray[np.intp], Ints]:
         """Assign large cells individually, by the better of two rules.
 
@@ -264,7 +266,7 @@ class _CellGroups:
         amounts : (E,) ndarray of int64
             Units of each pair of a group and a machine in the optimum.
         speeds : (N,) ndarray of float
-        enough : float
+        sufficient_makespan : float
             If the first rule has at most this makespan, the second is not tried.
 
         Returns
@@ -282,7 +284,7 @@ class _CellGroups:
             rest_time, rest = self.rest.minimise_makespan(speeds, load)
             makespan = max(rest_time, float((load / speeds).max()))
             candidates.append((makespan, machines, rest))
-            if candidates[0][0] <= enough:
+            if candidates[0][0] <= sufficient_makespan:
                 break
         _, machines, rest = min(candidates, key=lambda candidate: candidate[0])
         return machines, rest

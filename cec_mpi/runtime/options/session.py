@@ -146,16 +146,21 @@ def check_sensitivity(precision: str, manifest: Manifest) -> None:
     from cec_mpi.core.accuracy.rounding import encoding_error_bound
 
     code, dtype = manifest.code, manifest.dtype
-    total, recovery = code.machines, code.recovery
+    recovery = code.recovery
     arithmetic = dtype if precision == "shard" else "float64"
     size = _undetected_error(manifest, manifest.shard_errors, arithmetic)
     if size <= _MAX_UNDETECTED:
         return
-    encoded, doubles = (encoding_error_bound(code.generator, kind) for kind in (dtype, "float64"))
+    errors, float64_errors = (
+        encoding_error_bound(code.generator, shard_dtype) for shard_dtype in (dtype, "float64")
+    )
     remedies = ["encode with a smaller L, or another code"]
-    if _undetected_error(manifest, encoded, arithmetic) <= _MAX_UNDETECTED:
+    if _undetected_error(manifest, errors, arithmetic) <= _MAX_UNDETECTED:
         remedies = ["encode X again, because repaired shards have too large errors"]
-    elif dtype != "float64" and _undetected_error(manifest, doubles, "float64") <= _MAX_UNDETECTED:
+    elif (
+        dtype != "float64"
+        and _undetected_error(manifest, float64_errors, "float64") <= _MAX_UNDETECTED
+    ):
         remedies = ["encode with dtype float64, a smaller L, or another code"]
     if (
         precision == "shard"
@@ -164,9 +169,9 @@ def check_sensitivity(precision: str, manifest: Manifest) -> None:
         remedies.insert(0, "run with precision double")
     missed = f"errors of up to {size:.1g} of X w" if size < 1 else "errors as large as X w"
     raise InputError(
-        f"check: with this code ({code.family}, N = {total}, L = {recovery}) in {dtype}, a check "
-        f"with {recovery + 1} machines can miss {missed}, expected at most {_MAX_UNDETECTED:g}: "
-        f"{'; or '.join(remedies)}"
+        f"check: with this code ({code.family}, N = {code.machines}, L = {recovery}) in {dtype}, a "
+        f"check with {recovery + 1} machines can miss {missed}, expected at most "
+        f"{_MAX_UNDETECTED:g}: {'; or '.join(remedies)}"
     )
 
 

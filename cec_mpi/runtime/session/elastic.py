@@ -109,13 +109,13 @@ def elastic(
     hub: SocketHub | None = None
     error: BaseException | None = None
 
-    def gather(enough: int) -> list[Place]:
+    def gather(min_machines: int) -> list[Place]:
         assert hub is not None
 
         def expected() -> int:
             return ranks + sum(process.poll() is None for process in local)
 
-        places = hub.gather(expected, enough, seconds, check_cancelled)
+        places = hub.gather(expected, min_machines, seconds, check_cancelled)
         if len(places) == 1 and not (expected() or hub.waits):
             raise MachineError("all machines of this run have ended before its first step")
         return places

@@ -135,7 +135,7 @@ class Session:
         source = store if isinstance(store, Store) else open_store(node_directory(path))
         manifest = source.manifest
         if self._gather is not None:
-            self._places = self._gather(manifest.enough)
+            self._places = self._gather(manifest.sufficient_machines)
         options = options.validate(manifest)
         machines = options.machines or ()
         if self._running is ExecutionMode.LOCKSTEP:

@@ -25,7 +25,7 @@ class CopiesFacts(Facts):
         """See `Facts.summary`, with what a code would take."""
         manifest = self.manifest
         size = sum(shard.bytes for shard in manifest.shards)
-        needed = manifest.enough  # L of a code that tolerates as many losses
+        needed = manifest.sufficient_machines  # L of a code that tolerates as many losses
         share = -(-manifest.rows // needed) * manifest.columns * manifest.itemsize
         return (
             f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "

@@ -111,8 +111,8 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         return self.replicas.nonzeros[-1]
 
     @property
-    def enough(self) -> int:
-        """Number of machines that always suffice for a step: N - J + 1."""
+    def sufficient_machines(self) -> int:
+        """Smallest number for which any so many machines suffice for a step: N - J + 1."""
         return self.machines - self.copies + 1
 
     @cached_property

@@ -275,8 +275,8 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         return None
 
     @property
-    def enough(self) -> int:
-        """Number of machines that always suffice for a step."""
+    def sufficient_machines(self) -> int:
+        """Smallest number for which any so many machines suffice for a step."""
         return self.code.recovery
 
     @property

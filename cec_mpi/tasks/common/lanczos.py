@@ -225,12 +225,12 @@ class Lanczos:
         self._has_repeated_eigenvalues |= bool((gaps <= tolerance).any())
         others, _ = _eigenpairs(self._projected[first:count, first:count])
         component = _MIN_COMPONENT_REPEATED if self._has_repeated_eigenvalues else _MIN_COMPONENT
-        enough = _steps_to_detect(
+        steps_to_detect = _steps_to_detect(
             eigenvalues[k - 2],
             max(others[0], eigenvalues[first - 1]),
             math.sqrt(self._size) / component,
         )
-        if next_vector is None or count == self._max_vectors or count - first >= enough:
+        if next_vector is None or count == self._max_vectors or count - first >= steps_to_detect:
             self.converged = True
         else:
             self._append(next_vector)

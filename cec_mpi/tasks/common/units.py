@@ -123,20 +123,25 @@ def divide_operator(X: Any, exponent: int) -> LinearOperator:
 
 
 def rescale(
-    what: str, values: ArrayLike, exponent: int, sizes: dict[str, int], *, zero: bool = False
+    name: str,
+    values: ArrayLike,
+    exponent: int,
+    sizes: dict[str, int],
+    *,
+    may_underflow: bool = False,
 ) -> Any:
     """Multiply a result by a power of two.
 
     Parameters
     ----------
-    what : str
+    name : str
         Name of the result, for messages.
     values : float or ndarray
     exponent : int
         Exponent of the power of two.
     sizes : dict of str to int
         Names and exponents of quantities that determine the size of the result, for messages.
-    zero : bool
+    may_underflow : bool
         Whether a result that is too small may become 0.
 
     Returns
@@ -150,13 +155,13 @@ def rescale(
     """
     size = binary_exponent(values) + exponent
     is_finite = np.isfinite(values).all()
-    out_of_range = size > _MAX_EXPONENT or (size < _MIN_EXPONENT and not zero)
+    out_of_range = size > _MAX_EXPONENT or (size < _MIN_EXPONENT and not may_underflow)
     if not is_finite or (out_of_range and np.any(values)):
         reason = f"about {_text(size)}, which is too {'large' if size > 0 else 'small'} for float64"
         if not is_finite:
             reason = "not finite, or too large for float64"
-        others = ", ".join(f"{name} is about {_text(size)}" for name, size in sizes.items())
-        raise InputError(f"{what} is {reason}{': ' if others else ''}{others}")
+        others = ", ".join(f"{quantity} is about {_text(size)}" for quantity, size in sizes.items())
+        raise InputError(f"{name} is {reason}{': ' if others else ''}{others}")
     result = np.ldexp(values, exponent)
     return result if np.ndim(values) else float(result)
 

@@ -235,24 +235,24 @@ class SocketHub:
     def gather(
         self,
         expected: Callable[[], int],
-        enough: int,
+        min_processes: int,
         seconds: float,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> list[Place]:
-        """Wait for the processes that were started for this run; returns the places of all.
+        """Wait for the processes that were started for this run; return the places of all.
 
-        When enough have joined, the others have 10 s more; later they join like any machine.
-        Machines that were started otherwise and join meanwhile count for `enough`.
+        When `min_processes` have joined, the others have 10 s more; later they join like any
+        machine. Processes that were not started for this run but have joined are counted, too.
 
         Parameters
         ----------
         expected : callable
-            Returns how many processes were started and have not ended.
-        enough : int
+            Returns the number of processes that were started and have not ended.
+        min_processes : int
         seconds : float
-            Longest wait.
+            Maximum wait.
         check_cancelled : callable
-            Called again and again; an exception ends the wait.
+            Called repeatedly; an exception ends the wait.
         """
         assert self._pending_hellos is not None
         due = time.monotonic() + seconds
@@ -263,7 +263,7 @@ class SocketHub:
             self._listen(POLL_SECONDS)
             for name in self._listener.disconnected([name for name, _ in self._pending_hellos]):
                 self._pending_hellos = [pair for pair in self._pending_hellos if pair[0] != name]
-            if not settled and len(self._pending_hellos) >= enough:
+            if not settled and len(self._pending_hellos) >= min_processes:
                 settled, due = True, min(due, time.monotonic() + SETTLE_SECONDS)
             if time.monotonic() > due:
                 total = plural(expected(), "machine")
