@@ -70,7 +70,7 @@ class Run:
         self.name, path = name, as_path(name)
         if not path.is_dir():
             problem = "is not a directory" if path.exists() else "does not exist"
-            raise InputError(f"{name} {problem}: expected the directory of results of a run")
+            raise InputError(f"{name} {problem}: expected the directory of the results of a run")
         self.headers: list[dict[str, Any]] = []
         self.bins, self.costs = MachineBins(max_bins), Costs()
         self.assignments = Assignments(requested)

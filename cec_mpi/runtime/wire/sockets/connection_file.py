@@ -242,8 +242,8 @@ def read_connection_file(path: Path) -> ConnectionFile:
             content = json.loads(file.read(_MAX_FILE_BYTES))
     except FileNotFoundError:
         raise InputError(
-            f"{path} does not exist: expected the connection file of a run, DIR/connection.json, "
-            "or HOST:PORT"
+            f"{path} does not exist: expected the connection file of a run, DIR/connection.json "
+            "or the FILE of --accept, or HOST:PORT"
         ) from None
     except NotAFileError as error:
         raise InputError(
