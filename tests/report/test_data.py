@@ -264,7 +264,7 @@ def test_names_that_are_no_text_do_not_break_the_page(make_run):
 
 
 def test_a_directory_that_is_none(tmp_path):
-    with pytest.raises(InputError, match="does not exist: expected the directory of results"):
+    with pytest.raises(InputError, match="does not exist: expected the directory of the results"):
         Run(str(tmp_path / "absent"))
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="is not a directory"):
