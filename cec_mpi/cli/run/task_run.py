@@ -176,13 +176,13 @@ class TaskRun:
         if is_locked(self.out):
             raise InputError(busy)
         prepare_directory(self.out, may_exist)
-        before = earlier_results(self.out)
+        earlier = earlier_results(self.out)
         try:
             self._exit_stack.enter_context(locked(self.out, busy))
         except OSError as error:
             error.filename = error.filename or str(self.out)
             raise as_cec_error(error) from None
-        if earlier_results(self.out) != before:  # another run has ended in between
+        if earlier_results(self.out) != earlier:  # another run has ended in between
             self._exit_stack.close()
             raise InputError(busy)
 
@@ -235,7 +235,7 @@ class TaskRun:
         resumed = bool(self.resume_state.state)
         recorder = Recorder(earlier=resume_steps(self.out / STEPS) if resumed else None)
         recorder.is_stopped = lambda: self.signals.received is not None
-        before = recorder.steps
+        earlier_steps = recorder.steps
         master = session.open(self.store, self.options, recorder)
         session.check_run = self.check_limits
         planned = (
@@ -272,11 +272,11 @@ class TaskRun:
                 self._execute(session, master, recorder)
         except ResultsError as error:
             has_write_error = True
-            if recorder.steps == before:
+            if recorder.steps == earlier_steps:
                 raise InputError(str(error)) from None
             raise
         finally:
-            steps = recorder.steps - before
+            steps = recorder.steps - earlier_steps
             is_void = not steps or (has_write_error and has_earlier_results(self.out))
             if self.arrays is None and not resumed and is_void:
                 restore_results(self.out)
@@ -292,7 +292,7 @@ class TaskRun:
                     verb = "is" if len(self.arrays) == 1 else "are"
                     out_state = f"{files} {verb} saved, but not {SUMMARY}; {out_state}"
             if steps or self.outcome is not None:
-                end = self.task_name, self.out, recorder, before, time.perf_counter() - begin
+                end = self.task_name, self.out, recorder, earlier_steps, time.perf_counter() - begin
                 print_closing(make_run_end(*end, self.outcome, self.arrays or (), out_state))
         if self.problem:
             raise ConvergenceError(self.problem)
@@ -363,7 +363,7 @@ class TaskRun:
         checkpoint.before_writing = self.outputs.flush
         checkpoint.after_writing = recorder.checkpoint
         checkpoint.progress = recorder.progress
-        begin, before = time.perf_counter(), recorder.steps
+        begin, earlier_steps = time.perf_counter(), recorder.steps
         try:
             with collect_warnings(self.warning_texts):
                 outcome = self._run_task(self._operator(session, master), checkpoint)
@@ -373,7 +373,7 @@ class TaskRun:
                 recorder.end()
         try:
             seconds = time.perf_counter() - begin
-            ending = self._save(outcome, recorder, before, seconds, master.steps.speeds)
+            ending = self._save(outcome, recorder, earlier_steps, seconds, master.steps.speeds)
         except (InputError, ResultsError):
             with suppress(ResultsError):
                 checkpoint.write()
@@ -397,7 +397,7 @@ class TaskRun:
         self,
         outcome: dict[str, Any],
         recorder: Recorder,
-        before: int,
+        earlier_steps: int,
         seconds: float,
         speeds: Speeds,
     ) -> RunEnd:
@@ -414,7 +414,7 @@ class TaskRun:
             )
         discard_earlier(self.out)  # frees space for the summary, because the disk may be full
         ending = make_run_end(
-            self.task_name, self.out, recorder, before, seconds, outcome, result.arrays
+            self.task_name, self.out, recorder, earlier_steps, seconds, outcome, result.arrays
         )
         for text in (*result.warnings, *closing_warnings(ending)):
             warn(text)

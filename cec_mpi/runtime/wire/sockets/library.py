@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import zmq
 
 USER = b"cec_mpi"  # name with the key as password, without encryption
-_HEARTBEATS = 5  # in the time of silence above
+_HEARTBEATS = 5  # within a heartbeat timeout
 _EVENTS, _READABLE, _MORE = 15, 1, 2  # ZMQ_EVENTS, ZMQ_POLLIN, ZMQ_SNDMORE: enums are slow
 PIECE = 1 << 20  # bytes of a frame; heartbeats can be sent between two frames
 MAX_FRAME_BYTES = 2 * PIECE  # plus headers; a process that sends more is excluded with an error
@@ -46,18 +46,18 @@ def zeromq() -> Any:
     return zmq
 
 
-def configure_socket(socket: zmq.Socket[bytes], silence: float) -> None:
+def configure_socket(socket: zmq.Socket[bytes], heartbeat_timeout: float) -> None:
     """Set the time limits and queue lengths of a socket.
 
     Parameters
     ----------
     socket : zmq.Socket
-    silence : float
+    heartbeat_timeout : float
         Seconds without a sign of life after which the other end counts as dead; 0 for no limit.
     """
-    if silence:
-        socket.heartbeat_ivl = int(1e3 * silence / _HEARTBEATS)
-        socket.heartbeat_timeout = int(1e3 * silence)
+    if heartbeat_timeout:
+        socket.heartbeat_ivl = int(1e3 * heartbeat_timeout / _HEARTBEATS)
+        socket.heartbeat_timeout = int(1e3 * heartbeat_timeout)
     socket.handshake_ivl = int(1e3 * HANDSHAKE_SECONDS)
     socket.linger = int(1e3 * LINGER_SECONDS)
     socket.sndhwm = 0  # what is sent is bounded: one job at a time

@@ -186,7 +186,7 @@ class Listener:
     secret : str
         The text from which the keys are derived, for machines without a connection file; by default
         they are random.
-    silence : float
+    heartbeat_timeout : float
         Seconds without a heartbeat over TCP after which a machine counts as lost.
 
     Attributes
@@ -207,7 +207,7 @@ class Listener:
         *,
         encrypted: bool = True,
         secret: str = "",
-        silence: float = HEARTBEAT_TIMEOUT,
+        heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
     ) -> None:
         self._zmq = zmq = zeromq()
         keys = derive_keys(secret, encrypted) if secret else generate_keys()
@@ -222,7 +222,7 @@ class Listener:
         self._authenticator = ThreadAuthenticator(self._context, log=_NULL_LOGGER)
         try:
             self._authenticator.start()
-            tcp = self._open_router(silence)
+            tcp = self._open_router(heartbeat_timeout)
             self._require_keys(tcp, keys, encrypted)
             addresses = [
                 (name, port)
@@ -325,11 +325,11 @@ class Listener:
         if self._directory:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _open_router(self, silence: float) -> Any:
+    def _open_router(self, heartbeat_timeout: float) -> Any:
         """Create a socket that identifies callers, and a monitor of its connections."""
         router = self._context.socket(self._zmq.ROUTER)
         self._sockets.append(router)
-        configure_socket(router, silence)
+        configure_socket(router, heartbeat_timeout)
         router.router_mandatory = True
         router.maxmsgsize = MAX_READ_BYTES
         router.backlog = 1024

@@ -108,7 +108,7 @@ class Connection:
         Where it listens, and the keys.
     check_cancelled : callable
         Called ten times a second until the master is reached; what it raises ends the attempt.
-    silence : float
+    heartbeat_timeout : float
         Seconds without a sign of life over TCP after which the master counts as gone.
 
     Attributes
@@ -128,12 +128,12 @@ class Connection:
         file: ConnectionFile,
         check_cancelled: Callable[[], None] = lambda: None,
         *,
-        silence: float = HEARTBEAT_TIMEOUT,
+        heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
     ) -> None:
         self._zmq = zeromq()
         self._disconnected = False
         self._check_cancelled = check_cancelled
-        self._silence = silence
+        self._heartbeat_timeout = heartbeat_timeout
         check_descriptors(_DESCRIPTORS, "a connection to the master")
         self._context = self._zmq.Context()
         try:
@@ -248,7 +248,7 @@ class Connection:
         """Connect, and return whether the handshake succeeded."""
         zmq = self._zmq
         self._socket = self._context.socket(zmq.DEALER)
-        configure_socket(self._socket, 0 if family == socket.AF_UNIX else self._silence)
+        configure_socket(self._socket, 0 if family == socket.AF_UNIX else self._heartbeat_timeout)
         # With a limit, ZeroMQ stops reading when this machine is so busy that many messages wait,
         # and then takes the master for dead.
         self._socket.rcvhwm = 0

@@ -22,9 +22,9 @@ SILENCE = 4.0  # longer than a busy computer may have no time for the other end
 @pytest.fixture
 def ends():
     """The master's end, as whom it knows a machine, and the machine's end."""
-    listener = Listener(["127.0.0.1"], None, silence=SILENCE)
+    listener = Listener(["127.0.0.1"], None, heartbeat_timeout=SILENCE)
     try:
-        connection = Connection(replace(listener.file, local=""), silence=SILENCE)
+        connection = Connection(replace(listener.file, local=""), heartbeat_timeout=SILENCE)
         try:
             connection.send(HELLO)
             due = time.monotonic() + LIMIT

@@ -39,7 +39,7 @@ from cec_mpi.runtime.wire.sockets.machine_end import Connection
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.messages import ANSWER, HELLO
 
-connection = Connection(read_connection_file(Path(sys.argv[1])), silence=1e3)
+connection = Connection(read_connection_file(Path(sys.argv[1])), heartbeat_timeout=1e3)
 connection.send(HELLO, connection.place.encode())
 while True:
     heard = connection.receive(60)
@@ -122,7 +122,7 @@ def test_messages_go_both_ways(listen, way):
 @pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL])
 def test_what_is_sent_is_released_when_a_machine_has_it_or_is_lost(listen, start, way, then):
     """Until then it is not copied, so that it must not change."""
-    listener, file = over(way, listen, silence=1e3)
+    listener, file = over(way, listen, heartbeat_timeout=1e3)
     process = start(file)
     caller = known(listener)
     process.send_signal(signal.SIGSTOP)
@@ -210,7 +210,7 @@ def test_a_master_with_other_keys_is_refused(listen):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_end_of_a_process_shows_at_once(listen, start, way):
-    listener, file = over(way, listen, silence=1e3)
+    listener, file = over(way, listen, heartbeat_timeout=1e3)
     processes = [start(file), start(file)]
     callers = [known(listener) for _ in processes]
     assert listener.disconnected(callers) == []
@@ -223,7 +223,7 @@ def test_the_end_of_a_process_shows_at_once(listen, start, way):
 
 
 def test_a_stopped_machine_is_gone_over_tcp_alone(listen, start):
-    listener, local = over("unix", listen, silence=SILENCE)
+    listener, local = over("unix", listen, heartbeat_timeout=SILENCE)
     here = start(local)
     caller = known(listener)
     there = start(replace(local, local=""))
