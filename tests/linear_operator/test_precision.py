@@ -130,7 +130,7 @@ def test_cg_converges_only_if_products_are_accurate_enough_for_x(tmp_path, dtype
     assert found["residual"] <= 1e-5
     assert found["converged"] is (dtype == "float64")
     assert (residual > 1e-5) == (dtype == "float32")
-    warned = ["may be wrong by" in str(each.message) for each in w]
+    warned = ["may have an error of" in str(each.message) for each in w]
     assert warned == [True] * (dtype == "float32")
 
 

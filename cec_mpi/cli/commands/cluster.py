@@ -18,7 +18,6 @@ from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.elastic import CONNECTION, ElasticOptions
 from cec_mpi.runtime.options.option import add_flag, from_flags
 from cec_mpi.store.files.regular import read_file_or_pipe
-from cec_mpi.store.shard import CPU
 from cec_mpi.text.terminal import print_result
 
 
@@ -174,7 +173,7 @@ def _write_elastic(
             {**options, "job-name": f"{name}-machines", **machine_options},
             _parse_sbatch(arguments.sbatch),
             file=file,
-            join_words=["--device", run.device] if run.device != CPU else [],
+            join_words=["--device", run.device] if run.device != "cpu" else [],
             setup=arguments.setup,
         ),
     }

@@ -405,7 +405,7 @@ POWER = SQUARE + "power "
         ("advise {}/store", ["expected cec-mpi advise --shape Q,R --machines", "--steps T"]),
         (
             "advise --shape 9,9 --steps 2 --machines 4:1:64",
-            ["4:2:64G:0.30", "the memory has a unit"],
+            ["4:2:64G:0.30", "with a unit of memory"],
         ),
         ("info {}/store more", ["unexpected 'more': expected cec-mpi info STORE"]),
         ("join {}/none.json", ["does not exist", "connection file", "--retry TIME"]),

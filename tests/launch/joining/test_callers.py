@@ -66,6 +66,7 @@ def test_strangers_cost_the_others_nothing(start, store, join, conn, endless_tas
         "joined",
         "rank",
         "host",
+        "pid",
     }
 
 
