@@ -63,7 +63,7 @@ class RowLedger:
     undecoded : int
         Number of rows that are not decoded.
     has_unassigned : bool
-        Whether some missing answers may have no machine that is to compute them.
+        Whether some missing answers may not be assigned to any machine.
 
     Examples
     --------

@@ -112,7 +112,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     @property
     def sufficient_machines(self) -> int:
-        """Smallest number for which any so many machines suffice for a step: N - J + 1."""
+        """Smallest n such that any n machines suffice for a step: N - J + 1."""
         return self.machines - self.copies + 1
 
     @cached_property

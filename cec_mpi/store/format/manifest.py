@@ -276,7 +276,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
 
     @property
     def sufficient_machines(self) -> int:
-        """Smallest number for which any so many machines suffice for a step."""
+        """Smallest n such that any n machines suffice for a step."""
         return self.code.recovery
 
     @property

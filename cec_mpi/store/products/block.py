@@ -26,8 +26,8 @@ _READ_BYTES, _MIN_READ_BYTES = 512 << 10, 480
 _MAX_READ_BYTES_BY_VECTOR = ((32, 10 << 10), (64, 2560), (1 << 62, 1 << 10))
 _MIN_READ_ROWS = 40  # minimum number of rows to prefetch in X' V
 _MIN_SLAB_ROWS = 12  # minimum rows of a slab, which one call multiplies
-# Slabs of X' V without `_prefetch`: minimum rows if there are at least so many columns, minimum
-# otherwise, and maximum. Wide rows are far apart, and hardware prefetches only about 12 of them.
+# Slabs of X' V without `_prefetch`: minimum rows for wide matrices (2048 columns or more), minimum
+# for others, and maximum. Wide rows are far apart; hardware prefetches only about 12 of them.
 _WIDE_COLUMNS, _WIDE_SLAB_ROWS = 2048, (12, 16, 48)
 # Slabs of larger matrices, which OpenBLAS copies: some megabytes stay in the caches.
 _SLAB_BYTES, _MIN_LARGE_SLAB_ROWS, _MAX_LARGE_SLAB_ROWS = 4 << 20, 128, 4096
