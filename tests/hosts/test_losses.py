@@ -146,7 +146,7 @@ def test_processes_that_are_killed_on_other_hosts(multiply):
     events = [(step["step"], event) for step in run.steps for event in step["events"]]
     assert [(step, event["lost"]) for step, event in events if "lost" in event] == [(3, 2), (6, 1)]
     ((_, joined),) = [(step, event) for step, event in events if "joined" in event]
-    assert joined == {"joined": 2, "rank": 4, "host": "node3"}
+    assert joined.items() >= {"joined": 2, "rank": 4, "host": "node3"}.items()
     assert run.where()[2] == "node2"
     assert run.header["hosts"][4] == "node3"
     assert "cannot be reached" not in run.done.stderr
