@@ -125,6 +125,7 @@ def resources():
 def test_closed_operators_keep_nothing_open(small_store, tmp_path, monkeypatch, options, rounds):
     monkeypatch.chdir(tmp_path)
     kept, found = [], []
+    *_, mapped_before = resources()  # by tracebacks that other tests have left
     for _ in range(rounds):
         X = cec_mpi.open_operator(small_store.path, **options)
         check_products(X, small_store.X, 1)
@@ -134,7 +135,7 @@ def test_closed_operators_keep_nothing_open(small_store, tmp_path, monkeypatch, 
     more_files, more_threads = (found[-1][k] - found[1][k] for k in (0, 1))
     assert more_files < rounds - 2  # less than one for each operator: libraries keep some
     assert more_threads < rounds - 2
-    assert found[-1][2] == []
+    assert found[-1][2] == mapped_before
     assert machines_here() == []
 
 
