@@ -129,7 +129,8 @@ def _register(client: Client, plugin: WorkerPlugin, name: str) -> None:
 def _unregister(client: Client, name: str) -> None:
     if client.status == "closed":
         return
-    with suppress(OSError):  # a worker has ended meanwhile, or the scheduler with all workers
+    # A worker has ended meanwhile, or the scheduler with all workers, or they have lost the plugin.
+    with suppress(OSError, KeyError):
         client.unregister_worker_plugin(name)  # type: ignore[no-untyped-call]
 
 

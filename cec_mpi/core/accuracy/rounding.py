@@ -12,12 +12,27 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 Floats = NDArray[np.float64]
 
+_SUM_EPSILONS = 8.0  # errors of sums of products, in machine epsilons of the arithmetic
 _DEVIATIONS = 8.0  # standard deviations of the rounding error of a sum that serve as its bound
 
 
 def unit_roundoff(dtype: DTypeLike) -> float:
     """Return u, the largest relative error of rounding a number to this dtype."""
     return float(np.finfo(dtype).eps) / 2
+
+
+def answer_error(dtype: DTypeLike, arithmetic: DTypeLike) -> float:
+    """Return the largest usual error of an answer, relative to the size of the terms of its row.
+
+    It is the machine epsilon of the shards, or 8 times that of the arithmetic if that is larger.
+
+    Examples
+    --------
+    >>> print(f"{answer_error('float32', 'float64'):.1e} {answer_error('float64', 'float64'):.1e}")
+    1.2e-07 1.8e-15
+    """
+    shards, sums = (float(np.finfo(each).eps) for each in (dtype, arithmetic))
+    return max(shards, _SUM_EPSILONS * sums)
 
 
 def is_lossless_cast(source: DTypeLike, target: DTypeLike) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cec_mpi.core.accuracy.rounding import answer_error
 from cec_mpi.core.accuracy.vectors import Scales, cancellation, max_abs_of_columns, scale_by_powers
 from cec_mpi.errors import InputError, MachineError, ScaleWarning
 from cec_mpi.runtime.master.buffers import Buffers, as_block, check_out, column
@@ -29,7 +30,6 @@ _HUGE = 1e150  # squares of larger numbers overflow
 _SAFE = 100  # exponent of a power of two: encoding smaller numbers does not overflow
 _OUTSTANDING = 1e-3  # of the largest answer: those of good machines are far smaller
 _FEW_DIGITS = 1e-3  # relative error above which a warning is issued
-_SUM_EPSILONS = 8.0  # errors of sums of products, in machine epsilons of the arithmetic
 
 
 class Master:
@@ -72,8 +72,7 @@ class Master:
         self.shape = (manifest.rows, manifest.columns)
         self.dtype = np.dtype(np.float64)
         self._condition = manifest.code.conditioning.worst  # of decoders in use, once there are any
-        shards, sums = (float(np.finfo(of).eps) for of in (manifest.dtype, store.arithmetic))
-        self._error = max(shards, _SUM_EPSILONS * sums)  # of an answer
+        self._error = answer_error(manifest.dtype, store.arithmetic)
         code = manifest.code
         changes = code.machines > code.recovery  # of the machines that answer
         rounds = manifest.dtype if changes else store.arithmetic

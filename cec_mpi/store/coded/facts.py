@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from cec_mpi.core.accuracy.rounding import answer_error
 from cec_mpi.core.checks.parity import answer_checker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.store.coded.manifest import CodedManifest
@@ -24,11 +25,13 @@ class CodedFacts(Facts):
     manifest: CodedManifest
 
     def summary(self) -> str:
-        """See `Facts.summary`, with the code."""
+        """See `Facts.summary`, with the code and the error of a product."""
         manifest = self.manifest
+        error = answer_error(manifest.dtype, "float64") * manifest.code.conditioning.median
         return (
             f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.machines_text()}; "
-            f"{plural(manifest.rows_per_shard, 'row')} per shard; {self._code_line()}"
+            f"{plural(manifest.rows_per_shard, 'row')} per shard; {self._code_line()}; "
+            f"errors of about {error:.0e}, relative"
         )
 
     def _code_line(self) -> str:
