@@ -15,11 +15,11 @@ NOTEBOOK = ROOT / "docs" / "tutorial" / "notebook.ipynb"
 
 
 def said(cell):
-    """What a cell printed, and the value that it ended with."""
-    return [
-        output.get("text") or output.get("data", {}).get("text/plain")
+    """What a cell printed, in pieces if the kernel was busy, and the value that it ended with."""
+    return "".join(
+        output.get("text") or output.get("data", {}).get("text/plain", "")
         for output in cell.get("outputs", [])
-    ]
+    )
 
 
 @pytest.mark.usefixtures("no_launcher")

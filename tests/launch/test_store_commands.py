@@ -148,4 +148,4 @@ def test_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ranks):
     assert all(line.startswith("cec-mpi: encoding ") for line in message)
     assert bool(message) == bool(ranks)
     assert last.startswith(f"{tmp_path / 'store'}: {source.rows} x 4 float64")
-    assert last.endswith(")")
+    assert last.endswith(" relative")
