@@ -43,7 +43,7 @@ from cec_mpi.errors import (
     ResultsError,
     StoppedError,
 )
-from cec_mpi.report.live.steps import progress
+from cec_mpi.report.live.steps import show_progress
 from cec_mpi.runtime.master.master import Master
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.options.values import Interval
@@ -259,12 +259,12 @@ class TaskRun:
             with (
                 log_file(self.out / "logs" / "master.log", self._continue_without_log),
                 open_lines(self.out / STEPS, more=resumed) as stream,
-                progress(recorder.common, self.progress) as watch,
+                show_progress(recorder, self.progress),
             ):
                 self._has_log = True
                 if self.resume_state.problem:
                     log.warning("%s", self.resume_state.problem, extra=ALREADY_PRINTED)
-                recorder.write_to(stream, watch)
+                recorder.write_to(stream)
                 if self.products_shape is not None:
                     self.task_options["out"] = self.outputs.map_products(
                         self.products_shape, resumed

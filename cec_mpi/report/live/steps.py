@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
-from cec_mpi.report.live.display import AUTO, show
+from cec_mpi.report.live.display import AUTO, CHOICES, show
 from cec_mpi.report.live.run_state import RunState
 from cec_mpi.report.live.words import describe_available, describe_wait, format_clock, format_rate
 from cec_mpi.runtime.records.events import kind_and_machine
@@ -231,33 +231,7 @@ def with_title(title: str, text: Any, width: int) -> RenderableType:
 
 
 @contextmanager
-def progress(
-    header: Mapping[str, Any], choice: str
-) -> Iterator[Callable[[StepRecord | Waiting], None] | None]:
-    """Yield a function to call with each record, or None if nothing is shown.
-
-    Parameters
-    ----------
-    header : mapping
-        Header of the records.
-    choice : str
-        See `choose_display`.
-    """
-    view = RunView(RunState(header))
-    with show(view, choice) as lock:
-        if lock is None:
-            yield None
-            return
-
-        def watch(record: StepRecord | Waiting) -> None:
-            with lock:
-                view.update(record)
-
-        yield watch
-
-
-@contextmanager
-def show_progress(recorder: Recorder) -> Iterator[None]:
+def show_progress(recorder: Recorder, choice: str = AUTO) -> Iterator[None]:
     """Show the steps of an operator within a ``with`` statement.
 
     The display is redrawn on a terminal or below the cell of a notebook. Elsewhere a line is
@@ -267,11 +241,13 @@ def show_progress(recorder: Recorder) -> Iterator[None]:
     ----------
     recorder : Recorder
         Recorder with which the operator is opened.
+    choice : {"auto", "plain", "off"}
+        "plain" prints lines instead of redrawing, "off" shows nothing.
 
     Raises
     ------
     InputError
-        It is not a recorder.
+        It is not a recorder, or the choice is unknown.
 
     Examples
     --------
@@ -286,21 +262,23 @@ def show_progress(recorder: Recorder) -> Iterator[None]:
         raise InputError(
             f"recorder {shorten(recorder)}: expected the Recorder with which the operator is opened"
         )
-    state = RunState({})
+    if choice not in CHOICES:
+        raise InputError(f"choice {shorten(choice)}: expected {', '.join(CHOICES)}")
+    state = RunState(recorder.common)
     view = RunView(state)
-    with show(view, AUTO) as lock:
-        if lock is not None:
-
-            def watch(record: StepRecord | Waiting) -> None:
-                with lock:
-                    if state.header is not recorder.common:
-                        state.begin(recorder.common)
-                    view.update(record)
-
-            recorder.watch(watch)
-            try:
-                yield
-            finally:
-                recorder.unwatch(watch)
-        else:
+    with show(view, choice) as lock:
+        if lock is None:
             yield
+            return
+
+        def update(record: StepRecord | Waiting) -> None:
+            with lock:
+                if state.header is not recorder.common:  # the operator was opened meanwhile
+                    state.begin(recorder.common)
+                view.update(record)
+
+        recorder.watch(update)
+        try:
+            yield
+        finally:
+            recorder.unwatch(update)

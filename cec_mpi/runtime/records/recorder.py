@@ -188,17 +188,10 @@ class Recorder:
     def _begin_now(self) -> tuple[float, float]:
         return time.time(), self._clock.monotonic()
 
-    def write_to(
-        self, stream: IO[str], watch: Callable[[StepRecord | Waiting], None] | None = None
-    ) -> None:
-        """Write the header now, and then each step, as one JSON object for each line.
-
-        `watch` is called with each step, and with each `Waiting` for machines.
-        """
+    def write_to(self, stream: IO[str]) -> None:
+        """Write the header now, and then each step, as one JSON object for each line."""
         self._stream = stream
         self._path = Path(getattr(stream, "name", STEPS))
-        if watch is not None:
-            self.watch(watch)
         self._write(self._lines.header(self.common))
         self.flush()
 

@@ -9,9 +9,11 @@ from datetime import timedelta
 
 import pytest
 
+from cec_mpi.errors import InputError
 from cec_mpi.report.live.display import show
 from cec_mpi.report.live.run_state import RunState
-from cec_mpi.report.live.steps import RunView, progress, states_of
+from cec_mpi.report.live.steps import RunView, show_progress, states_of
+from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.records.step import Waiting
 from cec_mpi.text.terminal import print_stderr, warn
 from helpers.steps import BEGIN, header, record
@@ -190,11 +192,13 @@ def test_a_terminal_that_is_gone_ends_nothing(on_terminal):
 
 def test_steps_are_shown_as_they_are_made(on_terminal):
     terminal = on_terminal()
-    with progress(header(planned_steps=10**6), "auto") as watch:
+    recorder = Recorder()
+    recorder.header(header(planned_steps=10**6))
+    with show_progress(recorder):
         for number in range(9):
-            watch(record(number))
+            recorder.step(record(number))
         terminal.await_text("step 9 of")
-        watch(record(9))
+        recorder.step(record(9))
         terminal.await_text("step 10 of")
     print("end")
     terminal.await_text("end")
@@ -217,9 +221,11 @@ def test_time_goes_on_while_a_step_is_made(on_terminal):
         wait_until(are_shown)
         return show
 
-    with progress(header(planned_steps=9), "auto") as watch:
+    recorder = Recorder()
+    recorder.header(header(planned_steps=9))
+    with show_progress(recorder):
         waited(2)
-        watch(record(0))
+        recorder.step(record(0))
         terminal.await_text("step 1 of 9")
         *_, earlier, later = waited(3)  # the first may be of the step before
     assert earlier < later
@@ -227,9 +233,19 @@ def test_time_goes_on_while_a_step_is_made(on_terminal):
 
 def test_nothing_is_shown_where_it_is_not_wanted(on_terminal):
     terminal = on_terminal()
-    with progress(header(), "off") as watch:
-        assert watch is None
+    recorder = Recorder()
+    recorder.header(header())
+    with show_progress(recorder, "off"):
+        recorder.step(record(0))
     assert terminal.raw == b""
+
+
+def test_a_display_that_there_is_not_is_refused():
+    with (
+        pytest.raises(InputError, match="choice 'loud': expected auto, plain, off"),
+        show_progress(Recorder(), "loud"),
+    ):
+        pass
 
 
 def test_a_line_of_a_file_says_the_same():
