@@ -102,7 +102,7 @@ def pool(
         raise InputError(f"client {client!r}: expected a Client that is not asynchronous")
     if client.status != "running":
         raise InputError(f"client {client!r} is {client.status}: expected one that is connected")
-    check_at_least_1(per_worker=per_worker, **({} if keep is None else {"keep": keep}))
+    check_at_least_1(keep, per_worker=per_worker)
     if keep is not None and not hasattr(client.cluster, "requested"):
         raise InputError(f"keep {keep}: expected Client(cluster) with a cluster that can be scaled")
     options = {"machines": per_worker, "notice": "auto", **check_join_options(join)}

@@ -49,9 +49,9 @@ class StartLimit:
         return True
 
 
-def check_at_least_1(**numbers: int) -> None:
-    """Raise `InputError` if one of these numbers is not a whole number of at least 1."""
-    for name, number in numbers.items():
+def check_at_least_1(keep: int | None, **numbers: int) -> None:
+    """Raise `InputError` if one is not a whole number of at least 1; `keep` may be None."""
+    for name, number in (numbers if keep is None else {**numbers, "keep": keep}).items():
         if as_int(name, number) < 1:
             raise InputError(f"{name} {number}: expected at least 1")
 

@@ -94,7 +94,7 @@ def pool(
         Ray is not installed or was not started, or an option is out of range.
     """
     ray = _load_ray()
-    check_at_least_1(n=n, per_task=per_task, **({} if keep is None else {"keep": keep}))
+    check_at_least_1(keep, n=n, per_task=per_task)
     if keep is not None and keep > n * per_task:
         raise InputError(f"keep {keep}: expected at most {n * per_task}, the machines of all tasks")
     if not ray.is_initialized():
