@@ -147,15 +147,10 @@ class RunState:
     @property
     def hosts(self) -> dict[int, str]:
         """Host and device of each machine, with the rank of a host that carries several."""
-        names = "machine_of_rank", "hosts", "devices"
-        machines, hosts, devices = (self.header.get(name) for name in names)
-        placed = dict(self._joined_hosts)
-        if machines and hosts:
-            if len(hosts) == 1:  # all machines are in one process
-                hosts = hosts * len(machines)
-            devices = devices or [""] * len(machines)
-            at_start = zip(range(len(hosts)), hosts, devices, strict=False)
-            placed = dict(zip(machines, at_start, strict=False)) | placed
+        hosts, devices = (self._at_start(name) for name in ("hosts", "devices"))
+        ranks = {n: rank for rank, n in enumerate(self.header.get("machine_of_rank") or [])}
+        placed = {n: (ranks[n], host, devices.get(n, "")) for n, host in hosts.items()}
+        placed |= self._joined_hosts
         carried = Counter(rank for rank, _, _ in placed.values())
         return {
             n: describe_host(rank, host, carried[rank], device)
@@ -165,10 +160,14 @@ class RunState:
     @property
     def pids(self) -> dict[int, int]:
         """Number of each machine's process on its host; 0 if unknown."""
-        machines, pids = (self.header.get(name) or [] for name in ("machine_of_rank", "pids"))
-        if len(pids) == 1:  # all machines are in one process
-            pids = pids * len(machines)
-        return dict(zip(machines, pids, strict=False)) | self._joined_pids
+        return self._at_start("pids") | self._joined_pids
+
+    def _at_start(self, name: str) -> dict[int, Any]:
+        """Return a field of the header that has an entry for each rank, by machine."""
+        machines, entries = (self.header.get(key) or [] for key in ("machine_of_rank", name))
+        if len(entries) == 1:  # all machines are in one process
+            entries = entries * len(machines)
+        return dict(zip(machines, entries, strict=False))
 
     def availability(self, machine: int) -> float:
         """Return the fraction of recent steps in which a machine was available."""
