@@ -75,30 +75,34 @@ def check_metrics(metrics: int | str | os.PathLike[str]) -> None:
         import prometheus_client  # noqa: F401
     except ImportError:
         raise InputError("metrics need prometheus_client: pip install 'cec_mpi[metrics]'") from None
-    has_other_data = False
+    unknown = InputError(
+        f"--metrics {shorten(metrics)}: expected a port from 1 to {MAX_PORT}, HOST:PORT, or a file "
+        "in an existing directory"
+    )
     try:
         place = metrics_destination(metrics)
-        if isinstance(place, Path):
-            is_usable = place.absolute().parent.is_dir() and not place.is_dir()
-            has_other_data = _has_other_data(place)
-        else:
-            family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
-            socket.create_server(place, family=family).close()
-            is_usable = True
     except InputError:
-        is_usable = False
-    except OSError as error:
-        raise _unusable_port(metrics, error) from None
-    if not is_usable:
-        raise InputError(
-            f"--metrics {shorten(metrics)}: expected a port from 1 to {MAX_PORT}, HOST:PORT, or a "
-            "file in an existing directory"
-        )
-    if has_other_data:
+        raise unknown from None
+    if not isinstance(place, Path):
+        family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+        try:
+            socket.create_server(place, family=family).close()
+        except OSError as error:
+            raise _unusable_port(metrics, error) from None
+    elif not _can_be_file(place):
+        raise unknown
+    elif _has_other_data(place):
         raise InputError(
             f"--metrics {shorten(metrics)} exists and has other data than metrics: expected "
             "another file"
         )
+
+
+def _can_be_file(path: Path) -> bool:
+    try:
+        return path.absolute().parent.is_dir() and not path.is_dir()
+    except OSError:  # such as a name that is too long
+        return False
 
 
 def _has_other_data(path: Path) -> bool:

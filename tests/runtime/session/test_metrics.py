@@ -181,6 +181,7 @@ EXPECTED = "expected a port from 1 to 65535, HOST:PORT, or a file in an existing
         ("-1", f"--metrics '-1': {EXPECTED}"),
         ("nowhere/m", f"--metrics 'nowhere/m': {EXPECTED}"),
         (".", f"--metrics '.': {EXPECTED}"),
+        pytest.param("m" * 300, f"m': {EXPECTED}", id="a name that is too long"),
         ("203.0.113.1:9400", "Cannot assign requested address: expected a free port of this comp"),
         ("taken", "Address already in use: expected a free port of this computer"),
     ],
