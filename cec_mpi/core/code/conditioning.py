@@ -1,7 +1,7 @@
-"""Condition numbers of the L-row submatrices of G: the amplification of rounding in decoding.
+"""Condition numbers of the L-row submatrices of G, which amplify rounding errors in decoding.
 
-If there are few submatrices all are measured, otherwise a sample: runs of consecutive machines,
-which are the worst sets of harmonics, and random sets. Sets outside the sample may be worse.
+If there are few submatrices, all are measured; otherwise a sample of random sets of machines and of
+runs of consecutive machines, which are the worst sets of harmonics. Other sets may be worse.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from cec_mpi.text import plural
 MAX_EXHAUSTIVE = 200_000
 _SAMPLE_SIZE = 2_000
 _MIN_SAMPLE = 32
-_WORK = 4e8  # submatrices times L**3; takes seconds for L up to some hundreds
-_MAX_TOTAL_WORK = 4e9
+_MAX_SAMPLE_WORK = 4e8  # number of submatrices times L**3; takes seconds for L up to some hundreds
+_MAX_COMPLETE_WORK = 4e9
 _BATCH = 2_000_000  # entries in one batch of submatrices
 _MIN_IMPROVEMENT = 1 - 1e-6  # factor by which an exchange must reduce the norm
 Floats = NDArray[np.float64]
@@ -75,10 +75,10 @@ def measure_conditioning(
     (3, True, 2.618)
     """
     machines, recovery = generator.shape
-    budget = max(_MIN_SAMPLE, int(_WORK / recovery**3))
-    # With N = L + 1 there are N submatrices: all are measured although L is large.
-    few = machines if machines * recovery**3 <= _MAX_TOTAL_WORK else 0
-    complete = comb(machines, recovery) <= max(min(max_exhaustive, budget), few)
+    budget = max(_MIN_SAMPLE, int(_MAX_SAMPLE_WORK / recovery**3))
+    # If N = L + 1, all N submatrices are measured although L may be large.
+    affordable = machines if machines * recovery**3 <= _MAX_COMPLETE_WORK else 0
+    complete = comb(machines, recovery) <= max(min(max_exhaustive, budget), affordable)
     subsets = (
         combinations(range(machines), recovery)
         if complete
@@ -87,14 +87,14 @@ def measure_conditioning(
             sample_subsets(machines, recovery, min(_SAMPLE_SIZE, budget)),
         )
     )
-    batches: list[NDArray[np.float64]] = []
+    conditions: list[Floats] = []
     worst, worst_rows = -1.0, tuple(range(recovery))
     while batch := list(islice(subsets, max(1, _BATCH // recovery**2))):
         values = condition_numbers(generator[np.array(batch)])
-        batches.append(values)
+        conditions.append(values)
         if values.max() > worst:
             worst, worst_rows = float(values.max()), batch[int(values.argmax())]
-    measured = np.concatenate(batches)
+    measured = np.concatenate(conditions)
     return Conditioning(
         median=float(np.median(measured)),
         worst=worst,
@@ -105,12 +105,12 @@ def measure_conditioning(
 
 
 def sample_subsets(machines: int, recovery: int, size: int) -> Iterator[tuple[int, ...]]:
-    """Yield runs of consecutive machines, then random subsets; machines count from 0."""
-    runs = np.linspace(0, machines, min(machines, size // 2), endpoint=False).astype(int)
-    for first in runs.tolist():
+    """Yield runs of consecutive machines, then random subsets; machines are counted from 0."""
+    firsts = np.linspace(0, machines, min(machines, size // 2), endpoint=False).astype(int)
+    for first in firsts.tolist():
         yield tuple(sorted((first + k) % machines for k in range(recovery)))
     rng = np.random.default_rng(0)
-    for _ in range(size - len(runs)):
+    for _ in range(size - len(firsts)):
         yield tuple(np.sort(rng.choice(machines, recovery, replace=False)).tolist())
 
 
@@ -125,12 +125,12 @@ def condition_numbers(matrices: Floats) -> Floats:
     -------
     (K,) ndarray of float
     """
-    singular = np.linalg.svd(matrices, compute_uv=False)
-    smallest = singular[:, -1]
-    numbers = np.full(len(matrices), np.inf)
+    singular_values = np.linalg.svd(matrices, compute_uv=False)
+    largest, smallest = singular_values[:, 0], singular_values[:, -1]
+    conditions = np.full(len(matrices), np.inf)
     with np.errstate(over="ignore"):
-        np.divide(singular[:, 0], smallest, out=numbers, where=smallest > 0)
-    return numbers
+        np.divide(largest, smallest, out=conditions, where=smallest > 0)
+    return conditions
 
 
 def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ...]:
@@ -145,8 +145,8 @@ def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ..
     Returns
     -------
     (L,) tuple of int
-        Ascending. Of L + 1 machines these are the best in the Frobenius norm of the inverse; of
-        more, no exchange of one machine improves them.
+        Ascending. No exchange of one machine reduces the Frobenius norm of the inverse, so the
+        choice from L + 1 machines is the best one.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ..
 
     Notes
     -----
-    Rows are chosen greedily: the next row has the longest component orthogonal to the rows before.
+    Rows are chosen greedily: the next row has the longest component orthogonal to the chosen rows.
     Then single machines are exchanged as long as that reduces the norm of the inverse.
 
     Examples
@@ -202,7 +202,7 @@ def _pivots(rows: Floats) -> NDArray[np.int64]:
 def exchange_norms(
     generator: Floats, sets: NDArray[np.int64], fill_value: float
 ) -> tuple[Floats, Floats]:
-    """Return squared Frobenius norms of inverses, before and after each exchange of one row.
+    """Return squared Frobenius norms of inverses after and before each exchange of one row.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def exchange_norms(
     sets : (K, L) ndarray of int
         Rows of G, from 0.
     fill_value : float
-        The value for rows that the set already has, and for results that are not finite.
+        The norm for rows that the set already has, and instead of norms that are not finite.
 
     Returns
     -------
@@ -238,12 +238,12 @@ def exchange_norms(
     inverse = np.linalg.inv(generator[sets])
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         gram = inverse.mT @ inverse
-        sizes = np.einsum("kjj->kj", gram)[:, np.newaxis]
-        before = sizes.sum(axis=2)
+        column_norms = np.einsum("kjj->kj", gram)[:, np.newaxis]
+        before = column_norms.sum(axis=2)
         c = generator @ inverse
         squares = c**2
-        after = before[:, np.newaxis] - sizes - 2 * (c @ gram - c * sizes) / c
-        after += (squares.sum(axis=2, keepdims=True) - squares + 1) * (sizes / squares)
+        after = before[:, np.newaxis] - column_norms - 2 * (c @ gram - c * column_norms) / c
+        after += (squares.sum(axis=2, keepdims=True) - squares + 1) * (column_norms / squares)
     after[~np.isfinite(after)] = fill_value
     np.put_along_axis(after, sets[:, :, np.newaxis], fill_value, axis=1)
     return after, before[:, 0]

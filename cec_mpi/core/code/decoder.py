@@ -1,4 +1,4 @@
-"""A fast version of `core.paper.decode`: products with the inverse of L rows of G."""
+"""A fast version of `core.paper.decode`: multiplication by the inverse of L rows of G."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cec_mpi.errors import InputError
 
 Floats = NDArray[np.float64]
 
-_WELL_CONDITIONED = 1e4  # the largest condition number for which the inverse is not refined
+_MAX_UNREFINED_CONDITION = 1e4  # inverses with larger condition numbers are refined
 _EPS = float(np.finfo(np.float64).eps)
-_BITS = 53  # of a float64 mantissa
-_SLICES = 3  # their sum is exactly the matrix
-_MAX_RESIDUAL = 0.25  # above this norm of the residual the iteration does not start
+_MANTISSA_BITS = 53
+_SLICES = 3  # of a matrix, which add up to it exactly
+_MAX_INITIAL_RESIDUAL = 0.25  # norm; above it the iteration may diverge
 
 
 class Decoder:
@@ -63,17 +63,17 @@ class Decoder:
             )
         matrix = generator[rows]
         try:
-            # Of the transpose, so that the residual of inverse @ matrix is small.
+            # Inverting the transpose makes the residual of inverse @ matrix small.
             self.inverse = np.ascontiguousarray(np.linalg.inv(matrix.T).T)
         except np.linalg.LinAlgError:
             raise InputError(f"the rows of G of machines {list(machines)} are singular") from None
         self.condition = _condition_number(matrix, self.inverse)
-        if not self.condition <= _WELL_CONDITIONED:
+        if not self.condition <= _MAX_UNREFINED_CONDITION:
             refined = refine_inverse(matrix, self.inverse)
             if refined is not None:
                 self.inverse = np.ascontiguousarray(refined)
                 self.condition = _condition_number(matrix, self.inverse)
-        self._is_identity = recovery == 1 and self.inverse.item() == 1  # for copies of rows
+        self._is_identity = recovery == 1 and self.inverse.item() == 1  # copies of rows
 
     def decode(self, values: Floats, out: Floats) -> None:
         """Decode without allocating: ``out <- inv(G_P) @ values``.
@@ -108,8 +108,8 @@ class Decoder:
 
 def _condition_number(matrix: Floats, inverse: Floats) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
-        number = float(np.abs(matrix).sum(axis=0).max() * np.abs(inverse).sum(axis=0).max())
-    return number if number < np.inf else np.inf  # NaN counts as infinite
+        condition = float(np.abs(matrix).sum(axis=0).max() * np.abs(inverse).sum(axis=0).max())
+    return condition if condition < np.inf else np.inf  # NaN counts as infinite
 
 
 def refine_inverse(matrix: Floats, inverse: Floats) -> Floats | None:
@@ -147,7 +147,7 @@ def refine_inverse(matrix: Floats, inverse: Floats) -> Floats | None:
         inverse = np.ldexp(inverse, exponents)
         residual = _residual(matrix, inverse)
         norm = float(np.abs(residual).sum(axis=0).max())
-        if not norm < _MAX_RESIDUAL:
+        if not norm < _MAX_INITIAL_RESIDUAL:
             return None
         while True:
             inverse = inverse + inverse @ residual
@@ -158,9 +158,9 @@ def refine_inverse(matrix: Floats, inverse: Floats) -> Floats | None:
 
 
 def _residual(matrix: Floats, inverse: Floats) -> Floats:
-    """Return I - A Z, summed from the largest terms, which cancel exactly."""
-    bits = (_BITS - int(np.ceil(np.log2(len(matrix))))) // 2
-    slices, inverse_slices = _slices(matrix, bits, 1), _slices(inverse, bits, 0)
+    """Return I - A Z; the largest terms are summed first and cancel exactly."""
+    bits = (_MANTISSA_BITS - int(np.ceil(np.log2(len(matrix))))) // 2
+    slices, inverse_slices = _split(matrix, bits, 1), _split(inverse, bits, 0)
     residual = np.eye(len(matrix))
     for order in range(2 * _SLICES - 1):
         for k in range(max(0, order - _SLICES + 1), min(order, _SLICES - 1) + 1):
@@ -168,12 +168,12 @@ def _residual(matrix: Floats, inverse: Floats) -> Floats:
     return residual
 
 
-def _slices(matrix: Floats, bits: int, axis: int) -> list[Floats]:
-    """Return matrices whose sum is `matrix`; all but the last have at most `bits` bits."""
+def _split(matrix: Floats, bits: int, axis: int) -> list[Floats]:
+    """Split a matrix into a sum of slices; all but the last have at most `bits` bits."""
     slices = []
     for _ in range(_SLICES - 1):
         _, exponents = np.frexp(np.abs(matrix).max(axis=axis, keepdims=True))
-        shift = np.ldexp(1.5, exponents + _BITS - bits)
+        shift = np.ldexp(1.5, exponents + _MANTISSA_BITS - bits)
         slices.append((matrix + shift) - shift)
         matrix = matrix - slices[-1]
     return [*slices, matrix]

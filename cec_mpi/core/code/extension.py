@@ -1,4 +1,4 @@
-"""Extension of a code by one machine: a new row of G that is well conditioned with the others."""
+"""Extension of a code by one machine: a row of G that is well conditioned with all others."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cec_mpi.core.code.mds import MDSCode
 
 Floats = NDArray[np.float64]
 
-_MAX_WORK = 2e8  # number of subsets times L**3; takes some seconds
+_MAX_WORK = 2e8  # number of subsets times L**3; takes seconds
 _MAX_SUBSETS = 200_000
 _MIN_SUBSETS = 64
 _BATCH = 2_000_000  # entries in one batch of subsets
 _RANDOM_CANDIDATES = 256
-_MAX_POINTS = 512  # points on the unit circle, for candidates that are harmonics
-_STARTS, _MAX_PUSHES = 6, 150  # candidates to improve, and the steps of each
-_NEAREST = 4  # subsets that push a row away in one step
+_MAX_HARMONIC_CANDIDATES = 512
+_FINALISTS, _IMPROVEMENT_STEPS = 6, 150
+_NEAREST = 4  # subsets from which a step moves a row away
 
 
 def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
@@ -30,8 +30,8 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
 
     The smallest singular value of the new row g with any L - 1 rows of G is at most the length of
     the component of g that is orthogonal to them. So g is chosen to maximise the shortest of these
-    components: candidates are real harmonics and random rows, and the best are pushed away from the
-    subsets that are nearest to them.
+    components: candidates are real harmonics and random rows, and the best are moved away from the
+    nearest subsets.
 
     Parameters
     ----------
@@ -60,15 +60,15 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
     """
     rng = np.random.default_rng(seed)
     length = float(np.median(np.linalg.norm(code.generator, axis=1)))
-    normals = _normals(code.generator, rng)
+    normals = _subset_normals(code.generator, rng)
 
     def round_to_dtype(rows: Floats) -> Floats:
         scaled = rows * (length / np.linalg.norm(rows, axis=-1, keepdims=True))
         rounded: Floats = scaled.astype(dtype).astype(np.float64)
         return rounded
 
-    points = np.arange(4 * min(code.machines, _MAX_POINTS // 4)) + 0.5
-    midpoints = np.arange(min(code.machines, _MAX_POINTS)) + 0.5
+    points = np.arange(4 * min(code.machines, _MAX_HARMONIC_CANDIDATES // 4)) + 0.5
+    midpoints = np.arange(min(code.machines, _MAX_HARMONIC_CANDIDATES)) + 0.5
     rows = round_to_dtype(
         np.vstack(
             (
@@ -80,35 +80,35 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
     )
     batches = np.array_split(rows, len(rows) // 16)
     shortest = np.concatenate([np.abs(normals @ batch.T).min(axis=0) for batch in batches])
-    starts = rows[np.argsort(shortest)[::-1][:_STARTS]]
-    pushed = np.array([_push_away(normals, start, round_to_dtype) for start in starts])
-    finalists = np.vstack((starts, pushed))
-    # Finalists are compared on a second sample of subsets, because they were fitted to the first.
-    other_normals = _normals(code.generator, rng)
+    best = rows[np.argsort(shortest)[::-1][:_FINALISTS]]
+    improved = np.array([_move_away(normals, row, round_to_dtype) for row in best])
+    finalists = np.vstack((best, improved))
+    # Also compared on a second sample of subsets, because rows were fitted to the first.
+    other_normals = _subset_normals(code.generator, rng)
     shortest = np.abs(np.vstack((normals, other_normals)) @ finalists.T).min(axis=0)
     generator = np.vstack((code.generator, finalists[int(shortest.argmax())]))
     conditioning = measure_conditioning(generator, include=[code.conditioning.worst_machines])
     return MDSCode(generator, code.family, code.systematic, conditioning)
 
 
-def _push_away(normals: Floats, row: Floats, round_to_dtype: Callable[[Floats], Floats]) -> Floats:
-    """Push a row away from the subsets nearest to it, and return the best row of all steps."""
-    nearest = min(_NEAREST, len(normals))
-    best, best_row = 0.0, row
-    for k in range(_MAX_PUSHES):
+def _move_away(normals: Floats, row: Floats, round_to_dtype: Callable[[Floats], Floats]) -> Floats:
+    """Move a row away from the nearest subsets step by step, and return the best row reached."""
+    count = min(_NEAREST, len(normals))
+    best_distance, best_row = 0.0, row
+    for k in range(_IMPROVEMENT_STEPS):
         components = normals @ row
         distances = np.abs(components)
-        closest = np.argpartition(distances, nearest - 1)[:nearest]
-        if distances[closest].min() > best:
-            best, best_row = float(distances[closest].min()), row
-        away = (np.sign(components[closest])[:, None] * normals[closest]).sum(axis=0)
+        nearest = np.argpartition(distances, count - 1)[:count]
+        if distances[nearest].min() > best_distance:
+            best_distance, best_row = float(distances[nearest].min()), row
+        direction = (np.sign(components[nearest])[:, None] * normals[nearest]).sum(axis=0)
         step = float(np.linalg.norm(row)) * 0.1 / (1 + k / 10)
-        row = round_to_dtype(row + step * away / max(float(np.linalg.norm(away)), 1e-300))
+        row = round_to_dtype(row + step * direction / max(float(np.linalg.norm(direction)), 1e-300))
     return best_row
 
 
-def _normals(generator: Floats, rng: np.random.Generator) -> Floats:
-    """Return unit vectors orthogonal to L - 1 rows, for all such sets or a sample."""
+def _subset_normals(generator: Floats, rng: np.random.Generator) -> Floats:
+    """Return a unit vector orthogonal to L - 1 rows, for each such subset or a sample of them."""
     machines, recovery = generator.shape
     if recovery == 1:
         return np.ones((1, 1))

@@ -47,7 +47,7 @@ def _orthonormal(machines: int, recovery: int, rng: np.random.Generator) -> Floa
 
 
 def _gaussian(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
-    """Return independent normal entries, the usual choice in published code."""
+    """Return independent normal entries, the usual choice in publications."""
     return rng.standard_normal((machines, recovery))
 
 
@@ -65,7 +65,7 @@ def default_family(machines: int, systematic: bool = False) -> str:
     exponentially with N. The largest measured condition numbers of ``fourier`` and ``orthonormal``
     are 1e2 and 1e3 for 6 of 12 machines, 3e4 and 1e5 for 16 of 24, 3e6 and 7e4 for 15 of 30, 7e13
     and 9e4 for 30 of 60. Systematic ``fourier`` codes are worse than orthonormal ones, because
-    their first L rows are such a run.
+    machines 1 to L are such a run.
     """
     return "fourier" if machines <= MAX_FOURIER_MACHINES and not systematic else "orthonormal"
 
@@ -73,7 +73,7 @@ def default_family(machines: int, systematic: bool = False) -> str:
 def make_generator(
     family: str, machines: int, recovery: int, systematic: bool = False, seed: int = 0
 ) -> Floats:
-    """Return the generator matrix of a family, (N, L).
+    """Return a generator matrix of a family, (N, L).
 
     Raises
     ------
@@ -83,5 +83,5 @@ def make_generator(
     matrix = FAMILIES[family](machines, recovery, np.random.default_rng(seed))
     if not systematic:
         return matrix
-    rest = np.linalg.solve(matrix[:recovery].T, matrix[recovery:].T).T
-    return np.vstack((np.eye(recovery), rest))
+    parity_rows = np.linalg.solve(matrix[:recovery].T, matrix[recovery:].T).T
+    return np.vstack((np.eye(recovery), parity_rows))

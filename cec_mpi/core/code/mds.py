@@ -1,8 +1,8 @@
 """Real-valued MDS codes: generator matrices and encoding.
 
 Any L rows of an N x L MDS generator matrix G are invertible, so any L coded answers determine the L
-uncoded ones. In floating point decoding amplifies rounding errors by the condition number of these
-L rows. So the conditioning of every new code is measured.
+uncoded ones. In floating point, decoding amplifies rounding errors by the condition number of these
+L rows, so the conditioning of every new code is measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cec_mpi.text import plural, truncate
 
 Floats = NDArray[np.float64]
 
-_MAX_RELATIVE_ERROR = 1e-2  # of decoding from the worst L shards
+_MAX_DECODING_ERROR = 1e-2  # relative, from the worst L shards
 _MAX_MACHINES = 100_000
 
 
@@ -36,7 +36,7 @@ class MDSCode:
     systematic : bool
         Whether the first L machines store X_1 .. X_L.
     conditioning : Conditioning, optional
-        By default it is measured.
+        Measured by default.
 
     Raises
     ------
@@ -81,13 +81,13 @@ class MDSCode:
 
     @property
     def summary(self) -> str:
-        """The code in a few words."""
+        """A short description of the code."""
         systematic = "systematic " if self.systematic else ""
         return f"any {self.recovery} of {self.machines} machines, {systematic}{self.family} code"
 
     @property
     def machines(self) -> int:
-        """Machines, N."""
+        """Number of machines, N."""
         return int(self.generator.shape[0])
 
     @property
@@ -103,8 +103,8 @@ class MDSCode:
         InputError
             The worst measured condition number times the machine epsilon exceeds 1 %.
         """
-        loss = self.conditioning.worst * float(np.finfo(dtype).eps)
-        if not loss < _MAX_RELATIVE_ERROR:
+        error = self.conditioning.worst * float(np.finfo(dtype).eps)
+        if not error < _MAX_DECODING_ERROR:
             raise InputError(
                 f"{np.dtype(dtype)} shards of the {self.family} code would decode to noise: "
                 f"machines {truncate(self.conditioning.worst_machines, 10)} have the condition "
@@ -122,11 +122,11 @@ class MDSCode:
             Receives the rows of each machine's shard, C-contiguous, same dtype.
         """
         generator = self.generator.astype(parts.dtype, copy=False)
-        flat = out.reshape(self.machines, -1)
-        np.matmul(generator, parts.reshape(self.recovery, -1), out=flat)
+        shards = out.reshape(self.machines, -1)
+        np.matmul(generator, parts.reshape(self.recovery, -1), out=shards)
 
     def make_decoder(self, machines: Sequence[int] | NDArray[np.integer]) -> Decoder:
-        """Return the decoder for the answers of L machines (from 1)."""
+        """Return the decoder for the answers of L machines (counted from 1)."""
         return Decoder(self.generator, machines)
 
 
@@ -139,12 +139,12 @@ def make_code(
     seed: int = 0,
     dtype: DTypeLike = np.float64,
 ) -> MDSCode:
-    """Return a code of one of the `FAMILIES`.
+    """Return a code from one of the `FAMILIES`.
 
     Parameters
     ----------
     machines : int
-        Machines, N.
+        Number of machines, N.
     recovery : int
         Recovery threshold, L.
     family : str, optional

@@ -29,8 +29,8 @@ _EXTRA_ANSWERS_TO_IDENTIFY = 3  # answers beyond L that identify a faulty machin
 class DecoderChoice(Protocol):
     """Chooses the machines from whose answers rows are decoded."""
 
-    def choose(self, machines: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the L of these machines whose decoder has the smallest condition number."""
+    def choose_machines(self, machines: tuple[int, ...]) -> tuple[int, ...]:
+        """Return L of these machines whose decoder is well conditioned."""
 
     def condition(self, machines: tuple[int, ...]) -> float:
         """Return the condition number of the decoder of L machines."""
@@ -70,7 +70,7 @@ class RowLedger:
     Two of three machines suffice. Machine 2 is lost, and machine 3 gets its rows:
 
     >>> class FirstTwo:
-    ...     def choose(self, machines):
+    ...     def choose_machines(self, machines):
     ...         return machines[:2]
     ...     def condition(self, machines):
     ...         return 1.0
@@ -222,7 +222,9 @@ class RowLedger:
             if self._compares and not segment.agrees:
                 found.append(Compare(segment.start, segment.stop, segment.machines))
                 continue
-            found.append(self._mark_decoded(segment, self._decoders.choose(segment.machines)))
+            found.append(
+                self._mark_decoded(segment, self._decoders.choose_machines(segment.machines))
+            )
             self.undecoded -= segment.stop - segment.start
             segment.is_decoded, segment.answers_considered = True, len(segment.answered)
         undiagnosed, self._undiagnosed = self._undiagnosed, []
@@ -244,7 +246,7 @@ class RowLedger:
             if before <= _WELL_CONDITIONED:
                 return None
             segment.answers_considered = len(segment.answered)
-            machines = self._decoders.choose(segment.machines)
+            machines = self._decoders.choose_machines(segment.machines)
             if self._decoders.condition(machines) * _MIN_IMPROVEMENT < before:
                 return self._mark_decoded(segment, machines)
         return None

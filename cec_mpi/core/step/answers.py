@@ -1,4 +1,4 @@
-"""Answers to rows of X W: storage, comparison, and decoding from any L machines."""
+"""The answers of an elastic step: storage, comparison, and decoding from any L machines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cec_mpi.core.step.codec import decode_in_panels
 
 Floats = NDArray[np.float64]
 
-_MAX_CACHED_NUMBERS = 1 << 24  # float64 numbers in cached decoders (128 MiB)
+_MAX_CACHED_ENTRIES = 1 << 24  # entries of all cached decoders (128 MiB)
 _MAX_CACHED_CHOICES = 4096
 
 
@@ -31,8 +31,8 @@ class RowAnswers:
         Number of columns of W, k.
     parts : (L, R * k) ndarray of float64
         Receives the rows of X_1 W .. X_L W.
-    work : list of ndarray of float64
-        Scratch of each thread (`make_scratch`).
+    scratch : list of ndarray of float64
+        One array for each thread (`make_scratch`).
     checker : ParityChecker, optional
         Needed to compare answers.
     scale : (k,) ndarray of float, optional
@@ -45,9 +45,9 @@ class RowAnswers:
     >>> from cec_mpi.core.step.codec import make_scratch
     >>> code, parts = make_code(3, 2), np.empty((2, 4))
     >>> answers = RowAnswers(Decoders(code), 1, parts, make_scratch(2, 4, 1))
-    >>> whole = code.generator @ [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]
-    >>> answers.add(3, ((0, 4),), whole[2])
-    >>> answers.add(1, ((0, 1), (2, 4)), whole[0, [0, 2, 3]])
+    >>> coded = code.generator @ [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]
+    >>> answers.add(3, ((0, 4),), coded[2])
+    >>> answers.add(1, ((0, 1), (2, 4)), coded[0, [0, 2, 3]])
     >>> answers.decode(2, 4, (1, 3))
     >>> parts[:, 2:].round(6)
     array([[3., 4.],
@@ -59,12 +59,12 @@ class RowAnswers:
         decoders: Decoders,
         columns: int,
         parts: Floats,
-        work: Sequence[Floats],
+        scratch: Sequence[Floats],
         checker: ParityChecker | None = None,
         scale: Floats | None = None,
     ) -> None:
         self._decoders, self._columns = decoders, columns
-        self._parts, self._work = parts, work
+        self._parts, self._scratch = parts, scratch
         self._checker, self._scale = checker, scale
         self._answers: dict[int, list[tuple[int, int, NDArray[Any]]]] = {}
 
@@ -75,31 +75,31 @@ class RowAnswers:
         ----------
         machine : int
         intervals : tuple of (int, int)
-            Its rows ``start <= row < stop``.
+            The answered rows ``start <= row < stop``.
         values : (count * k,) ndarray
             In row-major order. Not copied: it must not change before all rows are decoded.
         """
-        position, kept = 0, self._answers.setdefault(machine, [])
+        first, answers = 0, self._answers.setdefault(machine, [])
         for start, stop in intervals:
-            end = position + (stop - start) * self._columns
-            kept.append((start, stop, values[position:end]))
-            position = end
+            last = first + (stop - start) * self._columns
+            answers.append((start, stop, values[first:last]))
+            first = last
 
     def decode(self, start: int, stop: int, machines: tuple[int, ...]) -> None:
-        """Decode rows ``start <= row < stop`` from the answers of L machines, ascending."""
+        """Decode rows ``start <= row < stop`` from the answers of L machines (ascending)."""
         answers = [self._answer_values(machine, start, stop) for machine in machines]
         out = self._parts[:, start * self._columns : stop * self._columns]
-        decode_in_panels(self._decoders.get(machines), answers, out, self._work)
+        decode_in_panels(self._decoders.get(machines), answers, out, self._scratch)
 
     def has_disagreement(self, start: int, stop: int, machines: tuple[int, ...]) -> bool:
-        """Return whether the answers of more than L machines, ascending, disagree."""
+        """Return whether the answers of these machines (more than L, ascending) disagree."""
         assert self._checker is not None
         return self._checker.has_disagreement(
             machines, *self._answers_and_scale(start, stop, machines)
         )
 
     def identify_faulty(self, start: int, stop: int, machines: tuple[int, ...]) -> Comparison:
-        """Compare the answers of these machines, ascending, and identify the faulty ones."""
+        """Compare the answers of these machines (ascending), and identify the faulty ones."""
         assert self._checker is not None
         return self._checker.identify_faulty(
             machines, *self._answers_and_scale(start, stop, machines)
@@ -108,7 +108,7 @@ class RowAnswers:
     def _answers_and_scale(
         self, start: int, stop: int, machines: Sequence[int]
     ) -> tuple[Floats, Floats]:
-        """Return answers, (m, size), and the scale of each of their entries, (size,)."""
+        """Return the answers, (m, size), and the scale of each of their columns, (size,)."""
         assert self._scale is not None
         answers = np.array(
             [self._answer_values(n, start, stop) for n in machines], dtype=np.float64
@@ -120,8 +120,8 @@ class RowAnswers:
         k = self._columns
         for first, last, values in reversed(self._answers[machine]):
             if first <= start and stop <= last:
-                found: NDArray[Any] = values[(start - first) * k : (stop - first) * k]
-                return found
+                rows: NDArray[Any] = values[(start - first) * k : (stop - first) * k]
+                return rows
         raise KeyError(f"machine {machine} has not answered rows {start}..{stop - 1}")
 
 
@@ -136,19 +136,20 @@ class Decoders:
     --------
     >>> import numpy as np
     >>> decoders = Decoders(MDSCode(np.array([[1.0, 0.0], [1.0, 0.01], [0.0, 1.0]])))
-    >>> decoders.choose((1, 2, 3)), round(decoders.get((1, 3)).condition)
+    >>> decoders.choose_machines((1, 2, 3)), round(decoders.get((1, 3)).condition)
     ((1, 3), 1)
     """
 
     def __init__(self, code: MDSCode) -> None:
         self._code = code
-        size = max(16, _MAX_CACHED_NUMBERS // code.recovery**2)
-        self.get = lru_cache(size)(code.make_decoder)  # argument: L machines, ascending
-        self.choose = lru_cache(_MAX_CACHED_CHOICES)(self._choose)  # argument: at least L machines
+        size = max(16, _MAX_CACHED_ENTRIES // code.recovery**2)
+        self.get = lru_cache(size)(code.make_decoder)  # takes L machines, ascending
+        # takes at least L machines
+        self.choose_machines = lru_cache(_MAX_CACHED_CHOICES)(self._choose_machines)
 
     def condition(self, machines: tuple[int, ...]) -> float:
         """Return the condition number of the decoder of L machines."""
         return self.get(machines).condition
 
-    def _choose(self, machines: tuple[int, ...]) -> tuple[int, ...]:
+    def _choose_machines(self, machines: tuple[int, ...]) -> tuple[int, ...]:
         return choose_machines(self._code.generator, machines)

@@ -17,16 +17,16 @@ from cec_mpi.core.threads import PARALLEL_THRESHOLD, run_in_threads
 
 Floats = NDArray[np.float64]
 
-_MAX_SHORT_BLOCK = 512  # numbers of each machine, up to which blocks are copied in groups
-_MIN_PANEL = 8192  # numbers of each machine
+_MAX_SHORT_BLOCK = 512  # values of each machine; shorter blocks are copied in groups
+_MIN_PANEL = 8192  # values of each machine
 _MAX_PANEL_WORK = 10**6  # multiplications up to which OpenBLAS does not copy its arguments
 
 
 class Codec:
     """Decodes the answers of a step, and computes the coefficients of the adjoint.
 
-    Coded numbers are in the order of machines (`Assignment.positions`), uncoded numbers in the
-    order of the L parts of X.
+    Coded values are in the order of `Assignment.positions`, decoded values in the order of the L
+    parts of X.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ class Codec:
     code : MDSCode
     columns : int
         Number of vectors, k.
-    work : list of ndarray of float64
-        Scratch of each thread (`make_scratch`); several codecs may share it.
+    scratch : list of ndarray of float64
+        One array for each thread (`make_scratch`); several codecs may share it.
 
     Attributes
     ----------
@@ -56,44 +56,43 @@ class Codec:
     (8,)
     """
 
-    def __init__(self, plan: Plan, code: MDSCode, columns: int, work: Sequence[Floats]) -> None:
+    def __init__(self, plan: Plan, code: MDSCode, columns: int, scratch: Sequence[Floats]) -> None:
         assignment = plan.assignment
         decoders = plan.decoders(code)
         self.condition = max(decoder.condition for decoder in decoders)
-        most, numbers = panel_width(code.recovery), int(assignment.stops.max()) * columns
-        threads = len(work) if code.recovery * numbers >= PARALLEL_THRESHOLD else 1
-        self._blocks: list[list[_Block | _ShortBlocks]] = [[] for _ in range(threads)]
-        short: list[_ShortBlock] = []
+        shard_size = int(assignment.stops.max()) * columns
+        threads = len(scratch) if code.recovery * shard_size >= PARALLEL_THRESHOLD else 1
+        max_width = panel_width(code.recovery)
+        panel = min(max_width, -(-shard_size // threads))
+        self._blocks: list[list[_Block | _BlockGroup]] = [[] for _ in range(threads)]
+        group: list[_ShortBlock] = []
         for start, stop, positions, decoder in zip(
-            assignment.starts.tolist(),
-            assignment.stops.tolist(),
-            assignment.positions.tolist(),
+            (assignment.starts * columns).tolist(),
+            (assignment.stops * columns).tolist(),
+            (assignment.positions * columns).tolist(),
             decoders,
             strict=True,
         ):
-            begin, end = start * columns, stop * columns
-            width = min(most, -(-numbers // threads))
-            for first in range(begin, end, width):
-                places = [p * columns + first - begin for p in positions]
-                last = min(first + width, end)
-                thread = first * threads // numbers
-                apart = {q - p for p, q in pairwise(places)}
-                if last - first > _MAX_SHORT_BLOCK or len(apart) < 2:
-                    block = _Block(decoder, first, last, places, work[thread])
+            for first in range(start, stop, panel):
+                last = min(first + panel, stop)
+                offsets = [position + first - start for position in positions]
+                if last - first > _MAX_SHORT_BLOCK or _common_stride(offsets) is not None:
+                    thread = first * threads // shard_size
+                    block = _Block(decoder, first, last, offsets, scratch[thread])
                     self._blocks[thread].append(block)
                     continue
-                if short and last - short[0].start > most:
-                    self._add_short_blocks(short, numbers, work)
-                    short = []
-                short.append(_ShortBlock(decoder, first, last, places))
-        if short:
-            self._add_short_blocks(short, numbers, work)
+                if group and last - group[0].start > max_width:
+                    self._add_group(group, shard_size, scratch)
+                    group = []
+                group.append(_ShortBlock(decoder, first, last, offsets))
+        if group:
+            self._add_group(group, shard_size, scratch)
 
-    def _add_short_blocks(
-        self, short: list[_ShortBlock], numbers: int, work: Sequence[Floats]
+    def _add_group(
+        self, group: list[_ShortBlock], shard_size: int, scratch: Sequence[Floats]
     ) -> None:
-        thread = short[0].start * len(self._blocks) // numbers
-        self._blocks[thread].append(_ShortBlocks(short, work[thread]))
+        thread = group[0].start * len(self._blocks) // shard_size
+        self._blocks[thread].append(_BlockGroup(group, scratch[thread]))
 
     def decode(self, answers: NDArray[Any], parts: Floats) -> None:
         """Decode the answers of a step to the rows of X_1 W .. X_L W.
@@ -105,7 +104,7 @@ class Codec:
             Overwritten.
         """
 
-        def decode(blocks: Sequence[_Block | _ShortBlocks]) -> None:
+        def decode(blocks: Sequence[_Block | _BlockGroup]) -> None:
             with np.errstate(invalid="ignore", over="ignore"):  # the result is checked
                 for block in blocks:
                     block.decode(answers, parts)
@@ -126,7 +125,7 @@ class Codec:
             Overwritten.
         """
 
-        def compute(blocks: Sequence[_Block | _ShortBlocks]) -> None:
+        def compute(blocks: Sequence[_Block | _BlockGroup]) -> None:
             for block in blocks:
                 block.coefficients(parts, coded)
 
@@ -134,111 +133,117 @@ class Codec:
 
 
 class _ShortBlock(NamedTuple):
-    """A short block: its decoder, and the positions of its coded numbers."""
+    """A short block: its decoder, its slice of the parts, and its offsets in the coded array."""
 
     decoder: Decoder
     start: int
     stop: int
-    places: list[int]
+    offsets: list[int]
 
 
-class _ShortBlocks:
-    """A group of short blocks, whose numbers are copied in one call because that is faster."""
+class _BlockGroup:
+    """A group of short blocks; copying their coded values in one call is faster."""
 
-    def __init__(self, blocks: list[_ShortBlock], work: Floats) -> None:
-        recovery, sizes = len(blocks[0].places), [b.stop - b.start for b in blocks]
-        self._work = work[: sum(sizes) * recovery]
-        rows, begin = self._work.reshape(recovery, -1), 0
+    def __init__(self, blocks: list[_ShortBlock], scratch: Floats) -> None:
+        recovery, sizes = len(blocks[0].offsets), [b.stop - b.start for b in blocks]
+        self._scratch = scratch[: sum(sizes) * recovery]
+        rows, first = self._scratch.reshape(recovery, -1), 0
         self._blocks = []
         for size, block in zip(sizes, blocks, strict=True):
-            values = rows[:, begin : begin + size]
+            values = rows[:, first : first + size]
             self._blocks.append((block.decoder, slice(block.start, block.stop), values))
-            begin += size
-        # Positions and counts of the coded numbers, in the order of the scratch.
-        self._places = np.array([b.places for b in blocks], dtype=np.int64).T.reshape(-1)
+            first += size
+        # Offsets and sizes in the coded array, in the order of the scratch.
+        self._offsets = np.array([b.offsets for b in blocks], dtype=np.int64).T.reshape(-1)
         self._sizes = np.tile(np.array(sizes, dtype=np.int64), recovery)
         self._answers: NDArray[Any] = np.empty(0)
-        self._found: list[NDArray[Any]] = []
+        self._answer_slices: list[NDArray[Any]] = []
         self._runs: list[tuple[slice, list[Floats]]] = []
 
     def decode(self, answers: NDArray[Any], parts: Floats) -> None:
         if answers is not self._answers:  # nearly every step has the same array
-            ends = self._places + self._sizes
-            both = zip(self._places.tolist(), ends.tolist(), strict=True)
-            self._found = [answers[place:end] for place, end in both]
+            bounds = zip(self._offsets.tolist(), self._sizes.tolist(), strict=True)
+            self._answer_slices = [answers[offset : offset + size] for offset, size in bounds]
             self._answers = answers
-        np.concatenate(self._found, out=self._work)
-        for decoder, along, values in self._blocks:
-            decoder.decode(values, parts[:, along])
+        np.concatenate(self._answer_slices, out=self._scratch)
+        for decoder, entries, values in self._blocks:
+            decoder.decode(values, parts[:, entries])
 
     def coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
-        for decoder, along, values in self._blocks:
-            decoder.decode_transposed(parts[:, along], values)
-        for place, rows in self._runs or self._order_runs():
-            np.concatenate(rows, out=coded[place], casting="same_kind")
+        for decoder, entries, values in self._blocks:
+            decoder.decode_transposed(parts[:, entries], values)
+        for run, pieces in self._runs or self._find_runs():
+            np.concatenate(pieces, out=coded[run], casting="same_kind")
 
-    def _order_runs(self) -> list[tuple[slice, list[Floats]]]:
-        """Return the scratch rows in the order of the coded numbers, in contiguous runs."""
-        order = self._places.argsort()
-        places, sizes = self._places[order], self._sizes[order]
-        begins = (self._sizes.cumsum() - self._sizes)[order]
-        runs = []
-        cuts = [0, *(np.flatnonzero(places[1:] != places[:-1] + sizes[:-1]) + 1).tolist()]
-        for first, last in pairwise([*cuts, len(order)]):
-            both = zip(begins[first:last].tolist(), sizes[first:last].tolist(), strict=True)
-            rows = [self._work[begin : begin + size] for begin, size in both]
-            begin = int(places[first])
-            runs.append((slice(begin, begin + sum(row.size for row in rows)), rows))
-        self._runs = runs
-        return runs
+    def _find_runs(self) -> list[tuple[slice, list[Floats]]]:
+        """Return contiguous slices of the coded array, each with its pieces of the scratch."""
+        order = self._offsets.argsort()
+        offsets, sizes = self._offsets[order], self._sizes[order]
+        stops = offsets + sizes
+        scratch_stops = self._sizes.cumsum()[order]
+        scratch_starts = scratch_stops - sizes
+        pieces = [
+            self._scratch[start:stop]
+            for start, stop in zip(scratch_starts.tolist(), scratch_stops.tolist(), strict=True)
+        ]
+        cuts = [0, *(np.flatnonzero(offsets[1:] != stops[:-1]) + 1).tolist(), len(order)]
+        self._runs = [
+            (slice(int(offsets[first]), int(stops[last - 1])), pieces[first:last])
+            for first, last in pairwise(cuts)
+        ]
+        return self._runs
 
 
 class _Block:
-    """A block or a piece of a long block: its decoder, and the positions of its coded numbers."""
+    """A block or a piece of a long block: its decoder, and its offsets in the coded array."""
 
-    __slots__ = ("_along", "_decoder", "_first", "_sources", "_strides", "_work")
+    __slots__ = ("_decoder", "_entries", "_offset", "_scratch", "_sources", "_strides")
 
     def __init__(
-        self, decoder: Decoder, start: int, stop: int, places: list[int], work: Floats
+        self, decoder: Decoder, start: int, stop: int, offsets: list[int], scratch: Floats
     ) -> None:
         size = stop - start
         self._decoder = decoder
-        self._along = slice(start, stop)
-        self._sources = [slice(place, place + size) for place in places]
-        self._work = work[: len(places) * size].reshape(len(places), size)
-        # If the positions of the machines are equidistant, a strided view needs no copy.
-        apart = {q - p for p, q in pairwise(places)} or {size}
-        self._strides: tuple[int, int] | None = None
-        self._first = places[0] * work.itemsize
-        if len(apart) == 1:
-            self._strides = apart.pop() * work.itemsize, work.itemsize
+        self._entries = slice(start, stop)
+        self._sources = [slice(offset, offset + size) for offset in offsets]
+        self._scratch = scratch[: len(offsets) * size].reshape(len(offsets), size)
+        # If the offsets are equidistant, a strided view needs no copy.
+        stride = _common_stride(offsets)
+        self._offset = offsets[0] * scratch.itemsize
+        self._strides = None if stride is None else (stride * scratch.itemsize, scratch.itemsize)
 
     def decode(self, answers: NDArray[Any], parts: Floats) -> None:
         values = self._strided_view(answers)
         if values is None:
-            values = self._work
+            values = self._scratch
             for row, source in zip(values, self._sources, strict=True):
                 row[:] = answers[source]
-        self._decoder.decode(values, parts[:, self._along])
+        self._decoder.decode(values, parts[:, self._entries])
 
     def coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
         values = self._strided_view(coded)
         if values is not None:
-            self._decoder.decode_transposed(parts[:, self._along], values)
+            self._decoder.decode_transposed(parts[:, self._entries], values)
             return
-        self._decoder.decode_transposed(parts[:, self._along], self._work)
-        for row, source in zip(self._work, self._sources, strict=True):
+        self._decoder.decode_transposed(parts[:, self._entries], self._scratch)
+        for row, source in zip(self._scratch, self._sources, strict=True):
             coded[source] = row
 
-    def _strided_view(self, numbers: NDArray[Any]) -> Floats | None:
-        """Return the numbers of the machines as a strided matrix, if that is possible."""
-        if self._strides is None or numbers.dtype != np.float64 or not numbers.flags.c_contiguous:
+    def _strided_view(self, coded: NDArray[Any]) -> Floats | None:
+        """Return the block's coded values as a strided matrix, if that is possible."""
+        if self._strides is None or coded.dtype != np.float64 or not coded.flags.c_contiguous:
             return None
-        return np.ndarray(self._work.shape, np.float64, numbers, self._first, self._strides)
+        return np.ndarray(self._scratch.shape, np.float64, coded, self._offset, self._strides)
+
+
+def _common_stride(offsets: list[int]) -> int | None:
+    """Return the distance between consecutive offsets, or None if distances differ."""
+    distances = {q - p for p, q in pairwise(offsets)} or {1}
+    return distances.pop() if len(distances) == 1 else None
 
 
 def panel_width(recovery: int) -> int:
-    """Return how many numbers of each machine are decoded at a time.
+    """Return how many values of each machine are decoded at a time.
 
     Parameters
     ----------
@@ -253,9 +258,9 @@ def panel_width(recovery: int) -> int:
     return max(_MIN_PANEL, (_MAX_PANEL_WORK - 1) // recovery**2)
 
 
-def make_scratch(recovery: int, numbers: int, threads: int) -> list[Floats]:
-    """Return the scratch of each thread for decoding `numbers` numbers of each of L machines."""
-    size = recovery * min(numbers, panel_width(recovery))
+def make_scratch(recovery: int, shard_size: int, threads: int) -> list[Floats]:
+    """Return scratch for each thread that decodes `shard_size` values of each of L machines."""
+    size = recovery * min(shard_size, panel_width(recovery))
     return [np.empty(size) for _ in range(threads)]
 
 
@@ -263,7 +268,7 @@ def decode_in_panels(
     decoder: Decoder,
     answers: Sequence[NDArray[np.floating]],
     out: NDArray[np.float64],
-    work: Sequence[Floats],
+    scratch: Sequence[Floats],
 ) -> None:
     """Decode L answers in panels that fit in the scratch.
 
@@ -273,19 +278,19 @@ def decode_in_panels(
     answers : L of (m,) ndarray of float
         In the order of the machines.
     out : (L, m) ndarray of float64
-    work : list of ndarray of float64
-        Scratch of each thread, see `make_scratch`.
+    scratch : list of ndarray of float64
+        One array for each thread, see `make_scratch`.
     """
-    recovery, numbers = out.shape
-    threads = len(work) if out.size >= PARALLEL_THRESHOLD else 1
-    width = min(panel_width(recovery), -(-numbers // threads))
+    recovery, size = out.shape
+    threads = len(scratch) if out.size >= PARALLEL_THRESHOLD else 1
+    width = min(panel_width(recovery), -(-size // threads))
 
     def decode(thread: int) -> None:
-        for first in range(thread * width, numbers, threads * width):
-            last = min(numbers, first + width)
-            panel = work[thread][: recovery * (last - first)].reshape(recovery, last - first)
+        for start in range(thread * width, size, threads * width):
+            stop = min(size, start + width)
+            panel = scratch[thread][: recovery * (stop - start)].reshape(recovery, stop - start)
             for row, answer in zip(panel, answers, strict=True):
-                row[:] = answer[first:last]
-            decoder.decode(panel, out[:, first:last])
+                row[:] = answer[start:stop]
+            decoder.decode(panel, out[:, start:stop])
 
     run_in_threads([partial(decode, thread) for thread in range(threads)])
