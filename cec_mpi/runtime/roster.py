@@ -5,17 +5,17 @@ this order:
 
 1. `wire.sockets.listener` detects a disconnect, and `wire.sockets.hub` finds the host. The hub also
    excludes a host that cannot open its shard or sends an answer of the wrong length. If a machine
-   is unresponsive, `core.elastic.step` first stops waiting for it (late), then gives it up. It also
-   excludes machines that report a failure or return wrong numbers.
+   does not answer in time, `core.elastic.step` first stops waiting for it (late), then gives it
+   up. It also excludes machines that report a failure or return wrong values.
 2. The roster changes the states of all machines of the host, and reports each change:
-   `MachineLost`, `MachineGivenUp`, `MachineLeft` or `MachineExcluded`. It alone determines which
-   machines are available. The hub assigns the vacant machines to spares.
+   `MachineLost`, `MachineGivenUp`, `MachineLeft` or `MachineExcluded`. Only the roster determines
+   which machines are available. The hub assigns the vacant machines to spares.
 3. `master.elastic` records the change and passes it to `core.elastic.step`, which reassigns the
    rows that the machine has not answered. `core.elastic.losses` has a table of all such cases.
 4. `master.schedule` and `master.planning` plan the next step for the available machines.
 5. With ``--adopt``, `core.elastic.step` decides that a host must adopt a missing machine, the
-   roster chooses the host (`Roster.adoption_hosts`), and the hub lets hosts that join later take
-   the machine over.
+   roster chooses the host (`Roster.adoption_hosts`), and the hub moves the machine to a host that
+   joins later.
 
 In lockstep the loss of a machine ends the job (`processes.ending`).
 """
@@ -51,7 +51,7 @@ class State(Enum):
     IDLE = "idle"  # can get a job
     COMPUTING = "computing"
     LATE = "late"  # computes, but the step no longer waits for it
-    GIVEN_UP = "given up"  # counts as lost, because its host has been silent for too long
+    GIVEN_UP = "given up"  # treated as lost, because its host has not answered for too long
 
 
 _JOB_STATES = State.COMPUTING, State.LATE, State.GIVEN_UP
@@ -65,7 +65,7 @@ class Host:
     Attributes
     ----------
     rank : int
-        Number of the process in the session; the master has rank 0.
+        Rank of the process in the session; the master has rank 0.
     slots : int
         Number of machines that it carries by default.
     name : str
@@ -77,13 +77,13 @@ class Host:
     is_excluded : bool
         Whether it is running, but gets no more jobs.
     is_silent : bool
-        Whether it was given up, and has not answered since.
+        Whether its machines were given up, and it has not answered since.
     is_slow : bool
         Whether it has been opening a machine for a long time without progress.
     failed_machines : set of int
         Machines that it could not open.
     pid : int
-        Number of the process on its computer; 0 if unknown.
+        Process ID on its computer; 0 if unknown.
     devices : dict of int to str
         Devices of its machines; empty for the processor.
     """
@@ -101,7 +101,7 @@ class Host:
     pid: int = 0
 
     @property
-    def free(self) -> int:
+    def free_slots(self) -> int:
         """Number of free slots; 0 while it cannot open machines."""
         if not self._can_open:
             return 0
@@ -143,7 +143,7 @@ class Roster:
 
     ::
 
-        join             joined        ask              late
+        assign           joined        job              late
         -----> JOINING -------> IDLE -----> COMPUTING -----> LATE
                                   ^             |              |
                                   |   answer    |              |
@@ -153,7 +153,7 @@ class Roster:
                           answer
 
     All machines of a host are given up at once, even idle ones. They become idle when the host
-    answers, except those that another host has taken over (`hand_over`). Another host can also take
+    answers, except those that another host has taken over (`vacate`). Another host can also take
     over a machine that a slow host is opening. An adopted machine stays on its host until another
     host has opened it. A machine without a host is vacant.
 
@@ -164,14 +164,14 @@ class Roster:
 
     Attributes
     ----------
-    processes : list of Host
+    hosts : list of Host
         Hosts in the order of ranks, without lost ones.
     vacant : list of int
         Machines without a host, in the order in which they became vacant.
     available : set of int
         Machines for which steps can be planned.
-    gone : dict of int to MachineUnavailable
-        Machines that are no longer available, with the last change of each.
+    unavailable : dict of int to MachineUnavailable
+        Machines that are no longer available, with the change that made each unavailable.
     host_names : mapping of int to str
         Known names of the hosts of machines. A change replaces the mapping.
     """
@@ -183,9 +183,9 @@ class Roster:
         self._next_rank = 1
         self.vacant: list[int] = []
         self.available: set[int] = set()
-        self.gone: dict[int, MachineUnavailable] = {}
+        self.unavailable: dict[int, MachineUnavailable] = {}
         self.host_names: Mapping[int, str] = {}
-        self.on_shortage: ShortageCallback = lambda missing, available, away: None
+        self.on_shortage: ShortageCallback = lambda missing, available, reasons: None
 
     def __getitem__(self, rank: int) -> Host:
         return self._by_rank[rank]
@@ -194,7 +194,7 @@ class Roster:
         return rank in self._by_rank
 
     @property
-    def processes(self) -> list[Host]:  # noqa: D102
+    def hosts(self) -> list[Host]:  # noqa: D102
         return list(self._by_rank.values())
 
     def serving_host(self, machine: int) -> Host | None:
@@ -238,7 +238,7 @@ class Roster:
         """
         candidates = [
             host
-            for host in self.processes
+            for host in self.hosts
             if host.spare_capacity and machine not in host.failed_machines
         ]
         return sorted(
@@ -260,62 +260,62 @@ class Roster:
 
     def spares(self) -> list[Host]:
         """Return the hosts with free slots."""
-        return [host for host in self._by_rank.values() if host.free]
+        return [host for host in self._by_rank.values() if host.free_slots]
 
     # --- changes ----------------------------------------------------------------------------------
 
-    def expect(self, machines: Iterable[int]) -> None:
-        """Add machines that are vacant at first."""
+    def add_vacant(self, machines: Iterable[int]) -> None:
+        """Add machines that no host has opened yet."""
         self.vacant.extend(machines)
 
-    def add(self, slots: int = 1, name: str = "", pid: int = 0) -> Host:
+    def add_host(self, slots: int = 1, name: str = "", pid: int = 0) -> Host:
         """Add a host without machines."""
         host = Host(self._next_rank, slots, name, pid=pid)
         self._by_rank[host.rank] = host
         self._next_rank += 1
         return host
 
-    def join(self, rank: int, machine: int) -> None:
+    def assign(self, rank: int, machine: int) -> None:
         """Assign a machine to a host, which opens it; it is vacant or adopted by another host."""
-        host, before = self[rank], self.serving_host(machine)
+        host, current = self[rank], self.serving_host(machine)
         if machine in self.vacant:
             self.vacant.remove(machine)
-        elif before is None or before is host or machine not in before.adopted:
+        elif current is None or current is host or machine not in current.adopted:
             raise RuntimeError(f"rank {rank} cannot open machine {machine}: it is not vacant")
         host.machines[machine] = State.JOINING
 
-    def mark_joined(self, rank: int, machine: int, silent: bool = False) -> None:
-        """Mark a machine as served by a host; `silent` suppresses the report."""
-        before = self.serving_host(machine)
-        self._change(rank, machine, State.IDLE, State.JOINING)
-        if before is not None:
-            del before.machines[machine]
+    def mark_joined(self, rank: int, machine: int, notify: bool = True) -> None:
+        """Mark a machine as served by a host; `notify`: whether to report the change."""
+        previous = self.serving_host(machine)
+        self._change_state(rank, machine, State.IDLE, State.JOINING)
+        if previous is not None:
+            del previous.machines[machine]
         self._serving_hosts[machine] = self[rank]
-        self._mark_available(self[rank], machine, silent)
+        self._mark_available(self[rank], machine, notify)
 
     def mark_computing(self, machine: int) -> None:
         """Mark a machine as computing."""
-        self._change(self.host_of(machine).rank, machine, State.COMPUTING, State.IDLE)
+        self._change_state(self.host_of(machine).rank, machine, State.COMPUTING, State.IDLE)
 
     def mark_late(self, machine: int) -> None:
         """Mark a machine as late: the step no longer waits for it."""
-        self._change(self.host_of(machine).rank, machine, State.LATE, State.COMPUTING)
+        self._change_state(self.host_of(machine).rank, machine, State.LATE, State.COMPUTING)
 
     def give_up(self, rank: int, reason: str) -> None:
-        """Count the machines of a host as lost until it answers."""
+        """Treat the machines of a host as lost until it answers."""
         host = self[rank]
         host.is_silent = True
         for machine, state in host.machines.items():
             if state in _SERVING_STATES and state is not State.GIVEN_UP:
                 host.machines[machine] = State.GIVEN_UP
-                self._mark_gone(MachineGivenUp(machine, reason))
+                self._mark_unavailable(MachineGivenUp(machine, reason))
 
-    def hand_over(self, machine: int) -> None:
-        """Make a machine vacant that was given up, or that a slow host is opening."""
-        for host in self.processes:
+    def vacate(self, machine: int) -> None:
+        """Take a machine that was given up, or is opening slowly, from its host."""
+        for host in self.hosts:
             state = host.machines.get(machine)
             if state is State.GIVEN_UP or (state is State.JOINING and host.is_slow):
-                self._vacate(host, machine)
+                self._detach(host, machine)
                 return
         raise RuntimeError(f"machine {machine} has no host that is silent or slow")
 
@@ -328,7 +328,7 @@ class Roster:
             if machine not in self.available:
                 self._mark_available(host, machine)
 
-    def release(self, rank: int, change: MachineUnavailable) -> None:
+    def remove_machine(self, rank: int, change: MachineUnavailable) -> None:
         """Remove one machine from a host."""
         self._remove(self[rank], change)
 
@@ -341,27 +341,27 @@ class Roster:
         for machine in list(host.machines):
             self._remove(host, change(machine, reason))
 
-    def lose(self, rank: int, reason: str) -> None:
+    def remove_host(self, rank: int, reason: str) -> None:
         """Remove a host and its rank; its machines are lost."""
         host = self._by_rank.pop(rank)
         for machine in list(host.machines):
             self._remove(host, MachineLost(machine, reason))
 
-    def _change(self, rank: int, machine: int, state: State, allowed: State) -> None:
+    def _change_state(self, rank: int, machine: int, state: State, allowed: State) -> None:
         host = self[rank]
-        before = host.machines.get(machine)
-        if before is not allowed:
-            found = "on another host" if before is None else before.value
-            raise RuntimeError(f"machine {machine} is {found}: it cannot be {state.value}")
+        current = host.machines.get(machine)
+        if current is not allowed:
+            description = "on another host" if current is None else current.value
+            raise RuntimeError(f"machine {machine} is {description}: it cannot be {state.value}")
         host.machines[machine] = state
 
-    def _mark_available(self, host: Host, machine: int, silent: bool = False) -> None:
-        """Make a machine available, and report it."""
+    def _mark_available(self, host: Host, machine: int, notify: bool = True) -> None:
+        """Make a machine available, and report the change if `notify`."""
         self.available.add(machine)
-        self.gone.pop(machine, None)
+        self.unavailable.pop(machine, None)
         if host.name and self.host_names.get(machine) != host.name:
             self.host_names = {**self.host_names, machine: host.name}
-        if not silent:
+        if notify:
             self._on_change(
                 MachineJoined(
                     machine, host.rank, host.name, host.devices.get(machine, ""), host.pid
@@ -369,18 +369,18 @@ class Roster:
             )
 
     def _remove(self, host: Host, change: MachineUnavailable) -> None:
-        """Remove a machine from a host; it is gone unless another host serves it."""
+        """Remove a machine from a host; it is unavailable unless another host serves it."""
         machine = change.machine
         if self.serving_host(machine) in (None, host):
-            self._mark_gone(change)
-        self._vacate(host, machine)
+            self._mark_unavailable(change)
+        self._detach(host, machine)
 
-    def _mark_gone(self, change: MachineUnavailable) -> None:
+    def _mark_unavailable(self, change: MachineUnavailable) -> None:
         self.available.discard(change.machine)
-        self.gone[change.machine] = change
+        self.unavailable[change.machine] = change
         self._on_change(change)
 
-    def _vacate(self, host: Host, machine: int) -> None:
+    def _detach(self, host: Host, machine: int) -> None:
         """Remove a machine from a host; it is vacant unless another host has it."""
         del host.machines[machine]
         if self._serving_hosts.get(machine) is host:

@@ -32,8 +32,8 @@ FIRST_EVENTS_SECONDS = 150.0  # for the first answer of Azure, which may take tw
 # Detection of losses. The end of a process closes its connection and is detected at once.
 HEARTBEAT_TIMEOUT = 10.0  # without a heartbeat: the host is down, or the network is disconnected
 MASTER_STOPPED_SECONDS = 60.0  # for a suspended master to continue, if its host is reachable
-DEFAULT_DEADLINE_FACTOR = 10.0  # of the expected time if `--deadline` is not set, but at least
-MIN_DEADLINE_SECONDS = 2.0  # this time; a lost machine may not be detected otherwise
+DEFAULT_DEADLINE_FACTOR = 10.0  # times the expected time is the deadline without `--deadline`,
+MIN_DEADLINE_SECONDS = 2.0  # but not less than this
 ADOPT_SECONDS = 2.0  # without enough machines before hosts take missing ones (`--adopt`)
 DISCONNECT_GRACE = 1.0  # for a disconnect to be matched with a machine
 SHUTDOWN_NOTICE_SECONDS = 2.0  # for a shutdown notice to all processes to reach this one
@@ -44,11 +44,13 @@ MACHINE_EXIT_SECONDS = 1.0  # for other machines to leave, then for local proces
 LEAVE_ACK_SECONDS = 2.0  # for the master to confirm that a machine leaves, between two steps
 LINGER_SECONDS = 2.0  # for the last messages of a process to be sent
 LATE_NOTICE_SECONDS = 3.0  # for which a notice to late ranks is kept
-PRINT_TURN_SECONDS = 0.8  # for each preceding rank to print its exception and end the job
+PRINT_TURN_SECONDS = 0.8  # for each lower rank to print its exception and end the job
 MAX_PRINT_TURNS = 5  # ranks that print one by one; all others print in the last turn
 PARENT_POLL_SECONDS = 1.0  # between checks whether the launcher was killed
 PRINT_SECONDS = 3.0  # without MPI, for one rank to print the error, or for the others to exit
-RANK_0_HEAD_START = 0.1  # to raise first: with `python -m mpi4py` the first error aborts the job
+RANK_0_HEAD_START = (
+    0.1  # in raising an error: with `python -m mpi4py` the first error aborts the job
+)
 EXIT_SECONDS = 3.0  # for MPI_Finalize on all ranks after one exits with an exit code
 RANK_0_EXIT_DELAY = 0.1  # after the exit of all other ranks
 OUTPUT_DRAIN_SECONDS = 0.3  # for a launcher to read output, because that of MPICH drops the rest
@@ -66,5 +68,5 @@ SHORTAGE_SECONDS = 0.5  # without enough machines before a message is printed
 INTERRUPT_SECONDS = 1.0  # after which a second Ctrl-C aborts the step
 AVAILABILITY_POLL_SECONDS = 0.1  # of a wait for machines: mpirun kills 0.25 s after SIGTERM
 ANSWER_POLL_SECONDS = 0.05  # of a wait for answers, to check whether the run was stopped
-ANSWER_SLEEP = 1e-3  # of a wait for answers from machines in the process of the master
-MAX_ORDER_SLEEP = 5e-3  # of a machine in lockstep that waits for the next step
+ANSWER_SLEEP = 1e-3  # of a wait for answers of machines in the process of the master
+MAX_ORDER_SLEEP = 5e-3  # of a lockstep machine that waits for the next step

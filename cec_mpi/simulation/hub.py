@@ -96,7 +96,7 @@ class SimulatedHub(LocalHub):
         """See `Hub.admit`."""
         assert self._opening is not None
         end = super().admit(emulation)
-        self.roster.expect(self._opening.expected)
+        self.roster.add_vacant(self._opening.expected)
         self.presence.append((self.clock.monotonic(), frozenset(self.roster.available)))
         return end
 
@@ -205,19 +205,19 @@ class SimulatedHub(LocalHub):
         if rank not in self.roster:
             return
         self._jobs.pop(rank, None)
-        self.roster.lose(rank, "its process has ended")
+        self.roster.remove_host(rank, "its process has ended")
         self._assign_spares()
 
     def _lose_machine(self, machine: int) -> None:
-        for host in self.roster.processes:
+        for host in self.roster.hosts:
             if machine in host.machines:
                 self._end_process(host.rank)
 
     def _join_machine(self, machine: int) -> None:
         self._joining_later.remove(machine)
         if self.roster.state_of(machine) is State.GIVEN_UP:
-            self.roster.hand_over(machine)
-        rank = self.roster.add().rank
+            self.roster.vacate(machine)
+        rank = self.roster.add_host().rank
         if machine in self.roster.vacant:
             self._assign_process(rank, machine)
 
@@ -227,7 +227,7 @@ class SimulatedHub(LocalHub):
                 self._assign_process(spare.rank, self.roster.vacant[0])
 
     def _assign_process(self, rank: int, machine: int) -> None:
-        self.roster.join(rank, machine)
+        self.roster.assign(rank, machine)
         ready_at = self.clock.monotonic() + self.costs.start
         self.timeline.schedule(ready_at, partial(self._finish_opening, rank, machine))
 

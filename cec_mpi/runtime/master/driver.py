@@ -59,7 +59,7 @@ def states_of(roster: Roster) -> dict[int, State]:
     """Return the states of machines before a step."""
     return {
         n: _STATES[state]
-        for host in roster.processes
+        for host in roster.hosts
         for n, state in host.machines.items()
         if state in _STATES
     }

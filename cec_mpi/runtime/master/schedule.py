@@ -231,8 +231,8 @@ class Schedule:
     def _absence_reason(self, machine: int, is_listed: bool) -> AbsenceReason:
         """Return why a machine is not available."""
         if self.roster is not None and machine not in self.roster.available:
-            gone = self.roster.gone.get(machine)
-            return "not joined" if gone is None else gone.record_word
+            change = self.roster.unavailable.get(machine)
+            return "not joined" if change is None else change.record_word
         return "late" if is_listed else "preempted"
 
     def _at(self, tick: int, machines: int) -> tuple[int, ...]:

@@ -96,7 +96,7 @@ class LocalHub(StaticHub):
         if not self._elastic:
             return self.end_of(self._open_machines, opening)
         for _ in range(self._spares):
-            self.roster.add()
+            self.roster.add_host()
         self._machines = {self._rank_of(machine.number): machine for machine in self._open_machines}
         return JobsEnd(self, opening)
 
@@ -137,7 +137,7 @@ class LocalHub(StaticHub):
 
     def events(self, until: float = -math.inf) -> Iterator[Event]:
         """See `ElasticHub.events`; machines compute in this call."""
-        for host in self.roster.processes if self._elastic else ():
+        for host in self.roster.hosts if self._elastic else ():
             for machine, state in host.machines.items():
                 if state is State.JOINING:
                     host.devices[machine] = self.open_on(host.rank, machine).device
@@ -171,7 +171,7 @@ class LocalHub(StaticHub):
 
     def lose(self, machine: int, reason: str) -> None:
         """Make a machine die; a spare replaces it."""
-        self.roster.lose(self._rank_of(machine), reason)
+        self.roster.remove_host(self._rank_of(machine), reason)
         self._fill_vacancies()
 
     def mark_late(self, machine: int) -> None:
@@ -189,7 +189,7 @@ class LocalHub(StaticHub):
 
     def carry(self, rank: int, machine: int) -> None:
         """See `ElasticHub.carry`; a host has capacity for one machine."""
-        self.roster.join(rank, machine)
+        self.roster.assign(rank, machine)
 
     def last_error(self, machine: int) -> str:
         """See `ElasticHub.last_error`."""
@@ -200,7 +200,7 @@ class LocalHub(StaticHub):
 
     def _fill_vacancies(self) -> None:
         while self.roster.vacant and (spares := self.roster.spares()):
-            self.roster.join(spares[0].rank, self.roster.vacant[0])
+            self.roster.assign(spares[0].rank, self.roster.vacant[0])
 
     def open_on(self, rank: int, number: int) -> Machine:
         """Open the shard of a machine that a host takes."""

@@ -138,14 +138,14 @@ class StaticHub:
 
     def begin(self, machines: tuple[int, ...]) -> None:
         """Enter ranks into the roster as these machines, 0 for none, unless they are in it."""
-        if self.roster.processes:
+        if self.roster.hosts:
             return
-        self.roster.expect(filter(None, machines))
+        self.roster.add_vacant(filter(None, machines))
         for machine in machines:
-            rank = self.roster.add().rank
+            rank = self.roster.add_host().rank
             if machine:
-                self.roster.join(rank, machine)
-                self.roster.mark_joined(rank, machine, silent=True)
+                self.roster.assign(rank, machine)
+                self.roster.mark_joined(rank, machine, notify=False)
 
     def exclude_leaving(self, answers: Answers) -> Answers:
         """Exclude the machines whose reports have the leaving flag; returns the answers."""

@@ -168,21 +168,21 @@ def test_it_predicts_what_a_run_has_recorded(tmp_path, speeds):
 
 
 def joins(roster, machine, host):
-    rank = roster.add(name=host).rank
-    roster.join(rank, machine)
+    rank = roster.add_host(name=host).rank
+    roster.assign(rank, machine)
     roster.mark_joined(rank, machine)
 
 
 def test_who_joins_on_a_host_that_is_known_begins_with_its_speed():
     """Of each store that the session has, whichever made the step in which it joined."""
     roster = Roster(lambda change: None)
-    roster.expect(EVERYONE)
+    roster.add_vacant(EVERYONE)
     for n in EVERYONE:
         joins(roster, n, f"node{n}")
     steps = planner_of([EVERYONE], SpeedEstimator(CodedDemand(6, RECOVERY, ROWS)), roster=roster)
     step = [step for step, _ in run(steps, 8)][-1]
     assert step.speeds == pytest.approx(SPEEDS / 3)
     for machine, host in ((6, "node1"), (1, "node6"), (2, "new")):
-        roster.lose(roster.host_of(machine).rank, "gone")
+        roster.remove_host(roster.host_of(machine).rank, "gone")
         joins(roster, machine, host)
     assert steps.plan(steps.next()).speeds == pytest.approx(np.array([4, 3, 3, 3, 4, 2]) / 3)

@@ -29,22 +29,22 @@ def roster(changes):
     """Hosts 1 and 2 carry machines 1 and 2, host 3 is a spare."""
     roster = Roster(changes.append)
     carry(roster, [1], [2])
-    roster.add()
+    roster.add_host()
     return roster
 
 
 def carry(roster, *hosts):
     """Hosts come, and carry these machines from the beginning."""
     for machines in hosts:
-        roster.expect(machines)
-        rank = roster.add(len(machines)).rank
+        roster.add_vacant(machines)
+        rank = roster.add_host(len(machines)).rank
         for machine in machines:
-            roster.join(rank, machine)
-            roster.mark_joined(rank, machine, silent=True)
+            roster.assign(rank, machine)
+            roster.mark_joined(rank, machine, notify=False)
 
 
 def carried(roster):
-    return [list(host.machines) for host in roster.processes]
+    return [list(host.machines) for host in roster.hosts]
 
 
 def test_who_has_memory_for_the_most_machines_more_carries_a_missing_one(changes):
@@ -52,11 +52,11 @@ def test_who_has_memory_for_the_most_machines_more_carries_a_missing_one(changes
     carry(roster, [1], [2, 3], [4], [5])
     for rank, capacity in ((1, 1), (2, 4), (3, 3), (4, 3)):
         roster[rank].capacity = capacity
-    roster.expect([6, 7])
+    roster.add_vacant([6, 7])
     assert [host.rank for host in roster.adoption_hosts(6)] == [3, 4, 2]
     roster[3].failed_machines.add(6)
     assert [host.rank for host in roster.adoption_hosts(6)] == [4, 2]
-    roster.join(4, 6)  # a host opens one at a time
+    roster.assign(4, 6)  # a host opens one at a time
     assert [host.rank for host in roster.adoption_hosts(7)] == [3, 2]
     roster.mark_joined(4, 6)
     roster.exclude(2, "wrong", MachineExcluded)
@@ -66,30 +66,30 @@ def test_who_has_memory_for_the_most_machines_more_carries_a_missing_one(changes
     assert {
         host.rank for machine in roster.adoptable for host in roster.adoption_hosts(machine)
     } == {4}
-    roster.lose(4, "gone")
+    roster.remove_host(4, "gone")
     assert roster.adoptable == set()
 
 
 def test_a_host_that_comes_by_itself_takes_a_vacant_machine(roster, changes):
-    roster.expect([7])
-    roster.lose(3, "gone")
-    host = roster.add(name="node7")
+    roster.add_vacant([7])
+    roster.remove_host(3, "gone")
+    host = roster.add_host(name="node7")
     assert (host.rank, roster.spares(), roster.vacant) == (4, [host], [7])
-    roster.join(4, 7)
+    roster.assign(4, 7)
     roster.mark_joined(4, 7)
     assert changes == [MachineJoined(7, 4, "node7")]
     assert roster.host_names == {7: "node7"}
-    roster.lose(4, "gone")
-    assert [each.rank for each in roster.processes] == [1, 2]
-    assert roster.add().rank == 5
+    roster.remove_host(4, "gone")
+    assert [each.rank for each in roster.hosts] == [1, 2]
+    assert roster.add_host().rank == 5
 
 
 def test_a_spare_takes_a_machine_that_is_lost(roster, changes):
-    roster.lose(1, "gone")
+    roster.remove_host(1, "gone")
     assert changes == [MachineLost(1, "gone")]
     assert (roster.vacant, roster.state_of(1)) == ([1], None)
     (spare,) = roster.spares()
-    roster.join(spare.rank, 1)
+    roster.assign(spare.rank, 1)
     assert (roster.vacant, roster.opening) == ([], {1})
     assert roster.serving_host(1) is None
     assert roster.spares() == []
@@ -102,7 +102,7 @@ def test_a_host_loses_all_of_its_machines_at_once(changes):
     roster = Roster(changes.append)
     carry(roster, [1, 2], [3])
     roster.mark_computing(2)
-    roster.lose(1, "gone")
+    roster.remove_host(1, "gone")
     assert changes == [MachineLost(1, "gone"), MachineLost(2, "gone")]
     assert (roster.vacant, roster.available) == ([1, 2], {3})
 
@@ -113,15 +113,15 @@ def test_all_machines_of_a_host_end_like_it(change, changes):
     carry(roster, [1, 2], [3])
     roster.exclude(1, "because", change)
     assert changes == [change(1, "because"), change(2, "because")]
-    assert (roster.vacant, roster.spares(), roster[1].free) == ([1, 2], [], 0)
+    assert (roster.vacant, roster.spares(), roster[1].free_slots) == ([1, 2], [], 0)
 
 
 def test_one_machine_leaves_a_host_that_keeps_its_others(changes):
     roster = Roster(changes.append)
     carry(roster, [1, 2])
-    roster.release(1, MachineLost(2, "damaged"))
+    roster.remove_machine(1, MachineLost(2, "damaged"))
     assert changes == [MachineLost(2, "damaged")]
-    assert (carried(roster), roster.vacant, roster[1].free) == ([[1]], [2], 1)
+    assert (carried(roster), roster.vacant, roster[1].free_slots) == ([[1]], [2], 1)
 
 
 def test_all_machines_of_a_silent_host_are_given_up_and_are_back_when_it_answers(changes):
@@ -141,8 +141,8 @@ def test_a_host_that_was_given_up_and_replaced_is_a_spare_when_it_answers(roster
     roster.mark_computing(1)
     roster.mark_late(1)
     roster.give_up(1, "silent")
-    roster.hand_over(1)
-    roster.join(3, 1)
+    roster.vacate(1)
+    roster.assign(3, 1)
     assert roster.spares() == []
     roster.mark_answered(1, 1)
     assert changes == [MachineGivenUp(1, "silent")]
@@ -152,11 +152,11 @@ def test_a_host_that_was_given_up_and_replaced_is_a_spare_when_it_answers(roster
 
 
 def test_an_adopted_machine_stays_where_it_is_until_another_host_has_opened_it(roster, changes):
-    roster.lose(1, "gone")
-    roster.join(2, 1)
+    roster.remove_host(1, "gone")
+    roster.assign(2, 1)
     roster.mark_joined(2, 1)
-    assert (roster[2].adopted, roster[2].free) == ([1], 0)
-    roster.join(3, 1)
+    assert (roster[2].adopted, roster[2].free_slots) == ([1], 0)
+    roster.assign(3, 1)
     assert (roster.opening, roster.serving_host(1), roster.vacant) == (set(), roster[2], [])
     roster.mark_computing(1)
     roster.mark_answered(2, 1)
@@ -166,16 +166,16 @@ def test_an_adopted_machine_stays_where_it_is_until_another_host_has_opened_it(r
 
 
 def test_a_host_that_dies_while_it_opens_an_adopted_machine_takes_nothing_away(roster, changes):
-    roster.lose(1, "gone")
-    roster.join(2, 1)
+    roster.remove_host(1, "gone")
+    roster.assign(2, 1)
     roster.mark_joined(2, 1)
-    roster.join(3, 1)
+    roster.assign(3, 1)
     changes.clear()
-    roster.lose(3, "gone")
+    roster.remove_host(3, "gone")
     assert (roster.serving_host(1), roster.vacant, changes) == (roster[2], [], [])
-    roster.add()
-    roster.join(4, 1)
-    roster.lose(2, "gone")
+    roster.add_host()
+    roster.assign(4, 1)
+    roster.remove_host(2, "gone")
     assert (changes, roster.vacant, roster.opening) == (
         [MachineLost(2, "gone"), MachineLost(1, "gone")],
         [2],
@@ -186,7 +186,7 @@ def test_a_host_that_dies_while_it_opens_an_adopted_machine_takes_nothing_away(r
 @pytest.mark.parametrize("machine", [1, 2, 9])
 def test_only_a_machine_that_is_vacant_or_adopted_can_be_taken(machine, roster, changes):
     with pytest.raises(RuntimeError, match="it is not vacant"):
-        roster.join(3, machine)
+        roster.assign(3, machine)
     assert (carried(roster), changes) == ([[1], [2], []], [])
 
 
@@ -194,7 +194,7 @@ def test_only_a_machine_that_is_vacant_or_adopted_can_be_taken(machine, roster, 
 CHANGES = {
     "mark_computing": (State.IDLE,),
     "mark_late": (State.COMPUTING,),
-    "hand_over": (State.GIVEN_UP,),
+    "vacate": (State.GIVEN_UP,),
     "mark_joined": (State.JOINING,),
 }
 
@@ -204,9 +204,9 @@ CHANGES = {
 def test_a_change_is_made_from_these_states_only(state, change, changes):
     roster = Roster(changes.append)
     carry(roster, [2])
-    roster.expect([1])
-    roster.add()
-    roster.join(2, 1)
+    roster.add_vacant([1])
+    roster.add_host()
+    roster.assign(2, 1)
     if state is not State.JOINING:
         roster.mark_joined(2, 1)
     if state in ASKED:
@@ -232,22 +232,26 @@ def test_whatever_happens_each_machine_has_one_host_or_none(data):
     carry(roster, [1, 2], [3])
     absent = set()  # as who plans steps has heard
     for _ in range(data.draw(st.integers(0, 40))):
-        possible = [("add", 1), ("add", 2)] if len(roster.processes) < 9 else []
-        for host in roster.processes:
+        possible = [("add", 1), ("add", 2)] if len(roster.hosts) < 9 else []
+        for host in roster.hosts:
             rank = host.rank
-            possible += [("lose", rank, "why"), ("exclude", rank, "why"), ("give_up", rank, "why")]
+            possible += [
+                ("remove_host", rank, "why"),
+                ("exclude", rank, "why"),
+                ("give_up", rank, "why"),
+            ]
             if not (host.is_excluded or host.is_silent):
-                elsewhere = [n for other in roster.processes for n in other.adopted]
+                elsewhere = [n for other in roster.hosts for n in other.adopted]
                 to_take = {*roster.vacant, *elsewhere} - roster.machines(State.JOINING)
-                possible += [("join", rank, n) for n in to_take - set(host.machines)]
+                possible += [("assign", rank, n) for n in to_take - set(host.machines)]
             for machine, state in host.machines.items():
-                possible.append(("release", rank, MachineLost(machine, "why")))
+                possible.append(("remove_machine", rank, MachineLost(machine, "why")))
                 before = roster.serving_host(machine)
                 if state is State.JOINING and (before is None or machine in before.adopted):
                     possible.append(("mark_joined", rank, machine))
                 if state in ASKED:
                     possible.append(("mark_answered", rank, machine))
-                for change in ("mark_computing", "mark_late", "hand_over"):
+                for change in ("mark_computing", "mark_late", "vacate"):
                     if state in CHANGES[change]:
                         possible.append((change, machine))
         change, *given = data.draw(st.sampled_from(possible))
@@ -255,13 +259,13 @@ def test_whatever_happens_each_machine_has_one_host_or_none(data):
         for event in changes:
             (absent.discard if isinstance(event, MachineJoined) else absent.add)(event.machine)
         changes.clear()
-        serving = [n for host in roster.processes for n, s in host.machines.items() if s in SERVING]
+        serving = [n for host in roster.hosts for n, s in host.machines.items() if s in SERVING]
         assert len(serving) == len(set(serving))
         assert sorted({*serving, *roster.opening, *roster.vacant}) == [1, 2, 3]
         assert not set(roster.vacant) & {*serving, *roster.opening}
         assert roster.available == {1, 2, 3} - absent
         assert roster.machines(State.IDLE, State.COMPUTING, State.LATE) <= roster.available
-        for host in roster.processes:
+        for host in roster.hosts:
             assert not (host.is_excluded and host.machines)
         for machine in (1, 2, 3):
             assert (roster.serving_host(machine) is None) == (machine not in serving)

@@ -22,10 +22,10 @@ class SilentHub:
 
     def __init__(self, machines=9):
         self.roster = Roster(lambda change: None)
-        self.roster.expect(range(1, machines + 1))
-        self.roster.add(machines)
+        self.roster.add_vacant(range(1, machines + 1))
+        self.roster.add_host(machines)
         for machine in range(1, machines + 1):
-            self.roster.join(1, machine)
+            self.roster.assign(1, machine)
             self.roster.mark_joined(1, machine)
         self.sent = []
 

@@ -129,7 +129,9 @@ class ShortageReporter:
         if missing == self._last_missing or now - self._since < SHORTAGE_SECONDS:
             return
         self._last_missing = missing
-        away = {n: gone.record_word for n, gone in self._roster.gone.items() if n not in here}
+        away = {
+            n: gone.record_word for n, gone in self._roster.unavailable.items() if n not in here
+        }
         self._roster.on_shortage(missing, here, away)
         more = plural(missing, "more machine")
         print_note(f"waiting for {more} ({plural(len(here), 'machine')} here)")
@@ -310,14 +312,14 @@ class SocketHub:
         if self.is_poisoned:
             raise MachineError(HUB_POISONED)
         self._opening = opening
-        self.roster.expect((*filter(None, opening.machines), *opening.expected))
+        self.roster.add_vacant((*filter(None, opening.machines), *opening.expected))
         for peer in self._connected_peers():
             self._refuse_unfit(peer)
         self._openers, content, threads = [], pack_fields(opening), self._threads()
         for rank, machine in enumerate(opening.machines, start=1):
             if machine and rank in self.roster and not self.roster[rank].is_excluded:
                 peer = self._peer_of(self.roster[rank])
-                self.roster.join(rank, machine)
+                self.roster.assign(rank, machine)
                 self._last_hosts[machine] = peer.host.name
                 peer.open(machine, opening.options.threads or threads[rank], content)
                 self._openers.append(peer)
@@ -341,7 +343,7 @@ class SocketHub:
         self._emulation = emulation
         for peer in self._connected_peers():
             if peer in self._openers:
-                self._take_open_report(peer, silent=True)
+                self._take_open_report(peer, notify=False)
         self._openers, self._paused = [], False
         self._fill_vacant()
         return JobsEnd(self, self._opening)
@@ -513,7 +515,9 @@ class SocketHub:
         return [
             peer
             for peer in self._peers.values()
-            if peer.host.free and not (peer.opening or peer.has_left) and peer.eligible_from <= now
+            if peer.host.free_slots
+            and not (peer.opening or peer.has_left)
+            and peer.eligible_from <= now
         ]
 
     def _peer_of(self, host: Host) -> Peer:
@@ -604,7 +608,7 @@ class SocketHub:
         backoff = self._backoffs.get((hello.place.host, hello.pid))
         eligible_from = 0.0 if backoff is None else backoff.next
         send = partial(self._listener.send, name)
-        host = self.roster.add(hello.count, hello.place.host, hello.pid)
+        host = self.roster.add_host(hello.count, hello.place.host, hello.pid)
         peer = self._peers[name] = self._by_rank[host.rank] = Peer(host, hello, send, eligible_from)
         log.info("process %d on %s has joined as rank %d", hello.pid, host.name, peer.rank)
         if self._stop_message is not None:
@@ -680,7 +684,7 @@ class SocketHub:
         else:
             log.error("rank %d on %s is lost: %s", peer.rank, peer.host.name, how)
             self._note_end(peer)
-        self.roster.lose(peer.rank, f"process {peer.hello.pid} on {peer.host.name} is gone")
+        self.roster.remove_host(peer.rank, f"process {peer.hello.pid} on {peer.host.name} is gone")
         self._peers = {name: each for name, each in self._peers.items() if each is not peer}
         del self._by_rank[peer.rank]
         if self._opening is not None:
@@ -717,7 +721,7 @@ class SocketHub:
             return
         if peer.host.machines[machine] is not State.JOINING:
             peer.send_order(Order(OrderKind.CLOSE, machine))
-        self.roster.release(peer.rank, MachineLost(machine, reason))
+        self.roster.remove_machine(peer.rank, MachineLost(machine, reason))
         self._fill_vacant()
 
     def _take_answer(self, peer: Peer) -> None:
@@ -756,7 +760,7 @@ class SocketHub:
         if self._paused:
             return
         for spare in self._spares():
-            hosts = self.roster.processes
+            hosts = self.roster.hosts
             opening = {n for host in hosts if not host.is_slow for n in host.opening}
             to_take = self.roster.vacant + [
                 n
@@ -789,8 +793,8 @@ class SocketHub:
         if before is not None and before.is_silent:
             self._peer_of(before).send_order(Order(OrderKind.CLOSE, machine))
         if machine in self.roster.missing and machine not in self.roster.vacant:
-            self.roster.hand_over(machine)
-        self.roster.join(peer.rank, machine)
+            self.roster.vacate(machine)
+        self.roster.assign(peer.rank, machine)
         self._last_hosts[machine] = peer.host.name
         # Speeds are not measured again, and injected faults were for the process before.
         inject = ",".join(w for w in options.inject.split(",") if is_new or w.startswith("random"))
@@ -798,7 +802,7 @@ class SocketHub:
         content = pack_fields(replace(self._current_opening, options=options))
         peer.open(machine, options.threads or self._threads()[peer.rank], content)
 
-    def _take_open_report(self, peer: Peer, silent: bool = False) -> None:
+    def _take_open_report(self, peer: Peer, notify: bool = True) -> None:
         """Take the report of a host on the shard that it opens."""
         open_report, machine = peer.open_report, peer.opening
         if open_report is None:
@@ -825,11 +829,11 @@ class SocketHub:
             if before.machines[machine] in (State.COMPUTING, State.LATE):
                 return
             self._peer_of(before).send_order(Order(OrderKind.CLOSE, machine))
-        if open_report.cache_problem and not silent:  # said at the start
+        if open_report.cache_problem and notify:  # otherwise printed at the start
             self._report_problem("a machine has no copy", open_report.cache_problem)
         peer.send_verdict(Verdict(self._emulation))
         peer.host.devices[machine] = open_report.device
-        self.roster.mark_joined(peer.rank, machine, silent)
+        self.roster.mark_joined(peer.rank, machine, notify)
 
     def _wait_until(self, done: Callable[[Peer], bool]) -> None:
         """Wait for the machines that open their shards, for slow ones only if they are needed."""

@@ -235,7 +235,7 @@ def test_a_process_that_never_comes_is_waited_for_until_the_time_limit(make, com
     places = hub.gather(lambda: 3, 3, 0.5)
     assert len(places) <= 3
     assert "machines have not joined yet, but can still join" in capsys.readouterr().out
-    until(lambda: list(hub.events()) or len(hub.roster.processes) == 2)
+    until(lambda: list(hub.events()) or len(hub.roster.hosts) == 2)
 
 
 def test_who_has_ended_before_it_came_is_not_waited_for(make, come):
@@ -251,7 +251,7 @@ def test_who_came_and_has_ended_is_no_machine(make, come):
     come(rank=2)
     come(rank=3)
     hub.gather(lambda: 2, 2, LIMIT)
-    until(lambda: list(hub.events()) or len(hub.roster.processes) == 2)
+    until(lambda: list(hub.events()) or len(hub.roster.hosts) == 2)
     assert len(hub.roster.spares()) == 2
 
 
@@ -270,7 +270,7 @@ def test_another_version_is_refused_with_the_reason(make, come, capsys):
     until(lambda: list(hub.events()) or capsys.readouterr().out)
     with pytest.raises(InputError, match=rf"0\.0\.1.*{version}|{version}.*0\.0\.1"):
         stranger.connection.receive(LIMIT)
-    assert hub.roster.processes == []
+    assert hub.roster.hosts == []
 
 
 @pytest.mark.parametrize("first", [b"", b"{}", b"[" * 10**5, b"\xff"])
@@ -282,7 +282,7 @@ def test_a_process_without_a_hello_is_refused_with_the_reason(make, capsys, firs
     with pytest.raises(InputError, match="its hello is not valid; install the same cec_mpi"):
         stranger.receive(LIMIT)
     stranger.close()
-    assert hub.roster.processes == []
+    assert hub.roster.hosts == []
 
 
 def test_unknown_messages_are_dropped_and_harm_nobody(gathered, caplog):
@@ -713,7 +713,7 @@ def test_an_adopted_machine_goes_to_a_newcomer_once_that_has_opened_it(gathered,
     assert serves(first, hub) == 3
     job = ask(end, 3)
     newcomer = come()
-    until(lambda: list(hub.events()) or State.JOINING in hub.roster.processes[-1].machines.values())
+    until(lambda: list(hub.events()) or State.JOINING in hub.roster.hosts[-1].machines.values())
     assert newcomer.opens() == 3
     first.order(OrderKind.MULTIPLY)
     happens_nothing(hub)  # the first one has a job of this machine
@@ -747,7 +747,7 @@ def test_who_asks_for_too_much_is_refused_in_one_sentence(
     hub.gather(lambda: 0, 0, LIMIT)
     if comes == "before":
         process = come(**hello)
-        until(lambda: list(hub.events()) or hub.roster.processes)
+        until(lambda: list(hub.events()) or hub.roster.hosts)
     hub.open(opening_of(manifest, (), expected=(1, 2, 3)))
     hub.admit(None)
     if comes == "later":
@@ -774,10 +774,10 @@ def test_hosts_that_are_left_on_a_computer_share_its_memory(gathered, come, mani
     for host in hosts:
         until(lambda: list(hub.events()) or hub.roster.opening)
         serves(host, hub)
-    assert [host.capacity for host in hub.roster.processes][1:] == [2, 2]
+    assert [host.capacity for host in hub.roster.hosts][1:] == [2, 2]
     hosts[1].close()
     happened(hub, MachineLost)
-    assert hub.roster.processes[1].capacity == 3
+    assert hub.roster.hosts[1].capacity == 3
 
 
 def test_a_host_with_a_device_does_not_share_the_memory_of_the_computer(gathered, come, manifest):
@@ -786,7 +786,7 @@ def test_a_host_with_a_device_does_not_share_the_memory_of_the_computer(gathered
         host = come(memory=4 * manifest.shard_bytes, device=device)
         until(lambda: list(hub.events()) or hub.roster.opening)
         serves(host, hub)
-    assert [host.capacity for host in hub.roster.processes][1:] == [2, 3]
+    assert [host.capacity for host in hub.roster.hosts][1:] == [2, 3]
 
 
 # --- reports -----------------------------------------------------------------------------
@@ -864,7 +864,7 @@ def test_a_caller_whose_first_message_is_too_large_is_refused(make, come, capsys
     until(lambda: list(hub.events()) or "cannot join" in capsys.readouterr().out)
     with pytest.raises(InputError, match="at once, expected at most"):
         stranger.connection.receive(LIMIT)
-    assert hub.roster.processes == []
+    assert hub.roster.hosts == []
 
 
 def test_a_connection_is_one_host_once(gathered):
@@ -876,4 +876,4 @@ def test_a_connection_is_one_host_once(gathered):
     first.say(HELLO, pack(Hello(package_fingerprint(), 1, detect_place())))
     assert until(lambda: list(hub.events()) or spare.connection.receive(0.01))[0] == ORDER
     list(hub.events())
-    assert len(hub.roster.processes) == 3
+    assert len(hub.roster.hosts) == 3
