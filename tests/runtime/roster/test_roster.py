@@ -232,7 +232,7 @@ def test_whatever_happens_each_machine_has_one_host_or_none(data):
     carry(roster, [1, 2], [3])
     absent = set()  # as who plans steps has heard
     for _ in range(data.draw(st.integers(0, 40))):
-        possible = [("add", 1), ("add", 2)] if len(roster.hosts) < 9 else []
+        possible = [("add_host", 1), ("add_host", 2)] if len(roster.hosts) < 9 else []
         for host in roster.hosts:
             rank = host.rank
             possible += [
