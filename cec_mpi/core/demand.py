@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 class Demand(Protocol):
-    """The work of a step; amounts are rows, or nonzeros of a sparse X.
+    """The work of a step, counted in rows, or in nonzeros of a sparse X.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Demand(Protocol):
     total: float
 
     def is_feasible(self, machines: Ints) -> bool:
-        """Return whether these machines (from 0) can do all the work."""
+        """Return whether these machines (counted from 0) can do all the work."""
 
     def makespan(self, speeds: Sequence[float]) -> float | None:
         """Return the minimum makespan at the speeds of machines 1..N.
@@ -48,13 +48,13 @@ class Demand(Protocol):
         Parameters
         ----------
         speeds, overheads : (n,) ndarray
-            Work per unit of time, and the work that takes as long as the overhead of a call.
+            Speeds in work per unit of time; overheads of a call in equivalent work.
         machines : (n,) ndarray of int
             Counted from 0.
         """
 
     def make_planner(self, scheme: Scheme, stragglers: int) -> Planner:
-        """Return a planner of this work that tolerates S stragglers."""
+        """Return a planner for this work that tolerates S stragglers."""
 
 
 class CodedDemand:
@@ -90,7 +90,7 @@ class CodedDemand:
         check_rows(rows)
 
     def is_feasible(self, machines: Ints) -> bool:
-        """Return whether there are at least L of these machines."""
+        """Return whether these are at least L machines."""
         return machines.size >= self._machines_per_row
 
     def makespan(self, speeds: Sequence[float]) -> float | None:
@@ -103,7 +103,7 @@ class CodedDemand:
     def optimal_loads(
         self, speeds: Floats, overheads: Floats, machines: Ints
     ) -> tuple[float, Floats]:
-        """Return the minimum makespan and the loads in rows, fractions included.
+        """Return the minimum makespan and the loads in fractional rows.
 
         See `Demand.optimal_loads`.
 
@@ -126,7 +126,7 @@ class CodedDemand:
 def optimal_loads(
     speeds: Floats, overheads: Floats, machines_per_row: int, rows: int
 ) -> tuple[float, Floats]:
-    """Return the minimum makespan with overheads, and the loads in rows, fractions included.
+    """Return the minimum makespan with overheads, and the loads in fractional rows.
 
     The makespan T solves
     ``sum(clip(speeds * T - overheads, 0, rows)) == machines_per_row * rows``.
@@ -148,23 +148,24 @@ def optimal_loads(
     (6.0, [6.0, 6.0, 8.0])
     """
     max_load = float(rows)
-    needed = float(machines_per_row * rows)
+    total = float(machines_per_row * rows)
+    # A machine starts after its overhead, and stops when it has computed all rows.
     times = np.concatenate((overheads, overheads + max_load)) / np.concatenate((speeds, speeds))
-    order = times.argsort(kind="stable")  # the start of a machine precedes its end
-    event_of = np.empty_like(order)
-    event_of[order] = np.arange(order.size)
-    starts, ends = event_of.reshape(2, -1)
+    order = times.argsort(kind="stable")  # each start precedes the stop
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    starts, stops = rank.reshape(2, -1)
 
-    def is_enough(event: int) -> bool:
-        running = np.minimum(np.maximum(speeds * times[order[event]] - overheads, 0.0), max_load)
-        done = np.where(ends <= event, max_load, running)
-        return bool(done[starts <= event].sum() >= needed)
+    def is_sufficient(event: int) -> bool:
+        loads = np.minimum(np.maximum(speeds * times[order[event]] - overheads, 0.0), max_load)
+        loads = np.where(stops <= event, max_load, loads)
+        return bool(loads[starts <= event].sum() >= total)
 
-    # The sum is linear in time between two events. Finished machines count with exactly `rows`, and
+    # The sum is linear in time between two events. Stopped machines count with exactly `rows`, and
     # no machine counts with less than 0: otherwise a rounding error in the sum could move the
     # result to the start of a much later machine.
-    event = bisect_left(range(order.size - 1), True, key=is_enough)
-    running = (starts < event) & (ends >= event)
-    missing = needed - max_load * np.count_nonzero(ends < event)
-    finish = float((missing + overheads[running].sum()) / speeds[running].sum())
+    event = bisect_left(range(order.size - 1), True, key=is_sufficient)
+    running = (starts < event) & (stops >= event)
+    remaining = total - max_load * np.count_nonzero(stops < event)
+    finish = float((remaining + overheads[running].sum()) / speeds[running].sum())
     return finish, np.minimum(np.maximum(speeds * finish - overheads, 0.0), max_load)

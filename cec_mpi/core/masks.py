@@ -17,7 +17,7 @@ def reject_masked(name: str, value: Any) -> Any:
     name : str
         Name of the array, for messages.
     value : object
-        An object that converts to an array (``__array__``) is converted.
+        Objects with an ``__array__`` method are converted to arrays.
 
     Raises
     ------
@@ -36,10 +36,10 @@ def reject_masked(name: str, value: Any) -> Any:
         # NumPy's conversion of a Dask array drops the mask; `compute` keeps it.
         computed = value.compute() if hasattr(value, "compute") else value
         value = np.asanyarray(computed)
-    masked_index = _first_masked_index(value)
-    if masked_index is not None:
-        axes = ("entry",) if len(masked_index) == 1 else ("row", "column")
-        position = ", ".join(f"{axis} {k}" for axis, k in zip(axes, masked_index, strict=False))
+    index = _first_masked_index(value)
+    if index is not None:
+        axes = ("entry",) if len(index) == 1 else ("row", "column")
+        position = ", ".join(f"{axis} {k}" for axis, k in zip(axes, index, strict=False))
         suffix = f" at {position} (counted from 0)" if position else ""
         raise InputError(
             f"{name} is masked{suffix}, expected numbers everywhere: leave masked entries out, or "
@@ -49,12 +49,12 @@ def reject_masked(name: str, value: Any) -> Any:
 
 
 def _first_masked_index(value: Any) -> list[int] | None:
-    """Return the indices of the first masked entry, or None."""
+    """Return the index of the first masked entry along each axis, or None."""
     if isinstance(value, list | tuple):
         for k, entry in enumerate(value):
-            indices = _first_masked_index(entry)
-            if indices is not None:
-                return [k, *indices]
+            index = _first_masked_index(entry)
+            if index is not None:
+                return [k, *index]
     elif isinstance(value, np.ma.MaskedArray):
         masked = np.argwhere(np.ma.getmaskarray(value))
         if len(masked):

@@ -9,16 +9,16 @@ from functools import cache
 from typing import Any
 
 PARALLEL_THRESHOLD = 1 << 19
-"""Array size above which threads pay off: starting them takes about 0.1 ms."""
+"""Array size from which threads pay off; starting them takes about 0.1 ms."""
 
-_lock = threading.Lock()  # of the number of BLAS threads, which is one of the process
+_blas_lock = threading.Lock()  # the number of BLAS threads is a setting of the process
 
 
 def run_in_threads(calls: Sequence[Callable[[], None]]) -> None:
     """Call functions concurrently, the first one in this thread; return when all have ended.
 
-    The functions must spend their time in NumPy, which releases the GIL. Each has one BLAS thread:
-    threads of BLAS would wait for those of others.
+    The functions must spend their time in NumPy, which releases the GIL. Each call uses a single
+    BLAS thread, because BLAS threads of several calls would wait for each other.
 
     Examples
     --------
@@ -27,21 +27,21 @@ def run_in_threads(calls: Sequence[Callable[[], None]]) -> None:
     >>> sorted(results)
     [1, 2]
     """
-    first, *others = calls
-    if not others:
+    first, *rest = calls
+    if not rest:
         first()
         return
-    # The pool waits for its threads on an interrupt, too.
-    with _lock, _blas().limit(limits=1), ThreadPoolExecutor(len(others)) as pool:
-        running = [pool.submit(call) for call in others]
+    # On an interrupt, too, the pool waits for its threads.
+    with _blas_lock, _blas_controller().limit(limits=1), ThreadPoolExecutor(len(rest)) as pool:
+        futures = [pool.submit(call) for call in rest]
         first()
-    for call in running:
-        call.result()
+    for future in futures:
+        future.result()
 
 
 @cache
-def _blas() -> Any:
-    """Return the control of the BLAS of NumPy."""
+def _blas_controller() -> Any:
+    """Return the controller of NumPy's BLAS."""
     from threadpoolctl import ThreadpoolController  # takes as long as ten small steps
 
     return ThreadpoolController().select(user_api="blas")

@@ -4,9 +4,9 @@ Let G_P be the L rows of G of the machines P, and D its inverse. Any row g of a 
 ``g X = (g D) (G_P X)``, so L shards determine every other shard; with the rows of the identity
 for g they determine X. In floating point the shards and D are inexact, and the sum rounds.
 `Recombination` bounds all three errors, and so the error of a rebuilt shard. An entry of a shard
-depends on L entries of X, one at the same position of each part. All bounds are relative to the
-largest of these. They exclude underflow, which adds an absolute error of about the smallest normal
-number of the dtype.
+combines L entries of X, at the same position of each part. All bounds are relative to the largest
+of these. They exclude underflow, which adds an absolute error of about the smallest normal number
+of the dtype.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class Recombination:
         coefficients = targets @ inverse
         coefficients += (targets - coefficients @ matrix) @ inverse  # iterative refinement
         self.coefficients: Floats = coefficients
-        self._targets = np.abs(targets)
-        self._matrix = np.abs(matrix)
+        self._abs_targets = np.abs(targets)
+        self._abs_matrix = np.abs(matrix)
         residual = np.abs(targets - coefficients @ matrix)
         rounding = gamma(recovery + 1, np.float64) * (
-            np.abs(coefficients) @ self._matrix + self._targets
+            np.abs(coefficients) @ self._abs_matrix + self._abs_targets
         )
         self.residual: Floats = (residual + rounding).sum(axis=1)
 
@@ -97,12 +97,12 @@ class Recombination:
         (T,) ndarray of float
             Relative to the largest entry of X at the same position.
         """
-        sizes = self._matrix.sum(axis=1) + shard_errors
+        sizes = self._abs_matrix.sum(axis=1) + shard_errors
         weights = np.abs(self.coefficients)
-        summing = gamma(len(self.basis) + 1, np.float64) * (weights @ sizes)
-        exact = self.residual + weights @ shard_errors + summing
-        rounding = unit_roundoff(dtype) * (self._targets.sum(axis=1) + exact)
-        total: Floats = exact + rounding
+        summation = gamma(len(self.basis) + 1, np.float64) * (weights @ sizes)
+        unrounded = self.residual + weights @ shard_errors + summation
+        rounding = unit_roundoff(dtype) * (self._abs_targets.sum(axis=1) + unrounded)
+        total: Floats = unrounded + rounding
         return total
 
     def scale_bounds(
@@ -124,8 +124,8 @@ class Recombination:
         """
         rounding = 1 + 2 * gamma(len(self.basis) + 2, sizes.dtype)
         weights = (np.abs(self._inverse) * rounding).astype(sizes.dtype)
-        largest, *others = np.matmul(weights, sizes, out=work)
-        for entries in others:
+        largest, *rest = np.matmul(weights, sizes, out=work)
+        for entries in rest:
             np.maximum(largest, entries, out=largest)
         scale: NDArray[np.floating] = largest
         return scale
@@ -159,23 +159,23 @@ class Recombiner:
     def candidate_bases(
         self, machines: tuple[int, ...], rebuild_errors: Floats, shard_errors: Floats
     ) -> list[tuple[int, ...]]:
-        """Return candidate bases: original shards first, the best conditioned, the most exact.
+        """Return candidate bases: of original shards, the best conditioned, the most accurate one.
 
         Parameters
         ----------
         machines : tuple of int
             Ascending, at least L.
         rebuild_errors : (N,) ndarray of float
-            Error bounds of the shards that were rebuilt from others; 0 for original shards. Bounds
-            grow with each rebuild, so original shards come first.
+            Error bounds of rebuilt shards, which grow with each rebuild; 0 for original shards.
         shard_errors : (N,) ndarray of float
-            Error bounds of all shards; 0 for plain parts of X.
+            Error bounds of all shards; 0 for uncoded parts of X.
         """
         recovery = self._generator.shape[1]
         errors = rebuild_errors[np.asarray(machines) - 1]
         limit = np.sort(errors)[recovery - 1]
         originals = tuple(n for n, error in zip(machines, errors, strict=True) if error <= limit)
-        exact = tuple(sorted(sorted(machines, key=lambda n: float(shard_errors[n - 1]))[:recovery]))
+        by_error = sorted(machines, key=lambda n: float(shard_errors[n - 1]))
+        accurate = tuple(sorted(by_error[:recovery]))
         return list(
-            dict.fromkeys((self.choose_basis(originals), self.choose_basis(machines), exact))
+            dict.fromkeys((self.choose_basis(originals), self.choose_basis(machines), accurate))
         )

@@ -1,7 +1,7 @@
 """Bounds of rounding errors in shards, answers and decoded values.
 
-The error of an entry of a shard is relative to the largest of the L entries of X on which it
-depends. The error of an answer is relative to the scale S of its row, which is
+The error of an entry of a shard is relative to the largest of the L entries of X that it combines.
+The error of an answer is relative to the scale S of its row, which is
 ``S = sum_j max_l |X_l[j]| |w_j|`` or an upper bound of it.
 """
 
@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 Floats = NDArray[np.float64]
 
-_SUM_EPSILONS = 8.0  # errors of sums of products, in machine epsilons of the arithmetic
-_DEVIATIONS = 8.0  # standard deviations of the rounding error of a sum that serve as its bound
+_SUM_EPSILONS = 8.0  # error of a sum of products, in machine epsilons of the arithmetic
+_DEVIATIONS = 8.0  # bound of the rounding error of a sum, in standard deviations
 
 
 def unit_roundoff(dtype: DTypeLike) -> float:
@@ -22,17 +22,16 @@ def unit_roundoff(dtype: DTypeLike) -> float:
 
 
 def answer_error(dtype: DTypeLike, arithmetic: DTypeLike) -> float:
-    """Return the largest usual error of an answer, relative to the size of the terms of its row.
+    """Return the usual maximum of the error of an answer, relative to the size of its terms.
 
-    It is the machine epsilon of the shards, or 8 times that of the arithmetic if that is larger.
+    It is the machine epsilon of the shards or 8 times that of the arithmetic, the larger of both.
 
     Examples
     --------
     >>> print(f"{answer_error('float32', 'float64'):.1e} {answer_error('float64', 'float64'):.1e}")
     1.2e-07 1.8e-15
     """
-    shards, sums = (float(np.finfo(each).eps) for each in (dtype, arithmetic))
-    return max(shards, _SUM_EPSILONS * sums)
+    return float(max(np.finfo(dtype).eps, _SUM_EPSILONS * np.finfo(arithmetic).eps))
 
 
 def is_lossless_cast(source: DTypeLike, target: DTypeLike) -> bool:
@@ -69,10 +68,10 @@ def gamma(terms: ArrayLike, dtype: DTypeLike) -> Floats:
     ----------
     Higham, Accuracy and Stability of Numerical Algorithms, section 3.1.
     """
-    roundings = np.asarray(terms) * unit_roundoff(dtype)
-    growth = np.full(roundings.shape, np.inf)
-    np.divide(roundings, 1 - roundings, out=growth, where=roundings < 1)
-    return growth
+    ku = np.asarray(terms) * unit_roundoff(dtype)
+    bounds = np.full(ku.shape, np.inf)
+    np.divide(ku, 1 - ku, out=bounds, where=ku < 1)
+    return bounds
 
 
 def encoding_error_bound(generator: ArrayLike, dtype: DTypeLike) -> Floats:
@@ -87,8 +86,7 @@ def encoding_error_bound(generator: ArrayLike, dtype: DTypeLike) -> Floats:
     Returns
     -------
     (N,) ndarray of float
-        Relative to the largest entry of X at the same position; 0 for a shard that is a plain
-        part of X.
+        Relative to the largest entry of X at the same position; 0 for an uncoded part of X.
 
     Examples
     --------
@@ -97,8 +95,8 @@ def encoding_error_bound(generator: ArrayLike, dtype: DTypeLike) -> Floats:
     """
     matrix = np.abs(np.asarray(generator, dtype=np.float64))
     terms = np.count_nonzero(matrix, axis=1)
-    plain = (terms == 1) & (matrix.max(axis=1) == 1)
-    errors: Floats = np.where(plain, 0.0, gamma(terms, dtype) * matrix.sum(axis=1))
+    is_exact = (terms == 1) & (matrix.max(axis=1) == 1)
+    errors: Floats = np.where(is_exact, 0.0, gamma(terms, dtype) * matrix.sum(axis=1))
     return errors
 
 
@@ -109,7 +107,7 @@ def answer_error_bound(
     columns: int,
     shard_errors: ArrayLike | None = None,
 ) -> Floats:
-    """Return an error bound of each machine's answers, from rounding of the shard and the product.
+    """Return a bound of the rounding errors of each machine's answers.
 
     Parameters
     ----------
@@ -120,7 +118,7 @@ def answer_error_bound(
     arithmetic : dtype
         Arithmetic of products.
     columns : int
-        Columns of X, r: the number of terms of each sum.
+        Columns of X, r, which are the terms of each sum.
     shard_errors : (N,) array_like of float, optional
         Error bounds of the shards; by default those of `encoding_error_bound`.
 
@@ -153,6 +151,6 @@ def answer_error_bound(
 
 def summation_error_bound(terms: int, dtype: DTypeLike) -> float:
     """Return a bound of the relative error of a sum of products; see `answer_error_bound`."""
-    worst = float(gamma(terms, dtype))
-    likely = _DEVIATIONS * terms**0.5 * unit_roundoff(dtype)
-    return min(worst, likely) if terms > 1 else worst
+    certain = float(gamma(terms, dtype))
+    probabilistic = _DEVIATIONS * terms**0.5 * unit_roundoff(dtype)
+    return min(certain, probabilistic) if terms > 1 else certain

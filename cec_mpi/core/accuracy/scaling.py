@@ -1,8 +1,8 @@
 """Scaling of the rows of X by powers of two before encoding.
 
 An entry of a shard is a weighted sum of L entries of X, and its rounding error is relative to the
-largest of them. Scaling prevents large rows from swamping small ones. Division by powers of two is
-exact except for underflow.
+largest of them. Scaling prevents rounding errors of large rows from swamping small rows. Division
+by powers of two is exact except for underflow.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ZERO_ROW = -4096  # the exponent of a row of zeros: it makes rounding errors decoded there vanish
-_FOLD_WIDTHS = 16, 48  # columns; narrower rows are folded because NumPy reduces them slowly
-_WIDE_ROW = 2048  # columns from which NumPy reduces along columns fast
+ZERO_ROW = -4096  # exponent of a row of zeros; rescaling flushes decoded rounding errors to 0
+_MAX_LOOP_WIDTH, _MIN_REDUCE_WIDTH = 16, 48  # columns; NumPy reduces narrow rows slowly
+_MIN_LINE_WIDTH = 2048  # columns; NumPy reduces narrow arrays along columns slowly
 
 
 def row_max_abs(rows: NDArray[np.floating], work: NDArray[np.floating]) -> NDArray[Any]:
@@ -36,22 +36,23 @@ def row_max_abs(rows: NDArray[np.floating], work: NDArray[np.floating]) -> NDArr
     array([3., 0.])
     """
     largest: NDArray[Any]
-    sizes = np.abs(rows, out=work)
-    narrow, wide = _FOLD_WIDTHS
-    width = sizes.shape[-1]
-    if width >= wide:
+    magnitudes = np.abs(rows, out=work)
+    width = magnitudes.shape[-1]
+    if width >= _MIN_REDUCE_WIDTH:
         # Nonnegative floats sort like their bits as integers, which NumPy compares faster.
-        largest = sizes.view(f"i{sizes.itemsize}").max(axis=-1).view(sizes.dtype)
+        bits = magnitudes.view(f"i{magnitudes.itemsize}")
+        largest = bits.max(axis=-1).view(magnitudes.dtype)
         return largest
-    while width > narrow:
+    while width > _MAX_LOOP_WIDTH:  # fold the second half of each row onto the first
         half = width // 2
         if width % 2:
-            np.maximum(sizes[..., 0], sizes[..., width - 1], out=sizes[..., 0])
-        np.maximum(sizes[..., :half], sizes[..., half : 2 * half], out=sizes[..., :half])
+            np.maximum(magnitudes[..., 0], magnitudes[..., -1], out=magnitudes[..., 0])
+        first_half, second_half = magnitudes[..., :half], magnitudes[..., half : 2 * half]
+        magnitudes = np.maximum(first_half, second_half, out=first_half)
         width = half
-    largest = sizes[..., 0].copy()
+    largest = magnitudes[..., 0].copy()
     for column in range(1, width):
-        np.maximum(largest, sizes[..., column], out=largest)
+        np.maximum(largest, magnitudes[..., column], out=largest)
     return largest
 
 
@@ -65,8 +66,8 @@ def compute_row_exponents(
     largest : (...) ndarray of float
         Largest absolute values of the rows, in the dtype of the store.
     smallest : (...) ndarray of float, optional
-        Smallest nonzero absolute values. If given, exponents are limited so that these values stay
-        normal numbers of the dtype.
+        Smallest nonzero absolute values of the rows. Exponents are limited so that these values
+        stay normal numbers of the dtype.
 
     Returns
     -------
@@ -85,11 +86,11 @@ def compute_row_exponents(
     if smallest is not None:
         limits = _frexp(smallest) - int(np.finfo(largest.dtype).minexp) - 1
         exponents = np.minimum(exponents, np.maximum(limits, 0))
-    stored: NDArray[np.int16] = exponents.astype(np.int16)
+    row_exponents: NDArray[np.int16] = exponents.astype(np.int16)
     zeros = largest == 0
     if zeros.any():
-        stored[zeros] = ZERO_ROW
-    return stored
+        row_exponents[zeros] = ZERO_ROW
+    return row_exponents
 
 
 def divide_rows(
@@ -107,7 +108,7 @@ def divide_rows(
     Returns
     -------
     bool
-        True if the division was exact: no entry underflowed.
+        Whether the division was exact: no entry underflowed.
 
     Examples
     --------
@@ -131,19 +132,19 @@ def divide_rows(
         exact = False
     subnormal = powers > max_power
     if subnormal.any():
-        rest = _powers_of_two(powers[subnormal] - max_power, rows.dtype)
-        out[subnormal] *= rest[:, np.newaxis]
+        remaining_factors = _powers_of_two(powers[subnormal] - max_power, rows.dtype)
+        out[subnormal] *= remaining_factors[:, np.newaxis]
     return exact
 
 
-def _frexp(numbers: NDArray[np.floating]) -> NDArray[Any]:
+def _frexp(values: NDArray[np.floating]) -> NDArray[Any]:
     """Return the exponents of `numpy.frexp`, read from the bits because that is faster."""
-    info = np.finfo(numbers.dtype)
-    bits = np.ascontiguousarray(numbers).view(f"i{numbers.itemsize}") >> info.nmant
+    info = np.finfo(values.dtype)
+    bits = np.ascontiguousarray(values).view(f"i{values.itemsize}") >> info.nmant
     exponents: NDArray[Any] = bits - (int(info.maxexp) - 2)
     subnormal = bits == 0
     if subnormal.any():
-        exponents[subnormal] = np.frexp(numbers[subnormal])[1]
+        exponents[subnormal] = np.frexp(values[subnormal])[1]
     return exponents
 
 
@@ -195,8 +196,8 @@ def equilibrate(
 
 def row_min_abs_nonzero(rows: NDArray[np.floating]) -> NDArray[Any]:
     """Return the smallest nonzero absolute value of each row; infinity for rows of zeros."""
-    sizes = np.abs(rows)
-    smallest: NDArray[Any] = sizes.min(axis=-1, where=sizes > 0, initial=np.inf)
+    magnitudes = np.abs(rows)
+    smallest: NDArray[Any] = magnitudes.min(axis=-1, where=magnitudes > 0, initial=np.inf)
     return smallest
 
 
@@ -219,14 +220,13 @@ def column_max_abs(rows: NDArray[np.floating]) -> NDArray[Any]:
 
 
 def _reduce_columns(ufunc: np.ufunc, rows: NDArray[Any]) -> NDArray[Any]:
-    """Reduce each column; consecutive short rows are joined because NumPy reduces them faster."""
+    """Reduce each column; short rows are first joined into lines, which NumPy reduces faster."""
     height, width = rows.shape
-    rows_per_line = min(height, -(-_WIDE_ROW // width))
-    whole = height - height % rows_per_line
-    partial = ufunc.reduce(rows[:whole].reshape(-1, rows_per_line * width)).reshape(
-        rows_per_line, width
-    )
-    if whole < height:
-        partial = np.vstack((partial, ufunc.reduce(rows[whole:])))
+    rows_per_line = min(height, -(-_MIN_LINE_WIDTH // width))
+    remainder = height - height % rows_per_line
+    lines = rows[:remainder].reshape(-1, rows_per_line * width)
+    partial = ufunc.reduce(lines).reshape(rows_per_line, width)
+    if remainder < height:
+        partial = np.vstack((partial, ufunc.reduce(rows[remainder:])))
     reduced: NDArray[Any] = ufunc.reduce(partial)
     return reduced

@@ -1,13 +1,13 @@
 """Preparation of input vectors (copy, check, scaling), and rescaling of results.
 
-Vectors are divided by powers of two so that no product overflows, and the result is multiplied by
-the same powers. Both are exact except for underflow: entries of a vector that underflow do not
-change its products, and entries of a result are exact to the last bit of subnormal numbers. If rows
-of X were divided by powers of two before encoding (`scaling`), both scalings are undone in one
-multiplication, because one of them alone may overflow.
+Vectors are divided by powers of two so that no product overflows, and results are multiplied by the
+same powers. Both are exact except for underflow: entries of a vector that underflow do not change
+its products, and subnormal entries of a result are rounded once. If rows of X were divided by
+powers of two before encoding (`scaling`), one multiplication undoes both scalings, because undoing
+one of them alone may overflow.
 
-Error bounds of products are relative to the size of their terms; users need them relative to the
-result. The ratio of the two sizes measures the digits lost to `cancellation`.
+Errors of products are proportional to the size of their terms; users need them relative to the
+result. The ratio of both sizes, the `cancellation`, measures the lost digits.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # By item size: log2 of the scale of a product after scaling, and of the largest entry of a vector.
-# They leave headroom for sums and decoder coefficients, and what underflows is smaller than the
-# rounding error: float64 reaches from 2**-1074 to 2**1024, float32 to 2**128. A vector whose
-# exponent is at most _UNSCALED_LOG2 is sent unscaled.
+# Sums and decoder coefficients cannot overflow, and numbers that underflow are smaller than the
+# rounding error. A vector whose exponent is at most _UNSCALED_LOG2 is sent unscaled.
 _TARGET_LOG2 = {8: 128, 4: 48}
 _MAX_LOG2 = {8: 480, 4: 80}
 _UNSCALED_LOG2 = {8: 256, 4: 0}
 _EXPONENT_OF_ZERO = -(2**20)
-_MIN_SUM, _MAX_SUM = 2.0**-900, 2.0**900  # outside, sums may have underflowed or overflowed
+_MIN_SUM, _MAX_SUM = 2.0**-900, 2.0**900  # terms of other sums may have underflowed or overflowed
 _MAX_POWER = 1022  # 2**-1022 is still a normal number
-_MAX_EXPONENT_RANGE = 900  # of rows; beyond, ratios of their powers would be subnormal
-_MAX_SQUARABLE_LOG2 = 400  # norms up to 2**400, and down to its inverse, have squares in range
-_CACHE_BLOCK = 1 << 15  # entries that stay in the cache through copy, weighting and sum
-_SINGLE_THREAD_BLOCK = 1 << 13  # entries whose dot product starts no OpenBLAS threads
+_MAX_EXPONENT_RANGE = 900  # of rows; ratios of more distant powers would be subnormal
+_MAX_SQUARABLE_LOG2 = 400  # the squares of norms from 2**-400 to 2**400 are normal numbers
+_CACHE_BLOCK = 1 << 15  # entries that stay in the cache while they are copied, weighted and summed
+_SINGLE_THREAD_BLOCK = 1 << 13  # entries; OpenBLAS computes their dot product without threads
 
 
 class NotFiniteError(ValueError):
@@ -49,14 +48,14 @@ class Scales:
 
     Parameters
     ----------
-    largest : (r,) array_like of float
-        The largest absolute value in each column of the encoded matrix Z, c. Finite.
+    column_max : (r,) array_like of float
+        c, the largest absolute value in each column of the encoded matrix Z. Finite.
     arithmetic : dtype
         Dtype in which vectors are sent and multiplied.
     row_exponents : (q,) array_like of int, optional
         Row i of X is ``2**row_exponents[i]`` times row i of Z. May be longer than q.
     is_rounded : bool
-        Whether X was rounded for encoding, so that columns of zeros may have been small numbers.
+        Whether X was rounded for encoding, so that nonzero columns may have become zeros.
 
     Attributes
     ----------
@@ -69,14 +68,14 @@ class Scales:
     -----
     The scale of ``Z w`` is ``s = sum_j c_j |w_j|``, that of ``Z' v`` is
     ``s = max_j c_j sum_i |v_i|``: no entry of the product is larger. Nearly all vectors need no
-    scaling. The 2-norm of the n terms shows it, because it is between ``s / sqrt(n)`` and s.
+    scaling, which follows from the 2-norm of their n terms: it is between ``s / sqrt(n)`` and s.
 
     Examples
     --------
     >>> scales = Scales([1.0, 2.0], np.float32)
-    >>> w, sent = np.array([[1e39, 0.0, 0.0], [-1e39, 1e-46, 0.0]]), np.empty((3, 2), np.float32)
-    >>> exponents, terms = scales.prepare(w, sent)
-    >>> exponents, np.frexp(np.abs(sent) @ [1.0, 2.0])[1].tolist()
+    >>> W, out = np.array([[1e39, 0.0, 0.0], [-1e39, 1e-46, 0.0]]), np.empty((3, 2), np.float32)
+    >>> exponents, term_norms = scales.prepare(W, out)
+    >>> exponents, np.frexp(np.abs(out) @ [1.0, 2.0])[1].tolist()
     ([84, -199, 0], [48, 48, 0])
     >>> Scales([4.0, 1.0], np.float64).prepare(np.array([[3.0], [-5.0]]), np.empty((1, 2)))
     ([0], [13.0])
@@ -86,37 +85,43 @@ class Scales:
 
     def __init__(
         self,
-        largest: ArrayLike,
+        column_max: ArrayLike,
         arithmetic: np.dtype[Any] | type[np.floating],
         row_exponents: ArrayLike | None = None,
         is_rounded: bool = False,
     ) -> None:
-        self._largest: Floats = np.asarray(largest, dtype=np.float64)
-        self._max_column = float(self._largest.max(initial=0.0))
-        self._exponent = math.frexp(self._max_column)[1]
-        # A common power is taken out of the weights if their sums could overflow or underflow.
-        self._power = self._exponent if abs(self._exponent) > 200 else 0
-        self._weights = np.ldexp(self._largest, -self._power) if self._power else self._largest
-        self._has_unused_columns = not is_rounded and not self._largest.all()
+        self._column_max: Floats = np.asarray(column_max, dtype=np.float64)
+        self._matrix_max = float(self._column_max.max(initial=0.0))
+        self._matrix_exponent = math.frexp(self._matrix_max)[1]
+        # The weights are scaled if their sums could overflow or underflow.
+        self._weights_exponent = self._matrix_exponent if abs(self._matrix_exponent) > 200 else 0
+        self._weights = (
+            np.ldexp(self._column_max, -self._weights_exponent)
+            if self._weights_exponent
+            else self._column_max
+        )
+        self._has_zero_columns = not is_rounded and not self._column_max.all()
         info, size = np.finfo(arithmetic), np.dtype(arithmetic).itemsize
-        self._target, self._max_exponent = _TARGET_LOG2[size], _MAX_LOG2[size]
+        self._target_exponent, self._max_exponent = _TARGET_LOG2[size], _MAX_LOG2[size]
         self._unscaled_exponent = _UNSCALED_LOG2[size]
-        half = int(info.minexp - info.nmant) - 1  # log2 of half the smallest subnormal number
-        self.underflow_error = math.ldexp(float((self._largest * 2.0**-64).sum()), half + 64)
+        half_ulp = int(info.minexp - info.nmant) - 1  # log2 of half the smallest subnormal number
+        self.underflow_error = math.ldexp(float((self._column_max * 2.0**-64).sum()), half_ulp + 64)
         self.max_row_exponent = self._reference_exponent = 0
         exponents = np.asarray(0 if row_exponents is None else row_exponents, dtype=np.int64)
         if exponents.any():
             self.row_exponents = exponents
-            used = exponents[exponents != ZERO_ROW]
+            nonzero = exponents[exponents != ZERO_ROW]
             self.max_row_exponent = int(exponents.max())
-            self._reference_exponent = int(used.max(initial=-_MAX_POWER)) if used.size else 0
-            self._max_abs_row_exponent = int(np.abs(used).max(initial=0))
-            smallest = int(used.min(initial=self._reference_exponent))
+            self._reference_exponent = int(nonzero.max(initial=-_MAX_POWER)) if nonzero.size else 0
+            self._max_abs_row_exponent = int(np.abs(nonzero).max(initial=0))
+            smallest = int(nonzero.min(initial=self._reference_exponent))
             self._has_wide_range = self._reference_exponent - smallest > _MAX_EXPONENT_RANGE
-            self._relative = np.ldexp(1.0, exponents - self._reference_exponent)[:, np.newaxis]
+            self._relative_row_scales = np.ldexp(1.0, exponents - self._reference_exponent)[
+                :, np.newaxis
+            ]
 
     def prepare(self, W: NDArray[Any], out: NDArray[Any]) -> tuple[list[int], list[float]]:
-        """Copy W, scaled for Z W, and return the exponents and the norms of its terms.
+        """Copy and scale W for Z W; return its exponents and the norms of the terms.
 
         Parameters
         ----------
@@ -129,7 +134,7 @@ class Scales:
         -------
         exponents : list of int
             e of each vector; 0 if w is zero or needs no scaling.
-        terms : list of float
+        term_norms : list of float
             ``norm(c * w)`` of each vector in `out`.
 
         Raises
@@ -138,20 +143,23 @@ class Scales:
             W has an entry that is NaN or infinite as float64.
         """
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            norms, exponents = self._copy_unscaled(W, out, self._weights, self._power), []
+            norms, exponents = (
+                self._copy_unscaled(W, out, self._weights, self._weights_exponent),
+                [],
+            )
             if norms is None:
                 exponents = [self._exponent_of(w) for w in W.T]
                 for w, row, exponent in zip(W.T, out, exponents, strict=True):
                     for block in _blocks(len(row)):
                         entries = np.asarray(w[block], np.float64)
-                        entries = self._zero_unused(entries, block)
+                        entries = self._zero_in_zero_columns(entries, block)
                         scale_by_powers(entries, np.array(-exponent), row[block])
                 norms = [_norm(row, self._weights) for row in out]
-        terms = [math.ldexp(norm, self._power) for norm in norms]
-        return exponents or [0] * len(out), terms
+        term_norms = [math.ldexp(norm, self._weights_exponent) for norm in norms]
+        return exponents or [0] * len(out), term_norms
 
     def prepare_adjoint(self, V: NDArray[Any], out: Floats) -> tuple[list[int], list[float]]:
-        """Copy V, scaled for X' V, and return the exponents and the norms of its terms.
+        """Copy and scale V for X' V; return its exponents and the norms of the terms.
 
         Parameters
         ----------
@@ -164,7 +172,7 @@ class Scales:
         -------
         exponents : list of int
             e of each vector, see `prepare`.
-        terms : list of float
+        term_norms : list of float
             ``max(c) * norm(v)`` of each vector in `out`.
 
         Raises
@@ -176,24 +184,24 @@ class Scales:
             exponents: list[int] = []
             norms = None
             if self.row_exponents is None:
-                norms = self._copy_unscaled(V, out.T, None, self._exponent)
+                norms = self._copy_unscaled(V, out.T, None, self._matrix_exponent)
             if norms is None:
                 exponents = [self._exponent_of_adjoint(v) for v in V.T]
                 np.copyto(out, V, casting="unsafe")
                 self.scale_rows(out, [-exponent for exponent in exponents], out)
                 norms = [_norm(v, None) for v in out.T]
-        terms = [self._max_column * norm for norm in norms]
-        return exponents or [0] * len(terms), terms
+        term_norms = [self._matrix_max * norm for norm in norms]
+        return exponents or [0] * len(term_norms), term_norms
 
     def _copy_unscaled(
         self, W: NDArray[Any], out: NDArray[Any], weights: Floats | None, power: int
     ) -> list[float] | None:
         """Copy vectors, (n, k) to (k, n), and return the norms of their terms over 2**power.
 
-        Returns None if a vector may need scaling.
+        The result is None if a vector may need scaling.
         """
         columns, length = out.shape
-        max_sum_log2 = self._unscaled_exponent + self._target - power
+        max_sum_log2 = self._unscaled_exponent + self._target_exponent - power
         low = max(max_sum_log2 - 2 * self._unscaled_exponent, -_MAX_SQUARABLE_LOG2)
         high = min(max_sum_log2 - length.bit_length() // 2 - 1, _MAX_SQUARABLE_LOG2)
         if low >= high:
@@ -201,9 +209,9 @@ class Scales:
         squares, blocks = [0.0] * columns, _blocks(length, columns)
         work = np.empty(blocks[0].stop)
         for block in blocks:
-            copied = out[:, block]
-            np.copyto(copied, W[block].T, casting="unsafe")
-            for column, entries in enumerate(copied):
+            vectors = out[:, block]
+            np.copyto(vectors, W[block].T, casting="unsafe")
+            for column, entries in enumerate(vectors):
                 if weights is not None:
                     entries = np.multiply(entries, weights[block], out=work[: len(entries)])
                 squares[column] += _sum_of_squares(entries)
@@ -211,64 +219,72 @@ class Scales:
         min_norm, max_norm = math.ldexp(1.0, low), math.ldexp(1.0, high)
         return norms if all(min_norm <= norm <= max_norm for norm in norms) else None
 
-    def _zero_unused(self, entries: Floats, block: slice) -> Floats:
-        """Set entries for columns of zeros to 0, so that they do not affect the scaling."""
-        if not self._has_unused_columns:
+    def _zero_in_zero_columns(self, entries: Floats, block: slice) -> Floats:
+        """Set entries that multiply columns of zeros to 0; they must not affect the scaling."""
+        if not self._has_zero_columns:
             return entries
-        return np.where(self._largest[block] > 0, entries, 0.0)
+        return np.where(self._column_max[block] > 0, entries, 0.0)
 
     def _exponent_of(self, w: NDArray[Any]) -> int:
         """Return the exponent of a vector for Z w."""
-        largest = used = total = 0.0
+        largest = largest_used = total = 0.0
         for block in _blocks(len(w)):
-            sizes = np.abs(np.asarray(w[block], np.float64))
-            largest = _running_max(largest, sizes)
-            used = _running_max(used, self._zero_unused(sizes, block))
-            total += float(np.dot(sizes, self._weights[block]))
+            magnitudes = np.abs(np.asarray(w[block], np.float64))
+            largest = _update_max(largest, magnitudes)
+            largest_used = _update_max(largest_used, self._zero_in_zero_columns(magnitudes, block))
+            total += float(np.dot(magnitudes, self._weights[block]))
         if not math.isfinite(largest):
             raise NotFiniteError
         if _MIN_SUM <= total <= _MAX_SUM:
-            return self._estimate_exponent(used, total, self._power, self._unscaled_exponent)
-        entries = self._zero_unused(np.asarray(w, np.float64), slice(None))
-        weights = np.where(self._largest > 0, np.frexp(self._largest)[1], _EXPONENT_OF_ZERO)
+            return self._estimate_exponent(
+                largest_used, total, self._weights_exponent, self._unscaled_exponent
+            )
+        entries = self._zero_in_zero_columns(np.asarray(w, np.float64), slice(None))
+        weights = np.where(self._column_max > 0, np.frexp(self._column_max)[1], _EXPONENT_OF_ZERO)
         return self._exact_exponent(entries, np.zeros(1, np.int64), weights)
 
     def _exponent_of_adjoint(self, v: NDArray[Any]) -> int:
         """Return the exponent of a vector for X' v."""
-        largest = relative = total = 0.0
+        largest = largest_scaled = total = 0.0
         for block in _blocks(len(v)):
-            sizes = np.abs(np.asarray(v[block], np.float64))
-            largest = _running_max(largest, sizes)
+            magnitudes = np.abs(np.asarray(v[block], np.float64))
+            largest = _update_max(largest, magnitudes)
             if self.row_exponents is not None:
-                sizes *= self._relative[block, 0]
-            relative = _running_max(relative, sizes)
-            total += float(np.add.reduce(sizes))
+                magnitudes *= self._relative_row_scales[block, 0]
+            largest_scaled = _update_max(largest_scaled, magnitudes)
+            total += float(np.add.reduce(magnitudes))
         if not math.isfinite(largest):
             raise NotFiniteError
         is_unsafe = self.row_exponents is not None and (self._has_wide_range or total < _MIN_SUM)
         if total <= _MAX_SUM and not is_unsafe:
-            unscaled = self._unscaled_exponent if self.row_exponents is None else 0
-            exponent = self._estimate_exponent(relative, total, self._exponent, unscaled)
-            return exponent + self._reference_exponent * bool(relative)
+            max_unscaled = self._unscaled_exponent if self.row_exponents is None else 0
+            exponent = self._estimate_exponent(
+                largest_scaled, total, self._matrix_exponent, max_unscaled
+            )
+            return exponent + self._reference_exponent * bool(largest_scaled)
         rows = self.row_exponents
         rows = np.zeros(1, np.int64) if rows is None else rows[: len(v)]
-        return self._exact_exponent(np.asarray(v, np.float64), rows, np.array([self._exponent]))
+        return self._exact_exponent(
+            np.asarray(v, np.float64), rows, np.array([self._matrix_exponent])
+        )
 
-    def _estimate_exponent(self, largest: float, total: float, power: int, unscaled: int) -> int:
-        """Return the exponent of a vector from its largest entry and the sum of its terms.
+    def _estimate_exponent(
+        self, largest: float, total: float, power: int, max_unscaled: int
+    ) -> int:
+        """Return the exponent for a largest entry and a sum of terms, `total` times 2**power.
 
-        The exponent is 0 if none of the sizes exceeds ``2**unscaled`` times its target.
+        It is 0 if both exceed their targets by at most ``2**max_unscaled``: no scaling is needed.
         """
         exponent = math.frexp(largest)[1] - self._max_exponent
         if total:
-            of_sum = math.frexp(total)[1] + power - self._target
-            exponent = max(exponent, of_sum)
-            if exponent <= unscaled and abs(of_sum) <= unscaled:
+            sum_exponent = math.frexp(total)[1] + power - self._target_exponent
+            exponent = max(exponent, sum_exponent)
+            if exponent <= max_unscaled and abs(sum_exponent) <= max_unscaled:
                 return 0
         return exponent if largest else 0
 
     def _exact_exponent(self, entries: Floats, rows: Ints, weights: Ints) -> int:
-        """Return the exponent from exponents alone, for terms that could leave the range."""
+        """Return the exponent without computing terms, which could overflow or underflow."""
         mantissas, exponents = np.frexp(entries)
         exponents = np.where(
             (mantissas != 0) & (rows != ZERO_ROW), exponents + rows, _EXPONENT_OF_ZERO
@@ -279,7 +295,10 @@ class Scales:
             return 0
         shifts = np.maximum(terms - largest_term, -_MAX_POWER)
         total = float(np.ldexp(np.abs(mantissas), shifts).sum())
-        return max(largest - self._max_exponent, largest_term + math.frexp(total)[1] - self._target)
+        return max(
+            largest - self._max_exponent,
+            largest_term + math.frexp(total)[1] - self._target_exponent,
+        )
 
     def scale_rows(
         self, values: Floats, exponents: Sequence[int], out: Floats | None = None
@@ -308,14 +327,16 @@ class Scales:
         factors = np.ldexp(1.0, powers + self._reference_exponent)
         with np.errstate(over="ignore", under="ignore"):
             for block in _blocks(len(values), len(exponents)):
-                np.multiply(values[block], self._relative[block] * factors, out=scaled[block])
+                np.multiply(
+                    values[block], self._relative_row_scales[block] * factors, out=scaled[block]
+                )
         return scaled
 
 
 def scale_by_powers(
     values: NDArray[Any], exponents: NDArray[np.integer], out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Multiply values by powers of two, with at most one rounding each.
+    """Multiply values by powers of two, and round each product at most once.
 
     Parameters
     ----------
@@ -323,7 +344,7 @@ def scale_by_powers(
     exponents : ndarray of int
         Broadcast to the shape of the values.
     out : ndarray, optional
-        Receives the products; those that overflow are infinite.
+        Receives the products, which are infinite if they overflow.
 
     Returns
     -------
@@ -357,23 +378,23 @@ def max_abs_of_columns(columns: Floats) -> list[float]:
     extremes: list[float] = []
     for block in _blocks(len(columns)):
         entries = columns[block, 0]
-        # Of short vectors faster than `max` and `min`; finds NaN, too.
+        # For short vectors argmax is faster than max; it returns the index of a NaN, too.
         extremes += entries.item(entries.argmax()), -entries.item(entries.argmin())
     return [math.nan if any(map(math.isnan, extremes)) else max(extremes)]
 
 
 def cancellation(
-    terms: Sequence[float], exponents: Sequence[int], largest: Sequence[float]
+    term_norms: Sequence[float], exponents: Sequence[int], result_max: Sequence[float]
 ) -> float | None:
-    """Return the largest ratio, over the columns, of the size of the terms to that of the result.
+    """Return the ratio of the size of the terms to that of the result, maximised over columns.
 
     Parameters
     ----------
-    terms : (k,) sequence of float
-        Size of the terms of each column, before rescaling.
+    term_norms : (k,) sequence of float
+        Norm of the terms of each column before rescaling.
     exponents : (k,) sequence of int
-        Exponents of the powers of two of the rescaling.
-    largest : (k,) sequence of float
+        Each column is rescaled by this power of two.
+    result_max : (k,) sequence of float
         Largest absolute value in each column of the result.
 
     Returns
@@ -389,24 +410,24 @@ def cancellation(
     None
     """
     ratios = []
-    for size, exponent, result in zip(terms, exponents, largest, strict=True):
-        if size and result and math.isfinite(result):
-            mantissa, result_exponent = math.frexp(result)
+    for norm, exponent, largest in zip(term_norms, exponents, result_max, strict=True):
+        if norm and largest and math.isfinite(largest):
+            mantissa, result_exponent = math.frexp(largest)
             try:
-                ratios.append(math.ldexp(size / mantissa, exponent - result_exponent))
+                ratios.append(math.ldexp(norm / mantissa, exponent - result_exponent))
             except OverflowError:
                 ratios.append(math.inf)
     return max(ratios, default=None)
 
 
 def _blocks(length: int, columns: int = 1) -> list[slice]:
-    """Return slices of `columns` vectors that fit in the cache, of at least 1024 entries."""
+    """Return slices of at least 1024 entries; slices of `columns` vectors fit in the cache."""
     step = max(_CACHE_BLOCK // columns, 1024)
     return [slice(first, min(first + step, length)) for first in range(0, length, step)]
 
 
 def _sum_of_squares(vector: NDArray[Any]) -> float:
-    """Return the sum of squares, without OpenBLAS threads: they stall on a busy computer."""
+    """Return the sum of squares without OpenBLAS threads, which stall on a busy computer."""
     total = 0.0
     for first in range(0, len(vector), _SINGLE_THREAD_BLOCK):
         block = vector[first : first + _SINGLE_THREAD_BLOCK]
@@ -427,6 +448,6 @@ def _norm(vector: NDArray[Any], weights: Floats | None) -> float:
     return largest * math.sqrt(_sum_of_squares(entries / (largest or 1.0)))
 
 
-def _running_max(largest: float, sizes: Floats) -> float:
-    """Return the maximum of `largest` and `sizes`; NaN if one of them is NaN."""
-    return float(np.maximum(largest, np.maximum.reduce(sizes)))
+def _update_max(largest: float, values: Floats) -> float:
+    """Return the maximum of `largest` and `values`; NaN if one of them is NaN."""
+    return float(np.maximum(largest, np.maximum.reduce(values)))
