@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,13 +67,14 @@ class Codec:
         panel = min(max_width, -(-shard_size // threads))
         self._blocks: list[list[_Block | _BlockGroup]] = [[] for _ in range(threads)]
         group: list[_ShortBlock] = []
-        for start, stop, positions, decoder in zip(
+        blocks = zip(
             (assignment.starts * columns).tolist(),
             (assignment.stops * columns).tolist(),
             (assignment.positions * columns).tolist(),
             decoders,
             strict=True,
-        ):
+        )
+        for start, stop, positions, decoder in sorted(blocks, key=itemgetter(0)):
             for first in range(start, stop, panel):
                 last = min(first + panel, stop)
                 offsets = [position + first - start for position in positions]

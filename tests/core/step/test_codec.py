@@ -89,6 +89,14 @@ def test_long_and_short_blocks(dtype):
     assert left == pytest.approx(right)
 
 
+def test_many_short_blocks_among_long_ones_in_any_order():
+    speeds = np.random.default_rng(3).uniform(1, 4, 196)
+    coded = Coded(make_code(196, 10, "gaussian"), speeds, 38_426, 1)
+    starts = coded.plan.assignment.starts
+    assert (np.diff(starts) < 0).any()
+    np.testing.assert_allclose(coded.decoded(), coded.parts, atol=1e-13 * coded.codec.condition)
+
+
 def test_each_step_has_its_own_answers_in_the_same_array():
     coded = Coded(make_code(6, 3), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 60, 1)
     answers, parts = coded.answers.copy(), np.empty(coded.parts.shape)
