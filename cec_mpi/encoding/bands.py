@@ -1,4 +1,4 @@
-"""Recording of column sizes during an encode, by bands of rows.
+"""Recording of column sizes (largest absolute values) during an encode, by bands of rows.
 
 A band consists of vertically adjacent blocks.
 """
@@ -21,7 +21,7 @@ from cec_mpi.store.files.regular import open_regular
 from cec_mpi.store.format.checksums import block_checksum
 from cec_mpi.store.manifest_files import INCOMPLETE_SIZES
 
-_MIN_ROWS = 64  # of a band, so that the recorded sizes are small compared to the shards
+_MIN_ROWS = 64  # keeps the recorded sizes small compared to the shards
 
 Floats = NDArray[np.float64]
 
@@ -30,15 +30,15 @@ Floats = NDArray[np.float64]
 class Bands:
     """The bands of a grid, and their column sizes in the journal.
 
-    The record of a band and a span of columns is a checksum and the largest absolute values. The
-    checksum is 0 until the record is written.
+    The record of a band and a span of columns is a checksum, 0 until the record is written, and the
+    largest absolute values.
     """
 
     grid: Grid
 
     @property
     def height(self) -> int:
-        """Blocks of a band in the vertical direction."""
+        """Number of blocks of a band in each span of columns."""
         return min(self.grid.down, -(-_MIN_ROWS // self.grid.block_rows))
 
     @property
@@ -58,8 +58,8 @@ class Bands:
         files.write(INCOMPLETE_SIZES, np.array([block_checksum(sizes)], "<u8"), offset)
         files.write(INCOMPLETE_SIZES, sizes, offset + 8)
 
-    def read_recorded(self, path: Path) -> NDArray[np.bool_]:
-        """Return a mask of the recorded sizes, (bands, spans)."""
+    def recorded_mask(self, path: Path) -> NDArray[np.bool_]:
+        """Return a mask of the bands and spans that are recorded, (bands, spans)."""
         recorded = np.zeros((self.count, self.grid.across), dtype=bool)
         with _open(path) as descriptor:
             for band, span in np.ndindex(recorded.shape):
@@ -87,7 +87,7 @@ class Bands:
         return sizes
 
     def _read(self, descriptor: int, band: int, span: int) -> Floats | None:
-        """Return the column sizes of a band and a span; None if not recorded."""
+        """Return the column sizes of a band and a span; None if they are not recorded."""
         block = self.grid.block(span)
         width = block.right - block.left
         record = np.empty(1 + width, "<u8")
@@ -97,8 +97,8 @@ class Bands:
         return record[1:].view("<f8")
 
     def _offset(self, band: int, span: int) -> int:
-        band_size = self.grid.across + self.grid.columns
-        return 8 * (band * band_size + span * (1 + self.grid.block_columns))
+        words_per_band = self.grid.across + self.grid.columns
+        return 8 * (band * words_per_band + span * (1 + self.grid.block_columns))
 
 
 @contextmanager

@@ -53,36 +53,36 @@ def encode_on_all_ranks(
 
         run_shared(comm, body, WORK_TYPES)
 
-    def outcome() -> Manifest:
+    def manifest_or_raise() -> Manifest:
         if isinstance(results[0], CecError | Warning):
             raise results[0]
         return results[0]
 
-    return call_on_master(comm, outcome, Manifest)
+    return call_on_master(comm, manifest_or_raise, Manifest)
 
 
 def _check_agreement(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -> tuple[Any, str]:
-    """Return X of this rank and a common key; raise if ranks have different X (collective)."""
+    """Return X of this rank and a key for all ranks; raise if X differs (collective)."""
     problem: CecError | None = None
-    own, key = "", secrets.token_hex(8)
+    description, key = "", secrets.token_hex(8)
     try:
         if isinstance(source, str | os.PathLike):
-            own = os.fspath(source)
+            description = os.fspath(source)
         else:
             source = open_array(source, options)
             shape = " x ".join(map(str, source.shape))
-            own = f"an array of {shape} {source.dtype.newbyteorder('=')}"
-    except Exception as caught:
-        problem = as_cec_error(caught)
+            description = f"an array of {shape} {source.dtype.newbyteorder('=')}"
+    except Exception as error:
+        problem = as_cec_error(error)
     failure = None if problem is None else Failure.from_exception(problem)
-    descriptions = allgather(comm, (own, failure, key), tuple[str, Failure | None, str])
-    expected, _, key = descriptions[0]
-    for rank, (description, error, _) in enumerate(descriptions):
-        if error is not None:
-            raise mark_shared_error(comm.rank, InputError(f"{error.text} (on rank {rank})"))
-        if description != expected:
+    gathered = allgather(comm, (description, failure, key), tuple[str, Failure | None, str])
+    expected, _, key = gathered[0]
+    for rank, (found, failure, _) in enumerate(gathered):
+        if failure is not None:
+            raise mark_shared_error(comm.rank, InputError(f"{failure.text} (on rank {rank})"))
+        if found != expected:
             problem = InputError(
-                f"rank {rank} has {description}, but rank 0 has {expected}: expected the same X on "
+                f"rank {rank} has {found}, but rank 0 has {expected}: expected the same X on "
                 "all ranks"
             )
             raise mark_shared_error(comm.rank, problem)

@@ -133,7 +133,7 @@ def encode(
             comm,
             source,
             checked,
-            lambda own, runner: encode_with(own, as_path(store), checked, runner),
+            lambda shared, runner: encode_with(shared, as_path(store), checked, runner),
         )
 
 
@@ -154,13 +154,13 @@ def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Ru
     DamagedStoreError
         The new store cannot be opened.
     """
-    _write(source, directory, options, runner)
+    _start_or_resume(source, directory, options, runner)
     store = open_store(directory)
     store.check_files()
     return store.manifest
 
 
-def _write(source: Any, directory: Path, options: EncodeOptions, runner: Runner) -> None:
+def _start_or_resume(source: Any, directory: Path, options: EncodeOptions, runner: Runner) -> None:
     if options.recovery is None:
         from cec_mpi.encoding.replicas import encode_replicas  # with SciPy
 
@@ -188,7 +188,7 @@ def _write(source: Any, directory: Path, options: EncodeOptions, runner: Runner)
     try:
         if exists and (directory / MANIFEST).exists():
             _check_complete(directory, matrix, options)
-            remove_journal(directory)  # left by an encode that was killed at its end
+            remove_journal(directory)  # exists if an encode was killed at its end
             if not all(file.exists() for _, file in options.target):
                 with _open_as_array(matrix, directory, options, is_resumed=True):
                     check_unchanged(matrix)
@@ -239,10 +239,10 @@ def _open_as_array(
 ) -> AbstractContextManager[Source]:
     """Return a context manager of the matrix as an array with slices."""
     if isinstance(matrix, Source):
-        none = None if options.missing == "refuse" else MissingValues(options.missing)
-        return nullcontext(replace(matrix, missing=none))
-    kind = store_dtype(options.dtype, matrix.dtype)
-    return copy_to_file(matrix, directory, kind, is_resumed, options.missing)
+        missing = None if options.missing == "refuse" else MissingValues(options.missing)
+        return nullcontext(replace(matrix, missing=missing))
+    dtype = store_dtype(options.dtype, matrix.dtype)
+    return copy_to_file(matrix, directory, dtype, is_resumed, options.missing)
 
 
 def _encode_blocks(
@@ -250,22 +250,22 @@ def _encode_blocks(
     matrix: Source,
     options: EncodeOptions,
     runner: Runner,
-    exists: bool,
+    is_resumed: bool,
     resume_command: str,
 ) -> None:
-    """Encode an array into a store, which may be partly complete."""
-    if not exists or not matrix.stamps:
+    """Encode an array into a new or an incomplete store."""
+    if not is_resumed or not matrix.stamps:
         skeleton = _initial_manifest(matrix, options)
         # The list of blocks takes memory, so the space is checked first.
         check_free_space(directory, skeleton.shard_bytes * options.machines)
         encoding = EncodeWork.of(directory, matrix, skeleton, options.memory, runner)
-    if not exists:
+    if not is_resumed:
         if matrix.warning:
             size = skeleton.shard_bytes * options.machines
             warnings.warn(matrix.warning.replace("{bytes}", str(size)), stacklevel=5)
         journal.create_store(directory, skeleton, matrix, options.to_arguments(), resume_command)
     with locked(directory, f"{directory} is being written by another process"):
-        if exists:
+        if is_resumed:
             resumed_skeleton = journal.resume(directory, matrix, options.to_arguments())
             if matrix.stamps:
                 skeleton = resumed_skeleton
@@ -275,32 +275,32 @@ def _encode_blocks(
                     f"{directory} was started with another X: remove it and encode again"
                 )
         with _handle_failure(directory, skeleton, resume_command if matrix.stamps else ""):
-            if exists and matrix.stamps:  # without stamps all blocks are encoded again
+            if is_resumed and matrix.stamps:  # without stamps all blocks are encoded again
                 encoding.skip_verified(runner)
             try:
                 encoding.measure(options.memory, runner)
-                roundings = runner.run(encoding)
-            except MissingValuesError as first:
-                # It may be in the array of another rank, or a file may have changed.
-                reason = describe_missing(matrix, np.dtype(skeleton.dtype)) or str(first)
+                results = runner.run(encoding)
+            except MissingValuesError as error:
+                # The value may be in the array of another rank, or a file may have changed.
+                reason = describe_missing(matrix, np.dtype(skeleton.dtype)) or str(error)
                 raise NotEncodableError(reason) from None
             check_unchanged(matrix)
             manifest = journal.finish(directory, skeleton)
-    spread = max((ratio for ratio, _ in roundings), default=0.0)
+    size_ratio = max((ratio for ratio, _ in results), default=0.0)
     warn_of_rounding(
-        matrix.name, sum((rounding for _, rounding in roundings), NO_ROUNDING), manifest.dtype
+        matrix.name, sum((rounding for _, rounding in results), NO_ROUNDING), manifest.dtype
     )
-    if spread * float(np.finfo(manifest.dtype).eps) > _MAX_ROW_ERROR:
-        _warn_of_spread(matrix.name, manifest, spread)
+    if size_ratio * float(np.finfo(manifest.dtype).eps) > _MAX_ROW_ERROR:
+        _warn_of_small_rows(matrix.name, manifest, size_ratio)
 
 
-def _warn_of_spread(name: str, manifest: CodedManifest, spread: float) -> None:
+def _warn_of_small_rows(name: str, manifest: CodedManifest, size_ratio: float) -> None:
     """Warn of rows that lose digits because much larger rows are encoded with them."""
     advice = "use scaling rows (--scaling rows)"
     if manifest.row_exponents is not None:
         advice = f"a row has entries too far apart to be scaled in {manifest.dtype}"
     warnings.warn(
-        f"{name} has rows in one code word that differ in size by a factor of {spread:.0e}, so "
+        f"{name} has rows in one code word that differ in size by a factor of {size_ratio:.0e}, so "
         f"the smaller ones lose most or all of their digits: {advice}",
         ScaleWarning,
         stacklevel=5,
@@ -312,24 +312,24 @@ def _initial_manifest(matrix: Source, options: EncodeOptions) -> CodedManifest:
     rows, columns = matrix.shape
     machines, recovery = options.machines, options.recovery
     assert recovery is not None
-    kind = store_dtype(options.dtype, matrix.dtype)
+    dtype = store_dtype(options.dtype, matrix.dtype)
     code = make_code(
         machines,
         recovery,
         options.code,
         systematic=options.systematic,
         seed=options.seed,
-        dtype=kind,
+        dtype=dtype,
     )
-    code.check_precision(kind)
-    per_shard = rows_per_shard(rows, recovery)
+    code.check_precision(dtype)
+    shard_rows = rows_per_shard(rows, recovery)
     blocks_at_once = machines + recovery
     return CodedManifest.of(
         code,
-        make_grid(per_shard, columns, kind.itemsize, blocks_at_once, options.block_bytes),
+        make_grid(shard_rows, columns, dtype.itemsize, blocks_at_once, options.block_bytes),
         rows,
-        kind.name,
-        rounded=not is_lossless_cast(matrix.dtype, kind),
+        dtype.name,
+        rounded=not is_lossless_cast(matrix.dtype, dtype),
         row_exponents=ArrayEntry(ROW_EXPONENTS) if options.scales_rows else None,
         column_names=matrix.column_names,
         missing=matrix.missing,

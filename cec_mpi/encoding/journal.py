@@ -80,19 +80,16 @@ def create_store(
     parent = target.absolute().parent
     prefix = f".{target.name}.new-"
     _remove_abandoned(parent, prefix)
-    new = parent / f"{prefix}{secrets.token_hex(8)}"
-    new.mkdir()
+    staging = parent / f"{prefix}{secrets.token_hex(8)}"
+    staging.mkdir()
     try:
-        with locked(new, f"{new} is in use"):
-            _write_files(new, skeleton, matrix, arguments, resume_command)
-            new.rename(target)
-    except OSError as error:
-        shutil.rmtree(new, ignore_errors=True)
-        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+        with locked(staging, f"{staging} is in use"):
+            _write_files(staging, skeleton, matrix, arguments, resume_command)
+            staging.rename(target)
+    except BaseException as error:
+        shutil.rmtree(staging, ignore_errors=True)
+        if getattr(error, "errno", 0) in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
             raise InputError(f"{target} exists: another process has just created it") from None
-        raise
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
         raise
     sync(parent)
 
@@ -105,18 +102,18 @@ def _remove_abandoned(parent: Path, prefix: str) -> None:
                 shutil.rmtree(path)
 
 
-def _is_abandoned(new: Path, token: str) -> bool:
+def _is_abandoned(directory: Path, token: str) -> bool:
     names = (*JOURNAL, SOURCE, "shard-", ".")
     return (
         set(token) <= set(string.hexdigits)
-        and new.is_dir()
-        and not new.is_symlink()
-        and all(path.name.startswith(names) for path in new.iterdir())
+        and directory.is_dir()
+        and not directory.is_symlink()
+        and all(path.name.startswith(names) for path in directory.iterdir())
     )
 
 
 def _write_files(
-    new: Path,
+    directory: Path,
     skeleton: CodedManifest,
     matrix: Matrix,
     arguments: dict[str, Any],
@@ -124,14 +121,14 @@ def _write_files(
 ) -> None:
     header = skeleton.header_of(1)
     for shard in skeleton.shards:
-        make_file(new / shard.file, header, skeleton.shard_bytes)
+        make_file(directory / shard.file, header, skeleton.shard_bytes)
     for name, size in _progress_files(skeleton).items():
-        make_file(new / name, b"", size)
-    publish(new / INCOMPLETE_MANIFEST, text_of(skeleton).encode())
+        make_file(directory / name, b"", size)
+    publish(directory / INCOMPLETE_MANIFEST, text_of(skeleton).encode())
     origin = {"arguments": arguments, "source": list(matrix.stamps)}
-    publish(new / SOURCE, json.dumps(origin, indent=2).encode())
+    publish(directory / SOURCE, json.dumps(origin, indent=2).encode())
     state = {"what": "an encode that is running or was interrupted", "resume_with": resume_command}
-    publish(new / INCOMPLETE, json.dumps(state, indent=2).encode())
+    publish(directory / INCOMPLETE, json.dumps(state, indent=2).encode())
 
 
 def read_skeleton(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
@@ -145,7 +142,7 @@ def read_skeleton(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Co
     try:
         if not (target / INCOMPLETE).exists():
             raise FileNotFoundError
-        earlier, stamps = _read_origin(target)
+        recorded_arguments, recorded_stamps = _read_origin(target)
         skeleton = msgspec.convert(read_content(target / INCOMPLETE_MANIFEST), CodedManifest)
     except FileNotFoundError:
         if (target / MANIFEST_COPY).exists():
@@ -157,12 +154,12 @@ def read_skeleton(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Co
         raise InputError(
             f"{target} cannot be resumed because its journal is damaged: remove it"
         ) from None
-    _check_origin(target, matrix, arguments, earlier, stamps)
+    _check_origin(target, matrix, arguments, recorded_arguments, recorded_stamps)
     return skeleton
 
 
 def resume(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
-    """Return the manifest as `read_skeleton` does, after checks that all files are writable."""
+    """Return `read_skeleton` of a store, and make its files writable and of full size."""
     skeleton = read_skeleton(target, matrix, arguments)
     if (skeleton.rows, skeleton.columns) != matrix.shape:
         if not matrix.stamps:
@@ -173,7 +170,7 @@ def resume(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedMani
     for name, size in _progress_files(skeleton).items():
         path = target / name
         descriptor = open_in_place(path) if is_writable_in_place(path) else create_new(path)
-        try:  # truncated records are written again
+        try:  # blocks without a record are encoded again
             os.ftruncate(descriptor, size)
         finally:
             os.close(descriptor)
@@ -200,14 +197,14 @@ def check_same_origin(target: Path, matrix: Matrix, arguments: dict[str, Any]) -
         The store has another origin, or an unknown one.
     """
     try:
-        earlier, stamps = _read_origin(target)
+        recorded_arguments, recorded_stamps = _read_origin(target)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f"{target} is complete: there is nothing to resume") from None
-    _check_origin(target, matrix, arguments, earlier, stamps)
+    _check_origin(target, matrix, arguments, recorded_arguments, recorded_stamps)
 
 
 def _read_origin(target: Path) -> tuple[dict[str, Any], list[Any]]:
-    """Return the arguments and the stamps of X; a damaged file raises many types of errors."""
+    """Return the recorded arguments and stamps; a damaged file raises many types of errors."""
     origin = json.loads(read_regular(target / SOURCE))
     return dict(origin["arguments"]), list(origin["source"])
 
@@ -216,16 +213,16 @@ def _check_origin(
     target: Path,
     matrix: Matrix,
     arguments: dict[str, Any],
-    earlier: dict[str, Any],
-    stamps: list[Any],
+    recorded_arguments: dict[str, Any],
+    recorded_stamps: list[Any],
 ) -> None:
     for name, value in arguments.items():
-        if earlier.get(name) != value:
+        if recorded_arguments.get(name) != value:
             raise InputError(
-                f"{target} was started with {name} {earlier.get(name)}, not {value}: use the same "
-                "arguments, or remove it"
+                f"{target} was started with {name} {recorded_arguments.get(name)}, not {value}: "
+                "use the same arguments, or remove it"
             )
-    if stamps != list(matrix.stamps):
+    if recorded_stamps != list(matrix.stamps):
         raise InputError(
             f"{matrix.name} has changed since {target} was started: remove {target} and encode "
             "again"
@@ -233,10 +230,10 @@ def _check_origin(
 
 
 def discard(target: Path, skeleton: CodedManifest) -> None:
-    """Remove the files of an incomplete store, and the directory if it is empty then."""
-    names = [shard.file for shard in skeleton.shards]
+    """Remove the files of an incomplete store, and its directory if that has no other files."""
+    shard_files = [shard.file for shard in skeleton.shards]
     arrays = (*name_and_copy(COLUMN_SIZES), *name_and_copy(ROW_EXPONENTS), skeleton.checksums.file)
-    for name in (*names, *JOURNAL, SOURCE, *arrays, MANIFEST_COPY, ".lock"):
+    for name in (*shard_files, *JOURNAL, SOURCE, *arrays, MANIFEST_COPY, ".lock"):
         (target / name).unlink(missing_ok=True)
     with suppress(OSError):  # not empty
         target.rmdir()
@@ -244,22 +241,22 @@ def discard(target: Path, skeleton: CodedManifest) -> None:
 
 def finish(target: Path, skeleton: CodedManifest) -> CodedManifest:
     """Complete a store whose blocks are on disk: write its other files, and the manifest last."""
-    sums, _ = read_checksums(target, skeleton)
+    checksums, _ = read_checksums(target, skeleton)
     shards = tuple(
         replace(shard, xxh3_128=row_checksum(row))
-        for shard, row in zip(skeleton.shards, sums, strict=True)
+        for shard, row in zip(skeleton.shards, checksums, strict=True)
     )
     sync(target)
     sizes = Bands(skeleton.grid).column_sizes(target / INCOMPLETE_SIZES)
-    width = (skeleton.columns,)
-    digest = publish_pieces(target, COLUMN_SIZES, width, np.dtype(np.float64), sizes)
+    shape: tuple[int, ...] = (skeleton.columns,)
+    digest = publish_pieces(target, COLUMN_SIZES, shape, np.dtype(np.float64), sizes)
     manifest = replace(skeleton, shards=shards, column_sizes=ArrayEntry(COLUMN_SIZES, digest))
     if skeleton.row_exponents is not None:
         exponents = _iter_exponents(target)
         shape = (skeleton.code.recovery, skeleton.grid.rows)
         digest = publish_pieces(target, ROW_EXPONENTS, shape, np.dtype(np.int16), exponents)
         manifest = replace(manifest, row_exponents=ArrayEntry(ROW_EXPONENTS, digest))
-    publish_checksums(target, manifest, sums)
+    publish_checksums(target, manifest, checksums)
     publish_manifest(target, manifest)
     return manifest
 
@@ -280,10 +277,10 @@ def read_checksums(
     exponents : (blocks,) ndarray, or None
         Checksums of row exponents.
     """
-    sums = np.frombuffer(read_regular(directory / INCOMPLETE_SUMS, most=None), "<u8")
-    sums = sums.reshape(skeleton.grid.count, checksums_per_block(skeleton)).T
+    checksums = np.frombuffer(read_regular(directory / INCOMPLETE_SUMS, most=None), "<u8")
+    checksums = checksums.reshape(skeleton.grid.count, checksums_per_block(skeleton)).T
     machines = skeleton.machines
-    return sums[:machines], sums[machines] if len(sums) > machines else None
+    return checksums[:machines], checksums[machines] if len(checksums) > machines else None
 
 
 def read_exponents(directory: Path, skeleton: CodedManifest, block: Block) -> NDArray[np.int16]:

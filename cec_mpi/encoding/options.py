@@ -29,10 +29,10 @@ FORMATS = (
 """Formats that encode reads, for messages."""
 
 _DELIMITER_NAMES = {"\t": "tab", " ": "space"}
-_PROCESS_OPTIONS = ("memory", "resume")  # may differ in a resume
+_RESUME_OPTIONS = ("memory", "resume")  # may change when an encode is resumed
 _COPIES_OPTIONS = ("copies", "speeds", "spread")
-_COLUMNS = "a list of names or numbers"
-_SHAPE = "two numbers of at least 1"
+_EXPECTED_COLUMNS = "a list of names or numbers"
+_EXPECTED_SHAPE = "two numbers of at least 1"
 _CODE_OPTIONS = ("code", "systematic", "scaling", "resume", "memory", "missing")
 
 
@@ -106,7 +106,7 @@ class ContainerOptions:
         conventions. Missing values become NaN.
     """
 
-    title: ClassVar[str] = "HDF5 (with NetCDF-4) and Zarr, where attributes change the numbers"
+    title: ClassVar[str] = "HDF5 (with NetCDF-4) and Zarr whose attributes change the stored values"
 
     raw_values: bool = option(
         False, "--raw-values", "encode the stored values, and ignore attributes"
@@ -135,7 +135,8 @@ class EncodeOptions(TableOptions, ContainerOptions):
     speeds : (N,) sequence of float, optional
         With copies: relative speeds of the machines; faster ones hold more rows.
     spread : int
-        With copies: random orders of the machines in which neighbours hold the same rows.
+        With copies: number of random orders of the machines; neighbours in an order hold the same
+        rows.
     code : {"fourier", "orthonormal", "gaussian"}, optional
         Code family; by default ``fourier`` up to 24 machines, and ``orthonormal`` above
         and if `systematic`.
@@ -252,7 +253,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
     block_bytes: int = BLOCK_BYTES  # without a flag: only tests need small blocks
 
     def validate(self) -> EncodeOptions:
-        """Return valid options, with converted numbers, lists and targets.
+        """Return validated options, with converted numbers, lists and targets.
 
         Raises
         ------
@@ -266,9 +267,11 @@ class EncodeOptions(TableOptions, ContainerOptions):
         if self.header is not None and not isinstance(self.header, bool):
             raise InputError(f"header {self.header!r}: expected True or False")
         if self.shape is not None:
-            shape = tuple(as_int("shape", size) for size in as_tuple("shape", self.shape, _SHAPE))
+            shape = tuple(
+                as_int("shape", size) for size in as_tuple("shape", self.shape, _EXPECTED_SHAPE)
+            )
             if len(shape) != 2 or min(shape) < 1:
-                raise InputError(f"shape {shorten(self.shape)}: expected {_SHAPE}")
+                raise InputError(f"shape {shorten(self.shape)}: expected {_EXPECTED_SHAPE}")
         checked = replace(
             self,
             machines=as_int("machines", self.machines),
@@ -281,8 +284,10 @@ class EncodeOptions(TableOptions, ContainerOptions):
             seed=as_int("seed", self.seed),
             memory=as_int("memory", self.memory),
             delimiter=None if self.delimiter is None else parse_delimiter(self.delimiter),
-            columns=None if self.columns is None else as_tuple("columns", self.columns, _COLUMNS),
-            drop=None if self.drop is None else as_tuple("drop", self.drop, _COLUMNS),
+            columns=None
+            if self.columns is None
+            else as_tuple("columns", self.columns, _EXPECTED_COLUMNS),
+            drop=None if self.drop is None else as_tuple("drop", self.drop, _EXPECTED_COLUMNS),
             target=_check_targets(self.target),
         )
         if checked.raw_values and checked.decode_cf:
@@ -296,7 +301,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
                     )
         return checked
 
-    def refuse_code_options(self) -> None:
+    def reject_code_options(self) -> None:
         """Raise if an option is set that does not apply to copies of a sparse X.
 
         Raises
@@ -330,8 +335,8 @@ class EncodeOptions(TableOptions, ContainerOptions):
     def _is_set(self, name: str) -> bool:
         return getattr(self, name) not in (None, ())
 
-    def refuse_container_options(self, name: str) -> None:
-        """Raise if an option of HDF5 and Zarr is set for another format.
+    def reject_container_options(self, name: str) -> None:
+        """Raise if an option of HDF5 and Zarr is set, because X has another format.
 
         Raises
         ------
@@ -349,7 +354,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
         """Return the arguments that a resume must repeat, as JSON values."""
         names = [field.name for group in GROUPS for field in own_options(group)]
         return {
-            **{name: getattr(self, name) for name in names if name not in _PROCESS_OPTIONS},
+            **{name: getattr(self, name) for name in names if name not in _RESUME_OPTIONS},
             "shape": None if self.shape is None else list(self.shape),
             "header": None if self.header is None else ("yes" if self.header else "no"),
             "delimiter": _DELIMITER_NAMES.get(self.delimiter or "", self.delimiter),
@@ -366,18 +371,18 @@ class EncodeOptions(TableOptions, ContainerOptions):
             if value and value != _DEFAULTS[name]
         }
         if not isinstance(source, str | os.PathLike):
-            words = [f"{name}={value!r}" for name, value in (arguments | {"resume": True}).items()]
-            return f"cec_mpi.encode(X, {str(store)!r}, {', '.join(words)})"
-        words = ["cec-mpi", "encode", os.fspath(source), str(store)]
+            keywords = (f"{name}={value!r}" for name, value in arguments.items())
+            return f"cec_mpi.encode(X, {str(store)!r}, {', '.join(keywords)}, resume=True)"
+        command = ["cec-mpi", "encode", os.fspath(source), str(store)]
         for name, value in arguments.items():
             flag = f"--{name.replace('_', '-')}"
             if value is True:
-                words.append(flag)
+                command.append(flag)
             elif name == "target":
-                words += [word for item in value for word in (flag, item)]
+                command += [argument for target in value for argument in (flag, target)]
             else:
-                words += [flag, _join_csv(value) if isinstance(value, list) else str(value)]
-        return shlex.join([*words, "--resume"])
+                command += [flag, _join_csv(value) if isinstance(value, list) else str(value)]
+        return shlex.join([*command, "--resume"])
 
 
 GROUPS = (EncodeOptions, TableOptions, ContainerOptions)
@@ -393,16 +398,16 @@ def _join_csv(values: list[object]) -> str:
     return text.getvalue()
 
 
-def _check_targets(given: Any) -> tuple[tuple[str | int, Path], ...]:
+def _check_targets(option: Any) -> tuple[tuple[str | int, Path], ...]:
     """Return pairs of a column and a file, from pairs or a mapping."""
-    pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else given or ()
+    items: Iterable[Any] = option.items() if isinstance(option, Mapping) else option or ()
     try:
-        split = [(column, file) for column, file in pairs]
+        pairs = [(column, file) for column, file in items]
     except (TypeError, ValueError):
         raise InputError(
-            f"target {shorten(given)}: expected columns with files, such as {{'age': 'age.npy'}}"
+            f"target {shorten(option)}: expected columns with files, such as {{'age': 'age.npy'}}"
         ) from None
-    targets = tuple((column, as_path(file)) for column, file in split)
+    targets = tuple((column, as_path(file)) for column, file in pairs)
     for column, file in targets:
         if file.suffix.lower() != ".npy":
             raise InputError(f"target {column}:{file}: expected the name of an .npy file")

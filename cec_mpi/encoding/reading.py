@@ -51,10 +51,10 @@ def check_unchanged(source: Matrix) -> None:
         The files have changed.
     """
     try:
-        now = source.current_stamps()
+        current_stamps = source.current_stamps()
     except OSError:
-        now = ()
-    if now != source.stamps:
+        current_stamps = ()
+    if current_stamps != source.stamps:
         raise NotEncodableError(
             f"{source.name} changed during the encode: encode it when no other program writes to it"
         )
@@ -81,22 +81,22 @@ def read_part(
     return read_source(source, first, end, left, left + out.shape[1], out[: end - first])
 
 
-def describe_non_finite(
+def non_finite_error(
     source: Source, manifest: CodedManifest, start: int, left: int, parts: NDArray[Any]
 ) -> NotEncodableError:
     """Return the error for rows of parts of X, (L, rows, columns), that are not finite."""
     part, row, column = np.argwhere(~np.isfinite(parts))[0].tolist()
-    found = parts[part, row, column]
+    value = parts[part, row, column]
     row += part * manifest.grid.rows + start
     column += left
     entry = np.empty((1, 1), source.dtype)
     read_source(source, row, row + 1, column, column + 1, entry)
     with np.errstate(over="ignore", invalid="ignore"):
-        if not np.isfinite(entry.astype(found.dtype)).all():  # X has not changed since
-            found = entry[0, 0]  # the original value may be finite but too large for the dtype
-    kind = MissingValuesError if np.isnan(found) else NotEncodableError
-    return kind(
-        f"{source.name} holds {found} at {source.location(row, column)}, expected finite numbers "
+        if not np.isfinite(entry.astype(value.dtype)).all():  # X has not changed since
+            value = entry[0, 0]  # the original value may be finite but too large for the dtype
+    error_class = MissingValuesError if np.isnan(value) else NotEncodableError
+    return error_class(
+        f"{source.name} holds {value} at {source.location(row, column)}, expected finite numbers "
         f"in the range of {manifest.dtype}"
     )
 
@@ -105,7 +105,7 @@ def describe_non_finite(
 class RowMeasurement:
     """Work that measures the exponents of rows; pieces are ``(start, stop)``.
 
-    If rows are longer than a block, X is read completely before encoding.
+    It reads all of X once before the encode, and is only needed if rows are longer than a block.
     """
 
     source: Source
@@ -134,7 +134,7 @@ class RowMeasurement:
                 if not np.isfinite(row_sizes).all():
                     parts = np.zeros((part + 1, *rows.shape[1:]), rows.dtype)
                     parts[part] = rows[0]
-                    raise describe_non_finite(self.source, self.manifest, start, block.left, parts)
+                    raise non_finite_error(self.source, self.manifest, start, block.left, parts)
                 np.maximum(largest[part], row_sizes, out=largest[part])
                 np.minimum(smallest[part], row_min_abs_nonzero(rows[0]), out=smallest[part])
         return start, compute_row_exponents(largest, smallest)
@@ -144,7 +144,11 @@ class RowMeasurement:
 
 
 def measure_rows(
-    source: Source, manifest: CodedManifest, wanted: NDArray[np.bool_], memory: int, runner: Runner
+    source: Source,
+    manifest: CodedManifest,
+    selected: NDArray[np.bool_],
+    memory: int,
+    runner: Runner,
 ) -> NDArray[np.int16]:
     """Return the exponents of rows, (L, R), for rows longer than a block.
 
@@ -152,15 +156,17 @@ def measure_rows(
     ----------
     source : Source
     manifest : CodedManifest
-    wanted : (R,) ndarray of bool
+    selected : (R,) ndarray of bool
         Rows to measure; the result has `ZERO_ROW` for the others.
     memory : int
         Bytes that each process may use.
     runner : Runner
     """
     width = manifest.grid.block_columns * manifest.itemsize
-    threads, _ = fit_memory(memory, runner.threads, 4 + source.copies, 0, width, 1, source.held)
-    pieces = [(k, k + 1) for k in np.flatnonzero(wanted).tolist()]
+    threads, _ = fit_memory(
+        memory, runner.threads, 4 + source.read_buffers, 0, width, 1, source.fixed_bytes
+    )
+    pieces = [(k, k + 1) for k in np.flatnonzero(selected).tolist()]
     exponents = np.full((manifest.code.recovery, manifest.grid.rows), ZERO_ROW, np.int16)
     for start, measured in runner.run(RowMeasurement(source, manifest, pieces, threads)):
         exponents[:, start : start + measured.shape[1]] = measured

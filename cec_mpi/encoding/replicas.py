@@ -1,4 +1,4 @@
-"""Storing of a sparse X: each part of its rows in the shard files of several machines."""
+"""Encoding of a sparse X as copies: each part of its rows is in the shards of several machines."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def encode_replicas(
         X is not a sparse matrix or has no nonzeros, the store exists, or the disk is full.
     """
     check_is_sparse(source)
-    options.refuse_code_options()
+    options.reject_code_options()
     check_new(directory)
     with input_errors(directory), sparse_rows(source, directory, options) as rows:
         parts = cut_parts(rows.pointers, PARTS_PER_MACHINE * options.machines)
@@ -72,49 +72,49 @@ def encode_replicas(
         )
         holders = spread_copies(parts.count, speeds, copies, options.spread, options.seed)
         entries = parts.entries[parts.cells]
-        wide = int(np.diff(entries).max()) > _MAX_INT32 or rows.shape[1] > _MAX_INT32
+        needs_int64 = int(np.diff(entries).max()) > _MAX_INT32 or rows.shape[1] > _MAX_INT32
         layout = Layout(
             bounds=parts.bounds,
             entries=entries,
             holders=holders,
             machines=options.machines,
             dtype=store_dtype(options.dtype, rows.values.dtype).name,
-            index="int64" if wide else "int32",
+            index="int64" if needs_int64 else "int32",
         )
         files = [layout.file(n) for n in range(1, options.machines + 1)]
         check_free_space(directory, sum(file.size for file in files))
         with new_directory(directory) as partial:
             for n, file in enumerate(files, start=1):
                 make_file(partial / CopiesManifest.file_of(n), file.header, file.size)
-            writing = _ShardWriter(partial, layout, rows)
-            sums, done = [], 0
+            writer = _ShardWriter(partial, layout, rows)
+            checksums, bytes_written = [], 0
             for part, part_holders in enumerate(holders):
-                sums += writing.write(part)
-                done += int(layout.sizes[part].sum()) * len(part_holders)
+                checksums += writer.write(part)
+                bytes_written += int(layout.sizes[part].sum()) * len(part_holders)
                 if watch is not None:
-                    watch(done, sum(file.size for file in files))
-            if not writing.largest.any():
+                    watch(bytes_written, sum(file.size for file in files))
+            if not writer.largest.any():
                 raise InputError(f"{rows.name} has no nonzero entry: expected at least one")
-            _write_metadata(partial, layout, parts, writing, np.array(sums, np.uint64))
-    warn_of_rounding(rows.name, writing.rounding, layout.dtype)
+            _write_metadata(partial, layout, parts, writer, np.array(checksums, np.uint64))
+    warn_of_rounding(rows.name, writer.rounding, layout.dtype)
 
 
-def _is_narrower(given: np.dtype[Any], stored: str) -> bool:
-    """Return whether floats of X were rounded to the stored dtype; this is not counted."""
-    return given.kind == "f" and given.itemsize > np.dtype(stored).itemsize
+def _rounds_floats(dtype: np.dtype[Any], stored: str) -> bool:
+    """Return whether the stored dtype has fewer digits than floats of X."""
+    return dtype.kind == "f" and dtype.itemsize > np.dtype(stored).itemsize
 
 
 def _write_metadata(
     directory: Path,
     layout: Layout,
     parts: Parts,
-    writing: _ShardWriter,
-    sums: NDArray[np.uint64],
+    writer: _ShardWriter,
+    checksums: NDArray[np.uint64],
 ) -> None:
     """Write all files except the shards: cells, column sizes, checksums, manifest."""
     cells = np.stack([parts.rows, parts.entries])
-    rows = writing.rows
-    sizes, exponent = quantise_sizes(writing.largest)
+    rows = writer.rows
+    sizes, exponent = quantise_sizes(writer.largest)
     entries = {
         name: ArrayEntry(name, publish_pieces(directory, name, array.shape, array.dtype, (array,)))
         for name, array in ((CELLS, cells), (COLUMN_SIZES, sizes))
@@ -125,13 +125,13 @@ def _write_metadata(
         dtype=layout.dtype,
         machines=layout.machines,
         replicas=PartsEntry.of(layout),
-        rounded=bool(writing.rounding.count) or _is_narrower(rows.values.dtype, layout.dtype),
+        rounded=bool(writer.rounding.count) or _rounds_floats(rows.values.dtype, layout.dtype),
         checksums=ChecksumsEntry.of(1),
         shards=tuple(
             ShardEntry(
                 CopiesManifest.file_of(n),
                 layout.file(n).size,
-                row_checksum(sums[layout.held_by(n)]),
+                row_checksum(checksums[layout.held_by(n)]),
                 (),
             )
             for n in range(1, layout.machines + 1)
@@ -141,7 +141,7 @@ def _write_metadata(
         cells=entries[CELLS],
         cell_count=cells.shape[1] - 1,
     )
-    publish_checksums(directory, manifest, sums[None])
+    publish_checksums(directory, manifest, checksums[None])
     publish_manifest(directory, manifest)
 
 
@@ -163,17 +163,17 @@ class _ShardWriter:
         start, stop = layout.bounds[part : part + 2].tolist()
         low, high = layout.entries[part : part + 2].tolist()
         sections = rows.values[low:high], rows.columns[low:high], rows.pointers[start : stop + 1]
-        kinds = layout.dtypes
-        sums = []
+        dtypes = layout.dtypes
+        checksums = []
         with FileCache(self.directory) as handles:
             for block in layout.blocks_of(part):
                 size = layout.itemsizes[block.section]
                 entries = slice(block.start // size, block.stop // size)
-                numbers = np.asarray(sections[block.section][entries])
+                values = np.asarray(sections[block.section][entries])
                 if block.section == POINTERS:
-                    numbers = numbers - low
+                    values = values - low
                 with np.errstate(over="ignore"):
-                    stored = np.ascontiguousarray(numbers, kinds[block.section])
+                    stored = np.ascontiguousarray(values, dtypes[block.section])
                 if block.section == VALUES:
                     if not np.isfinite(stored).all():
                         advice = "they are too large"
@@ -183,13 +183,13 @@ class _ShardWriter:
                             f"{rows.name} has numbers that {layout.dtype} cannot hold, in rows "
                             f"{start}..{stop - 1}: {advice}"
                         )
-                    self.rounding += measure_rounding(numbers, stored)
+                    self.rounding += measure_rounding(values, stored)
                     sizes = np.abs(stored, dtype=np.float64)
                     np.maximum.at(self.largest, np.asarray(sections[INDICES][entries]), sizes)
                 data = stored.view(np.uint8)
-                sums.append(block_checksum(data))
+                checksums.append(block_checksum(data))
                 for machine in layout.holders[part]:
                     handles.write(
                         CopiesManifest.file_of(machine), data, layout.file(machine).place(block)
                     )
-        return sums
+        return checksums

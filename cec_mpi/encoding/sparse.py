@@ -122,7 +122,7 @@ def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[Sp
     """
     if not isinstance(source, str | os.PathLike):
         name = name_of(source)
-        options.refuse_container_options(name)
+        options.reject_container_options(name)
         array = (
             _rows_in_memory(name, to_checked_csr(name, source))
             if is_sparse(source)
@@ -162,27 +162,27 @@ def _read_rows(source: _Pieces | SparseRows, store: Path) -> Iterator[SparseRows
         sinks = [
             stack.enter_context(os.fdopen(os.dup(descriptor), "wb")) for descriptor, _ in files
         ]
-        width = np.dtype(np.int32 if source.shape[1] < 2**31 else np.int64)
+        index_dtype = np.dtype(np.int32 if source.shape[1] < 2**31 else np.int64)
         counts = [np.zeros(1, np.int64)]
-        done = 0
+        rows_read = 0
         # The generator is closed explicitly, because a traceback could keep its files open.
         for piece in stack.enter_context(closing(_iter_pieces(source))):
-            check_finite(source.name, piece, done)
-            done += piece.shape[0]
+            check_finite(source.name, piece, rows_read)
+            rows_read += piece.shape[0]
             sinks[0].write(np.ascontiguousarray(piece.data, source.dtype).data)
-            sinks[1].write(np.ascontiguousarray(piece.indices, width).data)
+            sinks[1].write(np.ascontiguousarray(piece.indices, index_dtype).data)
             counts.append(np.diff(piece.indptr).astype(np.int64))
         for sink in sinks:
             sink.flush()
-        if done != source.shape[0]:
+        if rows_read != source.shape[0]:
             raise InputError(
-                f"{source.name} returned {done} rows: expected {source.shape[0]} by its shape"
+                f"{source.name} returned {rows_read} rows: expected {source.shape[0]} by its shape"
             )
         pointers = np.cumsum(np.concatenate(counts))
         total = int(pointers[-1])
         values, columns = (
-            np.memmap(path, kind, "r", shape=(total,)) if total else np.empty(0, kind)
-            for (_, path), kind in zip(files, (source.dtype, width), strict=True)
+            np.memmap(path, dtype, "r", shape=(total,)) if total else np.empty(0, dtype)
+            for (_, path), dtype in zip(files, (source.dtype, index_dtype), strict=True)
         )
         yield SparseRows(source.name, source.shape, values, columns, pointers)
 
@@ -238,10 +238,10 @@ def _row_pieces(array: Any) -> _Pieces:
 
 
 def _open_file(text: str, options: EncodeOptions) -> _Pieces | SparseRows:
-    path, _, inner = split_path(text)
+    path, _, inner_path = split_path(text)
     if path.name.lower().endswith(READ_AS_HDF5):
-        return _open_group(path, inner, options)
-    options.refuse_container_options(text)
+        return _open_group(path, inner_path, options)
+    options.reject_container_options(text)
     rows = read_sparse(path)
     if isinstance(rows, np.ndarray):
         raise InputError(f"{path} is dense; {_DENSE_HINT}")
@@ -250,28 +250,29 @@ def _open_file(text: str, options: EncodeOptions) -> _Pieces | SparseRows:
 
 def _list_groups(file: Any) -> list[str]:
     """Return the names of the sparse matrices in an HDF5 file."""
-    found: list[str] = ["/"] if is_sparse_group(file) else []
-    file.visititems(lambda name, node: found.append(f"/{name}") if is_sparse_group(node) else None)
-    return found
+    groups: list[str] = ["/"] if is_sparse_group(file) else []
+    file.visititems(lambda name, node: groups.append(f"/{name}") if is_sparse_group(node) else None)
+    return groups
 
 
-def _open_group(path: Path, inner: str, options: EncodeOptions) -> _Pieces | SparseRows:
+def _open_group(path: Path, inner_path: str, options: EncodeOptions) -> _Pieces | SparseRows:
     with import_library("h5py", path).File(path, "r") as file:
-        is_matrix = inner and inner in file and is_sparse_group(file[inner])
-        found = [inner] if is_matrix else _list_groups(file)
-        if len(found) != 1 or (inner and not is_matrix):
-            name = f"{path}::{inner}" if inner else str(path)
-            which = (
-                f"expected one of {', '.join(f'{path}::{name}' for name in found[:_MAX_LISTED])}"
-                if found
+        is_matrix = inner_path and inner_path in file and is_sparse_group(file[inner_path])
+        groups = [inner_path] if is_matrix else _list_groups(file)
+        if len(groups) != 1 or (inner_path and not is_matrix):
+            name = f"{path}::{inner_path}" if inner_path else str(path)
+            expectation = (
+                f"expected one of {', '.join(f'{path}::{name}' for name in groups[:_MAX_LISTED])}"
+                if groups
                 else _DENSE_HINT
             )
             raise InputError(
-                f"{name} is not a sparse matrix (a group with data, indices and indptr); {which}"
+                f"{name} is not a sparse matrix (a group with data, indices and indptr); "
+                f"{expectation}"
             )
-        inner = found[0]
-        name, group = f"{path}::{inner}", file[inner]
-        form, size, names = _layout(name, group)
+        inner_path = groups[0]
+        name, group = f"{path}::{inner_path}", file[inner_path]
+        sparse_format, shape, names = _sparse_layout(name, group)
         data, indices, pointers = (group[name] for name in names)
         view = hdf5_view(data, f"{name}/{names[0]}", options, ChainMap(data.attrs, group.attrs))
         views = [view, *(hdf5_view(node, node.name, _RAW_OPTIONS) for node in (indices, pointers))]
@@ -284,43 +285,43 @@ def _open_group(path: Path, inner: str, options: EncodeOptions) -> _Pieces | Spa
                 "stored: expected a sparse matrix without it, or --raw-values"
             )
         decode = view.decoder or np.asarray
-        if form == "csc":
+        if sparse_format == "csc":
             arrays = decode(data[()]), indices[()], pointers[()]
-            return _rows_in_memory(name, csr_from_arrays(name, "csc", size, *arrays))
+            return _rows_in_memory(name, csr_from_arrays(name, "csc", shape, *arrays))
         check_pointers(name, pointers[()], data.size)
-        if len(pointers) != size[0] + 1 or data.shape != indices.shape or len(data.shape) != 1:
+        if len(pointers) != shape[0] + 1 or data.shape != indices.shape or len(data.shape) != 1:
             raise InputError(
                 f"{name} has {data.shape} values, {indices.shape} indices and {pointers.shape} "
-                f"pointers: expected an index for each value, and {size[0] + 1} pointers"
+                f"pointers: expected an index for each value, and {shape[0] + 1} pointers"
             )
-        before = pointers[()].astype(np.int64)
-        pieces = partial(_csr_pieces, path, inner, size[1], before, decode)
-        return _Pieces(name, size, native_dtype(view.dtype), pieces)
+        row_pointers = pointers[()].astype(np.int64)
+        pieces = partial(_csr_pieces, path, inner_path, shape[1], row_pointers, decode)
+        return _Pieces(name, shape, native_dtype(view.dtype), pieces)
 
 
-def _layout(name: str, group: Any) -> tuple[str, tuple[int, int], tuple[str, str, str]]:
+def _sparse_layout(name: str, group: Any) -> tuple[str, tuple[int, int], tuple[str, str, str]]:
     """Return the format of a sparse matrix in HDF5, its shape, and the names of its arrays."""
     if "MATLAB_sparse" in group.attrs:  # the number of rows
         if not {"data", "ir", "jc"} <= set(group):
             raise InputError(f"{name} has no nonzero entry: expected at least one")
         shape = (int(group.attrs["MATLAB_sparse"]), max(0, group["jc"].size - 1))
         return "csc", check_shape(name, shape), ("data", "ir", "jc")
-    kind = group.attrs.get("encoding-type", group.attrs.get("h5sparse_format", "csr_matrix"))
+    encoding = group.attrs.get("encoding-type", group.attrs.get("h5sparse_format", "csr_matrix"))
     shape = group.attrs.get("shape", group.attrs.get("h5sparse_shape"))
     if shape is None:
         raise InputError(f"{name} has no attribute shape: expected that of AnnData")
-    kind = as_text(kind)
-    if not kind.startswith(("csr", "csc")):
-        raise InputError(f"{name} holds {kind}: expected csr_matrix or csc_matrix")
-    return kind[:3], check_shape(name, shape), ("data", "indices", "indptr")
+    encoding = as_text(encoding)
+    if not encoding.startswith(("csr", "csc")):
+        raise InputError(f"{name} holds {encoding}: expected csr_matrix or csc_matrix")
+    return encoding[:3], check_shape(name, shape), ("data", "indices", "indptr")
 
 
 def _csr_pieces(
-    path: Path, inner: str, columns: int, pointers: Ints, decode: Callable[[Any], Any]
+    path: Path, inner_path: str, columns: int, pointers: Ints, decode: Callable[[Any], Any]
 ) -> Iterator[Any]:
     """Yield rows in CSR, in pieces of about `_PIECE_ENTRIES` entries."""
     with import_library("h5py", path).File(path, "r") as file:
-        group = file[inner]
+        group = file[inner_path]
         start, last = 0, pointers.size - 1
         while start < last:
             stop = (
@@ -330,6 +331,6 @@ def _csr_pieces(
             entries = slice(int(pointers[start]), int(pointers[stop]))
             own_pointers = pointers[start : stop + 1] - pointers[start]
             arrays = decode(group["data"][entries]), group["indices"][entries], own_pointers
-            size = (stop - start, columns)
-            yield csr_from_arrays(f"{path}::{inner}", "csr", size, *arrays)
+            piece_shape = (stop - start, columns)
+            yield csr_from_arrays(f"{path}::{inner_path}", "csr", piece_shape, *arrays)
             start = stop

@@ -20,8 +20,8 @@ from cec_mpi.encoding.bands import Bands
 from cec_mpi.encoding.journal import read_checksums, read_exponents
 from cec_mpi.encoding.reading import (
     NotEncodableError,
-    describe_non_finite,
     measure_rows,
+    non_finite_error,
     read_part,
 )
 from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding
@@ -40,7 +40,7 @@ from cec_mpi.store.manifest_files import (
 from cec_mpi.store.operations.verify import compute_checksums
 from cec_mpi.store.work import Runner, fit_memory
 
-_BYTES_PER_ROW, _BYTES_PER_COLUMN = 32, 48
+_BYTES_PER_ROW, _BYTES_PER_COLUMN = 32, 48  # of row exponents and of column sizes
 _PIECES_PER_THREAD = 4
 _MAX_UNSYNCED_BYTES = 2 << 30  # more makes the last sync and a resume slow; less slows the disk
 
@@ -78,7 +78,7 @@ class EncodeWork:
 
     def __post_init__(self) -> None:
         self._bands = Bands(self.manifest.grid)
-        self._max_safe = float(np.finfo(self.manifest.dtype).max) / (
+        self._max_safe_entry = float(np.finfo(self.manifest.dtype).max) / (
             2 * float(np.abs(self.manifest.code.generator).sum(axis=1).max())
         )
         self._buffers = threading.local()
@@ -95,11 +95,12 @@ class EncodeWork:
         threads, size = fit_memory(
             memory,
             runner.threads,
-            arrays=code.recovery + source.copies,
-            thread_bytes=(2 * code.recovery + code.machines + 1) * block + _array_bytes(manifest),
+            arrays=code.recovery + source.read_buffers,
+            thread_bytes=(2 * code.recovery + code.machines + 1) * block
+            + _block_overhead_bytes(manifest),
             min_bytes=block,
             useful_bytes=grid.rows * grid.columns * itemsize // workers,
-            process_bytes=source.held,
+            process_bytes=source.fixed_bytes,
         )
         bands = Bands(grid)
         pieces = grid.rectangles(size // itemsize, bands.height)
@@ -124,7 +125,7 @@ class EncodeWork:
                 expected = int(exponent_sums[block.number])
                 self.verified[block.number] = exponents_checksum(exponents) == expected
         grid = self.manifest.grid
-        self.has_column_sizes = self._bands.read_recorded(self.directory / INCOMPLETE_SIZES)
+        self.has_column_sizes = self._bands.recorded_mask(self.directory / INCOMPLETE_SIZES)
         has_column_sizes = np.repeat(self.has_column_sizes, self._bands.height, axis=0)[: grid.down]
         self.verified &= has_column_sizes.reshape(-1)
         self.pieces = [
@@ -137,14 +138,16 @@ class EncodeWork:
         """Measure the exponents of rows if they are longer than a block."""
         grid = self.manifest.grid
         if self.manifest.row_exponents is not None and grid.across > 1:
-            known = self.verified.reshape(grid.down, grid.across)
-            wanted = np.logical_not(np.all(known, axis=1))
-            self.exponents = measure_rows(self.source, self.manifest, wanted, memory, runner)
+            verified = self.verified.reshape(grid.down, grid.across)
+            unverified_rows = np.logical_not(np.all(verified, axis=1))
+            self.exponents = measure_rows(
+                self.source, self.manifest, unverified_rows, memory, runner
+            )
 
     def size(self, piece: Rectangle) -> int:
         """Return the number of bytes to write."""
-        numbers = sum(block.size for block in self.manifest.grid.blocks(piece))
-        return numbers * self.manifest.itemsize * self.manifest.machines
+        entries = sum(block.size for block in self.manifest.grid.blocks(piece))
+        return entries * self.manifest.itemsize * self.manifest.machines
 
     def do(self, piece: Rectangle) -> tuple[float, Rounding]:
         """Encode the blocks of a rectangle.
@@ -156,30 +159,34 @@ class EncodeWork:
         Rounding
             Rounding of X.
         """
-        sizes, spread, rounding = np.zeros(0), 0.0, NO_ROUNDING
+        sizes, size_ratio, rounding = np.zeros(0), 0.0, NO_ROUNDING
         with input_errors(self.directory), FileCache(self.directory) as files:
             for top in range(piece.top, piece.bottom, self.blocks_at_once):
                 bottom = min(top + self.blocks_at_once, piece.bottom)
                 blocks = list(self.manifest.grid.blocks(Rectangle(top, bottom, piece.span)))
                 parts = None
                 for row, block in enumerate(blocks, start=top):
-                    band, within = divmod(row, self._bands.height)
-                    if not within:
+                    band, row_in_band = divmod(row, self._bands.height)
+                    if not row_in_band:
                         sizes = np.zeros(block.right - block.left)
                     if not self.verified[block.number]:
                         if parts is None:
-                            parts, rounded = self._read(blocks)
-                            rounding += rounded
+                            parts, read_rounding = self._read(blocks)
+                            rounding += read_rounding
                         rows = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
-                        spread = max(spread, self._encode(block, parts[:, rows], files, sizes))
-                    ends = within == self._bands.height - 1 or row == self.manifest.grid.down - 1
-                    if ends and not self.has_column_sizes[band, piece.span]:
+                        size_ratio = max(
+                            size_ratio, self._encode(block, parts[:, rows], files, sizes)
+                        )
+                    is_band_end = (
+                        row_in_band == self._bands.height - 1 or row == self.manifest.grid.down - 1
+                    )
+                    if is_band_end and not self.has_column_sizes[band, piece.span]:
                         self._bands.write(files, band, piece.span, sizes)
         self._unsynced += self.size(piece)
         if self._unsynced > _MAX_UNSYNCED_BYTES:
             self._unsynced = 0
             self.flush()
-        return spread, rounding
+        return size_ratio, rounding
 
     def flush(self) -> None:
         """Sync all shards to disk, and then the journal of their blocks."""
@@ -191,12 +198,12 @@ class EncodeWork:
                 sync(self.directory / name)
 
     def _read(self, blocks: list[Block]) -> tuple[NDArray[Any], Rounding]:
-        """Return the rows of blocks in all parts of X, (L, rows, columns); zeros after its end."""
+        """Return the rows of blocks in all parts of X, (L, rows, columns), padded with zeros."""
         rounding = NO_ROUNDING
         start, stop, left, right = blocks[0].start, blocks[-1].stop, blocks[0].left, blocks[0].right
         recovery = self.manifest.code.recovery
         shape = (recovery, stop - start, right - left)
-        parts = self._array("parts", recovery * (stop - start) * (right - left)).reshape(shape)
+        parts = self._buffer("parts", recovery * (stop - start) * (right - left)).reshape(shape)
         for part, rows in enumerate(parts):
             rounding += read_part(self.source, self.manifest, part, start, left, rows)
         return parts, rounding
@@ -206,72 +213,72 @@ class EncodeWork:
     ) -> float:
         code = self.manifest.code
         # BLAS may round differently for other shapes and strides, so these must not vary.
-        plain = self._array("plain", code.recovery * block.size).reshape(parts.shape)
-        exponents = self._scale(block, parts, plain)
-        column_sizes = column_max_abs(plain.reshape(-1, parts.shape[2]))
+        scaled = self._buffer("scaled", code.recovery * block.size).reshape(parts.shape)
+        exponents = self._scale(block, parts, scaled)
+        column_sizes = column_max_abs(scaled.reshape(-1, parts.shape[2]))
         np.maximum(sizes, column_sizes, out=sizes)
         largest = float(column_sizes.max())  # NaN is propagated
         if not np.isfinite(largest):
-            raise describe_non_finite(self.source, self.manifest, block.start, block.left, parts)
-        coded = self._array("coded", code.machines * block.size).reshape(code.machines, block.size)
+            raise non_finite_error(self.source, self.manifest, block.start, block.left, parts)
+        coded = self._buffer("coded", code.machines * block.size).reshape(code.machines, block.size)
         with np.errstate(over="ignore", invalid="ignore"):
-            code.encode(plain, coded)
-        if largest > self._max_safe and not np.isfinite(coded).all():
+            code.encode(scaled, coded)
+        if largest > self._max_safe_entry and not np.isfinite(coded).all():
             raise NotEncodableError(
                 f"{self.source.name} has numbers too large to encode in {self.manifest.dtype}"
             )
-        place = self.manifest.place(block.offset)
+        offset = self.manifest.place(block.offset)
         for shard, rows in zip(self.manifest.shards, coded, strict=True):
-            files.write(shard.file, rows, place)
+            files.write(shard.file, rows, offset)
         checksums = [block_checksum(rows) for rows in coded]
         if exponents is not None:
             for part, exponents_of_part in enumerate(exponents):
                 first = part * self.manifest.grid.rows + block.start
                 files.write(INCOMPLETE_EXPONENTS, exponents_of_part, 2 * first)
             checksums.append(exponents_checksum(exponents))
-        sums = np.array(checksums, "<u8")
-        files.write(INCOMPLETE_SUMS, sums, sums.nbytes * block.number)
+        record = np.array(checksums, "<u8")
+        files.write(INCOMPLETE_SUMS, record, record.nbytes * block.number)
         if exponents is not None and largest < 2:  # all rows are scaled to a size near 1
             return 1.0
-        return self._spread(plain)
+        return self._row_size_ratio(scaled)
 
-    def _spread(self, plain: NDArray[Any]) -> float:
+    def _row_size_ratio(self, scaled: NDArray[Any]) -> float:
         """Return the largest ratio of the sizes of two rows that are encoded together."""
-        largest = row_max_abs(plain, self._array("work", plain.size).reshape(plain.shape))
+        largest = row_max_abs(scaled, self._buffer("work", scaled.size).reshape(scaled.shape))
         smallest = largest.min(axis=0, where=largest > 0, initial=np.inf)
         with np.errstate(over="ignore"):
             return float((largest.max(axis=0) / smallest).max())
 
     def _scale(
-        self, block: Block, parts: NDArray[Any], plain: NDArray[Any]
+        self, block: Block, parts: NDArray[Any], scaled: NDArray[Any]
     ) -> NDArray[np.int16] | None:
         """Write the scaled rows of a block to `plain`, and return their exponents."""
         if self.manifest.row_exponents is None:
-            plain[...] = parts
+            scaled[...] = parts
             return None
         if self.exponents is not None:
             exponents = self.exponents[:, block.start : block.stop]
-            divide_rows(parts, exponents, plain)
+            divide_rows(parts, exponents, scaled)
             return exponents
-        work = self._array("work", parts.size).reshape(parts.shape)
-        row_exponents = equilibrate(parts, plain, work)
+        work = self._buffer("work", parts.size).reshape(parts.shape)
+        row_exponents = equilibrate(parts, scaled, work)
         if row_exponents is None:
-            raise describe_non_finite(self.source, self.manifest, block.start, block.left, parts)
+            raise non_finite_error(self.source, self.manifest, block.start, block.left, parts)
         return row_exponents
 
-    def _array(self, name: str, numbers: int) -> NDArray[Any]:
+    def _buffer(self, name: str, size: int) -> NDArray[Any]:
         """Return an array that this thread reuses for all pieces."""
         array: NDArray[Any] | None = getattr(self._buffers, name, None)
-        if array is None or array.size < numbers:
+        if array is None or array.size < size:
             # Release the old array before the new one is allocated.
             setattr(self._buffers, name, None)
-            array = np.empty(numbers, self.manifest.dtype)
+            array = np.empty(size, self.manifest.dtype)
             setattr(self._buffers, name, array)
-        return array[:numbers]
+        return array[:size]
 
 
-def _array_bytes(manifest: CodedManifest) -> int:
-    """Return the memory for row exponents and column sizes of a block."""
+def _block_overhead_bytes(manifest: CodedManifest) -> int:
+    """Return the memory for the row exponents and column sizes of a block."""
     rows, columns = manifest.grid.block_rows, manifest.grid.block_columns
     return _BYTES_PER_ROW * manifest.code.recovery * rows + _BYTES_PER_COLUMN * columns
 

@@ -72,29 +72,29 @@ def open_source(
         The file cannot be read, or its format is unknown.
     """
     text, shape, delimiter = str(as_path(source)), options.shape, options.delimiter
-    path, separator, inner = (Path(text), "", "") if shape is not None else split_path(text)
+    path, separator, inner_path = (Path(text), "", "") if shape is not None else split_path(text)
     suffix = path.suffix.lower()
     check_regular(path, or_directory=True)  # threads read it several times
     if not _exists(path):
         file, colon, dataset = text.partition(":")
-        is_single = bool(colon) and not separator and _exists(Path(file))
-        hint = f": expected {file}::{dataset}" if is_single else ""
+        has_one_colon = bool(colon) and not separator and _exists(Path(file))
+        hint = f": expected {file}::{dataset}" if has_one_colon else ""
         raise InputError(f"{path} does not exist{hint}")
     matrix: Source | StreamedMatrix
     if shape is not None:
         matrix = raw_source(path, shape, options.input_dtype or options.dtype)
     elif path.is_dir():
         matrix = (
-            zarr_source(path, inner, options)
+            zarr_source(path, inner_path, options)
             if is_zarr(path) or separator or suffix == ".zarr"
             else parts_source(path)
         )
     elif separator or suffix in READ_AS_HDF5:
-        matrix = hdf5_source(path, inner, options)
+        matrix = hdf5_source(path, inner_path, options)
     elif suffix in DELIMITERS:
         matrix = text_table(path, DELIMITERS[suffix], options)
-    elif (found := _sparse_file(path)) is not None:
-        matrix = found
+    elif (sparse := _sparse_file(path)) is not None:
+        matrix = sparse
     elif suffix in (".npy", ".npz") or _is_npy(path):
         matrix = npy_source(path)
     elif delimiter is not None:
@@ -107,7 +107,7 @@ def open_source(
         )
     is_container = isinstance(getattr(matrix, "array", None), ContainerArray)
     if not is_container:
-        options.refuse_container_options(matrix.name)
+        options.reject_container_options(matrix.name)
     if isinstance(matrix, TextTable):
         return matrix
     if isinstance(matrix, Source):
@@ -130,8 +130,8 @@ def reopen(
     path: str, name: str, column_names: Sequence[str], shape: Any = None, **options: Any
 ) -> Source:
     """Open the matrix of a `Source.content` from another process."""
-    if (own := get_shared_source(path)) is not None:
-        return own
+    if (shared := get_shared_source(path)) is not None:
+        return shared
     matrix = open_source(path, EncodeOptions(shape=shape and tuple(shape), **options))
     assert isinstance(matrix, Source)
     return replace(matrix, name=name, column_names=tuple(column_names))
@@ -144,7 +144,7 @@ def open_array(
     array: Any,
     options: EncodeOptions = EncodeOptions(),  # noqa: B008
 ) -> InMemorySource | StreamedMatrix:
-    """Open a matrix that is an array of any library.
+    """Open an array of any library as a matrix.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def open_array(
     if has_class(array, "xarray", "DataArray"):
         source = xarray_source(array, options)
     elif has_class(array, "dask", "Array") or has_class(array, "pandas", "DataFrame"):
-        options.refuse_container_options(name_of(array))
+        options.reject_container_options(name_of(array))
         source = dask_matrix(array) if has_class(array, "dask", "Array") else pandas_source(array)
     else:
         source = array_source(array, options)
@@ -189,7 +189,7 @@ def _check_matrix(source: Matrix) -> None:
 
 
 def split_path(text: str) -> tuple[Path, str, str]:
-    """Split a text into path, ``::`` and name inside; a path may also contain ``::``."""
+    """Split a text into a path, ``::`` and a path in that file; both may contain ``::``."""
     parts = text.split("::")
     ends = [end for end in range(len(parts), 0, -1) if _exists(Path("::".join(parts[:end])))]
     end = ends[0] if ends else 1

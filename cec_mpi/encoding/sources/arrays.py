@@ -21,13 +21,13 @@ from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding
 from cec_mpi.encoding.sources.conventions import decoding_attributes
 from cec_mpi.encoding.sources.hdf5 import hdf5_view
-from cec_mpi.encoding.sources.source import Source, StreamedMatrix, fill, reason_of
+from cec_mpi.encoding.sources.source import Source, StreamedMatrix, convert_into, reason_of
 from cec_mpi.encoding.sources.views import View, apply_attributes
 from cec_mpi.encoding.sources.zarr_arrays import zarr_view
 from cec_mpi.errors import InputError
 from cec_mpi.text import shorten, truncate
 
-_EXPECTED = "a path, or an array with a shape, a dtype and slices of rows"
+_EXPECTED_ARRAY = "a path, or an array with a shape, a dtype and slices of rows"
 _shared: dict[str, InMemorySource] = {}  # by key
 _MAX_LISTED = 5
 _PIECE_BYTES = 64 << 20
@@ -68,7 +68,7 @@ def array_source(array: Any, options: EncodeOptions) -> InMemorySource:
         if has_class(array, *library):
             shape_and_dtype(array)
             return view_source(array, make_view(array, name_of(array), options))
-    options.refuse_container_options(name_of(array))
+    options.reject_container_options(name_of(array))
     if is_sparse(array):
         return _sparse_source(array)
     shape, dtype = shape_and_dtype(array)
@@ -99,7 +99,7 @@ def view_source(array: Any, view: View) -> InMemorySource:
         shape=view.shape(array.shape),
         dtype=view.dtype,
         warning="; ".join(view.warnings),
-        copies=view.copies,
+        read_buffers=view.read_buffers,
     )
 
 
@@ -108,13 +108,13 @@ def _sparse_source(array: Any) -> InMemorySource:
 
     name = name_of(array)
     rows = to_checked_csr(name, array)
-    is_new = array.format != "csr" or not np.may_share_memory(rows.data, array.data)
+    is_copy = array.format != "csr" or not np.may_share_memory(rows.data, array.data)
     return InMemorySource(
         array=rows,
         name=name,
         shape=rows.shape,
         dtype=rows.dtype,
-        held=is_new * (rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes),
+        fixed_bytes=is_copy * (rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes),
         warning=sparse_warning(name, rows),
     )
 
@@ -136,9 +136,10 @@ def name_of(array: Any) -> str:
     """Return the name of an array for messages: its file or its class."""
     if has_class(array, "h5py", "Dataset"):
         return f"{array.file.filename}::{array.name}"
-    kind = type(array)
-    library = kind.__module__.partition(".")[0]
-    return f"the {library} Array" if kind.__name__ == "Array" else f"the {kind.__name__}"
+    array_type = type(array)
+    library = array_type.__module__.partition(".")[0]
+    name = array_type.__name__
+    return f"the {library} Array" if name == "Array" else f"the {name}"
 
 
 def shape_and_dtype(array: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -149,30 +150,29 @@ def shape_and_dtype(array: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     InputError
         They are missing or invalid.
     """
-    kind = f"{type(array).__module__}.{type(array).__qualname__}".removeprefix("builtins.")
+    class_name = f"{type(array).__module__}.{type(array).__qualname__}".removeprefix("builtins.")
     try:
         shape, dtype = array.shape, array.dtype
     except AttributeError:
         advice = ": try numpy.asarray(X)" if hasattr(array, "__len__") else ""
         advice = ": choose one of its arrays" if hasattr(array, "keys") else advice
-        raise InputError(f"X is a {kind}, expected {_EXPECTED}{advice}") from None
+        raise InputError(f"X is a {class_name}, expected {_EXPECTED_ARRAY}{advice}") from None
     except Exception as error:  # for example, its file was closed
-        raise InputError(f"X, a {kind}, cannot be read: {reason_of(error)}") from error
+        raise InputError(f"X, a {class_name}, cannot be read: {reason_of(error)}") from error
     try:
         lengths = tuple(operator.index(length) for length in shape)
     except TypeError:
         raise InputError(
-            f"X, a {kind}, has shape {shape}, expected numbers of rows and columns"
+            f"X, a {class_name}, has shape {shape}, expected numbers of rows and columns"
         ) from None
     try:
         if dtype is None:
             raise TypeError
-        found = np.dtype(dtype)
+        return lengths, np.dtype(dtype)
     except TypeError:
         raise InputError(
-            f"X, a {kind}, has dtype {dtype}, expected a NumPy dtype: try numpy.asarray(X)"
+            f"X, a {class_name}, has dtype {dtype}, expected a NumPy dtype: try numpy.asarray(X)"
         ) from None
-    return lengths, found
 
 
 @dataclass(frozen=True)
@@ -190,13 +190,13 @@ class FrameArray:
             part = self.frame.iloc[start:stop, left:right]
             dtypes = set(part.dtypes)
             if len(dtypes) == 1 and isinstance(dtype := dtypes.pop(), np.dtype):
-                return fill(out, part.to_numpy(dtype))
+                return convert_into(out, part.to_numpy(dtype))
             rounding = NO_ROUNDING
-            for k, (_, column) in enumerate(part.items()):  # columns differ in dtype
-                dtype = getattr(column.dtype, "numpy_dtype", None)  # of a nullable column
+            for k, (_, column) in enumerate(part.items()):
+                dtype = getattr(column.dtype, "numpy_dtype", None)  # None if it is not nullable
                 missing = column.isna().to_numpy() if dtype is not None else np.zeros(0, bool)
                 values = column.to_numpy(dtype, **({"na_value": 0} if missing.any() else {}))
-                rounding += fill(out[:, k], np.asarray(values))
+                rounding += convert_into(out[:, k], np.asarray(values))
                 if missing.any():
                     out[missing, k] = np.nan
             return rounding
@@ -211,9 +211,9 @@ def pandas_source(frame: Any) -> InMemorySource:
         Columns hold other values; the message names them.
     """
     dtypes = [_number_dtype(dtype) for dtype in frame.dtypes]
-    others = [k for k, dtype in enumerate(dtypes) if dtype is None]
-    if others:
-        columns = [f"{shorten(frame.columns[k])} ({frame.dtypes.iloc[k]})" for k in others]
+    non_numeric = [k for k, dtype in enumerate(dtypes) if dtype is None]
+    if non_numeric:
+        columns = [f"{shorten(frame.columns[k])} ({frame.dtypes.iloc[k]})" for k in non_numeric]
         raise InputError(
             f"{name_of(frame)} has columns without numbers, {truncate(columns, _MAX_LISTED)}: "
             "leave them out with X.drop(columns=...)"
@@ -226,7 +226,7 @@ def pandas_source(frame: Any) -> InMemorySource:
         shape=tuple(frame.shape),
         dtype=dtype,
         column_names=_text_labels(frame.columns),
-        copies=4,
+        read_buffers=4,
     )
 
 
@@ -236,10 +236,10 @@ def xarray_source(array: Any, options: EncodeOptions) -> InMemorySource | DaskMa
     if len(array.dims) == 2 and array.dims[1] in array.coords:
         names = _text_labels(array.coords[array.dims[1]].values)
     shape_and_dtype(array)
-    limits = ("valid_min", "valid_max", "valid_range")
+    limit_names = ("valid_min", "valid_max", "valid_range")
     attributes = dict(array.attrs)
     if not decoding_attributes(
-        {name: value for name, value in attributes.items() if name not in limits}, array.dtype
+        {name: value for name, value in attributes.items() if name not in limit_names}, array.dtype
     ):
         attributes = {}  # xarray has decoded the array, but keeps limits of the stored values
     view = apply_attributes(View(name_of(array), array.dtype), attributes, options)
@@ -258,12 +258,12 @@ def _number_dtype(dtype: Any) -> np.dtype[Any] | None:
         dtype = dtype.subtype
     is_nullable = hasattr(dtype, "numpy_dtype")
     try:
-        found = np.dtype(dtype.numpy_dtype if is_nullable else dtype)
+        number_dtype = np.dtype(dtype.numpy_dtype if is_nullable else dtype)
     except TypeError:
         return None
-    if found.kind not in "fiubc":
+    if number_dtype.kind not in "fiubc":
         return None
-    return np.dtype(np.float64) if is_nullable and found.kind != "f" else found
+    return np.dtype(np.float64) if is_nullable and number_dtype.kind != "f" else number_dtype
 
 
 def _text_labels(labels: Any) -> tuple[str, ...]:

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding
-from cec_mpi.encoding.sources.source import Source, file_stamps, fill, read_error
+from cec_mpi.encoding.sources.source import Source, convert_into, file_stamps, read_error
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.durable import read_at
 from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.manifest_files import MANIFEST
 from cec_mpi.text import plural
 
-_MAX_MAPPED_BYTES = 32 << 20  # of pages in memory at a time
+_MAX_MAPPED_BYTES = 32 << 20  # pages in memory at a time
 _PIECE_BYTES = 8 << 20
 
 
@@ -52,15 +52,15 @@ class FileArray:
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if right - left == self.shape[1]:
-                self._read_numbers(descriptor, start * self.shape[1], rows)
+                self._read_entries(descriptor, start * self.shape[1], rows)
             else:
-                for row, line in zip(range(start, stop), rows, strict=True):
-                    self._read_numbers(descriptor, row * self.shape[1] + left, line)
+                for row, row_out in zip(range(start, stop), rows, strict=True):
+                    self._read_entries(descriptor, row * self.shape[1] + left, row_out)
         finally:
             os.close(descriptor)
-        return NO_ROUNDING if is_direct else fill(out, rows)
+        return NO_ROUNDING if is_direct else convert_into(out, rows)
 
-    def _read_numbers(self, descriptor: int, first: int, out: NDArray[Any]) -> None:
+    def _read_entries(self, descriptor: int, first: int, out: NDArray[Any]) -> None:
         offset = self.offset + first * self.dtype.itemsize
         if read_at(descriptor, out, offset) < out.nbytes:
             raise InputError(f"{self.path} ends before its last row: the file was truncated")
@@ -76,13 +76,15 @@ class FileArray:
         for first in range(left, right, columns_at_once):
             end = min(first + columns_at_once, right)
             mapped = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, "F")
-            rounding += fill(out[:, first - left : end - left], mapped[start:stop, first:end])
+            rounding += convert_into(
+                out[:, first - left : end - left], mapped[start:stop, first:end]
+            )
         return rounding
 
 
 def npy_array(path: Path) -> FileArray:
     """Open the array of an ``.npy`` file, in C or Fortran order."""
-    array = open_npy(path)  # raises if it is not a file
+    array = open_npy(path)
     offset = array.offset if isinstance(array, np.memmap) else 0
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     return FileArray(path, array.shape, array.dtype, offset, fortran)
@@ -102,14 +104,16 @@ def npy_source(path: Path) -> Source:
     )
 
 
-def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> Source:
+def raw_source(path: Path, shape: tuple[int, int], dtype_name: str | None) -> Source:
     """Return the source of raw binary in C order."""
-    if dtype is None:
+    if dtype_name is None:
         raise InputError(f"{path} is raw binary: expected its dtype, --input-dtype or --dtype")
     try:
-        kind = np.dtype(dtype)
+        dtype = np.dtype(dtype_name)
     except (TypeError, ValueError):
-        raise InputError(f"input dtype {dtype!r}: expected a NumPy dtype, such as <f4") from None
+        raise InputError(
+            f"input dtype {dtype_name!r}: expected a NumPy dtype, such as <f4"
+        ) from None
     if min(shape) < 1:
         raise InputError(f"shape {shape[0]},{shape[1]}: expected two numbers of at least 1")
     try:
@@ -117,20 +121,20 @@ def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> Source:
         stamps = file_stamps(path)
     except OSError as error:
         raise read_error(path, error) from None
-    expected = shape[0] * shape[1] * kind.itemsize
+    expected = shape[0] * shape[1] * dtype.itemsize
     if path.is_dir() or size != expected:
-        found = "is a directory" if path.is_dir() else f"has {plural(size, 'byte')}"
+        problem = "is a directory" if path.is_dir() else f"has {plural(size, 'byte')}"
         raise InputError(
-            f"{path} {found}, expected {expected} bytes for a {shape[0]} x {shape[1]} matrix of "
-            f"{kind}"
+            f"{path} {problem}, expected {expected} bytes for a {shape[0]} x {shape[1]} matrix of "
+            f"{dtype}"
         )
     return Source(
         name=str(path),
         shape=shape,
-        dtype=kind,
+        dtype=dtype,
         stamps=stamps,
         current_stamps=partial(file_stamps, path),
-        array=FileArray(path, shape, kind),
+        array=FileArray(path, shape, dtype),
     )
 
 
@@ -162,10 +166,10 @@ def parts_source(directory: Path) -> Source:
             "store)"
         )
     try:
-        found = (path for path in directory.iterdir() if path.suffix.lower() == ".npy")
-        paths = sorted(found, key=_natural_key)
+        paths = [path for path in directory.iterdir() if path.suffix.lower() == ".npy"]
     except OSError as error:
         raise read_error(directory, error) from None
+    paths.sort(key=_natural_key)
     if not paths:
         raise InputError(f"{directory} contains neither .npy files nor a Zarr array")
     stamps = file_stamps(*(path for path in paths if path.is_file()))
@@ -187,8 +191,8 @@ def parts_source(directory: Path) -> Source:
 
 
 def _natural_key(path: Path) -> list[tuple[int, str]]:
-    words = re.split(r"(\d+)", path.name)
-    return [(int(word), "") if word.isdecimal() else (0, word) for word in words]
+    tokens = re.split(r"(\d+)", path.name)
+    return [(int(token), "") if token.isdecimal() else (0, token) for token in tokens]
 
 
 def check_finite(path: Path, rows: int) -> None:

@@ -10,7 +10,7 @@ from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import InputError
 from cec_mpi.text import closest_match, shorten, truncate
 
-_NUMBER_PATTERNS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")  # one column, or a range of columns
+_COLUMN_NUMBERS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")  # one column, or a range of columns
 _MAX_LISTED = 8
 _MAX_NAME_LENGTH = 40  # characters of a name
 
@@ -36,8 +36,10 @@ def choose_columns(
         A column does not exist or is listed twice, or X has no columns.
     """
 
-    def find(option: str, words: Iterable[str | int]) -> list[int]:
-        return [k for word in words for k in _find_columns(path, option, word, names, width)]
+    def find(option: str, selectors: Iterable[str | int]) -> list[int]:
+        return [
+            k for selector in selectors for k in _find_columns(path, option, selector, names, width)
+        ]
 
     if not width:
         return (), ()
@@ -64,24 +66,24 @@ def column_label(k: int, names: tuple[str, ...]) -> str:
 
 
 def column_option(k: int, names: tuple[str, ...]) -> str:
-    """Return the value of an option that selects a column: its number, without ambiguity."""
+    """Return an unambiguous value of an option that selects a column by number."""
     number = str(k + 1)
-    is_ambiguous = number in (*names[:k], *names[k + 1 :])  # also the name of another column
+    is_ambiguous = number in (*names[:k], *names[k + 1 :])  # it is also a column's name
     return f"number={number}" if is_ambiguous else number
 
 
 def _find_columns(
-    path: Path, option: str, word: str | int, names: tuple[str, ...], width: int
+    path: Path, option: str, selector: str | int, names: tuple[str, ...], width: int
 ) -> list[int]:
-    text = str(word).strip()
-    kind, _, rest = text.partition("=")
-    if text in names or kind not in ("name", "number"):
-        kind, rest = "", text
-    by_name = [k for k, name in enumerate(names) if name and name == rest]
-    by_number = _parse_range(rest, width)
-    if kind == "number" or not isinstance(word, str):
+    text = str(selector).strip()
+    prefix, _, key = text.partition("=")
+    if text in names or prefix not in ("name", "number"):
+        prefix, key = "", text
+    by_name = [k for k, name in enumerate(names) if name and name == key]
+    by_number = _parse_range(key, width)
+    if prefix == "number" or not isinstance(selector, str):
         by_name = []
-    elif kind == "name":
+    elif prefix == "name":
         by_number = []
     if by_name and by_number and by_name != by_number:
         raise InputError(
@@ -96,7 +98,7 @@ def _find_columns(
         )
     if by_name or by_number:
         return by_number or by_name
-    if _NUMBER_PATTERNS.fullmatch(rest):
+    if _COLUMN_NUMBERS.fullmatch(key):
         raise InputError(f"{option} {text!r}: expected columns 1 to {width} of {path}")
     raise InputError(
         f"{option} {shorten(text)}: {path} has no such column: {_column_hint(text, names)}"
@@ -105,18 +107,18 @@ def _find_columns(
 
 def _parse_range(text: str, width: int) -> list[int]:
     """Return the columns of a number from 1 or a range such as 5-9; [] if they do not exist."""
-    match = _NUMBER_PATTERNS.fullmatch(text)
+    match = _COLUMN_NUMBERS.fullmatch(text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     return list(range(first - 1, last)) if 1 <= first <= last <= width else []
 
 
 def _column_hint(text: str, names: tuple[str, ...]) -> str:
-    """Return a hint for the name of a missing column."""
+    """Return a hint for a name that no column has."""
     if not any(names):
         return "columns have no names, expected numbers from 1 on"
     if len(names) == 1 and ";" in names[0]:
         return f"its only column is {shorten(names[0])} (or --delimiter semicolon)"
-    alike = (name for name in names if name.lower() == text.lower())
-    if close := closest_match(text, names) or next(alike, ""):
-        return f"did you mean {close!r}?"
+    same_letters = (name for name in names if name.lower() == text.lower())
+    if similar := closest_match(text, names) or next(same_letters, ""):
+        return f"did you mean {similar!r}?"
     return f"its columns are {truncate(names, _MAX_LISTED)}"

@@ -17,7 +17,7 @@ from cec_mpi.store.files.formats import import_library
 from cec_mpi.text import as_text, truncate
 
 _MAX_LISTED = 6
-# Names without case and punctuation. CF defines the first group; the formulas of the others vary
+# Names without case and punctuation. CF defines the first group; formulas of other attributes vary
 # between files, for example scale * (x - Offset) and scale * x + Offset.
 _CF = {
     "scalefactor": "scale_factor",
@@ -74,7 +74,7 @@ class Attribute:
 def decoding_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> list[Attribute]:
     """Return the attributes that change stored values of this dtype.
 
-    Attributes without effect are left out: a factor of 1, an offset of 0, and missing values of NaN
+    Attributes without effect are excluded: a factor of 1, an offset of 0, and missing values of NaN
     or infinity, which X cannot have. Other missing values are included, although they may not occur
     in X.
     """
@@ -88,17 +88,17 @@ def decoding_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> 
     return found
 
 
-def _parse_value(given: Any, dtype: np.dtype[Any]) -> NDArray[Any] | str:
+def _parse_value(value: Any, dtype: np.dtype[Any]) -> NDArray[Any] | str:
     """Return the numbers of an attribute, which may be text."""
-    if getattr(given, "shape", ()) is None:  # an HDF5 null dataspace
+    if getattr(value, "shape", ()) is None:  # an HDF5 null dataspace
         return np.empty(0)
-    values = np.ravel(np.asarray(given))
+    values = np.ravel(np.asarray(value))
     if values.dtype.kind in "biuf":
         return values
     texts = list(map(as_text, values))
-    for kind in (np.int64, np.float64):
+    for number_type in (np.int64, np.float64):
         try:
-            return np.array([kind(text) for text in texts])
+            return np.array([number_type(text) for text in texts])
         except (ValueError, OverflowError):
             continue
     if len(texts) == 1 and dtype.kind == "f":
@@ -156,10 +156,10 @@ class Decoder:
     attributes : dict of str to number
         Attributes that xarray applies: ``scale_factor``, ``add_offset``, and one ``_FillValue``.
     missing : tuple of number
-        Further stored values that stand for missing values.
+        Other stored values that stand for missing values.
     limits : tuple of number
         Smallest and largest valid stored value; others are missing.
-    unpacked_limits : tuple of number
+    decoded_limits : tuple of number
         Smallest and largest valid decoded value; others are missing.
     """
 
@@ -167,7 +167,7 @@ class Decoder:
     attributes: dict[str, Any] = field(default_factory=dict)
     missing: tuple[Any, ...] = ()
     limits: tuple[Any, Any] = (None, None)
-    unpacked_limits: tuple[Any, Any] = (None, None)
+    decoded_limits: tuple[Any, Any] = (None, None)
 
     def __call__(self, stored: Any) -> NDArray[Any]:
         """Decode a slice."""
@@ -180,19 +180,20 @@ class Decoder:
         decoded: NDArray[Any] = xarray.decode_cf(
             xarray.Dataset({"X": packed}), decode_times=False, decode_coords=False
         )["X"].values
-        if self._is_long and decoded.dtype.kind == "f":  # float64 may have rounded the integers
+        if self._has_wide_integers and decoded.dtype.kind == "f":
+            # float64 may have rounded the integers.
             decoded = np.where(np.isnan(decoded), decoded, numbers.astype(np.longdouble))
         if self.limits != (None, None) and decoded.dtype.kind != "f":
-            decoded = decoded.astype(np.longdouble if self._is_long else np.float64)
+            decoded = decoded.astype(np.longdouble if self._has_wide_integers else np.float64)
         missing = _is_out_of_limits(numbers, self.limits) | _is_out_of_limits(
-            decoded, self.unpacked_limits
+            decoded, self.decoded_limits
         )
         for value in self.missing:
             missing |= numbers == value
         return np.where(missing, decoded.dtype.type(np.nan), decoded) if missing.any() else decoded
 
     @property
-    def _is_long(self) -> bool:
+    def _has_wide_integers(self) -> bool:
         """Whether decoded values are 64-bit integers, whose rounding is counted."""
         is_packed = {"scale_factor", "add_offset"} & set(self.attributes)
         return self.stored.kind in "iu" and self.stored.itemsize == 8 and not is_packed
@@ -238,40 +239,41 @@ def make_decoder(
     packing: dict[str, Any] = {
         key: values[key] for key in ("scale_factor", "add_offset") if key in values
     }
-    single = dtype.itemsize <= (4 if dtype.kind == "f" else 2) and all(
+    is_float32 = dtype.itemsize <= (4 if dtype.kind == "f" else 2) and all(
         value.dtype == np.float32 for value in packing.values()
     )
-    kind = np.float32 if single else np.float64
-    attributes: dict[str, Any] = {key: kind(value[0]) for key, value in packing.items()}
-    given = [values.get("_FillValue", ()), values.get("missing_value", ())]
-    marks = [
-        mark
-        for values_of_attribute in given
-        for value in values_of_attribute
-        for mark in _stored_values(value, dtype, stored)
+    float_type = np.float32 if is_float32 else np.float64
+    attributes: dict[str, Any] = {key: float_type(value[0]) for key, value in packing.items()}
+    sentinels = [
+        sentinel
+        for attribute in ("_FillValue", "missing_value")
+        for value in values.get(attribute, ())
+        for sentinel in _stored_values(value, dtype, stored)
     ]
     if unwritten is not None:
-        marks.append(unwritten)
-    if marks:
-        attributes["_FillValue"] = marks[0]
+        sentinels.append(unwritten)
+    if sentinels:
+        attributes["_FillValue"] = sentinels[0]
     low, high = values.get("valid_range", (None, None))
     limits = [
         low if "valid_min" not in values else values["valid_min"][0],
         high if "valid_max" not in values else values["valid_max"][0],
     ]
-    is_unpacked = (
+    has_decoded_limits = (
         bool(packing)
         and dtype.kind != "f"
         and any(isinstance(limit, np.floating) for limit in limits)
     )
-    if is_unpacked:
-        return Decoder(stored, attributes, tuple(marks[1:]), unpacked_limits=(limits[0], limits[1]))
+    if has_decoded_limits:
+        return Decoder(
+            stored, attributes, tuple(sentinels[1:]), decoded_limits=(limits[0], limits[1])
+        )
     if stored != dtype:
         limits = [
             None if limit is None else next(iter(_stored_values(limit, dtype, stored)), None)
             for limit in limits
         ]
-    return Decoder(stored, attributes, tuple(marks[1:]), limits=(limits[0], limits[1]))
+    return Decoder(stored, attributes, tuple(sentinels[1:]), limits=(limits[0], limits[1]))
 
 
 def _is_cf(attribute: Attribute) -> bool:

@@ -13,14 +13,14 @@ from scipy.sparse import bsr_array, coo_array, csc_array, csr_array, dia_array
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.npy import check_real
 
-ARRAYS = {
+ARRAY_NAMES = {
     "csr": ("data", "indices", "indptr"),
     "csc": ("data", "indices", "indptr"),
     "bsr": ("data", "indices", "indptr"),
     "dia": ("data", "offsets"),
     "coo": ("data", "row", "col"),
 }
-"""SciPy's formats that consist of arrays: values first, then indices."""
+"""SciPy's formats that consist of arrays: names of the values, then of the indices."""
 
 
 def to_checked_csr(name: object, array: Any) -> Any:
@@ -43,35 +43,35 @@ def to_checked_csr(name: object, array: Any) -> Any:
     InputError
         An index is out of range, arrays are inconsistent, or values are not real numbers.
     """
-    form, shape = array.format, check_shape(name, array.shape)
+    sparse_format, shape = array.format, check_shape(name, array.shape)
     check_real(name, np.dtype(array.dtype))
     with _invalid_sparse_errors(name):
-        if form == "lil":
+        if sparse_format == "lil":
             columns, values = array.rows, array.data
             if len(columns) != shape[0] or list(map(len, columns)) != list(map(len, values)):
                 raise InputError(f"{name} has rows with different numbers of columns and values")
             check_integers(name, np.array([column for row in columns for column in row], None))
             return _to_canonical_csr(name, array, shape)
-        if form == "dok":
+        if sparse_format == "dok":
             check_integers(name, np.array(list(array.keys()), None))
             return _to_canonical_csr(name, array, shape)
-        # A new object, because the old one may cache that its entries are sorted.
-        names = ARRAYS[form]
+        # A new object, because this one may cache that its entries are sorted.
+        names = ARRAY_NAMES[sparse_format]
         return csr_from_arrays(
-            name, form, shape, *(getattr(array, attribute) for attribute in names)
+            name, sparse_format, shape, *(getattr(array, attribute) for attribute in names)
         )
 
 
 def csr_from_arrays(
-    name: object, form: str, shape: tuple[int, int], data: Any, *indices: Any
+    name: object, sparse_format: str, shape: tuple[int, int], data: Any, *indices: Any
 ) -> Any:
     """Return validated CSR from the arrays of a sparse matrix; see `to_checked_csr`.
 
     Parameters
     ----------
     name : object
-    form : str
-        One of `ARRAYS`.
+    sparse_format : str
+        One of `ARRAY_NAMES`.
     shape : (int, int)
     data, *indices : ndarray
         The arrays of the format.
@@ -81,22 +81,22 @@ def csr_from_arrays(
         check_integers(name, array)
     data = data.astype(native_dtype(data.dtype), copy=False)
     with _invalid_sparse_errors(name):
-        if form == "coo":
-            fresh: Any = coo_array((data, indices), shape=shape)
-        elif form == "dia":
+        if sparse_format == "coo":
+            matrix: Any = coo_array((data, indices), shape=shape)
+        elif sparse_format == "dia":
             low, high = (int(end(indices[0], initial=0)) for end in (np.min, np.max))
             if low <= -shape[0] or high >= shape[1]:
                 raise InputError(
                     f"{name} has a diagonal at offset {low if low <= -shape[0] else high}: "
                     f"expected {1 - shape[0]} to {shape[1] - 1}"
                 )
-            fresh = dia_array((data, *indices), shape=shape)
+            matrix = dia_array((data, *indices), shape=shape)
         else:
             check_pointers(name, indices[1], indices[0].shape[0])
-            make = {"csr": csr_array, "csc": csc_array, "bsr": bsr_array}[form]
-            fresh = make((data, *indices), shape=shape)
-            fresh.check_format(full_check=True)
-        return _to_canonical_csr(name, fresh, shape)
+            constructor = {"csr": csr_array, "csc": csc_array, "bsr": bsr_array}[sparse_format]
+            matrix = constructor((data, *indices), shape=shape)
+            matrix.check_format(full_check=True)
+        return _to_canonical_csr(name, matrix, shape)
 
 
 @contextmanager
@@ -127,19 +127,19 @@ def _to_canonical_csr(name: object, array: Any, shape: tuple[int, int]) -> Any:
     return rows
 
 
-def check_finite(name: object, rows: Any, before: int = 0) -> None:
+def check_finite(name: object, rows: Any, first_row: int = 0) -> None:
     """Raise if a value is NaN or infinite.
 
     Parameters
     ----------
     name : object
     rows : csr_array
-    before : int
-        Number of rows of X before these.
+    first_row : int
+        Index in X of the first of these rows.
     """
     bad = np.flatnonzero(~np.isfinite(rows.data))
     if bad.size:
-        row = before + int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
+        row = first_row + int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
         raise InputError(
             f"{name} holds {rows.data[bad[0]]} at row {row}, column "
             f"{rows.indices[bad[0]]} (counted from 0), expected finite numbers"
@@ -147,9 +147,9 @@ def check_finite(name: object, rows: Any, before: int = 0) -> None:
 
 
 def native_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of a SciPy sparse array of these values; float16 becomes float32."""
-    found = np.dtype(dtype).newbyteorder("=")
-    return np.dtype(np.float32) if found == np.float16 else found
+    """Return the dtype of values in a SciPy sparse array; float16 becomes float32."""
+    native = np.dtype(dtype).newbyteorder("=")
+    return np.dtype(np.float32) if native == np.float16 else native
 
 
 def check_shape(name: object, shape: Any) -> tuple[int, int]:
@@ -207,8 +207,8 @@ def check_pointers(name: object, pointers: NDArray[Any], count: int) -> None:
 
 def sparse_warning(name: object, rows: Any) -> str:
     """Return the warning that shards of a sparse X are dense."""
-    share = rows.nnz / (rows.shape[0] * rows.shape[1])
+    density = rows.nnz / (rows.shape[0] * rows.shape[1])
     return (
-        f"{name} is sparse ({share:.2%} of {rows.shape[0]} x {rows.shape[1]} entries are stored), "
-        "but shards are dense: the store needs {bytes} bytes"
+        f"{name} is sparse ({density:.2%} of {rows.shape[0]} x {rows.shape[1]} entries are "
+        "stored), but shards are dense: the store needs {bytes} bytes"
     )

@@ -37,15 +37,15 @@ _OTHER_MAGICS = {
 }
 
 
-def hdf5_source(path: Path, inner: str, options: EncodeOptions) -> Source:
+def hdf5_source(path: Path, inner_path: str, options: EncodeOptions) -> Source:
     """Return the source of a dataset of an HDF5 file; by default of its only matrix."""
     h5py = import_library("h5py", path)
     try:
         stamps = file_stamps(path)
         with h5py.File(path, "r") as file:
-            inner = inner or find_only_matrix(path, _matrices(file))
-            dataset = _find_dataset(file, path, inner)
-            view = hdf5_view(dataset, f"{path}::{inner}", options)
+            inner_path = inner_path or find_only_matrix(path, _matrices(file))
+            dataset = _find_dataset(file, path, inner_path)
+            view = hdf5_view(dataset, f"{path}::{inner_path}", options)
             stamps += file_stamps(*view.files)
             shape = dataset.shape
     except InputError:
@@ -53,7 +53,7 @@ def hdf5_source(path: Path, inner: str, options: EncodeOptions) -> Source:
     except Exception as error:
         raise foreign_format_error(path) or read_error(path, error) from None
     current_stamps = partial(file_stamps, path, *view.files)
-    return container_source(_open_hdf5, path, inner, shape, view, stamps, current_stamps)
+    return container_source(_open_hdf5, path, inner_path, shape, view, stamps, current_stamps)
 
 
 def hdf5_view(
@@ -104,7 +104,7 @@ def hdf5_view(
         if (length := _scale_length(scales)) > dataset.shape[axis]:
             problem = f"{name} holds {dataset.shape[axis]} of the {length} entries of axis {axis}"
             view = replace(
-                view, warnings=(*view.warnings, f"{problem}: the others were not written")
+                view, warnings=(*view.warnings, f"{problem}: the other entries were not written")
             )
     view = replace(view, files=files)
     attributes = dataset.attrs if attributes is None else attributes
@@ -113,39 +113,40 @@ def hdf5_view(
 
 def _matrices(file: Any) -> list[str]:
     """Return the names of the matrices in a file."""
-    found: list[str] = []
+    names: list[str] = []
 
     def collect(name: str, item: Any) -> None:
         is_matrix = getattr(item, "ndim", None) == 2 or is_sparse_group(item)
         if is_matrix and name.partition("/")[0] not in _MATLAB_GROUPS:
-            found.append(f"/{name}")
+            names.append(f"/{name}")
 
     file.visititems(collect)
-    return found
+    return names
 
 
-def _find_dataset(file: Any, path: Path, inner: str) -> Any:
+def _find_dataset(file: Any, path: Path, inner_path: str) -> Any:
     """Return a dataset of a file."""
     try:
-        item = file[inner]
+        item = file[inner_path]
     except KeyError as error:  # also for a link to another file
-        if file.get(inner, getlink=True) is not None:
-            raise InputError(f"{path}::{inner} is a broken link: {error.args[0]}") from None
+        if file.get(inner_path, getlink=True) is not None:
+            raise InputError(f"{path}::{inner_path} is a broken link: {error.args[0]}") from None
         raise InputError(
-            f"{path} has no dataset {inner}, expected one of {truncate(_matrices(file), LISTED)}"
+            f"{path} has no dataset {inner_path}, expected one of "
+            f"{truncate(_matrices(file), LISTED)}"
         ) from None
     if hasattr(item, "ndim"):
         return item
     if is_sparse_group(item):
         raise InputError(
-            f"{path}::{inner} is a sparse matrix, which can only be stored as copies of its rows: "
-            "expected no --recovery"
+            f"{path}::{inner_path} is a sparse matrix, which can only be stored as copies of its "
+            "rows: expected no --recovery"
         )
-    kind = as_text(item.attrs.get("MATLAB_class", ""))
-    found = "a group, expected a dataset"
-    if kind:
-        found = f"a {kind} of MATLAB, expected an array of numbers"
-    raise InputError(f"{path}::{inner} is {found}")
+    matlab_class = as_text(item.attrs.get("MATLAB_class", ""))
+    problem = "a group, expected a dataset"
+    if matlab_class:
+        problem = f"a {matlab_class} of MATLAB, expected an array of numbers"
+    raise InputError(f"{path}::{inner_path} is {problem}")
 
 
 def is_sparse_group(node: Any) -> bool:
@@ -156,7 +157,7 @@ def is_sparse_group(node: Any) -> bool:
 
 
 def foreign_format_error(path: Path) -> InputError | None:
-    """Return the error for a file of a similar format, or None."""
+    """Return the error for a file of a similar format, or None for HDF5 and unknown formats."""
     with path.open("rb") as file:
         start = file.read(16)
     for magic, description in _OTHER_MAGICS.items():
@@ -174,10 +175,10 @@ def _is_column_major(dataset: Any) -> bool:
 
 def _check_matlab(dataset: Any, name: str) -> None:
     """Raise unless a MATLAB array is a nonempty array of numbers."""
-    kind = as_text(dataset.attrs.get("MATLAB_class", "double"))
-    numbers = re.fullmatch(r"u?int(8|16|32|64)|single|double|logical", kind)
-    if not numbers:
-        raise InputError(f"{name} is a {kind} array of MATLAB, expected numbers")
+    matlab_class = as_text(dataset.attrs.get("MATLAB_class", "double"))
+    is_numeric = re.fullmatch(r"u?int(8|16|32|64)|single|double|logical", matlab_class)
+    if not is_numeric:
+        raise InputError(f"{name} is a {matlab_class} array of MATLAB, expected numbers")
     if dataset.attrs.get("MATLAB_empty", 0):
         shape = " x ".join(map(str, np.ravel(dataset[()]).tolist()))
         raise InputError(f"{name} is empty ({shape}), expected at least one row and one column")
@@ -186,26 +187,28 @@ def _check_matlab(dataset: Any, name: str) -> None:
 def _check_filters(dataset: Any, name: str) -> None:
     """Raise if the data are compressed by a filter that is not installed."""
     h5py = import_library("h5py", name)
-    stored = dataset.id.get_create_plist()
-    filters = [stored.get_filter(k) for k in range(stored.get_nfilters())]
+    properties = dataset.id.get_create_plist()
+    filters = [properties.get_filter(k) for k in range(properties.get_nfilters())]
     if all(h5py.h5z.filter_avail(filter_[0]) for filter_ in filters):
         return
     with suppress(ImportError):
         importlib.import_module("hdf5plugin")  # registers its filters
-    for number, *_, description in filters:
-        if not h5py.h5z.filter_avail(number):
+    for filter_id, *_, description in filters:
+        if not h5py.h5z.filter_avail(filter_id):
             title = as_text(description).split(";")[0]
             raise InputError(
-                f"{name} is compressed by filter {number}{f' ({title})' if title else ''}, which "
-                "is not installed: try pip install hdf5plugin"
+                f"{name} is compressed by filter {filter_id}{f' ({title})' if title else ''}, "
+                "which is not installed: try pip install hdf5plugin"
             )
 
 
 def _netcdf_fill(dataset: Any) -> Any:
     """Return NetCDF's fill value of entries that were never written, or None."""
     h5py = import_library("h5py", dataset.name)
-    defined = dataset.id.get_create_plist().fill_value_defined()
-    is_default = defined != h5py.h5d.FILL_VALUE_USER_DEFINED or dataset.dtype.kind not in "iuf"
+    fill_value_status = dataset.id.get_create_plist().fill_value_defined()
+    is_default = (
+        fill_value_status != h5py.h5d.FILL_VALUE_USER_DEFINED or dataset.dtype.kind not in "iuf"
+    )
     if is_default or not any(name in dataset.attrs for name in _NETCDF):
         return None
     value = dataset.fillvalue
@@ -262,28 +265,36 @@ def _external_files(dataset: Any, name: str) -> tuple[Path, ...]:
 def _check_virtual(dataset: Any, source: Any, name: str) -> list[Path]:
     """Open a source of a virtual dataset, and return its files."""
     h5py = import_library("h5py", name)
-    if "%b" in source.file_name + source.dset_name:  # a series ends at the first missing file
+    if "%b" in source.file_name + source.dset_name:  # HDF5 ends a series at a missing file
         return []
-    own = Path(dataset.file.filename)
-    given = Path(source.file_name)
-    prefix = os.environ.get("HDF5_VDS_PREFIX", "").replace("${ORIGIN}", str(own.parent))
-    paths = [Path(prefix) / given, own.parent / given, given, own.resolve().parent / given.name]
-    path = own if source.file_name == "." else next((p for p in paths if p.is_file()), None)
+    own_path = Path(dataset.file.filename)
+    source_path = Path(source.file_name)
+    prefix = os.environ.get("HDF5_VDS_PREFIX", "").replace("${ORIGIN}", str(own_path.parent))
+    paths = [
+        Path(prefix) / source_path,
+        own_path.parent / source_path,
+        source_path,
+        own_path.resolve().parent / source_path.name,
+    ]
+    path = own_path if source.file_name == "." else next((p for p in paths if p.is_file()), None)
     if path is None:
-        raise InputError(f"{name} is a virtual dataset, whose source {given} does not exist")
+        raise InputError(f"{name} is a virtual dataset, whose source {source_path} does not exist")
     try:
-        with nullcontext(dataset.file) if path == own else h5py.File(path, "r") as file:
-            found = file[source.dset_name]
-            files = [path, *_external_files(found, f"{path}::{source.dset_name}")]
+        with nullcontext(dataset.file) if path == own_path else h5py.File(path, "r") as file:
+            source_dataset = file[source.dset_name]
+            files = [path, *_external_files(source_dataset, f"{path}::{source.dset_name}")]
             selected = source.src_space
             if selected.get_select_type() == h5py.h5s.SEL_HYPERSLABS:
                 last = selected.get_select_bounds()[1]
-                if any(end >= length for end, length in zip(last, found.shape, strict=True)):
+                if any(
+                    end >= length for end, length in zip(last, source_dataset.shape, strict=True)
+                ):
                     raise InputError(
                         f"{name} is a virtual dataset, whose source {path}::{source.dset_name} has "
-                        f"shape {found.shape}: expected at least {tuple(n + 1 for n in last)}"
+                        f"shape {source_dataset.shape}: expected at least "
+                        f"{tuple(n + 1 for n in last)}"
                     )
-            return [file for file in files if file != own]
+            return [file for file in files if file != own_path]
     except InputError:
         raise
     except Exception as error:
@@ -293,6 +304,6 @@ def _check_virtual(dataset: Any, source: Any, name: str) -> list[Path]:
 
 
 @contextmanager
-def _open_hdf5(path: Path, inner: str) -> Iterator[Any]:
+def _open_hdf5(path: Path, inner_path: str) -> Iterator[Any]:
     with import_library("h5py", path).File(path, "r") as file:
-        yield file[inner]
+        yield file[inner_path]

@@ -45,7 +45,7 @@ class _Header:
 
     Attributes
     ----------
-    form : {"coordinate", "array"}
+    layout : {"coordinate", "array"}
     field : str
     symmetry : str
     shape : (int, int)
@@ -55,7 +55,7 @@ class _Header:
         Number of the first line after the header, from 1.
     """
 
-    form: str
+    layout: str
     field: str
     symmetry: str
     shape: tuple[int, int]
@@ -83,19 +83,19 @@ def read_market(path: Path) -> Any:
             columns = _read(path, file, header)
     except (OSError, EOFError, zlib.error) as error:
         raise read_error(path, error) from None
-    if header.form == "array":
+    if header.layout == "array":
         return _dense_matrix(path, header, columns[0])
     return _sparse_matrix(path, header, *columns)
 
 
 def _header(path: Path, file: BinaryIO) -> _Header:
     first = file.readline(_MAX_LINE_BYTES)
-    words = first.decode("latin-1").lower().split()
-    if len(words) != 5 or words[:2] not in _BANNERS:
+    fields = first.decode("latin-1").lower().split()
+    if len(fields) != 5 or fields[:2] not in _BANNERS:
         raise _bad_line(
             path, 1, first, "%%MatrixMarket matrix, coordinate or array, a field and a symmetry"
         )
-    _, _, form, field, symmetry = words
+    _, _, layout, field, symmetry = fields
     if field == "complex" or symmetry == "hermitian":
         raise InputError(
             f"{path} holds complex numbers, which are not supported: codes, shards and answers are "
@@ -103,10 +103,10 @@ def _header(path: Path, file: BinaryIO) -> _Header:
         )
     is_pattern = field == "pattern"
     if (
-        form not in ("coordinate", "array")
+        layout not in ("coordinate", "array")
         or field not in _NUMBER_PATTERNS
         or symmetry not in _SYMMETRIES
-        or (is_pattern and (form == "array" or symmetry == "skew-symmetric"))
+        or (is_pattern and (layout == "array" or symmetry == "skew-symmetric"))
     ):
         raise _bad_line(path, 1, first, "a format of Matrix Market")
     line = 1
@@ -115,46 +115,47 @@ def _header(path: Path, file: BinaryIO) -> _Header:
         if not text.strip() or text.lstrip().startswith(b"%"):
             continue
         sizes = text.split()
-        if len(sizes) != 2 + (form == "coordinate") or not all(
+        if len(sizes) != 2 + (layout == "coordinate") or not all(
             size.isdigit() and len(size) < 20 for size in sizes
         ):
-            entries = " and entries" if form == "coordinate" else ""
+            entries = " and entries" if layout == "coordinate" else ""
             raise _bad_line(path, line, text, f"numbers of rows, columns{entries}")
-        rows, columns, *given = map(int, sizes)
+        rows, columns, *stated_count = map(int, sizes)
         shape = check_shape(path, (rows, columns))
         if symmetry != "general" and rows != columns:
             raise _bad_line(path, line, text, f"a square matrix, because it is {symmetry}")
         in_triangle = rows * (rows + (1 if symmetry == "symmetric" else -1)) // 2
-        numbers = rows * columns if symmetry == "general" else in_triangle
-        return _Header(form, field, symmetry, shape, given[0] if given else numbers, line + 1)
+        in_array = rows * columns if symmetry == "general" else in_triangle
+        count = stated_count[0] if stated_count else in_array
+        return _Header(layout, field, symmetry, shape, count, line + 1)
     raise InputError(f"{path} ends before the line with the numbers of rows and columns")
 
 
 def _read(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[Any]]:
     """Read the columns after the header: rows, columns and values, or only values."""
-    names = ["row", "column"] if header.form == "coordinate" else []
+    names = ["row", "column"] if header.layout == "coordinate" else []
     names += [] if header.field == "pattern" else ["value"]
-    words, number = _NUMBER_PATTERNS[header.field]
-    patterns = [rb"[0-9]+"] * (len(names) - bool(number)) + [number] * bool(number)
+    value, number_pattern = _NUMBER_PATTERNS[header.field]
+    patterns = [number_pattern if name == "value" else rb"[0-9]+" for name in names]
     line = rb"[ \t]*+(?:%b[ \t]*+)?(?:%%[^\n]*+)?\r?\n" % rb"[ \t]++".join(patterns)
-    lines = re.compile(rb"(?:%b)*+" % line)
-    expected = "a row and a column" if header.form == "coordinate" else ""
-    if words:
-        expected = f"a row, a column and {words}" if expected else words
+    valid_lines = re.compile(rb"(?:%b)*+" % line)
+    expected = "a row and a column" if header.layout == "coordinate" else ""
+    if value:
+        expected = f"a row, a column and {value}" if expected else value
     blocks_of: list[list[NDArray[Any]]] = [[] for _ in names]
     first_line, entries = header.line, 0
     for block in _blocks(file):
-        match = lines.match(block)
+        match = valid_lines.match(block)
         end = match.end() if match else 0
         if end < len(block):
             text = block[end : end + _MAX_LINE_BYTES].partition(b"\n")[0]
             raise _bad_line(path, first_line + block.count(b"\n", 0, end), text, expected)
-        columns = _numbers(block, names, is_real=header.field in ("real", "double"))
+        columns = _parse_columns(block, names, is_real=header.field in ("real", "double"))
         for values, name, blocks in zip(columns, names, blocks_of, strict=True):
-            is_bad, needed = _out_of_range(values, name, header.shape)
+            is_bad, expected_value = _out_of_range(values, name, header.shape)
             if is_bad is not None:
                 line_number, text = _content_line(block, first_line, int(np.argmax(is_bad)))
-                raise _bad_line(path, line_number, text, needed or expected)
+                raise _bad_line(path, line_number, text, expected_value or expected)
             blocks.append(values)
         entries += len(columns[0])
         first_line += block.count(b"\n")
@@ -180,15 +181,15 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
         yield rest + b"\n"
 
 
-def _numbers(block: bytes, names: list[str], *, is_real: bool) -> list[NDArray[Any]]:
-    """Return the columns of valid lines; huge integers are Python objects."""
+def _parse_columns(block: bytes, names: list[str], *, is_real: bool) -> list[NDArray[Any]]:
+    """Return the columns of valid lines; integers beyond 64 bits are Python objects."""
     import pandas
 
-    plain = re.sub(rb"%[^\n]*", b"", block)
+    content = re.sub(rb"%[^\n]*", b"", block)
 
     def read(dtype: Any) -> Any:
         return pandas.read_csv(
-            BytesIO(plain.translate(_FORTRAN_EXPONENTS) if is_real else plain),
+            BytesIO(content.translate(_FORTRAN_EXPONENTS) if is_real else content),
             sep=r"\s+",
             header=None,
             names=names,
@@ -218,7 +219,7 @@ def _out_of_range(
             is_bad, expected = ~np.isfinite(values), ""
         else:
             is_bad = np.array([not -(2**63) <= int(value) < 2**64 for value in values])
-            expected = "" if is_bad.any() else "no numbers below 0, because others are 2^63 or more"
+            expected = "" if is_bad.any() else "no negative number with numbers from 2^63 on"
             is_bad = is_bad if is_bad.any() else np.array([int(value) < 0 for value in values])
     else:
         limit = shape[name == "column"]
@@ -229,17 +230,17 @@ def _out_of_range(
     return (is_bad, expected) if is_bad.any() else (None, "")
 
 
-def _join_blocks(path: Path, parts: list[NDArray[Any]]) -> NDArray[Any]:
+def _join_blocks(path: Path, blocks: list[NDArray[Any]]) -> NDArray[Any]:
     """Join blocks of a column, which may be int64 or uint64."""
-    nonempty = [part for part in parts if part.size] or [np.empty(0, np.int64)]
-    dtypes = {part.dtype for part in nonempty}
+    nonempty = [block for block in blocks if block.size] or [np.empty(0, np.int64)]
+    dtypes = {block.dtype for block in nonempty}
     if len(dtypes) == 1:
         return np.concatenate(nonempty)
-    if any(part.min() < 0 for part in nonempty):
+    if any(block.min() < 0 for block in nonempty):
         raise InputError(
             f"{path} has numbers below 0 and numbers from 2^63 on, {_EXPECTED_64_BITS}"
         )
-    return np.concatenate([part.astype(np.uint64) for part in nonempty])
+    return np.concatenate([block.astype(np.uint64) for block in nonempty])
 
 
 def _negate_signed(path: Path, values: NDArray[Any]) -> NDArray[Any]:

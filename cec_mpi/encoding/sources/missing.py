@@ -18,7 +18,7 @@ from cec_mpi.store.format.manifest import MissingValues
 from cec_mpi.text import plural
 
 _PIECE_BYTES = 16 << 20
-_SUM_SCALE = 2.0**-64  # sums of scaled numbers cannot overflow
+_SUM_SCALE = 2.0**-64  # prevents overflow of sums
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,9 +80,9 @@ class MissingValueHandler:
         self._first_message = self._advice = ""
         self._rows: list[NDArray[np.int64]] = []
         self._dropped: list[NDArray[np.int64]] = []
-        # By column of X and target:
+        # By column of X, then by target:
         self._missing = np.zeros(self._width + len(matrix.targets), np.int64)
-        self._present = self._missing.copy()
+        self._counts = self._missing.copy()
         self._sums = np.zeros((2, len(self._missing)))
 
     def add(self, row: int, column: int, values: NDArray[Any]) -> None:
@@ -123,22 +123,22 @@ class MissingValueHandler:
         self._dropped.append(rows)
         self._missing[column : column + values.shape[1]] += is_missing.sum(axis=0)
 
-    def _add_sums(self, column: int, values: NDArray[Any], is_missing: Any) -> None:
-        columns = slice(column, column + values.shape[1])
-        numbers = values.astype(np.float64, copy=False)
+    def _add_sums(self, column: int, piece: NDArray[Any], is_missing: Any) -> None:
+        columns = slice(column, column + piece.shape[1])
+        values = piece.astype(np.float64, copy=False)
         if is_missing is None:
-            self._present[columns] += len(values)
+            self._counts[columns] += len(values)
         else:
             kept = ~is_missing[:, max(0, self._width - column) :].any(axis=1)
-            numbers, is_missing = numbers[kept], is_missing[kept]
-            numbers = np.where(is_missing, 0.0, numbers)
-            self._present[columns] += len(numbers) - is_missing.sum(axis=0)
+            values, is_missing = values[kept], is_missing[kept]
+            values = np.where(is_missing, 0.0, values)
+            self._counts[columns] += len(values) - is_missing.sum(axis=0)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            self._sums[:, columns] += numbers.sum(axis=0), (numbers * _SUM_SCALE).sum(axis=0)
+            self._sums[:, columns] += values.sum(axis=0), (values * _SUM_SCALE).sum(axis=0)
 
     @property
     def summary(self) -> MissingValues:
-        """Numbers of missing values, for the manifest."""
+        """Numbers of rows and columns with missing values, for the manifest."""
         return MissingValues(
             self._treatment,
             rows=len(_merge_rows(self._rows)),
@@ -157,16 +157,16 @@ class MissingValueHandler:
         """
         if not self._first_message or self._treatment != "refuse":
             return
-        found = self.summary
-        advice = self._advice if found.columns == 1 else ""
+        summary = self.summary
+        advice = self._advice if summary.columns == 1 else ""
         raise InputError(
             f"{self._first_message}, expected finite numbers: "
-            f"{plural(found.rows, 'row')} and {plural(found.columns, 'column')} have missing "
+            f"{plural(summary.rows, 'row')} and {plural(summary.columns, 'column')} have missing "
             "values; --missing drop-rows drops these rows, --missing mean replaces the values by "
             f"the mean of the column{advice}"
         )
 
-    def treat(self, rows: int, descriptor: int, targets: list[tuple[int, int]]) -> int:
+    def apply(self, rows: int, descriptor: int, targets: list[tuple[int, int]]) -> int:
         """Replace or drop missing values in files, in place, and return the number of rows.
 
         Parameters
@@ -187,14 +187,14 @@ class MissingValueHandler:
                 "remain"
             )
         means = self._means() if self._treatment == "mean" else None
-        kind = self._matrix.dtype
-        remaining = _rewrite(descriptor, 0, rows, self._width, kind, dropped, means)
+        dtype = self._matrix.dtype
+        remaining = _rewrite(descriptor, 0, rows, self._width, dtype, dropped, means)
         for target, offset in targets:
             _rewrite(target, offset, rows, 1, np.dtype("<f8"), dropped, None)
         return remaining
 
     def _means(self) -> NDArray[np.float64]:
-        empty = np.flatnonzero(self._present[: self._width] == 0)
+        empty = np.flatnonzero(self._counts[: self._width] == 0)
         if empty.size:
             column = int(empty[0])
             advice = self._matrix.drop_advice(column)
@@ -202,7 +202,7 @@ class MissingValueHandler:
                 f"{self._matrix.name} has no number in {self._matrix.describe_column(column)}, and "
                 f"so no mean: {advice.removeprefix(', ') or 'leave this column out'}"
             )
-        present = self._present[: self._width]
+        present = self._counts[: self._width]
         plain, scaled = self._sums[:, : self._width] / present
         means: NDArray[np.float64] = np.where(np.isfinite(plain), plain, scaled / _SUM_SCALE)
         return means
@@ -217,11 +217,11 @@ def describe_missing(source: Source, dtype: np.dtype[Any]) -> str:
         The matrix cannot be read, or has infinity.
     """
     rows = stream_rows(source)
-    finder = MissingValueHandler(rows, "refuse", dtype)
+    handler = MissingValueHandler(rows, "refuse", dtype)
     for row, column, values in rows.pieces(dtype):
-        finder.add(row, column, values)
+        handler.add(row, column, values)
     try:
-        finder.check()
+        handler.check()
     except InputError as error:
         return str(error)
     return ""
@@ -236,23 +236,23 @@ def _rewrite(
     offset: int,
     rows: int,
     width: int,
-    kind: np.dtype[Any],
+    dtype: np.dtype[Any],
     dropped: NDArray[np.int64],
     means: NDArray[np.float64] | None,
 ) -> int:
     """Drop rows of a file and replace NaN by means, in place; return the number of rows."""
-    row_bytes, done = width * kind.itemsize, 0
+    row_bytes, written = width * dtype.itemsize, 0
     rows_at_once = max(1, _PIECE_BYTES // row_bytes)
     for start in range(0, rows, rows_at_once):
-        numbers = np.empty((min(rows_at_once, rows - start), width), kind)
-        if read_at(descriptor, numbers, offset + start * row_bytes) < numbers.nbytes:
+        values = np.empty((min(rows_at_once, rows - start), width), dtype)
+        if read_at(descriptor, values, offset + start * row_bytes) < values.nbytes:
             raise InputError("the temporary file of rows was truncated")
-        low, high = np.searchsorted(dropped, (start, start + len(numbers)))
-        kept = np.delete(numbers, dropped[low:high] - start, axis=0)
+        low, high = np.searchsorted(dropped, (start, start + len(values)))
+        kept = np.delete(values, dropped[low:high] - start, axis=0)
         if means is not None:
-            kept = np.where(np.isnan(kept), means.astype(kind), kept)
-        if done < start or means is not None or len(kept) < len(numbers):
-            write_at(descriptor, np.ascontiguousarray(kept, kind), offset + done * row_bytes)
-        done += len(kept)
-    os.ftruncate(descriptor, offset + done * row_bytes)
-    return done
+            kept = np.where(np.isnan(kept), means.astype(dtype), kept)
+        if written < start or means is not None or len(kept) < len(values):
+            write_at(descriptor, np.ascontiguousarray(kept, dtype), offset + written * row_bytes)
+        written += len(kept)
+    os.ftruncate(descriptor, offset + written * row_bytes)
+    return written

@@ -24,11 +24,15 @@ _HEADER_BYTES = len(npy_header((0,), np.dtype("<f8")))  # equal for all lengths
 
 @contextmanager
 def copy_to_file(
-    matrix: StreamedMatrix, store: Path, dtype: np.dtype[Any], again: bool, missing: str = "refuse"
+    matrix: StreamedMatrix,
+    store: Path,
+    dtype: np.dtype[Any],
+    is_resumed: bool,
+    missing: str = "refuse",
 ) -> Iterator[Source]:
     """Copy a matrix to a temporary file next to the store, and yield its source.
 
-    The file is removed at the end of the context, when the files of targets appear.
+    At the end of the context the file is removed, and the files of targets get their names.
 
     Parameters
     ----------
@@ -36,7 +40,7 @@ def copy_to_file(
     store : Path
     dtype : numpy.dtype
         Dtype of the shards.
-    again : bool
+    is_resumed : bool
         Whether targets may replace those of an interrupted encode.
     missing : {"refuse", "drop-rows", "mean"}
         Treatment of missing values (NaN).
@@ -52,26 +56,30 @@ def copy_to_file(
     width, itemsize, rows = matrix.shape[1], matrix.dtype.itemsize, 0
     check_free_space(store, matrix.shape[0] * width * itemsize)
     with ExitStack() as stack:
-        partials = [stack.enter_context(new_path(file, again=again)) for _, file in matrix.targets]
-        files = [stack.enter_context(partial.open("x+b")) for partial in partials]
-        for file in files:
+        partial_targets = [
+            stack.enter_context(new_path(file, again=is_resumed)) for _, file in matrix.targets
+        ]
+        target_files = [stack.enter_context(partial.open("x+b")) for partial in partial_targets]
+        for file in target_files:
             file.seek(_HEADER_BYTES)
         descriptor, path = stack.enter_context(temporary(store))
-        finder = MissingValueHandler(matrix, missing, dtype)
+        handler = MissingValueHandler(matrix, missing, dtype)
         for row, column, values in matrix.pieces(dtype):
-            finder.add(row, column, values)
-            numbers = np.ascontiguousarray(values[:, :width], matrix.dtype)
-            _write_rows(descriptor, numbers, itemsize * (row * width + column), itemsize * width)
-            for file, target in zip(files, values[:, width:].T, strict=True):
+            handler.add(row, column, values)
+            X_values = np.ascontiguousarray(values[:, :width], matrix.dtype)
+            _write_rows(descriptor, X_values, itemsize * (row * width + column), itemsize * width)
+            for file, target in zip(target_files, values[:, width:].T, strict=True):
                 file.write(target.astype("<f8").data)
             rows = max(rows, row + len(values))
         if not rows:
             raise InputError(f"{matrix.name} has no rows of numbers, expected at least one")
-        finder.check()
-        for file in files:
+        handler.check()
+        for file in target_files:
             file.flush()
-        rows = finder.treat(rows, descriptor, [(file.fileno(), _HEADER_BYTES) for file in files])
-        for file in files:
+        rows = handler.apply(
+            rows, descriptor, [(file.fileno(), _HEADER_BYTES) for file in target_files]
+        )
+        for file in target_files:
             file.seek(0)
             file.write(npy_header((rows,), np.dtype("<f8")))
             file.flush()
@@ -83,7 +91,7 @@ def copy_to_file(
             warning=matrix.warning,
             stamps=matrix.stamps,
             current_stamps=matrix.current_stamps,
-            missing=None if missing == "refuse" else finder.summary,
+            missing=None if missing == "refuse" else handler.summary,
             array=FileArray(path, (rows, width), matrix.dtype),
             origin={
                 "path": str(path),
@@ -93,10 +101,10 @@ def copy_to_file(
         )
 
 
-def _write_rows(descriptor: int, numbers: NDArray[Any], offset: int, row_bytes: int) -> None:
-    """Write rows of a matrix, or some of their columns, at an offset."""
-    if numbers.nbytes == len(numbers) * row_bytes:
-        write_at(descriptor, numbers, offset)
+def _write_rows(descriptor: int, rows: NDArray[Any], offset: int, row_bytes: int) -> None:
+    """Write rows, or adjacent columns of them, at an offset."""
+    if rows.nbytes == len(rows) * row_bytes:
+        write_at(descriptor, rows, offset)
         return
-    for k, row in enumerate(numbers):
+    for k, row in enumerate(rows):
         write_at(descriptor, row, offset + k * row_bytes)

@@ -30,7 +30,7 @@ class Matrix:
     name : str
         Name for messages.
     shape : tuple of int
-        The number of rows is 0 for a text table that was not read yet.
+        The number of rows is 0 until a text table is read.
     dtype : numpy.dtype
         Dtype in the file.
     column_names : tuple of str
@@ -38,8 +38,8 @@ class Matrix:
     warning : str
         Warning to give before encoding, with ``{bytes}`` for the size of the shards, or empty.
     stamps : tuple of str
-        Names, sizes and times of its files before they were opened. If empty, changes of X cannot
-        be detected, and an encode is never resumed.
+        Names, sizes and modification times of the files, before they were opened. If empty, changes
+        of X cannot be detected, and an encode is never resumed.
     current_stamps : callable
         Returns the current value of `stamps`; it is equal if the files have not changed.
     missing : MissingValues, optional
@@ -69,7 +69,7 @@ class Matrix:
         return f"{self.name} holds nan at {self.location(row, column)}"
 
     def drop_advice(self, column: int) -> str:
-        """Return the end of a message: the option that leaves a column out, or ''."""
+        """Return the end of a message: the option that drops a column, or ''."""
         return ""
 
     def check_slice(
@@ -91,43 +91,43 @@ class Matrix:
                     "expected numbers everywhere: try X.filled(0)"
                 )
             values = values.data
-        found: NDArray[Any] = np.asarray(values)
-        if found.shape != shape:
+        array: NDArray[Any] = np.asarray(values)
+        if array.shape != shape:
             raise InputError(
-                f"{self.name} returned shape {found.shape} for {shape[0]} rows from row {start} "
+                f"{self.name} returned shape {array.shape} for {shape[0]} rows from row {start} "
                 f"on, expected {shape} (its shape is {self.shape})"
             )
-        if not np.can_cast(found.dtype, self.dtype, "safe"):
+        if not np.can_cast(array.dtype, self.dtype, "safe"):
             raise InputError(
-                f"{self.name} returned {found.dtype} at row {start}, expected its dtype "
+                f"{self.name} returned {array.dtype} at row {start}, expected its dtype "
                 f"{self.dtype}"
             )
-        return found
+        return array
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source(Matrix):
-    """A matrix with slices that any thread can read, and any rank if it is in files.
+    """A matrix with slices that any thread can read, and any rank if the matrix is in files.
 
     Attributes
     ----------
     array : object
-        Array with slices ``array[start:stop, left:right]``, or with a method ``read_into`` that
-        fills an array (its last argument) and returns the `Rounding`.
+        Array with slices ``array[start:stop, left:right]``, or with a method
+        ``read_into(start, stop, left, right, out)`` that returns the `Rounding`.
     rows_only : bool
-        Whether the array has only slices of rows, for one thread at a time.
-    held : int
-        Fixed memory of a process for reading, in bytes.
-    copies : int
-        Memory for reading, as a multiple of the size of the slice.
+        Whether the array has only slices of rows, and only one thread may read them at a time.
+    fixed_bytes : int
+        Memory of a process for reading that does not depend on the size of a slice.
+    read_buffers : int
+        Memory for reading a slice, as a multiple of its size.
     origin : mapping, optional
         Path and options with which `open_source` opens the matrix in another process.
     """
 
     array: Any = field(repr=False)
     rows_only: bool = False
-    held: int = 0
-    copies: int = 2
+    fixed_bytes: int = 0
+    read_buffers: int = 2
     origin: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def content(self) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class Source(Matrix):
             if self.rows_only:
                 return self._read_rows(start, stop, left, right, out)
             values = self.array[start:stop, left:right]
-            rounding = fill(out, self.check_slice(values, start, left, out.shape))
+            rounding = convert_into(out, self.check_slice(values, start, left, out.shape))
             if isinstance(self.array, np.ndarray):
                 _release_pages(values)
             return rounding
@@ -182,7 +182,7 @@ class Source(Matrix):
     def _read_rows(
         self, start: int, stop: int, left: int, right: int, out: NDArray[Any]
     ) -> Rounding:
-        # Only as many complete rows at a time as fit in the memory of the slice.
+        # Complete rows are read in pieces no larger than the slice.
         rounding = NO_ROUNDING
         rows_at_once = max(1, out.size // self.shape[1])
         for first in range(start, stop, rows_at_once):
@@ -191,7 +191,7 @@ class Source(Matrix):
                 rows = self.check_slice(
                     self.array[first:end], first, 0, (end - first, self.shape[1])
                 )
-                rounding += fill(out[first - start : end - start], rows[:, left:right])
+                rounding += convert_into(out[first - start : end - start], rows[:, left:right])
         return rounding
 
 
@@ -199,7 +199,7 @@ _LOCK = threading.Lock()  # many libraries are not thread-safe
 
 
 def _release_pages(values: NDArray[Any]) -> None:
-    """Release the pages of a memory map after reading."""
+    """Release the pages of these values, if they are in a memory map."""
     base: Any = values
     mode = ""
     while base is not None and not isinstance(base, mmap.mmap):
@@ -232,7 +232,7 @@ class StreamedMatrix(Matrix, ABC):
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
         """Yield all pieces of the matrix: first row, first column, and values.
 
-        Columns of targets follow those of X.
+        Columns of targets come after those of X.
 
         Parameters
         ----------
@@ -246,7 +246,7 @@ class StreamedMatrix(Matrix, ABC):
         """
 
 
-def fill(out: NDArray[Any], values: NDArray[Any]) -> Rounding:
+def convert_into(out: NDArray[Any], values: NDArray[Any]) -> Rounding:
     """Copy converted values to `out`; values that are too large become infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         out[...] = values

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.encoding.sources.csr import ARRAYS, check_shape, csr_from_arrays, sparse_warning
+from cec_mpi.encoding.sources.csr import ARRAY_NAMES, check_shape, csr_from_arrays, sparse_warning
 from cec_mpi.encoding.sources.market import read_market
 from cec_mpi.encoding.sources.missing import stream_rows
 from cec_mpi.encoding.sources.source import Source, StreamedMatrix, file_stamps, read_error
@@ -67,24 +67,26 @@ def read_sparse(path: Path) -> Any:
     if path.name.lower().endswith(MARKET_SUFFIXES):
         return read_market(path)
     try:
-        with path.open("rb") as opened:
-            file = np.load(opened, allow_pickle=False)
-            if isinstance(file, np.ndarray) or not {"format", "shape"} <= set(file):
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray) or not {"format", "shape"} <= set(archive):
                 raise InputError(
                     f"{path} has no sparse matrix: expected a file of scipy.sparse.save_npz"
                 )
-            form, shape = as_text(file["format"].item()), file["shape"].tolist()
-            if form not in ARRAYS:
-                raise InputError(f"{path} has format {form!r}: expected one of {', '.join(ARRAYS)}")
-            size = check_shape(path, shape)
-            if "fill_value" in file and file["fill_value"] != 0:  # written by PyData Sparse
+            sparse_format = as_text(archive["format"].item())
+            if sparse_format not in ARRAY_NAMES:
                 raise InputError(
-                    f"{path} has the fill value {file['fill_value']}, expected 0 for entries that "
-                    "are not stored"
+                    f"{path} has format {sparse_format!r}: expected one of {', '.join(ARRAY_NAMES)}"
                 )
-            arrays = [file[name] for name in ARRAYS[form]]
+            shape = check_shape(path, archive["shape"].tolist())
+            if "fill_value" in archive and archive["fill_value"] != 0:  # written by PyData Sparse
+                raise InputError(
+                    f"{path} has the fill value {archive['fill_value']}, expected 0 for entries "
+                    "that are not stored"
+                )
+            arrays = [archive[name] for name in ARRAY_NAMES[sparse_format]]
     except (InputError, MemoryError):
         raise
     except Exception as error:  # libraries raise many types of errors for damaged files
         raise read_error(path, error) from None
-    return csr_from_arrays(path, form, size, *arrays)
+    return csr_from_arrays(path, sparse_format, shape, *arrays)

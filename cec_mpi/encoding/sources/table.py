@@ -31,12 +31,14 @@ from cec_mpi.encoding.sources.source import StreamedMatrix, file_stamps, read_er
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural, truncate
 
-_MISSING_WORDS = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "-NaN", "null", "None", "?", ".", r"\N")
-_MISSING = {word.lower() for word in _MISSING_WORDS}
+_MISSING_MARKS = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "-NaN", "null", "None", "?", ".", r"\N")
+_MISSING_LOWERCASE = {mark.lower() for mark in _MISSING_MARKS}
 _SPELLINGS = {
-    way(word) for word in _MISSING_WORDS for way in (str, str.lower, str.upper, str.capitalize)
+    change_case(mark)
+    for mark in _MISSING_MARKS
+    for change_case in (str, str.lower, str.upper, str.capitalize)
 }
-_NO_NAMES = {*_MISSING, "-", "--", "missing"}
+_NOT_NAMES = {*_MISSING_LOWERCASE, "-", "--", "missing"}
 _BLOCK_BYTES = 8 << 20
 _EXACT_PANDAS = (3, 1)  # the first version that parses floats exactly by default
 _MAX_FRAME_COLUMNS = 500  # above this a DataFrame is slow
@@ -45,13 +47,13 @@ _INTEGER = re.compile(r"[+-]?\d+")
 _LARGEST_EXACT = 2.0**53
 _MAX_LISTED = 5
 _MAX_CELL_LENGTH = 40  # characters, in messages
-_UNNAMED = ("", "Unnamed: 0")  # names of an index column written by pandas
+_INDEX_NAMES = ("", "Unnamed: 0")  # names that pandas gives to an index column
 _BOOLEANS = (b"true", b"True", b"TRUE", b"false", b"False", b"FALSE")
 _END = b"end"
 
 
 class _BadRowError(Exception):
-    """An invalid row; `line` is its first line, from 0."""
+    """A row is invalid; `line` is its first line, from 0."""
 
     def __init__(self, line: int, problem: str) -> None:
         self.line = line
@@ -61,7 +63,7 @@ class _BadRowError(Exception):
 def _rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, int, list[str]]]:
     """Yield the rows of a table: first line from 0, line after the last, and cells.
 
-    A row may span lines, because cells may have quoted line breaks. Empty lines and comments are
+    A row may span lines, because quoted cells may have line breaks. Empty lines and comments are
     skipped.
 
     Raises
@@ -100,7 +102,7 @@ def _rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, int, li
         raise _BadRowError(begin, problem) from None
 
 
-def is_number(word: str) -> bool:
+def is_number(cell: str) -> bool:
     """Return whether a cell is a number, including NaN and infinity.
 
     Examples
@@ -109,10 +111,10 @@ def is_number(word: str) -> bool:
     [True, True, True, False, False, False, False]
     """
     try:
-        float(word)
+        float(cell)
     except ValueError:
         return False
-    return word.isascii() and "_" not in word  # only Python allows underscores in numbers
+    return cell.isascii() and "_" not in cell  # only Python allows underscores in numbers
 
 
 def is_header_row(cells: list[str]) -> bool | None:
@@ -128,7 +130,7 @@ def is_header_row(cells: list[str]) -> bool | None:
     numbers = sum(map(is_number, cells))
     if numbers == len(cells):
         return False
-    if numbers or all(cell.lower() in _NO_NAMES for cell in cells):
+    if numbers or all(cell.lower() in _NOT_NAMES for cell in cells):
         return None
     return True
 
@@ -148,9 +150,9 @@ class TextTable(StreamedMatrix):
         Number of columns of the file.
     columns : tuple of int
         Columns of X and of targets, from 0.
-    first : int
-        Line of the header or the first row, from 1.
-    begin : tuple of int
+    first_line : int
+        Number of the line of the header or the first row, from 1.
+    data_start : tuple of int
         Offset in bytes and line of the first row of numbers.
     """
 
@@ -159,19 +161,19 @@ class TextTable(StreamedMatrix):
     names: tuple[str, ...] = field(repr=False)
     width: int
     columns: tuple[int, ...] = field(repr=False)
-    first: int
-    begin: tuple[int, int]
-    _last_block: list[Any] = field(default_factory=list, repr=False)  # first row, line and text
+    first_line: int
+    data_start: tuple[int, int]
+    _last_block: list[Any] = field(default_factory=list, repr=False)  # row, line and text
 
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
         """Yield parsed rows; missing values are NaN."""
         done, rounding = 0, NO_ROUNDING
         for line, text in self._blocks():
             self._last_block[:] = done, line, text
-            numbers = self._numbers(line, text)
+            numbers = self._parse(line, text)
             is_large = np.isfinite(numbers) & (np.abs(numbers) >= _LARGEST_EXACT)
             if is_large.any():
-                rounding += self._rounding(line, text, numbers, is_large)
+                rounding += self._measure_rounding(line, text, numbers, is_large)
             if len(numbers):
                 yield done, 0, numbers
             done += len(numbers)
@@ -179,8 +181,8 @@ class TextTable(StreamedMatrix):
 
     def location(self, row: int, column: int) -> str:
         """Return the location of a cell of the last block, for messages."""
-        kind = "target " if column >= self.shape[1] else ""
-        return f"line {self._row(row)[0]}, {kind}{self.describe_column(column)}"
+        prefix = "target " if column >= self.shape[1] else ""
+        return f"line {self._row(row)[0]}, {prefix}{self.describe_column(column)}"
 
     def describe_column(self, column: int) -> str:
         """Return the number of a column in the file and its name, for messages."""
@@ -204,11 +206,12 @@ class TextTable(StreamedMatrix):
         try:
             for begin, _, cells in _rows(BytesIO(text), self.delimiter):
                 if len(cells) != self.width:
-                    is_other = self.delimiter == "," and any(";" in cell for cell in cells)
+                    hint = ""
+                    if self.delimiter == "," and any(";" in cell for cell in cells):
+                        hint = " (or --delimiter semicolon, and decimal points)"
                     raise InputError(
                         f"{self.path}: line {line + begin} has {plural(len(cells), 'column')}, but "
-                        f"line {self.first} has {self.width}"
-                        f"{' (or --delimiter semicolon, and decimal points)' if is_other else ''}"
+                        f"line {self.first_line} has {self.width}{hint}"
                     )
                 yield line + begin, cells
         except _BadRowError as error:
@@ -216,7 +219,7 @@ class TextTable(StreamedMatrix):
 
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
         """Yield blocks of complete rows: number of the first line, and text."""
-        offset, line = self.begin
+        offset, line = self.data_start
         rest, is_end, is_warned = b"", False, self.width == 1
         with self.path.open("rb") as file:
             file.seek(offset)
@@ -251,20 +254,20 @@ class TextTable(StreamedMatrix):
 
     def _warn_of_comment(self, line: int, text: bytes) -> bool:
         """Warn if a comment looks like a row, and return whether one does."""
-        for found in _COMMENT.finditer(text) if b"#" in text else ():
+        for comment in _COMMENT.finditer(text) if b"#" in text else ():
             with suppress(_BadRowError):
-                row = found[0].replace(b"#", b"", 1)
+                row = comment[0].replace(b"#", b"", 1)
                 if any(len(cells) == self.width for *_, cells in _rows([row], self.delimiter)):
-                    at = line + text.count(b"\n", 0, found.start())
+                    number = line + text.count(b"\n", 0, comment.start())
                     warnings.warn(
-                        f"{self.path}: line {at} and other lines that begin with # are skipped as "
-                        "comments",
+                        f"{self.path}: line {number} and other lines that begin with # are skipped "
+                        "as comments",
                         stacklevel=2,
                     )
                     return True
         return False
 
-    def _numbers(self, line: int, text: bytes) -> NDArray[Any]:
+    def _parse(self, line: int, text: bytes) -> NDArray[Any]:
         """Return the numbers of X and of targets, with NaN for missing values.
 
         Raises
@@ -277,18 +280,18 @@ class TextTable(StreamedMatrix):
                 return self._parse_unquoted(text)
         rows = list(self._rows(line, text))
         shape = len(rows), len(self.columns)
-        cells = [row[at] for _, row in rows for at in self.columns]
+        cells = [row[k] for _, row in rows for k in self.columns]
         with suppress(ValueError):  # parsed as one column, because pandas is slow per column
             numbers = _parse_numbers("\n".join(cells).encode(), skip_blank_lines=False, quoting=3)
             if numbers.shape == (len(cells), 1):  # no cell has a line break or a comma
                 return np.reshape(numbers, shape)
         return np.array(
-            [self._number(line, k, row) for line, row in rows for k in self.columns]
+            [self._parse_cell(line, k, row) for line, row in rows for k in self.columns]
         ).reshape(shape)
 
-    def _number(self, line: int, k: int, row: list[str]) -> float:
+    def _parse_cell(self, line: int, k: int, row: list[str]) -> float:
         cell = row[k].strip(whitespace)  # does not strip a no-break space
-        if cell.lower() in _MISSING:
+        if cell.lower() in _MISSING_LOWERCASE:
             return np.nan
         if is_number(cell):
             return float(cell)
@@ -329,7 +332,7 @@ class TextTable(StreamedMatrix):
             numbers if order == [*self.columns] else numbers[:, np.argsort(self.columns).argsort()]
         )
 
-    def _rounding(self, line: int, text: bytes, numbers: Any, is_large: Any) -> Rounding:
+    def _measure_rounding(self, line: int, text: bytes, numbers: Any, is_large: Any) -> Rounding:
         """Count integers that float64 cannot represent."""
         rounding = NO_ROUNDING
         for (_, row), parsed, large in zip(self._rows(line, text), numbers, is_large, strict=True):
@@ -364,8 +367,8 @@ def _parse_numbers(text: bytes, **options: Any) -> NDArray[np.float64]:
         **options,
     ).to_numpy()
     # pandas parses true and false as 1 and 0 if a column has only these.
-    is_candidate = np.isnan(numbers[:1]) | np.isin(numbers[:1], (0, 1))
-    if is_candidate.any() and any(word in text for word in _BOOLEANS):
+    may_be_boolean = np.isnan(numbers[:1]) | np.isin(numbers[:1], (0, 1))
+    if may_be_boolean.any() and any(boolean in text for boolean in _BOOLEANS):
         raise ValueError
     return numbers
 
@@ -409,19 +412,19 @@ def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
         stamps = file_stamps(path)
         with path.open("rb") as file:
             start = _skip_bom(path, file)
-            first, next_line, cells, text = _first_row(path, file, delimiter)
-            begin, second_row = (file.tell(), next_line), file.readline()
+            first_line, next_line, cells, text = _first_row(path, file, delimiter)
+            data_start, second_row = (file.tell(), next_line), file.readline()
             is_header = options.header
             if is_header is None and _is_quoted(text, delimiter):
                 is_header = True if not _is_quoted(second_row, delimiter) else None
             if is_header is None:
-                is_header = _is_header(path, first, cells, delimiter)
+                is_header = _is_header(path, first_line, cells, delimiter)
     except OSError as error:
         raise read_error(path, error) from None
     names = tuple(cells) if is_header else ()
     selected, targets = choose_columns(path, names, len(cells), options)
     warning = ""
-    if 0 in selected and len(names) > 1 and names[0] in _UNNAMED:
+    if 0 in selected and len(names) > 1 and names[0] in _INDEX_NAMES:
         name = f"the name {names[0]}" if names[0] else "no name"
         warning = (
             f"{path}: column 1 has {name}, like the index of a data frame, and becomes a column "
@@ -451,8 +454,8 @@ def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
         names=names,
         width=len(cells),
         columns=(*selected, *targets),
-        first=first,
-        begin=begin if names else (start, 1),
+        first_line=first_line,
+        data_start=data_start if names else (start, 1),
     )
 
 
@@ -488,9 +491,9 @@ def _is_header(path: Path, line: int, cells: list[str], delimiter: str) -> bool:
         is_header = None  # these names look like numbers with another delimiter
     if is_header is None:
         k = next(k for k, cell in enumerate(cells) if not is_number(cell))
-        found = "numbers and" if any(map(is_number, cells)) else "no names:"
+        content = "numbers and" if any(map(is_number, cells)) else "no names:"
         raise InputError(
-            f"{path}: line {line} has {found} {_format_cell(cells[k])} in column {k + 1}: "
+            f"{path}: line {line} has {content} {_format_cell(cells[k])} in column {k + 1}: "
             "use --header yes if this row has the names of columns, --header no if it has numbers"
             f"{_delimiter_hint(cells[k], delimiter)}"
         )
@@ -500,9 +503,9 @@ def _is_header(path: Path, line: int, cells: list[str], delimiter: str) -> bool:
 def _is_quoted(row: bytes, delimiter: str) -> bool:
     """Return whether all cells of a row are in quotes, like names written by R and decode."""
     text = StringIO(row.decode(errors="replace"), newline="")
-    kind: dict[str, Any] = {"skipinitialspace": True, "quoting": csv.QUOTE_NONNUMERIC}
+    options: dict[str, Any] = {"skipinitialspace": True, "quoting": csv.QUOTE_NONNUMERIC}
     try:
-        cells = next(csv.reader(text, delimiter=delimiter, **kind), [0.0])
+        cells = next(csv.reader(text, delimiter=delimiter, **options), [0.0])
     except (ValueError, csv.Error):  # a cell is neither a number nor in quotes
         return False
     return row.count(b'"') >= 2 * len(cells) > 0 and all(isinstance(cell, str) for cell in cells)
@@ -526,12 +529,12 @@ def _format_cell(cell: str) -> str:
 
 
 def _delimiter_hint(cell: str, delimiter: str) -> str:
-    """Return a hint for a cell that has numbers with another delimiter, or ''."""
-    for other, name in (("\t", "tab"), (";", "semicolon"), (",", "comma"), ("|", "pipe")):
-        parts = cell.split(other)
-        are_numbers = (all if other == "," else any)(map(is_number, parts))
-        if other != delimiter and len(parts) > 1 and are_numbers:
-            if other == "," and len(parts) == 2:
+    """Return a hint if another delimiter would split a cell into numbers, else ''."""
+    for other_delimiter, name in (("\t", "tab"), (";", "semicolon"), (",", "comma"), ("|", "pipe")):
+        parts = cell.split(other_delimiter)
+        are_numbers = (all if other_delimiter == "," else any)(map(is_number, parts))
+        if other_delimiter != delimiter and len(parts) > 1 and are_numbers:
+            if other_delimiter == "," and len(parts) == 2:
                 return " (with a decimal point, not a comma)"
             return f" (or --delimiter {name})"
     return ""

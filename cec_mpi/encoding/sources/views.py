@@ -40,7 +40,7 @@ class View:
     unwritten : number, optional
         Fill value of entries that were never written; reading it raises an error.
     files : tuple of Path
-        Further files with data of the array.
+        Other files with data of the array.
     warnings : tuple of str
         Warnings to give before encoding.
     """
@@ -54,8 +54,8 @@ class View:
     warnings: tuple[str, ...] = ()
 
     @property
-    def copies(self) -> int:
-        """Memory for reading, as a multiple of the size of the slice."""
+    def read_buffers(self) -> int:
+        """Memory for reading a slice, as a multiple of its size."""
         return 2 if self.decoder is None else 6
 
     def shape(self, stored: Any) -> tuple[int, ...]:
@@ -84,33 +84,33 @@ class ContainerArray:
     Attributes
     ----------
     open : callable
-        Takes `path` and `inner`, and returns a context manager of the array.
+        Takes `path` and `inner_path`, and returns a context manager of the array.
     path : Path
-    inner : str
-        Name of the array in the container; empty if the container is the array.
+    inner_path : str
+        Path of the array in the container; empty if the container is the array.
     view : View
     """
 
     open: Callable[[Path, str], AbstractContextManager[Any]]
     path: Path
-    inner: str
+    inner_path: str
     view: View
 
     def __getitem__(self, slices: tuple[slice, slice]) -> Any:
         try:
-            with self.open(self.path, self.inner) as array:
+            with self.open(self.path, self.inner_path) as array:
                 return self.view.read(array, slices)
         except (OSError, MemoryError, InputError):
             raise
         except Exception as error:  # libraries raise many types of errors for damaged files
-            name = f"{self.path}::{self.inner}" if self.inner else self.path
+            name = f"{self.path}::{self.inner_path}" if self.inner_path else self.path
             raise read_error(name, error) from None
 
 
 def container_source(
     open_container: Callable[[Path, str], AbstractContextManager[Any]],
     path: Path,
-    inner: str,
+    inner_path: str,
     shape: Any,
     view: View,
     stamps: tuple[str, ...],
@@ -119,13 +119,13 @@ def container_source(
     """Return the source of an array in a container."""
     return Source(
         name=view.name,
-        array=ContainerArray(open_container, path, inner, view),
+        array=ContainerArray(open_container, path, inner_path, view),
         shape=view.shape(shape),
         dtype=view.dtype,
         warning="; ".join(view.warnings),
         stamps=stamps,
         current_stamps=current_stamps,
-        copies=view.copies,
+        read_buffers=view.read_buffers,
     )
 
 
@@ -137,7 +137,7 @@ def apply_attributes(
     Raises
     ------
     InputError
-        There are such attributes, but neither ``raw_values`` nor ``decode_cf``.
+        There are such attributes, and neither ``raw_values`` nor ``decode_cf`` is set.
     """
     if options.raw_values or view.dtype.kind not in "fiub":
         return view
@@ -150,7 +150,7 @@ def apply_attributes(
 
 
 def find_only_matrix(path: Path, matrices: list[str]) -> str:
-    """Return the only matrix of a container; raise if there are others."""
+    """Return the only matrix of a container; raise if it has none or several."""
     if len(matrices) != 1:
         raise InputError(
             f"{path} has {len(matrices)} matrices ({truncate(matrices, LISTED)}): choose one with "

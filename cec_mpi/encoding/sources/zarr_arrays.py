@@ -27,36 +27,36 @@ from cec_mpi.text import plural
 _ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
 
 
-def zarr_source(path: Path, inner: str, options: EncodeOptions) -> Source:
+def zarr_source(path: Path, inner_path: str, options: EncodeOptions) -> Source:
     """Return the source of a Zarr array, or of an array in a group; by default its only matrix."""
     zarr = import_library("zarr", path)
     try:
         node = _zarr_node(path)
-        if not inner and isinstance(node, zarr.Group):
+        if not inner_path and isinstance(node, zarr.Group):
             matrices = [f"/{name}" for name, array in node.arrays() if array.ndim == 2]
             matrices += [f"/{name}" for name, group in node.groups() if _is_sparse_in_zarr(group)]
-            inner = find_only_matrix(path, sorted(matrices))
-        if inner:
+            inner_path = find_only_matrix(path, sorted(matrices))
+        if inner_path:
             try:
-                node = node[inner.strip("/")]
+                node = node[inner_path.strip("/")]
             except (KeyError, IndexError, ValueError):
-                raise InputError(f"{path} has no array {inner}") from None
+                raise InputError(f"{path} has no array {inner_path}") from None
         if not isinstance(node, zarr.Array):
-            found, advice = "a group", ""
+            problem, advice = "a group", ""
             if _is_sparse_in_zarr(node):
-                found = "a sparse matrix in Zarr, which encode cannot read"
+                problem = "a sparse matrix in Zarr, which encode cannot read"
                 advice = ": save it with scipy.sparse.save_npz"
-            raise InputError(f"{path}::{inner} is {found}, expected an array{advice}")
-        stamps = _directory_stamps(path, inner)
-        with _open_zarr(path, inner) as array:
-            view = zarr_view(array, f"{path}::{inner}" if inner else str(path), options)
+            raise InputError(f"{path}::{inner_path} is {problem}, expected an array{advice}")
+        stamps = _directory_stamps(path, inner_path)
+        with _open_zarr(path, inner_path) as array:
+            view = zarr_view(array, f"{path}::{inner_path}" if inner_path else str(path), options)
             shape = array.shape
     except InputError:
         raise
     except Exception as error:
         raise read_error(path, error) from None
-    current_stamps = partial(_directory_stamps, path, inner)
-    return container_source(_open_zarr, path, inner, shape, view, stamps, current_stamps)
+    current_stamps = partial(_directory_stamps, path, inner_path)
+    return container_source(_open_zarr, path, inner_path, shape, view, stamps, current_stamps)
 
 
 def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
@@ -68,19 +68,19 @@ def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
         Attributes change its values.
     """
     attributes = dict(array.attrs)
-    is_of_xarray = array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes
-    if is_of_xarray and array.fill_value is not None:  # xarray uses it as _FillValue
+    is_xarray_format = array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes
+    if is_xarray_format and array.fill_value is not None:  # xarray uses it as _FillValue
         attributes.setdefault("_FillValue", array.fill_value)
     view = View(name, np.dtype(array.dtype))
-    missing = array.nchunks - array.nchunks_initialized
-    if missing > 0:
-        fill = array.fill_value  # without one, zarr does not store chunks of zeros either
-        read_as = "0, because it has no fill value" if fill is None else f"its fill value {fill}"
+    missing_chunks = array.nchunks - array.nchunks_initialized
+    if missing_chunks > 0:
+        fill = array.fill_value  # without a fill value, zarr does not store chunks of zeros
+        substitute = "0, because it has no fill value" if fill is None else f"its fill value {fill}"
         view = replace(
             view,
             warnings=(
-                f"{name} lacks {missing} of its {plural(array.nchunks, 'chunk')}, and they are "
-                f"read as {read_as}",
+                f"{name} lacks {missing_chunks} of its {plural(array.nchunks, 'chunk')}, and they "
+                f"are read as {substitute}",
             ),
         )
     return apply_attributes(view, attributes, options)
@@ -99,16 +99,16 @@ def _is_sparse_in_zarr(group: Any) -> bool:
     return str(group.attrs.get("encoding-type", "")).startswith(("csr", "csc"))
 
 
-def _directory_stamps(path: Path, inner: str) -> tuple[str, ...]:
+def _directory_stamps(path: Path, inner_path: str) -> tuple[str, ...]:
     """Return one stamp for all files of a Zarr array."""
-    directory = path / inner.strip("/")
-    found = sorted(
+    directory = path / inner_path.strip("/")
+    stamps = sorted(
         f"{file.relative_to(directory)} {file_stamps(file)[0]}"
         for file in directory.rglob("*")
         if file.is_file()
     )
-    total = xxhash.xxh3_128_hexdigest("\n".join(found).encode(errors="surrogateescape"))
-    return (f"{len(found)} files {total}",)
+    digest = xxhash.xxh3_128_hexdigest("\n".join(stamps).encode(errors="surrogateescape"))
+    return (f"{len(stamps)} files {digest}",)
 
 
 def is_zarr(path: Path) -> bool:
@@ -117,6 +117,6 @@ def is_zarr(path: Path) -> bool:
 
 
 @contextmanager
-def _open_zarr(path: Path, inner: str) -> Iterator[Any]:
+def _open_zarr(path: Path, inner_path: str) -> Iterator[Any]:
     node = _zarr_node(path)
-    yield node[inner.strip("/")] if inner else node
+    yield node[inner_path.strip("/")] if inner_path else node

@@ -481,7 +481,9 @@ def test_rows_of_an_unlimited_dimension_that_were_not_written_are_counted(tmp_pa
         file["x"], file["t"] = X, np.arange(6.0)
         file["t"].make_scale("t")
         file["x"].dims[0].attach_scale(file["t"])
-    with pytest.warns(UserWarning, match="holds 4 of the 6 entries of axis 0: the others were not"):
+    with pytest.warns(
+        UserWarning, match="holds 4 of the 6 entries of axis 0: the other entries were not"
+    ):
         encode(tmp_path / "x.nc", tmp_path / "store", 3, 2)
 
 
