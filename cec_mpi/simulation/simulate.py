@@ -205,7 +205,10 @@ def _events_from_availability(
             "--lost-when-away needs the duration of a tick: expected --tick, or a trace with times"
         )
     if limit is None and getattr(availability, "last", None) is None:
-        raise InputError("this availability never becomes constant: expected --duration")
+        raise InputError(
+            "--lost-when-away: this availability never ends, because it is random or repeats: add "
+            "--duration TIME, such as --duration 24h"
+        )
     events = machine_events(availability, length, math.inf if limit is None else limit)
     machines = tuple(sorted({*availability.at(0), *(event.machine for event in events)}))
     all_machines = ListedAvailability([machines])

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.cli.commands.parser import Parser
 from cec_mpi.cli.commands.shared import add_json
-from cec_mpi.runtime.options.available import AvailabilityOptions
+from cec_mpi.errors import InfeasibleError
+from cec_mpi.runtime.options.available import AvailabilityFlags, AvailabilityOptions
 from cec_mpi.runtime.options.elastic import ElasticOptions
 from cec_mpi.runtime.options.emulated import EmulationOptions
 from cec_mpi.runtime.options.option import STUDIES, add_option, add_options, from_flags
@@ -91,9 +92,28 @@ def _simulate(arguments: argparse.Namespace) -> int:
         if isinstance(outcome, Exception):
             warn(f"{name}: {outcome}")
         elif outcome.ended:
-            warn(f"{name} ended after {format_count(outcome.steps, 'step')}: {outcome.ended}")
+            warn(
+                f"{name} ended after {format_count(outcome.steps, 'step')}: {outcome.ended}"
+                f"{_remedy(scenario, outcome)}"
+            )
     first = next(iter(outcomes.values()))
     return 0 if isinstance(first, Exception) else first.exit_code
+
+
+def _remedy(scenario: Scenario, outcome: Outcome) -> str:
+    """Return what to type if the run ended because its availability file ends."""
+    options = scenario.options
+    if outcome.exit_code != InfeasibleError.exit_code:
+        return ""
+    availability, tick_seconds = options.availability, options.tick_seconds
+    if isinstance(availability, AvailabilityFlags):
+        availability = availability.load(scenario.machines)
+    last = getattr(availability, "last", None)
+    tick = int(outcome.seconds / tick_seconds) if tick_seconds else outcome.steps
+    if not last or not (options.wait or tick >= last):
+        return ""
+    shorter = f", or --steps {outcome.steps} to end the run there" if outcome.steps else ""
+    return f"; the availability ends at tick {last}: add --repeat to repeat it{shorter}"
 
 
 def _table(outcomes: Mapping[str, Outcome | Exception], price: float | None) -> list[str]:

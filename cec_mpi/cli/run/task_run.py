@@ -15,6 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
+import numpy as np
+
 from cec_mpi.cli.run.checkpoints import (
     CheckpointFile,
     ResumeState,
@@ -91,6 +93,11 @@ _DEFAULT_INTERVAL = Interval(seconds=60.0)  # between checkpoints of runs that m
 _JOB_END_VARIABLE = "SLURM_JOB_END_TIME"  # its value is in seconds since 1970
 _MARGIN_SECONDS = 60.0  # before the end of a job, for the last step and the shutdown
 _MARGIN_FRACTION = 0.1  # of the remaining time of the job, if that is less
+_PRODUCTS = "matvec", "rmatvec", "matmat", "rmatmat"
+
+
+class _AcceptedError(Exception):
+    """A task has accepted its options."""
 
 
 class TaskRun:
@@ -152,6 +159,8 @@ class TaskRun:
         self._lock(run.overwrite or run.resume)
         try:
             self._read_earlier(run)
+            if options.is_elastic:  # before machines start
+                self._check_task()
         except BaseException:
             self._exit_stack.close()
             raise
@@ -185,6 +194,30 @@ class TaskRun:
         if earlier_results(self.out) != earlier:  # another run has ended in between
             self._exit_stack.close()
             raise InputError(busy)
+
+    def _check_task(self) -> None:
+        """Raise if a task of this package rejects its options or the checkpoint.
+
+        It calls the task with an X whose first product ends the call.
+        """
+        if self.task not in TASKS.values() or self.products_shape is not None or self.is_done:
+            return
+
+        def end(*_: object) -> None:
+            raise _AcceptedError
+
+        X = SimpleNamespace(
+            shape=(self.manifest.rows, self.manifest.columns),
+            dtype=np.dtype(np.float64),
+            **dict.fromkeys(_PRODUCTS, end),
+        )
+        checkpoint = CheckpointFile(
+            self.out, self.description, self.resume_state, Interval(), lambda: 0
+        )
+        arguments = select_arguments(self.task, checkpoint=checkpoint)
+        with suppress(_AcceptedError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the run will show them
+            self.task(X, **arguments, **self.task_options)
 
     def _read_earlier(self, run: RunOptions) -> None:
         """Read the results or the checkpoint from which the run resumes."""
@@ -434,13 +467,12 @@ class TaskRun:
 
 def _make_products(session: Session, master: Master) -> Any:
     """Return X for tasks of this package: its attributes and products, each of which is a step."""
-    names = "matvec", "rmatvec", "matmat", "rmatmat"
     return SimpleNamespace(
         shape=master.shape,
         dtype=master.dtype,
         attainable=master.attainable,
         accurate_along=master.manifest.accurate_along,
-        **{name: partial(session.make_step, getattr(master, name)) for name in names},
+        **{name: partial(session.make_step, getattr(master, name)) for name in _PRODUCTS},
     )
 
 

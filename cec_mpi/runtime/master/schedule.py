@@ -296,7 +296,9 @@ class Schedule:
         found = ", ".join(map(str, available)) if available else "none"
         gone = ", ".join(map(str, sorted(self._gone)))
         left = f"; unavailable: {gone}" if gone else ""
-        hint = "" if self.waits else " (--wait, or wait=True in Python, waits for more machines)"
+        most = self._availability.max_available(tick)
+        can_wait = not self.waits and placement.max_tolerated_losses(recovery, most) >= spare
+        hint = " (--wait, or wait=True in Python, waits for more machines)" if can_wait else ""
         needed = placement.describe_need(recovery + spare, available)
         return (
             f"{plural(len(available), 'machine', 'is', 'are')} available at tick {tick} ({found}): "

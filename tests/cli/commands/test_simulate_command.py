@@ -138,6 +138,30 @@ def test_too_few_machines_for_good(cec, more):
 
 
 @pytest.mark.parametrize(
+    ("lines", "words", "end"),
+    [
+        ((4, 4, 2), [], "add --repeat to repeat it, or --steps 2 to end the run there\n"),
+        ((4, 4, 2), ["--wait"], "add --repeat to repeat it, or --steps 2 to end the run there\n"),
+        ((4, 2, 4), [], "(--wait, or wait=True in Python, waits for more machines)\n"),
+        ((2, 4), ["--tick", "1s"], "(--wait, or wait=True in Python, waits for more machines)\n"),
+    ],
+)
+def test_a_run_that_lasts_longer_than_its_availability(cec, tmp_path, lines, words, end):
+    text = "\n".join(",".join("1" * count + "0" * (6 - count)) for count in lines)
+    (tmp_path / "ticks.csv").write_text(text)
+    done = cec("simulate", *X, "--steps", 5, "--availability", "ticks.csv", *words)
+    assert done.code == 4
+    assert done.err.endswith(end)
+
+
+def test_losses_by_an_availability_without_an_end_need_a_duration(cec):
+    words = "--available-probability", 0.9, "--lost-when-away", "--tick", "1s", "--steps", 5
+    done = cec("simulate", *X, *words)
+    assert done.code == 2
+    assert "add --duration TIME, such as --duration 24h" in done.err
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         ([], "expected a store, or --shape Q,R and --machines N"),

@@ -59,6 +59,15 @@ def test_results_of_an_earlier_run_stay(store, tmp_path):
     assert after == before
 
 
+def test_a_bad_option_is_refused_before_the_run_listens(store, tmp_path, capsys):
+    out, file = tmp_path / "out", tmp_path / "run.json"
+    words = ["svd", "k=0", "--accept", str(file), "--out", str(out)]
+    assert main(["run", str(store), *words]) == 2
+    assert capsys.readouterr().err == "cec-mpi: error: k 0: expected a whole number of at least 1\n"
+    assert not out.exists()
+    assert not file.exists()
+
+
 def test_only_the_vectors_that_are_used_count(store, tmp_path):
     W = np.ones((3, COLUMNS))
     W[2, 0] = np.nan
