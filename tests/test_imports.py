@@ -49,7 +49,7 @@ mpi4py.rc.initialize = False
 from cec_mpi import cli
 cli.build_parser("run").parse_args(["run", "store", "--out", "out"])
 import cec_mpi.cli.run.ranks, cec_mpi.runtime.session.serving
-import cec_mpi.runtime.wire.collective.machine_end
+import cec_mpi.runtime.wire.collective.machine_endpoint
 """
 ELASTIC = "import cec_mpi; cec_mpi.join"
 

@@ -21,9 +21,9 @@ from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import LEAVE_REASON, Roster, State
-from cec_mpi.runtime.session.local import LocalHub, LocalMasterEnd
+from cec_mpi.runtime.session.local import LocalHub, LocalMasterEndpoint
 from cec_mpi.runtime.wire.answers import Answers
-from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEnd
+from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEndpoint
 from cec_mpi.runtime.wire.orders import SHORT_ANSWERS, SHORT_VECTOR, Opening
 from cec_mpi.runtime.wire.protocol import StaticHub
 from cec_mpi.simulation.clock import SimulatedClock
@@ -92,17 +92,17 @@ class SimulatedHub(LocalHub):
         """See `Hub.assign_machines`; machines that join later have no rank yet."""
         return tuple(n for n in machines if n not in self._initially_absent), places
 
-    def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:
+    def admit(self, emulation: Emulation | None) -> LocalMasterEndpoint | JobsEndpoint:
         """See `Hub.admit`."""
         assert self._opening is not None
-        end = super().admit(emulation)
+        endpoint = super().admit(emulation)
         self.roster.add_vacant(self._opening.expected)
         self.presence.append((self.clock.monotonic(), frozenset(self.roster.available)))
-        return end
+        return endpoint
 
-    def end_of(self, machines: list[Machine], opening: Opening) -> LocalMasterEnd:
-        """See `LocalHub.end_of`."""
-        return SimulatedEnd(self, machines, opening)
+    def make_endpoint(self, machines: list[Machine], opening: Opening) -> LocalMasterEndpoint:
+        """See `LocalHub.make_endpoint`."""
+        return SimulatedEndpoint(self, machines, opening)
 
     def machine_of(self, number: int, opening: Opening) -> Machine:
         """See `LocalHub.machine_of`."""
@@ -122,7 +122,7 @@ class SimulatedHub(LocalHub):
         self.clock.sleep(self.costs.per_machine)
         (job,), store = jobs, self.store
         scale = store.row_scale if job.product.adjoint else store.column_scale
-        size = _INTERVAL_BYTES * len(job.intervals) + scale * job.content.nbytes
+        size = _INTERVAL_BYTES * len(job.intervals) + scale * job.operand.nbytes
         begin = self._transfer(self.clock.monotonic(), size, "_send_end") + self.costs.latency
         machine = self._machines[rank]
         faults = machine.faults.at(job.machine, job.step)
@@ -185,7 +185,7 @@ class SimulatedHub(LocalHub):
         if rank not in self.roster:
             return
         self._jobs.pop(rank, None)
-        job.is_held = False
+        job.is_borrowed = False
         self._events.append(JobsAnswered((job,)))
         if self.roster[rank].is_excluded:
             return
@@ -239,8 +239,8 @@ class SimulatedHub(LocalHub):
             self.roster.mark_joined(rank, number)
 
 
-class SimulatedEnd(LocalMasterEnd):
-    """The master's end of a lockstep run, with simulated times."""
+class SimulatedEndpoint(LocalMasterEndpoint):
+    """The master's endpoint in lockstep, with simulated times."""
 
     hub: SimulatedHub
 

@@ -74,8 +74,8 @@ class Hub(LocalHub):
     def _error(self, job):
         rows = np.concatenate([self.errors[job.machine][a:b] for a, b in job.intervals])
         if job.product.adjoint:
-            return rows.T @ job.content.reshape(len(rows), -1)
-        return rows @ job.content.T
+            return rows.T @ job.operand.reshape(len(rows), -1)
+        return rows @ job.operand.T
 
 
 def _session(hub):

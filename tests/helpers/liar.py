@@ -17,7 +17,7 @@ from cec_mpi.runtime.processes.packing import pack, unpack_fields
 from cec_mpi.runtime.processes.places import detect_place
 from cec_mpi.runtime.wire.orders import Multiply, Opening, OpenReport, OrderKind, pack_report
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
-from cec_mpi.runtime.wire.sockets.machine_end import Connection
+from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection
 from cec_mpi.runtime.wire.sockets.messages import (
     ANSWER,
     HELLO,

@@ -51,7 +51,7 @@ listener.close()
 MACHINE = """
 import sys
 from pathlib import Path
-from cec_mpi.runtime.wire.sockets.machine_end import Connection
+from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.messages import HELLO
 connection = Connection(read_connection_file(Path(sys.argv[1])))

@@ -27,8 +27,8 @@ from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.session.session import Session
 from cec_mpi.runtime.wire.answers import check_message_sizes
-from cec_mpi.runtime.wire.collective.machine_end import CollectiveMachineEnd
-from cec_mpi.runtime.wire.collective.master_end import CollectiveHub, CollectiveMasterEnd
+from cec_mpi.runtime.wire.collective.machine_endpoint import CollectiveMachineEndpoint
+from cec_mpi.runtime.wire.collective.master_endpoint import CollectiveHub, CollectiveMasterEndpoint
 from cec_mpi.runtime.wire.orders import Opening
 
 pytestmark = pytest.mark.mpi(min_size=4)
@@ -131,7 +131,7 @@ class Short(Machine):
 def machines_of_which_one_is(comm, store, kind):
     """Machine 2 is of another kind: the master on rank 0, None elsewhere."""
     if comm.rank:
-        yield serve(CollectiveMachineEnd(comm), kind if comm.rank == 2 else Machine)
+        yield serve(CollectiveMachineEndpoint(comm), kind if comm.rank == 2 else Machine)
         return
     hub = CollectiveHub(comm)
     with ExitStack() as kept:
@@ -185,7 +185,7 @@ def plan_of(store):
 def end_of(comm, store, machines=(1, 2, 3)):
     manifest = open_store(store).manifest
     opening = Opening(store, manifest, machines, MachineOptions(), (1,) * 4)
-    return CollectiveMasterEnd(CollectiveHub(comm), comm, opening)
+    return CollectiveMasterEndpoint(CollectiveHub(comm), comm, opening)
 
 
 @pytest.mark.parametrize(("columns", "fits"), [(1, True), (10**6, True), (2**31 // 40 + 1, False)])

@@ -18,8 +18,8 @@ from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.gathering import static_session
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.session.session import Session
-from cec_mpi.runtime.wire.collective.machine_end import CollectiveMachineEnd
-from cec_mpi.runtime.wire.collective.master_end import CollectiveHub
+from cec_mpi.runtime.wire.collective.machine_endpoint import CollectiveMachineEndpoint
+from cec_mpi.runtime.wire.collective.master_endpoint import CollectiveHub
 from helpers.recording import Kept
 
 pytestmark = pytest.mark.mpi(min_size=4)
@@ -97,7 +97,7 @@ for _name in (*_NAMES, "Ireduce"):
 
 def test_a_small_step_with_nothing_new_is_one_message_there_and_one_back(comm, store, X):
     if comm.rank:
-        serve(CollectiveMachineEnd(comm))
+        serve(CollectiveMachineEndpoint(comm))
         return
     counted = Counted(comm)
     counted.begun = []

@@ -42,7 +42,7 @@ from cec_mpi.runtime.master.step import Step
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.roster import State as ProcessState
-from cec_mpi.runtime.wire.jobs import ElasticHub, Job, JobsAnswered, JobsEnd
+from cec_mpi.runtime.wire.jobs import ElasticHub, Job, JobsAnswered, JobsEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class StepDriver:
 
     Parameters
     ----------
-    end : JobsEnd
+    endpoint : JobsEndpoint
     state : ElasticStep
     busy : mapping of int to Job
         Jobs of earlier steps, by machine.
@@ -103,13 +103,13 @@ class StepDriver:
 
     def __init__(
         self,
-        end: JobsEnd,
+        endpoint: JobsEndpoint,
         state: ElasticStep,
         busy: Mapping[int, Job],
         recorder: Recorder,
         on_damage: Callable[[int], None],
     ) -> None:
-        self._end, self._hub, self._clock = end, end.hub, end.hub.clock
+        self._endpoint, self._hub, self._clock = endpoint, endpoint.hub, endpoint.hub.clock
         self._state, self._recorder, self._on_damage = state, recorder, on_damage
         self._busy = busy
         self._poison_on_interrupt = _PoisonOnInterrupt(self._hub)
@@ -286,15 +286,15 @@ class StepDriver:
                 self._update_expected()
             case Adopt(machine):
                 host = self._hub.roster.adoption_hosts(machine)[0]
-                self._hub.carry(host.rank, machine)
+                self._hub.adopt(host.rank, machine)
                 self._update_expected()
 
     def _send_requests(self, requests: list[Request]) -> None:
         step, product = self._step, self._products.product
-        contents = {request: self._products.content(request) for request in requests}
+        operands = {request: self._products.content(request) for request in requests}
         share = announce = 0
-        for jobs in self._end.send_jobs(step.number, product, contents):
-            vectors = [job.content for job in jobs] if product.adjoint else [jobs[0].content]
+        for jobs in self._endpoint.send_jobs(step.number, product, operands):
+            vectors = [job.operand for job in jobs] if product.adjoint else [jobs[0].operand]
             share += sum([vector.nbytes for vector in vectors])
             announce += sum([16 * len(job.intervals) for job in jobs])
         step.count(share=share, announce=announce)

@@ -42,7 +42,7 @@ from cec_mpi.runtime.master.products import (
 )
 from cec_mpi.runtime.master.step import ProductResult, Step, StepInfeasibleError
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.wire.jobs import JobsEnd
+from cec_mpi.runtime.wire.jobs import JobsEndpoint
 from cec_mpi.runtime.wire.orders import HUB_POISONED
 
 
@@ -51,7 +51,7 @@ class ElasticExecutor:
 
     Parameters
     ----------
-    end : JobsEnd
+    endpoint : JobsEndpoint
     options : SessionOptions
         With S stragglers each row is computed by L + S machines, if as many are available.
     store : OpenStore
@@ -60,12 +60,12 @@ class ElasticExecutor:
 
     def __init__(
         self,
-        end: JobsEnd,
+        endpoint: JobsEndpoint,
         options: SessionOptions,
         store: OpenStore,
         warnings: PostponedWarnings,
     ) -> None:
-        self._end, self._hub = end, end.hub
+        self._endpoint, self._hub = endpoint, endpoint.hub
         self._manifest, self._steps = store.manifest, store.steps
         self._recorder, self._warnings = store.recorder, warnings
         self._spare = int(options.check)  # answers to each row, beyond L, for the comparison
@@ -127,7 +127,7 @@ class ElasticExecutor:
         begin, has_waited, moment = clock.monotonic(), False, -math.inf
         while True:
             driver.poll_hub(moment)
-            busy, error = self._hub.busy(), None
+            busy, error = self._hub.pending_jobs(), None
             can_adopt = state.can_adopt_machines and self._hub.roster.adoptable
             try:
                 step = self._steps.next(
@@ -264,7 +264,7 @@ class ElasticExecutor:
     def _make_driver(self) -> tuple[ElasticStep, StepDriver]:
         """Return a new state machine with the states of all machines, and its driver."""
         placement, recovery = self._steps.placement, self._manifest.code.recovery
-        busy = self._hub.busy()
+        busy = self._hub.pending_jobs()
         state = ElasticStep(
             states_of(self._hub.roster),
             {machine: job.sent_at for machine, job in busy.items()},
@@ -274,7 +274,7 @@ class ElasticExecutor:
             not self._steps.schedule.waits,
             self._adopt_after,
         )
-        return state, StepDriver(self._end, state, busy, self._recorder, self._note_damage)
+        return state, StepDriver(self._endpoint, state, busy, self._recorder, self._note_damage)
 
     def _note_damage(self, machine: int) -> None:
         """Warn once that a machine leaves because its shard is damaged."""

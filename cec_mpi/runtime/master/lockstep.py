@@ -15,25 +15,25 @@ from cec_mpi.runtime.master.step import ProductResult, Step
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.wire.answers import Answers
 from cec_mpi.runtime.wire.jobs import JobsAnswered
-from cec_mpi.runtime.wire.protocol import LockstepEnd
+from cec_mpi.runtime.wire.protocol import LockstepEndpoint
 
 ELASTIC_CONTINUES = "a run with --elastic continues without machines whose shards are damaged"
 _NO_REPLACEMENT = "no other machine can replace it in lockstep; use --elastic"
 
 
 class LockstepExecutor:
-    """Makes steps on an end with the three verbs.
+    """Makes steps by the three operations of an endpoint.
 
     Parameters
     ----------
-    end : LockstepEnd
+    endpoint : LockstepEndpoint
     steps : StepPlanner
     recorder : Recorder
         Takes what happens to machines.
     """
 
-    def __init__(self, end: LockstepEnd, steps: StepPlanner, recorder: Recorder) -> None:
-        self._end, self._steps, self._recorder = end, steps, recorder
+    def __init__(self, endpoint: LockstepEndpoint, steps: StepPlanner, recorder: Recorder) -> None:
+        self._endpoint, self._steps, self._recorder = endpoint, steps, recorder
         self._counted: tuple[Plan | None, list[int]] = None, []  # rows of each machine
 
     def next(self, adjoint: bool) -> Step:
@@ -50,24 +50,25 @@ class LockstepExecutor:
         MachineError
             A machine failed.
         """
-        end, now, plan, adjoint = self._end, step.clock.monotonic, step.plan, step.product.adjoint
+        endpoint, now = self._endpoint, step.clock.monotonic
+        plan, adjoint = step.plan, step.product.adjoint
         values = buffers.coded if adjoint else buffers.shared
         begin = now()
-        announce_bytes = end.announce(step.number, step.product, plan.assignment, values)
+        announce_bytes = endpoint.announce(step.number, step.product, plan.assignment, values)
         self._steps.begin(step)
         sharing = now()
-        shared = end.share(values)
+        shared = endpoint.share(values)
         collecting = now()
         try:
             buffers.prepare(plan)
         finally:
-            answers = end.collect()
+            answers = endpoint.collect()
         collected = now()
         seconds = step.seconds
         seconds["announce"], seconds["share"] = sharing - begin, collecting - sharing
         seconds["collect"] = collected - collecting
         step.bytes = {"announce": announce_bytes, "share": shared, "collect": answers.values.nbytes}
-        for event in end.hub.events():
+        for event in endpoint.hub.events():
             if not isinstance(event, JobsAnswered):
                 step.events.append(event)
                 self._recorder.note(event)
@@ -103,7 +104,7 @@ class LockstepExecutor:
 
     def _failure(self, step: Step, answers: Answers) -> CecError:
         """Return the error for machines that failed."""
-        reports = self._end.last_errors()
+        reports = self._endpoint.last_errors()
         failures = [f"machine {n}: {reports.get(n, 'no report')}" for n in answers.failed]
         text = f"step {step.number} failed on {'; '.join(failures)}"
         if answers.damaged:

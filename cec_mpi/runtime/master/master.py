@@ -20,8 +20,8 @@ from cec_mpi.runtime.master.postponed import PostponedWarnings
 from cec_mpi.runtime.master.step import ProductResult, Step, StepInfeasibleError
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.product import Product
-from cec_mpi.runtime.wire.jobs import JobsEnd
-from cec_mpi.runtime.wire.protocol import LockstepEnd
+from cec_mpi.runtime.wire.jobs import JobsEndpoint
+from cec_mpi.runtime.wire.protocol import LockstepEndpoint
 from cec_mpi.text import join_names
 
 Floats = NDArray[np.float64]
@@ -40,7 +40,7 @@ class Master:
 
     Parameters
     ----------
-    end : LockstepEnd or JobsEnd
+    endpoint : LockstepEndpoint or JobsEndpoint
         The wire.
     options : SessionOptions
         With S stragglers each row is computed by L + S machines, if as many are available.
@@ -65,10 +65,10 @@ class Master:
     """
 
     def __init__(
-        self, end: LockstepEnd | JobsEnd, options: SessionOptions, store: OpenStore
+        self, endpoint: LockstepEndpoint | JobsEndpoint, options: SessionOptions, store: OpenStore
     ) -> None:
         manifest = store.manifest
-        self._end = end
+        self._endpoint = endpoint
         self.shape = (manifest.rows, manifest.columns)
         self.dtype = np.dtype(np.float64)
         self._condition = manifest.code.conditioning.worst  # of decoders in use, once there are any
@@ -92,10 +92,10 @@ class Master:
         self._huge = ""  # about the last product, if its square overflows
         self._buffers: dict[int, Buffers] = {}
         self._executor: ElasticExecutor | LockstepExecutor
-        if isinstance(end, JobsEnd):
-            self._executor = ElasticExecutor(end, options, store, self._warnings)
+        if isinstance(endpoint, JobsEndpoint):
+            self._executor = ElasticExecutor(endpoint, options, store, self._warnings)
         else:
-            self._executor = LockstepExecutor(end, self.steps, self.recorder)
+            self._executor = LockstepExecutor(endpoint, self.steps, self.recorder)
 
     def matvec(self, w: ArrayLike, out: Floats | None = None) -> Floats:
         """Compute y = X w on the available machines, in one step.
@@ -221,8 +221,8 @@ class Master:
         out = check_out(out, self.shape[1 if adjoint else 0])
         buffers = self._buffers_for(columns)
         while True:
-            if isinstance(self._end, JobsEnd):
-                buffers.renew_if_sending(self._end.is_sending)
+            if isinstance(self._endpoint, JobsEndpoint):
+                buffers.renew_if_sending(self._endpoint.is_sending)
             try:
                 if adjoint:
                     terms = buffers.load_adjoint_vectors(name, block, self.scales)

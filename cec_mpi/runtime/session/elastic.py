@@ -47,7 +47,7 @@ from cec_mpi.runtime.wire.sockets.connection_file import (
 from cec_mpi.runtime.wire.sockets.hub import SocketHub
 from cec_mpi.runtime.wire.sockets.interfaces import listen_addresses
 from cec_mpi.runtime.wire.sockets.listener import Listener
-from cec_mpi.runtime.wire.sockets.machine_end import Connection, MasterLostError
+from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection, MasterLostError
 from cec_mpi.store.files.durable import locked
 from cec_mpi.text.terminal import warn
 

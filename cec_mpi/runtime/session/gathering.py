@@ -85,17 +85,17 @@ def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session 
     """Yield the session on rank 0, and None on other ranks, after they have served."""
     if comm.rank:  # it does not load what only the master needs
         from cec_mpi.runtime.session.serving import serve
-        from cec_mpi.runtime.wire.collective.machine_end import CollectiveMachineEnd
+        from cec_mpi.runtime.wire.collective.machine_endpoint import CollectiveMachineEndpoint
     else:
         from cec_mpi.runtime.session.session import ExecutionMode, Session
         from cec_mpi.runtime.session.turns import mpi_lock
-        from cec_mpi.runtime.wire.collective.master_end import CollectiveHub
+        from cec_mpi.runtime.wire.collective.master_endpoint import CollectiveHub
 
     places = gather_places(comm)
     start_barrier(comm)
     if comm.rank:
         with abort_on_error(comm, known=()):
-            error = serve(CollectiveMachineEnd(comm))
+            error = serve(CollectiveMachineEndpoint(comm))
         if error is not None:
             time.sleep(RANK_0_HEAD_START)
             raise mark_shared_error(comm.rank, error)

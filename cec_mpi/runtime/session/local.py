@@ -29,14 +29,14 @@ from cec_mpi.runtime.session.serving import (
 )
 from cec_mpi.runtime.times import ANSWER_SLEEP
 from cec_mpi.runtime.wire.answers import AnswerBuffers, Answers
-from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEnd
+from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEndpoint
 from cec_mpi.runtime.wire.orders import Multiply, Opening, OpenReport, Part, pack_report
 from cec_mpi.runtime.wire.protocol import StaticHub
 from cec_mpi.store.shard import NOTHING_LOADED
 
 
 class LocalHub(StaticHub):
-    """The master's end if the machines are objects of this process.
+    """The master's endpoint if the machines are objects of this process.
 
     They make steps together. With `elastic` they get jobs, and compute them when `events` is
     called, in the order in which they were sent.
@@ -85,24 +85,24 @@ class LocalHub(StaticHub):
             reports.append(OpenReport(*found, is_wrong_use(problems), device))
         return reports
 
-    def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:
+    def admit(self, emulation: Emulation | None) -> LocalMasterEndpoint | JobsEndpoint:
         """See `Hub.admit`."""
         opening = self._opening
         assert opening is not None
         self._emulation = emulation
         for machine in self._open_machines:
             machine.emulation = emulation
-        self.begin(opening.machines)
+        self.fill_roster(opening.machines)
         if not self._elastic:
-            return self.end_of(self._open_machines, opening)
+            return self.make_endpoint(self._open_machines, opening)
         for _ in range(self._spares):
             self.roster.add_host()
         self._machines = {self._rank_of(machine.number): machine for machine in self._open_machines}
-        return JobsEnd(self, opening)
+        return JobsEndpoint(self, opening)
 
-    def end_of(self, machines: list[Machine], opening: Opening) -> LocalMasterEnd:
-        """Return the end for steps that machines make together."""
-        return LocalMasterEnd(self, machines, opening)
+    def make_endpoint(self, machines: list[Machine], opening: Opening) -> LocalMasterEndpoint:
+        """Return the endpoint for steps in lockstep."""
+        return LocalMasterEndpoint(self, machines, opening)
 
     def machine_of(self, number: int, opening: Opening) -> Machine:
         """Return a machine with its shard."""
@@ -123,13 +123,13 @@ class LocalHub(StaticHub):
         """See `ElasticHub.send_jobs`; a host has one machine."""
         (job,) = jobs
         self.roster.mark_computing(job.machine)
-        job.is_held = True
+        job.is_borrowed = True
         self._jobs[rank] = job
 
-    def busy(self) -> dict[int, Job]:
-        """See `ElasticHub.busy`."""
-        busy_machines = self.roster.machines(State.COMPUTING, State.LATE)
-        return {job.machine: job for job in self._jobs.values() if job.machine in busy_machines}
+    def pending_jobs(self) -> dict[int, Job]:
+        """See `ElasticHub.pending_jobs`."""
+        computing = self.roster.machines(State.COMPUTING, State.LATE)
+        return {job.machine: job for job in self._jobs.values() if job.machine in computing}
 
     def expected_machines(self) -> set[int]:
         """See `ElasticHub.expected_machines`."""
@@ -145,10 +145,10 @@ class LocalHub(StaticHub):
         for rank, job in list(self._jobs.items()):
             if rank not in self.roster or self.roster[rank].is_excluded:
                 del self._jobs[rank]
-                job.is_held = False
+                job.is_borrowed = False
             elif self.compute(rank, job):
                 del self._jobs[rank]
-                job.is_held = False
+                job.is_borrowed = False
                 self.roster.mark_answered(rank, job.machine)
                 self._events.append(JobsAnswered((job,)))
         if not self._events and (left := until - self.clock.monotonic()) > 0:
@@ -159,11 +159,11 @@ class LocalHub(StaticHub):
         """Compute the job of a rank; False if it has not answered, so that it must be repeated."""
         machine = self._machines[rank]
         order = Multiply(job.step, job.product, (Part(job.machine, job.intervals),))
-        content = job.content
+        operand = job.operand
         if job.product.adjoint:
-            content = content.reshape(job.count, job.product.columns)
+            operand = operand.reshape(job.count, job.product.columns)
         with Machine.ignore_fp_warnings():
-            (values,), (report,) = answer({job.machine: machine}, order, content)
+            (values,), (report,) = answer({job.machine: machine}, order, operand)
         job.pieces = [values.copy()]
         job.report_fields = pack_report(report, job.machine)
         self._problems[rank] = report.problem
@@ -187,8 +187,8 @@ class LocalHub(StaticHub):
         self.roster.exclude(self._rank_of(machine), reason, change)
         self._fill_vacancies()
 
-    def carry(self, rank: int, machine: int) -> None:
-        """See `ElasticHub.carry`; a host has capacity for one machine."""
+    def adopt(self, rank: int, machine: int) -> None:
+        """See `ElasticHub.adopt`; a host has capacity for one machine."""
         self.roster.assign(rank, machine)
 
     def last_error(self, machine: int) -> str:
@@ -211,8 +211,8 @@ class LocalHub(StaticHub):
         return machine
 
 
-class LocalMasterEnd:
-    """The master's end for steps that machines make together.
+class LocalMasterEndpoint:
+    """The master's endpoint for steps in lockstep.
 
     Parameters
     ----------

@@ -46,11 +46,11 @@ from cec_mpi.runtime.wire.sockets.connection_file import (
     read_connection_file,
     remove_stale_files,
 )
-from cec_mpi.runtime.wire.sockets.machine_end import (
+from cec_mpi.runtime.wire.sockets.machine_endpoint import (
     Connection,
     MasterLostError,
     ShutdownRequested,
-    SocketMachineEnd,
+    SocketMachineEndpoint,
     signal_reason,
 )
 from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_fingerprint
@@ -229,15 +229,15 @@ def join(
         connection = search.connect(0.0 if retry is None else retry)
         while True:
             print_note(f"joined the run of {_name(where)} at {connection.place}")
-            end = SocketMachineEnd(
+            endpoint = SocketMachineEndpoint(
                 connection,
                 threads,
                 signals,
                 host_options=host_options,
                 memory=hello.memory if hello.is_limited or hello.device else None,
             )
-            error = search.serve(connection, hello, end)
-            hello = replace(hello, machines=end.machines or hello.machines)
+            error = search.serve(connection, hello, endpoint)
+            hello = replace(hello, machines=endpoint.machines or hello.machines)
             if error is None:
                 return
             if retry is None or isinstance(error, ShutdownRequested):
@@ -287,13 +287,13 @@ def serve_as_rank(
         try:
             connection = search.connect(seconds)
             while True:
-                end = SocketMachineEnd(connection, None, signals, prints=False)
-                error = search.serve(connection, hello, end)
+                endpoint = SocketMachineEndpoint(connection, None, signals, prints=False)
+                error = search.serve(connection, hello, endpoint)
                 if not isinstance(error, MasterLostError):
                     this_process.finished_runs.append(search.file)
                     has_ended = not isinstance(error, ShutdownRequested)
                     return 0
-                hello = replace(hello, machines=end.machines or hello.machines)
+                hello = replace(hello, machines=endpoint.machines or hello.machines)
                 connection = search.reconnect(error)
         except _RunFinished:
             return 0
@@ -377,7 +377,7 @@ class _MasterFinder:
             self._pause()
 
     def serve(
-        self, connection: Connection, hello: Hello, end: SocketMachineEnd
+        self, connection: Connection, hello: Hello, endpoint: SocketMachineEndpoint
     ) -> BaseException | None:
         """Serve on a connection; returns the exception of the master, or of the lost connection.
 
@@ -386,14 +386,18 @@ class _MasterFinder:
         try:
             self._wait(self._backoff.pause)
             connection.send(HELLO, pack(hello))
-            error = serve(end)
+            error = serve(endpoint)
         except MasterLostError as gone:
             error = gone
         finally:
             connection.close()
             self._backoff.note_end()
-        if error is not None and end.shutdown_reason and not isinstance(error, ShutdownRequested):
-            return ShutdownRequested(end.shutdown_reason)
+        if (
+            error is not None
+            and endpoint.shutdown_reason
+            and not isinstance(error, ShutdownRequested)
+        ):
+            return ShutdownRequested(endpoint.shutdown_reason)
         return error
 
     def reconnect(self, error: BaseException) -> Connection:

@@ -27,13 +27,15 @@ from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import CPU, Shard
 
 if TYPE_CHECKING:
-    from cec_mpi.runtime.wire.protocol import MachineEnd
+    from cec_mpi.runtime.wire.protocol import MachineEndpoint
     from cec_mpi.store.devices import Device
 
 log = logging.getLogger(__name__)
 
 
-def serve(end: MachineEnd, factory: Callable[..., Machine] = Machine) -> BaseException | None:
+def serve(
+    endpoint: MachineEndpoint, factory: Callable[..., Machine] = Machine
+) -> BaseException | None:
     """Open shards and answer steps until the master ends the session.
 
     An exception in a computation is logged and reported; the machine continues until the master
@@ -42,7 +44,7 @@ def serve(end: MachineEnd, factory: Callable[..., Machine] = Machine) -> BaseExc
 
     Parameters
     ----------
-    end : MachineEnd
+    endpoint : MachineEndpoint
     factory : callable
         Makes a machine, by default a `Machine`.
 
@@ -55,15 +57,15 @@ def serve(end: MachineEnd, factory: Callable[..., Machine] = Machine) -> BaseExc
     logs: dict[int, ExitStack] = {}
     with ExitStack() as session, SignalRecorder() as signals, Machine.ignore_fp_warnings():
         while True:
-            match order := end.receive_order(signals):
+            match order := endpoint.receive_order(signals):
                 case Multiply():
-                    values, reports = answer(machines, order, end.receive_vector(order))
+                    values, reports = answer(machines, order, endpoint.receive_vector(order))
                     if signals.received is not None:  # the master must know that it leaves
                         reports = [report._replace(leaving=True) for report in reports]
-                    end.send_answer(order, values, reports)
+                    endpoint.send_answer(order, values, reports)
                 case Open():
                     log_stack = logs[order.machine] = session.enter_context(ExitStack())
-                    machine = _open(order, end, factory, session, log_stack)
+                    machine = _open(order, endpoint, factory, session, log_stack)
                     if machine is not None:
                         machines[order.machine] = machine
                 case Close():
@@ -119,7 +121,7 @@ def _sum(values: list[NDArray[Any]], reports: list[Report]) -> list[NDArray[Any]
 
 def _open(
     order: Open,
-    end: MachineEnd,
+    endpoint: MachineEndpoint,
     factory: Callable[..., Machine],
     session: ExitStack,
     log_stack: ExitStack,
@@ -137,10 +139,10 @@ def _open(
         if opening.logs is not None and number:
             path = opening.logs / f"machine-{number:04d}.log"
             log_stack.enter_context(log_file(path, log_problems.append))
-        machine = open_machine(number, opening, factory, end.check_connection)
+        machine = open_machine(number, opening, factory, endpoint.check_connection)
         log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
     if opening.measures_speed:
-        end.wait_for_all()
+        endpoint.wait_for_all()
         with collect_problems(number, problems):
             rate = machine.measure_rate() if machine is not None else 0.0
     file = "" if machine is None else machine.shard_file
@@ -157,7 +159,7 @@ def _open(
         is_wrong_use(problems),
         "" if machine is None else machine.device,
     )
-    verdict = end.send_open_report(report)
+    verdict = endpoint.send_open_report(report)
     if machine is None or verdict.failure is not None:
         return None
     machine.emulation = verdict.emulation

@@ -1,4 +1,4 @@
-"""Jobs: parts of a step that machines answer one by one, and the master's end that sends them."""
+"""Jobs: parts of a step that machines answer one by one, and the endpoint that sends them."""
 
 from __future__ import annotations
 
@@ -30,33 +30,32 @@ class Job:
     request : Request
     step : int
     product : Product
-    content : ndarray
-        What the rows are multiplied with: W, shape (k, r), or coefficients, (count, k).
+    operand : ndarray
+        W, shape (k, r), or the coefficients of the rows, (count, k).
     sent_at : float
-        When the job was sent, in seconds of the hub's clock.
+        Time at which the job was sent, in seconds of the hub's clock.
     count : int
-        The number of rows.
+        Number of rows.
     report_fields : ReportFields
-        The report of the machine, once it has answered.
+        The report of the machine; NaN until it has answered.
     pieces : list of ndarray
-        The answer, in one or more vectors: count * k numbers of X W, or the r * k numbers of
-        float64 of the part of the sum X' V, which is that of several jobs if a host sums their
-        parts.
+        The answer, in one or more vectors: count * k values of X W, or r * k values of float64 of
+        the term of X' V. If a host sums the terms of several jobs, each of them has the sum.
     tracker : zmq.MessageTracker or None
-        Whether ZeroMQ has released `content`.
-    is_held : bool
-        Whether the hub reads `content` until the answer, or until `tracker` is done.
+        Whether ZeroMQ has released `operand`.
+    is_borrowed : bool
+        Whether the hub may read `operand` until the answer arrives or `tracker` is done.
     """
 
     request: Request
     step: int
     product: Product
-    content: NDArray[Any]
+    operand: NDArray[Any]
     sent_at: float
     report_fields: ReportFields[float] = _NO_REPORT
     pieces: list[NDArray[Any]] = field(default_factory=list)
     tracker: Any = None
-    is_held: bool = False
+    is_borrowed: bool = False
     count: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,8 +78,8 @@ class Job:
 
     @property
     def is_sending(self) -> bool:
-        """Whether the hub may still read `content`."""
-        return self.is_held and not (self.tracker and self.tracker.done)
+        """Whether the hub may still read `operand`."""
+        return self.is_borrowed and not (self.tracker and self.tracker.done)
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class ElasticHub(Protocol):
     clock, roster
         See `wire.protocol.Hub`.
     is_poisoned : bool
-        A call was interrupted or has not returned: the hub must not be used any more.
+        Whether a call was interrupted or has not returned: then the hub cannot be used again.
     """
 
     clock: Clock
@@ -109,42 +108,43 @@ class ElasticHub(Protocol):
     is_poisoned: bool
 
     def events(self, until: float = -math.inf) -> Iterator[Event]:
-        """Yield what has happened since the last call.
+        """Yield the events since the last call.
 
-        Waits for it until this moment of the clock at most, and for a fraction of a second, after
-        which the caller looks at other things.
+        If there are none, wait for events until this time of the clock, but at most for a fraction
+        of a second, so that the caller can check whether the run was stopped.
         """
 
     def expected_machines(self) -> set[int]:
-        """Return the machines that are expected: they open their shards, or may still join."""
+        """Return the machines that open their shards or may still join."""
 
-    def busy(self) -> dict[int, Job]:
+    def pending_jobs(self) -> dict[int, Job]:
         """Return the unanswered jobs by machine, without those of machines that were given up."""
 
     def send_jobs(self, rank: int, jobs: tuple[Job, ...]) -> None:
         """Send jobs to the host of their machines, which must be idle."""
 
     def mark_late(self, machine: int) -> None:
-        """Note that the step does not wait for a machine any longer."""
+        """Record that the step no longer waits for a machine."""
 
     def give_up(self, machine: int, reason: str) -> None:
-        """Treat the host of a machine that does not answer as lost; spares replace it.
+        """Treat the host of an unresponsive machine as lost; spares replace it.
 
-        If it answers later, it has those of its machines that no spare has taken, and is a spare.
+        If it answers later, it keeps the machines that no spare has taken over, and is a spare for
+        others.
         """
 
     def exclude(self, machine: int, reason: str, change: type[MachineUnavailable]) -> None:
-        """Give a machine no more jobs, and its host none if its answers were wrong."""
+        """Send no more jobs to a machine, nor to its host if the answers were wrong."""
 
-    def carry(self, rank: int, machine: int) -> None:
-        """Make a host also carry a machine whose host is lost or unresponsive."""
+    def adopt(self, rank: int, machine: int) -> None:
+        """Make a host also carry a machine whose own host is lost or unresponsive."""
 
     def last_error(self, machine: int) -> str:
         """Return the last error of a machine."""
 
 
-class JobsEnd:
-    """The master's end for steps whose machines answer one by one.
+class JobsEndpoint:
+    """The master's endpoint for steps whose machines answer one by one.
 
     Parameters
     ----------
@@ -160,46 +160,50 @@ class JobsEnd:
     def __init__(self, hub: ElasticHub, opening: Opening) -> None:
         self.hub = hub
         self.path = opening.store
-        self._sent: list[Job] = []  # jobs whose content may still be sent
+        self._borrowing_jobs: list[Job] = []
 
     def send_jobs(
-        self, step: int, product: Product, contents: Mapping[Request, NDArray[Any]]
+        self, step: int, product: Product, operands: Mapping[Request, NDArray[Any]]
     ) -> list[tuple[Job, ...]]:
-        """Send jobs to idle machines; those of a host go together.
+        """Send jobs to idle machines.
 
-        Terms of X' V that replace the same term are summed by their host.
+        The jobs of a host are sent in one message, and the host sums their terms of X' V, unless
+        the terms replace different terms.
 
         Parameters
         ----------
         step : int
         product : Product
-        contents : mapping of Request to ndarray
-            W, shape (k, r), or what the rows of the request are multiplied with, (count, k);
-            contiguous, in the dtype in which products are computed. It is not copied, and must not
-            change as long as `is_sending`.
+        operands : mapping of Request to ndarray
+            W, shape (k, r), or the coefficients of the rows of the request, (count, k); contiguous,
+            in the dtype in which products are computed. It is not copied, and must not change while
+            `is_sending` returns True.
 
         Returns
         -------
         list of tuple of Job
-            The jobs, as they were sent together.
+            The jobs of each message.
         """
         groups: dict[tuple[int, Term | None], list[Request]] = {}
-        for request in contents:
+        for request in operands:
             rank = self.hub.roster.host_of(request.machine).rank
             replaced = request.term.replaces if request.term else None
             groups.setdefault((rank, replaced), []).append(request)
-        found = []
+        sent = []
         for (rank, _), requests in groups.items():
             now = self.hub.clock.monotonic()
             jobs = tuple(
-                Job(request, step, product, contents[request], now) for request in requests
+                Job(request, step, product, operands[request], now) for request in requests
             )
             self.hub.send_jobs(rank, jobs)
-            self._sent += [job for job in jobs if job.is_held]
-            found.append(jobs)
-        return found
+            self._borrowing_jobs += [job for job in jobs if job.is_borrowed]
+            sent.append(jobs)
+        return sent
 
-    def is_sending(self, content: NDArray[Any]) -> bool:
-        """Whether an array shares memory with what may still be sent, to lost machines too."""
-        self._sent = [job for job in self._sent if job.is_sending]
-        return any(np.may_share_memory(job.content, content) for job in self._sent)
+    def is_sending(self, array: NDArray[Any]) -> bool:
+        """Whether an array shares memory with an operand that may still be sent to a machine.
+
+        The machine may be lost.
+        """
+        self._borrowing_jobs = [job for job in self._borrowing_jobs if job.is_sending]
+        return any(np.may_share_memory(job.operand, array) for job in self._borrowing_jobs)

@@ -1,11 +1,11 @@
-"""The interfaces of a wire: the master's end and a machine's end.
+"""The interfaces of a wire: endpoints of the master and of a machine.
 
-A `Hub` is the master's end of a session. Its roster and its events tell which machines can get
-jobs. When the machines have opened their shards, it returns the end for steps. There are two kinds
-of ends. In *lockstep* all machines make a step together with three verbs: *announce* the step,
-*share* what is multiplied, *collect* the answers. The master and all machines, also preempted ones,
-call each verb in the same order. *Elastic* machines get jobs one by one (`jobs.JobsEnd`), and may
-answer or not; their hub (`jobs.ElasticHub`) reports what happens as events.
+A `Hub` is the master's endpoint of a session. Its roster and its events show which machines can get
+jobs. When the machines have opened their shards, it returns an endpoint for steps, of one of two
+kinds. In *lockstep* a step is three collective operations: *announce* the step, *share* the
+operand, and *collect* the answers. The master and all machines, also preempted ones, call them in
+this order. *Elastic* machines get jobs one by one (`jobs.JobsEndpoint`), and may not answer; their
+hub (`jobs.ElasticHub`) reports answers and losses as events.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import LEAVE_REASON, Roster
 from cec_mpi.runtime.wire.answers import Answers
-from cec_mpi.runtime.wire.jobs import Event, JobsEnd
+from cec_mpi.runtime.wire.jobs import Event, JobsEndpoint
 from cec_mpi.runtime.wire.orders import Multiply, Opening, OpenReport, OrderContent, Verdict
 
 
 class Hub(Protocol):
-    """The master's end of a session.
+    """The master's endpoint of a session.
 
     Attributes
     ----------
     clock : Clock
         The clock of the master.
     roster : Roster
-        Which process is which machine, and in what state.
+        The hosts of machines, and the state of each machine.
     """
 
     clock: Clock
@@ -56,30 +56,30 @@ class Hub(Protocol):
         machines : tuple of int
             The machines of the store, in the order of ranks; 0 for none.
         places : list of Place
-            Places of the ranks that were there at first.
+            Places of the ranks that joined before the start.
         """
 
     def pids(self) -> dict[int, int]:
-        """Return the process number of each machine that is a process of its own, on its host."""
+        """Return the process ID of each machine that runs in a process of its own."""
 
     def open(self, opening: Opening) -> list[OpenReport]:
-        """Make the machines open their shards; returns what each reports, in the order of ranks."""
+        """Make the machines open their shards; return their reports in the order of ranks."""
 
-    def admit(self, emulation: Emulation | None) -> LockstepEnd | JobsEnd:
-        """Make the machines serve what they have opened; returns the end for steps."""
+    def admit(self, emulation: Emulation | None) -> LockstepEndpoint | JobsEndpoint:
+        """Let the machines serve the store that they have opened; return the endpoint for steps."""
 
     def refuse(self, error: CecError) -> None:
-        """Tell the machines that the store cannot be served, because of this error."""
+        """Make the machines close the store, because of this error."""
 
     def stop(self, error: BaseException | None) -> None:
-        """Make all machines leave; they raise this error if it is not None."""
+        """Make all machines leave; they raise this error unless it is None."""
 
     def events(self) -> Iterator[Event]:
-        """Yield what has happened since the last call; never waits."""
+        """Yield the events since the last call, without waiting."""
 
 
-class LockstepEnd(Protocol):
-    """The master's end for steps that all machines make together."""
+class LockstepEndpoint(Protocol):
+    """The master's endpoint for steps in lockstep."""
 
     @property
     def hub(self) -> Hub:
@@ -88,27 +88,27 @@ class LockstepEnd(Protocol):
     def announce(
         self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
     ) -> int:
-        """Begin a step, and send the assignment if it has changed; returns the bytes sent.
+        """Begin a step, and send the assignment if it has changed; return the bytes sent.
 
-        Short values are sent with the announcement.
+        A short operand is sent with the announcement.
         """
 
     def share(self, values: NDArray[Any]) -> int:
-        """Send W, or to each machine its part of the coefficients.
+        """Send the operand: W, shape (k, r), or to each machine its part of the coefficients.
 
-        W has the shape (k, r), and the coefficients have (machines_per_row * R * k,). These are the
-        values of `announce`. Returns the bytes sent.
+        The coefficients have the shape (machines_per_row * R * k,). Pass the same array to
+        `announce`. Return the bytes sent.
         """
 
     def collect(self) -> Answers:
         """Wait for the answers of all available machines."""
 
     def last_errors(self) -> dict[int, str]:
-        """Ask the machines for their last errors, by number of the machine."""
+        """Return the last errors of machines, by number of the machine."""
 
 
 class StaticHub:
-    """Base of a hub whose machines are there from the beginning, and are not replaced.
+    """Base of a hub whose machines join before the start and are not replaced.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class StaticHub:
         return machines, places
 
     def pids(self) -> dict[int, int]:
-        """See `Hub.pids`; empty, because the end of one process ends all."""
+        """See `Hub.pids`; empty, because the run ends if one of its processes ends."""
         return {}
 
     def events(self) -> Iterator[Event]:
@@ -136,8 +136,8 @@ class StaticHub:
         while self._events:
             yield self._events.popleft()
 
-    def begin(self, machines: tuple[int, ...]) -> None:
-        """Enter ranks into the roster as these machines, 0 for none, unless they are in it."""
+    def fill_roster(self, machines: tuple[int, ...]) -> None:
+        """Add a host for each rank, with its machine (0 for none), unless the roster has hosts."""
         if self.roster.hosts:
             return
         self.roster.add_vacant(filter(None, machines))
@@ -148,7 +148,7 @@ class StaticHub:
                 self.roster.mark_joined(rank, machine, notify=False)
 
     def exclude_leaving(self, answers: Answers) -> Answers:
-        """Exclude the machines whose reports have the leaving flag; returns the answers."""
+        """Exclude the machines that report that they leave; return the answers."""
         for machine in answers.leaving:
             host = self.roster.serving_host(machine)
             if host is not None:
@@ -156,23 +156,23 @@ class StaticHub:
         return answers
 
 
-class MachineEnd(Protocol):
-    """A machine's end."""
+class MachineEndpoint(Protocol):
+    """A machine's endpoint."""
 
     def receive_order(self, signals: SignalRecorder) -> OrderContent:
         """Wait for the next order of the master, without using a core.
 
-        An end may tell the master about signals that this process has received.
+        The endpoint may report signals that this process has received to the master.
         """
 
     def send_open_report(self, report: OpenReport) -> Verdict:
-        """Report whether a store was opened; returns whether this machine serves it."""
+        """Report whether a store was opened; return whether this machine serves it."""
 
     def wait_for_all(self) -> None:
-        """Wait until all machines have called this."""
+        """Wait until all machines have called this method."""
 
     def check_connection(self) -> None:
-        """Raise if the master has gone or this machine must leave, during long work."""
+        """Raise if the master is lost or this machine must leave; called during long operations."""
 
     def receive_vector(self, order: Multiply) -> NDArray[Any]:
         """Receive W, shape (k, r), or the coefficients of all parts of the order, (rows, k)."""
@@ -180,7 +180,7 @@ class MachineEnd(Protocol):
     def send_answer(
         self, order: Multiply, values: Sequence[NDArray[Any]], reports: Sequence[Report]
     ) -> None:
-        """Send the answers to a step: a report for each part, and of X' V only the sum.
+        """Send the answers to a step, with a report for each part of the order.
 
-        Preempted machines have no values.
+        For X' V `values` has only the sum of the parts. Preempted machines send no values.
         """

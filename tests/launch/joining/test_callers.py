@@ -13,7 +13,7 @@ from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.places import detect_place
 from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
-from cec_mpi.runtime.wire.sockets.machine_end import Connection
+from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection
 from cec_mpi.runtime.wire.sockets.messages import HELLO, STATUS, Hello, package_fingerprint
 from helpers.joined import error_of, exit_codes
 from helpers.waiting import wait_for_file

@@ -13,7 +13,7 @@ from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.product import Product
-from cec_mpi.runtime.session.local import LocalHub, LocalMasterEnd
+from cec_mpi.runtime.session.local import LocalHub, LocalMasterEndpoint
 from cec_mpi.runtime.wire.orders import Opening
 from cec_mpi.store.shard import Shard
 
@@ -47,7 +47,7 @@ def end_with(store, kind):
     """The machines 1, 2 and 4, each with a shard of this kind."""
     machines = [Machine(n, kind(n), COLUMNS, "float64") for n in (1, 2, 4)]
     served = store.path, store.manifest, (1, 2, 4)
-    return LocalMasterEnd(LocalHub(), machines, Opening(*served, MachineOptions(), (1,) * 4))
+    return LocalMasterEndpoint(LocalHub(), machines, Opening(*served, MachineOptions(), (1,) * 4))
 
 
 @pytest.mark.parametrize(

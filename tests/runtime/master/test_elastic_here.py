@@ -354,7 +354,7 @@ def test_a_machine_that_is_late_with_the_probe_is_done_without(made):
     answer, held = hub.events, set()
 
     def events(until):
-        hub.silent = {n for n, job in hub.busy().items() if not job.product.adjoint} & {3}
+        hub.silent = {n for n, job in hub.pending_jobs().items() if not job.product.adjoint} & {3}
         held.update(hub.silent)
         return answer(until)
 

@@ -11,7 +11,7 @@ from cec_mpi.core.elastic.terms import Term
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import Roster
-from cec_mpi.runtime.wire.jobs import JobsEnd
+from cec_mpi.runtime.wire.jobs import JobsEndpoint
 from cec_mpi.runtime.wire.orders import Opening
 
 
@@ -32,7 +32,7 @@ class SilentHub:
     def send_jobs(self, rank, jobs):
         self.sent.append([job.machine for job in jobs])
         for job in jobs:
-            job.is_held = self.keeps
+            job.is_borrowed = self.keeps
 
 
 class Tracker:
@@ -46,7 +46,7 @@ def end(tmp_path):
     manifest = cec_mpi.encode(np.ones((4, 2)), tmp_path / "store", 2, 2)
     served = tmp_path / "store", manifest, (1, 2)
     opening = Opening(*served, MachineOptions(), (1, 1, 1))
-    return JobsEnd(SilentHub(), opening)
+    return JobsEndpoint(SilentHub(), opening)
 
 
 def send(end, *requests, adjoint=False, content=None):
@@ -70,7 +70,7 @@ def test_what_is_sent_must_not_change_until_the_hub_has_released_it(end):
     jobs = [job for w in contents for job in send(end, Request(1, ((0, 1),)), content=w)]
     assert end.is_sending(shared)
     assert not end.is_sending(shared[2:])
-    jobs[0].is_held = False  # it was answered
+    jobs[0].is_borrowed = False  # it was answered
     assert not end.is_sending(shared)
     jobs[1].tracker = Tracker()  # as it is of a lost machine
     assert end.is_sending(other)

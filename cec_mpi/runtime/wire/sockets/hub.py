@@ -1,4 +1,4 @@
-"""The master's end of elastic steps: machines join over sockets at any time, and may leave.
+"""The master's hub of elastic steps: machines join over sockets at any time, and may leave.
 
 A machine has one job at a time, and each job has its own buffers: a late answer cannot be taken for
 an answer to a later step. Nothing is collective, so that no process waits for one that has died or
@@ -46,7 +46,7 @@ from cec_mpi.runtime.times import (
     SHORTAGE_SECONDS,
     SLOW_OPEN_SECONDS,
 )
-from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEnd
+from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEndpoint
 from cec_mpi.runtime.wire.orders import (
     HUB_POISONED,
     Opening,
@@ -138,7 +138,7 @@ class ShortageReporter:
 
 
 class SocketHub:
-    """Rank 0's end of an elastic session.
+    """Rank 0's hub of an elastic session.
 
     Parameters
     ----------
@@ -337,7 +337,7 @@ class SocketHub:
         }
         return [reports.get(rank) or OpenReport() for rank in range(1, len(opening.machines) + 1)]
 
-    def admit(self, emulation: Emulation | None) -> JobsEnd:
+    def admit(self, emulation: Emulation | None) -> JobsEndpoint:
         """Make the machines that have opened their shards serve; exclude the others."""
         assert self._opening is not None
         self._emulation = emulation
@@ -346,7 +346,7 @@ class SocketHub:
                 self._take_open_report(peer, notify=False)
         self._openers, self._paused = [], False
         self._fill_vacant()
-        return JobsEnd(self, self._opening)
+        return JobsEndpoint(self, self._opening)
 
     def refuse(self, error: CecError) -> None:
         """See `Hub.refuse`."""
@@ -414,10 +414,10 @@ class SocketHub:
                 self._outgoing[id(content)] = made, make_tracker(made)
             frames += self._outgoing[id(content)][0]
         for job in jobs if contents else ():
-            job.is_held, job.tracker = True, self._outgoing[id(job.content)][1]
+            job.is_borrowed, job.tracker = True, self._outgoing[id(job.operand)][1]
         peer.send(ORDER, order, frames)
 
-    def busy(self) -> dict[int, Job]:
+    def pending_jobs(self) -> dict[int, Job]:
         """Return the unanswered jobs by machine, without those of machines that were given up."""
         return {
             job.machine: job
@@ -486,7 +486,7 @@ class SocketHub:
         else:
             self._exclude(self._peer_of(host), reason, change)
 
-    def carry(self, rank: int, machine: int) -> None:
+    def adopt(self, rank: int, machine: int) -> None:
         """Assign a vacant machine to a host that already carries others."""
         self._assign_machine(self._peer_of(self.roster[rank]), machine)
 
@@ -736,7 +736,7 @@ class SocketHub:
             return
         finally:
             for job in jobs:
-                job.is_held = False
+                job.is_borrowed = False
         seconds = (time.monotonic() - jobs[0].sent_at) * max(1, len(host.machines))
         is_leaving = False
         for job, reported, job.pieces in zip(jobs, *answers, strict=True):

@@ -119,8 +119,8 @@ def pack_jobs(jobs: Sequence[Job]) -> tuple[bytes, list[NDArray[Any]]]:
     is the size of these in bytes. X W has one vector, X' V has one for each job.
     """
     product, step = jobs[0].product, jobs[0].step
-    contents = [job.content for job in (jobs if product.adjoint else jobs[:1])]
-    size = sum([content.nbytes for content in contents])
+    operands = [job.operand for job in (jobs if product.adjoint else jobs[:1])]
+    size = sum([operand.nbytes for operand in operands])
     length = size if size <= SHORT_VECTOR else 0
     numbers: list[int] = [*Order.of(product, len(jobs), step, length)]
     for job in jobs:
@@ -130,8 +130,8 @@ def pack_jobs(jobs: Sequence[Job]) -> tuple[bytes, list[NDArray[Any]]]:
             numbers += interval
     head = struct.pack(f"={len(numbers)}q", *numbers)
     if not length:
-        return head, contents
-    return b"".join([head, *contents, bytes(-length % _NUMBER)]), []  # type: ignore[list-item]
+        return head, operands
+    return b"".join([head, *operands, bytes(-length % _NUMBER)]), []  # type: ignore[list-item]
 
 
 def unpack_answer(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.listener import Listener
-from cec_mpi.runtime.wire.sockets.machine_end import Connection, MasterLostError
+from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection, MasterLostError
 from cec_mpi.runtime.wire.sockets.messages import HEARTBEAT, HELLO, ORDER
 
 LIMIT = 60  # seconds

@@ -40,7 +40,7 @@ from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.hub import SocketHub
 from cec_mpi.runtime.wire.sockets.library import MAX_FRAME_BYTES
 from cec_mpi.runtime.wire.sockets.listener import Listener
-from cec_mpi.runtime.wire.sockets.machine_end import Connection, MasterLostError
+from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection, MasterLostError
 from cec_mpi.runtime.wire.sockets.messages import (
     ADMISSION,
     ANSWER,
@@ -353,7 +353,7 @@ def test_machines_open_a_store_and_answer(gathered):
     hub, end, processes = gathered()
     assert hub.roster.available == {1, 2, 3}
     jobs = [ask(end, n) for n in (1, 2, 3)]
-    assert hub.busy().keys() == {1, 2, 3}
+    assert hub.pending_jobs().keys() == {1, 2, 3}
     for n, process in enumerate(processes, start=1):
         process.order(OrderKind.MULTIPLY)
         process.answer(n)
@@ -362,7 +362,7 @@ def test_machines_open_a_store_and_answer(gathered):
     assert {event.jobs for event in answered} == {(job,) for job in jobs}
     # They say half a second, which is more than there was.
     assert all(0 < job.report_fields.seconds <= time.monotonic() - job.sent_at for job in jobs)
-    assert hub.busy() == {}
+    assert hub.pending_jobs() == {}
 
 
 def test_a_machine_that_dies_while_it_opens_is_replaced_by_a_spare(make, come, manifest, meanwhile):
@@ -546,7 +546,7 @@ def test_who_was_given_up_is_a_spare_when_another_is_its_machine(gathered):
     assert answered.jobs == (old,)
     assert numbers_of(new) == []
     assert [each.rank for each in hub.roster.spares()] == [1]
-    assert hub.busy() == {1: new}
+    assert hub.pending_jobs() == {1: new}
 
 
 @pytest.mark.parametrize(
@@ -604,7 +604,7 @@ def test_machines_of_a_host_can_have_jobs_of_their_own_which_are_answered_in_tur
     second.order(OrderKind.MULTIPLY)
     second.answer(3)
     assert happened(hub, JobsAnswered) == [JobsAnswered((first,))]
-    assert hub.busy() == {2: other}
+    assert hub.pending_jobs() == {2: other}
     second.answer(2)
     assert happened(hub, JobsAnswered) == [JobsAnswered((other,))]
 
@@ -653,7 +653,7 @@ def test_only_a_run_that_waits_awaits_machines_of_a_silent_host(waits, gathered)
     first.order(OrderKind.MULTIPLY)
     hub.give_up(1, "silent")
     assert hub.expected_machines() == ({1} if waits else set())
-    assert hub.busy() == {}
+    assert hub.pending_jobs() == {}
     first.answer(1)
     kinds = [type(event) for event in happened(hub, MachineJoined)]
     assert kinds == [MachineGivenUp, JobsAnswered, MachineJoined]
@@ -709,7 +709,7 @@ def test_an_adopted_machine_goes_to_a_newcomer_once_that_has_opened_it(gathered,
     hub, end, (first, _, third) = gathered()
     third.close()
     happened(hub, MachineLost)
-    hub.carry(1, 3)
+    hub.adopt(1, 3)
     assert serves(first, hub) == 3
     job = ask(end, 3)
     newcomer = come()

@@ -22,7 +22,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import connection_from_key, generate_keys
 from cec_mpi.runtime.wire.sockets.library import MAX_READ_BYTES, PIECE, make_tracker, to_frames
 from cec_mpi.runtime.wire.sockets.listener import Listener
-from cec_mpi.runtime.wire.sockets.machine_end import Connection, MasterLostError
+from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection, MasterLostError
 from cec_mpi.runtime.wire.sockets.messages import ANSWER, HELLO, ORDER, copy_frames
 from helpers.waiting import LIMIT
 from helpers.waiting import wait_until as until
@@ -35,7 +35,7 @@ WAYS = ("unix", "curve", "plain")
 MACHINE = """
 import sys
 from pathlib import Path
-from cec_mpi.runtime.wire.sockets.machine_end import Connection
+from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.messages import ANSWER, HELLO
 

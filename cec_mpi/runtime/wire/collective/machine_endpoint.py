@@ -1,4 +1,4 @@
-"""A machine's end in lockstep."""
+"""A machine's endpoint in lockstep."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ from cec_mpi.runtime.wire.orders import (
 _FLOAT64 = np.dtype(np.float64)
 
 
-class CollectiveMachineEnd:
-    """A machine's end in lockstep.
+class CollectiveMachineEndpoint:
+    """A machine's endpoint in lockstep.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The master's end of a step in lockstep.
+"""The master's endpoint in lockstep.
 
 A small step is one message to each machine and one back (`packets`). Longer data is sent by
 collectives: Bcast and Gatherv, or Scatterv and Reduce.
@@ -53,7 +53,7 @@ from cec_mpi.runtime.wire.protocol import StaticHub
 
 
 class CollectiveHub(StaticHub):
-    """Rank 0's end in lockstep.
+    """Rank 0's hub in lockstep.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class CollectiveHub(StaticHub):
         self.is_mid_step = False
         self.stopped = False
         self._opening: Opening | None = None
-        self._end: CollectiveMasterEnd | None = None
+        self._end: CollectiveMasterEndpoint | None = None
 
     def open(self, opening: Opening) -> list[OpenReport]:
         """Bcast the opening, and Gather the reports of the machines."""
@@ -89,13 +89,13 @@ class CollectiveHub(StaticHub):
         self._opening = opening
         return reports
 
-    def admit(self, emulation: Emulation | None) -> CollectiveMasterEnd:
+    def admit(self, emulation: Emulation | None) -> CollectiveMasterEndpoint:
         """Bcast the emulation."""
         broadcast_object(self._comm, Verdict(emulation), Verdict)
         self.is_mid_step = False
         assert self._opening is not None
-        self.begin(self._opening.machines)
-        self._end = CollectiveMasterEnd(self, self._comm, self._opening)
+        self.fill_roster(self._opening.machines)
+        self._end = CollectiveMasterEndpoint(self, self._comm, self._opening)
         return self._end
 
     def refuse(self, error: CecError) -> None:
@@ -166,8 +166,8 @@ class _Exchange(NamedTuple):
     answers: GatherBuffer | None
 
 
-class CollectiveMasterEnd:
-    """Rank 0's end in lockstep, for steps."""
+class CollectiveMasterEndpoint:
+    """Rank 0's endpoint for steps in lockstep."""
 
     def __init__(self, hub: CollectiveHub, comm: MPI.Intracomm, opening: Opening) -> None:
         self._comm = comm

@@ -1,4 +1,4 @@
-"""A machine's end of a socket: its connection to the master, and the jobs that it receives."""
+"""A machine's endpoint of a socket: its connection to the master, and its jobs."""
 
 from __future__ import annotations
 
@@ -350,8 +350,8 @@ def signal_reason(*noted: SignalRecorder) -> str:
     return ""
 
 
-class SocketMachineEnd:
-    """A machine's end.
+class SocketMachineEndpoint:
+    """A machine's endpoint.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ from cec_mpi.runtime.wire.orders import (
     OrderKind,
     ReportFields,
 )
-from cec_mpi.runtime.wire.sockets.machine_end import ShutdownRequested, SocketMachineEnd
+from cec_mpi.runtime.wire.sockets.machine_endpoint import ShutdownRequested, SocketMachineEndpoint
 from cec_mpi.runtime.wire.sockets.messages import ANSWER, LEAVE, LEAVE_ACK, ORDER
 
 
@@ -55,7 +55,7 @@ def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(noted, t
     manifest = cec_mpi.encode(np.ones((2, 2)), tmp_path / "store", 1, 1)
     opening = Opening(tmp_path / "store", manifest, (1,), MachineOptions(), (1, 1))
     wire = Wire(None, [*order(OrderKind.OPEN), pack_fields(opening)], [LEAVE_ACK])
-    end = SocketMachineEnd(wire, 1, noted)
+    end = SocketMachineEndpoint(wire, 1, noted)
     with SignalRecorder() as signals:
         assert isinstance(end.receive_order(signals), Open)
         with pytest.raises(ShutdownRequested, match="SIGTERM"):
@@ -65,7 +65,7 @@ def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(noted, t
 
 def test_a_signal_that_came_before_it_serves_goes_with_the_first_answer(noted):
     wire = Wire(order(OrderKind.MULTIPLY, 1, 3, 1, 0, 1))  # another would come before its good-bye
-    end = SocketMachineEnd(wire, 1, noted)
+    end = SocketMachineEndpoint(wire, 1, noted)
     with SignalRecorder() as signals:
         job = end.receive_order(signals)
     assert isinstance(job, Multiply)
