@@ -1,4 +1,4 @@
-"""How the pages of this folder become a site that needs no network: scripts/docs builds it."""
+"""Settings of Sphinx for the site, which scripts/docs builds and which needs no network."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
+
+from numpydoc.xref import DEFAULT_LINKS  # noqa: E402
 
 from cec_mpi._version import __version__  # noqa: E402
 
@@ -22,6 +24,7 @@ release = version = __version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "numpydoc",
     "myst_nb",
     "sphinx_design",
@@ -51,8 +54,41 @@ autodoc_typehints = "none"  # the docstrings have types, with shapes
 autodoc_member_order = "bysource"
 autosummary_generate = False  # pages of reference/python say what is on them
 numpydoc_show_class_members = False
-numpydoc_xref_param_type = False
+numpydoc_xref_param_type = True
+numpydoc_xref_ignore = "all"  # of the words in types, only these are links
+numpydoc_xref_aliases = {word: word for word in DEFAULT_LINKS} | {
+    "array_like": "numpy.typing.ArrayLike",
+    "ndarray": "numpy.ndarray",
+    "RandomState": "numpy.random.RandomState",
+    "LinearOperator": "scipy.sparse.linalg.LinearOperator",
+    **{
+        name: f":obj:`{name}`"
+        for name in (
+            *("numpy.dtype", "mpi4py.MPI.Intracomm", "distributed.Client", "contextlib.ExitStack"),
+            *("CodedOperator", "OperatorContext", "Recorder", "Checkpoint", "Availability"),
+            *("Manifest", "MDSCode", "Plan", "Assignment", "Block"),
+        )
+    },
+}
 numpydoc_use_plots = False
+
+# --- links to other projects --------------------------------------------------------------
+
+# A project whose inventory cannot be read, as without a network, counts as one without names.
+intersphinx_mapping = {
+    project: (address, (None, str(HERE / "_ext" / "empty.inv")))
+    for project, address in {
+        "python": "https://docs.python.org/3",
+        "numpy": "https://numpy.org/doc/stable",
+        "scipy": "https://docs.scipy.org/doc/scipy",
+        "mpi4py": "https://mpi4py.readthedocs.io/en/stable",
+        "sklearn": "https://scikit-learn.org/stable",
+        "dask": "https://docs.dask.org/en/stable",
+        "distributed": "https://distributed.dask.org/en/stable",
+    }.items()
+}
+intersphinx_timeout = 10  # seconds
+intersphinx_cache_limit = 0  # days: a build without a network must not hide links of the next
 
 # --- pages --------------------------------------------------------------------------------
 

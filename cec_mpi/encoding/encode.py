@@ -72,10 +72,10 @@ def encode(
     source : path or array
         Real two-dimensional matrix X: a file or directory in a format of
         `cec_mpi.encoding.sources.open_source`, or an object with a shape, a dtype and slices of
-        rows, such as an ndarray or memmap, an h5py dataset, a Zarr, Dask (each chunk is computed
-        once) or xarray array, a pandas DataFrame, or a SciPy sparse array. The store keeps the
-        column names if all of them are text. Without `recovery`, a sparse X is stored as copies of
-        its rows.
+        rows, such as a `numpy.ndarray` or `numpy.memmap`, an h5py dataset, a Zarr or xarray array,
+        a `dask.array.Array` (each chunk is computed once), a pandas DataFrame, or a
+        `scipy.sparse.csr_array`. The store keeps the column names if all of them are text. Without
+        `recovery`, a sparse X is stored as copies of its rows.
     store : path
         Directory to create. It is marked as incomplete until all data is on disk.
     **options

@@ -73,7 +73,7 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstima
 
 
 class CodedPCA(_Components):
-    """Principal component analysis, like scikit-learn's ``PCA``, computed by `cec_mpi.tasks.pca`.
+    """Principal components, like `sklearn.decomposition.PCA`, computed by `cec_mpi.tasks.pca`.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class CodedPCA(_Components):
 
 
 class CodedTruncatedSVD(_Components):
-    """Truncated SVD, like scikit-learn's ``TruncatedSVD``, computed by `cec_mpi.tasks.svd`.
+    """Truncated SVD, like `sklearn.decomposition.TruncatedSVD`, computed by `cec_mpi.tasks.svd`.
 
     Parameters
     ----------

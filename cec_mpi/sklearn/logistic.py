@@ -19,7 +19,7 @@ from cec_mpi.tasks.logistic import logistic
 
 
 class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # type: ignore[misc]
-    """Logistic regression with two classes, like scikit-learn's ``LogisticRegression``.
+    """Logistic regression with two classes, like `sklearn.linear_model.LogisticRegression`.
 
     Parameters
     ----------

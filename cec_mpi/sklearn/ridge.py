@@ -12,7 +12,7 @@ from cec_mpi.tasks.ridge import ridge
 
 
 class CodedRidge(ScoreMixin, RegressorMixin, CodedEstimator):  # type: ignore[misc]
-    """Ridge regression, like scikit-learn's ``Ridge``, computed by `cec_mpi.tasks.ridge`.
+    """Ridge regression, like `sklearn.linear_model.Ridge`, computed by `cec_mpi.tasks.ridge`.
 
     Parameters
     ----------

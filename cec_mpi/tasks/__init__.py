@@ -1,4 +1,4 @@
-"""Tasks: functions that compute with X, given as a SciPy ``LinearOperator`` or similar object.
+"""Tasks: functions that compute with X, given as a `scipy.sparse.linalg.LinearOperator` or similar.
 
 A task is called as ``task(X, checkpoint=..., **options)`` and returns a dict of arrays and numbers.
 It saves its state with the `Checkpoint`. A user-defined task may also return an array, a number or

@@ -37,7 +37,7 @@ def logistic(
     iterations: int = 1000,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
-    """Fit logistic regression, like scikit-learn's ``LogisticRegression``, by L-BFGS.
+    """Fit logistic regression, like `sklearn.linear_model.LogisticRegression`, by L-BFGS.
 
     Parameters
     ----------

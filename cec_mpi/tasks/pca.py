@@ -61,8 +61,8 @@ def pca(
     -----
     With the mean m of the rows, the components are the right singular vectors of ``X - 1 m'``, and
     the variance of the projections on a component with singular value s is ``s**2 / (q - 1)``.
-    Results agree with scikit-learn's PCA, including signs. ``X - 1 m'`` is never formed. If m is
-    much larger than the differences between rows, digits are lost.
+    Results agree with `sklearn.decomposition.PCA`, including signs. ``X - 1 m'`` is never formed.
+    If m is much larger than the differences between rows, digits are lost.
 
     Examples
     --------

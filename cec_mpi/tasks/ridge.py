@@ -39,7 +39,7 @@ def ridge(
     iterations: int = 1000,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
-    """Fit ridge regression, like scikit-learn's ``Ridge``, by conjugate gradients.
+    """Fit ridge regression, like `sklearn.linear_model.Ridge`, by conjugate gradients.
 
     Parameters
     ----------

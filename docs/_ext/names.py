@@ -1,7 +1,8 @@
-"""Names in backquotes of docstrings: links where there is such a name, code elsewhere.
+"""Names in single backquotes of docstrings: links if they are documented, code otherwise.
 
-numpydoc has parameters in single backquotes as well as names of functions, so that not each of
-them is something to link to. What begins with ``cec_mpi.`` has to be there.
+numpydoc puts parameters in single backquotes as well as functions, so a name may lead nowhere.
+A name that begins with ``cec_mpi.`` must exist. Another dotted name, such as ``numpy.ndarray``,
+is a link if the inventory of its project could be read.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.ext.intersphinx import missing_reference
 from sphinx.util.nodes import make_refnode
 
 
-def _resolved(
+def _resolve(
     app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement
 ) -> nodes.Element | None:
-    """What is documented under this name in any module, or the name as code."""
+    """Return a link to the documented object of this name, or the name as code."""
     if node.get("refdomain") != "py" or node.get("reftype") != "obj":
         return None
     name = node["reftarget"]
+    is_ours = name.startswith("cec_mpi.")
+    if "." in name and not is_ours:
+        return missing_reference(app, env, node, content) or content
     last = name.rpartition(".")[2]
     entries = env.domains.python_domain.objects
     found = [full for full in entries if full.rpartition(".")[2] == last]
@@ -30,11 +35,11 @@ def _resolved(
         entry = entries[found[0]]
         place = node["refdoc"], entry.docname, entry.node_id
         return make_refnode(app.builder, *place, content, found[0])
-    return content if not name.startswith("cec_mpi.") or _is_there(name) else None
+    return content if not is_ours or _exists(name) else None
 
 
-def _is_there(name: str) -> bool:
-    """Whether a program can import this name, which is of the inside."""
+def _exists(name: str) -> bool:
+    """Return whether this name, which no page documents, can be imported."""
     module, _, attribute = name.rpartition(".")
     try:
         return hasattr(importlib.import_module(module), attribute)
@@ -43,7 +48,7 @@ def _is_there(name: str) -> bool:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Have single backquotes mean names of Python."""
-    app.connect("missing-reference", _resolved)
+    """Make single backquotes refer to names of Python."""
+    app.connect("missing-reference", _resolve, priority=400)  # before intersphinx
     app.config.default_role = "py:obj"
     return {"parallel_read_safe": True, "parallel_write_safe": True}

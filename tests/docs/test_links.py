@@ -1,0 +1,53 @@
+"""Links from the reference of Python to other projects, with and without their inventories."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from helpers import ROOT
+
+sphinx = pytest.importorskip("sphinx.application")
+docutils = pytest.importorskip("sphinx.util.docutils")
+
+NAMES = {
+    "numpy": ["numpy.typing.ArrayLike"],
+    "scipy": ["scipy.sparse.linalg.LinearOperator", "scipy.sparse.linalg.svds"],
+    "mpi4py": ["mpi4py.MPI.Intracomm"],
+}
+
+
+def write_inventory(path, project):
+    """Write a Sphinx inventory with the names of the project, and return its path."""
+    lines = [f"{name} class {name}.html\n" for name in NAMES[project]]
+    path.write_text(
+        f"# Sphinx inventory version 1\n# Project: {project}\n# Version: 1\n{''.join(lines)}"
+    )
+    return str(path)
+
+
+@pytest.mark.parametrize("is_reachable", [True, False])
+def test_names_of_other_projects_are_links_if_their_inventories_are_reachable(
+    tmp_path, is_reachable
+):
+    (tmp_path / "index.rst").write_text(
+        "X\n=\n\nUse `scipy.sparse.linalg.svds`.\n\n"
+        ".. currentmodule:: cec_mpi\n\n.. autofunction:: open_operator\n"
+        ".. autoclass:: cec_mpi.core.code.mds.MDSCode\n"
+    )
+    warnings, out = io.StringIO(), tmp_path / "out"
+    places = [str(tmp_path), str(ROOT / "docs"), str(out), str(tmp_path / "doctrees")]
+    settings = {"intersphinx_timeout": 0.001}  # no inventory of the network is fast enough
+    if is_reachable:
+        settings["intersphinx_mapping"] = {
+            project: (f"https://{project}.org", write_inventory(tmp_path / project, project))
+            for project in NAMES
+        }
+    with docutils.docutils_namespace():  # Sphinx registers its directives once more
+        sphinx.Sphinx(*places, "html", settings, status=None, warning=warnings).build()
+    assert not warnings.getvalue()
+    links = re.findall(r'href="https://(\w+)\.org/([\w.]+)\.html', (out / "index.html").read_text())
+    wanted = {(project, name) for project in NAMES for name in NAMES[project]}
+    assert set(links) == (wanted if is_reachable else set())
