@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.plan.assignment import Intervals
 
-_CACHE_BLOCK = 1 << 15  # entries checked at a time
+_CACHE_BLOCK = 1 << 15  # entries
 
 
 @dataclass(frozen=True)
@@ -27,19 +27,19 @@ class NonfiniteAnswer:
         The entry: NaN or infinity.
     row : int
         Row of the entry: of the shard for X W, of the sum for X' V.
-    other : NonfiniteAnswer or None
+    coincident : NonfiniteAnswer or None
         An answer of another machine that is not finite in the same row.
     """
 
     machine: int
     value: float
     row: int
-    other: NonfiniteAnswer | None = None
+    coincident: NonfiniteAnswer | None = None
 
 
 @dataclass(frozen=True)
 class _NonfiniteEntries:
-    """The positions at which an answer is not finite."""
+    """The entries of an answer that are not finite: rows for X W, indices for X' V."""
 
     machine: int
     intervals: Intervals
@@ -59,12 +59,12 @@ class NonfiniteChecker:
 
     Examples
     --------
-    >>> step = NonfiniteChecker(columns=1)
-    >>> step.check(1, ((0, 3),), np.array([1.0, 2.0, 3.0]))
-    >>> step.check(2, ((0, 3),), np.array([1.0, np.nan, 3.0]))
-    NonfiniteAnswer(machine=2, value=nan, row=1, other=None)
-    >>> step.check(3, ((1, 3),), np.array([np.inf, 3.0])).other
-    NonfiniteAnswer(machine=2, value=nan, row=1, other=None)
+    >>> checker = NonfiniteChecker(columns=1)
+    >>> checker.check(1, ((0, 3),), np.array([1.0, 2.0, 3.0]))
+    >>> checker.check(2, ((0, 3),), np.array([1.0, np.nan, 3.0]))
+    NonfiniteAnswer(machine=2, value=nan, row=1, coincident=None)
+    >>> checker.check(3, ((1, 3),), np.array([np.inf, 3.0])).coincident
+    NonfiniteAnswer(machine=2, value=nan, row=1, coincident=None)
     """
 
     def __init__(self, columns: int, adjoint: bool = False) -> None:
@@ -75,45 +75,46 @@ class NonfiniteChecker:
     def check(
         self, machine: int, intervals: Intervals, values: NDArray[np.floating]
     ) -> NonfiniteAnswer | None:
-        """Return a description of the answer if it is not finite.
+        """Return the first entry of an answer that is not finite, or None.
 
         Parameters
         ----------
         machine : int
         intervals : tuple of (int, int)
-            Its rows ``start <= row < stop``, ascending.
+            The answered rows ``start <= row < stop``, ascending.
         values : (count * k,) or (r * k,) ndarray
             The rows of X W in row-major order, or a term of X' V.
 
         Returns
         -------
         NonfiniteAnswer or None
-            None if the answer is finite.
+            Preferably an entry in a row in which another answer is not finite either.
         """
         if is_finite(values):
             return None
-        indices = np.flatnonzero(~np.isfinite(values))
-        positions = indices
+        entry_indices = np.flatnonzero(~np.isfinite(values))
+        positions = entry_indices
         if not self._adjoint:
             rows = np.concatenate([np.arange(start, stop) for start, stop in intervals])
-            positions = rows[indices // self._columns]
+            positions = rows[entry_indices // self._columns]
         positions, first = np.unique(positions, return_index=True)
-        entries = _NonfiniteEntries(machine, intervals, positions, values[indices[first]])
+        entries = _NonfiniteEntries(machine, intervals, positions, values[entry_indices[first]])
         self._nonfinite.append(entries)
         for other in self._nonfinite[:-1]:
             if other.machine != machine and _overlap(intervals, other.intervals):
-                common, own, others = np.intersect1d(
+                _, indices, other_indices = np.intersect1d(
                     positions, other.positions, assume_unique=True, return_indices=True
                 )
-                if common.size:
-                    return self._make_answer(entries, own[0], self._make_answer(other, others[0]))
-        return self._make_answer(entries, 0)
+                if indices.size:
+                    coincident = self._describe(other, other_indices[0])
+                    return self._describe(entries, indices[0], coincident)
+        return self._describe(entries, 0)
 
-    def _make_answer(
-        self, entries: _NonfiniteEntries, index: int, other: NonfiniteAnswer | None = None
+    def _describe(
+        self, entries: _NonfiniteEntries, index: int, coincident: NonfiniteAnswer | None = None
     ) -> NonfiniteAnswer:
         row = int(entries.positions[index]) // (self._columns if self._adjoint else 1)
-        return NonfiniteAnswer(entries.machine, float(entries.values[index]), row, other)
+        return NonfiniteAnswer(entries.machine, float(entries.values[index]), row, coincident)
 
 
 def is_finite(values: NDArray[np.floating]) -> bool:
@@ -125,11 +126,11 @@ def is_finite(values: NDArray[np.floating]) -> bool:
     (True, False)
     """
     for first in range(0, len(values), _CACHE_BLOCK):
-        finite = np.isfinite(values[first : first + _CACHE_BLOCK])
-        if not finite.item(finite.argmin()):  # faster than `all` for short vectors
+        mask = np.isfinite(values[first : first + _CACHE_BLOCK])
+        if not mask.item(mask.argmin()):  # faster than `all` for short vectors
             return False
     return True
 
 
-def _overlap(intervals: Intervals, others: Intervals) -> bool:
-    return any(a < stop and start < b for a, b in intervals for start, stop in others)
+def _overlap(intervals: Intervals, other_intervals: Intervals) -> bool:
+    return any(a < stop and start < b for a, b in intervals for start, stop in other_intervals)

@@ -8,8 +8,9 @@ relative to the scale S of a row. Answers agree if every L + 1 of them pass thei
 
 A set of machines explains a disagreement if the other answers agree. Rounding never makes answers
 disagree, so the set of faulty machines always explains it. Hence, if at most two machines are
-faulty, a machine is faulty if it alone explains a row and no two others do. With L + 2 answers any
-two machines explain every disagreement, because L answers always agree; so L + 3 are needed.
+faulty, a machine that alone explains a row is faulty unless two other machines explain it, too.
+With L + 2 answers any two machines explain every disagreement, because L answers always agree; so
+L + 3 answers are needed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from cec_mpi.errors import InputError
 Floats = NDArray[np.float64]
 
 _CACHE_SIZE = 1024  # sets of machines
-_MAX_ROWS_COMPARED = 16  # the rows with the largest disagreements identify faulty machines
+_MAX_ROWS_COMPARED = 16  # the rows with the largest disagreements
 
 
 class Comparison(NamedTuple):
@@ -58,7 +59,7 @@ class ParityChecker:
     generator : (N, L) ndarray of float
     errors : (N,) ndarray of float
         Error bounds of the answers of machines 1..N, relative to S: see `answer_error_bound`.
-    least : float
+    underflow_bound : float
         Error bound of an answer from underflow.
 
     Attributes
@@ -90,7 +91,7 @@ class ParityChecker:
         self._generator = generator
         self._errors: Floats = np.asarray(errors, dtype=np.float64)
         self._underflow_bound = underflow_bound
-        self._sizes = np.abs(generator).sum(axis=1)
+        self._row_norms = np.abs(generator).sum(axis=1)
         self.checks = lru_cache(_CACHE_SIZE)(self._checks)
 
     def _checks(self, machines: tuple[int, ...]) -> tuple[Floats, Floats]:
@@ -104,7 +105,7 @@ class ParityChecker:
         Returns
         -------
         checks : (m - L, m) ndarray of float
-            Each checks L well-conditioned machines and one other; the other entries are 0.
+            Each checks L well-conditioned machines and one more; all other entries are 0.
         tolerances : (m - L, 1) ndarray of float
             Relative to S.
         """
@@ -119,20 +120,20 @@ class ParityChecker:
                 f"machines from 1 to {len(self._generator)}, ascending"
             )
         basis = choose_machines(self._generator, machines)
-        others = [n for n in machines if n not in basis]
-        columns = np.searchsorted(machines, [sorted((*basis, n)) for n in others])
-        matrices = self._generator[_indices(machines)][columns]
+        redundant = [n for n in machines if n not in basis]
+        columns = np.searchsorted(machines, [sorted((*basis, n)) for n in redundant])
+        matrices = self._generator[_rows_of(machines)][columns]
         checks = np.zeros((len(columns), count))
         np.put_along_axis(checks, columns, _orthogonal_completion(matrices)[:, :, -1], axis=1)
         return self._normalise_checks(machines, checks)
 
     def _normalise_checks(self, machines: tuple[int, ...], checks: Floats) -> tuple[Floats, Floats]:
-        """Return the checks with unit norm, and their tolerances relative to S."""
+        """Return the checks scaled to unit norm, and their tolerances relative to S."""
         checks = checks / np.linalg.norm(checks, axis=1, keepdims=True)
         is_checked = checks != 0
-        errors = np.where(is_checked, self._errors[_indices(machines)], 0.0)
-        sizes = np.where(is_checked, self._sizes[_indices(machines)], 0.0)
-        rounding = gamma(4 * (self.recovery + 1), np.float64) * np.linalg.norm(sizes, axis=1)
+        errors = np.where(is_checked, self._errors[_rows_of(machines)], 0.0)
+        norms = np.where(is_checked, self._row_norms[_rows_of(machines)], 0.0)
+        rounding = gamma(4 * (self.recovery + 1), np.float64) * np.linalg.norm(norms, axis=1)
         return checks, (np.linalg.norm(errors, axis=1) + rounding)[:, np.newaxis]
 
     def has_disagreement(
@@ -169,14 +170,14 @@ class ParityChecker:
             agree = (residuals <= limits).all() and residuals.max(initial=0) < np.inf
         return not agree
 
-    def _worst_ratio(
+    def _largest_ratios(
         self, machines: tuple[int, ...], answers: NDArray[np.floating], scale: ArrayLike
     ) -> Floats:
         """Return the largest ratio of a residual to its tolerance in each column."""
         checks, tolerances = self.checks(machines)
         ratios = self._ratios(checks, tolerances, answers.astype(np.float64, copy=False), scale)
-        worst: Floats = ratios.max(axis=0)
-        return worst
+        largest: Floats = ratios.max(axis=0)
+        return largest
 
     def _ratios(
         self, checks: Floats, tolerances: Floats, answers: Floats, scale: ArrayLike
@@ -201,16 +202,16 @@ class ParityChecker:
         Returns
         -------
         Comparison
-            With fewer than L + 3 answers no machine is identified. If there are more, groups of
-            L + 3 are compared.
+            With fewer than L + 3 answers no machine is identified. More answers are compared in
+            groups of L + 3.
 
         Notes
         -----
-        Any L + 3 answers form a code of distance 4. So errors of two machines cannot look like an
-        error of one other machine.
+        Any L + 3 answers form a code of distance 4. So errors of two machines never look like an
+        error of a third machine.
         """
         all_machines, group_size = tuple(machines), self.recovery + 3
-        ratios = self._worst_ratio(all_machines, answers, scale)
+        ratios = self._largest_ratios(all_machines, answers, scale)
         if (ratios <= 1).all():
             return Comparison(agree=True)
         rows = np.argsort(-np.nan_to_num(ratios, nan=np.inf), kind="stable")[:_MAX_ROWS_COMPARED]
@@ -226,16 +227,16 @@ class ParityChecker:
         return verdict
 
     def _explain(self, machines: tuple[int, ...], values: Floats, scales: Floats) -> Comparison:
-        """Identify machines, of up to L + 3, that alone explain a row which no pair explains."""
-        spare = len(machines) - self.recovery - 1
-        excluded = list(combinations(machines, spare))
+        """Identify machines, out of up to L + 3, that alone explain a row that no pair explains."""
+        redundancy = len(machines) - self.recovery - 1
+        excluded = list(combinations(machines, redundancy))
         checks, tolerances = self._checks_excluding(machines, excluded)
         passed = self._ratios(checks, tolerances, values, scales) <= 1
         explained = [passed[[n in group for group in excluded]].all(axis=0) for n in machines]
         if passed.all():
             return Comparison(agree=True)
         candidates = tuple((n,) for n, rows in zip(machines, explained, strict=True) if rows.all())
-        if spare < 2:
+        if redundancy < 2:
             return Comparison(False, (), candidates)
         faulty = {
             n
@@ -251,11 +252,11 @@ class ParityChecker:
     def _checks_excluding(
         self, machines: tuple[int, ...], excluded: list[tuple[int, ...]]
     ) -> tuple[Floats, Floats]:
-        """Return one check for each excluded group, of the remaining L + 1 machines.
+        """Return a check of the remaining L + 1 machines for each excluded group.
 
-        It is the linear combination of the checks that is 0 for the excluded machines.
+        It is the linear combination of checks whose entries of the excluded machines are 0.
         """
-        matrix = self._generator[_indices(machines)]
+        matrix = self._generator[_rows_of(machines)]
         checks = _orthogonal_completion(matrix)[:, self.recovery :].T
         if len(checks) > 1:
             columns = np.searchsorted(machines, excluded)
@@ -266,7 +267,7 @@ class ParityChecker:
 
 
 def _orthogonal_completion(matrices: Floats) -> Floats:
-    """Return an orthogonal matrix whose last columns are orthogonal to those of a matrix."""
+    """Return an orthogonal matrix whose last columns are orthogonal to all given columns."""
     basis: Floats = np.linalg.qr(matrices, mode="complete")[0]
     return basis
 
@@ -290,5 +291,5 @@ def answer_checker(
     return ParityChecker(generator, errors, float(np.finfo(dtype).tiny) * (columns + 1))
 
 
-def _indices(machines: Sequence[int]) -> NDArray[np.int64]:
+def _rows_of(machines: Sequence[int]) -> NDArray[np.int64]:
     return np.asarray(machines, dtype=np.int64) - 1

@@ -14,7 +14,7 @@ from cec_mpi.core.code.conditioning import sample_subsets
 
 _MAX_EXHAUSTIVE = 2_000  # sets of machines
 _MIN_SAMPLE = 32
-_WORK = 4e8  # sets times L**3; takes some seconds
+_MAX_SAMPLE_WORK = 4e8  # number of sets times L**3; takes seconds
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Sensitivity:
     ----------
     error : float
         Any L + 1 machines disagree if one answer has a larger error than this, relative to S.
-        Infinite if there are fewer than L + 1 machines, or if some check ignores a machine.
+        Infinite if there are fewer than L + 1 machines, or if a machine has weight 0 in a check.
     machines : tuple of int
         The least sensitive set of L + 1 machines.
     measured : int
@@ -51,7 +51,7 @@ def measure_sensitivity(
     machines : int
         N.
     worst_conditioned : sequence of int
-        L machines. The sample includes each set of them and one other machine.
+        L machines. A sample includes their union with each other machine.
 
     Returns
     -------
@@ -75,13 +75,13 @@ def measure_sensitivity(
     complete = comb(machines, count) <= _MAX_EXHAUSTIVE
     worst_machines: tuple[int, ...] = ()
     worst, measured = 0.0, 0
-    for candidates in _machine_sets(machines, count, complete, worst_conditioned):
-        checks, tolerances = checker.checks(candidates)
+    for subset in _machine_sets(machines, count, complete, worst_conditioned):
+        checks, tolerances = checker.checks(subset)
         weight = float(np.abs(checks).min())
         error = 2 * float(tolerances[0, 0]) / weight if weight else np.inf
         measured += 1
         if error > worst:
-            worst, worst_machines = error, candidates
+            worst, worst_machines = error, subset
     return Sensitivity(worst if measured else np.inf, worst_machines, measured, complete)
 
 
@@ -96,5 +96,5 @@ def _machine_sets(
     if worst_conditioned:
         others = [n for n in all_machines if n not in worst_conditioned]
         yield from (tuple(sorted((*worst_conditioned, n))) for n in others)
-    size = min(_MAX_EXHAUSTIVE, max(_MIN_SAMPLE, int(_WORK / count**3)))
+    size = min(_MAX_EXHAUSTIVE, max(_MIN_SAMPLE, int(_MAX_SAMPLE_WORK / count**3)))
     yield from (tuple(k + 1 for k in subset) for subset in sample_subsets(machines, count, size))

@@ -1,9 +1,9 @@
 """Probabilistic checks of the terms of X' V, after Freivalds.
 
 The term of machine n is ``t = shard[rows]' u``. For a random vector g, the probe,
-``g' t = (shard[rows] g)' u``. Rank 0 computes both sides in linear time if it has the product
-``shard g``. Machines compute this product before the first X' V, parity checks verify it, and it is
-reused for all later checks. Freivalds (Probabilistic machines can use less running time, 1977)
+``g' t = (shard[rows] g)' u``. Rank 0 computes both sides in linear time from the product
+``shard g``. Machines compute this product before the first X' V, parity checks verify it, and all
+later checks use it. Freivalds (Probabilistic machines can use less running time, 1977)
 checks matrix products this way.
 """
 
@@ -28,11 +28,11 @@ class TermChecker:
 
     Parameters
     ----------
-    sizes : (N,) ndarray of float
+    entry_bounds : (N,) ndarray of float
         Bound of the entries of each machine's shard, relative to the largest entry of X in their
         column: the sum of ``|G[n, l]|`` plus the error of the shard.
-    largest : (r,) ndarray of float
-        The largest absolute value in each column of X.
+    column_max : (r,) ndarray of float
+        c, the largest absolute value in each column of X.
     dtype : dtype
         Dtype in which machines compute.
     rng : numpy.random.Generator
@@ -41,12 +41,12 @@ class TermChecker:
     Attributes
     ----------
     probe : (1, r) ndarray
-        g, as it is sent: random signs, sizes from 1 to 2 times a power of two.
+        g, in `dtype`: random signs, and random magnitudes from 1 to 2 times a power of two.
     scale : float
-        S of products with g: ``sum(largest * abs(g))``.
+        S of products with g: ``sum(c * abs(g))``.
     products : dict of int to (R,) ndarray
-        Verified products of shards with g, by machine. They stay valid if another process takes
-        over the shard.
+        Verified products of shards with g, by machine. They depend only on the shard, not on the
+        process that has it.
 
     Examples
     --------
@@ -62,24 +62,25 @@ class TermChecker:
 
     def __init__(
         self,
-        sizes: Floats,
-        largest: Floats,
+        entry_bounds: Floats,
+        column_max: Floats,
         dtype: DTypeLike,
         rng: np.random.Generator,
     ) -> None:
-        self._sizes = sizes
+        self._entry_bounds = entry_bounds
         self._dtype = np.dtype(dtype)
-        entries = rng.uniform(1.0, 2.0, largest.size) * rng.choice([-1.0, 1.0], largest.size)
-        _, exponent = np.frexp(largest.max(initial=0.0) * max(largest.size, 1))
+        size = column_max.size
+        entries = rng.uniform(1.0, 2.0, size) * rng.choice([-1.0, 1.0], size)
+        _, exponent = np.frexp(column_max.max(initial=0.0) * max(size, 1))
         max_power = -np.finfo(self._dtype).minexp // 2
         power = -int(np.clip(exponent, -max_power, max_power))
         self.probe = np.ldexp(entries.astype(self._dtype), power)[np.newaxis]
         with np.errstate(over="ignore", under="ignore"):
-            weights = largest * np.abs(self.probe[0].astype(np.float64))
+            weights = column_max * np.abs(self.probe[0].astype(np.float64))
             self.scale = float(weights.sum())
             norm = float(np.hypot.reduce(weights, initial=0.0))
-        product_error = summation_error_bound(largest.size, self._dtype)
-        check_error = summation_error_bound(largest.size, np.float64)
+        product_error = summation_error_bound(size, self._dtype)
+        check_error = summation_error_bound(size, np.float64)
         self._probe_error = self.scale * (product_error + check_error)
         self._term_scale = min(self.scale, _DEVIATIONS * norm)
         self.products: dict[int, Floats] = {}
@@ -100,7 +101,7 @@ class TermChecker:
         intervals : sequence of (int, int)
             Rows of the shard.
         coefficients : (count * k,) ndarray of float
-            u in row-major order.
+            u, in row-major order.
         values : (r * k,) ndarray of float
             The term.
 
@@ -110,11 +111,11 @@ class TermChecker:
 
         Notes
         -----
-        Let e be the error bound of a sum (`summation_error_bound`), c_j the largest entry of column
-        j of X, and s the machine's size. Entry j of the term has an error of at most
-        ``e_rows s c_j norm1(u)``. The signs of g are independent of these errors, so the error of
-        ``g' t`` is at most 8 times the root of the sum of their squares, and at most their sum. The
-        other side adds ``e_r s norm1(u) sum(c_j |g_j|)``.
+        Let e be the error bound of a sum (`summation_error_bound`), and s the bound of the entries
+        of the machine's shard. Entry j of the term has an error of at most ``e_rows s c_j
+        norm1(u)``. The signs of g are independent of these errors, so the error of ``g' t`` is at
+        most 8 times the root of the sum of their squares, and at most their sum. The right side
+        adds ``e_r s norm1(u) sum(c_j |g_j|)``.
         """
         shard_product = self.products[machine]
         products = np.concatenate([shard_product[start:stop] for start, stop in intervals])
@@ -126,7 +127,7 @@ class TermChecker:
         return not bool((differences <= tolerances).all())
 
     def tolerances(self, machine: int, rows: int, norms: Floats) -> Floats:
-        """Return bounds of the difference that rounding makes between both sides.
+        """Return bounds of the difference between both sides that rounding can cause.
 
         Parameters
         ----------
@@ -143,4 +144,4 @@ class TermChecker:
             rows * weights + self.probe.size * (1 + norms)
         )
         with np.errstate(over="ignore"):
-            return np.asarray(self._sizes[machine - 1] * norms * relative + underflow)
+            return np.asarray(self._entry_bounds[machine - 1] * norms * relative + underflow)

@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 Intervals = tuple[tuple[int, int], ...]
 """Pairs ``(start, stop)``, each for the rows ``start <= row < stop``, ascending."""
 Integers = NDArray[np.integer]
-_Number = TypeVar("_Number", bound=np.generic)
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 _BATCH_SIZE = 1 << 18  # array entries
 Scheme = Literal["heterogeneous", "cyclic"]
@@ -65,13 +65,13 @@ class Assignment:
     Examples
     --------
     >>> from cec_mpi.core.plan.schemes import heterogeneous
-    >>> plan = heterogeneous((1, 2, 3, 5), [4, 4, 6, 7], 3)
-    >>> for block in plan.blocks:
+    >>> assignment = heterogeneous((1, 2, 3, 5), [4, 4, 6, 7], 3)
+    >>> for block in assignment.blocks:
     ...     print(block.stop - block.start, block.machines)
     3 (1, 3, 5)
     1 (1, 2, 5)
     3 (2, 3, 5)
-    >>> plan.count(5), plan.intervals(5)
+    >>> assignment.count(5), assignment.intervals(5)
     (7, ((0, 7),))
     """
 
@@ -150,9 +150,9 @@ class Assignment:
         """Return the row intervals ``(start, stop)`` of a machine, ascending and merged."""
         if "_intervals" in vars(self):
             return self._intervals.get(machine, ())
-        mine = np.flatnonzero((self.machines == machine).any(axis=1))
-        mine = mine[np.argsort(self.starts[mine])]
-        return tuple(_merge_intervals(mine * 0, self.starts[mine], self.stops[mine])[1])
+        blocks = np.flatnonzero((self.machines == machine).any(axis=1))
+        blocks = blocks[np.argsort(self.starts[blocks])]
+        return tuple(_merge_intervals(blocks * 0, self.starts[blocks], self.stops[blocks])[1])
 
     def all_intervals(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
         """Return the `intervals` of each available machine; the result is cached."""
@@ -184,7 +184,7 @@ class Assignment:
 
     @cached_property
     def _sort_orders(self) -> tuple[Ints, Integers, Ints]:
-        """The blocks in the order of rows, their machines, and the order that sorts these."""
+        """The order of blocks by rows, their machines, and the order that sorts the machines."""
         block_order = np.argsort(self.starts, kind="stable")
         owners = self.machines[block_order].ravel()
         if self.available[-1] <= np.iinfo(np.uint16).max:
@@ -209,8 +209,8 @@ class Assignment:
 
     def to_array(self) -> Ints:
         """Return the assignment as one int64 array."""
-        head = [len(self.available), len(self.starts), self.machines_per_row]
-        parts = (head, self.available, self.loads, self.starts, self.stops, self.machines.ravel())
+        header = [len(self.available), len(self.starts), self.machines_per_row]
+        parts = (header, self.available, self.loads, self.starts, self.stops, self.machines.ravel())
         return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
 
     @classmethod
@@ -218,14 +218,14 @@ class Assignment:
         """Return the assignment of an array from `to_array`; raise `InputError` if invalid."""
         if array.size < 3:
             raise InputError(f"an assignment of {array.size} numbers: expected at least 3")
-        available, blocks, machines_per_row = array[:3].tolist()
-        sizes = [available, available, blocks, blocks, blocks * machines_per_row]
+        count, blocks, machines_per_row = array[:3].tolist()
+        sizes = [count, count, blocks, blocks, blocks * machines_per_row]
         if array.size != 3 + sum(sizes):
             raise InputError(f"an assignment of {array.size} numbers: expected {3 + sum(sizes)}")
         parts = np.split(array[3:], np.cumsum(sizes)[:-1])
-        machines, loads, starts, stops, members = parts
+        available, loads, starts, stops, machines = parts
         return cls(
-            machines.tolist(), loads, starts, stops, members.reshape(blocks, machines_per_row)
+            available.tolist(), loads, starts, stops, machines.reshape(blocks, machines_per_row)
         )
 
 
@@ -240,47 +240,54 @@ def _merge_intervals(
     return owners[is_first], pairs
 
 
-def _check_shapes(plan: Assignment) -> None:
-    available = check_available(plan.available)
-    if plan.loads.shape != available.shape:
+def _check_shapes(assignment: Assignment) -> None:
+    available = check_available(assignment.available)
+    if assignment.loads.shape != available.shape:
+        loads = plural(assignment.loads.size, "load")
+        raise InputError(f"{loads} for {plural(available.size, 'available machine')}")
+    shape = (
+        *assignment.starts.shape,
+        assignment.machines.shape[-1] if assignment.machines.ndim else 0,
+    )
+    if assignment.starts.ndim != 1 or assignment.stops.shape != assignment.starts.shape:
         raise InputError(
-            f"{plural(plan.loads.size, 'load')} for {plural(available.size, 'available machine')}"
+            f"{assignment.starts.size} starts and {assignment.stops.size} stops of blocks"
         )
-    shape = (*plan.starts.shape, plan.machines.shape[-1] if plan.machines.ndim else 0)
-    if plan.starts.ndim != 1 or plan.stops.shape != plan.starts.shape:
-        raise InputError(f"{plan.starts.size} starts and {plan.stops.size} stops of blocks")
-    if plan.machines.shape != shape or 0 in shape:
-        raise InputError(f"machines of blocks have shape {plan.machines.shape}: expected {shape}")
+    if assignment.machines.shape != shape or 0 in shape:
+        raise InputError(
+            f"machines of blocks have shape {assignment.machines.shape}: expected {shape}"
+        )
 
 
-def _check_rows(plan: Assignment) -> None:
+def _check_rows(assignment: Assignment) -> None:
     """Raise unless the blocks partition the rows."""
-    order = np.argsort(plan.starts)
-    starts, stops = plan.starts[order], plan.stops[order]
+    order = np.argsort(assignment.starts)
+    starts, stops = assignment.starts[order], assignment.stops[order]
     if starts[0] != 0 or (starts[1:] != stops[:-1]).any() or (stops <= starts).any():
         raise InputError("the blocks of an assignment do not partition its rows")
 
 
-def _check_machines(plan: Assignment) -> None:
+def _check_machines(assignment: Assignment) -> None:
     """Raise unless each block has distinct available machines, and the blocks match the loads."""
-    last, sizes, first = plan.available[-1], plan.stops - plan.starts, 0
-    sums = np.zeros(last + 1)
-    for batch in row_batches(plan.machines):
+    largest, sizes, first = assignment.available[-1], assignment.stops - assignment.starts, 0
+    assigned = np.zeros(largest + 1)
+    for batch in row_batches(assignment.machines):
         if (batch[:, 1:] <= batch[:, :-1]).any():
             raise InputError("a block of an assignment lists a machine twice or out of order")
-        if batch[:, 0].min() < 1 or batch[:, -1].max() > last:
+        if batch[:, 0].min() < 1 or batch[:, -1].max() > largest:
             raise InputError("a block of an assignment lists a machine that is not available")
         block_sizes = sizes[first : first + len(batch)]
-        rows = np.repeat(block_sizes, plan.machines_per_row).astype(np.float64)
-        sums += np.bincount(batch.ravel(), weights=rows, minlength=last + 1)
+        rows = np.repeat(block_sizes, assignment.machines_per_row).astype(np.float64)
+        assigned += np.bincount(batch.ravel(), weights=rows, minlength=largest + 1)
         first += len(batch)
-    expected = np.zeros(last + 1)
-    expected[np.asarray(plan.available)] = plan.loads
-    wrong = np.flatnonzero(sums != expected)
-    if wrong.size:
-        n = int(wrong[0])
+    expected = np.zeros(largest + 1)
+    expected[np.asarray(assignment.available)] = assignment.loads
+    mismatches = np.flatnonzero(assigned != expected)
+    if mismatches.size:
+        n = int(mismatches[0])
         raise InputError(
-            f"machine {n} is assigned {plural(round(sums[n]), 'row')}: expected {expected[n]:.0f}"
+            f"machine {n} is assigned {plural(round(assigned[n]), 'row')}: "
+            f"expected {expected[n]:.0f}"
         )
 
 
@@ -319,14 +326,14 @@ def as_readonly(
     return array
 
 
-def _has_writeable_base(owner: object) -> bool:
-    """Return whether the memory of an array is writeable through one of its bases."""
-    if isinstance(owner, np.ndarray):
-        return owner.flags.writeable or _has_writeable_base(owner.base)
-    return owner is not None
+def _has_writeable_base(base: object) -> bool:
+    """Return whether an array with this base is writeable through one of its bases."""
+    if isinstance(base, np.ndarray):
+        return base.flags.writeable or _has_writeable_base(base.base)
+    return base is not None
 
 
-def row_batches(array: NDArray[_Number]) -> Iterator[NDArray[_Number]]:
+def row_batches(array: NDArray[_Scalar]) -> Iterator[NDArray[_Scalar]]:
     """Yield batches of rows that fit in the CPU caches."""
     rows = max(1, _BATCH_SIZE // array.shape[1])
     return (array[first : first + rows] for first in range(0, len(array), rows))

@@ -17,7 +17,8 @@ from cec_mpi.text import plural
 def check_loads(loads: NDArray[np.generic], machines_per_row: int) -> None:
     """Raise unless an assignment with these loads exists.
 
-    It exists if ``sum(m) / machines_per_row`` is an integer and no load is negative or larger (26).
+    It exists if ``sum(m) / machines_per_row`` is an integer, and no load is negative or exceeds it
+    (26).
 
     Raises
     ------
@@ -61,7 +62,7 @@ def assign_blocks(
     -------
     sizes : list of int
     members : (F, machines_per_row) ndarray of int
-        Positions of machines, from 0, ascending.
+        Positions of the machines in `loads`, counted from 0, ascending.
 
     Examples
     --------
@@ -69,30 +70,30 @@ def assign_blocks(
     ([1, 2], array([[0, 2],
            [0, 1]], dtype=int32))
     """
-    bits = len(loads).bit_length()
+    position_bits = len(loads).bit_length()
     remaining = int(loads.sum()) // machines_per_row  # L'/L
-    overflows = remaining.bit_length() + bits > 62
-    keys = (loads.astype(object) if overflows else loads.astype(np.int64)) * (1 << bits)
+    overflows = remaining.bit_length() + position_bits > 62
+    keys = (loads.astype(object) if overflows else loads.astype(np.int64)) * (1 << position_bits)
     keys = np.sort(keys + np.arange(len(loads)))
-    one_row, mask = 1 << bits, (1 << bits) - 1
+    one_row, position_mask = 1 << position_bits, (1 << position_bits) - 1
     keys = keys[keys.searchsorted(one_row) :]
     sizes: list[int] = []
     members = np.empty((len(loads), machines_per_row), dtype=np.int32)  # F <= N_t
     while keys.size:
         tail_start = keys.size - machines_per_row + 1
         smallest, tail = keys.item(0), keys[tail_start:]
-        alpha = smallest >> bits
+        alpha = smallest >> position_bits
         if tail_start > 1:
             next_largest = keys.item(tail_start - 1)
-            alpha = min(alpha, remaining - (next_largest >> bits))
+            alpha = min(alpha, remaining - (next_largest >> position_bits))
         chosen = members[len(sizes)]
-        chosen[0] = smallest & mask
-        chosen[1:] = tail & mask
+        chosen[0] = smallest & position_mask
+        chosen[1:] = tail & position_mask
         sizes.append(alpha)
         remaining -= alpha
-        rows = alpha << bits
-        keys[0] = smallest - rows
-        tail -= rows
+        decrement = alpha << position_bits
+        keys[0] = smallest - decrement
+        tail -= decrement
         if tail_start > 1 and machines_per_row > 1 and keys.item(tail_start) < next_largest:
             keys[keys[:tail_start].searchsorted(tail[0]) :].sort(kind="stable")
         if keys.item(0) < one_row:

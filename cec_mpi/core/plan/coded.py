@@ -23,12 +23,12 @@ class CodedPlacement:
     schemes : tuple of str
         Available assignment schemes.
     remedy, spare_rule : str
-        For messages: the remedy if a row has too few answers, and the number of machines that a
-        step can lose.
+        For messages: the remedy if a row has too few answers, and the rule for the number of
+        machines that a step can lose.
     cuts : tuple of int
-        Rows at which the set of holders changes: none.
+        Rows at which the set of holders changes; empty.
     spans_of_terms : None
-        Not `spans`, because different machines compute different terms of X' V.
+        Terms of X' V are replaced by terms of L machines, not by those of other holders.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class CodedPlacement:
     spans_of_terms = None
 
     def __init__(self, machines: int) -> None:
-        self.machines, self._all = machines, tuple(range(1, machines + 1))
+        self.machines, self._all_machines = machines, tuple(range(1, machines + 1))
 
     def option_for(self, answers: int) -> str:
         """Return the option of encode that provides this many answers to a row, or ''."""
@@ -54,16 +54,16 @@ class CodedPlacement:
 
     def holders_of(self, row: int) -> tuple[int, ...]:
         """Return the machines that hold a row: all machines."""
-        return self._all
+        return self._all_machines
 
     def spans(self, intervals: Intervals) -> Iterator[tuple[int, int, tuple[int, ...]]]:
         """Yield ``(start, stop, holders)`` for each interval of rows."""
-        return ((start, stop, self._all) for start, stop in intervals)
+        return ((start, stop, self._all_machines) for start, stop in intervals)
 
     def tolerated_losses(self, recovery: int, available: Sequence[int] | None = None) -> int:
-        """Return how many of the available machines (default: all) a step can lose, in any case.
+        """Return how many of the available machines (default: all) a step can lose.
 
-        The result is -1 if they are already too few.
+        It can lose any such number of them. The result is -1 if they are already too few.
         """
         return self.max_tolerated_losses(
             recovery, self.machines if available is None else len(available)
@@ -78,5 +78,5 @@ class CodedPlacement:
         return max(0, needed - len(machines))
 
     def describe_need(self, recovery: int, machines: Sequence[int]) -> str:
-        """Return a description of the machines that a step needs."""
+        """Describe the machines that a step needs."""
         return f"a step needs {recovery}"

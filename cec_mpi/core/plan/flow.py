@@ -1,8 +1,8 @@
 """Maximum flows of rows to machines, exact for any number of rows.
 
 SciPy's ``maximum_flow`` is fast but limited to capacities of 32 bits. So larger capacities are
-first rounded down to multiples of a power of two. The residual network is then augmented in smaller
-and smaller units (capacity scaling, Edmonds and Karp 1972).
+first rounded down to multiples of a power of two, the unit. The residual network is then augmented
+in smaller and smaller units (capacity scaling, Edmonds and Karp 1972).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Rows = NDArray[np.int64]
 
 _MAX_CAPACITY = 2**31 - 1  # of an edge in SciPy
-_STEP = 15  # bits by which the unit shrinks; residuals rarely exceed 32 bits after such a step
+_UNIT_SHIFT = 15  # bits between units; residuals of the next unit rarely exceed 32 bits
 
 
 class Network:
@@ -25,8 +25,8 @@ class Network:
     ----------
     supplies : (G,) sequence of int
         Missing answers of each group, in rows.
-    sizes : (E,) sequence of int
-        Capacity of each pair: the rows of its group, because a machine computes a row once.
+    pair_capacities : (E,) sequence of int
+        The rows of the group of each pair, because a machine computes a row once.
     pairs : (E, 2) array_like of int
         Groups and the machines that may compute their rows, both counted from 0.
     machines : int
@@ -35,7 +35,7 @@ class Network:
     def __init__(
         self,
         supplies: Sequence[int] | Rows,
-        sizes: Sequence[int] | Rows,
+        pair_capacities: Sequence[int] | Rows,
         pairs: Sequence[tuple[int, int]] | Rows,
         machines: int,
     ) -> None:
@@ -47,12 +47,14 @@ class Network:
         self._tails = np.concatenate([source, 1 + group, machine_nodes])
         self._heads = np.concatenate([group_nodes, 1 + groups + machine, sink])
         edges = np.stack([self._tails, self._heads])
-        edges = np.concatenate([edges, edges[::-1]], axis=1)  # with the reverse edges
+        edges = np.concatenate([edges, edges[::-1]], axis=1)  # edges and reverse edges
         self._order = np.lexsort(edges[::-1])
-        tails, self._columns = edges[:, self._order].astype(np.int32)
-        self._rows = np.searchsorted(tails, np.arange(self._sink + 2)).astype(np.int32)
-        self._sizes = np.concatenate([np.asarray(values, np.int64) for values in (supplies, sizes)])
-        self._pairs = slice(groups, groups + group.size)
+        tails, self._indices = edges[:, self._order].astype(np.int32)
+        self._indptr = np.searchsorted(tails, np.arange(self._sink + 2)).astype(np.int32)
+        self._edge_capacities = np.concatenate(
+            [np.asarray(values, np.int64) for values in (supplies, pair_capacities)]
+        )
+        self._pair_edges = slice(groups, groups + group.size)
 
     def max_flow(self, capacities: Rows) -> Rows:
         """Return the rows of each pair in a maximum flow.
@@ -66,30 +68,30 @@ class Network:
         -------
         (E,) ndarray of int64
         """
-        residual = np.concatenate([self._sizes, capacities])  # of each edge
+        residual = np.concatenate([self._edge_capacities, capacities])
         flow = np.zeros_like(residual)
         for unit in _units(int(residual.max(initial=0))):
-            while (more := self._augmenting_flow(residual // unit, flow // unit)).any():
-                flow += more * unit
-                residual -= more * unit
+            while (increments := self._augment(residual // unit, flow // unit)).any():
+                flow += increments * unit
+                residual -= increments * unit
                 if unit == 1 and int(max(residual.max(), flow.max())) <= _MAX_CAPACITY:
                     break  # no capacity was truncated, so this flow is maximal
-        return flow[self._pairs]
+        return flow[self._pair_edges]
 
-    def _augmenting_flow(self, residual: Rows, flow: Rows) -> Rows:
-        """Return the increments of a maximum flow in the residual network, for each edge."""
+    def _augment(self, residual: Rows, flow: Rows) -> Rows:
+        """Return a maximum flow in the residual network: the increment of each edge's flow."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import maximum_flow
 
         capacities = np.minimum(np.concatenate([residual, flow]), _MAX_CAPACITY)
-        sizes = capacities.astype(np.int32)[self._order]
+        data = capacities.astype(np.int32)[self._order]
         shape = (self._sink + 1,) * 2
-        graph = csr_array((sizes, self._columns, self._rows), shape)
+        graph = csr_array((data, self._indices, self._indptr), shape)
         increments = maximum_flow(graph, 0, self._sink).flow.tocsr()
         return np.asarray(increments[self._tails, self._heads]).ravel().astype(np.int64)
 
 
 def _units(largest: int) -> list[int]:
-    """Return the units of the scaling: descending powers of two, the last of them 1."""
+    """Return the units: descending powers of two that end with 1."""
     bits = max(0, largest.bit_length() - _MAX_CAPACITY.bit_length())
-    return [1 << power for power in range(bits, 0, -_STEP)] + [1]
+    return [1 << power for power in range(bits, 0, -_UNIT_SHIFT)] + [1]

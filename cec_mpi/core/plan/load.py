@@ -23,8 +23,8 @@ from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import plural
 
 _MAX_ROWS = 2**48
-_MAX_EXPONENT_RANGE = 900  # from the slowest to the fastest speed; beyond, ratios could overflow
-_SAFE_RATIO = 1e100  # sums and ratios of speeds between its reciprocal and it do not overflow
+_MAX_EXPONENT_RANGE = 900  # of speeds; larger ratios could overflow
+_MAX_UNSCALED_SPEED = 1e100  # sums and ratios of speeds from 1e-100 to 1e100 do not overflow
 _EPS = float(np.finfo(np.float64).eps)
 
 Reals = Sequence[Any]
@@ -40,11 +40,11 @@ class FractionalLoad:
     mu : tuple of Fraction or float
         Share of its shard that each machine computes, in the order of the speeds (14).
     c_star : Fraction or float
-        Time of the slowest machine, in shards per unit of speed. Times the rows per shard it is the
-        minimum makespan.
+        Time of the slowest machine, in shards per unit of speed. The minimum makespan is c* times
+        the rows per shard.
     k_star : int or None
-        The k* slowest machines all finish at ``c_star``. None if there are only as many machines as
-        each row needs, so that every machine computes its whole shard.
+        The k* slowest machines all finish at ``c_star``. None if each row needs all machines, so
+        that every machine computes its whole shard.
     """
 
     mu: tuple[Fraction | float, ...]
@@ -64,21 +64,21 @@ def check_speeds(speeds: Sequence[Real] | ArrayLike) -> NDArray[np.float64]:
     if not isinstance(speeds, np.ndarray) and isinstance(speeds, Iterable):
         for position, speed in enumerate(speeds, start=1):
             if isinstance(speed, (str, bytes)):
-                raise InputError(_bad_speed(position, repr(speed)))
+                raise InputError(_describe_invalid(position, repr(speed)))
     try:
         array = np.asarray(speeds, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"speeds must be numbers: {error}") from None
     if array.ndim != 1 or array.size == 0:
         raise InputError(f"speeds have shape {array.shape}: expected one number per machine")
-    bad = np.flatnonzero(~(np.isfinite(array) & (array > 0)))
-    if bad.size:
-        raise InputError(_bad_speed(int(bad[0]) + 1, str(array[bad[0]])))
+    invalid = np.flatnonzero(~(np.isfinite(array) & (array > 0)))
+    if invalid.size:
+        raise InputError(_describe_invalid(int(invalid[0]) + 1, str(array[invalid[0]])))
     return array
 
 
-def _bad_speed(position: int, found: str) -> str:
-    return f"the speed at position {position} is {found}: expected a positive, finite number"
+def _describe_invalid(position: int, speed: str) -> str:
+    return f"the speed at position {position} is {speed}: expected a positive, finite number"
 
 
 def check_machines_per_row(machines: int, machines_per_row: int) -> None:
@@ -124,7 +124,7 @@ def c_star_and_k_star(speeds: Reals, machines_per_row: int) -> tuple[Fraction | 
     if count == L:
         return 1 / s[0], None
     sums = list(accumulate(s))
-    # The right side of (15), c_k <= 1 / s[k], without a division.
+    # The right side of (15), c_k <= 1 / s[k], without division:
     k = count
     while (k + L - count) * s[k - 1] > sums[k - 1]:
         k -= 1
@@ -163,8 +163,8 @@ def fractional_load(speeds: Sequence[Real] | ArrayLike, machines_per_row: int) -
     if isinstance(speeds, Sequence) and all(isinstance(s, Rational) for s in speeds):
         exact = [_fraction(s) for s in speeds if isinstance(s, Rational)]
         return _optimal_load(exact, machines_per_row)
-    units, exponent = rescale_speeds(floats.tolist())
-    load = _optimal_load(units, machines_per_row)
+    rescaled, exponent = rescale_speeds(floats.tolist())
+    load = _optimal_load(rescaled, machines_per_row)
     c_star = _unscale_time(load.c_star, exponent)
     return FractionalLoad(tuple(map(float, load.mu)), c_star, load.k_star)
 
@@ -188,8 +188,8 @@ def optimal_c_star(speeds: Sequence[float], machines_per_row: int) -> float:
     >>> optimal_c_star([2.0, 2.0, 3.0, 4.0], 3) == 2 / 7
     True
     """
-    units, exponent = rescale_speeds(speeds)
-    return _unscale_time(c_star_and_k_star(units, machines_per_row)[0], exponent)
+    rescaled, exponent = rescale_speeds(speeds)
+    return _unscale_time(c_star_and_k_star(rescaled, machines_per_row)[0], exponent)
 
 
 def _unscale_time(c_star: Fraction | float, exponent: int) -> float:
@@ -201,13 +201,13 @@ def _unscale_time(c_star: Fraction | float, exponent: int) -> float:
 
 
 def rescale_speeds(speeds: Sequence[float]) -> tuple[Reals, int]:
-    """Return speeds whose sums and ratios do not overflow, and the exponent of their scaling.
+    """Rescale speeds so that their sums and ratios do not overflow; return them and the exponent.
 
     The speeds are divided by ``2**exponent``, without rounding. If their ratios could overflow,
     they are returned as Fractions with exponent 0.
     """
     largest, smallest = max(speeds), min(speeds)
-    if smallest > 1 / _SAFE_RATIO and largest < _SAFE_RATIO:
+    if smallest > 1 / _MAX_UNSCALED_SPEED and largest < _MAX_UNSCALED_SPEED:
         return speeds, 0
     exponent = math.frexp(largest)[1]
     if exponent - math.frexp(smallest)[1] > _MAX_EXPONENT_RANGE:
@@ -255,21 +255,21 @@ def round_to_rows(
 ) -> NDArray[np.int64]:
     """Return `whole_row_load` from the fractional load.
 
-    There is an optimal whole-row load that is nowhere below the fractional load rounded down. The
+    Some optimal whole-row load gives each machine at least its fractional load rounded down. The
     remaining rows are assigned one by one, each to the machine that finishes it first (ties: lowest
     position).
     """
     mu = np.array(load.mu, dtype=np.float64)
-    # Slightly reduced, so that rounding errors in mu cannot assign too many rows.
+    # mu is slightly reduced, so that its rounding errors cannot assign too many rows.
     loads: NDArray[np.int64] = np.floor(mu * rows * (1 - 4 * _EPS * mu.size)).astype(np.int64)
-    units, _ = rescale_speeds(speeds.tolist())
-    queue = [((m + 1) / units[n], n) for n, m in enumerate(loads.tolist()) if m < rows]
+    rescaled, _ = rescale_speeds(speeds.tolist())
+    queue = [((m + 1) / rescaled[n], n) for n, m in enumerate(loads.tolist()) if m < rows]
     heapq.heapify(queue)
     for _ in range(machines_per_row * rows - int(loads.sum())):
         _, n = queue[0]
         loads[n] += 1
         if loads[n] < rows:
-            heapq.heapreplace(queue, ((int(loads[n]) + 1) / units[n], n))
+            heapq.heapreplace(queue, ((int(loads[n]) + 1) / rescaled[n], n))
         else:
             heapq.heappop(queue)
     return loads

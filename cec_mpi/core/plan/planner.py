@@ -30,9 +30,9 @@ from cec_mpi.core.plan.schemes import cyclic, heterogeneous
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-_MAX_PLANS = 64  # in the cache
-_MAX_CACHED_SIZE = 1 << 25  # float64 numbers of all cached plans and decoders (256 MiB)
-_OVERHEAD_PER_ENTRY = 40  # numbers per machine of a block, for the Python objects of the plan
+_MAX_CACHED_PLANS = 64
+_MAX_CACHED_SIZE = 1 << 25  # of all plans and decoders, in float64 numbers (256 MiB)
+_SIZE_PER_BLOCK_MACHINE = 40  # of Python objects, in float64 numbers
 
 
 @dataclass(eq=False)
@@ -67,7 +67,7 @@ class Plan:
         """Approximate memory of the plan and its decoders, in float64 numbers."""
         distinct = {id(decoder) for decoders in self._decoders.values() for decoder in decoders}
         decoder_size = len(distinct) * self.assignment.machines_per_row**2
-        return _OVERHEAD_PER_ENTRY * self.assignment.machines.size + decoder_size
+        return _SIZE_PER_BLOCK_MACHINE * self.assignment.machines.size + decoder_size
 
     def interval_bounds(self, machines: int) -> list[list[int]]:
         """Return the bounds of the intervals of each machine 1..`machines`.
@@ -85,8 +85,8 @@ class Plan:
     def estimate_work(self, rows: Ints) -> NDArray[np.number]:
         """Return the work of each machine for these numbers of rows, shape (N,).
 
-        Its unit is rows, or nonzeros of a sparse X. Rows cost what the planned rows of the machine
-        cost on average, or those of all machines if none was planned.
+        Work is counted in rows, or in nonzeros of a sparse X. A row costs as much as the planned
+        rows of the machine on average; if it has none, as much as those of all machines.
         """
         if self.costs is None:
             return rows
@@ -151,22 +151,21 @@ def plan_step(
     check_rows(rows)
     machines = check_available(available)
     if machines[-1] > all_speeds.size:
-        given = plural(all_speeds.size, "speed", "is", "are")
-        raise InputError(f"available machines {tuple(available)}: {given} given")
-    present = all_speeds[machines - 1]
-    best = fractional_load(present, machines_per_row)
+        speed_count = plural(all_speeds.size, "speed", "is", "are")
+        raise InputError(f"available machines {tuple(available)}: only {speed_count} specified")
+    available_speeds = all_speeds[machines - 1]
+    optimum = fractional_load(available_speeds, machines_per_row)
     if scheme == "cyclic":
         assignment = cyclic(available, machines_per_row, rows)
     else:
-        assignment = heterogeneous(
-            available, round_to_rows(best, present, machines_per_row, rows), machines_per_row
-        )
-    bound = float(best.c_star) * rows
-    return Plan(assignment, makespan(assignment.loads, present), bound)
+        loads = round_to_rows(optimum, available_speeds, machines_per_row, rows)
+        assignment = heterogeneous(available, loads, machines_per_row)
+    bound = float(optimum.c_star) * rows
+    return Plan(assignment, makespan(assignment.loads, available_speeds), bound)
 
 
 class Planner:
-    """A cache of the plans of a store: the same arguments give the same plan.
+    """A planner that caches its plans: the same arguments give the same plan object.
 
     Parameters
     ----------
@@ -197,16 +196,16 @@ class Planner:
         self._recovery, self._rows, self._scheme = recovery, rows, scheme
         self._stragglers = stragglers
         self._plans: OrderedDict[tuple[tuple[int, ...], tuple[float, ...]], Plan] = OrderedDict()
-        self._last: tuple[object, object, Plan | None] = (None, None, None)
+        self._last_call: tuple[object, object, Plan | None] = (None, None, None)
 
     def plan(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
         """Return the plan for these machines and speeds; see `plan_step`.
 
         The cyclic scheme has one plan for all speeds, with the makespan of the first speeds.
         """
-        last_available, last_speeds, last = self._last
-        if last is not None and available is last_available and speeds is last_speeds:
-            return last
+        last_available, last_speeds, last_plan = self._last_call
+        if last_plan is not None and available is last_available and speeds is last_speeds:
+            return last_plan
         key = (available, speeds if self._scheme == "heterogeneous" else ())
         plan = self._plans.get(key)
         if plan is None:
@@ -214,7 +213,7 @@ class Planner:
             self._plans[key] = plan
             self._evict()
         self._plans.move_to_end(key)
-        self._last = available, speeds, plan
+        self._last_call = available, speeds, plan
         return plan
 
     def _make_plan(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
@@ -222,8 +221,10 @@ class Planner:
         return plan_step(available, speeds, self._recovery + spare, self._rows, self._scheme)
 
     def _evict(self) -> None:
-        """Drop the least recently used plans, but never the newest."""
+        """Drop the least recently used plans, but never the newest plan."""
         size = sum(plan.cached_size for plan in self._plans.values())
-        while len(self._plans) > 1 and (len(self._plans) > _MAX_PLANS or size > _MAX_CACHED_SIZE):
+        while len(self._plans) > 1 and (
+            len(self._plans) > _MAX_CACHED_PLANS or size > _MAX_CACHED_SIZE
+        ):
             _, oldest = self._plans.popitem(last=False)
             size -= oldest.cached_size

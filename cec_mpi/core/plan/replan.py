@@ -20,7 +20,7 @@ from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.text import plural
 
-_MIN_RELATIVE_SPEED = 1e-250  # to the fastest machine, so that the time of all rows is finite
+_MIN_RELATIVE_SPEED = 1e-250  # to the fastest machine; otherwise a time could be infinite
 _ROUNDING_MARGIN = 1 + 4 * np.finfo(np.float64).eps  # m / speed * speed may be slightly below m
 
 
@@ -34,7 +34,7 @@ class MissingAnswers:
     needed : int
         Missing answers of each row, from different machines.
     eligible : tuple of int
-        Machines that can provide one.
+        Machines that can provide a missing answer.
     """
 
     start: int
@@ -59,8 +59,8 @@ def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[R
     missing : sequence of MissingAnswers
         Disjoint rows.
     speeds : (N,) sequence of float
-        Speed of machines 1..N, in rows per unit of time. Speeds below 1e-250 times the fastest are
-        raised to that.
+        Speed of machines 1..N, in rows per unit of time. A speed below 1e-250 times the fastest
+        counts as this minimum.
 
     Returns
     -------
@@ -76,9 +76,9 @@ def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[R
     Notes
     -----
     In time T machine n computes at most ``floor(T speeds[n])`` rows, and each row at most once. So
-    an assignment is a flow from rows to machines, and with integer capacities there is an integer
-    flow. The minimal T is one of the numbers ``m / speeds[n]``. If rows need several answers, their
-    shares wrap around cyclically (McNaughton's rule), so that no machine gets a row twice.
+    an assignment is a flow from rows to machines, and integer capacities have an integer flow. The
+    minimum T is one of the numbers ``m / speeds[n]``. If rows need several answers, their shares
+    wrap around cyclically (McNaughton's rule), so that no machine gets a row twice.
 
     Examples
     --------
@@ -87,54 +87,58 @@ def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[R
     RowShare(machine=2, start=0, stop=10)
     RowShare(machine=3, start=10, stop=30)
     """
-    wanted = [group for group in missing if group.needed and group.stop > group.start]
-    for group in wanted:
+    groups = [group for group in missing if group.needed and group.stop > group.start]
+    for group in groups:
         if len(group.eligible) < group.needed:
             raise InfeasibleError(
                 f"rows {group.start}..{group.stop - 1} lack {plural(group.needed, 'answer')}: "
                 f"{plural(len(group.eligible), 'machine')} can provide one"
             )
-    if not wanted:
+    if not groups:
         return []
-    machines = sorted({n for group in wanted for n in group.eligible})
-    present = check_speeds([speeds[n - 1] for n in machines])
-    present = np.ldexp(present, -int(np.frexp(present.max())[1]))
-    present = np.maximum(present, _MIN_RELATIVE_SPEED)
-    total = sum((group.stop - group.start) * group.needed for group in wanted)
-    pairs, network = _network(wanted, machines)
+    machines = sorted({n for group in groups for n in group.eligible})
+    relative_speeds = check_speeds([speeds[n - 1] for n in machines])
+    relative_speeds = np.ldexp(relative_speeds, -int(np.frexp(relative_speeds.max())[1]))
+    relative_speeds = np.maximum(relative_speeds, _MIN_RELATIVE_SPEED)
+    total = sum((group.stop - group.start) * group.needed for group in groups)
+    pairs, network = _network(groups, machines)
     machine_of_pair = np.array(pairs)[:, 1]
-    low, high = float(total / present.sum()) * (1 - 1e-9), float(total / present.min())
-    flow = network.max_flow(_rows_within(high, present, total))
+    low, high = (
+        float(total / relative_speeds.sum()) * (1 - 1e-9),
+        float(total / relative_speeds.min()),
+    )
+    flow = network.max_flow(_rows_within(high, relative_speeds, total))
     while not np.array_equal(
-        _rows_within(low, present, total), _rows_within(np.nextafter(high, 0), present, total)
+        _rows_within(low, relative_speeds, total),
+        _rows_within(np.nextafter(high, 0), relative_speeds, total),
     ):
         middle = (low + high) / 2 if high < 2 * low else math.sqrt(low) * math.sqrt(high)
-        candidate = network.max_flow(_rows_within(middle, present, total))
+        candidate = network.max_flow(_rows_within(middle, relative_speeds, total))
         if candidate.sum() == total:
-            times = np.bincount(machine_of_pair, candidate) / present
+            times = np.bincount(machine_of_pair, candidate) / relative_speeds
             flow, high = candidate, min(middle, float(times.max()))
         else:
             low = middle
-    rows_by_machine: list[dict[int, int]] = [{} for _ in wanted]
+    rows_by_machine: list[dict[int, int]] = [{} for _ in groups]
     for (g, n), rows in zip(pairs, flow.tolist(), strict=True):
         rows_by_machine[g][machines[n]] = rows
     return [
         share
-        for group, rows in zip(wanted, rows_by_machine, strict=True)
+        for group, rows in zip(groups, rows_by_machine, strict=True)
         for share in _wrap_around(group, [(n, rows[n]) for n in group.eligible])
     ]
 
 
 def _network(
-    wanted: Sequence[MissingAnswers], machines: Sequence[int]
+    groups: Sequence[MissingAnswers], machines: Sequence[int]
 ) -> tuple[list[tuple[int, int]], Network]:
     """Return the pairs of a group and an eligible machine, and the flow network."""
     index = {machine: k for k, machine in enumerate(machines)}
-    sizes = [group.stop - group.start for group in wanted]
-    supplies = [size * group.needed for size, group in zip(sizes, wanted, strict=True)]
-    pairs = [(g, index[n]) for g, group in enumerate(wanted) for n in group.eligible]
-    limits = [sizes[g] for g, _ in pairs]
-    return pairs, Network(supplies, limits, pairs, len(machines))
+    sizes = [group.stop - group.start for group in groups]
+    supplies = [size * group.needed for size, group in zip(sizes, groups, strict=True)]
+    pairs = [(g, index[n]) for g, group in enumerate(groups) for n in group.eligible]
+    capacities = [sizes[g] for g, _ in pairs]
+    return pairs, Network(supplies, capacities, pairs, len(machines))
 
 
 def _rows_within(time: float, speeds: NDArray[np.float64], limit: int) -> Rows:
@@ -143,7 +147,7 @@ def _rows_within(time: float, speeds: NDArray[np.float64], limit: int) -> Rows:
 
 
 def _wrap_around(missing: MissingAnswers, rows: Sequence[tuple[int, int]]) -> list[RowShare]:
-    """Return consecutive intervals with these numbers of rows, which wrap around at the end."""
+    """Return consecutive shares with these numbers of rows; at the last row they wrap around."""
     shares = []
     start = missing.start
     for machine, count in rows:

@@ -17,18 +17,18 @@ from cec_mpi.core.plan.load import check_machines_per_row, check_rows
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-_MAX_PATH_BLOCKS = 256  # the greedy path takes time F**2; more blocks are sorted
-_MAX_PRODUCT_SIZE = 1 << 21  # multiplications up to which all pairs of blocks are compared by BLAS
-_MAX_SINGLE_THREAD_SIZE = 1 << 18  # of one product; starting threads takes longer than this
-_SORTED_COLUMNS = 8
+_MAX_PATH_BLOCKS = 256  # the greedy order takes time F**2; more blocks are sorted
+_MAX_PRODUCT_SIZE = 1 << 21  # multiplications up to which BLAS compares all pairs of blocks
+_MAX_SINGLE_THREAD_SIZE = 1 << 18  # multiplications; for more, BLAS would start threads
+_SORT_KEYS = 8  # machines of each block by which blocks are sorted
 
 
 def heterogeneous(available: Sequence[int], loads: ArrayLike, machines_per_row: int) -> Assignment:
     """Return the assignment of Algorithm 1 for loads in whole rows.
 
     Each block goes to the machine with the fewest remaining rows and to the
-    ``machines_per_row - 1`` machines with the most. Of two machines with equally many, the one with
-    the lower number is treated as the one with fewer.
+    ``machines_per_row - 1`` machines with the most. Of two machines with equally many rows, the one
+    with the lower number counts as the one with fewer.
 
     Parameters
     ----------
@@ -56,15 +56,15 @@ def heterogeneous(available: Sequence[int], loads: ArrayLike, machines_per_row: 
     """
     loads = as_integers("loads", loads)
     check_machines_per_row(len(available), machines_per_row)
-    numbers = check_available(available).astype(np.int32)
-    if loads.shape != numbers.shape:
+    machine_numbers = check_available(available).astype(np.int32)
+    if loads.shape != machine_numbers.shape:
         raise InputError(
-            f"{plural(loads.size, 'load')} for {plural(numbers.size, 'available machine')}"
+            f"{plural(loads.size, 'load')} for {plural(machine_numbers.size, 'available machine')}"
         )
     check_loads(loads, machines_per_row)
     sizes, members = assign_blocks(loads, machines_per_row)
     for batch in row_batches(members):  # in place: a second array may not fit in memory
-        batch[:] = numbers[batch]
+        batch[:] = machine_numbers[batch]
     return _order_blocks(available, loads, np.array(sizes), members)
 
 
@@ -108,9 +108,9 @@ def cyclic(available: Sequence[int], machines_per_row: int, rows: int) -> Assign
     check_machines_per_row(count, machines_per_row)
     check_rows(rows)
     bounds = _cyclic_bounds(count, rows)
-    numbers = np.asarray(available, dtype=np.int32)
+    machine_numbers = np.asarray(available, dtype=np.int32)
     machines = np.sort(
-        numbers[(np.arange(count)[:, None] + np.arange(machines_per_row)) % count], axis=1
+        machine_numbers[(np.arange(count)[:, None] + np.arange(machines_per_row)) % count], axis=1
     )
     is_nonempty = np.diff(bounds) > 0
     starts, stops = bounds[:-1][is_nonempty], bounds[1:][is_nonempty]
@@ -158,27 +158,27 @@ def order_along_rows(machines: NDArray[np.int32], available: Sequence[int]) -> N
     """
     if len(machines) > _MAX_PATH_BLOCKS:
         return _sort_blocks(machines)
-    member = np.zeros((len(machines), -(-len(available) // 64) * 64), dtype=bool)
-    np.put_along_axis(member, np.searchsorted(available, machines), True, axis=1)
-    return _greedy_path(member)
+    membership = np.zeros((len(machines), -(-len(available) // 64) * 64), dtype=bool)
+    np.put_along_axis(membership, np.searchsorted(available, machines), True, axis=1)
+    return _greedy_path(membership)
 
 
-def _greedy_path(member: NDArray[np.bool_]) -> NDArray[np.intp]:
+def _greedy_path(membership: NDArray[np.bool_]) -> NDArray[np.intp]:
     """Return a greedy order: after each block comes the one that shares most machines with it."""
-    order = np.zeros(len(member), dtype=np.intp)
-    if len(member) * member.size <= _MAX_PRODUCT_SIZE:
-        indicator = member.astype(np.float32)
-        rows = max(1, _MAX_SINGLE_THREAD_SIZE // member.size)
+    order = np.zeros(len(membership), dtype=np.intp)
+    if len(membership) * membership.size <= _MAX_PRODUCT_SIZE:
+        indicator = membership.astype(np.float32)
+        rows = max(1, _MAX_SINGLE_THREAD_SIZE // membership.size)
         batches = (indicator[first : first + rows] for first in range(0, len(indicator), rows))
         shared = np.concatenate([batch @ indicator.T for batch in batches])  # exact integers
-        for step in range(1, len(member)):
+        for step in range(1, len(membership)):
             last = order[step - 1]
             shared[:, last] = -1
             order[step] = shared[last].argmax()
         return order
-    bits = np.packbits(member, axis=1).view(np.uint64)
-    remaining = np.ones(len(member), dtype=bool)
-    for step in range(1, len(member)):
+    bits = np.packbits(membership, axis=1).view(np.uint64)
+    remaining = np.ones(len(membership), dtype=bool)
+    for step in range(1, len(membership)):
         last = order[step - 1]
         remaining[last] = False
         shared_count = np.bitwise_count(bits & bits[last]).sum(axis=1, dtype=np.int64)
@@ -194,7 +194,7 @@ def _sort_blocks(machines: NDArray[np.int32]) -> NDArray[np.intp]:
         frequency += np.bincount(batch.ravel(), minlength=last + 1)
     rank = np.empty(last + 1, dtype=np.min_scalar_type(last))  # small dtypes sort faster
     rank[np.argsort(-frequency, kind="stable")] = np.arange(last + 1)
-    columns = min(_SORTED_COLUMNS, machines.shape[1])
+    columns = min(_SORT_KEYS, machines.shape[1])
     leading = []
     for batch in row_batches(machines):
         ranks = rank.take(batch)

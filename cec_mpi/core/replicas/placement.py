@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaPlacement:
-    """Placement of a replicated store: a step needs one machine for each part.
+    """Placement of a replicated store: a step needs one holder of each part.
 
     Shard n has the rows that machine n holds, and L = 1. `CodedPlacement` has the same interface.
 
@@ -60,7 +60,7 @@ class ReplicaPlacement:
 
     @property
     def spare_rule(self) -> str:
-        """Description of the number of machines that a step can lose."""
+        """The rule for the number of machines that a step can lose."""
         return f"each row is on {plural(self.tolerated_losses(0), 'machine')}"
 
     def option_for(self, answers: int) -> str:
@@ -68,11 +68,11 @@ class ReplicaPlacement:
         return f"--copies {answers}" if self.tolerated_losses(0) < answers else ""
 
     def min_holders(self, machines: Sequence[int]) -> int:
-        """Return the minimum, over the parts, of the number of these machines that hold it."""
+        """Return the smallest number of these machines that hold the same part."""
         return self._min_holders(frozenset(machines))
 
     def tolerated_losses(self, recovery: int, available: Sequence[int] | None = None) -> int:
-        """Return how many of the available machines (default: all) a step can lose, in any case."""
+        """Return how many of the available machines (default: all) a step can lose, whichever."""
         machines = range(1, self.machines + 1) if available is None else available
         return max(-1, self.min_holders(machines) - recovery)
 
@@ -92,8 +92,8 @@ class ReplicaPlacement:
         (1, 2)
         """
         present, added = set(machines), 0
-        while lacking := [holders for holders in self._sets if len(holders & present) < needed]:
-            gains = Counter(n for holders in lacking for n in holders - present)
+        while short := [holders for holders in self._sets if len(holders & present) < needed]:
+            gains = Counter(n for holders in short for n in holders - present)
             if not gains:
                 return max(1, added)
             present.add(max(gains, key=lambda n: (gains[n], -n)))
@@ -101,7 +101,7 @@ class ReplicaPlacement:
         return added
 
     def describe_need(self, recovery: int, machines: Sequence[int]) -> str:
-        """Return a description of what a step needs beyond these machines."""
+        """Describe which machines a step needs besides these."""
         present = set(machines)
         for part, holders in enumerate(self.holders):
             if len(present.intersection(holders)) < recovery:

@@ -243,7 +243,7 @@ class StepDriver:
         for job in jobs:
             job.pieces = []  # the products have what they need
             if isinstance(kept, NonfiniteAnswer):
-                if kept.other is None:
+                if kept.coincident is None:
                     self._note_wrong(job.machine, self._step.describe(kept))
                 self._state.handle(AnswerRejected(job.request, kept), now)
                 continue

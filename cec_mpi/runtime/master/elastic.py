@@ -292,7 +292,7 @@ class ElasticExecutor:
         if isinstance(cause, NonfiniteAnswer):
             return (
                 step.no_replacement_error(cause)
-                if cause.other is None
+                if cause.coincident is None
                 else step.conflict_error(cause)
             )
         if isinstance(cause, Disagreement):

@@ -119,7 +119,7 @@ class LockstepExecutor:
             end = place + rows[machine - 1] * columns
             intervals = step.plan.assignment.intervals(machine)
             unusable = answers.check(machine, intervals, values[place:end])
-            if unusable is not None and unusable.other is not None:
+            if unusable is not None and unusable.coincident is not None:
                 return step.conflict_error(unusable)
             found += [unusable] if unusable is not None else []
             place = end

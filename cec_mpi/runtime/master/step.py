@@ -149,7 +149,7 @@ class Step:
 
     def conflict_error(self, found: NonfiniteAnswer) -> MachineError:
         """Return the error for two machines whose answers are not finite at one place."""
-        other = found.other
+        other = found.coincident
         assert other is not None
         return MachineError(
             f"machines {other.machine} and {found.machine} answered {other.value} and "

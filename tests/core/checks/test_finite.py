@@ -31,20 +31,20 @@ def test_two_machines_at_one_row_and_nothing_else_is_an_overflow(data):
         if found is not None:
             assert (found.machine, found.row in wrong) == (machine, True)
             assert not np.isfinite(found.value)
-            assert (found.other is not None) == bool(shared)
-            if found.other is not None:
-                assert found.other.machine in shared
-                assert found.other.row == found.row in bad_rows[found.other.machine]
+            assert (found.coincident is not None) == bool(shared)
+            if found.coincident is not None:
+                assert found.coincident.machine in shared
+                assert found.coincident.row == found.row in bad_rows[found.coincident.machine]
         bad_rows.setdefault(machine, set()).update(wrong)
 
 
 def test_parts_of_a_sum_overflow_together_only_where_they_have_rows_in_common():
     for others, overflow in ((((0, 10),), True), (((9, 12), (20, 30)), True), (((10, 20),), False)):
         parts = NonfiniteChecker(2, adjoint=True)
-        assert parts.check(1, ((0, 10),), np.array([1.0, 2.0, 3.0, np.inf])).other is None
+        assert parts.check(1, ((0, 10),), np.array([1.0, 2.0, 3.0, np.inf])).coincident is None
         found = parts.check(3, others, np.array([1.0, 2.0, np.nan, np.nan]))
-        assert (found.other is not None) == overflow
+        assert (found.coincident is not None) == overflow
         assert found.row == 1
     parts = NonfiniteChecker(1, adjoint=True)
     parts.check(1, ((0, 10),), np.array([np.nan, 1.0]))
-    assert parts.check(2, ((0, 10),), np.array([1.0, np.nan])).other is None
+    assert parts.check(2, ((0, 10),), np.array([1.0, np.nan])).coincident is None

@@ -66,7 +66,7 @@ def test_speeds_of_preempted_machines_do_not_matter_to_a_step(scheme):
 @pytest.mark.parametrize(
     ("available", "speeds", "machines_per_row", "rows", "message"),
     [
-        ((1, 7), SPEEDS, 2, 420, r"\(1, 7\): 6 speeds are given"),
+        ((1, 7), SPEEDS, 2, 420, r"\(1, 7\): only 6 speeds are specified"),
         ((0, 1), SPEEDS, 2, 420, r"\(0, 1\): expected ascending"),
         ((3, 1, 2), SPEEDS, 3, 420, "expected ascending numbers"),
         ((1, 1, 3), SPEEDS, 2, 420, "expected ascending numbers"),
