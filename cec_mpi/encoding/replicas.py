@@ -131,7 +131,7 @@ def _write_metadata(
             ShardEntry(
                 CopiesManifest.file_of(n),
                 layout.file(n).size,
-                row_checksum(checksums[layout.held_by(n)]),
+                row_checksum(checksums[layout.blocks_held_by(n)]),
                 (),
             )
             for n in range(1, layout.machines + 1)
@@ -190,6 +190,8 @@ class _ShardWriter:
                 checksums.append(block_checksum(data))
                 for machine in layout.holders[part]:
                     handles.write(
-                        CopiesManifest.file_of(machine), data, layout.file(machine).place(block)
+                        CopiesManifest.file_of(machine),
+                        data,
+                        layout.file(machine).block_offset(block),
                     )
         return checksums

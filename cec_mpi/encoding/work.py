@@ -227,7 +227,7 @@ class EncodeWork:
             raise NotEncodableError(
                 f"{self.source.name} has numbers too large to encode in {self.manifest.dtype}"
             )
-        offset = self.manifest.place(block.offset)
+        offset = self.manifest.entry_offset(block.offset)
         for shard, rows in zip(self.manifest.shards, coded, strict=True):
             files.write(shard.file, rows, offset)
         checksums = [block_checksum(rows) for rows in coded]

@@ -320,7 +320,7 @@ def make_copies_store(
     row_bytes = csr_row_bytes(nonzeros / rows, dtype)
     held = [
         round(len(parts_of_machine) * cells * row_scale * row_bytes)
-        for parts_of_machine in layout.held
+        for parts_of_machine in layout.parts_by_machine
     ]
     manifest = SimulatedCopies(
         rows=simulated_rows,

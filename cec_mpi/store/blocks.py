@@ -27,24 +27,23 @@ _PIECE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class ConsistentShards:
-    """Consistent contents of a block.
+class BlockContents:
+    """Contents of a block in the files of several machines.
 
     Attributes
     ----------
     block : int
-    shards : dict of int to ndarray
-        Contents by machine.
+    by_machine : dict of int to ndarray
     faulty : tuple of int
         Machines whose contents were excluded as wrong, although their checksums match.
-    is_settled : bool
+    is_consistent : bool
         False if contents disagree, and the faulty machine cannot be identified.
     """
 
     block: int
-    shards: dict[int, NDArray[Any]]
+    by_machine: dict[int, NDArray[Any]]
     faulty: tuple[int, ...] = ()
-    is_settled: bool = True
+    is_consistent: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Outcome:
     disagreeing : tuple of int
         Machines that disagree, if the faulty one cannot be identified; nothing was rebuilt then.
     is_lost : bool
-        Whether too few contents are good.
+        Whether fewer than L contents are good.
     linked : tuple of int
         Machines whose files are links and must be replaced first; nothing was written then.
     """
@@ -74,7 +73,7 @@ class Outcome:
     linked: tuple[int, ...] = ()
 
 
-class Values(NamedTuple):
+class RebuiltContents(NamedTuple):
     """Rebuilt contents of a block, valid until this thread rebuilds another block.
 
     Attributes
@@ -89,7 +88,7 @@ class Values(NamedTuple):
 
 
 class Blocks(Generic[M]):
-    """The blocks of a store, thread-safe.
+    """The blocks of a store. Methods may be called by several threads.
 
     Parameters
     ----------
@@ -107,15 +106,15 @@ class Blocks(Generic[M]):
         """Return the numbers of all blocks."""
         return range(self.manifest.block_count)
 
-    def sources_of(self, block: int) -> list[int]:
-        """Return the machines whose files have a good content of a block."""
+    def good_machines(self, block: int) -> list[int]:
+        """Return the machines in whose files a block is good."""
         machines: list[int] = (np.flatnonzero(self.sums[:, block]) + 1).tolist()
         return machines
 
     def read(
         self, block: int, machines: Sequence[int] | None = None
     ) -> dict[int, NDArray[np.uint8]]:
-        """Return the good contents of a block, by machine.
+        """Return the contents of a block in all files where it is good, by machine.
 
         They are valid until this thread reads another block.
 
@@ -123,24 +122,24 @@ class Blocks(Generic[M]):
         ----------
         block : int
         machines : sequence of int, optional
-            Machines whose files are read. By default all with a good content.
+            Machines whose files are read. By default all where the block is good.
 
         Raises
         ------
         ShortageError
             The process or the computer lacks a resource.
         """
-        found: dict[int, NDArray[np.uint8]] = {}
-        sources = self.sources_of(block) if machines is None else machines
+        contents: dict[int, NDArray[np.uint8]] = {}
+        sources = self.good_machines(block) if machines is None else machines
         size = self.manifest.block_bytes
         buffers = self._scratch.of("blocks", (len(sources), size), np.dtype(np.uint8))
         for machine, buffer in zip(sources, buffers, strict=True):
             data = self.read_from(machine, block, buffer)
             if data is not None:
-                found[machine] = data
-            if not self.manifest.compares and len(found) == self.manifest.code.recovery:
+                contents[machine] = data
+            if not self.manifest.compares_shards and len(contents) == self.manifest.code.recovery:
                 break
-        return found
+        return contents
 
     def read_from(
         self, machine: int, block: int, buffer: NDArray[np.uint8] | None = None
@@ -168,32 +167,32 @@ class Blocks(Generic[M]):
             data = read_block(descriptor, path, self.manifest, machine, block, buffer)
         finally:
             os.close(descriptor)
-        return (
-            None if data is None or block_checksum(data) != self.sums[machine - 1, block] else data
-        )
+        if data is None or block_checksum(data) != self.sums[machine - 1, block]:
+            return None
+        return data
 
-    def agree(self, block: int, blamed: int | None = None) -> ConsistentShards:
-        """Read a block, and exclude wrong contents.
+    def read_consistent(self, block: int, suspect: int | None = None) -> BlockContents:
+        """Read the good contents of a block, and exclude wrong ones.
 
         Parameters
         ----------
         block : int
-        blamed : int, optional
+        suspect : int, optional
             Machine to treat as faulty if contents disagree and no faulty machine is identified.
         """
-        return ConsistentShards(block, dict(self.read(block)))
+        return BlockContents(block, dict(self.read(block)))
 
-    def read_basis(self, block: int, machines: tuple[int, ...]) -> ConsistentShards:
+    def read_basis(self, block: int, machines: tuple[int, ...]) -> BlockContents:
         """Read as many contents as `rebuild` needs for these machines, without comparison."""
-        return self.agree(block)
+        return self.read_consistent(block)
 
-    def rebuild(self, found: ConsistentShards, machines: tuple[int, ...]) -> Values:
+    def rebuild(self, contents: BlockContents, machines: tuple[int, ...]) -> RebuiltContents:
         """Rebuild the contents of a block for these machines from at least L others.
 
-        The default implementation copies a content.
+        The default implementation copies one of them.
         """
-        (copy,) = found.shards.values()
-        return Values([copy] * len(machines), [0.0] * len(machines))
+        (content,) = contents.by_machine.values()
+        return RebuiltContents([content] * len(machines), [0.0] * len(machines))
 
     @property
     def thread_bytes(self) -> int:
@@ -202,22 +201,27 @@ class Blocks(Generic[M]):
 
     def size(self, blocks: Iterable[int]) -> int:
         """Return the size of these blocks in all files."""
-        place, held = self.manifest.place_of, self.manifest.held
-        holders = ((block, np.flatnonzero(held[:, block]) + 1) for block in blocks)
-        return sum(place(block, int(on[0]))[1] * len(on) for block, on in holders)
+        total = 0
+        for block in blocks:
+            holders = np.flatnonzero(self.manifest.block_placement[:, block]) + 1
+            total += self.manifest.block_extent(block, int(holders[0]))[1] * len(holders)
+        return total
 
     def pieces(self, blocks: Iterable[int]) -> list[list[int]]:
         """Return the blocks in groups that are processed as one piece."""
-        chosen, step = list(blocks), max(1, _PIECE_BYTES // self.manifest.block_bytes)
-        return [chosen[k : k + step] for k in range(0, len(chosen), step)]
+        blocks, step = list(blocks), max(1, _PIECE_BYTES // self.manifest.block_bytes)
+        return [blocks[k : k + step] for k in range(0, len(blocks), step)]
 
-    def threads(self, memory: int, most: int) -> int:
-        """Return how many threads can hold a block at a time; more than cores would not help."""
-        largest, most = self.manifest.block_bytes, min(most, count_processors())
-        return fit_memory(memory, most, 1, self.thread_bytes, largest, 1)[0]
+    def threads(self, memory: int, max_threads: int) -> int:
+        """Return how many threads fit in this memory, at most one per processor."""
+        max_threads = min(max_threads, count_processors())
+        block_bytes = self.manifest.block_bytes
+        return fit_memory(memory, max_threads, 1, self.thread_bytes, block_bytes, 1)[0]
 
 
-def disagreement(machines: Iterable[int], blocks: Iterable[int], manifest: Manifest) -> str:
+def describe_disagreement(
+    machines: Iterable[int], blocks: Iterable[int], manifest: Manifest
+) -> str:
     """Return the message for disagreeing shards, with the remedy."""
     return (
         f"shards {', '.join(map(str, machines))} disagree at {manifest.describe_rows(blocks)}, and "
@@ -238,7 +242,7 @@ def check_outcomes(
     """
     if disagreeing := [outcome for outcome in outcomes if outcome.disagreeing]:
         blocks = [outcome.block for outcome in disagreeing]
-        problem = disagreement(disagreeing[0].disagreeing, blocks, manifest)
+        problem = describe_disagreement(disagreeing[0].disagreeing, blocks, manifest)
         raise DamagedStoreError(f"{directory} cannot be {purpose}: {problem}")
     if lost := [outcome.block for outcome in outcomes if outcome.is_lost]:
         raise DamagedStoreError(f"{directory} cannot be {purpose}: {manifest.describe_lost(lost)}")

@@ -132,7 +132,7 @@ class FileShard(Shard):
         for block in blocks:
             if self._is_loaded[block]:
                 continue
-            begin, size = self._file_manifest.place_of(block, self.machine)
+            begin, size = self._file_manifest.block_extent(block, self.machine)
             data = self.content[begin : begin + size] if self._is_in_memory else self._buffer[:size]
             try:
                 got = read_at(self._descriptor, data, begin)

@@ -25,7 +25,7 @@ _MAX_UNSYNCED_BYTES = 64 << 20  # the disk writes while other threads compute
 
 @dataclass
 class RebuildWork:
-    """Work that compares and rebuilds; pieces are lists of blocks.
+    """Work that compares_shards and rebuilds; pieces are lists of blocks.
 
     Attributes
     ----------
@@ -35,13 +35,13 @@ class RebuildWork:
         Checksums of good blocks; 0 for others.
     machines : tuple of int
         Machines whose blocks are rebuilt.
-    numbers : list of int
+    block_numbers : list of int
         Blocks to compare and rebuild.
     threads : int
-    blamed : int, optional
+    suspect : int, optional
         Machine to treat as faulty if contents disagree and no faulty machine is identified.
-    compares : bool
-        Whether good contents are compared if there are more than L.
+    compares_shards : bool
+        Whether the good contents of a block are compared if there are more than L.
     writable : list of int
         Machines whose files can be written.
     """
@@ -50,16 +50,16 @@ class RebuildWork:
     manifest: Manifest
     sums: Sums
     machines: tuple[int, ...]
-    numbers: list[int]
+    block_numbers: list[int]
     memory: int
     threads: int
-    blamed: int | None = None
-    compares: bool = True
+    suspect: int | None = None
+    compares_shards: bool = True
     writable: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.blocks = open_blocks(self.directory, self.manifest, self.sums)
-        self.pieces = self.blocks.pieces(self.numbers)
+        self.pieces = self.blocks.pieces(self.block_numbers)
         self.threads = self.blocks.threads(self.memory, self.threads)
         self._unsynced = 0  # bytes; approximate, because threads count without a lock
 
@@ -70,52 +70,53 @@ class RebuildWork:
     def do(self, piece: list[int]) -> list[Outcome]:
         """Compare and rebuild blocks, and return their outcomes."""
         with input_errors(self.directory), FileCache(self.directory) as files:
-            found = [self._do(number, files) for number in piece]
+            outcomes = [self._rebuild(block, files) for block in piece]
             if self._unsynced > _MAX_UNSYNCED_BYTES:
                 self._unsynced = 0
                 self.flush()
-        return [outcome for outcome in found if outcome != Outcome(outcome.block)]
+        return [outcome for outcome in outcomes if outcome != Outcome(outcome.block)]
 
     def flush(self) -> None:
         """Sync the rebuilt files to disk."""
         for n in self.writable:
             sync(self.directory / self.manifest.file_of(n))
 
-    def _do(self, block: int, files: FileCache) -> Outcome:
+    def _rebuild(self, block: int, files: FileCache) -> Outcome:
         manifest = self.manifest
-        if self.compares:
-            found = self.blocks.agree(block, self.blamed)
+        if self.compares_shards:
+            contents = self.blocks.read_consistent(block, self.suspect)
         else:
-            found = self.blocks.read_basis(block, self._damaged_at(block))
-        if not found.is_settled:
-            return Outcome(block, faulty=found.faulty, disagreeing=tuple(found.shards))
-        wanted = self._damaged_at(block, found.faulty)
-        linked = tuple(n for n in wanted if n not in self.writable)
-        if not wanted or linked:
-            return Outcome(block, faulty=found.faulty, linked=linked)
-        if len(found.shards) < manifest.code.recovery:
-            return Outcome(block, faulty=found.faulty, is_lost=True)
+            contents = self.blocks.read_basis(block, self._damaged_at(block))
+        faulty = contents.faulty
+        if not contents.is_consistent:
+            return Outcome(block, faulty=faulty, disagreeing=tuple(contents.by_machine))
+        damaged = self._damaged_at(block, faulty)
+        linked = tuple(n for n in damaged if n not in self.writable)
+        if not damaged or linked:
+            return Outcome(block, faulty=faulty, linked=linked)
+        if len(contents.by_machine) < manifest.code.recovery:
+            return Outcome(block, faulty=faulty, is_lost=True)
         rebuilt = []
-        for n, data, bound in zip(wanted, *self.blocks.rebuild(found, wanted), strict=True):
-            files.write(manifest.file_of(n), data, manifest.place_of(block, n)[0])
+        for n, data, bound in zip(damaged, *self.blocks.rebuild(contents, damaged), strict=True):
+            files.write(manifest.file_of(n), data, manifest.block_extent(block, n)[0])
             rebuilt.append((n, block_checksum(data), bound))
             self._unsynced += data.nbytes
-        return Outcome(block, tuple(rebuilt), found.faulty)
+        return Outcome(block, tuple(rebuilt), faulty)
 
     def _damaged_at(self, block: int, faulty: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """Return the machines whose contents of a block are rebuilt."""
-        good = set(self.blocks.sources_of(block)).difference(faulty)
-        held = self.manifest.held[:, block]
-        return tuple(n for n in self.machines if held[n - 1] and n not in good)
+        """Return the machines whose files need a block that is not good there."""
+        good = set(self.blocks.good_machines(block)).difference(faulty)
+        is_holder = self.manifest.block_placement[:, block]
+        return tuple(n for n in self.machines if is_holder[n - 1] and n not in good)
 
 
 def rebuild_blocks(
     work: RebuildWork, damaged: set[int], runner: Runner
 ) -> tuple[list[Outcome], dict[int, str]]:
-    """Compare and rebuild blocks, after links among the files were replaced by copies.
+    """Replace files that are links by copies, then compare and rebuild blocks.
 
-    If the comparison finds wrong contents in linked files, these are replaced and the work is
-    repeated.
+    If the comparison finds wrong contents in files that are links, the work is repeated after
+    these are replaced.
 
     Parameters
     ----------
@@ -128,7 +129,7 @@ def rebuild_blocks(
     -------
     outcomes : list of Outcome
     replaced : dict of int to str
-        Replaced links, by machine.
+        Description of each replaced link, by machine.
     """
     directory, manifest = work.directory, work.manifest
     others = set(work.machines) - damaged
@@ -171,10 +172,12 @@ def publish_rebuilt(
             sums[n - 1, outcome.block] = content_sum
             bounds.setdefault(n, {})[outcome.block] = bound
     shards = list(manifest.shards)
-    for n, found in bounds.items():
-        total = row_checksum(sums[n - 1, manifest.held_by(n)])
-        marks = manifest.merge_rebuilt(shards[n - 1].rebuilt, found)
-        shards[n - 1] = replace(shards[n - 1], xxh3_128=total, rebuilt=marks)
+    for n, bounds_by_block in bounds.items():
+        shards[n - 1] = replace(
+            shards[n - 1],
+            xxh3_128=row_checksum(sums[n - 1, manifest.blocks_held_by(n)]),
+            rebuilt=manifest.merge_rebuilt(shards[n - 1].rebuilt, bounds_by_block),
+        )
     if tuple(shards) != manifest.shards:
         return publish_generation(directory, manifest, tuple(shards), sums)
     if is_damaged:

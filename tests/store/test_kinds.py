@@ -57,7 +57,7 @@ class MirrorManifest(Manifest, frozen=True, kw_only=True, dict=True):
     def rows_of(self, block):
         return block * self.block_rows, min((block + 1) * self.block_rows, self.rows)
 
-    def place_of(self, block, machine):
+    def block_extent(self, block, machine):
         start, stop = self.rows_of(block)
         row = self.columns * self.itemsize
         return len(self.header_of(machine)) + start * row, (stop - start) * row
@@ -72,7 +72,7 @@ class MirrorShard(FileShard, DenseShard):
     def __init__(self, path, store, manifest, *more):
         super().__init__(path, store, manifest, *more)
         self.manifest, shape = manifest, (manifest.rows, manifest.columns)
-        begin = manifest.place_of(0, self.machine)[0]
+        begin = manifest.block_extent(0, self.machine)[0]
         self.rows = self.array_at(begin, shape[0] * shape[1], manifest.dtype).reshape(shape)
 
     def pieces(self, start, stop):

@@ -175,12 +175,13 @@ def _print_plan_of_copies(
     facts = loss_facts(
         fewest, plan["lost"] if len(available_machines) == len(speeds) else {}, plan["fatal"]
     )
+    balance = balance_fact(*plan["over_optimum"].values())
     print_result(
         "\n".join(
             [
                 *format_table(["machine", "speed", "holds", "rows"], rows, ["machine", "speed"]),
                 "",
-                facts_table([*facts, balance_fact(**plan["over_optimum"]), ("makespan", makespan)]),
+                facts_table([*facts, balance, ("makespan", makespan)]),
             ]
         )
     )

@@ -33,9 +33,12 @@ from cec_mpi.store.format.manifest import (
 from cec_mpi.text import plural, shorten
 
 ROW_EXPONENTS = "row-exponents.npy"
-_MIN_BLOCK_BYTES = 1 << 10  # bytes, where there are several; half of those that `make_grid` makes
-_MAX_BLOCK_BYTES = 16 << 20  # bytes; 16 times those that `make_grid` makes
-_MAX_SETS, _MAX_PRODUCTS = 1_000, 10_000_000  # limits for measuring condition numbers again
+# Range of sizes that are accepted; `make_grid` makes larger blocks than the minimum (unless a shard
+# is one block), and smaller ones than the maximum.
+_MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 10, 16 << 20
+# The worst condition number is verified for all sets of L machines up to this number of sets and of
+# multiplications, otherwise for the stated worst set.
+_MAX_SETS, _MAX_PRODUCTS = 1_000, 10_000_000
 
 
 class CodeEntry(Struct, frozen=True):
@@ -60,7 +63,7 @@ class CodeEntry(Struct, frozen=True):
                 f"a generator of shape {generator.shape}: expected (N, L), 1 <= L <= N"
             )
         if not np.isfinite(generator).all():
-            raise ValueError("the generator holds infinity")
+            raise ValueError("the generator is not finite")
         parts = generator[: generator.shape[1]]
         if self.family not in FAMILIES or (self.systematic and (parts != np.eye(len(parts))).any()):
             raise ValueError(f"a{' systematic' * self.systematic} {shorten(self.family)} code")
@@ -107,7 +110,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
     column_names: tuple[str, ...] = ()
     missing: MissingValues | None = None
 
-    compares: ClassVar[bool] = True
+    compares_shards: ClassVar[bool] = True
 
     @classmethod
     def of(cls, code: MDSCode, grid: Grid, rows: int, dtype: str, **fields: Any) -> Self:
@@ -160,26 +163,26 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         return self.grid.block_rows * self.grid.block_columns * self.itemsize
 
     def bytes_of(self, machine: int) -> int:
-        """See `Manifest.bytes_of`; all have the same."""
-        return self.place(self.rows_per_shard * self.columns)
+        """See `Manifest.bytes_of`; all files have the same size."""
+        return self.entry_offset(self.rows_per_shard * self.columns)
 
     def header_of(self, machine: int) -> bytes:
-        """See `Manifest.header_of`; all have the same."""
+        """See `Manifest.header_of`; all files have the same header."""
         return self.shard_header.encode("latin-1")
 
-    def place_of(self, block: int, machine: int) -> tuple[int, int]:
-        """See `Manifest.place_of`; all machines have the same."""
-        found = self.grid.block(block)
-        return self.place(found.offset), found.size * self.itemsize
+    def block_extent(self, block: int, machine: int) -> tuple[int, int]:
+        """See `Manifest.block_extent`; the extent is the same in all files."""
+        entries = self.grid.block(block)
+        return self.entry_offset(entries.offset), entries.size * self.itemsize
 
-    def place(self, number: int) -> int:
+    def entry_offset(self, index: int) -> int:
         """Return the offset of an entry in a shard file, in bytes."""
-        return len(self.shard_header) + number * self.itemsize
+        return len(self.shard_header) + index * self.itemsize
 
     def rows_of(self, block: int) -> tuple[int, int]:
         """See `Manifest.rows_of`; the rows are those of a shard."""
-        found = self.grid.block(block)
-        return found.start, found.stop
+        rectangle = self.grid.block(block)
+        return rectangle.start, rectangle.stop
 
     def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
         """See `Manifest.arrays`; sizes of columns, and exponents of rows."""
@@ -203,24 +206,23 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
     ) -> tuple[Rebuilt, ...]:
         """See `Manifest.merge_rebuilt`."""
         grid = self.grid
-        rows = np.zeros(grid.down)
-        for mark in old:
-            rows[mark.start // grid.block_rows : -(-mark.stop // grid.block_rows)] = (
-                mark.error_bound
-            )
+        row_bounds = np.zeros(grid.down)  # by row of the grid
+        for rows in old:
+            first, last = rows.start // grid.block_rows, -(-rows.stop // grid.block_rows)
+            row_bounds[first:last] = rows.error_bound
         for number, bound in bounds.items():
             row = number // grid.across
             # A long row has several blocks, some of which may have been rebuilt before.
-            rows[row] = max(rows[row], bound) if grid.across > 1 else bound
-        marks: list[Rebuilt] = []
-        for row in np.flatnonzero(rows).tolist():
+            row_bounds[row] = max(row_bounds[row], bound) if grid.across > 1 else bound
+        rebuilt: list[Rebuilt] = []
+        for row in np.flatnonzero(row_bounds).tolist():
             block = grid.block(row * grid.across)
-            start, bound = block.start, float(rows[row])
-            if marks and marks[-1].stop == start:
-                last = marks.pop()
-                start, bound = last.start, max(last.error_bound, bound)
-            marks.append(Rebuilt(start, block.stop, bound))
-        return tuple(marks)
+            start, bound = block.start, float(row_bounds[row])
+            if rebuilt and rebuilt[-1].stop == start:
+                last_rows = rebuilt.pop()
+                start, bound = last_rows.start, max(last_rows.error_bound, bound)
+            rebuilt.append(Rebuilt(start, block.stop, bound))
+        return tuple(rebuilt)
 
     def describe_lost(self, blocks: Iterable[int]) -> str:
         """See `Manifest.describe_lost`; names the lost rows of X."""
@@ -247,17 +249,17 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
             "row_exponents", (self.row_exponents or ArrayEntry(ROW_EXPONENTS)).file, ROW_EXPONENTS
         )
         grid = self.grid
-        whole = grid.block_columns == grid.columns or grid.block_rows == 1
-        inside = 1 <= grid.block_rows <= grid.rows and 1 <= grid.block_columns <= grid.columns
-        small = inside and grid.count > 1 and self.block_bytes < _MIN_BLOCK_BYTES
-        if not (whole and inside) or small or self.block_bytes > _MAX_BLOCK_BYTES:
+        is_contiguous = grid.block_columns == grid.columns or grid.block_rows == 1
+        fits = 1 <= grid.block_rows <= grid.rows and 1 <= grid.block_columns <= grid.columns
+        is_small = fits and grid.count > 1 and self.block_bytes < _MIN_BLOCK_BYTES
+        if not (is_contiguous and fits) or is_small or self.block_bytes > _MAX_BLOCK_BYTES:
             raise ValueError(f"blocks of {grid.block_rows} x {grid.block_columns}")
         for n, shard in enumerate(self.shards, start=1):
             end = 0
-            for mark in shard.rebuilt:
-                if not end <= mark.start < mark.stop <= grid.rows:
-                    raise ValueError(f"rebuilt of shard {n} has {shorten(mark)}")
-                end = mark.stop
+            for rows in shard.rebuilt:
+                if not end <= rows.start < rows.stop <= grid.rows:
+                    raise ValueError(f"rebuilt of shard {n} has {shorten(rows)}")
+                end = rows.stop
         if self.column_names:
             check("number of column_names", len(self.column_names), self.columns)
 
@@ -269,33 +271,37 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         try:
             file = io.BytesIO(self.shard_header.encode("latin-1"))
             version = np.lib.format.read_magic(file)
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-            rest = file.read()
+            shape, is_fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+            trailing = file.read()
         except Exception:  # NumPy evaluates the header as Python code
-            version, shape, fortran, dtype, rest = (0, 0), (), False, np.dtype(object), b""
-        expected = (self.rows_per_shard, self.columns)
-        little = np.dtype(self.dtype).newbyteorder("<")
-        if (version, shape, fortran, dtype, rest) == ((1, 0), expected, False, little, b""):
+            return shard_header(self.rows_per_shard, self.columns, self.dtype)
+        expected_shape = (self.rows_per_shard, self.columns)
+        expected_dtype = np.dtype(self.dtype).newbyteorder("<")
+        expected = ((1, 0), expected_shape, False, expected_dtype, b"")
+        if (version, shape, is_fortran_order, dtype, trailing) == expected:
             return self.shard_header
-        return shard_header(*expected, self.dtype)
+        return shard_header(*expected_shape, self.dtype)
 
 
 def _check_conditioning(stated: Conditioning, generator: NDArray[np.float64]) -> None:
     machines, recovery = generator.shape
-    numbers = stated.worst_machines
-    if len(set(numbers)) != len(numbers) or len(numbers) != recovery:
-        raise ValueError(f"machines {shorten(numbers)}: expected {recovery} different ones")
-    if not all(1 <= n <= machines for n in numbers):
-        raise ValueError(f"machines {shorten(numbers)}: expected numbers from 1 to {machines}")
-    sets = math.comb(machines, recovery)
-    few = sets <= _MAX_SETS and sets * recovery**3 <= _MAX_PRODUCTS
-    every = combinations(range(machines), recovery) if few else [[n - 1 for n in numbers]]
-    worst = float(condition_numbers(generator[np.array(list(every))]).max())
+    worst_set = stated.worst_machines
+    if len(set(worst_set)) != len(worst_set) or len(worst_set) != recovery:
+        raise ValueError(f"machines {shorten(worst_set)}: expected {recovery} different ones")
+    if not all(1 <= n <= machines for n in worst_set):
+        raise ValueError(f"machines {shorten(worst_set)}: expected numbers from 1 to {machines}")
+    set_count = math.comb(machines, recovery)
+    if set_count <= _MAX_SETS and set_count * recovery**3 <= _MAX_PRODUCTS:
+        sets = np.array(list(combinations(range(machines), recovery)))
+    else:
+        sets = np.array([worst_set]) - 1
+    worst = float(condition_numbers(generator[sets]).max())
     rounding = 1e-6 + 10 * recovery * float(np.finfo(np.float64).eps) * worst
     if not math.isclose(stated.worst, worst, rel_tol=rounding):
         raise ValueError(f"worst condition number {stated.worst:g}: the generator has {worst:g}")
-    possible = stated.measured == sets if stated.complete else 1 <= stated.measured <= sets
-    if not (possible and 0 < stated.median <= stated.worst * (1 + rounding)):
+    measured = stated.measured
+    is_possible = measured == set_count if stated.complete else 1 <= measured <= set_count
+    if not (is_possible and 0 < stated.median <= stated.worst * (1 + rounding)):
         raise ValueError(f"conditioning is {shorten(stated)}")
 
 

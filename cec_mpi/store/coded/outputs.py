@@ -88,12 +88,12 @@ class Decoding:
         sync(self.target)
 
     def _do(self, number: int, files: FileCache) -> Outcome:
-        manifest, found = self.manifest, self.blocks.agree(number)
-        if not found.is_settled:
-            return Outcome(number, disagreeing=tuple(found.shards))
-        if len(found.shards) < manifest.recovery:
+        manifest, contents = self.manifest, self.blocks.read_consistent(number)
+        if not contents.is_consistent:
+            return Outcome(number, disagreeing=tuple(contents.by_machine))
+        if len(contents.by_machine) < manifest.recovery:
             return Outcome(number, is_lost=True)
-        parts, bounds = self.blocks.decode(found)
+        parts, bounds = self.blocks.decode(contents)
         if self.exponents is not None:
             exponents = self.exponents.rows(*manifest.rows_of(number))
             parts = _apply_exponents(parts, exponents)
@@ -102,7 +102,7 @@ class Decoding:
             first = part * grid.rows * grid.columns + grid.block(number).offset
             kept = rows[: max(0, end - first)]
             files.write(self.target.name, kept, self.begin + first * manifest.itemsize)
-        return Outcome(number, ((0, 0, max(bounds)),), found.faulty)
+        return Outcome(number, ((0, 0, max(bounds)),), contents.faulty)
 
 
 @dataclass(frozen=True)

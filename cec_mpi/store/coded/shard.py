@@ -35,7 +35,7 @@ class CodedShard(FileShard, DenseShard):
     ) -> None:
         super().__init__(path, store, manifest, machine, holding, verify)
         self._grid = grid = manifest.grid
-        numbers = self.array_at(manifest.place(0), grid.rows * grid.columns, manifest.dtype)
+        numbers = self.array_at(manifest.entry_offset(0), grid.rows * grid.columns, manifest.dtype)
         self.rows: NDArray[Any] = numbers.reshape(grid.rows, grid.columns)
 
     def __repr__(self) -> str:

@@ -22,16 +22,16 @@ class CopiesFacts(Facts):
     manifest: CopiesManifest
 
     def summary(self) -> str:
-        """See `Facts.summary`, with what a code would take."""
+        """See `Facts.summary`; compares the size with that of a coded store."""
         manifest = self.manifest
         size = sum(shard.bytes for shard in manifest.shards)
-        needed = manifest.sufficient_machines  # L of a code that tolerates as many losses
-        share = -(-manifest.rows // needed) * manifest.columns * manifest.itemsize
+        recovery = manifest.sufficient_machines  # of a code that tolerates as many losses
+        shard_bytes = -(-manifest.rows // recovery) * manifest.columns * manifest.itemsize
         return (
             f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
             f"{plural(manifest.nonzeros, 'nonzero')}, on {self.machines_text()}; each row on "
             f"{plural(manifest.copies, 'machine')}; {format_bytes(size)} (a code with --recovery "
-            f"{needed}: {format_bytes(manifest.machines * share)})"
+            f"{recovery}: {format_bytes(manifest.machines * shard_bytes)})"
         )
 
     def table(self) -> list[tuple[str, str]]:
@@ -39,23 +39,23 @@ class CopiesFacts(Facts):
         manifest = self.manifest
         layout = manifest.layout
         entries, size = int(layout.entries[-1]), sum(shard.bytes for shard in manifest.shards)
-        share = entries / (manifest.rows * manifest.columns)
-        spread = _spread(layout)
+        density = entries / (manifest.rows * manifest.columns)
+        quality = _assess_placement(layout)
         fatal = fatal_sets(layout.holders, range(1, layout.machines + 1))
         return [
             (
                 "X",
                 f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
-                f"{plural(entries, 'nonzero')} ({share:.2%})",
+                f"{plural(entries, 'nonzero')} ({density:.2%})",
             ),
             ("machines", self.machines_text()),
             (
                 "copies",
                 f"each row on {plural(manifest.copies, 'machine')}; {plural(layout.parts, 'part')} "
-                f"with {plural(spread.holder_sets, 'different set')} of machines",
+                f"with {plural(quality.holder_sets, 'different set')} of machines",
             ),
-            *loss_facts(manifest.copies, spread.loss_probability, fatal),
-            balance_fact(spread.mean_ratio, spread.max_ratio, spread.unavailable),
+            *loss_facts(manifest.copies, quality.loss_probability, fatal),
+            balance_fact(quality.mean_ratio, quality.max_ratio, quality.unavailable),
             (
                 "shards",
                 f"{format_bytes(size)} in blocks of {BLOCK_BYTES >> 20} MiB with a checksum",
@@ -66,62 +66,62 @@ class CopiesFacts(Facts):
         """See `Facts.details`."""
         manifest = self.manifest
         layout = manifest.layout
-        spread = _spread(layout)
+        quality = _assess_placement(layout)
         return {
             "nonzeros": manifest.nonzeros,
             "copies": manifest.copies,
             "parts": layout.parts,
-            "sets_of_holders": spread.holder_sets,
+            "sets_of_holders": quality.holder_sets,
             "fatal": fatal_sets(layout.holders, range(1, layout.machines + 1)),
-            "lost": spread.loss_probability,
+            "lost": quality.loss_probability,
             "over_optimum": {
-                "mean": spread.mean_ratio,
-                "worst": spread.max_ratio,
-                "away": spread.unavailable,
+                "mean": quality.mean_ratio,
+                "worst": quality.max_ratio,
+                "away": quality.unavailable,
             },
         }
 
     def shard_details(self, machine: int) -> dict[str, Any]:
         """See `Facts.shard_details`."""
-        return {"parts": len(self.manifest.layout.held[machine - 1])}
+        return {"parts": len(self.manifest.layout.parts_by_machine[machine - 1])}
 
 
-def _spread(layout: Layout) -> PlacementQuality:
-    """Return the quality of the placement, for speeds in proportion to the held parts."""
+def _assess_placement(layout: Layout) -> PlacementQuality:
+    """Return the quality of the placement, for speeds in proportion to the parts of a machine."""
     costs = layout.sizes.sum(axis=1).astype(np.float64)
-    held = [float(costs[parts].sum()) for parts in layout.held]
-    return assess_placement(layout.holders, [max(size, 1.0) for size in held], costs.tolist())
+    speeds = [max(1.0, float(costs[parts].sum())) for parts in layout.parts_by_machine]
+    return assess_placement(layout.holders, speeds, costs.tolist())
 
 
 def loss_facts(
-    copies: int, lost: Mapping[int, float], fatal: Sequence[Sequence[int]]
+    copies: int, loss_probability: Mapping[int, float], fatal: Sequence[Sequence[int]]
 ) -> list[tuple[str, str]]:
-    """Return facts about losses that end a run with copies of sparse rows.
+    """Return facts about the losses that end a run with copies of sparse rows.
 
     Parameters
     ----------
     copies : int
         Available machines that hold each row.
-    lost : mapping of int to float
+    loss_probability : mapping of int to float
         Probability that k random machines hold all copies of some rows, by k.
     fatal : sequence of sequences of int
         Minimal sets of machines that hold all copies of some rows.
     """
-    may = f"any {plural(copies - 1, 'machine')}" if copies > 1 else "no machine"
-    probabilities = ", ".join(f"{share:.1%} if {n} leave" for n, share in lost.items())
-    often = f"; probability that random losses end a run: {probabilities}" if lost else ""
+    tolerated = f"any {plural(copies - 1, 'machine')}" if copies > 1 else "no machine"
+    text = ", ".join(f"{p:.1%} if {n} leave" for n, p in loss_probability.items())
+    probabilities = f"; probability that random losses end a run: {text}" if text else ""
     sets = truncate([" ".join(map(str, machines)) for machines in fatal], _MAX_LISTED)
     return [
-        ("losses", f"{may} may leave{often}"),
+        ("losses", f"{tolerated} may leave{probabilities}"),
         ("", f"a run ends when all machines of one of these sets have left: {sets}"),
     ]
 
 
-def balance_fact(mean: float, worst: float, away: int) -> tuple[str, str]:
+def balance_fact(mean: float, worst: float, unavailable: int) -> tuple[str, str]:
     """Return a fact about the balance of the work with copies of sparse rows."""
     return (
         "step time",
         f"a step takes {mean:.3f} times as long as if each machine held all rows, at most "
         f"{worst:.3f} times (tried with speeds from half to twice the expected ones, and with "
-        f"{plural(away, 'machine')} unavailable)",
+        f"{plural(unavailable, 'machine')} unavailable)",
     )

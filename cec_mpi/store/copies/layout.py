@@ -104,9 +104,9 @@ class Layout:
     def blocks_of(self, part: int) -> Iterator[Block]:
         """Yield the blocks of a part, in order."""
         for section in range(3):
-            yield from self.covering(part, section, 0, int(self.sizes[part, section]))
+            yield from self.overlapping_blocks(part, section, 0, int(self.sizes[part, section]))
 
-    def covering(self, part: int, section: int, start: int, stop: int) -> Iterator[Block]:
+    def overlapping_blocks(self, part: int, section: int, start: int, stop: int) -> Iterator[Block]:
         """Yield the blocks of a section that overlap a range of bytes."""
         first, size = int(self.first_blocks[3 * part + section]), int(self.sizes[part, section])
         for k in range(start // BLOCK_BYTES, -(-stop // BLOCK_BYTES)):
@@ -121,26 +121,26 @@ class Layout:
         size = int(self.sizes[part, section])
         return Block(number, part, section, begin, min(begin + BLOCK_BYTES, size))
 
-    def held_by(self, machine: int) -> NDArray[np.bool_]:
+    def blocks_held_by(self, machine: int) -> NDArray[np.bool_]:
         """Return a mask of the blocks that a machine holds, (blocks,)."""
-        held, first = np.zeros(self.blocks, bool), self.first_blocks[::3]
-        for part in self.held[machine - 1]:
-            held[first[part] : first[part + 1]] = True
-        return held
+        mask, first = np.zeros(self.blocks, bool), self.first_blocks[::3]
+        for part in self.parts_by_machine[machine - 1]:
+            mask[first[part] : first[part + 1]] = True
+        return mask
 
     @cached_property
-    def held(self) -> list[list[int]]:
-        """The parts of each machine 1..N, ascending."""
-        held: list[list[int]] = [[] for _ in range(self.machines)]
+    def parts_by_machine(self) -> list[list[int]]:
+        """Parts of each machine 1..N, in ascending order."""
+        parts: list[list[int]] = [[] for _ in range(self.machines)]
         for part, machines in enumerate(self.holders):
             for machine in machines:
-                held[machine - 1].append(part)
-        return held
+                parts[machine - 1].append(part)
+        return parts
 
     @cached_property
     def files(self) -> list[FileLayout]:
         """Layouts of the shard files of machines 1..N."""
-        return [FileLayout(self, parts) for parts in self.held]
+        return [FileLayout(self, parts) for parts in self.parts_by_machine]
 
     def file(self, machine: int) -> FileLayout:
         """Return the layout of the shard file of a machine."""
@@ -183,12 +183,12 @@ class FileLayout:
         self._part_offsets = np.concatenate([np.zeros((1, 3), np.int64), np.cumsum(sizes, axis=0)])
         ends = self._part_offsets[-1].tolist()
         self.counts = tuple(e // i for e, i in zip(ends, layout.itemsizes, strict=True))
-        place, begins = HEADER_BYTES, []
+        offset, begins = HEADER_BYTES, []
         for end in ends:
-            begins.append(place)
-            place += -(-end // _ALIGNMENT) * _ALIGNMENT
-        self.begins, self.size = tuple(begins), place
-        self.place_of = {part: k for k, part in enumerate(parts)}
+            begins.append(offset)
+            offset += -(-end // _ALIGNMENT) * _ALIGNMENT
+        self.begins, self.size = tuple(begins), offset
+        self._index_of_part = {part: k for k, part in enumerate(parts)}
 
     @property
     def header(self) -> bytes:
@@ -196,18 +196,18 @@ class FileLayout:
         kind = f"cec_mpi csr {self._layout.dtype} {self._layout.index} {self.counts[VALUES]}"
         return kind.ljust(HEADER_BYTES - 1).encode() + b"\n"
 
-    def place(self, block: Block) -> int:
+    def block_offset(self, block: Block) -> int:
         """Return the offset of a block in the file, in bytes."""
-        within = int(self._part_offsets[self.place_of[block.part], block.section])
-        return self.begins[block.section] + within + block.start
+        part_offset = int(self._part_offsets[self._index_of_part[block.part], block.section])
+        return self.begins[block.section] + part_offset + block.start
 
     def first(self, part: int, section: int) -> int:
         """Return the index of the first entry of a part in a section of the file."""
-        within = int(self._part_offsets[self.place_of[part], section])
-        return within // self._layout.itemsizes[section]
+        part_offset = int(self._part_offsets[self._index_of_part[part], section])
+        return part_offset // self._layout.itemsizes[section]
 
-    def runs(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield ``(part, start, stop)`` for each part with some of these rows.
+    def split_by_part(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield ``(part, start, stop)`` for each part that overlaps these rows.
 
         Rows are counted from the first row of the part.
 
@@ -217,14 +217,16 @@ class FileLayout:
             The machine does not hold one of the parts.
         """
         for part, first, last in self._layout.pieces(start, stop):
-            if part not in self.place_of:
+            if part not in self._index_of_part:
                 raise KeyError(part)
             begin = int(self._layout.bounds[part])
             yield part, first - begin, last - begin
 
 
-def merged(runs: list[tuple[int, int, int]], rows: Ints) -> list[list[tuple[int, int, int]]]:
-    """Group consecutive runs in adjacent parts.
+def group_adjacent(
+    runs: list[tuple[int, int, int]], rows: Ints
+) -> list[list[tuple[int, int, int]]]:
+    """Group runs of rows that follow each other in the file without a gap.
 
     Parameters
     ----------
@@ -233,12 +235,12 @@ def merged(runs: list[tuple[int, int, int]], rows: Ints) -> list[list[tuple[int,
     rows : (P,) ndarray of int
         Number of rows of each part.
     """
-    found: list[list[tuple[int, int, int]]] = []
+    groups: list[list[tuple[int, int, int]]] = []
     for run in runs:
-        if found:
-            part, _, stop = found[-1][-1]
+        if groups:
+            part, _, stop = groups[-1][-1]
             if run[0] == part + 1 and run[1] == 0 and stop == rows[part]:
-                found[-1].append(run)
+                groups[-1].append(run)
                 continue
-        found.append([run])
-    return found
+        groups.append([run])
+    return groups

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_fields
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -39,17 +40,17 @@ class PartsEntry(Struct, frozen=True):
         return cls(rows, nonzeros, layout.holders, layout.index)
 
     def check(self, machines: int, rows: int) -> None:
-        """Raise a ValueError if the entry is inconsistent with these numbers."""
+        """Raise a ValueError if the entry does not fit this number of machines and rows."""
         bounds, entries, holders = np.array(self.rows), np.array(self.nonzeros), self.holders
         if not (bounds.dtype == entries.dtype == np.int64):
-            raise ValueError("rows or nonzeros of parts are too large")
+            raise ValueError("rows or nonzeros of parts do not fit in 64 bits")
         if bounds.size < 2 or entries.size != bounds.size or len(holders) != bounds.size - 1:
             raise ValueError(
                 f"{bounds.size} rows, {entries.size} nonzeros and {len(holders)} holders of parts"
             )
-        ascending = (np.diff(bounds) >= 1).all() and (np.diff(entries) >= 0).all()
-        if bounds[0] != 0 or bounds[-1] != rows or entries[0] != 0 or not ascending:
-            raise ValueError("the parts do not follow each other")
+        is_ascending = (np.diff(bounds) >= 1).all() and (np.diff(entries) >= 0).all()
+        if bounds[0] != 0 or bounds[-1] != rows or entries[0] != 0 or not is_ascending:
+            raise ValueError("rows or nonzeros of parts are not ascending from 0")
         for part_holders in holders:
             if not part_holders or tuple(sorted(set(part_holders))) != part_holders:
                 raise ValueError(f"holders of a part are {shorten(part_holders)}")
@@ -91,18 +92,18 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
     @property
     def summary(self) -> str:
         """Description of the store in a few words."""
-        held = f"{plural(self.copies, 'copy')} on {plural(self.machines, 'machine')}"
-        return f"{self.rows}x{self.columns} {self.dtype}, {held}"
+        copies = f"{plural(self.copies, 'copy')} on {plural(self.machines, 'machine')}"
+        return f"{self.rows}x{self.columns} {self.dtype}, {copies}"
 
     @cached_property
     def code(self) -> MDSCode:
-        """The code with L = 1 that gives all machines X."""
+        """Code with L = 1, in which every shard is X."""
         exact = Conditioning(1.0, 1.0, (1,), self.machines, complete=True)
         return MDSCode(np.ones((self.machines, 1)), "replicas", False, exact)
 
     @property
     def copies(self) -> int:
-        """Number of machines that hold each row, J; parts that were copied again have more."""
+        """Smallest number of machines that hold a row, J; `grow` adds copies of some rows."""
         return min(map(len, self.replicas.holders))
 
     @property
@@ -122,7 +123,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     @property
     def accurate_along(self) -> tuple[str, ...]:
-        """Both rows and columns, because no code combines them."""
+        """See `Manifest.accurate_along`; both, because no code combines entries."""
         return "rows", "columns"
 
     @property
@@ -133,7 +134,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     @property
     def rows_per_shard(self) -> int:
-        """Number of rows of X; a machine holds some of them."""
+        """Number of rows of X, although a machine holds only some of them."""
         return self.rows
 
     @property
@@ -162,21 +163,24 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
     def rows_of_machine(self, machine: int) -> list[tuple[int, int]]:
         """See `Manifest.rows_of_machine`; the rows are those of X."""
         bounds = self.replicas.rows
-        return [(bounds[part], bounds[part + 1]) for part in self.layout.held[machine - 1]]
+        return [
+            (bounds[part], bounds[part + 1]) for part in self.layout.parts_by_machine[machine - 1]
+        ]
 
     @cached_property
-    def held(self) -> NDArray[np.bool_]:
+    def block_placement(self) -> NDArray[np.bool_]:
         """Mask of the blocks that each machine holds, (N, blocks)."""
-        return np.array([self.held_by(n) for n in range(1, self.machines + 1)])
+        return np.array([self.blocks_held_by(n) for n in range(1, self.machines + 1)])
 
-    def held_by(self, machine: int) -> NDArray[np.bool_]:
-        """See `Manifest.held_by`."""
-        return self.layout.held_by(machine)
+    def blocks_held_by(self, machine: int) -> NDArray[np.bool_]:
+        """See `Manifest.blocks_held_by`."""
+        return self.layout.blocks_held_by(machine)
 
-    def place_of(self, block: int, machine: int) -> tuple[int, int]:
-        """See `Manifest.place_of`."""
-        found = self.layout.block(block)
-        return self.layout.file(machine).place(found), found.stop - found.start
+    def block_extent(self, block: int, machine: int) -> tuple[int, int]:
+        """See `Manifest.block_extent`."""
+        section_bytes = self.layout.block(block)
+        size = section_bytes.stop - section_bytes.start
+        return self.layout.file(machine).block_offset(section_bytes), size
 
     def rows_of(self, block: int) -> tuple[int, int]:
         """See `Manifest.rows_of`; the rows of the part in X."""
@@ -191,24 +195,21 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     def decode_sizes(self, sizes: NDArray[Any]) -> NDArray[np.float64]:
         """See `Manifest.decode_sizes`."""
-        return from_bytes(sizes, self.column_exponent)
+        return dequantise_sizes(sizes, self.column_exponent)
 
     def grow(self, seed: int) -> Self:
-        """See `Manifest.grow`; with copies of its share of the parts."""
-        number, parts = self.machines + 1, self.layout.parts
-        share = max(1, round(parts * self.copies / number))
-        chosen = set(np.linspace(0, parts - 1, share).astype(int).tolist())
+        """See `Manifest.grow`; the new machine has copies of some parts."""
+        new, parts = self.machines + 1, self.layout.parts
+        count = max(1, round(parts * self.copies / new))
+        copied = set(np.linspace(0, parts - 1, count).astype(int).tolist())
         holders = tuple(
-            (*machines, number) if part in chosen else machines
+            (*machines, new) if part in copied else machines
             for part, machines in enumerate(self.replicas.holders)
         )
-        grown = Layout(
-            self.layout.bounds, self.layout.entries, holders, number, self.dtype, self.layout.index
-        )
-        entry = ShardEntry(self.file_of(number), grown.file(number).size, "", ())
-        parts_entry = PartsEntry.of(grown)
+        layout = replace_fields(self.layout, holders=holders, machines=new)
+        entry = ShardEntry(self.file_of(new), layout.file(new).size, "", ())
         shards = (*self.shards, entry)
-        return replace(self, machines=number, replicas=parts_entry, shards=shards)
+        return replace(self, machines=new, replicas=PartsEntry.of(layout), shards=shards)
 
     def read_parts(self, directory: Path) -> tuple[Parts, ReplicaPlacement]:
         """See `Manifest.read_parts`; reads the cells, too.
@@ -220,16 +221,16 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         """
         bounds, nonzeros = np.array(self.replicas.rows), np.array(self.replicas.nonzeros)
         rows, entries = read_array(directory, *self.arrays()[1])
-        at = np.searchsorted(rows, bounds)
+        first_cells = np.searchsorted(rows, bounds)
         if (
             (np.diff(rows) < 1).any()
             or (np.diff(entries) < 0).any()
-            or at[-1] != rows.size - 1
-            or (rows[at] != bounds).any()
-            or (entries[at] != nonzeros).any()
+            or first_cells[-1] != rows.size - 1
+            or (rows[first_cells] != bounds).any()
+            or (entries[first_cells] != nonzeros).any()
         ):
-            raise DamagedStoreError(f"{directory}: the cells are not those of the parts")
-        return Parts(at, rows, entries), self.placement
+            raise DamagedStoreError(f"{directory}: the cells are inconsistent with the parts")
+        return Parts(first_cells, rows, entries), self.placement
 
     def check(self) -> None:
         """See `Manifest.check`."""
@@ -258,17 +259,17 @@ def quantise_sizes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
     >>> codes, exponent = quantise_sizes(np.array([8.0, 3.0, 0.0]))
     >>> codes.tolist(), exponent
     ([1, 2, 0], 3)
-    >>> from_bytes(codes, exponent).tolist()
+    >>> dequantise_sizes(codes, exponent).tolist()
     [8.0, 4.0, 0.0]
     """
-    parts, exponents = np.frexp(sizes)
-    exponents = exponents - (parts <= 0.5)
-    most = int(exponents.max())
-    codes = np.clip(most + 1 - exponents, 1, 255) * (sizes > 0)
-    return codes.astype(np.uint8), most
+    mantissas, exponents = np.frexp(sizes)
+    exponents = exponents - (mantissas <= 0.5)
+    largest = int(exponents.max())
+    codes = np.clip(largest + 1 - exponents, 1, 255) * (sizes > 0)
+    return codes.astype(np.uint8), largest
 
 
-def from_bytes(codes: NDArray[np.uint8], exponent: int) -> NDArray[np.float64]:
+def dequantise_sizes(codes: NDArray[np.uint8], exponent: int) -> NDArray[np.float64]:
     """Return the sizes of columns from the result of `quantise_sizes`."""
     with np.errstate(over="ignore"):
         sizes = np.ldexp(1.0, exponent + 1 - codes.astype(np.int64))

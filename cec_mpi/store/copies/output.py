@@ -72,7 +72,7 @@ def _sections(blocks: Blocks[CopiesManifest], section: int) -> Iterator[NDArray[
     layout = blocks.manifest.layout
     for part, size in enumerate(layout.sizes[:, section].tolist()):
         data = np.empty(size, np.uint8)
-        for block in layout.covering(part, section, 0, size):
+        for block in layout.overlapping_blocks(part, section, 0, size):
             found = blocks.read(block.number)
             if not found:
                 lost = blocks.manifest.describe_lost([block.number])

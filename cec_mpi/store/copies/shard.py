@@ -17,7 +17,7 @@ from cec_mpi.store.copies.layout import (
     INDICES,
     POINTERS,
     VALUES,
-    merged,
+    group_adjacent,
 )
 from cec_mpi.store.copies.manifest import CopiesManifest
 from cec_mpi.store.file_shard import FileShard
@@ -53,20 +53,21 @@ class SparseShard(FileShard):
         layout = self._layout = manifest.layout
         self._columns, self._manifest = manifest.columns, manifest
         self._file = layout.file(machine)
-        places = zip(self._file.begins, self._file.counts, layout.dtypes, strict=True)
-        self._sections: list[NDArray[Any]] = [self.array_at(*place) for place in places]
+        sections = zip(self._file.begins, self._file.counts, layout.dtypes, strict=True)
+        self._sections: list[NDArray[Any]] = [self.array_at(*section) for section in sections]
         self._views: tuple[Intervals, Any, list[_RowRange]] = (), None, []
         self._transposed_cache: tuple[object, Any] = None, None
 
     @property
     def rows(self) -> csr_array:
         """All rows that the machine holds; only those that were loaded are valid."""
-        held = self._manifest.rows_of_machine(self.machine)
-        matrices = [view.matrix for view in self._make_views(held, np.dtype(self._layout.dtype))]
+        intervals = self._manifest.rows_of_machine(self.machine)
+        dtype = np.dtype(self._layout.dtype)
+        matrices = [view.matrix for view in self._make_views(intervals, dtype)]
         return vstack(matrices, format="csr") if matrices else csr_array((0, self._columns))
 
     def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
-        """See `Shard.sample`; rows of one part."""
+        """See `Shard.sample`; the rows are of one part."""
         if not self._file.parts:
             return 0, 0, 1
         part = self._file.parts[0]
@@ -96,7 +97,7 @@ class SparseShard(FileShard):
     def multiply_transposed(
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
     ) -> None:
-        """See `Shard.multiply_transposed`; all rows form one matrix and yield one sum."""
+        """See `Shard.multiply_transposed`; one product with the matrix of all rows."""
         matrix = self._transposed(self._matrices(intervals, U.dtype))
         if U.shape[1] == 1:
             out[:, 0] = matrix @ U[:, 0]
@@ -119,9 +120,9 @@ class SparseShard(FileShard):
         MachineError
             The machine does not hold some of the rows.
         """
-        begin, read, layout = time.perf_counter(), 0, self._layout
+        begin, bytes_read, layout = time.perf_counter(), 0, self._layout
         for part, start, stop in self._runs(intervals):
-            read += self._load(part, POINTERS, start, stop + 1)
+            bytes_read += self._load(part, POINTERS, start, stop + 1)
             first = self._file.first(part, POINTERS)
             pointers = self._sections[POINTERS][first : first + stop + 1]
             entries = int(layout.entries[part + 1] - layout.entries[part])
@@ -129,26 +130,26 @@ class SparseShard(FileShard):
             if not 0 <= low <= high <= entries or (np.diff(pointers[start:]) < 0).any():
                 raise self._damaged_part(part, "have row pointers that are not ascending")
             for section in (VALUES, INDICES):
-                read += self._load(part, section, low, high)
-            place = self._file.first(part, INDICES)
-            indices = self._sections[INDICES][place + low : place + high]
+                bytes_read += self._load(part, section, low, high)
+            first = self._file.first(part, INDICES)
+            indices = self._sections[INDICES][first + low : first + high]
             if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < self._columns:
-                raise self._damaged_part(part, "have columns that X does not have")
-        return Loaded(time.perf_counter() - begin, read) if read else Loaded()
+                raise self._damaged_part(part, "have column indices out of range")
+        return Loaded(time.perf_counter() - begin, bytes_read) if bytes_read else Loaded()
 
     def _runs(self, intervals: Intervals) -> list[tuple[int, int, int]]:
         try:
-            return [run for start, stop in intervals for run in self._file.runs(start, stop)]
+            return [run for rows in intervals for run in self._file.split_by_part(*rows)]
         except KeyError as error:
             raise MachineError(
-                f"machine {self.machine} was asked for rows of part {error.args[0] + 1}, which it "
-                "does not hold"
+                f"machine {self.machine} does not hold part {error.args[0] + 1}, whose rows were "
+                "requested"
             ) from None
 
     def _load(self, part: int, section: int, first: int, last: int) -> int:
         """Load blocks of a section of a part, and return the number of bytes."""
         size = self._layout.itemsizes[section]
-        blocks = self._layout.covering(part, section, first * size, last * size)
+        blocks = self._layout.overlapping_blocks(part, section, first * size, last * size)
         return self.load_blocks(block.number for block in blocks)
 
     def _damaged_part(self, part: int, problem: str) -> DamagedStoreError:
@@ -156,8 +157,8 @@ class SparseShard(FileShard):
 
     def _matrices(self, intervals: Intervals, dtype: np.dtype[Any]) -> list[_RowRange]:
         """Return CSR matrices of these rows, cached until other rows are requested."""
-        known, kind, views = self._views
-        if known is not intervals or kind != dtype:
+        cached_intervals, cached_dtype, views = self._views
+        if cached_intervals is not intervals or cached_dtype != dtype:
             views = list(self._make_views(intervals, dtype))
             self._views = intervals, dtype, views
         return views
@@ -165,38 +166,39 @@ class SparseShard(FileShard):
     def _make_views(self, intervals: Intervals, dtype: np.dtype[Any]) -> Iterable[_RowRange]:
         values, indices, pointers = self._sections
         first, rows = 0, np.diff(self._layout.bounds)
-        for runs in self._split_large_runs(merged(self._runs(intervals), rows)):
-            ends, begin, end = [np.zeros(1, np.int64)], 0, 0
+        for runs in self._split_large_groups(group_adjacent(self._runs(intervals), rows)):
+            indptr, begin, end = [np.zeros(1, np.int64)], 0, 0
             for part, start, stop in runs:
-                place, at = self._file.first(part, VALUES), self._file.first(part, POINTERS)
-                some = pointers[at + start : at + stop + 1].astype(np.int64)
-                if len(ends) == 1:
-                    begin = place + int(some[0])
-                end = place + int(some[-1])
-                ends.append(some[1:] + (place - begin))
-            matrix = csr_array((sum(end.size for end in ends) - 1, self._columns), dtype=dtype)
+                entry, pointer = self._file.first(part, VALUES), self._file.first(part, POINTERS)
+                run_pointers = pointers[pointer + start : pointer + stop + 1].astype(np.int64)
+                if len(indptr) == 1:
+                    begin = entry + int(run_pointers[0])
+                end = entry + int(run_pointers[-1])
+                indptr.append(run_pointers[1:] + (entry - begin))
+            height = sum(map(len, indptr)) - 1
+            matrix = csr_array((height, self._columns), dtype=dtype)
             # The constructor would copy views of less than half of an array.
             matrix.data = values[begin:end].astype(dtype, copy=False)
             matrix.indices = indices[begin:end]
-            matrix.indptr = np.concatenate(ends).astype(self._layout.index)
-            yield _RowRange(first, first + matrix.shape[0], matrix)
-            first += matrix.shape[0]
+            matrix.indptr = np.concatenate(indptr).astype(self._layout.index)
+            yield _RowRange(first, first + height, matrix)
+            first += height
 
-    def _split_large_runs(
-        self, runs: list[list[tuple[int, int, int]]]
+    def _split_large_groups(
+        self, groups: list[list[tuple[int, int, int]]]
     ) -> Iterable[list[tuple[int, int, int]]]:
-        """Yield the runs, split where they have too many entries for 32-bit pointers."""
+        """Yield the groups of runs; those with too many entries for 32-bit pointers are split."""
         entries = np.diff(self._layout.entries)
-        for together in runs:
-            if sum(int(entries[part]) for part, *_ in together) <= _MAX_ENTRIES:
-                yield together
+        for runs in groups:
+            if sum(int(entries[part]) for part, *_ in runs) <= _MAX_ENTRIES:
+                yield runs
             else:
-                yield from ([run] for run in together)
+                yield from ([run] for run in runs)
 
 
 def _stack_transposed(matrices: list[Any]) -> Any:
     """Return the transpose of the stacked matrices."""
     rows = matrices[0] if len(matrices) == 1 else vstack(matrices, format="csr")
-    turned = csc_array(rows.shape[::-1], dtype=rows.dtype)
-    turned.data, turned.indices, turned.indptr = rows.data, rows.indices, rows.indptr
-    return turned
+    transposed = csc_array(rows.shape[::-1], dtype=rows.dtype)
+    transposed.data, transposed.indices, transposed.indptr = rows.data, rows.indices, rows.indptr
+    return transposed

@@ -41,48 +41,49 @@ def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str,
     Returns
     -------
     sums : (N, blocks) ndarray of uint64
-        Each row comes from a file in which it matches the manifest; if there is no such file, from
-        the first file, or it is zero. Blocks that a machine does not hold have 0.
+        A row that matches the manifest in the file or its copy is taken from there; any other row
+        from the first readable one, or it is zero. Blocks that a machine does not hold have 0.
     problems : dict of str to str
         Problem of each damaged file.
     """
-    held = manifest.held
-    sums = np.zeros(held.shape, np.uint64)
-    trusted = np.zeros(len(sums), dtype=bool)
+    placement = manifest.block_placement
+    sums = np.zeros(placement.shape, np.uint64)
+    is_verified = np.zeros(len(sums), dtype=bool)
     problems = {}
     for name in name_and_copy(manifest.checksums.file):
         try:
             with _open_checksums(directory / name, manifest) as file:
-                found = np.broadcast_to(file.array(), held.shape)
+                stored = np.broadcast_to(file.array(), placement.shape)
         except DamagedStoreError as error:
             problems[name] = str(error)
             continue
-        right = _matches_manifest(found, manifest)
-        if not right.all():
+        matches = _matches_manifest(stored, manifest)
+        if not matches.all():
             problems[name] = "altered"
-        take = ~trusted & (right | ~sums.any(axis=1))
-        sums[take] = found[take]
-        trusted |= right
-    return np.where(held, sums, 0), problems
+        is_better = ~is_verified & (matches | ~sums.any(axis=1))
+        sums[is_better] = stored[is_better]
+        is_verified |= matches
+    return np.where(placement, sums, 0), problems
 
 
 def _matches_manifest(sums: Sums, manifest: Manifest) -> NDArray[np.bool_]:
     """Return a mask of the machines whose checksums match the manifest, (N,)."""
-    rows = zip(sums, manifest.held, manifest.shards, strict=True)
-    return np.array([row_checksum(row[mine]) == shard.xxh3_128 for row, mine, shard in rows])
+    rows = zip(sums, manifest.block_placement, manifest.shards, strict=True)
+    return np.array([row_checksum(row[held]) == shard.xxh3_128 for row, held, shard in rows])
 
 
-def read_rows(directory: Path, manifest: Manifest, least: int) -> Sums:
+def read_rows(directory: Path, manifest: Manifest, min_machines: int) -> Sums:
     """Return the checksums of all shards, (N, blocks), with zeros for damaged ones.
 
     Raises
     ------
     DamagedStoreError
-        The checksums of fewer than `least` machines match the manifest, in the file or its copy.
+        The checksums of fewer than `min_machines` machines match the manifest, in the file or its
+        copy.
     """
     sums, _ = read_checksums(directory, manifest)
     bad = np.flatnonzero(~_matches_manifest(sums, manifest))
-    if len(sums) - bad.size < least:
+    if len(sums) - bad.size < min_machines:
         raise DamagedStoreError(_damage_message(directory, manifest, int(bad[0]) + 1))
     sums[bad] = 0
     return sums
@@ -105,7 +106,10 @@ def read_row(directory: Path, manifest: Manifest, machine: int) -> Sums:
                 sums = file.row(min(machine, rows) - 1)
         except DamagedStoreError:
             continue
-        if row_checksum(sums[manifest.held_by(machine)]) == manifest.shards[machine - 1].xxh3_128:
+        if (
+            row_checksum(sums[manifest.blocks_held_by(machine)])
+            == manifest.shards[machine - 1].xxh3_128
+        ):
             return sums
     raise DamagedStoreError(_damage_message(directory, manifest, machine))
 

@@ -29,7 +29,7 @@ from cec_mpi.text import shorten
 COLUMN_SIZES = "column-sizes.npy"
 DTYPES = ("float32", "float64")
 _MAX_FILE_BYTES = (1 << 63) - 1
-_MAX_INTERVALS_NAMED = 5  # in a message
+_MAX_INTERVALS = 5  # in a message
 
 Count = Annotated[int, Meta(ge=1, le=_MAX_FILE_BYTES)]
 Dtype = Annotated[str, Meta(pattern=r"\Afloat(32|64)\Z")]
@@ -182,8 +182,8 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
 
     suffix: ClassVar[str] = ".npy"
     """Suffix of the files of shards."""
-    compares: ClassVar[bool] = False
-    """Whether contents of blocks are compared, because a checksum may match wrong contents."""
+    compares_shards: ClassVar[bool] = False
+    """Whether shards are compared with each other, because wrong rows may match a checksum."""
 
     def __post_init__(self) -> None:
         check("shards", len(self.shards), self.machines)
@@ -205,7 +205,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
 
     @abstractmethod
     def check(self) -> None:
-        """Raise a ValueError if fields of this kind are inconsistent."""
+        """Raise a ValueError if the fields of this kind of store are inconsistent."""
 
     @property
     @abstractmethod
@@ -241,7 +241,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         """Return the header of the shard file of a machine."""
 
     @abstractmethod
-    def place_of(self, block: int, machine: int) -> tuple[int, int]:
+    def block_extent(self, block: int, machine: int) -> tuple[int, int]:
         """Return the offset and the size of a block in the file of a machine."""
 
     @abstractmethod
@@ -304,13 +304,13 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         """Return the name of the shard file of a machine."""
         return f"shard-{machine:04d}{cls.suffix}"
 
-    def held_by(self, machine: int) -> NDArray[np.bool_]:
+    def blocks_held_by(self, machine: int) -> NDArray[np.bool_]:
         """Return a mask of the blocks that a machine holds, (blocks,)."""
-        held: NDArray[np.bool_] = self.held[machine - 1]
-        return held
+        mask: NDArray[np.bool_] = self.block_placement[machine - 1]
+        return mask
 
     @cached_property
-    def held(self) -> NDArray[np.bool_]:
+    def block_placement(self) -> NDArray[np.bool_]:
         """Mask of the blocks that each machine holds, (N, blocks)."""
         return np.broadcast_to(np.True_, (self.machines, self.block_count))
 
@@ -351,7 +351,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an entry of the shards."""
+        """Bytes per entry of a shard."""
         return np.dtype(self.dtype).itemsize
 
     @cached_property
@@ -364,20 +364,17 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         return 1 + [shard.file for shard in self.shards].index(path.name)
 
     def describe_rows(self, blocks: Iterable[int]) -> str:
-        """Return the rows of these blocks, as text."""
-        starts: list[list[int]] = []
+        """Return the intervals of rows of these blocks, as text."""
+        intervals: list[list[int]] = []
         for start, stop in map(self.rows_of, sorted(blocks)):
-            if starts and starts[-1][1] >= start:
-                starts[-1][1] = stop
+            if intervals and intervals[-1][1] >= start:
+                intervals[-1][1] = stop
             else:
-                starts.append([start, stop])
-        named = ", ".join(f"{start}..{stop - 1}" for start, stop in starts[:_MAX_INTERVALS_NAMED])
-        more = (
-            f" and {len(starts) - _MAX_INTERVALS_NAMED} more intervals"
-            if len(starts) > _MAX_INTERVALS_NAMED
-            else ""
-        )
-        return f"rows {named}{more}"
+                intervals.append([start, stop])
+        text = ", ".join(f"{start}..{stop - 1}" for start, stop in intervals[:_MAX_INTERVALS])
+        if len(intervals) > _MAX_INTERVALS:
+            text += f" and {len(intervals) - _MAX_INTERVALS} more intervals"
+        return f"rows {text}"
 
     def describe_lost(self, blocks: Iterable[int]) -> str:
         """Return a message about blocks that cannot be rebuilt."""

@@ -77,7 +77,7 @@ def read_block(
     path: Path,
     manifest: Manifest,
     machine: int,
-    number: int,
+    block: int,
     buffer: NDArray[np.uint8] | None = None,
 ) -> NDArray[np.uint8] | None:
     """Return the bytes of a block from an open shard file, or None if they cannot be read.
@@ -87,24 +87,24 @@ def read_block(
     descriptor : int
     path : Path
     manifest : Manifest
-    machine, number : int
+    machine, block : int
         The machine of the file, and the index of the block.
     buffer : (block_bytes,) ndarray of uint8, optional
-        Receives the bytes. A new array, the default, doubles the time.
+        Receives the bytes. Without it, a new array is allocated, which doubles the time.
 
     Raises
     ------
     ShortageError
         The process or the computer lacks a resource.
     """
-    place, size = manifest.place_of(number, machine)
+    offset, size = manifest.block_extent(block, machine)
     data = np.empty(size, np.uint8) if buffer is None else buffer[:size]
     try:
-        got = read_at(descriptor, data, place)
+        bytes_read = read_at(descriptor, data, offset)
     except OSError as error:
         raise_if_shortage(error, path)
         return None
-    return data if got == size else None
+    return data if bytes_read == size else None
 
 
 def make_shard_file(
@@ -138,13 +138,13 @@ def make_shard_file(
     """
     path = directory / manifest.shards[machine - 1].file
     header, size = manifest.header_of(machine), manifest.bytes_of(machine)
-    kind = ""
+    link_kind = ""
     try:
         descriptor = open_in_place(path)
     except FileNotFoundError:
         pass
     except SharedFileError as error:
-        kind = error.kind
+        link_kind = error.kind
         check_free_space(path, size)
     except NotAFileError as error:
         raise InputError(f"{path} is {error.kind}, expected a file: remove it") from None
@@ -160,8 +160,8 @@ def make_shard_file(
     with replacing(path) as (descriptor, _):
         write_at(descriptor, header, 0)
         os.ftruncate(descriptor, size)
-        for block in np.flatnonzero(manifest.held_by(machine)).tolist() if kind else ():
+        for block in np.flatnonzero(manifest.blocks_held_by(machine)).tolist() if link_kind else ():
             data = read(block)
             if data is not None:
-                write_at(descriptor, data, manifest.place_of(block, machine)[0])
-    return kind
+                write_at(descriptor, data, manifest.block_extent(block, machine)[0])
+    return link_kind

@@ -66,8 +66,8 @@ def add_machine(
         new, path = grown.machines, directory / grown.file_of(grown.machines)
         check_free_space(path, grown.bytes_of(new))
         sums = np.vstack((sums, np.zeros_like(sums[:1])))
-        numbers = np.flatnonzero(grown.held_by(new)).tolist()
-        work = RebuildWork(directory, grown, sums, (new,), numbers, memory, runner.threads)
+        blocks = np.flatnonzero(grown.blocks_held_by(new)).tolist()
+        work = RebuildWork(directory, grown, sums, (new,), blocks, memory, runner.threads)
         try:
             outcomes, _ = rebuild_blocks(work, {new}, runner)
             check_outcomes(outcomes, directory, manifest, "extended")

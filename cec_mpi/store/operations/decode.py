@@ -25,7 +25,7 @@ def decode(
 ) -> float:
     """Decode the matrix X of a store into a new file.
 
-    If more than L shards are good, they are compared, and a wrong shard is excluded.
+    If more than L shards are good, they are compared, and wrong shards are excluded.
 
     Parameters
     ----------

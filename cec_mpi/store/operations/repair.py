@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
-from cec_mpi.store.blocks import disagreement
+from cec_mpi.store.blocks import describe_disagreement
 from cec_mpi.store.files.durable import locked, publish
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.regular import check_regular, read_regular
@@ -29,7 +29,7 @@ from cec_mpi.store.operations.verify import Condition, examine
 from cec_mpi.store.rebuilding import RebuildWork, publish_rebuilt, rebuild_blocks
 from cec_mpi.store.work import LocalRunner, Runner
 
-_WAITING = ".waiting"  # suffix of a file that waits for its final name
+_RENAMING = ".waiting"  # suffix of a shard file while two are swapped
 
 
 @dataclass
@@ -39,23 +39,23 @@ class Repaired:
     Attributes
     ----------
     rebuilt : dict of int to str
-        Rebuilt rows, by machine.
+        Intervals of rebuilt rows, by machine.
     named : tuple of int
         Machines whose shards were wrong although their checksums matched.
     error_bound : float
         Largest error bound of rebuilt entries, relative to the largest entry of X in the code word;
         0 if nothing was rebuilt.
     restored : list of str
-        Restored files: checksums, manifests, exponents of rows, sizes of columns, and swapped
+        Restored files: checksums, manifests, exponents of rows, sizes of columns, and renamed
         shards.
     lost : list of str
         Files that are damaged together with their copies.
     unsettled : list of str
-        Disagreements without an identified wrong shard.
+        Descriptions of disagreements in which the wrong shard was not identified.
     left : list of int
         Machines whose shards are still damaged, because only another machine was requested.
     replaced : dict of int to str
-        Links that were replaced by files, by machine.
+        Description of each link that was replaced by a file, by machine.
     """
 
     rebuilt: dict[int, str] = field(default_factory=dict)
@@ -111,15 +111,15 @@ def repair(
         input_errors(directory),
         locked(directory, f"{directory} is being written by another process"),
     ):
-        done = Repaired()
-        manifest = _restore_manifest(directory, done)
+        result = Repaired()
+        manifest = _restore_manifest(directory, result)
         if machine is not None and not 1 <= machine <= manifest.machines:
             raise InputError(
                 f"machine {machine}: expected 1 to {manifest.machines}, the machines of {store}"
             )
         _finish_renames(directory)
         condition = examine(directory, manifest, runner)
-        if machine is None and _undo_swaps(directory, condition, done):
+        if machine is None and _undo_swaps(directory, condition, result):
             condition = examine(directory, manifest, runner)
         lost = condition.good.sum(axis=0) < manifest.code.recovery
         if lost.any():
@@ -129,13 +129,13 @@ def repair(
                 f"{store} cannot be repaired: {manifest.describe_lost(np.flatnonzero(lost))} "
                 f"({damaged})"
             )
-        _rebuild(directory, condition, machine, memory, runner, done)
-        restored, done.lost = restore_scaling(directory, manifest)
-        done.restored += restored
-        return done
+        _rebuild(directory, condition, machine, memory, runner, result)
+        restored, result.lost = restore_scaling(directory, manifest)
+        result.restored += restored
+        return result
 
 
-def _restore_manifest(directory: Path, done: Repaired) -> Manifest:
+def _restore_manifest(directory: Path, result: Repaired) -> Manifest:
     """Read the manifest or its copy, and restore the other if it is missing or damaged."""
     try:
         manifest = read_manifest(directory)
@@ -154,32 +154,32 @@ def _restore_manifest(directory: Path, done: Repaired) -> Manifest:
     data = read_regular(directory / source)
     if not (directory / other).exists() or read_regular(directory / other) != data:
         publish(directory / other, data)
-        done.restored.append(other)
+        result.restored.append(other)
     remove_journal(directory)  # an encode may have been killed before this last step
     return manifest
 
 
-def _undo_swaps(directory: Path, condition: Condition, done: Repaired) -> bool:
+def _undo_swaps(directory: Path, condition: Condition, result: Repaired) -> bool:
     """Rename shards that were swapped."""
     names = [shard.file for shard in condition.manifest.shards]
-    owners = {owner: n for n, owner in condition.exchanged.items() if owner in condition.damaged}
-    moves = {names[n - 1]: names[owner - 1] for owner, n in owners.items()}
-    done.restored += sorted(moves.values())
-    while moves:
-        file = next((file for file, name in moves.items() if name not in moves), None)
+    holders = {owner: n for n, owner in condition.swapped.items() if owner in condition.damaged}
+    renames = {names[n - 1]: names[owner - 1] for owner, n in holders.items()}
+    result.restored += sorted(renames.values())
+    while renames:
+        file = next((file for file, target in renames.items() if target not in renames), None)
         if file is not None:
-            (directory / file).rename(directory / moves.pop(file))
+            (directory / file).rename(directory / renames.pop(file))
         else:  # a cycle; one file gets a temporary name
-            file, name = moves.popitem()
-            (directory / file).rename(directory / f"{name}{_WAITING}")
+            file, target = renames.popitem()
+            (directory / file).rename(directory / f"{target}{_RENAMING}")
     _finish_renames(directory)
-    return bool(owners)
+    return bool(holders)
 
 
 def _finish_renames(directory: Path) -> None:
     """Rename files with a temporary name, including those of an interrupted repair."""
-    for path in directory.glob(f"shard-*{_WAITING}"):
-        target = path.with_name(path.name.removesuffix(_WAITING))
+    for path in directory.glob(f"shard-*{_RENAMING}"):
+        target = path.with_name(path.name.removesuffix(_RENAMING))
         if not target.exists():
             path.rename(target)
     sync(directory)
@@ -191,31 +191,31 @@ def _rebuild(
     machine: int | None,
     memory: int,
     runner: Runner,
-    done: Repaired,
+    result: Repaired,
 ) -> None:
     manifest, good = condition.manifest, condition.good
-    allowed = range(1, manifest.machines + 1) if machine is None else (machine,)
-    damaged = manifest.held & ~good
-    numbers = damaged[np.array(allowed) - 1].any(axis=0)
+    machines = range(1, manifest.machines + 1) if machine is None else (machine,)
+    damaged = manifest.block_placement & ~good
+    selected = damaged[np.array(machines) - 1].any(axis=0)
     sums = np.where(good, condition.sums, 0)
-    compares = manifest.compares and not numbers.any()
-    if compares:
-        numbers = good.sum(axis=0) > manifest.code.recovery
+    compares_shards = manifest.compares_shards and not selected.any()
+    if compares_shards:
+        selected = good.sum(axis=0) > manifest.code.recovery
     work = RebuildWork(
         directory,
         manifest,
         sums,
-        tuple(allowed),
-        np.flatnonzero(numbers).tolist(),
+        tuple(machines),
+        np.flatnonzero(selected).tolist(),
         memory,
         runner.threads,
         machine,
-        compares,
+        compares_shards,
     )
-    outcomes, done.replaced = rebuild_blocks(work, set(condition.damaged) & set(allowed), runner)
-    changed = [outcome for outcome in outcomes if outcome.is_lost]
+    outcomes, result.replaced = rebuild_blocks(work, set(condition.damaged) & set(machines), runner)
+    changed = [outcome.block for outcome in outcomes if outcome.is_lost]
     if changed:
-        rows = manifest.describe_rows(outcome.block for outcome in changed)
+        rows = manifest.describe_rows(changed)
         raise DamagedStoreError(
             f"{directory}: shards changed while they were read, at {rows}: run repair again"
         )
@@ -223,18 +223,19 @@ def _rebuild(
     for outcome in outcomes:
         if outcome.disagreeing:
             unsettled.setdefault(outcome.disagreeing, []).append(outcome.block)
-    done.unsettled = [
-        disagreement(machines, blocks, manifest) for machines, blocks in sorted(unsettled.items())
+    result.unsettled = [
+        describe_disagreement(disagreeing, blocks, manifest)
+        for disagreeing, blocks in sorted(unsettled.items())
     ]
-    done.named = tuple(sorted({n for outcome in outcomes for n in outcome.faulty}))
-    blocks: dict[int, list[int]] = {}
+    result.named = tuple(sorted({n for outcome in outcomes for n in outcome.faulty}))
+    rebuilt: dict[int, list[int]] = {}
     for outcome in outcomes:
         for n, _, bound in outcome.rebuilt:
-            blocks.setdefault(n, []).append(outcome.block)
-            done.error_bound = max(done.error_bound, bound)
-    done.rebuilt = {n: manifest.describe_rows(found) for n, found in sorted(blocks.items())}
-    done.left = [n for n in condition.damaged if n not in allowed]
+            rebuilt.setdefault(n, []).append(outcome.block)
+            result.error_bound = max(result.error_bound, bound)
+    result.rebuilt = {n: manifest.describe_rows(blocks) for n, blocks in sorted(rebuilt.items())}
+    result.left = [n for n in condition.damaged if n not in machines]
     damaged_sums = [name for name in condition.other_problems if name.startswith("checksums")]
-    done.restored += damaged_sums
-    sums = np.where(good, condition.sums, condition.stated)
+    result.restored += damaged_sums
+    sums = np.where(good, condition.sums, condition.expected_sums)
     publish_rebuilt(directory, manifest, sums, outcomes, is_damaged=bool(damaged_sums))

@@ -34,7 +34,7 @@ class Condition:
         Manifest of the store.
     sums : (N, blocks) ndarray of uint64
         Checksums of the current content; 0 for unreadable blocks.
-    stated : (N, blocks) ndarray of uint64
+    expected_sums : (N, blocks) ndarray of uint64
         Expected checksums; 0 if unreadable.
     good : (N, blocks) ndarray of bool
         Whether each block is good.
@@ -43,17 +43,17 @@ class Condition:
     other_problems : dict of str to str
         Problems of checksums, exponents of rows, sizes of columns and the copy of the manifest, by
         file.
-    exchanged : dict of int to int
-        Machines whose file has the shard of another machine, and that machine.
+    swapped : dict of int to int
+        Machine whose shard is in the file of another machine, by the latter.
     """
 
     manifest: Manifest
     sums: NDArray[np.uint64]
-    stated: NDArray[np.uint64]
+    expected_sums: NDArray[np.uint64]
     good: NDArray[np.bool_]
     problems: list[str]
     other_problems: dict[str, str]
-    exchanged: dict[int, int]
+    swapped: dict[int, int]
 
     @property
     def damaged(self) -> list[int]:
@@ -85,49 +85,50 @@ def verify(store: str | os.PathLike[str], runner: Runner | None = None) -> Condi
 
 
 def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
-    """Return the condition of a store with a known manifest."""
+    """Return the condition of a store whose manifest was read."""
     check_sizes(directory, manifest)
-    sums, held = compute_checksums(directory, manifest, runner), manifest.held
-    stated, others = read_checksums(directory, manifest)
-    good = held & (sums == stated) & (sums != 0)
-    known = {shard.xxh3_128: n for n, shard in enumerate(manifest.shards, start=1)}
-    problems, exchanged = [], {}
+    sums = compute_checksums(directory, manifest, runner)
+    expected_sums, other_problems = read_checksums(directory, manifest)
+    good = manifest.block_placement & (sums == expected_sums) & (sums != 0)
+    owners = {shard.xxh3_128: n for n, shard in enumerate(manifest.shards, start=1)}
+    problems, swapped = [], {}
     for n, shard in enumerate(manifest.shards, start=1):
-        mine = held[n - 1]
-        found_row = row_checksum(sums[n - 1, mine])
-        if found_row == shard.xxh3_128:
-            good[n - 1] = mine  # even if the file of checksums is damaged
+        is_held = manifest.blocks_held_by(n)
+        shard_checksum = row_checksum(sums[n - 1, is_held])
+        if shard_checksum == shard.xxh3_128:
+            good[n - 1] = is_held  # even if the file of checksums is damaged
         problem = find_file_problem(directory / shard.file, manifest)
-        bad = np.flatnonzero(mine & ~good[n - 1])
+        bad = np.flatnonzero(is_held & ~good[n - 1])
         if not problem and bad.size:
-            if found_row in known:
-                exchanged[n] = known[found_row]
-                problem = f"holds the data of {manifest.shards[known[found_row] - 1].file}"
+            owner = owners.get(shard_checksum)
+            if owner is not None:
+                swapped[n] = owner
+                problem = f"holds the data of {manifest.file_of(owner)}"
             else:
                 problem = f"{manifest.describe_rows(bad.tolist())} do not match their checksum"
         problems.append(problem)
-    others |= _other_file_problems(directory, manifest)
-    return Condition(manifest, sums, stated, good, problems, others, exchanged)
+    other_problems |= _other_file_problems(directory, manifest)
+    return Condition(manifest, sums, expected_sums, good, problems, other_problems, swapped)
 
 
 def _other_file_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
     """Return the problems of the copy of the manifest and of arrays, by file."""
-    others = {}
+    problems = {}
     try:
-        if not _same_store(parse_manifest(directory / MANIFEST_COPY), manifest):
-            others[MANIFEST_COPY] = "of another store"
+        if not _is_copy(parse_manifest(directory / MANIFEST_COPY), manifest):
+            problems[MANIFEST_COPY] = "of another store"
     except FileNotFoundError:
-        others[MANIFEST_COPY] = "missing"
+        problems[MANIFEST_COPY] = "missing"
     except StoreError:
-        others[MANIFEST_COPY] = "altered"
-    return others | scaling_problems(directory, manifest)
+        problems[MANIFEST_COPY] = "altered"
+    return problems | scaling_problems(directory, manifest)
 
 
 def compute_checksums(
     directory: Path,
     manifest: Manifest,
     runner: Runner,
-    wanted: NDArray[np.bool_] | None = None,
+    selected: NDArray[np.bool_] | None = None,
     threads: int = _MAX_THREADS,
 ) -> NDArray[np.uint64]:
     """Return checksums of the current content of blocks, (N, blocks); 0 if unreadable.
@@ -137,29 +138,30 @@ def compute_checksums(
     directory : Path
     manifest : Manifest
     runner : Runner
-    wanted : (blocks,) ndarray of bool, optional
+    selected : (blocks,) ndarray of bool, optional
         Blocks to read. By default all.
     threads : int
         Maximum number of threads of a process.
     """
-    held = manifest.held if wanted is None else manifest.held & wanted
-    share = int(held.sum()) // (_PIECES_PER_THREAD * runner.threads * runner.processes)
+    mask = manifest.block_placement if selected is None else manifest.block_placement & selected
+    share = int(mask.sum()) // (_PIECES_PER_THREAD * runner.threads * runner.processes)
     step = max(1, min(share, _MAX_PIECE_BYTES // manifest.block_bytes))
-    machines, count = held.shape
+    machines, count = mask.shape
     pieces = [
         (n, first, min(first + step, count))
         for n in range(1, machines + 1)
         for first in range(0, count, step)
-        if held[n - 1, first : first + step].any()
+        if mask[n - 1, first : first + step].any()
     ]
-    sums = np.zeros(held.shape, np.uint64)
-    for machine, first, found in runner.run(ChecksumWork(directory, manifest, threads, pieces)):
-        sums[machine - 1, first : first + len(found)] = found
+    sums = np.zeros(mask.shape, np.uint64)
+    work = ChecksumWork(directory, manifest, threads, pieces)
+    for machine, first, piece_sums in runner.run(work):
+        sums[machine - 1, first : first + len(piece_sums)] = piece_sums
     return sums
 
 
-def _same_store(copy: Manifest, manifest: Manifest) -> bool:
-    """Return whether a copy belongs to this store; it may briefly be one generation newer."""
+def _is_copy(copy: Manifest, manifest: Manifest) -> bool:
+    """Return whether a manifest is the copy of another; it may briefly be one generation newer."""
     newer = copy.checksums.generation - manifest.checksums.generation
     machines = min(copy.machines, manifest.machines)
     return (
@@ -184,7 +186,7 @@ class ChecksumWork:
 
     def size(self, piece: tuple[int, int, int]) -> int:
         """Return an upper bound of the bytes to read."""
-        return len(self._numbers(piece)) * self.manifest.block_bytes
+        return len(self._blocks(piece)) * self.manifest.block_bytes
 
     def do(self, piece: tuple[int, int, int]) -> tuple[int, int, list[int]]:
         """Return checksums of blocks; 0 for blocks that are not held or unreadable.
@@ -202,9 +204,9 @@ class ChecksumWork:
         except OSError:
             return machine, first, sums
         try:
-            for number in self._numbers(piece):
-                data = read_block(descriptor, path, self.manifest, machine, number, buffer)
-                sums[number - first] = 0 if data is None else block_checksum(data)
+            for block in self._blocks(piece):
+                data = read_block(descriptor, path, self.manifest, machine, block, buffer)
+                sums[block - first] = 0 if data is None else block_checksum(data)
         finally:
             os.close(descriptor)
         return machine, first, sums
@@ -212,8 +214,9 @@ class ChecksumWork:
     def flush(self) -> None:
         """Do nothing: this work writes no files."""
 
-    def _numbers(self, piece: tuple[int, int, int]) -> list[int]:
+    def _blocks(self, piece: tuple[int, int, int]) -> list[int]:
         """Return the blocks of a piece that the machine holds."""
         machine, first, last = piece
-        held: list[int] = np.flatnonzero(self.manifest.held[machine - 1, first:last]).tolist()
-        return [first + k for k in held]
+        is_held = self.manifest.block_placement[machine - 1, first:last]
+        blocks: list[int] = (first + np.flatnonzero(is_held)).tolist()
+        return blocks

@@ -121,7 +121,7 @@ def test_rows_that_a_machine_does_not_hold(double):
     opened = open_store(double)
     held = held_by(opened.manifest.layout, 1)
     free = next(row for row in range(120) if not any(a <= row < b for a, b in held))
-    with pytest.raises(MachineError, match="which it does not hold"):
+    with pytest.raises(MachineError, match="machine 1 does not hold part"):
         opened.open_shard(1).load(((free, free + 1),))
 
 
