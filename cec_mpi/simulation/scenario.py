@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.replicas.holders import Holders
-from cec_mpi.runtime.availability.models import Availability, is_settled
+from cec_mpi.runtime.availability.models import Availability, is_constant_after
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.store.format.manifest import Manifest
 
@@ -134,7 +134,7 @@ def machine_events(
     """
     events: list[MachineEvent] = []
     before, tick = availability.at(0), 0
-    while tick * tick_seconds < seconds and not is_settled(availability, tick):
+    while tick * tick_seconds < seconds and not is_constant_after(availability, tick):
         tick += 1
         if (now := availability.at(tick)) == before:
             continue

@@ -91,5 +91,5 @@ def test_where_too_few_shards_are_good_the_message_names_the_rows(multiply, stor
     for machine in (1, 2, 3, 5):
         alter(shard(store, machine))
     message = multiply("--local", 5, code=4)
-    assert "cec-mpi: error: step 0 cannot end" in message
+    assert "cec-mpi: error: step 0 cannot be completed" in message
     assert f"{BLOCK} do not match their checksum (cec-mpi repair {store}" in message

@@ -113,7 +113,7 @@ def test_too_few_machines_leave_a_checkpoint_and_code_4(multiply, tmp_path, laun
     options = ("--checkpoint-every", 4, "--inject", kills)
     done = multiply(*options, launched=launched, code=4)
     assert done.errors.count("cec-mpi: error: ") == 1
-    assert "cec-mpi: error: step 12 cannot end: 1 of its machines are left (4)" in done.errors
+    assert "cec-mpi: error: step 12 cannot be completed: 1 machine remains (4)" in done.errors
     assert (tmp_path / "out" / "checkpoint.npz").exists()
     if not launched:
         multiply("--checkpoint-every", 4, "--resume", "--machines", "2,3", machines=2)

@@ -66,13 +66,13 @@ def from_command(
         raise InputError(
             f"command {command!r} is empty, expected a program that prints the available machines"
         )
-    known = frozenset(range(1, machines + 1))
+    all_machines = frozenset(range(1, machines + 1))
 
     def query(tick: int) -> Machines:
         name = f"command {command!r} for tick {tick}"
         printed = _run_program(name, words, {**os.environ, _TICK_VARIABLE: str(tick)}, limit)
         return validate_machines(
-            f"{name} printed {_quote(printed)}: it", _parse_numbers(name, printed), known
+            f"{name} printed {_quote(printed)}: it", _parse_numbers(name, printed), all_machines
         )
 
     return FunctionAvailability(machines, query, every)
@@ -120,18 +120,18 @@ class _OutputTooLongError(Exception):
 
 
 def _read_output(process: subprocess.Popen[bytes], limit: float) -> list[str]:
-    """Return standard output and error of a process, whose size is limited."""
+    """Return standard output and standard error of a process, up to a limit of size and time."""
     import subprocess
 
     assert process.stdout is not None
     assert process.stderr is not None
     printed = {process.stdout.fileno(): b"", process.stderr.fileno(): b""}
-    due = time.monotonic() + limit
+    deadline = time.monotonic() + limit
     with selectors.DefaultSelector() as selector:
         for descriptor in printed:
             selector.register(descriptor, selectors.EVENT_READ)
         while selector.get_map():
-            remaining = due - time.monotonic()
+            remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise subprocess.TimeoutExpired(process.args, limit)
             for key, _ in selector.select(remaining):

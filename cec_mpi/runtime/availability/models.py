@@ -206,7 +206,7 @@ class FunctionAvailability:
         return restricted
 
 
-def is_settled(availability: Availability, tick: int) -> bool:
+def is_constant_after(availability: Availability, tick: int) -> bool:
     """Return whether availability certainly does not change after a tick."""
     last = getattr(availability, "last", None)
     return last is not None and tick >= last
@@ -226,8 +226,8 @@ def validate_machines(name: str, machines: Iterable[int] | str, known: frozenset
         An entry is not a number, or a machine is unknown.
     """
     try:
-        listed = read_machines(machines) if isinstance(machines, str) else machines
-        numbers = tuple(sorted({operator.index(n) for n in listed}))
+        entries = read_machines(machines) if isinstance(machines, str) else machines
+        numbers = tuple(sorted({operator.index(n) for n in entries}))
     except (TypeError, ValueError):
         raise InputError(f"{name} is {machines!r}, expected a set of machine numbers") from None
     for number in numbers:

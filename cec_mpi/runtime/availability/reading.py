@@ -58,17 +58,15 @@ def as_availability(value: Any, machines: int) -> Availability:
         return availability
     if callable(value):
         return FunctionAvailability(machines, value)
-    known = frozenset(range(1, machines + 1))
-    if isinstance(value, Sequence) and all(
-        isinstance(machines_up, Iterable) for machines_up in value
-    ):
+    all_machines = frozenset(range(1, machines + 1))
+    if isinstance(value, Sequence) and all(isinstance(entry, Iterable) for entry in value):
         return ListedAvailability(
             [
-                validate_machines(f"availability at tick {tick}", machines_up, known)
-                for tick, machines_up in enumerate(value)
+                validate_machines(f"availability at tick {tick}", entry, all_machines)
+                for tick, entry in enumerate(value)
             ]
         )
-    return ListedAvailability([validate_machines("availability", value, known)])
+    return ListedAvailability([validate_machines("availability", value, all_machines)])
 
 
 def read_availability(
@@ -104,24 +102,24 @@ def read_availability(
     contents = [_read(as_path(path), machines) for path in paths]
     if len(contents) == 1 and isinstance(contents[0], ListedAvailability):
         return ListedAvailability(contents[0]._ticks, repeat, contents[0].gap_seconds)
-    groups = []
+    files = []
     for path, content in zip(paths, contents, strict=True):
         if isinstance(content, ListedAvailability):
             raise InputError(
                 f'{path} lists machines, expected counts (a list "data"), because the counts of '
                 "several files are added"
             )
-        groups.append(content)
-    if len({gap for _, gap in groups}) > 1:
-        gaps = ", ".join("none" if gap is None else f"{gap:g}" for _, gap in groups)
+        files.append(content)
+    if len({gap for _, gap in files}) > 1:
+        gaps = ", ".join("none" if gap is None else f"{gap:g}" for _, gap in files)
         raise InputError(
             f"availability files have different gap_seconds ({gaps}), so their counts cannot be "
             "added"
         )
     # The last count of a shorter file remains.
-    length = max(len(counts) for counts, _ in groups)
-    totals = [sum(counts[min(t, len(counts) - 1)] for counts, _ in groups) for t in range(length)]
-    return from_counts(totals, machines, repeat, groups[0][1])
+    length = max(len(counts) for counts, _ in files)
+    totals = [sum(counts[min(t, len(counts) - 1)] for counts, _ in files) for t in range(length)]
+    return from_counts(totals, machines, repeat, files[0][1])
 
 
 def _read(path: Path, machines: int) -> ListedAvailability | tuple[list[int], float | None]:
@@ -172,14 +170,14 @@ def _parse_sets(
     if not ticks:
         raise InputError(f'{path}: "available" is empty, expected a list for each tick')
     for index, entry in enumerate(ticks):
-        place = f'{path}: entry {index} of "available"'
+        where = f'{path}: entry {index} of "available"'
         if not isinstance(entry, list):
-            raise InputError(f"{place} is {entry!r}, expected a list of machine numbers")
+            raise InputError(f"{where} is {entry!r}, expected a list of machine numbers")
         for machine in entry:
             if not _is_count(machine) or not 1 <= machine <= machines:
-                raise InputError(f"{place} has machine {machine!r}, expected 1 to {machines}")
+                raise InputError(f"{where} has machine {machine!r}, expected 1 to {machines}")
         if len(set(entry)) != len(entry):
-            raise InputError(f"{place} lists a machine twice: {entry}")
+            raise InputError(f"{where} lists a machine twice: {entry}")
     return ListedAvailability(ticks, gap_seconds=gap)
 
 
@@ -215,5 +213,5 @@ def _parse_csv(path: Path, text: str, machines: int) -> ListedAvailability:
                 "of 0 or 1"
             )
     return ListedAvailability(
-        [[n for n, machines_up in enumerate(row, start=1) if machines_up == "1"] for _, row in rows]
+        [[n for n, cell in enumerate(row, start=1) if cell == "1"] for _, row in rows]
     )

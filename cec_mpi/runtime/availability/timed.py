@@ -150,9 +150,7 @@ def read_jobs(path: str, text: str, machines: int) -> ListedAvailability:
                 )
         interval = UpInterval("", _seconds(started), _seconds(ended))
         if interval.end < interval.begin:
-            hint = (
-                "" if has_offset else " (TZ=UTC sacct prints times without daylight saving changes)"
-            )
+            hint = "" if has_offset else " (TZ=UTC sacct prints times without daylight saving)"
             raise InputError(f"{where}: End {end} is before Start {start}{hint}")
         intervals += [interval._replace(node=name) for name in names]
     if not intervals:
@@ -214,9 +212,8 @@ def _assign_numbers(
         for start, stop in node_intervals:
             arrivals[start].append(node)
             departures[stop].append(node)
-    free = {
-        number: (-1, number) for number in range(1, machines + 1)
-    }  # tick since which it is free, and tie-breaker
+    # The tick since which each number is free, and a tie-breaker.
+    free = {number: (-1, number) for number in range(1, machines + 1)}
     last: dict[str, int] = {}
     numbers: dict[str, int] = {}
     waiting: dict[str, None] = {}  # in order of arrival

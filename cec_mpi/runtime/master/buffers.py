@@ -1,4 +1,4 @@
-"""Arrays for products: converted vectors, coded coefficients, and results."""
+"""Arrays of products: scaled vectors, coded coefficients, and results."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Buffers:
     parts : (L, R * k) ndarray of float64
         The rows of X_1 W .. X_L W or of V_1 .. V_L.
     product : (L * R, k) ndarray of float64
-        The same numbers as one matrix: X W or V, followed by rows of zeros.
+        A view of `parts` as one matrix: X W or V, padded with rows of zeros.
     work : list of ndarray of float64
-        Scratch of each thread for decoding.
+        Scratch arrays for decoding, one for each thread.
     """
 
     codec: Codec
@@ -68,7 +68,7 @@ class Buffers:
         self._codecs: WeakKeyDictionary[Plan, Codec] = WeakKeyDictionary()
 
     def load_vectors(self, name: str, W: NDArray[Any], scales: Scales) -> list[float]:
-        """Convert W, of shape (r, k), into `shared`; return the sizes of its terms.
+        """Scale W, of shape (r, k), into `shared`; return the size of the terms of each column.
 
         Raises
         ------
@@ -84,7 +84,7 @@ class Buffers:
         return terms
 
     def load_adjoint_vectors(self, name: str, V: NDArray[Any], scales: Scales) -> list[float]:
-        """Convert V, of shape (q, k), into `product`; return the sizes of its terms.
+        """Scale V, of shape (q, k), into `product`; return the size of the terms of each column.
 
         Raises
         ------
@@ -100,26 +100,26 @@ class Buffers:
         return terms
 
     def prepare(self, plan: Plan) -> None:
-        """Set `codec` to the codec of this plan, which is cached as long as the plan exists."""
+        """Set `codec` to the codec of this plan, which is cached until the plan is deleted."""
         codec = self._codecs.get(plan)
         if codec is None:
             codec = self._codecs[plan] = Codec(plan, self._code, self._columns, self.work)
         self.codec = codec
 
     def renew_product(self) -> None:
-        """Allocate new arrays for the next product, because the caller keeps the last ones."""
+        """Allocate `parts` and `product` again, because the caller keeps the last product."""
         self.parts = np.empty(self._shape)
         self.product = self.parts.reshape(-1, self._columns)
 
     def renew_if_sending(self, is_sending: Callable[[NDArray[Any]], bool]) -> None:
-        """Allocate new arrays in place of those that are still being sent."""
+        """Replace arrays that are still being sent by new ones."""
         self.shared, self.coded = (
             np.empty_like(array) if is_sending(array) else array
             for array in (self.shared, self.coded)
         )
 
 
-def column(name: str, vector: ArrayLike, length: int) -> NDArray[Any]:
+def as_column(name: str, vector: ArrayLike, length: int) -> NDArray[Any]:
     """Return a vector as a block of one column."""
     array = np.asarray(vector)
     if array.shape not in ((length,), (length, 1)):
@@ -142,16 +142,14 @@ def _check_real(name: str, block: NDArray[Any]) -> None:
 
 def _not_finite(name: str, block: NDArray[Any]) -> InputError:
     with np.errstate(over="ignore"):
-        numbers = block.astype(np.float64)
-    row, column = np.argwhere(~np.isfinite(numbers))[0].tolist()
-    where = f"{row}, {column}" if block.shape[1] > 1 else row
-    return InputError(
-        f"{name}[{where}] is {block[row, column]}: expected finite {numbers.dtype} numbers"
-    )
+        values = block.astype(np.float64)
+    row, column = np.argwhere(~np.isfinite(values))[0].tolist()
+    index = f"{row}, {column}" if block.shape[1] > 1 else row
+    return InputError(f"{name}[{index}] is {block[row, column]}: expected finite float64 numbers")
 
 
 def check_out(out: Floats | None, length: int) -> Floats | None:
-    """Return the array for a result, after checking its shape and dtype."""
+    """Return `out` after checking its shape and dtype."""
     if out is not None and (out.shape != (length,) or out.dtype != np.float64):
         raise InputError(
             f"out has shape {out.shape} and dtype {out.dtype}: expected ({length},) of float64"

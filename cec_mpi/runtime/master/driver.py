@@ -1,4 +1,4 @@
-"""The driver of an elastic step: it connects the state machine with a hub and with NumPy."""
+"""The driver of an elastic step: it connects the state machine with the hub and the arrays."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ from cec_mpi.runtime.wire.jobs import ElasticHub, Job, JobsAnswered, JobsEndpoin
 
 log = logging.getLogger(__name__)
 
-_NOBODY = PendingMachines()
+_NO_PENDING = PendingMachines()
 Outcome = StartStep | Done | StepFailed | WaitUntil
-_STATES = {
+_STEP_STATES = {
     ProcessState.IDLE: State.IDLE,
     ProcessState.COMPUTING: State.BUSY,
     ProcessState.LATE: State.BUSY,
 }
 
 
-def states_of(roster: Roster) -> dict[int, State]:
-    """Return the states of machines before a step."""
+def initial_states(roster: Roster) -> dict[int, State]:
+    """Return the state of each machine before a step."""
     return {
-        n: _STATES[state]
+        n: _STEP_STATES[state]
         for host in roster.hosts
         for n, state in host.machines.items()
-        if state in _STATES
+        if state in _STEP_STATES
     }
 
 
 class _PoisonOnInterrupt:
-    """Marks a hub as unusable if a block is interrupted, because a message may be incomplete."""
+    """Marks the hub as unusable if a block is interrupted, because a message may be incomplete."""
 
     __slots__ = ("_hub",)
 
@@ -76,29 +76,31 @@ class _PoisonOnInterrupt:
     def __enter__(self) -> None:
         self._hub.is_poisoned = True
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None or issubclass(kind, CecError):  # the hub is as it should be
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if error_type is None or issubclass(error_type, CecError):  # all messages are complete
             self._hub.is_poisoned = False
 
 
 class StepDriver:
-    """Feeds events to the state machine, and executes its instructions.
+    """Feeds the events of the hub to the state machine, and executes its instructions.
 
     Parameters
     ----------
     endpoint : JobsEndpoint
     state : ElasticStep
     busy : mapping of int to Job
-        Jobs of earlier steps, by machine.
+        Pending jobs of earlier steps, by machine.
     recorder : Recorder
-        Takes what happens to machines.
+        Records the events of machines.
     on_damage : callable
-        Called with a machine that has failed because its shard is damaged.
+        Called with each machine that fails because its shard is damaged.
 
     Attributes
     ----------
     events : list of MachineEvent
-        What has happened to machines.
+        Events of machines since the last step.
+    measured : Measurements
+        Set by `run`.
     """
 
     def __init__(
@@ -113,11 +115,11 @@ class StepDriver:
         self._state, self._recorder, self._on_damage = state, recorder, on_damage
         self._busy = busy
         self._poison_on_interrupt = _PoisonOnInterrupt(self._hub)
-        self._expected = _NOBODY
-        self._has_changed = True  # the machines that are about to be available may have changed
-        self._reasons: dict[int, str] = {}  # why machines are excluded
+        self._expected = _NO_PENDING
+        self._must_update_expected = True
+        self._exclusion_reasons: dict[int, str] = {}
         self.events: list[MachineEvent] = []
-        # Of a running step:
+        # Set by `run`:
         self._step: Step
         self._products: Products
         self.measured: Measurements
@@ -128,18 +130,18 @@ class StepDriver:
             events = list(self._hub.events(until))
             for event in events:
                 if isinstance(event, JobsAnswered):
-                    self._take_answers(event.jobs)
+                    self._process_answers(event.jobs)
                 else:
                     log.warning("%s", event)
-                    self._has_changed = True
-                    self._note(event)
+                    self._must_update_expected = True
+                    self._record_event(event)
                     self._state.handle(event, self._clock.monotonic())
         return bool(events)
 
     def follow_instructions(self) -> Outcome:
-        """Follow all instructions until one says that the step begins, ends or waits."""
+        """Execute instructions, and return the first that starts, ends or pauses the step."""
         with self._poison_on_interrupt:
-            if self._has_changed or self._hub.roster.vacant:
+            if self._must_update_expected or self._hub.roster.vacant:
                 self._update_expected()
             while True:
                 requests = []
@@ -149,20 +151,20 @@ class StepDriver:
                     if isinstance(instruction, Request):
                         requests.append(instruction)
                     else:
-                        self._follow(instruction)
+                        self._execute(instruction)
                 if requests:
                     self._send_requests(requests)
 
     def _update_expected(self) -> None:
-        """Tell the step which machines are about to be available."""
+        """Report to the step which machines may soon be available."""
         opening = self._hub.roster.opening
         vacant = self._hub.expected_machines() - opening
         adoptable = self._hub.roster.adoptable if self._state.can_adopt_machines else ()
-        found = PendingMachines(frozenset(opening), frozenset(vacant), frozenset(adoptable))
-        self._has_changed = found != _NOBODY
-        if found != self._expected:
-            self._expected = found
-            self._state.handle(found, self._clock.monotonic())
+        expected = PendingMachines(frozenset(opening), frozenset(vacant), frozenset(adoptable))
+        self._must_update_expected = expected != _NO_PENDING
+        if expected != self._expected:
+            self._expected = expected
+            self._state.handle(expected, self._clock.monotonic())
 
     def run(
         self,
@@ -171,16 +173,16 @@ class StepDriver:
         planner: StepPlanner,
         refine: Callable[[], Decode | None],
     ) -> Done | StepFailed:
-        """Follow a step, which has begun, to its end.
+        """Execute a step until its result is complete or it has failed.
 
         Parameters
         ----------
         step : Step
         products : Products
         planner : StepPlanner
-            Its schedule may end the run while a step waits.
+            Its schedule may cancel the run while the step waits.
         refine : callable
-            Returns rows that can be decoded again while nothing else happens.
+            Returns an instruction to decode rows again more accurately, executed while waiting.
         """
         self._step, self._products = step, products
         self.measured = Measurements(planner.placement.machines, self._clock.monotonic())
@@ -191,9 +193,9 @@ class StepDriver:
         with step.timed("collect"):
             while isinstance(outcome, WaitUntil):
                 moment = outcome.moment
-                if (rows := refine()) is not None:
+                if (decode := refine()) is not None:
                     with step.timed("code"):
-                        products.execute(rows)
+                        products.execute(decode)
                     moment = -math.inf
                 if self.poll_hub(moment):
                     outcome = self.follow_instructions()
@@ -209,13 +211,13 @@ class StepDriver:
 
     # Events.
 
-    def _note(self, event: MachineEvent) -> None:
+    def _record_event(self, event: MachineEvent) -> None:
         self.events.append(event)
         self._recorder.note(event)
 
-    def _take_answers(self, jobs: tuple[Job, ...]) -> None:
-        """Take the answers to jobs of a host; for X' V, jobs that have not failed have one sum."""
-        now, done = self._clock.monotonic(), []
+    def _process_answers(self, jobs: tuple[Job, ...]) -> None:
+        """Process the answers to jobs of a host; for X' V, they are one sum without failed jobs."""
+        now, succeeded = self._clock.monotonic(), []
         for job in jobs:
             machine = job.machine
             if not self._state.is_pending(job.request):
@@ -224,65 +226,65 @@ class StepDriver:
             elif job.failed:
                 if job.report_fields.damaged == 1:
                     self._on_damage(machine)
-                self._reasons[machine] = self._hub.last_error(machine)
+                self._exclusion_reasons[machine] = self._hub.last_error(machine)
                 self._state.handle(ComputationFailed(job.request), now)
             else:
-                done.append(job)
-        if done and done[0].product.adjoint:
-            self._keep(done, now)
+                succeeded.append(job)
+        if succeeded and succeeded[0].product.adjoint:
+            self._accept(succeeded, now)
         else:
-            for job in done:
-                self._keep([job], now)
+            for job in succeeded:
+                self._accept([job], now)
 
-    def _keep(self, jobs: list[Job], now: float) -> None:
-        """Keep the answer to a job, or to jobs of one sum, unless it is wrong."""
+    def _accept(self, jobs: list[Job], now: float) -> None:
+        """Accept the answer to a job, or the sum of the answers to several, unless it is wrong."""
         requests = [job.request for job in jobs]
-        kept = self._products.take(requests, jobs[0].pieces)
+        accepted = self._products.accept(requests, jobs[0].pieces)
         terms = tuple(request.term for request in requests if request.term is not None)
-        self._step.count(collect=sum([piece.nbytes for piece in jobs[0].pieces]))
+        self._step.count_bytes(collect=sum([piece.nbytes for piece in jobs[0].pieces]))
         for job in jobs:
-            job.pieces = []  # the products have what they need
-            if isinstance(kept, NonfiniteAnswer):
-                if kept.coincident is None:
-                    self._note_wrong(job.machine, self._step.describe(kept))
-                self._state.handle(AnswerRejected(job.request, kept), now)
+            job.pieces = []  # releases the memory of a rejected or copied answer
+            if isinstance(accepted, NonfiniteAnswer):
+                if accepted.coincident is None:
+                    self._record_wrong_answer(job.machine, self._step.describe_nonfinite(accepted))
+                self._state.handle(AnswerRejected(job.request, accepted), now)
                 continue
-            self.measured.count(job, now)
-            if kept:
+            self.measured.add(job, now)
+            if accepted:
                 self._state.handle(RequestAnswered(job.request, terms), now)
             else:
-                self._note_wrong(job.machine)
+                self._record_wrong_answer(job.machine)
                 self._state.handle(AnswerRejected(job.request), now)
 
-    def _note_wrong(self, machine: int, reason: str = "") -> None:
+    def _record_wrong_answer(self, machine: int, reason: str = "") -> None:
         event = WrongAnswer(machine, reason)
         if event in self.events:
             return
         log.error("%s in step %d", event, self._step.number)
-        self._reasons[machine] = f"wrong in step {self._step.number}"
-        self._note(event)
+        self._exclusion_reasons[machine] = f"wrong in step {self._step.number}"
+        self._record_event(event)
 
     # Instructions.
 
-    def _follow(self, instruction: Instruction) -> None:
+    def _execute(self, instruction: Instruction) -> None:
         match instruction:
             case Compare() | IdentifyFaulty() | Decode():
                 with self._step.timed("code"):
                     outcome = self._products.execute(instruction)
                 if isinstance(outcome, FaultyIdentified):
                     for machine in outcome.machines:
-                        self._note_wrong(machine)
+                        self._record_wrong_answer(machine)
                 if outcome is not None:
                     self._state.handle(outcome, self._clock.monotonic())
             case MarkLate(machine):
                 log.warning("machine %d is late in step %d", machine, self._step.number)
-                self._note(MachineLate(machine))
+                self._record_event(MachineLate(machine))
                 self._hub.mark_late(machine)
             case GiveUp(machine, seconds):
                 self._hub.give_up(machine, f"no answer for {seconds:.1f} s")
-                self._update_expected()  # a spare may have taken the machine
-            case Exclude(machine, kind):
-                self._hub.exclude(machine, self._reasons[machine], kind)
+                self._update_expected()  # a spare may have replaced the machine
+            case Exclude(machine, event_type):
+                self._hub.exclude(machine, self._exclusion_reasons[machine], event_type)
                 self._update_expected()
             case Adopt(machine):
                 host = self._hub.roster.adoption_hosts(machine)[0]
@@ -291,11 +293,11 @@ class StepDriver:
 
     def _send_requests(self, requests: list[Request]) -> None:
         step, product = self._step, self._products.product
-        operands = {request: self._products.content(request) for request in requests}
-        share = announce = 0
+        operands = {request: self._products.operand(request) for request in requests}
+        share_bytes = announce_bytes = 0
         for jobs in self._endpoint.send_jobs(step.number, product, operands):
             vectors = [job.operand for job in jobs] if product.adjoint else [jobs[0].operand]
-            share += sum([vector.nbytes for vector in vectors])
-            announce += sum([16 * len(job.intervals) for job in jobs])
-        step.count(share=share, announce=announce)
+            share_bytes += sum([vector.nbytes for vector in vectors])
+            announce_bytes += sum([16 * len(job.intervals) for job in jobs])
+        step.count_bytes(share=share_bytes, announce=announce_bytes)
         self._state.handle(RequestsSent(requests), self._clock.monotonic())

@@ -1,4 +1,4 @@
-"""Elastic steps: one job for each machine; a step does not wait for late or lost machines."""
+"""Elastic steps: machines get separate jobs, and a step does not wait for late or lost ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.answers import Decoders, RowAnswers
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.master.buffers import Buffers
-from cec_mpi.runtime.master.driver import StepDriver, states_of
+from cec_mpi.runtime.master.driver import StepDriver, initial_states
 from cec_mpi.runtime.master.measurements import Measurements
 from cec_mpi.runtime.master.planning import OpenStore
 from cec_mpi.runtime.master.postponed import PostponedWarnings
@@ -44,10 +44,11 @@ from cec_mpi.runtime.master.step import ProductResult, Step, StepInfeasibleError
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.wire.jobs import JobsEndpoint
 from cec_mpi.runtime.wire.orders import HUB_POISONED
+from cec_mpi.text import plural
 
 
 class ElasticExecutor:
-    """Makes steps that end without the answers of machines that are late or lost.
+    """Executes steps that can be completed without the answers of late or lost machines.
 
     Parameters
     ----------
@@ -68,9 +69,8 @@ class ElasticExecutor:
         self._endpoint, self._hub = endpoint, endpoint.hub
         self._manifest, self._steps = store.manifest, store.steps
         self._recorder, self._warnings = store.recorder, warnings
-        self._spare = int(options.check)  # answers to each row, beyond L, for the comparison
-        # Machines that compute a row, beyond L.
-        self._extra_machines = options.stragglers + self._spare
+        self._check_answers = int(options.check)  # answers to each row beyond L, for comparison
+        self._extra_machines = options.stragglers + self._check_answers  # per row, beyond L
         self._steps.uses_all_answers = self._extra_machines < 1
         assert not isinstance(options.deadline, float | str)  # validated options have a Deadline
         self._deadline = options.deadline
@@ -81,13 +81,13 @@ class ElasticExecutor:
         if options.check:
             self._column_maxima = store.scaling.largest
             self._checker, self._term_checker = _make_checkers(store, options.seed)
-        self._has_warned = False  # about a damaged shard
+        self._has_warned_of_damage = False
         self._memory = AnswerMemory()
-        self._rows: list[int] = []  # computed by each machine in the last step
-        self._plan_rows: tuple[Plan | None, NDArray[np.int64]] = None, np.zeros(0, np.int64)
+        self._last_rows: list[int] = []
+        self._cached_counts: tuple[Plan | None, NDArray[np.int64]] = None, np.zeros(0, np.int64)
         self._last_time_limit: float | None = None  # seconds for an answer, in the last step
-        # The state machine of the next step and its driver, until the step begins.
-        self._planned_for: tuple[ElasticStep, StepDriver] | None = None
+        # The state machine and the driver of the next step, until it begins.
+        self._waiting_step: tuple[ElasticStep, StepDriver] | None = None
 
     def next(self, adjoint: bool) -> Step:
         """Return the next step, planned for the machines that can get requests.
@@ -101,15 +101,15 @@ class ElasticExecutor:
         """
         if self._hub.is_poisoned:
             raise MachineError(HUB_POISONED)
-        return self._steps.plan(self._wait(), 0 if adjoint else self._extra_machines)
+        return self._steps.plan(self._wait_for_machines(), 0 if adjoint else self._extra_machines)
 
     def multiply(self, step: Step, buffers: Buffers) -> ProductResult:
-        """Send requests to machines until the product is complete.
+        """Send requests to machines, and process their answers, until the product is complete.
 
         Raises
         ------
         InfeasibleError, MachineError
-            Too few machines are left, or their answers are wrong.
+            Too few machines remain, or their answers are wrong.
         """
         if step.product.adjoint:
             return self._multiply_transposed(step, buffers)
@@ -120,9 +120,9 @@ class ElasticExecutor:
         if step.product.adjoint and not is_finite(done.answers.values):
             raise MachineError(f"the sum of the answers to step {step.number} is not finite")
 
-    def _wait(self) -> Step:
+    def _wait_for_machines(self) -> Step:
         """Wait until enough machines can get requests, and return the next step."""
-        state, driver = self._planned_for = self._make_driver()
+        state, driver = self._waiting_step = self._make_driver()
         clock, schedule = self._hub.clock, self._steps.schedule
         begin, has_waited, moment = clock.monotonic(), False, -math.inf
         while True:
@@ -131,11 +131,11 @@ class ElasticExecutor:
             can_adopt = state.can_adopt_machines and self._hub.roster.adoptable
             try:
                 step = self._steps.next(
-                    self._spare, bool(busy or self._hub.expected_machines() or can_adopt)
+                    self._check_answers, bool(busy or self._hub.expected_machines() or can_adopt)
                 )
-            except InfeasibleError as found:
-                error = found
-            state.handle(AvailabilityTick(schedule.listed_last), clock.monotonic())
+            except InfeasibleError as shortage:
+                error = shortage
+            state.handle(AvailabilityTick(schedule.last_listed), clock.monotonic())
             outcome = driver.follow_instructions()
             if isinstance(outcome, StartStep):
                 step.available, step.events = outcome.machines, driver.events
@@ -145,7 +145,7 @@ class ElasticExecutor:
             if not isinstance(outcome, WaitUntil):
                 if error is not None:
                     raise error
-                moment = -math.inf  # a machine was given up: the schedule raises the error
+                moment = -math.inf  # a machine was given up: try again, and raise the error
                 continue
             schedule.check_cancelled()
             has_waited, moment = True, min(outcome.moment, schedule.next_change())
@@ -193,7 +193,7 @@ class ElasticExecutor:
         return self._make_result(step, measured, values, buffers.codec.condition)
 
     def _probe(self, step: Step, checker: ParityChecker, term_checker: TermChecker) -> None:
-        """Compute and compare the products of shards with the probe, unless they are known."""
+        """Compute the products of shards with the probe, unless all are cached."""
         placement, rows = self._steps.placement, self._manifest.rows_per_shard
         if term_checker.products.keys() >= set(step.available):
             return
@@ -216,7 +216,7 @@ class ElasticExecutor:
         eligible: Collection[int] | None = None,
         refine: Callable[[], Decode | None] = lambda: None,
     ) -> Measurements:
-        """Make a step, or the probe before it.
+        """Execute a step, or the probe before it.
 
         Parameters
         ----------
@@ -224,17 +224,18 @@ class ElasticExecutor:
         ledger : Ledger
         products : Products
         rows : (N,) ndarray of int
-            Rows of each machine in the plan.
+            Number of rows of each machine in the plan.
         eligible : collection of int, optional
             Machines that may get requests; by default all.
         refine : callable
-            Returns rows that can be decoded again.
+            See `StepDriver.run`.
         """
-        state, driver = self._planned_for or self._make_driver()
-        self._planned_for = None
+        state, driver = self._waiting_step or self._make_driver()
+        self._waiting_step = None
         steps, clock = self._steps, self._hub.clock
         predicted = steps.speeds.predict(products.product, step.plan.estimate_work(rows))
-        listed = steps.schedule.listed(step).intersection(range(1, steps.placement.machines + 1))
+        machines = range(1, steps.placement.machines + 1)
+        listed = steps.schedule.listed(step.tick).intersection(machines)
         if eligible is not None:
             listed = listed.intersection(eligible)
         steps.begin(step)
@@ -242,52 +243,51 @@ class ElasticExecutor:
         outcome = driver.run(step, products, steps, refine)
         self._last_time_limit = state.time_limit
         if isinstance(outcome, StepFailed):
-            raise self._error_of(step, outcome, not products.product.adjoint)
+            raise self._failure_error(step, outcome, not products.product.adjoint)
         return driver.measured
 
     def _counts(self, step: Step) -> NDArray[np.int64]:
-        """Return the number of rows of each machine in the plan, cached for the last plan."""
-        if self._plan_rows[0] is not step.plan:
+        """Return the number of rows of each machine in the plan, cached for one plan."""
+        if self._cached_counts[0] is not step.plan:
             counts = step.plan.assignment.counts(self._steps.placement.machines)
-            self._plan_rows = step.plan, counts
-        return self._plan_rows[1]
+            self._cached_counts = step.plan, counts
+        return self._cached_counts[1]
 
     def _make_result(
         self, step: Step, measured: Measurements, values: NDArray[np.float64], condition: float
     ) -> ProductResult:
-        """Return the result, with the rows that each machine computed."""
         rows = measured.rows()
-        if rows != self._rows:
-            self._rows = rows  # recorded steps share an equal list
-        return ProductResult(measured.answers(values), condition, self._rows)
+        if rows != self._last_rows:
+            self._last_rows = rows  # equal lists are one object, by which `learn` caches costs
+        return ProductResult(measured.answers(values), condition, self._last_rows)
 
     def _make_driver(self) -> tuple[ElasticStep, StepDriver]:
-        """Return a new state machine with the states of all machines, and its driver."""
+        """Return a state machine for the next step, and its driver."""
         placement, recovery = self._steps.placement, self._manifest.code.recovery
         busy = self._hub.pending_jobs()
         state = ElasticStep(
-            states_of(self._hub.roster),
+            initial_states(self._hub.roster),
             {machine: job.sent_at for machine, job in busy.items()},
-            partial(placement.count_missing, recovery + self._spare),
+            partial(placement.count_missing, recovery + self._check_answers),
             self._deadline,
             self._last_time_limit,
             not self._steps.schedule.waits,
             self._adopt_after,
         )
-        return state, StepDriver(self._endpoint, state, busy, self._recorder, self._note_damage)
+        return state, StepDriver(self._endpoint, state, busy, self._recorder, self._warn_of_damage)
 
-    def _note_damage(self, machine: int) -> None:
-        """Warn once that a machine leaves because its shard is damaged."""
-        if not self._has_warned:
-            self._has_warned = True
+    def _warn_of_damage(self, machine: int) -> None:
+        """Warn once in a run that a machine leaves because its shard is damaged."""
+        if not self._has_warned_of_damage:
+            self._has_warned_of_damage = True
             self._warnings.add(f"machine {machine} leaves: {self._hub.last_error(machine)}")
 
     # Errors.
 
-    def _error_of(
+    def _failure_error(
         self, step: Step, failed: StepFailed, is_compared: bool
     ) -> MachineError | InfeasibleError:
-        """Return the error for a step that cannot end; `is_compared` is False for X' V."""
+        """Return the error of a failed step; `is_compared` is False for X' V."""
         cause = failed.cause
         if isinstance(cause, NonfiniteAnswer):
             return (
@@ -296,7 +296,7 @@ class ElasticExecutor:
                 else step.conflict_error(cause)
             )
         if isinstance(cause, Disagreement):
-            return self._disagreement(step, cause)
+            return self._disagreement_error(step, cause)
         if isinstance(cause, FaultyIdentified):
             faulty = sorted(set(cause.machines))
             plural_s, owner = ("s", "their") if len(faulty) > 1 else ("", "its")
@@ -305,37 +305,38 @@ class ElasticExecutor:
                 f"answered wrong numbers, and too few other machines are available to compute "
                 f"{owner} part of {step.name}"
             )
-        left = cause.machines
-        needed = self._manifest.code.recovery + (self._spare if is_compared else 0)
+        remaining = cause.machines
+        needed = self._manifest.code.recovery + (self._check_answers if is_compared else 0)
         losses = [event for event in step.events if isinstance(event, MachineLost)]
-        last = f"; lost last: machine {losses[-1].machine}, {losses[-1].reason}" if losses else ""
+        last = f"; last lost: machine {losses[-1].machine}, {losses[-1].reason}" if losses else ""
         return StepInfeasibleError(
-            f"step {step.number} cannot end: {len(left)} of its machines are left "
-            f"({', '.join(map(str, left)) or 'none'}), and "
-            f"{self._steps.placement.describe_need(needed, left)}{last}"
+            f"step {step.number} cannot be completed: "
+            f"{plural(len(remaining), 'machine', 'remains', 'remain')} "
+            f"({', '.join(map(str, remaining)) or 'none'}), and "
+            f"{self._steps.placement.describe_need(needed, remaining)}{last}"
         )
 
-    def _disagreement(self, step: Step, cause: Disagreement) -> MachineError:
-        """Return the error for answers that disagree, if the faulty machine is unknown."""
-        found, recovery = cause.rows, self._manifest.code.recovery
+    def _disagreement_error(self, step: Step, cause: Disagreement) -> MachineError:
+        """Return the error for answers that disagree without identifying the faulty machine."""
+        disputed, recovery = cause.rows, self._manifest.code.recovery
         needed = recovery + 3
-        hint = f" ({needed} answers would identify it)" if len(found.machines) < needed else ""
+        hint = f" ({needed} answers would identify it)" if len(disputed.machines) < needed else ""
         if hint and (option := self._manifest.placement.option_for(needed)):
             hint = f" ({needed} answers would identify it: encode with {option})"
-        names = " or ".join(" and ".join(map(str, candidate)) for candidate in found.candidates)
+        names = " or ".join(" and ".join(map(str, candidate)) for candidate in disputed.candidates)
         if not names:
             suspects = f"several are wrong{hint}"
-        elif len(found.candidates[0]) == 1:
+        elif len(disputed.candidates[0]) == 1:
             suspects = f"machine {names} is wrong, or several are{hint}"
         else:
             suspects = f"machines {names} are wrong, or more are"
         in_shards = " of their shards" if recovery > 1 else ""
-        rows = f"to rows {found.start}..{found.stop - 1}{in_shards} "
+        rows = f"to rows {disputed.start}..{disputed.stop - 1}{in_shards} "
         others = f"(and to {cause.others} other ranges of rows) " if cause.others else ""
         return MachineError(
             f"step {step.number} has failed: the answers of machines "
-            f"{', '.join(map(str, found.machines))} {rows}{others}disagree, and no other machine "
-            f"is available: {suspects}"
+            f"{', '.join(map(str, disputed.machines))} {rows}{others}disagree, and no other "
+            f"machine is available: {suspects}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Steps that all machines make at the same time, in lockstep or in this process."""
+"""Steps that all machines execute collectively, in lockstep or in this process."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _NO_REPLACEMENT = "no other machine can replace it in lockstep; use --elastic"
 
 
 class LockstepExecutor:
-    """Makes steps by the three operations of an endpoint.
+    """Executes steps with the three verbs of `LockstepEndpoint`.
 
     Parameters
     ----------
     endpoint : LockstepEndpoint
     steps : StepPlanner
     recorder : Recorder
-        Takes what happens to machines.
+        Records the events of machines.
     """
 
     def __init__(self, endpoint: LockstepEndpoint, steps: StepPlanner, recorder: Recorder) -> None:
         self._endpoint, self._steps, self._recorder = endpoint, steps, recorder
-        self._counted: tuple[Plan | None, list[int]] = None, []  # rows of each machine
+        self._cached_rows: tuple[Plan | None, list[int]] = None, []  # rows of each machine
 
     def next(self, adjoint: bool) -> Step:
         """Return the next step, planned for all available machines."""
@@ -53,11 +53,11 @@ class LockstepExecutor:
         endpoint, now = self._endpoint, step.clock.monotonic
         plan, adjoint = step.plan, step.product.adjoint
         values = buffers.coded if adjoint else buffers.shared
-        begin = now()
+        announcing = now()
         announce_bytes = endpoint.announce(step.number, step.product, plan.assignment, values)
         self._steps.begin(step)
         sharing = now()
-        shared = endpoint.share(values)
+        share_bytes = endpoint.share(values)
         collecting = now()
         try:
             buffers.prepare(plan)
@@ -65,44 +65,42 @@ class LockstepExecutor:
             answers = endpoint.collect()
         collected = now()
         seconds = step.seconds
-        seconds["announce"], seconds["share"] = sharing - begin, collecting - sharing
+        seconds["announce"], seconds["share"] = sharing - announcing, collecting - sharing
         seconds["collect"] = collected - collecting
-        step.bytes = {"announce": announce_bytes, "share": shared, "collect": answers.values.nbytes}
+        collect_bytes = answers.values.nbytes
+        step.bytes = {"announce": announce_bytes, "share": share_bytes, "collect": collect_bytes}
         for event in endpoint.hub.events():
             if not isinstance(event, JobsAnswered):
                 step.events.append(event)
                 self._recorder.note(event)
-        step.delays = _last_delay(answers)
-        rows = self._rows_of(plan)
+        step.delays = _delay_of_last(answers)
+        rows = self._count_rows(plan)
         if answers.failed:
-            raise self._failure(step, answers)
+            raise self._failure_error(step, answers)
         if not adjoint:
-            begin = now()
+            decoding = now()
             buffers.codec.decode(answers.values, buffers.parts)
-            seconds["code"] += now() - begin
+            seconds["code"] += now() - decoding
         return ProductResult(answers, buffers.codec.condition, rows)
 
-    def _rows_of(self, plan: Plan) -> list[int]:
-        """Return the rows of each machine; they are counted once for a plan."""
-        counted, rows = self._counted
-        if counted is not plan:
+    def _count_rows(self, plan: Plan) -> list[int]:
+        """Return the number of rows of each machine in the plan, cached for one plan."""
+        cached_plan, rows = self._cached_rows
+        if cached_plan is not plan:
             rows = plan.assignment.counts(self._steps.placement.machines).tolist()
-            self._counted = plan, rows
+            self._cached_rows = plan, rows
         return rows
 
     def check_finite(self, step: Step, done: ProductResult) -> None:
-        """Raise `MachineError` if a product is not finite because answers are not.
-
-        A number that is not finite makes what is decoded from it so.
-        """
+        """Raise `MachineError` if an answer is not finite."""
         answers = done.answers
         if is_finite(answers.values):
             return
         if step.product.adjoint:
-            raise self._not_finite_sum(step, answers)
-        raise self._not_finite(step, answers.values, done.rows)
+            raise self._nonfinite_sum_error(step, answers)
+        raise self._nonfinite_error(step, answers.values, done.rows)
 
-    def _failure(self, step: Step, answers: Answers) -> CecError:
+    def _failure_error(self, step: Step, answers: Answers) -> CecError:
         """Return the error for machines that failed."""
         reports = self._endpoint.last_errors()
         failures = [f"machine {n}: {reports.get(n, 'no report')}" for n in answers.failed]
@@ -111,22 +109,22 @@ class LockstepExecutor:
             return DamagedStoreError(f"{text}; {ELASTIC_CONTINUES}")
         return MachineError(text)
 
-    def _not_finite(self, step: Step, values: NDArray[Any], rows: list[int]) -> MachineError:
+    def _nonfinite_error(self, step: Step, values: NDArray[Any], rows: list[int]) -> MachineError:
         """Return the error that names the machines whose answers to X W are not finite."""
         columns = step.product.columns
-        answers, place, found = NonfiniteChecker(columns), 0, []
+        checker, begin, found = NonfiniteChecker(columns), 0, []
         for machine in step.available:
-            end = place + rows[machine - 1] * columns
+            end = begin + rows[machine - 1] * columns
             intervals = step.plan.assignment.intervals(machine)
-            unusable = answers.check(machine, intervals, values[place:end])
-            if unusable is not None and unusable.coincident is not None:
-                return step.conflict_error(unusable)
-            found += [unusable] if unusable is not None else []
-            place = end
+            nonfinite = checker.check(machine, intervals, values[begin:end])
+            if nonfinite is not None and nonfinite.coincident is not None:
+                return step.conflict_error(nonfinite)
+            found += [nonfinite] if nonfinite is not None else []
+            begin = end
         return step.no_replacement_error(found[0], _NO_REPLACEMENT)
 
     @staticmethod
-    def _not_finite_sum(step: Step, answers: Answers) -> MachineError:
+    def _nonfinite_sum_error(step: Step, answers: Answers) -> MachineError:
         """Return the error that names the machines whose parts of X' V are not finite."""
         if len(answers.not_finite) == 1:
             machine = answers.not_finite[0]
@@ -136,14 +134,14 @@ class LockstepExecutor:
             )
         if not answers.not_finite:
             return MachineError(f"the sum of the answers to step {step.number} is not finite")
-        named = ", ".join(map(str, answers.not_finite))
-        return MachineError(f"the answers of machines {named} to step {step.number} are not finite")
+        machines = ", ".join(map(str, answers.not_finite))
+        return MachineError(
+            f"the answers of machines {machines} to step {step.number} are not finite"
+        )
 
 
-def _last_delay(answers: Answers) -> dict[int, float]:
-    """Return the machine that finished last, and how long after all others."""
-    done = (answers.load_seconds + answers.seconds).tolist()
-    *_, before, seconds = sorted([0.0, *done])
-    last = done.index(seconds) if seconds else 0
-    seconds -= before
-    return {last + 1: seconds} if seconds > 0 else {}
+def _delay_of_last(answers: Answers) -> dict[int, float]:
+    """Return the machine that finished last, and how many seconds after the second last."""
+    finish_times = (answers.load_seconds + answers.seconds).tolist()
+    *_, second_last, last = sorted([0.0, *finish_times])
+    return {finish_times.index(last) + 1: last - second_last} if last > second_last else {}

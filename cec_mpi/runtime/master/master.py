@@ -1,4 +1,4 @@
-"""The master: plans each step, asks machines, decodes their answers, records what happened."""
+"""The master: it plans each step, requests products from machines, decodes and records them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.core.accuracy.rounding import answer_error
 from cec_mpi.core.accuracy.vectors import Scales, cancellation, max_abs_of_columns, scale_by_powers
 from cec_mpi.errors import InputError, MachineError, ScaleWarning
-from cec_mpi.runtime.master.buffers import Buffers, as_block, check_out, column
+from cec_mpi.runtime.master.buffers import Buffers, as_block, as_column, check_out
 from cec_mpi.runtime.master.elastic import ElasticExecutor
 from cec_mpi.runtime.master.lockstep import LockstepExecutor
 from cec_mpi.runtime.master.planning import OpenStore
@@ -27,23 +27,22 @@ from cec_mpi.text import join_names
 Floats = NDArray[np.float64]
 
 _HUGE = 1e150  # squares of larger numbers overflow
-_SAFE = 100  # exponent of a power of two: encoding smaller numbers does not overflow
-_OUTSTANDING = 1e-3  # of the largest answer: those of good machines are far smaller
-_FEW_DIGITS = 1e-3  # relative error above which a warning is issued
+_HEADROOM = 100  # numbers are divided by 2**100 before they are encoded, against overflow
+_SUSPECT_RATIO = 1e-3  # of an answer to the largest: those of other machines are far smaller
+_MAX_ERROR = 1e-3  # relative error above which a warning is issued
 
 
 class Master:
     """X on machines that come and go: its products with vectors and blocks of vectors.
 
-    In lockstep all machines make a step together, which fails if one does not answer. Elastic
-    machines get jobs one by one, and steps end without machines that are late or lost.
+    In lockstep a step is collective, and fails if a machine does not answer. Elastic machines get
+    separate jobs, and a step does not wait for machines that are late or lost.
 
     Parameters
     ----------
-    endpoint : LockstepEndpoint or JobsEndpoint
-        The wire.
+    end : LockstepEndpoint or JobsEndpoint
+        The master's end of the wire.
     options : SessionOptions
-        With S stragglers each row is computed by L + S machines, if as many are available.
     store : OpenStore
 
     Attributes
@@ -53,9 +52,9 @@ class Master:
     dtype : numpy.dtype
         float64: answers are decoded in double precision, whatever the dtype of the shards.
     attainable : float
-        Usual difference between products with different machines, relative to X: the machine
-        epsilon of the shards times the median condition number. If the machines are always the
-        same, the machine epsilon is that of the arithmetic.
+        Typical relative difference between products from different sets of machines: the machine
+        epsilon of the shards times the median condition number. If only one set is possible, the
+        machine epsilon is that of the arithmetic.
     manifest : Manifest
         The manifest of the store.
     arithmetic : numpy.dtype
@@ -71,25 +70,25 @@ class Master:
         self._endpoint = endpoint
         self.shape = (manifest.rows, manifest.columns)
         self.dtype = np.dtype(np.float64)
-        self._condition = manifest.code.conditioning.worst  # of decoders in use, once there are any
+        self._condition = manifest.code.conditioning.worst  # later that of the last step
         self._error = answer_error(manifest.dtype, store.arithmetic)
         code = manifest.code
-        changes = code.machines > code.recovery  # of the machines that answer
-        rounds = manifest.dtype if changes else store.arithmetic
-        self.attainable = code.conditioning.median * float(np.finfo(rounds).eps)
+        has_many_sets = code.machines > code.recovery  # of L machines
+        rounding_dtype = manifest.dtype if has_many_sets else store.arithmetic
+        self.attainable = code.conditioning.median * float(np.finfo(rounding_dtype).eps)
         self.path = store.path
         self.recorder = store.recorder
         self.steps = store.steps
         self.manifest = manifest
         self.arithmetic = store.arithmetic
         self._warnings = PostponedWarnings()
-        self._may_warn = code.recovery > 1  # with L = 1 nothing is decoded, so no digits are lost
+        self._may_warn_of_cancellation = code.recovery > 1  # L = 1 needs no decoding
         rows, largest = store.scaling.exponents, store.scaling.largest
         exponents = None if rows is None else rows.reshape(-1)
         self.scales = Scales(largest, store.arithmetic, exponents, manifest.rounded)
         self._threads = store.threads
         self._closed = False
-        self._huge = ""  # about the last product, if its square overflows
+        self._overflow_note = ""  # describes the last product if its square overflows
         self._buffers: dict[int, Buffers] = {}
         self._executor: ElasticExecutor | LockstepExecutor
         if isinstance(endpoint, JobsEndpoint):
@@ -120,7 +119,7 @@ class Master:
         MachineError
             A machine failed.
         """
-        return self._product(False, "w", column("w", w, self.shape[1]), out)[:, 0]
+        return self._multiply(False, "w", as_column("w", w, self.shape[1]), out)[:, 0]
 
     def rmatvec(self, v: ArrayLike, out: Floats | None = None) -> Floats:
         """Compute X' v in one step, with the assignment, loads and time of X w.
@@ -140,7 +139,7 @@ class Master:
         InputError, InfeasibleError, MachineError
             See `matvec`.
         """
-        return self._product(True, "v", column("v", v, self.shape[0]), out)[:, 0]
+        return self._multiply(True, "v", as_column("v", v, self.shape[0]), out)[:, 0]
 
     def matmat(self, W: ArrayLike) -> Floats:
         """Compute X W for all columns of W in one step.
@@ -159,7 +158,7 @@ class Master:
         InputError, InfeasibleError, MachineError
             See `matvec`.
         """
-        return self._product(False, "W", as_block("W", W, self.shape[1]), None)
+        return self._multiply(False, "W", as_block("W", W, self.shape[1]), None)
 
     def rmatmat(self, V: ArrayLike) -> Floats:
         """Compute X' V for all columns of V in one step.
@@ -178,17 +177,18 @@ class Master:
         InputError, InfeasibleError, MachineError
             See `matvec`.
         """
-        return self._product(True, "V", as_block("V", V, self.shape[0]), None)
+        return self._multiply(True, "V", as_block("V", V, self.shape[0]), None)
 
     @property
     def accuracy(self) -> float:
         """Possible error of a product, relative to the size of the terms of a row.
 
         This is the error of an answer times the largest condition number with which the last step
-        was decoded; before the first step the worst condition number of the code. Answers have the
-        error of shards, their machine epsilon, or that of sums, 8 machine epsilons of the
-        arithmetic. The size of the terms is ``norm(c * w)``, with c the largest entry of each
-        column of X. `StepRecord.cancellation` is this size over that of the result.
+        was decoded; before the first step the worst condition number of the code. The error of an
+        answer is the larger of the machine epsilon of the shards and, for rounding in sums, 8
+        machine epsilons of the arithmetic. The size of the terms is ``norm(c * w)``, with c the
+        largest entry of each column of X. `StepRecord.cancellation` is the ratio of this size to
+        that of the result.
         """
         return self._condition * self._error
 
@@ -198,24 +198,26 @@ class Master:
         return self._closed
 
     def close(self) -> None:
-        """Refuse further products."""
+        """Close the operator; further products raise `InputError`."""
         self._closed = True
 
-    def _product(self, adjoint: bool, name: str, block: NDArray[Any], out: Floats | None) -> Floats:
+    def _multiply(
+        self, adjoint: bool, name: str, block: NDArray[Any], out: Floats | None
+    ) -> Floats:
         """Compute a product, and issue its warnings when it is complete."""
         try:
-            result = self._compute(adjoint, name, block, out)
+            result = self._execute(adjoint, name, block, out)
         except BaseException:
-            with suppress(Warning):  # the error says more than a warning that is raised
+            with suppress(Warning):  # if warnings are errors, the original error is more useful
                 self._warnings.issue()
             raise
         self._warnings.issue()
         return result
 
-    def _compute(self, adjoint: bool, name: str, block: NDArray[Any], out: Floats | None) -> Floats:
+    def _execute(self, adjoint: bool, name: str, block: NDArray[Any], out: Floats | None) -> Floats:
         """Compute X W for W of shape (r, k), or X' V for V of shape (q, k).
 
-        If the run waits for machines, a step that cannot end is repeated.
+        If the run waits for machines, a step that loses too many machines is repeated.
         """
         columns = block.shape[1]
         out = check_out(out, self.shape[1 if adjoint else 0])
@@ -229,9 +231,9 @@ class Master:
                 else:
                     terms = buffers.load_vectors(name, block, self.scales)
             except InputError as error:
-                if not self._huge or block.dtype.kind != "f":  # others cannot be NaN
+                if not self._overflow_note or block.dtype.kind != "f":  # integers are finite
                     raise
-                raise InputError(f"{error} ({self._huge})") from None
+                raise InputError(f"{error} ({self._overflow_note})") from None
             self._check_open()
             step = self._executor.next(adjoint)
             step.product = Product(adjoint, columns)
@@ -240,95 +242,96 @@ class Master:
                     buffers.prepare(step.plan)
                     buffers.codec.coefficients(buffers.parts, buffers.coded)
             try:
-                done = self._executor.multiply(step, buffers)
+                result = self._executor.multiply(step, buffers)
                 break
             except StepInfeasibleError:
                 if not self.steps.schedule.waits:
                     raise
-        result = out if out is None else out.reshape(-1, 1)
+        product = out if out is None else out.reshape(-1, 1)
         exponents, parts = buffers.exponents, None if adjoint else buffers.parts
         if adjoint:
-            values = done.answers.values.reshape(-1, columns)
-            if result is None and not any(exponents):
-                result = values
+            values = result.answers.values.reshape(-1, columns)
+            if product is None and not any(exponents):
+                product = values
             else:
-                result = scale_by_powers(values, np.array(exponents), result)
+                product = scale_by_powers(values, np.array(exponents), product)
         else:
             values = buffers.product[: self.shape[0]]
-            if result is None and self.scales.row_exponents is None and not buffers.is_scaled:
+            if product is None and self.scales.row_exponents is None and not buffers.is_scaled:
                 buffers.renew_product()
-                result = values
+                product = values
             else:
-                result = self.scales.scale_rows(values, exponents, result)
+                product = self.scales.scale_rows(values, exponents, product)
                 exponents = [exponent + self.scales.max_row_exponent for exponent in exponents]
-        largest = max_abs_of_columns(result)
+        largest = max_abs_of_columns(product)
         is_finite = all(map(math.isfinite, largest))
         if not is_finite:
-            self._executor.check_finite(step, done)
-        self._record_step(step, done, cancellation(terms, exponents, largest))
-        self._note_size(step, largest[0] if columns == 1 else float(np.max(largest)), parts)
+            self._executor.check_finite(step, result)
+        self._record(step, result, cancellation(terms, exponents, largest))
+        self._note_overflow(step, largest[0] if columns == 1 else float(np.max(largest)), parts)
         if not is_finite:
             raise MachineError(
-                f"{step.name} is too large for float64, so the product is not finite: {self._huge}"
+                f"{step.name} is too large for float64, so the product is not finite: "
+                f"{self._overflow_note}"
             )
         if not adjoint:
             self._warn_of_underflow(largest, exponents)
-        return result
+        return product
 
-    def _note_size(self, step: Step, size: float, parts: Floats | None) -> None:
-        """Note a product whose square would overflow, and the machine with the largest answer.
+    def _note_overflow(self, step: Step, size: float, parts: Floats | None) -> None:
+        """Describe a product whose square would overflow, for the error of a later product.
 
         Parameters
         ----------
         step : Step
         size : float
-            The largest number of the product.
+            The largest absolute value in the product.
         parts : (L, R * k) ndarray, optional
-            The decoded rows of X W. Encoded again, they are what the machines answered.
+            The decoded rows of X W; encoding them gives the answers of the machines.
         """
-        self._huge = ""
+        self._overflow_note = ""
         if size < _HUGE:
             return
         about = f"of about {size:.0e}" if np.isfinite(size) else "that are too large for float64"
-        self._huge = f"the product of step {step.number} has numbers {about}"
+        self._overflow_note = f"the product of step {step.number} has numbers {about}"
         if parts is None or self.manifest.code.recovery == 1:
             return
-        row = int(np.abs(parts).max(axis=0).argmax())
+        entry = int(np.abs(parts).max(axis=0).argmax())
         with np.errstate(over="ignore", invalid="ignore"):
-            answers = np.abs(self.manifest.code.generator @ np.ldexp(parts[:, row], -_SAFE))
-        at, outstanding = row // step.product.columns, answers > answers.max() * _OUTSTANDING
-        found = [n for n in step.available if outstanding[n - 1]]
+            answers = np.abs(self.manifest.code.generator @ np.ldexp(parts[:, entry], -_HEADROOM))
+        row, is_suspect = entry // step.product.columns, answers > answers.max() * _SUSPECT_RATIO
+        suspects = [n for n in step.available if is_suspect[n - 1]]
         if not step.events:  # only machines of the plan have answered
             rows = step.plan.assignment.intervals
-            found = [n for n in found if any(a <= at < b for a, b in rows(n))]
-        if found and len(found) < len(step.available):  # otherwise X or w is large
-            whose = "machine" if len(found) == 1 else "one of machines"
-            self._huge += f", the largest in an answer of {whose} {join_names(found, len(found))}"
+            suspects = [n for n in suspects if any(a <= row < b for a, b in rows(n))]
+        if suspects and len(suspects) < len(step.available):  # otherwise X or w is large
+            machine = "machine" if len(suspects) == 1 else "one of machines"
+            names = join_names(suspects, len(suspects))
+            self._overflow_note += f", the largest in an answer of {machine} {names}"
 
     def _check_open(self) -> None:
         if self._closed:
             raise InputError("this operator is closed: its machines have left")
 
-    def _record_step(self, step: Step, done: ProductResult, lost: float | None) -> None:
-        """Update speeds from a step, record it, and warn of cancellation."""
-        seconds = done.answers.seconds
-        self._condition = done.condition
-        known = self.steps.learn(step, done.rows, seconds)
+    def _record(self, step: Step, result: ProductResult, cancelled: float | None) -> None:
+        """Update speeds from a step, record it, and warn once of cancellation."""
+        self._condition = result.condition
+        makespans = self.steps.learn(step, result.rows, result.answers.seconds)
         now = self.recorder.now()
-        self.recorder.step(step.record(done, known, lost, now))
-        if step.product.adjoint or lost is None:  # gradients vanish where least squares converge
+        self.recorder.step(step.record(result, makespans, cancelled, now))
+        if step.product.adjoint or cancelled is None:  # X' v vanishes where least squares converge
             return
-        if self._may_warn and self.accuracy * lost > _FEW_DIGITS:
-            self._may_warn = False
+        if self._may_warn_of_cancellation and self.accuracy * cancelled > _MAX_ERROR:
+            self._may_warn_of_cancellation = False
             self._warnings.add(
                 f"X w of step {step.number} may have fewer than three correct digits: its terms "
-                f"are {lost:.0e} times larger than the result, and are computed with errors of up "
-                f"to {self.accuracy:.0e} of their size; unless X w should vanish, "
-                f"{self._remedy()}",
+                f"are {cancelled:.0e} times larger than the result, and are computed with errors "
+                f"of up to {self.accuracy:.0e} of their size; unless X w should vanish, "
+                f"{self._cancellation_remedy()}",
                 ScaleWarning,
             )
 
-    def _remedy(self) -> str:
+    def _cancellation_remedy(self) -> str:
         if self.manifest.dtype == "float32":
             return "encode X with --dtype float64"
         return "encode X with a code of smaller condition (--code), or subtract what cancels from X"
@@ -341,15 +344,15 @@ class Master:
             for size, exponent in zip(largest, exponents, strict=True)
         ):
             self._warnings.add(
-                "X w is inexact: some numbers of w are too small for float64 beside others, and "
-                "their columns of X are larger by as much; divide columns of X by powers of two, "
-                "and multiply w by them",
+                "X w is inexact: some entries of w are too small relative to others for float64, "
+                "and multiply columns of X that are larger by as much; divide these columns of X "
+                "by powers of two, and multiply the entries of w by them",
                 ScaleWarning,
             )
 
     def _buffers_for(self, columns: int) -> Buffers:
-        """Return the arrays for k columns; those for k = 1 and for the last k are kept."""
+        """Return the arrays for k columns; those for k = 1 and for the last k are cached."""
         if columns not in self._buffers:
-            self._buffers = {kept: b for kept, b in self._buffers.items() if kept == 1}
+            self._buffers = {k: buffers for k, buffers in self._buffers.items() if k == 1}
             self._buffers[columns] = Buffers(self.manifest, columns, self.arithmetic, self._threads)
         return self._buffers[columns]

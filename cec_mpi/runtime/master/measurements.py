@@ -1,4 +1,4 @@
-"""What machines did in an elastic step, and which of them delayed it."""
+"""Rows and times of machines in an elastic step, and the machines that delayed it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Measurements:
     machines : int
         N.
     begin : float
-        When the step began, in seconds of the hub's clock.
+        Start of the step, in seconds of the hub's clock.
 
     Attributes
     ----------
@@ -31,57 +31,58 @@ class Measurements:
     def __init__(self, machines: int, begin: float) -> None:
         self.jobs: list[Job] = []
         self._begin, self._machines = begin, machines
-        self._answer_times: list[tuple[float, int]] = []  # seconds and machine of each answer
-        self._finish_times: dict[int, float] = {}  # seconds until the first answer of each machine
+        self._arrivals: list[tuple[float, int]] = []  # seconds and machine of each answer
+        self._finish_times: dict[int, float] = {}  # of the first computation of each machine
 
-    def count(self, job: Job, now: float) -> None:
-        """Take an answer that has arrived now."""
-        reported, machine, after = job.report_fields, job.machine, now - self._begin
+    def add(self, job: Job, now: float) -> None:
+        """Add a job whose answer has arrived now."""
+        report, machine, arrival = job.report_fields, job.machine, now - self._begin
         self.jobs.append(job)
-        self._answer_times.append((after, machine))
-        computed = job.sent_at - self._begin + reported.load_seconds + reported.seconds
-        self._finish_times.setdefault(machine, computed if 0 <= computed <= after else after)
+        self._arrivals.append((arrival, machine))
+        finish = job.sent_at - self._begin + report.load_seconds + report.seconds
+        self._finish_times.setdefault(machine, finish if 0 <= finish <= arrival else arrival)
 
     def answers(self, values: NDArray[np.float64]) -> Answers:
-        """Return what the machines did, with the result of X' V."""
-        reported = np.zeros((3, self._machines))
+        """Return the sums of the reports of each machine, with these values."""
+        sums = np.zeros((3, self._machines))
         for job in self.jobs:
-            reported[:, job.machine - 1] += job.report_fields[1:4]
-        seconds, load_seconds, load_bytes = reported
+            sums[:, job.machine - 1] += job.report_fields[1:4]
+        seconds, load_seconds, load_bytes = sums
         return Answers(values, seconds, load_seconds, load_bytes, [])
 
     def rows(self) -> list[int]:
-        """Return the rows that machines 1..N computed."""
-        found = [0] * self._machines
+        """Return the number of rows that each machine computed."""
+        rows = [0] * self._machines
         for job in self.jobs:
-            found[job.machine - 1] += job.count
-        return found
+            rows[job.machine - 1] += job.count
+        return rows
 
     def delays(
         self, planned: Collection[int], events: Iterable[MachineEvent], now: float
     ) -> dict[int, float]:
-        """Return the machines that delayed the step, and by how much: see `StepRecord`.
+        """Return the seconds by which machines delayed the step, see `StepRecord`.
 
         Parameters
         ----------
         planned : collection of int
             Machines of the plan.
         events : iterable of MachineEvent
-            Events of the step, which ends now.
+            Events of the step.
         now : float
+            End of the step.
         """
-        troubled = sorted({e.machine for e in events if e.machine in planned and self._delays(e)})
-        if troubled:
-            others = (self._finish_times.get(n, 0.0) for n in set(planned).difference(troubled))
-            seconds = (now - self._begin - max(others, default=0.0)) / len(troubled)
-            return dict.fromkeys(troubled, seconds)
-        if not self._answer_times:
+        delayed = sorted({e.machine for e in events if e.machine in planned and self._is_delay(e)})
+        if delayed:
+            others = (self._finish_times.get(n, 0.0) for n in set(planned).difference(delayed))
+            seconds = (now - self._begin - max(others, default=0.0)) / len(delayed)
+            return dict.fromkeys(delayed, seconds)
+        if not self._arrivals:
             return {}
-        *_, (before, _), (after, last) = (0.0, 0), *self._answer_times
-        return {last: after - before}
+        *_, (second_last, _), (last, machine) = (0.0, 0), *self._arrivals
+        return {machine: last - second_last}
 
-    def _delays(self, event: MachineEvent) -> bool:
-        """Whether the machine did not do what was planned."""
+    def _is_delay(self, event: MachineEvent) -> bool:
+        """Return whether an event delays the step."""
         if isinstance(event, MachineUnavailable):
             return event.machine not in self._finish_times
         return isinstance(event, MachineLate | WrongAnswer)

@@ -1,4 +1,4 @@
-"""Planning the steps of a store from availability and speeds, and learning from them."""
+"""Plans of steps from availability and speeds, and speeds from the times of steps."""
 
 from __future__ import annotations
 
@@ -26,25 +26,24 @@ from cec_mpi.store.format.scaling import Scaling
 
 
 class StepPlanner:
-    """Plans the steps of one store, and learns from them.
+    """Plans the steps of a session, and updates the speeds of machines after them.
 
     Parameters
     ----------
     schedule : Schedule
-        The schedule of the session.
     speeds : Speeds
         Speeds of machines 1..N.
     placement : CodedPlacement or ReplicaPlacement
-        Which machines are enough.
+        Determines which sets of machines suffice.
     recovery : int
-        Number of machines that compute each row, L.
+        L, the number of machines that compute each row.
     scheme : {"heterogeneous", "cyclic"}
 
     Attributes
     ----------
     placement : CodedPlacement or ReplicaPlacement
     uses_all_answers : bool
-        Whether steps wait for all answers, so that each machine shows its speed; True at first.
+        Whether steps wait for all answers, so that hindsight makespans are defined.
 
     Examples
     --------
@@ -73,8 +72,8 @@ class StepPlanner:
         self.uses_all_answers = True
         self.placement, self._recovery, self._scheme = placement, recovery, scheme
         self._planners: dict[int, Planner] = {}
-        self._hosts: Mapping[int, str] | None = None  # that were passed to `speeds`
-        self._last: Plan | None = None  # of a step that has begun
+        self._hosts: Mapping[int, str] | None = None  # the last that `speeds` has received
+        self._last_plan: Plan | None = None
         self._cached_costs: tuple[Plan | None, Sequence[int], NDArray[np.number]] = (
             None,
             (),
@@ -100,7 +99,7 @@ class StepPlanner:
             Speeds of machines 1..N; None to learn them from the times of machines.
         scheme : {"heterogeneous", "cyclic"}
         parts : (Parts, ReplicaPlacement), optional
-            See `Manifest.read_parts`.
+            For copies of sparse rows, see `Manifest.read_parts`.
         """
         recovery = manifest.code.recovery
         demand: Demand
@@ -112,36 +111,33 @@ class StepPlanner:
         return cls(schedule, rates, manifest.placement, recovery, scheme)
 
     def next(self, spare: int = 0, may_join: bool = False) -> Step:
-        """Return the next step, which must be possible without any `spare` machines.
+        """Return the next step, which remains feasible if any `spare` machines are lost.
 
-        See `Schedule.next`, which waits for it or raises `InfeasibleError`.
+        See `Schedule.next`.
         """
         return self.schedule.next(self._recovery, self.placement, spare, may_join)
 
     def plan(self, step: Step, stragglers: int = 0) -> Step:
-        """Plan a step, each row on S more machines if they are available.
-
-        Returns the same step.
-        """
+        """Plan a step, with L + S machines for each row if available, and return it."""
         available = step.available
         if stragglers not in self._planners:
             self._planners[stragglers] = self.speeds.demand.make_planner(self._scheme, stragglers)
         roster = self.schedule.roster
         if roster is not None and self._hosts is not roster.host_names:
             self._hosts = roster.host_names
-            known = range(1, self.placement.machines + 1)
-            self.speeds.set_hosts({n: host for n, host in self._hosts.items() if n in known})
+            machines = range(1, self.placement.machines + 1)
+            self.speeds.set_hosts({n: host for n, host in self._hosts.items() if n in machines})
         step.speeds = self.speeds.plan_speeds(available)
         step.plan = self._planners[stragglers].plan(available, step.speeds)
-        step.changed = step.plan is not self._last
+        step.plan_changed = step.plan is not self._last_plan
         return step
 
     def begin(self, step: Step) -> None:
-        """Commit a step, because its order is being sent."""
+        """Commit a step whose first order is being sent."""
         if not step.has_begun:
             step.has_begun = True
             self.schedule.commit(step, self.placement.machines)
-            self._last = step.plan
+            self._last_plan = step.plan
 
     def learn(
         self,
@@ -149,32 +145,33 @@ class StepPlanner:
         rows: Sequence[int],
         seconds: NDArray[np.float64] | Sequence[float],
     ) -> Makespans:
-        """Learn from the times of machines in a step; returns makespans that it could have had.
+        """Update speeds from the times of machines in a step, and return its makespans.
 
         Parameters
         ----------
         step : Step
         rows : (N,) sequence of int
-            Rows that each machine computed, 0 where preempted. The same object stands for the same.
+            Number of rows that each machine computed, 0 if preempted. Costs are cached for this
+            object, so it must not be modified.
         seconds : (N,) sequence of float
-            Seconds that it took.
+            Computation time of each machine.
         """
         available, product, demand = step.available, step.product, self.speeds.demand
         if self._cached_costs[0] is not step.plan or self._cached_costs[1] is not rows:
             self._cached_costs = step.plan, rows, step.plan.estimate_work(np.asarray(rows))
         amounts = self._cached_costs[2]
-        known = Makespans(
+        makespans = Makespans(
             self.speeds.predict(product, amounts),
             self.speeds.bound(product, available),
             hindsight_makespan(amounts, seconds, demand) if self.uses_all_answers else None,
         )
         self.speeds.observe(product, amounts, seconds)
-        return known
+        return makespans
 
 
 @dataclass(frozen=True)
 class OpenStore:
-    """A store that machines serve, with what plans and records its steps.
+    """A store that machines serve, with the planner and the recorder of its steps.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Warnings of a step that wait for its end."""
+"""Warnings that are postponed to the end of a step."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class PostponedWarnings:
     """
 
     def __init__(self) -> None:
-        self._found: list[tuple[str, type[Warning]]] = []
+        self._pending: list[tuple[str, type[Warning]]] = []
 
     def add(self, text: str, category: type[Warning] = UserWarning) -> None:
-        """Keep a warning for `issue`."""
-        self._found.append((text, category))
+        """Add a warning."""
+        self._pending.append((text, category))
 
     def issue(self) -> None:
         """Issue all warnings that were added since the last call."""
-        found, self._found = self._found, []
-        for text, category in found:
+        pending, self._pending = self._pending, []
+        for text, category in pending:
             warnings.warn(text, category, stacklevel=3)

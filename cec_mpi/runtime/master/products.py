@@ -34,7 +34,7 @@ Outcome = RowsAgree | RowsDisagree | FaultUndetermined | FaultyIdentified
 
 
 class Products(Protocol):
-    """The numbers of a step: `ForwardProducts`, `AdjointProducts` or `ProbeProducts`.
+    """Operands and answers: `ForwardProducts`, `AdjointProducts` or `ProbeProducts`.
 
     Attributes
     ----------
@@ -43,60 +43,60 @@ class Products(Protocol):
 
     product: Product
 
-    def content(self, request: Request) -> NDArray[Any]:
-        """Return what the rows of a request are multiplied with."""
+    def operand(self, request: Request) -> NDArray[Any]:
+        """Return the operand that is sent with a request: vectors or coefficients."""
 
-    def take(
+    def accept(
         self, requests: Sequence[Request], pieces: list[NDArray[Any]]
     ) -> bool | NonfiniteAnswer:
-        """Keep the answer to a request, or the sum of the answers to several.
+        """Accept the answer to a request, or the sum of the answers to several.
 
         Returns
         -------
         bool or NonfiniteAnswer
-            True if it is kept, False if it fails its check, or the number that is not finite.
+            Whether it is accepted or fails its check, or the entry that is not finite.
         """
 
     def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> Outcome | None:
-        """Compare or decode answers; returns the outcome of a comparison."""
+        """Compare or decode answers, and return the outcome of a comparison."""
 
 
 class AnswerMemory:
-    """Memory for the answers of a step to X W, which the next step uses again."""
+    """Memory for the answers of a step to X W, reused by the next step."""
 
     def __init__(self) -> None:
-        self._octets = np.empty(0, np.uint8)
+        self._memory = np.empty(0, np.uint8)
         self._used = self._needed = 0
 
     def clear(self) -> None:
-        """Make all memory free, as much as the last step needed."""
-        if not self._octets.size // 4 <= self._needed <= self._octets.size:
-            self._octets = np.empty(self._needed, np.uint8)
+        """Free all arrays, and resize the memory if the last step needed more or much less."""
+        if not self._memory.size // 4 <= self._needed <= self._memory.size:
+            self._memory = np.empty(self._needed, np.uint8)
         self._used = self._needed = 0
 
-    def array(self, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    def allocate(self, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return a vector whose content is undefined."""
-        octets = -(-size * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
-        self._needed += octets
-        if self._used + octets > self._octets.size:
+        aligned = -(-size * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+        self._needed += aligned
+        if self._used + aligned > self._memory.size:
             return np.empty(size, dtype)
-        begin, self._used = self._used, self._used + octets
-        return self._octets[begin : begin + size * dtype.itemsize].view(dtype)
+        begin, self._used = self._used, self._used + aligned
+        return self._memory[begin : begin + size * dtype.itemsize].view(dtype)
 
 
 def copy_finite(pieces: Sequence[NDArray[Any]], values: NDArray[Any]) -> bool:
-    """Copy pieces into a vector, one after the other; returns whether they are finite."""
-    begin, finite = 0, True
+    """Concatenate pieces into a vector, and return whether they are finite."""
+    begin, all_finite = 0, True
     for piece in pieces:
         end = begin + piece.size
         values[begin:end] = piece
-        finite = is_finite(piece) and finite
+        all_finite = is_finite(piece) and all_finite
         begin = end
-    return finite
+    return all_finite
 
 
 class ForwardProducts:
-    """X W: answers to rows are compared and decoded.
+    """X W: answers are compared and decoded.
 
     Parameters
     ----------
@@ -111,22 +111,22 @@ class ForwardProducts:
         self, product: Product, shared: NDArray[Any], answers: RowAnswers, memory: AnswerMemory
     ) -> None:
         self.product, self._shared, self._answers = product, shared, answers
-        self._memory, self._not_finite = memory, NonfiniteChecker(product.columns)
+        self._memory, self._finite_checker = memory, NonfiniteChecker(product.columns)
 
-    def content(self, request: Request) -> NDArray[Any]:
-        """See `Products.content`."""
+    def operand(self, request: Request) -> NDArray[Any]:
+        """See `Products.operand`."""
         return self._shared
 
-    def take(
+    def accept(
         self, requests: Sequence[Request], pieces: list[NDArray[Any]]
     ) -> bool | NonfiniteAnswer:
-        """See `Products.take`; rows are checked by comparing them."""
+        """See `Products.accept`; finite answers are accepted, and checked by `Compare`."""
         (request,) = requests
-        values = self._memory.array(sum([piece.size for piece in pieces]), pieces[0].dtype)
+        values = self._memory.allocate(sum([piece.size for piece in pieces]), pieces[0].dtype)
         if not copy_finite(pieces, values):
-            found = self._not_finite.check(request.machine, request.intervals, values)
-            assert found is not None
-            return found
+            nonfinite = self._finite_checker.check(request.machine, request.intervals, values)
+            assert nonfinite is not None
+            return nonfinite
         self._answers.add(request.machine, request.intervals, values)
         return True
 
@@ -143,17 +143,17 @@ class ForwardProducts:
 
 
 class AdjointProducts:
-    """X' V: terms have coefficients, and are added up.
+    """X' V: terms are computed from coefficients, and summed.
 
     Parameters
     ----------
     product : Product
     coded : (L * R * k,) ndarray
-        Coefficients of the plan, machine after machine.
+        Coefficients of the planned terms, in the order of machines.
     intervals : mapping of int to Intervals
         The rows of the plan, by machine.
     generator : (N, L) ndarray of float
-    checks : TermChecker, optional
+    checker : TermChecker, optional
     """
 
     def __init__(
@@ -162,44 +162,42 @@ class AdjointProducts:
         coded: NDArray[Any],
         intervals: Mapping[int, Intervals],
         generator: Floats,
-        checks: TermChecker | None = None,
+        checker: TermChecker | None = None,
     ) -> None:
-        self.product, self._generator, self._checks = product, generator, checks
+        self.product, self._generator, self._checker = product, generator, checker
         sizes = [count_rows(rows) * product.columns for rows in intervals.values()]
         ends = accumulate(sizes)
         self._planned = {
             machine: coded[end - size : end]
             for machine, size, end in zip(intervals, sizes, ends, strict=True)
         }
-        self._replacements: dict[
-            Term, NDArray[Any]
-        ] = {}  # coefficients of terms that replace others
+        self._replacements: dict[Term, NDArray[Any]] = {}  # their coefficients
         self._weights: dict[tuple[int, tuple[int, ...]], dict[int, float]] = {}
-        self._not_finite = NonfiniteChecker(product.columns, adjoint=True)
+        self._finite_checker = NonfiniteChecker(product.columns, adjoint=True)
         self._pieces: dict[Term, list[NDArray[Any]]] = {}
 
-    def content(self, request: Request) -> NDArray[Any]:
-        """See `Products.content`."""
+    def operand(self, request: Request) -> NDArray[Any]:
+        """See `Products.operand`."""
         assert request.term is not None
         return self._coefficients(request.term)
 
-    def take(
+    def accept(
         self, requests: Sequence[Request], pieces: list[NDArray[Any]]
     ) -> bool | NonfiniteAnswer:
-        """See `Products.take`; a term is checked with the probe."""
+        """See `Products.accept`; a term is checked by Freivalds' test with the probe."""
         terms = [request.term for request in requests if request.term is not None]
         if not all(is_finite(piece) for piece in pieces):
             request = requests[0]
-            given = request.machine, request.intervals, np.concatenate(pieces)
-            found = self._not_finite.check(*given)
-            assert found is not None
-            return found
-        if self._checks is not None:
+            values = np.concatenate(pieces)
+            nonfinite = self._finite_checker.check(request.machine, request.intervals, values)
+            assert nonfinite is not None
+            return nonfinite
+        if self._checker is not None:
             (term,), values = terms, np.concatenate(pieces)
-            if self._checks.is_wrong(
+            if self._checker.is_wrong(
                 term.machine, term.intervals, self._coefficients(term), values
             ):
-                del self._checks.products[term.machine]  # it may be the product that was wrong
+                del self._checker.products[term.machine]  # this product may be the wrong one
                 return False
         self._pieces |= dict.fromkeys(terms, pieces)
         return True
@@ -209,8 +207,8 @@ class AdjointProducts:
         raise RuntimeError(f"a step of X' V cannot {instruction}")
 
     def sum(self, terms: list[Term], size: int) -> Floats:
-        """Return the sum of these terms, of this size; terms summed by a host share arrays."""
-        total = np.zeros(size)
+        """Return the sum of these terms, a vector of this size."""
+        total = np.zeros(size)  # terms that a host has summed share arrays
         for pieces in {id(pieces := self._pieces[term]): pieces for term in terms}.values():
             begin = 0
             for piece in pieces:
@@ -219,20 +217,21 @@ class AdjointProducts:
         return total
 
     def _coefficients(self, term: Term) -> NDArray[Any]:
-        above = term.replaces
-        if above is None:
+        replaced = term.replaces
+        if replaced is None:
             return self._planned[term.machine]
         if term not in self._replacements:
-            given = self._coefficients(above)
+            found = self._coefficients(replaced)
             if term.basis:
-                weight = self._weights_of(above.machine, term.basis)[term.machine]
-                self._replacements[term] = (weight * given).astype(given.dtype, copy=False)
+                weight = self._weights_of(replaced.machine, term.basis)[term.machine]
+                found = (weight * found).astype(found.dtype, copy=False)
             else:
-                self._replacements[term] = self._select_rows(term.intervals, above.intervals, given)
+                found = self._select_rows(found, replaced.intervals, term.intervals)
+            self._replacements[term] = found
         return self._replacements[term]
 
     def _weights_of(self, machine: int, basis: tuple[int, ...]) -> dict[int, float]:
-        """Return the weights with which rows of L machines add up to those of another one."""
+        """Return the weights of L machines whose combined shards are that of another machine."""
         if (machine, basis) not in self._weights:
             target = self._generator[[machine - 1]]
             recombination = Recombination(self._generator, basis, target)
@@ -241,51 +240,53 @@ class AdjointProducts:
         return self._weights[machine, basis]
 
     def _select_rows(
-        self, rows: Intervals, intervals: Intervals, given: NDArray[Any]
+        self, coefficients: NDArray[Any], rows: Intervals, selected: Intervals
     ) -> NDArray[Any]:
-        """Return those coefficients that belong to some of the rows."""
+        """Return the coefficients of selected rows."""
         parts, k = [], self.product.columns
-        for start, stop in rows:
+        for start, stop in selected:
             position = 0
-            for first, last in intervals:
+            for first, last in rows:
                 if first <= start and stop <= last:
                     begin = position + (start - first) * k
-                    parts.append(given[begin : begin + (stop - start) * k])
+                    parts.append(coefficients[begin : begin + (stop - start) * k])
                 position += (last - first) * k
         found: NDArray[Any] = np.concatenate(parts)
         return found
 
 
 class ProbeProducts:
-    """The probe: products of shards with it are compared, and kept for checks of terms.
+    """The probe of Freivalds' test: its products with shards are compared and cached.
 
     Parameters
     ----------
-    checks : TermChecker
-    checker : ParityChecker
+    term_checker : TermChecker
+        Receives the products.
+    parity_checker : ParityChecker
+        Compares them.
     rows : int
         R.
     """
 
-    def __init__(self, checks: TermChecker, checker: ParityChecker, rows: int) -> None:
+    def __init__(self, term_checker: TermChecker, parity_checker: ParityChecker, rows: int) -> None:
         self.product = Product(False, 1)
-        self._checks, self._checker, self._rows = checks, checker, rows
-        self._not_finite = NonfiniteChecker(1)
+        self._term_checker, self._parity_checker, self._rows = term_checker, parity_checker, rows
+        self._finite_checker = NonfiniteChecker(1)
         self._new: dict[int, Floats] = {}
 
-    def content(self, request: Request) -> NDArray[Any]:
-        """See `Products.content`."""
-        probe: NDArray[Any] = self._checks.probe
+    def operand(self, request: Request) -> NDArray[Any]:
+        """See `Products.operand`."""
+        probe: NDArray[Any] = self._term_checker.probe
         return probe
 
-    def take(
+    def accept(
         self, requests: Sequence[Request], pieces: list[NDArray[Any]]
     ) -> bool | NonfiniteAnswer:
-        """See `Products.take`."""
+        """See `Products.accept`."""
         (request,), values = requests, np.concatenate(pieces)
-        found = self._not_finite.check(request.machine, request.intervals, values)
-        if found is not None:
-            return found
+        nonfinite = self._finite_checker.check(request.machine, request.intervals, values)
+        if nonfinite is not None:
+            return nonfinite
         products, position = np.full(self._rows, np.nan), 0
         for start, stop in request.intervals:
             products[start:stop] = values[position : position + stop - start]
@@ -296,24 +297,26 @@ class ProbeProducts:
     def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> Outcome | None:
         """See `Products.execute`."""
         rows = instruction.start, instruction.stop, instruction.machines
-        known = self._checks.products | self._new
-        answers = np.array([known[n][rows[0] : rows[1]] for n in instruction.machines])
-        verdict = self._checker.identify_faulty(instruction.machines, answers, self._checks.scale)
-        for machine in verdict.faulty:
-            self._checks.products.pop(machine, None)
-        return _outcome(rows, verdict)
+        products = self._term_checker.products | self._new
+        answers = np.array([products[n][rows[0] : rows[1]] for n in instruction.machines])
+        comparison = self._parity_checker.identify_faulty(
+            instruction.machines, answers, self._term_checker.scale
+        )
+        for machine in comparison.faulty:
+            self._term_checker.products.pop(machine, None)
+        return _outcome(rows, comparison)
 
     def keep(self, machines: Collection[int]) -> None:
-        """Keep the products of these machines, which agree."""
-        self._checks.products |= {machine: self._new[machine] for machine in machines}
+        """Add the products of these machines, which agree, to the term checker."""
+        self._term_checker.products |= {machine: self._new[machine] for machine in machines}
 
 
-def _outcome(rows: tuple[int, int, tuple[int, ...]], verdict: Comparison) -> Outcome:
-    """Return the event that follows from comparing answers to rows."""
-    if verdict.agree:
+def _outcome(rows: tuple[int, int, tuple[int, ...]], comparison: Comparison) -> Outcome:
+    """Return the event for a comparison of answers to rows."""
+    if comparison.agree:
         return RowsAgree(*rows)
     return (
-        FaultyIdentified(verdict.faulty)
-        if verdict.faulty
-        else FaultUndetermined(*rows, verdict.candidates)
+        FaultyIdentified(comparison.faulty)
+        if comparison.faulty
+        else FaultUndetermined(*rows, comparison.candidates)
     )

@@ -14,7 +14,7 @@ from cec_mpi.runtime.availability.models import (
     Availability,
     FunctionAvailability,
     ListedAvailability,
-    is_settled,
+    is_constant_after,
     seconds_between,
     validate_machines,
 )
@@ -28,20 +28,20 @@ from cec_mpi.text import plural
 if TYPE_CHECKING:
     from cec_mpi.runtime.roster import ShortageCallback
 
-_NO_ANSWER = (-1, ())
-_MAX_TICKS = 1_000_000  # for which a step waits, if ticks take no time
+_NO_QUERY = (-1, ())
+_MAX_TICKS = 1_000_000  # for which a step waits
 
 
 class Schedule:
-    """Gives each step its number, its tick and its available machines.
+    """Determines the number, the tick and the available machines of each step.
 
     Parameters
     ----------
     availability : Availability
-    present : tuple of int
-        Machines that take part; the others are never available.
+    participants : tuple of int
+        Machines that take part in the run; others are never available.
     roster : Roster, optional
-        Says which of them can be asked; by default all.
+        Tracks which of them are reachable; by default all are.
     tick_seconds : float, optional
         Length of a tick; by default each step is a tick.
     wait : bool
@@ -62,7 +62,7 @@ class Schedule:
     def __init__(
         self,
         availability: Availability,
-        present: tuple[int, ...],
+        participants: tuple[int, ...],
         roster: Roster | None = None,
         *,
         tick_seconds: float | None = None,
@@ -72,42 +72,41 @@ class Schedule:
         clock: Clock = time,
     ) -> None:
         self._clock = clock
-        self._given = self._availability = availability.restrict_to(present)
-        self._present = frozenset(present)
+        self._initial_availability = self._availability = availability.restrict_to(participants)
+        self._participants = frozenset(participants)
         self.roster = roster
         self._tick_seconds = tick_seconds
         self.waits = wait
         self._step = step
         self._tick = tick
         self._start: float | None = None
-        self._away: dict[int, tuple[AbsenceReason, int]] = {}  # of the last step
-        # The tick for which the availability was asked last, and its answer.
-        self._answer: tuple[int, tuple[int, ...]] = _NO_ANSWER
+        self._absences: dict[int, tuple[AbsenceReason, int]] = {}  # of the last step
+        self._last_query: tuple[int, tuple[int, ...]] = _NO_QUERY  # tick and its listed machines
         self.check_cancelled: Callable[[], None] = lambda: None
         self.on_shortage: ShortageCallback = lambda missing, available, away: None
 
     @property
     def available(self) -> tuple[int, ...]:
-        """The machines that are available to the next step, as far as is known."""
-        waits = self._tick_seconds is not None and self._start is None  # for the first step
-        return self._without_lost(self._query(0 if waits else self._current()))
+        """The machines that are available now."""
+        before_start = self._tick_seconds is not None and self._start is None
+        return self._without_lost(self._query(0 if before_start else self._current_tick()))
 
     @property
     def static_available(self) -> tuple[int, ...] | None:
-        """As `available`; None if the availability is a function or a command."""
+        """The same as `available`, but None if the availability is a function or a command."""
         return None if isinstance(self._availability, FunctionAvailability) else self.available
 
     def states(self, machines: int) -> dict[int, str]:
-        """Return "available", or why it is away, for each of a store's machines that takes part.
+        """Return "available" or the reason of absence for each participant in 1..`machines`.
 
-        A function that gives the availability is not called: its last answer counts.
+        If the availability is a function, its last result is used.
         """
         static = self.static_available
-        available = self._without_lost(self._answer[1]) if static is None else static
-        listed = self.listed_last
+        available = self._without_lost(self._last_query[1]) if static is None else static
+        listed = self.last_listed
         return {
             n: "available" if n in available else self._absence_reason(n, n in listed)
-            for n in sorted(self._present)
+            for n in sorted(self._participants)
             if n <= machines
         }
 
@@ -119,31 +118,27 @@ class Schedule:
         InputError
             A machine does not take part.
         """
-        self._answer = _NO_ANSWER
+        self._last_query = _NO_QUERY
         if machines is None:
-            self._availability = self._given
+            self._availability = self._initial_availability
             return
-        chosen = validate_machines("available", machines, self._present)
+        chosen = validate_machines("available", machines, self._participants)
         self._availability = ListedAvailability([chosen])
 
-    def listed(self, step: Step) -> set[int]:
-        """Return the machines that are available in a step, including those that have left."""
-        return self.listed_at(step.tick)
-
-    def listed_at(self, tick: int) -> set[int]:
-        """Return the machines that are available at a tick, including those that have left."""
+    def listed(self, tick: int) -> set[int]:
+        """Return the machines that the availability lists for a tick, including lost ones."""
         return set(self._query(tick))
 
     @property
-    def listed_last(self) -> frozenset[int]:
-        """The machines that the availability has listed last, including those that have left."""
-        return frozenset(self._answer[1])
+    def last_listed(self) -> frozenset[int]:
+        """The machines that the availability has listed last, including lost ones."""
+        return frozenset(self._last_query[1])
 
     def next_change(self) -> float:
-        """Return when the next tick begins, in seconds of the clock, if ticks have a duration."""
+        """Return the time of the next tick, or of no deadline if ticks have no duration."""
         if self._tick_seconds is None or self._start is None:
             return no_deadline()
-        return self._start + (self._current() + 1) * self._tick_seconds + RESOLUTION
+        return self._start + (self._current_tick() + 1) * self._tick_seconds + RESOLUTION
 
     def next(
         self,
@@ -152,20 +147,20 @@ class Schedule:
         spare: int = 0,
         may_join: bool = False,
     ) -> Step:
-        """Return the next step, not planned yet; sleeps until a tick with enough machines.
+        """Wait for a tick with enough machines, and return the next step without a plan.
 
-        It stays the next step until `commit` is called.
+        Its number is used again unless `commit` is called.
 
         Parameters
         ----------
         recovery : int
-            Number of machines that the step needs, L.
+            L, the number of machines that compute each row.
         placement : CodedPlacement or ReplicaPlacement
-            Which machines are enough.
+            Determines which sets of machines suffice.
         spare : int
-            Number of arbitrary machines that the step must tolerate losing.
+            Number of arbitrary machines whose loss the step must tolerate.
         may_join : bool
-            Whether the caller waits for machines that join if these are too few.
+            Whether the caller waits for further machines to join.
 
         Raises
         ------
@@ -173,28 +168,33 @@ class Schedule:
             Too few machines are available, and the schedule does not wait, or no later
             tick has enough.
         """
-        machines, begin = placement.machines, self._clock.monotonic()
+        begin = self._clock.monotonic()
         self.check_cancelled()
-        tick, waited = self._current(), 0
+        tick, waited_ticks = self._current_tick(), 0
         needed = recovery, placement, spare
-        while placement.tolerated_losses(recovery, available := self._at(tick, machines)) < spare:
-            most = min(self._availability.max_available(tick), len(self._present - self._gone))
-            is_possible = placement.max_tolerated_losses(recovery, most) >= spare
-            if not self.waits or not is_possible or is_settled(self._availability, tick):
+        machines = placement.machines
+        while True:
+            available = self._find_available(tick, machines)
+            if placement.tolerated_losses(recovery, available) >= spare:
+                break
+            reachable = len(self._participants - self._unreachable)
+            max_available = min(self._availability.max_available(tick), reachable)
+            is_possible = placement.max_tolerated_losses(recovery, max_available) >= spare
+            if not self.waits or not is_possible or is_constant_after(self._availability, tick):
                 if not may_join:
                     self._await_shutdown_notice()
-                    self._answer = _NO_ANSWER  # the caller may try the same step again
+                    self._last_query = _NO_QUERY  # in case the caller tries the step again
                 raise InfeasibleError(self._shortage_message(tick, available, *needed))
-            if waited >= _MAX_TICKS:
+            if waited_ticks >= _MAX_TICKS:
                 message = self._shortage_message(tick, available, *needed)
-                raise InfeasibleError(f"{message}; waited {plural(waited, 'tick')}")
+                raise InfeasibleError(f"{message}; waited {plural(waited_ticks, 'tick')}")
             self._report_shortage(available, *needed)
             tick += 1
-            waited += 1
+            waited_ticks += 1
             self._sleep_until(tick)
             self.check_cancelled()
-        waited_seconds = self._clock.monotonic() - begin if waited else 0.0
-        return Step(self._step, tick, waited, available, self._clock, waited_seconds)
+        seconds = self._clock.monotonic() - begin if waited_ticks else 0.0
+        return Step(self._step, tick, waited_ticks, available, self._clock, seconds)
 
     def _report_shortage(
         self,
@@ -203,30 +203,30 @@ class Schedule:
         placement: CodedPlacement | ReplicaPlacement,
         spare: int,
     ) -> None:
-        """Report what the next step waits for, and why machines are away."""
+        """Report the number of missing machines, and the reasons of absences."""
         missing = placement.count_missing(recovery + spare, available)
-        others = sorted(self._present.difference(available))
-        away = {n: self._absence_reason(n, False) for n in others if n <= placement.machines}
-        self.on_shortage(max(1, missing), available, away)
+        absent = sorted(self._participants.difference(available))
+        reasons = {n: self._absence_reason(n, False) for n in absent if n <= placement.machines}
+        self.on_shortage(max(1, missing), available, reasons)
 
     def commit(self, step: Step, machines: int) -> None:
-        """Note that a step of a store with this number of machines has begun."""
+        """Advance to the next step, because this one, of a store for N machines, has begun."""
         self._step, self._tick = step.number + 1, step.tick + 1
-        step.away = self._absent_machines(step, machines)
+        step.away = self._record_absences(step, machines)
 
-    def _absent_machines(self, step: Step, machines: int) -> AbsenceTable:
-        """Return the unavailable machines by reason, with the step since which each is away."""
-        missing = self._present.difference(step.available)
-        listed = self.listed(step) if missing else set()
-        before, self._away = self._away, {}
-        found: AbsenceTable = {}
-        for n in sorted(missing):
-            why = self._absence_reason(n, n in listed)
-            since = before[n][1] if n in before else step.number
-            self._away[n] = why, since
+    def _record_absences(self, step: Step, machines: int) -> AbsenceTable:
+        """Record the absent machines of a step, and return the first step of each absence."""
+        absent = self._participants.difference(step.available)
+        listed = self.listed(step.tick) if absent else set()
+        earlier, self._absences = self._absences, {}
+        table: AbsenceTable = {}
+        for n in sorted(absent):
+            reason = self._absence_reason(n, n in listed)
+            since = earlier[n][1] if n in earlier else step.number
+            self._absences[n] = reason, since
             if n <= machines:
-                found.setdefault(why, {})[n] = since
-        return found
+                table.setdefault(reason, {})[n] = since
+        return table
 
     def _absence_reason(self, machine: int, is_listed: bool) -> AbsenceReason:
         """Return why a machine is not available."""
@@ -235,30 +235,30 @@ class Schedule:
             return "not joined" if change is None else change.record_word
         return "late" if is_listed else "preempted"
 
-    def _at(self, tick: int, machines: int) -> tuple[int, ...]:
+    def _find_available(self, tick: int, machines: int) -> tuple[int, ...]:
         available = self._without_lost(self._query(tick))
         if available and available[-1] > machines:
             return tuple(n for n in available if n <= machines)
         return available
 
     def _query(self, tick: int) -> tuple[int, ...]:
-        """Return the machines that are listed at a tick; a function is called once a tick."""
-        cached_tick, machines = self._answer
-        if cached_tick != tick or seconds_between(self._availability):  # which change within a tick
+        """Return the machines that the availability lists for a tick."""
+        cached_tick, machines = self._last_query
+        if cached_tick != tick or seconds_between(self._availability):  # may change within a tick
             machines = self._availability.at(tick)
-            self._answer = tick, machines
+            self._last_query = tick, machines
         return machines
 
     def _without_lost(self, machines: tuple[int, ...]) -> tuple[int, ...]:
-        gone = self._gone
-        return tuple(n for n in machines if n not in gone) if gone else machines
+        unreachable = self._unreachable
+        return tuple(n for n in machines if n not in unreachable) if unreachable else machines
 
     @property
-    def _gone(self) -> frozenset[int]:
-        """Machines that take part and cannot be asked."""
-        return frozenset() if self.roster is None else self._present - self.roster.available
+    def _unreachable(self) -> frozenset[int]:
+        """Participants to which no request can be sent."""
+        return frozenset() if self.roster is None else self._participants - self.roster.available
 
-    def _current(self) -> int:
+    def _current_tick(self) -> int:
         if self._tick_seconds is None:
             return self._tick
         now = self._clock.monotonic()
@@ -267,21 +267,21 @@ class Schedule:
         return int((now - self._start) / self._tick_seconds)
 
     def _sleep_until(self, tick: int) -> None:
-        """Sleep until a tick begins; if ticks are steps, until it can have other machines."""
+        """Sleep until a tick begins or, if ticks have no duration, until the next poll."""
         due = self._clock.monotonic() + seconds_between(self._availability)
         if self._tick_seconds is not None and self._start is not None:
             due = self._start + tick * self._tick_seconds
-        while (left := due - self._clock.monotonic()) > 0:
+        while (remaining := due - self._clock.monotonic()) > 0:
             self.check_cancelled()
-            sleep_at_most(self._clock, left, AVAILABILITY_POLL_SECONDS)
+            sleep_at_most(self._clock, remaining, AVAILABILITY_POLL_SECONDS)
 
     def _await_shutdown_notice(self) -> None:
-        """Let `check_cancelled` end the run if machines have left because the whole job must end.
+        """Call `check_cancelled` for a while if machines have left.
 
-        A batch system warns one process after the other, and may warn this one last.
+        A batch system that ends the job may have notified their processes before this one.
         """
         due = self._clock.monotonic() + SHUTDOWN_NOTICE_SECONDS
-        while self._gone and self._clock.monotonic() < due:
+        while self._unreachable and self._clock.monotonic() < due:
             self.check_cancelled()
             self._clock.sleep(AVAILABILITY_POLL_SECONDS)
 
@@ -293,14 +293,15 @@ class Schedule:
         placement: CodedPlacement | ReplicaPlacement,
         spare: int,
     ) -> str:
-        found = ", ".join(map(str, available)) if available else "none"
-        gone = ", ".join(map(str, sorted(self._gone)))
-        left = f"; unavailable: {gone}" if gone else ""
-        most = self._availability.max_available(tick)
-        can_wait = not self.waits and placement.max_tolerated_losses(recovery, most) >= spare
-        hint = " (--wait, or wait=True in Python, waits for more machines)" if can_wait else ""
+        listed = ", ".join(map(str, available)) if available else "none"
+        unreachable = ", ".join(map(str, sorted(self._unreachable)))
+        unavailable = f"; unavailable: {unreachable}" if unreachable else ""
+        max_available = self._availability.max_available(tick)
+        can_wait = placement.max_tolerated_losses(recovery, max_available) >= spare
+        hint = " (--wait, or wait=True in Python, waits for more machines)"
+        hint = hint if can_wait and not self.waits else ""
         needed = placement.describe_need(recovery + spare, available)
         return (
-            f"{plural(len(available), 'machine', 'is', 'are')} available at tick {tick} ({found}): "
-            f"{needed}{left}{hint}"
+            f"{plural(len(available), 'machine', 'is', 'are')} available at tick {tick} "
+            f"({listed}): {needed}{unavailable}{hint}"
         )

@@ -1,4 +1,4 @@
-"""A step: what is computed, when, by which machines, and how long each part took."""
+"""A step: its product, machines and plan, and its measured times and bytes."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from cec_mpi.runtime.wire.answers import Answers
 
 
 class StepInfeasibleError(InfeasibleError):
-    """A step has lost too many machines to end; a later step may have enough."""
+    """A step has lost too many machines; a later step may have enough."""
 
 
 class Makespans(NamedTuple):
-    """Makespans that a step could have, in seconds; None if not known.
+    """Makespans to which that of a step is compared, in seconds; None if unknown.
 
     Attributes
     ----------
     predicted : float or None
-        With the rows that machines computed, at the speeds known before the step.
+        Of the rows that machines computed, at the speeds before the step.
     bound : float or None
-        With the best assignment at the same speeds.
+        Of the best assignment at the same speeds.
     hindsight : float or None
-        With the best assignment at the speeds that machines showed. None with stragglers, because
-        machines whose answers do not count show no speed.
+        Of the best assignment at the speeds that were measured in the step. None with stragglers,
+        because the speeds of machines with unused answers are not measured.
     """
 
     predicted: float | None
@@ -47,45 +47,44 @@ class Step:
     ----------
     number, tick : int
         Counted from 0.
-    waited : int
-        Number of ticks with too few machines before it.
-    waited_seconds : float
-        Seconds of these ticks.
+    waited_ticks : int
+        Number of ticks with too few machines before the step.
     available : tuple of int
     clock : Clock
         Clock of the hub.
+    waited_seconds : float
+        Duration of the wait for machines.
     product : Product
     speeds : (N,) tuple of float
         Relative speeds of the plan.
     plan : Plan
-    changed : bool
-        Whether the plan differs from that of the step before.
+    plan_changed : bool
+        Whether the plan differs from that of the previous step.
     has_begun : bool
-        Whether machines have been asked.
+        Whether orders were sent.
     bytes : dict
         Bytes sent or received, by verb.
     events : list of MachineEvent
-        What happened to machines.
     away : dict
-        Machines that are not available, by reason, and since which step.
+        For each reason of absence, the absent machines with the first step of their absence.
     unanswered : list of int
-        Machines for whose answers the step did not wait.
+        Machines whose answers were not needed.
     delays : dict of int to float
         See `StepRecord`.
     seconds : dict
-        Seconds of each verb, and of ``code``: decoding, or the transposed decoder.
+        Seconds of each verb, and of ``code``: decoding, or its transpose.
     """
 
     number: int
     tick: int
-    waited: int
+    waited_ticks: int
     available: tuple[int, ...]
     clock: Clock = time
     waited_seconds: float = 0.0
     product: Product = field(default_factory=Product)
     speeds: tuple[float, ...] = ()
     plan: Plan = field(init=False)
-    changed: bool = False
+    plan_changed: bool = False
     has_begun: bool = False
     bytes: dict[str, int] = field(default_factory=dict)
     events: list[MachineEvent] = field(default_factory=list)
@@ -96,22 +95,22 @@ class Step:
         default_factory=lambda: {"announce": 0.0, "share": 0.0, "collect": 0.0, "code": 0.0}
     )
 
-    def count(self, **sizes: int) -> None:
-        """Count bytes, by verb."""
+    def count_bytes(self, **sizes: int) -> None:
+        """Add to the bytes of verbs."""
         for verb, size in sizes.items():
             self.bytes[verb] = self.bytes.get(verb, 0) + size
 
     def record(
-        self, done: ProductResult, known: Makespans, cancellation: float | None, now: str
+        self, result: ProductResult, makespans: Makespans, cancellation: float | None, now: str
     ) -> StepRecord:
-        """Return the record of the step; the recorder has noted its events."""
-        answers = done.answers
+        """Return the record of the step, without its events."""
+        answers = result.answers
         seconds = answers.seconds.tolist()
         return StepRecord(
             step=self.number,
             tick=self.tick,
             time=now,
-            waited_ticks=self.waited,
+            waited_ticks=self.waited_ticks,
             waited_seconds=self.waited_seconds,
             available=self.available,
             adjoint=self.product.adjoint,
@@ -128,55 +127,54 @@ class Step:
             away=self.away,
             unanswered=self.unanswered,
             delays=self.delays,
-            plan_changed=self.changed,
-            rows=done.rows,
-            predicted_makespan=known.predicted,
-            bound=known.bound,
-            hindsight_makespan=known.hindsight,
-            condition=done.condition,
+            plan_changed=self.plan_changed,
+            rows=result.rows,
+            predicted_makespan=makespans.predicted,
+            bound=makespans.bound,
+            hindsight_makespan=makespans.hindsight,
+            condition=result.condition,
             cancellation=cancellation,
-            assignment=self.plan.interval_bounds(len(done.rows)),
+            assignment=self.plan.interval_bounds(len(result.rows)),
         )
 
     @property
     def name(self) -> str:
-        """The product of one vector."""
+        """Either ``X w`` or ``X' v``."""
         return "X' v" if self.product.adjoint else "X w"
 
-    def describe(self, found: NonfiniteAnswer) -> str:
-        """Return what a machine answered that is not finite, in words."""
-        return f"answered {found.value} {self._at(found)}"
+    def describe_nonfinite(self, answer: NonfiniteAnswer) -> str:
+        """Return the value that is not finite, and its row, in words."""
+        return f"answered {answer.value} {self._describe_row(answer)}"
 
-    def conflict_error(self, found: NonfiniteAnswer) -> MachineError:
-        """Return the error for two machines whose answers are not finite at one place."""
-        other = found.coincident
+    def conflict_error(self, answer: NonfiniteAnswer) -> MachineError:
+        """Return the error for two machines whose answers to a row are not finite."""
+        other = answer.coincident
         assert other is not None
         return MachineError(
-            f"machines {other.machine} and {found.machine} answered {other.value} and "
-            f"{found.value} {self._at(found, 'their shards')} in step {self.number}: both are "
-            "wrong, or their shards are (--machines leaves machines out)"
+            f"machines {other.machine} and {answer.machine} answered {other.value} and "
+            f"{answer.value} {self._describe_row(answer, 'their shards')} in step {self.number}: "
+            "both are wrong, or their shards are (--machines leaves machines out)"
         )
 
-    def no_replacement_error(self, found: NonfiniteAnswer, why: str = "") -> MachineError:
-        """Return the error for one machine that no other can replace."""
-        why = why or "no other available machine can compute its rows"
+    def no_replacement_error(self, answer: NonfiniteAnswer, reason: str = "") -> MachineError:
+        """Return the error for a machine with a wrong answer that no other can replace."""
+        reason = reason or "no other available machine can compute its rows"
         return MachineError(
-            f"machine {found.machine} {self.describe(found)} in step {self.number}, and {why}"
+            f"machine {answer.machine} {self.describe_nonfinite(answer)} in step {self.number}, "
+            f"and {reason}"
         )
 
-    def _at(self, found: NonfiniteAnswer, whose: str = "its shard") -> str:
+    def _describe_row(self, answer: NonfiniteAnswer, shard: str = "its shard") -> str:
         if self.product.adjoint:
-            return f"for row {found.row} of X' v"
-        return f"to row {found.row} of {whose}"
+            return f"for row {answer.row} of X' v"
+        return f"to row {answer.row} of {shard}"
 
     def timed(self, verb: str) -> _Timed:
-        """Add the time of a ``with`` to a verb, or to ``code``."""
+        """Return a context that adds its duration to the seconds of a verb, or of ``code``."""
         return _Timed(self, verb)
 
 
 class _Timed:
-    """Adds the time of a ``with`` to the seconds of a verb."""
-
     __slots__ = ("_begin", "_step", "_verb")
 
     def __init__(self, step: Step, verb: str) -> None:
@@ -199,7 +197,7 @@ class ProductResult(NamedTuple):
     condition : float
         The largest condition number of the decoders.
     rows : list of int
-        Rows that machines 1..N computed.
+        Number of rows that each machine computed.
     """
 
     answers: Answers

@@ -95,7 +95,7 @@ def test_a_machine_that_joins_in_a_step_and_is_silent_is_not_waited_for(made):
     _, make, _ = made
     master, hub = make(spares=1, machines=(1, 2, 3), deadline=0.05)
     hub.dying, hub.silent = {3}, {3}
-    with pytest.raises(InfeasibleError, match="2 of its machines are left"):
+    with pytest.raises(InfeasibleError, match="2 machines remain"):
         master.matvec(np.ones(COLUMNS))
 
 
@@ -158,7 +158,7 @@ def test_too_few_are_left(made):
     _, make, _ = made
     master, hub = make()
     hub.dying = {1, 2, 3}
-    with pytest.raises(InfeasibleError, match="2 of its machines are left"):
+    with pytest.raises(InfeasibleError, match="2 machines remain"):
         master.matvec(np.ones(COLUMNS))
     assert sorted(hub.roster.vacant) == [1, 2, 3]
 
@@ -327,7 +327,7 @@ def test_too_few_are_left_while_terms_are_checked(made):
     _, make, _ = made
     master, hub = make(check=True)
     hub.kills = lambda job: job.machine in (1, 2) and not job.product.adjoint
-    with pytest.raises(InfeasibleError, match=r"3 of its machines are left .* a step needs 4"):
+    with pytest.raises(InfeasibleError, match=r"3 machines remain .* a step needs 4"):
         master.rmatvec(np.ones(ROWS))
 
 

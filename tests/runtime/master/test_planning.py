@@ -60,7 +60,7 @@ def test_the_papers_run_with_the_speeds_that_are_given():
         alone = plan_step(step.available, SPEEDS, RECOVERY, ROWS)
         assert step.plan.assignment == alone.assignment
         assert step.plan.makespan == alone.makespan
-    assert [step.changed for step, _ in done] == [True] * 4 + [False] * 2
+    assert [step.plan_changed for step, _ in done] == [True] * 4 + [False] * 2
     assert [known.predicted for _, known in done] == [None, 84, 120, 210, 210, 210]
     assert [known.bound for _, known in done] == [None, 84, 120, 210, 210, 210]
     assert [known.hindsight for _, known in done] == pytest.approx([70, 84, 120, 210, 210, 210])
@@ -87,7 +87,7 @@ def test_ticks_of_a_clock_pass_while_machines_compute_and_are_waited_for():
     steps = planner_of(ticks, tick_seconds=100.0, wait=True, clock=clock)
     done, begun = [], []
     for step, known in run(steps, 4, clock):
-        done.append((step.tick, step.waited))
+        done.append((step.tick, step.waited_ticks))
         begun.append(clock.now - 1000 - known.hindsight)
     # 70 s each with all machines; the second begins in tick 0 too, the third finds tick 1.
     assert done == [(0, 0), (0, 0), (1, 0), (3, 1)]
@@ -107,7 +107,7 @@ def test_a_step_that_was_not_begun_is_planned_again():
     steps = planner_of([(1, 2, 3), EVERYONE])
     first, again = (steps.plan(steps.next()) for _ in range(2))
     assert (first.number, first.available) == (again.number, again.available)
-    assert first.changed
+    assert first.plan_changed
     steps.begin(again)
     after = steps.plan(steps.next())
     assert (after.number, after.available) == (1, EVERYONE)
@@ -159,7 +159,7 @@ def test_it_predicts_what_a_run_has_recorded(tmp_path, speeds):
     for record in records:
         step = steps.plan(steps.next())
         steps.begin(step)
-        assert step.changed == record.plan_changed
+        assert step.plan_changed == record.plan_changed
         assert step.plan.assignment.counts(6).tolist() == record.rows
         step.product = Product(record.adjoint, record.columns)
         known = steps.learn(step, record.rows, record.seconds)

@@ -27,7 +27,7 @@ def test_the_next_step_has_the_same_memory_and_answers_have_their_own():
     memory, places = AnswerMemory(), []
     for _ in range(5):
         memory.clear()
-        first, second = memory.array(1000, FLOAT), memory.array(7, np.dtype(np.float32))
+        first, second = memory.allocate(1000, FLOAT), memory.allocate(7, np.dtype(np.float32))
         assert not np.may_share_memory(first, second)
         assert (first.size, first.dtype, second.size, second.dtype) == (1000, FLOAT, 7, np.float32)
         places.append(first.ctypes.data)
@@ -40,7 +40,7 @@ def test_memory_is_that_of_the_last_steps():
     try:
         for size in [1 << 20] * 3 + [1 << 17] * 3:
             memory.clear()
-            memory.array(size, FLOAT)
+            memory.allocate(size, FLOAT)
             assert tracemalloc.get_traced_memory()[0] < 9 * MIB
         assert tracemalloc.get_traced_memory()[0] < 2 * MIB
     finally:
