@@ -31,7 +31,7 @@ from cec_mpi.tasks.ridge import ridge as ridge
 from cec_mpi.tasks.svd import svd as svd
 from cec_mpi.text import suggest
 
-_OWN_FILES = (__file__, importlib.__file__)
+_IMPORTING_FILES = (__file__, importlib.__file__)
 Task = Callable[..., dict[str, Any]]
 
 TASKS: dict[str, Task] = {
@@ -78,14 +78,14 @@ def _import_module(name: str, module: str) -> ModuleType:
     afterwards, so that libraries do not import a file such as ``random.py`` from there.
     """
     directory = str(Path.cwd())
-    is_new = directory not in sys.path
+    is_added = directory not in sys.path
     try:
-        if is_new:
+        if is_added:
             sys.path.insert(0, directory)
         return importlib.import_module(module)
     except SyntaxError as error:
-        where = f"{error.filename}, line {error.lineno}: " if error.filename else ""
-        reason = f"{where}{error.msg}"
+        location = f"{error.filename}, line {error.lineno}: " if error.filename else ""
+        reason = f"{location}{error.msg}"
     except SystemExit as error:
         reason = f"the module called sys.exit({error.code!r})"
     except BaseException as error:
@@ -93,7 +93,7 @@ def _import_module(name: str, module: str) -> ModuleType:
         if module.endswith(".py"):
             reason += f", expected {name.replace('.py:', ':', 1)}"
     finally:
-        if is_new and directory in sys.path:
+        if is_added and directory in sys.path:
             sys.path.remove(directory)
             sys.path.append(directory)
     raise InputError(f"task {name!r} cannot be imported: {reason}")
@@ -107,17 +107,17 @@ def _format_error(error: BaseException) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<frozen") and frame.filename not in _OWN_FILES
+        if not frame.filename.startswith("<frozen") and frame.filename not in _IMPORTING_FILES
     ]
     return f"{frames[-1].filename}, line {frames[-1].lineno}: {text}" if frames else text
 
 
 def _describe_module(module: ModuleType) -> str:
     """Return the name and file of a module, and whether it is part of the standard library."""
-    top = module.__name__.partition(".")[0]
+    top_level = module.__name__.partition(".")[0]
     file = getattr(module, "__file__", None)
     name = f"module {module.__name__} ({file or 'built in'})"
-    if top in sys.stdlib_module_names and not (file or "").startswith(str(Path.cwd())):
+    if top_level in sys.stdlib_module_names and not (file or "").startswith(str(Path.cwd())):
         return f"{name}, which is part of Python's standard library and hides a file of this name,"
     return name
 
@@ -127,7 +127,7 @@ def _callable_names(module: ModuleType) -> list[str]:
 
 
 def options_of(task: Task) -> set[str] | None:
-    """Return the names of the options of a task; None if it accepts any."""
+    """Return the names of the options of a task; None if it accepts options of any name."""
     try:
         parameters = list(inspect.signature(task).parameters.values())[1:]
     except (ValueError, TypeError) as error:

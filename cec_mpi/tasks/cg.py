@@ -81,79 +81,80 @@ def cg(
     warn_of_tolerance(X, "cg", tol)
     state = restore_state(checkpoint, x=(size,), iterations=())
     operator, X_exponent = normalise_operator(X, "cg")
-    right, b_exponent = normalise_vector(b)
-    sizes = {"X": X_exponent, "b": b_exponent}
+    rhs, b_exponent = normalise_vector(b)
+    scales = {"X": X_exponent, "b": b_exponent}
     attainable = float(getattr(X, "attainable", 0.0))
     return conjugate_gradients(
         operator.matvec,
-        right,
+        rhs,
         tol,
         max_iterations,
         state,
         checkpoint,
         b_exponent - X_exponent,
-        sizes,
+        scales,
         attainable,
     )
 
 
 def conjugate_gradients(
-    product: Callable[[NDArray[Any]], NDArray[Any]],
+    multiply: Callable[[NDArray[Any]], NDArray[Any]],
     b: NDArray[np.float64],
     tol: float,
     max_iterations: int,
     state: dict[str, NDArray[Any]] | None,
     checkpoint: Checkpoint,
     exponent: int,
-    sizes: dict[str, int],
+    scales: dict[str, int],
     attainable: float,
 ) -> dict[str, Any]:
     """Solve ``X x = b`` for a matrix given by its product with a vector; see `cg`.
 
-    Results and checkpoints hold ``2**exponent`` times the solution of this system. For `sizes` see
-    `rescale`. The error of a product may be `attainable` times ``||X|| ||x||``.
+    Results and checkpoints hold ``2**exponent`` times the solution of this system. For
+    `scales` see `rescale`. A product may have the error ``attainable ||X|| ||x||``.
     """
     from scipy.sparse.linalg import LinearOperator
     from scipy.sparse.linalg import cg as scipy_cg
 
-    start = initial_vector("x", state["x"], -exponent) if state else None
+    x0 = initial_vector("x", state["x"], -exponent) if state else None
     done_iterations = int(state["iterations"]) if state else 0
-    limit = max(max_iterations - done_iterations, 1)
-    scale = float(np.linalg.norm(b))
+    iterations_left = max(max_iterations - done_iterations, 1)
+    rhs_norm = float(np.linalg.norm(b))
     updated_residual = b.copy()  # b - X x, as updated by the iteration
-    last: tuple[NDArray[Any], float] | None = None  # X p and p'Xp of the last product
-    size = 0.0  # lower bound of ||X|| from products
+    last_product: tuple[NDArray[Any], float] | None = None  # X p and p'Xp of the last product
+    norm_bound = 0.0  # lower bound of ||X|| from products
 
-    def product_with_curvature(p: NDArray[Any]) -> NDArray[Any]:
-        nonlocal last, size
-        image = product(p)
-        size = max(size, float(np.linalg.norm(image) / np.linalg.norm(p))) if p.any() else size
+    def checked_product(p: NDArray[Any]) -> NDArray[Any]:
+        nonlocal last_product, norm_bound
+        image = multiply(p)
+        if p.any():
+            norm_bound = max(norm_bound, float(np.linalg.norm(image) / np.linalg.norm(p)))
         curvature = float(p @ image)
-        if not curvature > 0:  # SciPy divides by it
+        if not curvature > 0:  # SciPy divides by the curvature
             raise InputError(
                 "X is not positive definite: p'Xp is not positive for a search direction p"
             )
-        if last is None and start is not None and start.any():
-            updated_residual[:] -= image  # the first product is with the start
-        last = image, curvature
+        if last_product is None and x0 is not None and x0.any():
+            updated_residual[:] -= image  # the first product is X x0
+        last_product = image, curvature
         return image
 
     def save_iterate(x: NDArray[Any]) -> None:
         nonlocal done_iterations
         done_iterations += 1
-        checkpoint.save(x=rescale("x", x, exponent, sizes), iterations=done_iterations)
-        if last is not None and scale:
-            image, curvature = last
+        checkpoint.save(x=rescale("x", x, exponent, scales), iterations=done_iterations)
+        if last_product is not None and rhs_norm:
+            image, curvature = last_product
             step = (updated_residual @ updated_residual) / curvature
             updated_residual[:] -= step * image
-            checkpoint.progress(residual=float(np.linalg.norm(updated_residual)) / scale)
+            checkpoint.progress(residual=float(np.linalg.norm(updated_residual)) / rhs_norm)
 
-    operator = LinearOperator((len(b), len(b)), matvec=product_with_curvature, dtype=np.float64)
-    x, info = scipy_cg(operator, b, x0=start, rtol=tol, maxiter=limit, callback=save_iterate)
-    residual = float(np.linalg.norm(product(x) - b)) / scale if scale else 0.0
+    operator = LinearOperator((len(b), len(b)), matvec=checked_product, dtype=np.float64)
+    x, info = scipy_cg(operator, b, x0=x0, rtol=tol, maxiter=iterations_left, callback=save_iterate)
+    residual = float(np.linalg.norm(multiply(x) - b)) / rhs_norm if rhs_norm else 0.0
     # If SciPy has converged, rounding may still keep the residual above `tol`.
     converged = residual <= (tol if info else 10 * tol)
-    error = attainable * size * float(np.linalg.norm(x)) / scale if scale else 0.0
+    error = attainable * norm_bound * float(np.linalg.norm(x)) / rhs_norm if rhs_norm else 0.0
     if converged and error > 10 * max(tol, attainable):
         converged = False
         warnings.warn(
@@ -164,7 +165,7 @@ def conjugate_gradients(
             stacklevel=3,
         )
     return {
-        "result": rescale("x", x, exponent, sizes),
+        "result": rescale("x", x, exponent, scales),
         "residual": residual,
         "iterations": done_iterations,
         "converged": converged,

@@ -113,43 +113,45 @@ def logistic(
     size = columns + fit_intercept
     state = restore_state(checkpoint, x=(size,), iterations=())
     done_iterations = int(state["iterations"]) if state else 0
-    limit = max(max_iterations - done_iterations, 1)
+    iterations_left = max(max_iterations - done_iterations, 1)
     warn_of_tolerance(X, "logistic", tol)
     operator, X_exponent = normalise_operator(X, "logistic")
     if not state:
         warn_of_scales(X, "logistic", has_intercept=fit_intercept, exponent=X_exponent)
-    # The variable is v = 2**exponent w, and the objective of the intercept alone is subtracted.
+    # The variable is v = 2**exponent w. The loss of the intercept alone (base) is subtracted.
     mantissa, C_exponent = math.frexp(C)
     penalty_exponent = binary_exponent(1 / (mantissa * rows)) - C_exponent - 2 * X_exponent
     excess = max(0, penalty_exponent + penalty_exponent % 2)
-    exponent, sizes = X_exponent + excess, {"X": X_exponent, "C": C_exponent}
+    exponent, scales = X_exponent + excess, {"X": X_exponent, "C": C_exponent}
     penalty = float(np.ldexp(1 / (mantissa * rows), -C_exponent - 2 * X_exponent - excess))
     weight = 2.0 ** min(excess, _MAX_PENALTY_LOG2)
-    constant = math.log((signs > 0).sum() / (signs < 0).sum()) if fit_intercept else 0.0
-    before = -signs * constant
-    level, wrong = np.logaddexp(0.0, before), expit(before)
+    base_intercept = math.log((signs > 0).sum() / (signs < 0).sum()) if fit_intercept else 0.0
+    base_logits = -signs * base_intercept
+    base_losses, base_errors = np.logaddexp(0.0, base_logits), expit(base_logits)
     start = np.zeros(size)
     if state:
         start[:columns] = initial_vector("x", state["x"][:columns], exponent)
-        start[columns:] = initial_vector("x", state["x"][columns:] - constant) * math.sqrt(weight)
+        start[columns:] = initial_vector("x", state["x"][columns:] - base_intercept) * math.sqrt(
+            weight
+        )
 
     def objective(x: NDArray[Any]) -> tuple[float, NDArray[Any]]:
         """Return `weight` times the objective and its gradient; one product with X, one with X'."""
         v, c = x[:columns], x[columns:].sum() / math.sqrt(weight)
-        change = -signs * (operator.matvec(v) / weight + c)
-        loss = np.where(
-            np.abs(change) < 1,
-            np.log1p(wrong * np.expm1(np.clip(change, -1, 1))),
-            np.logaddexp(0.0, before + change) - level,
+        logit_changes = -signs * (operator.matvec(v) / weight + c)
+        loss_changes = np.where(
+            np.abs(logit_changes) < 1,
+            np.log1p(base_errors * np.expm1(np.clip(logit_changes, -1, 1))),
+            np.logaddexp(0.0, base_logits + logit_changes) - base_losses,
         )
-        slopes = -signs * expit(before + change) / rows
-        value = float(weight * loss.mean() + penalty / 2 * (v @ v))
+        slopes = -signs * expit(base_logits + logit_changes) / rows
+        value = float(weight * loss_changes.mean() + penalty / 2 * (v @ v))
         gradient = operator.rmatvec(slopes) + penalty * v
         largest = rescale(
-            "the gradient", np.abs(gradient).max(), X_exponent, sizes, may_underflow=True
+            "the gradient", np.abs(gradient).max(), X_exponent, scales, may_underflow=True
         )
         checkpoint.progress(
-            objective=float(level.mean()) + value / weight,
+            objective=float(base_losses.mean()) + value / weight,
             gradient=max(largest, abs(slopes.sum()) * fit_intercept),
         )
         if fit_intercept:
@@ -157,33 +159,33 @@ def logistic(
         return value, gradient
 
     def solution(x: NDArray[Any]) -> NDArray[Any]:
-        w = rescale("the coefficients", x[:columns], -exponent, sizes)
-        return np.append(w, constant + x[columns:] / math.sqrt(weight))
+        w = rescale("the coefficients", x[:columns], -exponent, scales)
+        return np.append(w, base_intercept + x[columns:] / math.sqrt(weight))
 
     def save_iterate(x: NDArray[Any]) -> None:
         nonlocal done_iterations
         done_iterations += 1
         checkpoint.save(x=solution(x), iterations=done_iterations)
 
-    found = minimize(
+    optimum = minimize(
         objective,
         start,
         jac=True,
         method="L-BFGS-B",
         callback=save_iterate,
         options={
-            "maxiter": limit,
-            "maxfun": (_MAX_LINE_SEARCH + 1) * (limit + 1),
+            "maxiter": iterations_left,
+            "maxfun": (_MAX_LINE_SEARCH + 1) * (iterations_left + 1),
             "maxls": _MAX_LINE_SEARCH,
             "gtol": tol * min(1.0, float(np.ldexp(1.0, -X_exponent))),
             "ftol": 64 * np.finfo(np.float64).eps,  # scikit-learn's choice
         },
     )
-    x = solution(found.x)
+    x = solution(optimum.x)
     return {
         "result": x[:columns],
         "intercept": float(x[columns:].sum()),
         "classes": classes,
         "iterations": done_iterations,
-        "converged": found.status == 0,
+        "converged": optimum.status == 0,
     }

@@ -117,62 +117,77 @@ def lstsq(
     state = restore_state(checkpoint, x=(columns,), iterations=())
     done_iterations = int(state["iterations"]) if state else 0
     max_iterations = max(max_iterations, done_iterations + 1)
-    operator, X_exponent = normalise_operator(X, "lstsq", warn_spans=True)
+    operator, X_exponent = normalise_operator(X, "lstsq", warn_of_ranges=True)
     target, b_exponent = normalise_vector(b)
     excess = max(0, binary_exponent(damp) - X_exponent - _MAX_DAMP_LOG2) if damp else 0
     damp = float(np.ldexp(damp, -X_exponent - excess))
-    exponent, sizes = b_exponent - X_exponent - 2 * excess, {"X": X_exponent, "b": b_exponent}
-    x: Any = initial_vector("x", state["x"], -exponent) if state else None
-    system, right = operator, target
-    if damp:
-        sizes["damp"] = binary_exponent(damp) + X_exponent + excess
-        system, right = _stack_damping(operator, damp), np.append(target, np.zeros(columns))
-    reason, size = _LIMIT_REACHED, 0.0
-    while reason == _LIMIT_REACHED and done_iterations < max_iterations:
-        if x is not None:
-            checkpoint.save(x=rescale("x", x, exponent, sizes), iterations=done_iterations)
-        limit = max_iterations - done_iterations
-        if checkpoint.wanted:
-            limit = min(limit, max(_MIN_ROUND_ITERATIONS, checkpoint.every // 2))
-        x, reason, done, residual, size = _solve(solver, system, right, tol, conlim, limit, x)
-        done_iterations += done
-        checkpoint.progress(residual=float(np.ldexp(residual, b_exponent)))
-    remainder = right - system.matvec(x)
-    true_residual = np.linalg.norm(
-        target - operator.matvec(np.ldexp(x, -2 * excess)) if excess else remainder[:rows]
+    exponent, scales = (
+        b_exponent - X_exponent - 2 * excess,
+        {"X": X_exponent, "b": b_exponent},
     )
-    norm, gradient = np.linalg.norm(remainder), np.linalg.norm(system.rmatvec(remainder))
-    bound = 10 * max(tol, float(getattr(X, "attainable", 0.0)), float(np.finfo(np.float64).eps))
-    is_solved = gradient <= bound * size * norm or norm <= bound * (
-        size * np.linalg.norm(x) + np.linalg.norm(right)
+    x: Any = initial_vector("x", state["x"], -exponent) if state else None
+    system, rhs = operator, target
+    if damp:
+        scales["damp"] = binary_exponent(damp) + X_exponent + excess
+        system, rhs = _stack_damping(operator, damp), np.append(target, np.zeros(columns))
+    stop_code, norm_estimate = _LIMIT_REACHED, 0.0
+    while stop_code == _LIMIT_REACHED and done_iterations < max_iterations:
+        if x is not None:
+            checkpoint.save(x=rescale("x", x, exponent, scales), iterations=done_iterations)
+        round_iterations = max_iterations - done_iterations
+        if checkpoint.wanted:
+            round_iterations = min(
+                round_iterations, max(_MIN_ROUND_ITERATIONS, checkpoint.every // 2)
+            )
+        x, stop_code, new_iterations, residual, norm_estimate = _solve(
+            solver, system, rhs, tol, conlim, round_iterations, x
+        )
+        done_iterations += new_iterations
+        checkpoint.progress(residual=float(np.ldexp(residual, b_exponent)))
+    system_residual = rhs - system.matvec(x)
+    true_residual = np.linalg.norm(
+        target - operator.matvec(np.ldexp(x, -2 * excess)) if excess else system_residual[:rows]
+    )
+    residual_norm, gradient_norm = (
+        np.linalg.norm(system_residual),
+        np.linalg.norm(system.rmatvec(system_residual)),
+    )
+    tolerance = 10 * max(tol, float(getattr(X, "attainable", 0.0)), float(np.finfo(np.float64).eps))
+    is_solved = (
+        gradient_norm <= tolerance * norm_estimate * residual_norm
+        or residual_norm <= tolerance * (norm_estimate * np.linalg.norm(x) + np.linalg.norm(rhs))
     )
     return {
-        "result": rescale("x", x, exponent, sizes),
-        "residual": rescale("the residual", true_residual, b_exponent, sizes, may_underflow=True),
+        "result": rescale("x", x, exponent, scales),
+        "residual": rescale("the residual", true_residual, b_exponent, scales, may_underflow=True),
         "iterations": done_iterations,
-        "converged": reason in _CONVERGED and bool(is_solved),
+        "converged": stop_code in _CONVERGED and bool(is_solved),
     }
 
 
 def _solve(
     solver: str,
     operator: Any,
-    right: NDArray[np.float64],
+    rhs: NDArray[np.float64],
     tol: float,
     conlim: float,
-    limit: int,
-    start: NDArray[Any] | None,
+    round_iterations: int,
+    x0: NDArray[Any] | None,
 ) -> tuple[NDArray[np.float64], int, int, float, float]:
     """Return the solution, SciPy's stop code, iterations, the residual, and ||A||."""
     from scipy.sparse.linalg import lsmr, lsqr
 
     if solver == "lsmr":
-        result = lsmr(operator, right, atol=tol, btol=tol, conlim=conlim, maxiter=limit, x0=start)
+        result = lsmr(
+            operator, rhs, atol=tol, btol=tol, conlim=conlim, maxiter=round_iterations, x0=x0
+        )
     else:
-        result = lsqr(operator, right, atol=tol, btol=tol, conlim=conlim, iter_lim=limit, x0=start)
+        result = lsqr(
+            operator, rhs, atol=tol, btol=tol, conlim=conlim, iter_lim=round_iterations, x0=x0
+        )
     # The estimate of ||A|| grows with the iterations beyond the number of columns of A.
-    size = float(result[5]) / math.sqrt(max(1.0, result[2] / min(operator.shape)))
-    return result[0], int(result[1]), int(result[2]), float(result[3]), size
+    norm_estimate = float(result[5]) / math.sqrt(max(1.0, result[2] / min(operator.shape)))
+    return result[0], int(result[1]), int(result[2]), float(result[3]), norm_estimate
 
 
 def _stack_damping(X: Any, damp: float) -> LinearOperator:

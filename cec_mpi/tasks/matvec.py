@@ -14,8 +14,8 @@ from cec_mpi.tasks.common.options import check_real_array
 from cec_mpi.tasks.common.units import binary_exponent, rescale
 from cec_mpi.text import plural
 
-_CHECKSUM_SIZE = 4  # numbers of 32 bits
-_SMALL = 2.0**-970  # smaller products may have lost digits
+_CHECKSUM_SIZE = 4  # 32-bit numbers
+_MIN_ACCURATE = 2.0**-970  # smaller products may have lost digits
 
 
 def matvec(
@@ -57,9 +57,9 @@ def matvec(
     state = restore_state(checkpoint, done=(), checksum=(_CHECKSUM_SIZE,))
     done = int(state["done"]) if state else 0
     if state and (out is None or not 0 <= done <= len(vectors)):
-        given = "without out" if out is None else f"with {plural(len(vectors), 'vector')}"
+        call = "without out" if out is None else f"with {plural(len(vectors), 'vector')}"
         raise InputError(
-            f"the checkpoint does not fit a task {given}: it states that "
+            f"the checkpoint does not fit a task {call}: it states that "
             f"{plural(done, 'product', 'is', 'are')} done"
         )
     if out is None:
@@ -88,10 +88,10 @@ def _checksum(digest: xxhash.xxh3_128) -> NDArray[np.float64]:
 
 def _product(X: Any, vector: NDArray[Any], row: int) -> NDArray[np.float64]:
     """Return X w, computed from a scaled w to avoid overflow and underflow."""
-    exponent = size = binary_exponent(vector)
+    exponent = w_exponent = binary_exponent(vector)
     with np.errstate(over="ignore", invalid="ignore"):
         product = np.asarray(X.matvec(np.ldexp(vector, -exponent)))
-        if np.abs(product).max(initial=0.0) < _SMALL and np.any(vector):
+        if np.abs(product).max(initial=0.0) < _MIN_ACCURATE and np.any(vector):
             exponent -= 900
             product = np.asarray(X.matvec(np.ldexp(vector, -exponent)))
-    return rescale(f"X w of vector {row} (counted from 0)", product, exponent, {"w": size})  # type: ignore[no-any-return]
+    return rescale(f"X w of vector {row} (counted from 0)", product, exponent, {"w": w_exponent})  # type: ignore[no-any-return]

@@ -21,9 +21,9 @@ from cec_mpi.tasks.common.options import (
 )
 from cec_mpi.tasks.common.units import divide_operator, rescale
 
-_MIN_GAP = 100  # minimum ratio of sums of links to rounding errors
+_MIN_GAP = 100  # smallest ratio of sums of links to rounding errors
 _NEGATIVE_TOLERANCE = 1000  # accuracies; scores further below 0 are not rounding errors
-_BAND = 512  # powers of two
+_BAND_LOG2 = 512  # sums of links within a factor of 2**512 share a product
 _MAX_EXPONENT = 1024  # of float64
 
 
@@ -120,9 +120,9 @@ def pagerank(
         with np.errstate(over="ignore", invalid="ignore"):
             scores, degrees, done_iterations = jump, sum_links(np.ones(size)), 0
         rescale(f"the largest sum of the {links} of X", degrees, 0, {}, may_underflow=True)
-        accuracy = _accuracy(X, links)  # of the sums of links
-    linked = _has_links(degrees, accuracy, links, is_strict=hasattr(X, "accurate_along"))
-    follow = _make_follow(X, np.where(linked, degrees, 0.0), links)
+        accuracy = _sum_accuracy(X, links)  # of the sums of links
+    has_links = _links_mask(degrees, accuracy, links, is_strict=hasattr(X, "accurate_along"))
+    propagate = _make_propagate(X, np.where(has_links, degrees, 0.0), links)
     converged = False
     max_iterations = max(max_iterations, done_iterations + 1)
     while not converged and done_iterations < max_iterations:
@@ -132,20 +132,20 @@ def pagerank(
             accuracy=np.float64(accuracy),
             iterations=done_iterations,
         )
-        before = scores
-        followed = follow(scores)
-        _check_not_negative(X, followed, links)
-        followed += scores[~linked].sum() * jump
-        scores = np.maximum(damping * followed + (1 - damping) * jump, 0.0)
+        previous = scores
+        propagated = propagate(scores)
+        _check_not_negative(X, propagated, links)
+        propagated += scores[~has_links].sum() * jump
+        scores = np.maximum(damping * propagated + (1 - damping) * jump, 0.0)
         scores /= scores.sum()
         done_iterations += 1
-        change = float(np.abs(scores - before).sum())
+        change = float(np.abs(scores - previous).sum())
         checkpoint.progress(change=change)
         converged = change < tol
     return {
         "result": scores,
         "change": change,
-        "dangling": int(size - linked.sum()),
+        "dangling": int(size - has_links.sum()),
         "iterations": done_iterations,
         "converged": converged,
     }
@@ -167,54 +167,54 @@ def _jump_distribution(
     return weights / weights.sum()  # type: ignore[no-any-return]
 
 
-def _accuracy(X: Any, links: str) -> float:
+def _sum_accuracy(X: Any, links: str) -> float:
     """Return the error of sums of links relative to the largest sum; 0 if small sums are exact."""
     if links in getattr(X, "accurate_along", ()):
         return 0.0
     return float(getattr(X, "accuracy", 0.0))
 
 
-def _make_follow(X: Any, degrees: NDArray[Any], links: str) -> Product:
+def _make_propagate(X: Any, degrees: NDArray[Any], links: str) -> Product:
     """Return the function that propagates scores along links, ``A' (x / s)``.
 
     Nodes whose sums s are within a factor of ``2**_BAND`` share a product, so that the division by
     a sum never underflows.
     """
     mantissas, exponents = np.frexp(degrees)
-    linked = degrees > 0
-    top = int(exponents[linked].max(initial=-_MAX_EXPONENT))
-    bands = np.where(linked, (top - exponents) // _BAND, -1)
+    has_links = degrees > 0
+    top = int(exponents[has_links].max(initial=-_MAX_EXPONENT))
+    bands = np.where(has_links, (top - exponents) // _BAND_LOG2, -1)
     products: list[tuple[Product, NDArray[Any]]] = []
-    for band in np.unique(bands[linked]).tolist():
-        exponent = top - _BAND * band
+    for band in np.unique(bands[has_links]).tolist():
+        exponent = top - _BAND_LOG2 * band
         in_band = bands == band
-        share = np.divide(1.0, mantissas, out=np.zeros(len(degrees)), where=in_band)
+        weights = np.divide(1.0, mantissas, out=np.zeros(len(degrees)), where=in_band)
         operator = divide_operator(X, exponent)
         product = operator.rmatvec if links == "rows" else operator.matvec
-        products.append((product, np.ldexp(share, np.where(in_band, exponent - exponents, 0))))
+        products.append((product, np.ldexp(weights, np.where(in_band, exponent - exponents, 0))))
 
-    def follow(scores: NDArray[Any]) -> NDArray[Any]:
-        followed = np.zeros(len(scores))
-        for product, share in products:
-            followed += product(scores * share)
-        return followed
+    def propagate(scores: NDArray[Any]) -> NDArray[Any]:
+        propagated = np.zeros(len(scores))
+        for product, weights in products:
+            propagated += product(scores * weights)
+        return propagated
 
-    return follow
+    return propagate
 
 
-def _check_not_negative(X: Any, followed: NDArray[Any], links: str) -> None:
+def _check_not_negative(X: Any, propagated: NDArray[Any], links: str) -> None:
     """Raise if the links to a node have a negative sum beyond rounding errors."""
     accuracy = max(float(getattr(X, "accuracy", 0.0)), float(np.finfo(np.float64).eps))
-    lowest = int(followed.argmin())
-    if followed[lowest] < -_NEGATIVE_TOLERANCE * accuracy * followed.max():
-        to = "column" if links == "rows" else "row"
+    lowest = int(propagated.argmin())
+    if propagated[lowest] < -_NEGATIVE_TOLERANCE * accuracy * propagated.max():
+        axis = "column" if links == "rows" else "row"
         raise InputError(
-            f"{to} {lowest} of X (counted from 0) holds negative weights, expected weights that "
+            f"{axis} {lowest} of X (counted from 0) holds negative weights, expected weights that "
             "are not negative"
         )
 
 
-def _has_links(
+def _links_mask(
     degrees: NDArray[Any], accuracy: float, links: str, is_strict: bool
 ) -> NDArray[np.bool_]:
     """Return a mask of the nodes with outgoing links, from the sums of their weights.
@@ -229,13 +229,15 @@ def _has_links(
             f"{links[:-1]} {lowest} of X has the sum {degrees[lowest]}, expected weights that are "
             "not negative"
         )
-    linked = degrees > error
-    above = float(degrees[linked].min(initial=np.inf))
-    below = float(np.abs(degrees[~linked]).max(initial=0.0))
-    if below * _MIN_GAP > above or (below and is_strict and links == "columns"):
+    has_links = degrees > error
+    smallest_sum = float(degrees[has_links].min(initial=np.inf))
+    largest_ignored = float(np.abs(degrees[~has_links]).max(initial=0.0))
+    if largest_ignored * _MIN_GAP > smallest_sum or (
+        largest_ignored and is_strict and links == "columns"
+    ):
         raise InputError(
-            f"the {links} of X have sums of {below:.2g} and {above:.2g}, and rounding errors may "
-            f"reach {error:.2g}, so nodes without links cannot be recognised: encode X with dtype "
-            f"float64 and scaling {'rows' if links == 'rows' else 'none'}"
+            f"the {links} of X have sums of {largest_ignored:.2g} and {smallest_sum:.2g}, and "
+            f"rounding errors may reach {error:.2g}, so nodes without links cannot be recognised: "
+            f"encode X with dtype float64 and scaling {'rows' if links == 'rows' else 'none'}"
         )
-    return linked
+    return has_links

@@ -9,7 +9,7 @@ from cec_mpi.tasks.common.centring import centre_rows
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.common.options import warn_of_tolerance
 from cec_mpi.tasks.common.units import rescale
-from cec_mpi.tasks.svd import check_options, leading_triplets, prepare
+from cec_mpi.tasks.svd import check_options, leading_triplets, prepare_lanczos
 
 
 def pca(
@@ -76,7 +76,7 @@ def pca(
     if X.shape[0] < 2:
         raise InputError("pca needs at least 2 rows, found 1")
     warn_of_tolerance(X, "pca", tol)
-    operator, X_exponent, state = prepare(X, "pca", k, checkpoint)
+    operator, X_exponent, state = prepare_lanczos(X, "pca", k, checkpoint)
     operator, mean = centre_rows(operator)
     _, s, components, status = leading_triplets(
         operator, X_exponent, k, tol, iterations, seed, state, checkpoint

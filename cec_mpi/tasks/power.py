@@ -62,8 +62,8 @@ def power(
     Examples
     --------
     >>> from scipy.sparse.linalg import aslinearoperator
-    >>> found = power(aslinearoperator(np.diag([1.0, 2.0, 5.0])))
-    >>> found["converged"], round(found["eigenvalue"], 6)
+    >>> results = power(aslinearoperator(np.diag([1.0, 2.0, 5.0])))
+    >>> results["converged"], round(results["eigenvalue"], 6)
     (True, 5.0)
     """
     size = check_square("power iteration", X)
@@ -86,11 +86,11 @@ def power(
             product = X.matvec(v)
         rescale("X v, v of unit length,", product, 0, {})
         done_iterations += 1
-        image, size = normalise_vector(product)
+        image, exponent = normalise_vector(product)
         rho = float(v @ image)
         error = float(np.linalg.norm(image - rho * v))
-        residual = error / abs(rho) if rho else float(np.ldexp(error, size))
-        eigenvalue = rescale("the eigenvalue", rho, size, {"X": size}, may_underflow=True)
+        residual = error / abs(rho) if rho else float(np.ldexp(error, exponent))
+        eigenvalue = rescale("the eigenvalue", rho, exponent, {"X": exponent}, may_underflow=True)
         checkpoint.progress(residual=residual, eigenvalue=eigenvalue)
         converged = error <= tol * abs(rho)
     return {

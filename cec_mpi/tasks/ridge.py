@@ -93,8 +93,8 @@ def ridge(
     --------
     >>> from scipy.sparse.linalg import aslinearoperator
     >>> samples = np.array([[1.0], [2.0], [3.0]])
-    >>> found = ridge(aslinearoperator(samples), y=[3, 5, 7], alpha=2)
-    >>> found["result"].round(6), round(found["intercept"], 6)
+    >>> results = ridge(aslinearoperator(samples), y=[3, 5, 7], alpha=2)
+    >>> results["result"].round(6), round(results["intercept"], 6)
     (array([1.]), 3.0)
     """
     rows, columns = X.shape
@@ -105,29 +105,37 @@ def ridge(
     max_iterations = check_integer("iterations", iterations, 1)
     warn_of_tolerance(X, "ridge", tol)
     state = restore_state(checkpoint, x=(columns,), iterations=())
-    operator, X_exponent = normalise_operator(X, "ridge", warn_spans=True)
+    operator, X_exponent = normalise_operator(X, "ridge", warn_of_ranges=True)
     targets, y_exponent = normalise_vector(targets)
-    mean, level = np.zeros(columns), 0.0
+    mean, y_mean = np.zeros(columns), 0.0
     if fit_intercept:
         operator, mean = centre_rows(operator)
-        level = float(targets.mean())
-    right = operator.rmatvec(targets - level)
+        y_mean = float(targets.mean())
+    rhs = operator.rmatvec(targets - y_mean)
     alpha_exponent = binary_exponent(alpha)
     excess = max(0, alpha_exponent - 2 * X_exponent - _MAX_ALPHA_LOG2) if alpha else 0
     penalty = float(np.ldexp(alpha, -2 * X_exponent - excess))
-    exponent, sizes = y_exponent - X_exponent - excess, {"X": X_exponent, "y": y_exponent}
+    exponent, scales = y_exponent - X_exponent - excess, {"X": X_exponent, "y": y_exponent}
     if alpha:
-        sizes["alpha"] = alpha_exponent
+        scales["alpha"] = alpha_exponent
 
-    def normal(w: NDArray[Any]) -> NDArray[Any]:
+    def multiply_normal_matrix(w: NDArray[Any]) -> NDArray[Any]:
         return operator.rmatvec(operator.matvec(w)) + penalty * w  # type: ignore[no-any-return]
 
     attainable = float(getattr(X, "attainable", 0.0))
-    found = conjugate_gradients(
-        normal, right, tol, max_iterations, state, checkpoint, exponent, sizes, attainable
+    solution = conjugate_gradients(
+        multiply_normal_matrix,
+        rhs,
+        tol,
+        max_iterations,
+        state,
+        checkpoint,
+        exponent,
+        scales,
+        attainable,
     )
-    intercept = level - float(mean @ np.ldexp(found["result"], X_exponent - y_exponent))
+    intercept = y_mean - float(mean @ np.ldexp(solution["result"], X_exponent - y_exponent))
     return {
-        **found,
-        "intercept": rescale("the intercept", intercept, y_exponent, sizes, may_underflow=True),
+        **solution,
+        "intercept": rescale("the intercept", intercept, y_exponent, scales, may_underflow=True),
     }

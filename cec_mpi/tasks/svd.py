@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
 _NEARLY_LARGEST = 1 - 1e-6  # relative to the largest entry
-# Squares of singular values above this multiple of the errors of products have two correct digits.
-_DETECTABLE = 50.0
+# A singular value has two correct digits if its square is this multiple of the errors of products.
+_MIN_SQUARE_RATIO = 50.0
 
 
 def svd(
@@ -87,13 +87,13 @@ def svd(
     Examples
     --------
     >>> from scipy.sparse.linalg import aslinearoperator
-    >>> found = svd(aslinearoperator(np.diag([1.0, 2.0, 5.0, 3.0])), k=2)
-    >>> found["result"].round(6)
+    >>> results = svd(aslinearoperator(np.diag([1.0, 2.0, 5.0, 3.0])), k=2)
+    >>> results["result"].round(6)
     array([5., 3.])
     """
     check_options(X, k, tol, iterations, seed)
     warn_of_tolerance(X, "svd", tol)
-    operator, X_exponent, state = prepare(X, "svd", k, checkpoint)
+    operator, X_exponent, state = prepare_lanczos(X, "svd", k, checkpoint)
     u, s, vt, status = leading_triplets(
         operator, X_exponent, k, tol, iterations, seed, state, checkpoint
     )
@@ -115,7 +115,7 @@ def check_options(X: Any, k: int, tol: float, iterations: int | None, seed: int)
         check_integer("iterations", iterations, 1)
 
 
-def prepare(
+def prepare_lanczos(
     X: Any, task: str, k: int, checkpoint: Checkpoint
 ) -> tuple[LinearOperator, int, dict[str, NDArray[Any]] | None]:
     """Return X divided by a power of two, the exponent, and the state of an earlier run.
@@ -139,7 +139,7 @@ def leading_triplets(
     state: dict[str, NDArray[Any]] | None,
     checkpoint: Checkpoint,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], dict[str, Any]]:
-    """Return the results of `svd` for an operator and a state from `prepare`."""
+    """Return the results of `svd` for an operator and a state from `prepare_lanczos`."""
     is_tall = X.shape[0] >= X.shape[1]
     product, adjoint = (X.matvec, X.rmatvec) if is_tall else (X.rmatvec, X.matvec)
     lanczos = Lanczos(min(X.shape), k, tol, seed, state)
@@ -150,12 +150,12 @@ def leading_triplets(
             checkpoint.save(exponent=np.array([float(exponent)]), **lanczos.state())
         checkpoint.progress(residual=lanczos.residual)
     vectors = np.linalg.qr(lanczos.converged_vectors()).Q
-    block = np.empty((max(X.shape), 0))
+    products = np.empty((max(X.shape), 0))
     if vectors.size:
-        block = _check_product((X.matmat if is_tall else X.rmatmat)(vectors))
-    outer, s, rotation = np.linalg.svd(block, full_matrices=False)
-    inner = vectors @ rotation.T
-    u, vt = (outer, inner.T) if is_tall else (inner, outer.T)
+        products = _check_product((X.matmat if is_tall else X.rmatmat)(vectors))
+    long_vectors, s, rotation = np.linalg.svd(products, full_matrices=False)
+    short_vectors = vectors @ rotation.T
+    u, vt = (long_vectors, short_vectors.T) if is_tall else (short_vectors, long_vectors.T)
     signs = _largest_entry_signs(vt)
     _warn_of_noise(s, lanczos.noise)
     status = {"iterations": lanczos.iterations, "converged": lanczos.converged}
@@ -169,7 +169,7 @@ def _warn_of_noise(s: NDArray[Any], noise: float) -> None:
     """
     if not s.size:
         return
-    limit = math.sqrt(_DETECTABLE * max(noise, np.finfo(np.float64).eps * s[0] ** 2))
+    limit = math.sqrt(_MIN_SQUARE_RATIO * max(noise, np.finfo(np.float64).eps * s[0] ** 2))
     if s[-1] < limit:
         warnings.warn(
             f"{int((s < limit).sum())} of {s.size} singular values are below {limit / s[0]:.0e} "
@@ -191,6 +191,6 @@ def _largest_entry_signs(vt: NDArray[Any]) -> NDArray[np.float64]:
 
     If entries of opposite signs are equally large, rounding errors must not decide between them.
     """
-    sizes = np.abs(vt)
-    largest = (sizes >= _NEARLY_LARGEST * sizes.max(axis=1, keepdims=True)).argmax(axis=1)
+    magnitudes = np.abs(vt)
+    largest = (magnitudes >= _NEARLY_LARGEST * magnitudes.max(axis=1, keepdims=True)).argmax(axis=1)
     return np.where(vt[np.arange(len(vt)), largest] < 0, -1.0, 1.0)

@@ -83,7 +83,7 @@ def _option_lines(description: Description) -> list[str]:
     """Return the lines that describe the options of a task."""
     lines = []
     for option in description.options:
-        facts = [option.kind]
+        facts = [option.type_name]
         if option.is_required:
             facts.append("required")
         elif option.default:
@@ -91,8 +91,8 @@ def _option_lines(description: Description) -> list[str]:
         if option.name == "seed":
             facts.append("also --seed I")
         lines.append(f"  {option.name:<15}  {'; '.join(filter(None, facts))}".rstrip())
-        lines += _wrap(option.text, " " * 19)
-    if description.takes_any:
+        lines += _wrap(option.description, " " * 19)
+    if description.accepts_any_option:
         lines.append("  any other NAME=VALUE")
     return lines or ["  none"]
 

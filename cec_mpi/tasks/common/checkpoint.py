@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InputError
 
 _MAX_COUNT = 2**53  # floats represent all smaller integers exactly
-_MAX_START = 2.0**200  # solvers with scaled X and vectors never reach entries of this size
+_MAX_ENTRY = 2.0**200  # never reached by solvers, because X and vectors are scaled
 
 
 class Checkpoint(Protocol):
-    """Saves the state of a task, and has the state of an earlier run."""
+    """Saves the state of a task, and returns the state that an earlier run has saved."""
 
     @property
     def state(self) -> dict[str, NDArray[Any]]:
@@ -26,7 +26,7 @@ class Checkpoint(Protocol):
     def wanted(self) -> bool:
         """Whether checkpoints are written before the task ends.
 
-        A solver that hides its state is stopped and restarted only if this is True.
+        Only then is a solver without access to its state stopped and restarted.
         """
 
     @property
@@ -88,12 +88,13 @@ def restore_state(
     state = checkpoint.state
     if not state:
         return None
-    found = {name: tuple(array.shape) for name, array in state.items()}
-    if found.keys() != shapes.keys() or not all(
-        _shape_matches(found[name], shapes[name]) for name in found
+    found_shapes = {name: tuple(array.shape) for name, array in state.items()}
+    if found_shapes.keys() != shapes.keys() or not all(
+        _shape_matches(found_shapes[name], shapes[name]) for name in found_shapes
     ):
         raise InputError(
-            f"the checkpoint does not fit this task: found {_text(found)}, expected {_text(shapes)}"
+            f"the checkpoint does not fit this task: found "
+            f"{_format_shapes(found_shapes)}, expected {_format_shapes(shapes)}"
         )
     for name, array in state.items():
         if array.dtype.kind not in ("f" if array.shape else "fiu") or not np.isfinite(array).all():
@@ -119,7 +120,7 @@ def initial_vector(name: str, values: NDArray[Any], exponent: int = 0) -> NDArra
     """
     with np.errstate(over="ignore"):
         start: NDArray[Any] = np.ldexp(values, exponent)
-    if not np.abs(start).max(initial=0.0) < _MAX_START:
+    if not np.abs(start).max(initial=0.0) < _MAX_ENTRY:
         raise InputError(
             f"the checkpoint does not fit this task: {name} holds numbers up to "
             f"{np.abs(values).max():.1g}, too large for its X and vectors"
@@ -129,9 +130,10 @@ def initial_vector(name: str, values: NDArray[Any], exponent: int = 0) -> NDArra
 
 def _shape_matches(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
     return len(shape) == len(expected) and all(
-        other in (length, None) for length, other in zip(shape, expected, strict=True)
+        expected_length in (length, None)
+        for length, expected_length in zip(shape, expected, strict=True)
     )
 
 
-def _text(shapes: Mapping[str, tuple[int | None, ...]]) -> str:
+def _format_shapes(shapes: Mapping[str, tuple[int | None, ...]]) -> str:
     return ", ".join(f"{name} of shape {shape}" for name, shape in sorted(shapes.items()))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_RULE = re.compile(r"-{3,}")
+_UNDERLINE = re.compile(r"-{3,}")
 _RESULT = re.compile(r"``(\w+)``(?:: )?(.*?)(?=(?:; ``\w+``(?::|;|\.|$))|\Z)")
 
 
@@ -21,20 +21,20 @@ class Option:
     Attributes
     ----------
     name : str
-    kind : str
-        Type, as documented or annotated; may be empty.
+    type_name : str
+        Type in the docstring or the annotation; may be empty.
     default : str
         Text of the default; empty for None and for a required option.
     is_required : bool
-    text : str
+    description : str
         One sentence; may be empty.
     """
 
     name: str
-    kind: str
+    type_name: str
     default: str
     is_required: bool
-    text: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Description:
         One sentence; may be empty.
     options : tuple of Option
         Options, without X and the checkpoint.
-    takes_any : bool
-        Whether the task also accepts other options.
+    accepts_any_option : bool
+        Whether the task also accepts options with other names.
     results : tuple of tuple of str
         Names and descriptions of results, or one description without a name; empty if results are
         not documented.
@@ -56,7 +56,7 @@ class Description:
 
     summary: str
     options: tuple[Option, ...]
-    takes_any: bool
+    accepts_any_option: bool
     results: tuple[tuple[str, str], ...]
 
 
@@ -72,36 +72,37 @@ def describe_task(task: Callable[..., Any]) -> Description:
     >>> description.summary, description.options[0].name, description.options[0].default
     ('Compute.', 'tol', '0.001')
     """
-    text = _docstring(task)
-    sections = _sections(text)
+    sections = _sections(_docstring(task))
     documented = _entries(sections.get("Parameters", []))
     parameters = list(inspect.signature(task).parameters.values())[1:]
-    named = [p for p in parameters if p.name != "checkpoint" and p.kind not in _ANY]
+    named_parameters = [p for p in parameters if p.name != "checkpoint" and p.kind not in _VARIADIC]
     return Description(
         _first_sentence(sections[""]),
-        tuple(_option(p, *documented.get(p.name, ("", ""))) for p in named),
+        tuple(_option(p, *documented.get(p.name, ("", ""))) for p in named_parameters),
         any(p.kind is p.VAR_KEYWORD for p in parameters),
         _results(sections.get("Returns", [])),
     )
 
 
-_ANY = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+_VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
-def _option(parameter: inspect.Parameter, kind: str, text: str) -> Option:
+def _option(parameter: inspect.Parameter, type_name: str, description: str) -> Option:
     annotation, default = parameter.annotation, parameter.default
-    if not kind and annotation is not parameter.empty:
-        kind = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    if not type_name and annotation is not parameter.empty:
+        type_name = (
+            annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+        )
     is_required = default is parameter.empty
-    shown = "" if is_required or default is None else str(default)
-    return Option(parameter.name, kind, shown, is_required, text)
+    default_text = "" if is_required or default is None else str(default)
+    return Option(parameter.name, type_name, default_text, is_required, description)
 
 
 def _docstring(task: Callable[..., Any]) -> str:
     """Return the docstring of a function, from its source if Python has removed it."""
-    found = inspect.getdoc(task)
-    if found or not inspect.isfunction(inspect.unwrap(task)):
-        return found or ""
+    docstring = inspect.getdoc(task)
+    if docstring or not inspect.isfunction(inspect.unwrap(task)):
+        return docstring or ""
     code = inspect.unwrap(task).__code__
     try:
         tree = ast.parse(Path(code.co_filename).read_bytes())
@@ -109,22 +110,24 @@ def _docstring(task: Callable[..., Any]) -> str:
         return ""  # the function has no source file
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            if first == code.co_firstlineno:
+            first_line = min(
+                [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
+            )
+            if first_line == code.co_firstlineno:
                 return ast.get_docstring(node) or ""
     return ""
 
 
-def _sections(text: str) -> dict[str, list[str]]:
+def _sections(docstring: str) -> dict[str, list[str]]:
     """Return lines by section title; lines before the first section have the title ''."""
-    lines = text.splitlines()
+    lines = docstring.splitlines()
     sections: dict[str, list[str]] = {"": []}
     title = ""
     for line, next_line in zip(lines, [*lines[1:], ""], strict=False):
-        if _RULE.fullmatch(next_line.strip()) and line.strip():
+        if _UNDERLINE.fullmatch(next_line.strip()) and line.strip():
             title = line.strip()
             sections[title] = []
-        elif not _RULE.fullmatch(line.strip()):
+        elif not _UNDERLINE.fullmatch(line.strip()):
             sections[title].append(line)
     return sections
 
@@ -135,13 +138,16 @@ def _entries(lines: list[str]) -> dict[str, tuple[str, str]]:
     names: list[str] = []
     for line in lines:
         if line and not line[0].isspace():
-            list_of_names, _, kind = line.partition(" : ")
-            names = [name.strip(" *") for name in list_of_names.split(",")]
-            entries |= {name: (kind.strip(), []) for name in names}
+            names_text, _, type_name = line.partition(" : ")
+            names = [name.strip(" *") for name in names_text.split(",")]
+            entries |= {name: (type_name.strip(), []) for name in names}
         elif names:
             for name in names:
                 entries[name][1].append(line)
-    return {name: (kind, _first_sentence(text)) for name, (kind, text) in entries.items()}
+    return {
+        name: (type_name, _first_sentence(description))
+        for name, (type_name, description) in entries.items()
+    }
 
 
 def _first_sentence(lines: list[str]) -> str:
@@ -154,11 +160,11 @@ def _results(lines: list[str]) -> tuple[tuple[str, str], ...]:
     """Return names and descriptions of results written as ``name``: description; ..."""
     body = [line for line in lines if not line or line[0].isspace()]
     text = " ".join(" ".join(body or lines).split())
-    named = tuple(
+    results = tuple(
         (name, _strip_backticks(meaning).strip(" .;")) for name, meaning in _RESULT.findall(text)
     )
-    if named and text.startswith("``"):
-        return named
+    if results and text.startswith("``"):
+        return results
     return (("", _strip_backticks(text)),) if text else ()
 
 

@@ -17,7 +17,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import Checkpoint, initial_vector, restore_state
 
 _EXTRA_VECTORS = 20  # of the basis, in addition to two for each eigenvector
-_ROUNDING = 8 * float(np.finfo(np.float64).eps)  # relative; smaller values may be 0
+_ROUNDING = 8 * float(np.finfo(np.float64).eps)  # relative; smaller norms may be rounding errors
 _NOISE_FRACTION = 0.1  # of the errors of products, below which residuals have converged
 # Assumed component of a random vector in a given direction, relative to its root mean square; a
 # smaller one if A seems to have repeated eigenvalues.
@@ -89,8 +89,8 @@ class Lanczos:
     The lower triangle of ``projected`` has the projection in exact arithmetic: the eigenvalues of
     the retained vectors, and the couplings of each vector to the vectors before. Its last row
     couples the basis to the next vector, so the norm of its product with an eigenvector of the
-    other rows is the residual of that eigenvector. Further components of a product in the earlier
-    vectors are errors, of the product or of rounding; the largest is the noise.
+    other rows is the residual of that eigenvector. All other components of a product in earlier
+    vectors are errors, of the product or of rounding; the largest of them is the noise.
 
     The iteration finds each distinct eigenvalue once: further eigenvectors of a repeated eigenvalue
     grow only from rounding errors. So after k eigenvectors have converged, the iteration continues
@@ -110,7 +110,7 @@ class Lanczos:
         self._noise = 0.0
         self._has_repeated_eigenvalues = False
         self._projected_count = 0  # projected vectors; the basis has one more
-        self._first = 0  # first vector of the search for missed eigenvalues, or 0
+        self._search_start = 0  # first vector of the search for missed eigenvalues, or 0
         self._basis = np.zeros((self._max_vectors, size))
         self._projected = np.zeros((self._max_vectors + 1, self._max_vectors + 1))
         if state is None:
@@ -118,7 +118,7 @@ class Lanczos:
             return
         rows = len(state["basis"])
         self._projected_count = rows - 1
-        self._first = int(state["first"])
+        self._search_start = int(state["first"])
         self._noise = float(state["noise"])
         self._has_repeated_eigenvalues = bool(state["repeated"])
         self.iterations = int(state["iterations"])
@@ -143,7 +143,7 @@ class Lanczos:
         return {
             "basis": lambda: basis,
             "projected": self._projected[:rows, :rows],
-            "first": self._first,
+            "first": self._search_start,
             "noise": self._noise,
             "repeated": int(self._has_repeated_eigenvalues),
             "iterations": self.iterations,
@@ -161,38 +161,38 @@ class Lanczos:
 
     def advance(self, product: Array) -> None:
         """Process the product of A and `vector`."""
-        new, first = self._projected_count, self._first
-        components, rest = _project_out(product, self._basis[: new + 1])
-        errors = components[first:new] - self._projected[new, first:new]
+        index, first = self._projected_count, self._search_start
+        components, remainder = _project_out(product, self._basis[: index + 1])
+        errors = components[first:index] - self._projected[index, first:index]
         self._noise = max(self._noise, float(np.abs(errors).max(initial=0.0)))
-        self._projected[new, :first] = components[:first]
-        self._projected[new, new] = components[new]
-        self._projected_count = count = new + 1
+        self._projected[index, :first] = components[:first]
+        self._projected[index, index] = components[index]
+        self._projected_count = count = index + 1
         self.iterations += 1
-        norm = float(np.linalg.norm(rest))
-        next_vector = None  # the basis spans an invariant subspace
+        norm = float(np.linalg.norm(remainder))
+        next_vector = None  # if the basis spans an invariant subspace
         if norm > self._new_direction_threshold() and count < self._size:
-            next_vector = rest / norm
-            self._projected[count, new] = norm
+            next_vector = remainder / norm
+            self._projected[count, index] = norm
         else:
             self._has_repeated_eigenvalues = True
         if first:
             self._search_missed_eigenvalues(next_vector)
         else:
-            self._restart_if_due(next_vector)
+            self._check_convergence_and_restart(next_vector)
 
-    def _restart_if_due(self, next_vector: Array | None) -> None:
-        """Restart with the best vectors if the basis is full or they have converged."""
+    def _check_convergence_and_restart(self, next_vector: Array | None) -> None:
+        """Restart with the best vectors if they have converged or the basis is full."""
         values, rotation, residuals = self._ritz_pairs()
         k, count = self._k, self._projected_count
-        done = count >= k and (residuals[:k] <= self._residual_limits(values[:k])).all()
+        has_converged = count >= k and (residuals[:k] <= self._residual_limits(values[:k])).all()
         self.residual = float(residuals[:k].max() / values[0]) if values[0] > 0 else 0.0
-        if done or count == self._size:
+        if has_converged or count == self._size:
             search_size = (self._max_vectors - k) // 2
             retained = max(k, min(count, self._max_vectors - search_size))
             self._replace_basis(rotation.T[:retained] @ self._basis[:count])
             self._fill_diagonal(values)
-            self._first = self._projected_count
+            self._search_start = self._projected_count
             self.converged = k == 1 or count == self._size
             next_vector = None
         elif count == self._max_vectors:
@@ -206,7 +206,7 @@ class Lanczos:
 
     def _search_missed_eigenvalues(self, next_vector: Array | None) -> None:
         """Accept the k eigenvectors, unless a further eigenvalue exceeds the smallest of theirs."""
-        k, first, count = self._k, self._first, self._projected_count
+        k, first, count = self._k, self._search_start, self._projected_count
         values, rotation = _eigenpairs(self._projected[k:count, k:count])
         eigenvalues = self._projected.diagonal()
         smallest = max(eigenvalues[k - 1], 0.0)
@@ -216,18 +216,18 @@ class Lanczos:
             values = eigenvalues[:k].copy()
             self._replace_basis(self._basis[:k])
             self._fill_diagonal(values)
-            self._first = 0
+            self._search_start = 0
             self._has_repeated_eigenvalues = True
             self._append(missed)
             return
         tolerance = max(self._tol, _EQUAL_TOLERANCE) * eigenvalues[0]
         gaps = eigenvalues[: k - 1] - eigenvalues[1:k]
         self._has_repeated_eigenvalues |= bool((gaps <= tolerance).any())
-        others, _ = _eigenpairs(self._projected[first:count, first:count])
+        search_values, _ = _eigenpairs(self._projected[first:count, first:count])
         component = _MIN_COMPONENT_REPEATED if self._has_repeated_eigenvalues else _MIN_COMPONENT
         steps_to_detect = _steps_to_detect(
             eigenvalues[k - 2],
-            max(others[0], eigenvalues[first - 1]),
+            max(search_values[0], eigenvalues[first - 1]),
             math.sqrt(self._size) / component,
         )
         if next_vector is None or count == self._max_vectors or count - first >= steps_to_detect:
@@ -270,10 +270,10 @@ class Lanczos:
     def _random_unit_vector(self) -> Array:
         """Return a reproducible random unit vector that is orthogonal to the basis."""
         random = np.random.default_rng([self._seed, self.iterations])
-        _, rest = _project_out(
+        _, remainder = _project_out(
             random.standard_normal(self._size), self._basis[: self._projected_count]
         )
-        return rest / np.linalg.norm(rest)
+        return remainder / np.linalg.norm(remainder)
 
 
 def _max_basis_size(size: int, k: int) -> int:
@@ -281,11 +281,11 @@ def _max_basis_size(size: int, k: int) -> int:
 
 
 def _project_out(vector: Array, basis: Array) -> tuple[Array, Array]:
-    """Return the components of a vector in an orthonormal basis, and the rest."""
+    """Return the components of a vector in an orthonormal basis, and the remainder."""
     components = basis @ vector
-    rest = vector - components @ basis
-    again = basis @ rest  # a second pass removes rounding errors
-    return components + again, rest - again @ basis
+    remainder = vector - components @ basis
+    correction = basis @ remainder  # a second pass removes rounding errors
+    return components + correction, remainder - correction @ basis
 
 
 def _eigenpairs(symmetric: Array) -> tuple[Array, Array]:
@@ -306,5 +306,5 @@ def _steps_to_detect(larger: float, smaller: float, tangent: float) -> float:
     gap = (larger - smaller) / smaller
     if gap <= 0:
         return math.inf
-    needed = max(1.0, math.sqrt(2 / gap) * tangent)
-    return 1 + math.acosh(needed) / math.acosh(1 + 2 * gap)
+    required = max(1.0, math.sqrt(2 / gap) * tangent)
+    return 1 + math.acosh(required) / math.acosh(1 + 2 * gap)

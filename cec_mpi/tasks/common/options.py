@@ -19,7 +19,7 @@ from cec_mpi.tasks.common.units import divide_operator
 
 _PROBES = 7  # random vectors; with only 3, a wide X causes a false warning in 1 of 25 to 40 cases
 _MAX_SCALE_RATIO = 300.0  # above this solvers are slow or stop too early
-_MIN_VARIATION = 100.0  # times the accuracy of products; less may be rounding errors
+_MIN_VARIATION = 100.0  # times the accuracy of products; smaller ones may be rounding errors
 
 
 def check_integer(name: str, value: object, minimum: int) -> int:
@@ -31,7 +31,7 @@ def check_integer(name: str, value: object, minimum: int) -> int:
 
 def check_fraction(name: str, value: object, *, allow_zero: bool = False) -> float:
     """Return a number between 0 and 1, excluding 1 and (unless `allow_zero`) 0, or raise."""
-    number = _real(value)
+    number = _to_float(value)
     if not (0 < number < 1 or (allow_zero and number == 0)):
         expected = "0 or a number between 0 and 1" if allow_zero else "a number between 0 and 1"
         raise InputError(f"{name} {value}: expected {expected}")
@@ -40,14 +40,14 @@ def check_fraction(name: str, value: object, *, allow_zero: bool = False) -> flo
 
 def check_positive(name: str, value: object, *, allow_zero: bool = False) -> float:
     """Return a finite number above 0, or at least 0 if `allow_zero` is True, or raise."""
-    number = _real(value)
+    number = _to_float(value)
     if not (0 < number < math.inf or (allow_zero and number == 0)):
         expected = "a finite number of at least 0" if allow_zero else "a finite number above 0"
         raise InputError(f"{name} {value}: expected {expected}")
     return number
 
 
-def _real(value: object) -> float:
+def _to_float(value: object) -> float:
     """Convert a real number to float; return NaN if that is not possible."""
     try:
         return float(value) if isinstance(value, Real) else math.nan
@@ -62,10 +62,10 @@ def check_bool(name: str, value: object) -> bool:
     return bool(value)
 
 
-def check_choice(name: str, value: object, names: tuple[str, ...]) -> str:
-    """Return one of `names`, or raise."""
-    if not isinstance(value, str) or value not in names:
-        raise InputError(f"{name} {value!r}: expected one of {', '.join(names)}")
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
+    """Return one of `choices`, or raise."""
+    if not isinstance(value, str) or value not in choices:
+        raise InputError(f"{name} {value!r}: expected one of {', '.join(choices)}")
     return value
 
 
@@ -191,8 +191,10 @@ def warn_of_scales(X: Any, task: str, *, has_intercept: bool, exponent: int) -> 
     probes[:, 0] = 1 / rows
     signs = np.random.default_rng(0).choice((-1.0, 1.0), (rows, _PROBES))
     probes[:, 1:] = (signs - signs.mean(axis=0) if has_intercept else signs) / np.sqrt(rows)
-    found = np.asarray(divide_operator(X, exponent).rmatmat(probes)).reshape(columns, _PROBES + 1)
-    means, scales = np.abs(found[:, 0]), np.sqrt((found[:, 1:] ** 2).mean(axis=1))
+    estimates = np.asarray(divide_operator(X, exponent).rmatmat(probes)).reshape(
+        columns, _PROBES + 1
+    )
+    means, scales = np.abs(estimates[:, 0]), np.sqrt((estimates[:, 1:] ** 2).mean(axis=1))
     accuracy = max(getattr(X, "accuracy", 0.0), np.finfo(np.float64).eps)
     varies = np.isfinite(scales) & (scales > _MIN_VARIATION * accuracy * means) & (scales > 0)
     if not varies.any():
@@ -204,17 +206,17 @@ def warn_of_scales(X: Any, task: str, *, has_intercept: bool, exponent: int) -> 
         "scale columns to mean 0 and standard deviation 1 for a faster and more accurate solution"
     )
     if scales[largest] > _MAX_SCALE_RATIO * scales[smallest]:
-        _warn(
+        _warn_of_columns(
             f"{task}: column {smallest} of X (counted from 0) has a scale of about "
             f"{sizes[smallest]:.0e}, but column {largest} one of {sizes[largest]:.0e}: {advice}"
         )
     elif has_intercept and (means > _MAX_SCALE_RATIO * scales)[varies].any():
         worst = indices[(means[varies] / scales[varies]).argmax()]
-        _warn(
+        _warn_of_columns(
             f"{task}: column {worst} of X (counted from 0) has a mean of about "
             f"{centres[worst]:.0e}, but varies only by {sizes[worst]:.0e}: {advice}"
         )
 
 
-def _warn(text: str) -> None:
+def _warn_of_columns(text: str) -> None:
     warnings.warn(text, ScaleWarning, stacklevel=4)

@@ -18,7 +18,7 @@ from cec_mpi.errors import InputError, ScaleWarning
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-_MAX_SPAN = 100  # log10 of the ratio beyond which small rows are lost in sums of squares
+_MAX_RANGE = 100  # log10 of row or column sizes; beyond it small rows are lost in sums of squares
 _MIN_EXPONENT, _MAX_EXPONENT = -1021, 1024  # of normal numbers, see `binary_exponent`
 
 
@@ -41,7 +41,7 @@ def normalise_vector(vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], 
 
 
 def normalise_operator(
-    X: Any, task: str, *, warn_spans: bool = False
+    X: Any, task: str, *, warn_of_ranges: bool = False
 ) -> tuple[LinearOperator, int]:
     """Divide X by a power of two near the root mean square of its entries; makes one product.
 
@@ -51,9 +51,9 @@ def normalise_operator(
         Shape (q, r).
     task : str
         Name of the task, for messages.
-    warn_spans : bool
-        Whether to warn if rows or columns differ too much for sums in float64. This makes one
-        product with X'.
+    warn_of_ranges : bool
+        Whether to warn if sizes of rows or columns differ too much for sums in float64. This makes
+        one product with X'.
 
     Returns
     -------
@@ -77,26 +77,30 @@ def normalise_operator(
             f"{task}: X is too large or not finite: its product with a vector of numbers from 1 "
             "to 2 has infinity or NaN"
         )
-    image, size = normalise_vector(product)
-    exponent = size + binary_exponent(np.linalg.norm(image) / math.sqrt(math.prod(X.shape)))
+    scaled, product_exponent = normalise_vector(product)
+    exponent = product_exponent + binary_exponent(
+        np.linalg.norm(scaled) / math.sqrt(math.prod(X.shape))
+    )
     operator = divide_operator(X, exponent)
-    if warn_spans:
+    if warn_of_ranges:
         signs = random.choice((-1.0, 1.0), X.shape[0])
-        for what, sizes in (("row", product), ("column", operator.rmatvec(signs))):
-            _warn_of_span(f"{task}: {what}", np.abs(sizes))
+        for label, magnitudes in (("row", product), ("column", operator.rmatvec(signs))):
+            _warn_of_range(f"{task}: {label}", np.abs(magnitudes))
     return operator, exponent
 
 
-def _warn_of_span(what: str, sizes: NDArray[np.float64]) -> None:
-    """Warn if the nonzero sizes of rows or columns differ by more than the maximum span."""
-    nonzero = np.flatnonzero(sizes)
+def _warn_of_range(label: str, magnitudes: NDArray[np.float64]) -> None:
+    """Warn if the nonzero sizes of rows or columns have too wide a range."""
+    nonzero = np.flatnonzero(magnitudes)
     if not nonzero.size:
         return
-    smallest, largest = (nonzero[find(np.log(sizes[nonzero]))] for find in (np.argmin, np.argmax))
-    if np.log10(sizes[largest]) - np.log10(sizes[smallest]) > _MAX_SPAN:
+    smallest, largest = (
+        nonzero[find(np.log(magnitudes[nonzero]))] for find in (np.argmin, np.argmax)
+    )
+    if np.log10(magnitudes[largest]) - np.log10(magnitudes[smallest]) > _MAX_RANGE:
         warnings.warn(
-            f"{what} {smallest} of X (counted from 0) is more than 1e{_MAX_SPAN} times smaller "
-            f"than {what.split()[-1]} {largest} and may be ignored in the solution: scale X",
+            f"{label} {smallest} of X (counted from 0) is more than 1e{_MAX_RANGE} times smaller "
+            f"than {label.split()[-1]} {largest} and may be ignored in the solution: scale X",
             ScaleWarning,
             stacklevel=4,
         )
@@ -110,14 +114,14 @@ def divide_operator(X: Any, exponent: int) -> LinearOperator:
     """
     from scipy.sparse.linalg import LinearOperator
 
-    before = 2.0 ** -(exponent // 2)
-    after = 2.0 ** (exponent // 2 - exponent)
+    input_factor = 2.0 ** -(exponent // 2)
+    output_factor = 2.0 ** (exponent // 2 - exponent)
     return LinearOperator(
         X.shape,
-        matvec=lambda w: after * X.matvec(before * w),
-        rmatvec=lambda u: after * X.rmatvec(before * u),
-        matmat=lambda W: after * X.matmat(before * W),
-        rmatmat=lambda U: after * X.rmatmat(before * U),
+        matvec=lambda w: output_factor * X.matvec(input_factor * w),
+        rmatvec=lambda u: output_factor * X.rmatvec(input_factor * u),
+        matmat=lambda W: output_factor * X.matmat(input_factor * W),
+        rmatmat=lambda U: output_factor * X.rmatmat(input_factor * U),
         dtype=np.dtype(np.float64),
     )
 
@@ -126,7 +130,7 @@ def rescale(
     name: str,
     values: ArrayLike,
     exponent: int,
-    sizes: dict[str, int],
+    scales: dict[str, int],
     *,
     may_underflow: bool = False,
 ) -> Any:
@@ -139,8 +143,8 @@ def rescale(
     values : float or ndarray
     exponent : int
         Exponent of the power of two.
-    sizes : dict of str to int
-        Names and exponents of quantities that determine the size of the result, for messages.
+    scales : dict of str to int
+        Names and exponents of the quantities from which the result is computed, for messages.
     may_underflow : bool
         Whether a result that is too small may become 0.
 
@@ -153,18 +157,24 @@ def rescale(
     InputError
         The largest absolute value is too large for float64, or would be subnormal.
     """
-    size = binary_exponent(values) + exponent
+    result_exponent = binary_exponent(values) + exponent
     is_finite = np.isfinite(values).all()
-    out_of_range = size > _MAX_EXPONENT or (size < _MIN_EXPONENT and not may_underflow)
+    out_of_range = result_exponent > _MAX_EXPONENT or (
+        result_exponent < _MIN_EXPONENT and not may_underflow
+    )
     if not is_finite or (out_of_range and np.any(values)):
-        reason = f"about {_text(size)}, which is too {'large' if size > 0 else 'small'} for float64"
-        if not is_finite:
-            reason = "not finite, or too large for float64"
-        others = ", ".join(f"{quantity} is about {_text(size)}" for quantity, size in sizes.items())
-        raise InputError(f"{name} is {reason}{': ' if others else ''}{others}")
+        reason = "not finite, or too large for float64"
+        if is_finite:
+            problem = "large" if result_exponent > 0 else "small"
+            reason = f"about {_format_power(result_exponent)}, which is too {problem} for float64"
+        causes = ", ".join(
+            f"{quantity} is about {_format_power(exponent)}"
+            for quantity, exponent in scales.items()
+        )
+        raise InputError(f"{name} is {reason}{': ' if causes else ''}{causes}")
     result = np.ldexp(values, exponent)
     return result if np.ndim(values) else float(result)
 
 
-def _text(exponent: int) -> str:
+def _format_power(exponent: int) -> str:
     return f"1e{round(exponent * math.log10(2)):+03d}"

@@ -73,8 +73,8 @@ def test_every_option_has_a_type_a_default_and_a_meaning(name):
     parameters = inspect.signature(TASKS[name]).parameters
     for option in found.options:
         default = parameters[option.name].default
-        assert option.kind
-        assert option.text
+        assert option.type_name
+        assert option.description
         assert option.is_required == (default is inspect.Parameter.empty)
         if not option.is_required and default is not None:
             assert option.default == str(default)
