@@ -27,6 +27,7 @@ from cec_mpi.engines.machine_process import (
 )
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile
+from cec_mpi.text.terminal import print_note
 
 __all__ = ["machines", "pool"]
 
@@ -164,7 +165,12 @@ class _Machines(WorkerPlugin):
         """Start the process of the machines."""
         self._must_stop = threading.Event()
         options = {"threads": worker.state.nthreads, **self._options}
-        given = self._connection, options, self._must_stop
+
+        def report(reason: str) -> None:
+            print_note(reason)
+            worker.log_event("warn", f"{worker.address}: {reason}")  # all clients show it
+
+        given = self._connection, options, self._must_stop, report
         self._thread = threading.Thread(target=run_machines, args=given, daemon=True)
         self._thread.start()
 

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 from cec_mpi.engines.keeping import START_WINDOW, StartLimit
 from cec_mpi.errors import CecError, DismissedError, InputError, StoppedError
 from cec_mpi.runtime.processes.children import start_child
-from cec_mpi.runtime.processes.ending import print_error
 from cec_mpi.runtime.session.machine import check_join_values, join, source_of
 from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile, read_connection_file
 from cec_mpi.text import shorten
@@ -33,7 +32,10 @@ FINAL_CODES = 0, InputError.exit_code, DismissedError.exit_code
 
 
 def run_machines(
-    connection: ConnectionFile, options: dict[str, Any], must_stop: threading.Event
+    connection: ConnectionFile,
+    options: dict[str, Any],
+    must_stop: threading.Event,
+    report: Callable[[str], None] = print_note,
 ) -> int:
     """Join a run from a child process until the run is over; return the last exit code.
 
@@ -47,24 +49,29 @@ def run_machines(
         Keywords of `cec_mpi.join`.
     must_stop : threading.Event
         If set, the machines leave.
+    report : callable, optional
+        Called with the reason if the machines are not started again.
     """
-    limit, code = StartLimit(_MAX_STARTS), 0
+    limit, code, error = StartLimit(_MAX_STARTS), 0, ""
+    content = json.dumps([connection.to_builtins(), options]).encode()
     while not must_stop.is_set() and limit.allow_start():
-        code = _run_child(json.dumps([connection.to_builtins(), options]).encode(), must_stop)
+        code, error = _run_child(content, must_stop)
         if code in (*FINAL_CODES, StoppedError.exit_code):
+            if error:
+                report(f"{error}; the machines of this worker are not started again")
             return code
         must_stop.wait(_RESTART_SECONDS)
     if not must_stop.is_set():
-        print_note(
-            f"machines of a worker have ended {_MAX_STARTS} times within {START_WINDOW:g} s, the "
-            f"last time with exit code {code}: they are not started again"
+        report(
+            f"machines of a worker have ended {_MAX_STARTS} times within {START_WINDOW:g} s and "
+            f"are not started again; last error: {error or f'exit code {code}'}"
         )
     return code
 
 
-def _run_child(content: bytes, must_stop: threading.Event) -> int:
-    """Run a child process until it ends or `must_stop` is set; return its exit code."""
-    process = start_child(__name__, stdin=subprocess.PIPE)
+def _run_child(content: bytes, must_stop: threading.Event) -> tuple[int, str]:
+    """Run a child process until it ends or `must_stop` is set; return its exit code and error."""
+    process = start_child(__name__, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert process.stdin is not None
         with process.stdin, suppress(BrokenPipeError):
@@ -78,7 +85,9 @@ def _run_child(content: bytes, must_stop: threading.Event) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    return process.returncode
+    assert process.stdout is not None
+    with process.stdout as printed:
+        return process.returncode, printed.read().decode()
 
 
 def check_join_options(join_options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -136,5 +145,5 @@ def main(arguments: list[str], parent: int) -> None:
     except StoppedError as error:  # SIGTERM or a notice of preemption
         sys.exit(error.exit_code)
     except CecError as error:
-        print_error(error)
+        print(error, end="")
         sys.exit(error.exit_code)

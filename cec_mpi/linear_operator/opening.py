@@ -257,6 +257,11 @@ def open_operator(
     if engine is not None:
         _check_alone(comm)
         engine = as_engine(engine)
+        if "device" in options and session_options.local is None:
+            raise InputError(
+                "device: this process starts no machines; expected join={'device': ...} in the "
+                "call of cec_mpi.engines.dask.pool or cec_mpi.engines.ray.pool"
+            )
         session_options = replace(session_options, elastic=True, wait=True)
     is_parallel = comm is not None or (
         session_options.is_elastic and launcher_of_ranks() is not None

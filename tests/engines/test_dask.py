@@ -95,6 +95,15 @@ def test_a_machine_that_is_killed_is_started_again(opened, conn, client):
         made.until(lambda: len(made.happened("joined")) == WORKERS + 1)
 
 
+def test_a_client_shows_why_machines_do_not_start(opened, conn, client):
+    with (
+        opened(accept=conn),
+        pytest.warns(UserWarning, match="device mps: .* not started again") as caught,
+        machines(client, conn, join={"device": "mps"}),
+    ):
+        wait_until(lambda: len(caught) > 0)
+
+
 NAMED_WORKER = """
 hostname "$0" && exec "$1" -m distributed.cli.dask_worker --no-nanny --no-dashboard "$2"
 """
@@ -287,6 +296,11 @@ def test_a_closed_client_is_refused(store, no_launcher, worker):
         pass
     with pytest.raises(InputError, match="is closed: expected one that is connected"):
         cec_mpi.open_operator(store.path, engine=client)
+
+
+def test_devices_of_an_engine_are_options_of_its_pool(store, no_launcher, worker):
+    with pytest.raises(InputError, match=r"device: .* expected join=\{'device'"):
+        cec_mpi.open_operator(store.path, engine=worker, device="cuda")
 
 
 def test_an_engine_expects_one_process(store, no_launcher, worker, monkeypatch):

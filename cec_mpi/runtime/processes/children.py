@@ -30,7 +30,7 @@ _PACKAGE_ROOT = str(Path(__file__).absolute().parents[3])
 
 
 def start_child(
-    module: str, arguments: Sequence[str] = (), *, stdin: int
+    module: str, arguments: Sequence[str] = (), *, stdin: int, stdout: int | None = None
 ) -> subprocess.Popen[bytes]:
     """Start a Python process that calls ``main(arguments, parent)`` of a module of this package.
 
@@ -41,13 +41,14 @@ def start_child(
     module : str
     arguments : sequence of str
         Command-line arguments, which all users of this computer can read.
-    stdin : int
-        Standard input (see `subprocess.Popen`).
+    stdin, stdout : int
+        Standard input and output (see `subprocess.Popen`).
     """
     parent = str(os.getpid())
     return subprocess.Popen(
         [sys.executable, "-P", "-c", _PROGRAM, _PACKAGE_ROOT, parent, module, *arguments],
         stdin=stdin,
+        stdout=stdout,
         env=remove_launcher_variables(os.environ),
         start_new_session=True,  # so that Ctrl-C reaches only this process
     )
