@@ -12,23 +12,23 @@ from numpy.typing import NDArray
 
 
 def accept_device_arrays(product: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Decorate a product, so that its result is on the device and of the library of its factor.
+    """Decorate a product, so that its result has the library and the device of its factor.
 
     The product is computed with NumPy arrays. Without ``array-api-compat``, NumPy converts the
-    factor and the result is a NumPy array.
+    factor, and the result is a NumPy array.
     """
 
     @wraps(product)
-    def wrapped(operator: Any, factor: Any) -> Any:
-        if not _is_foreign(factor):
+    def product_on_device(operator: Any, factor: Any) -> Any:
+        if not _is_device_array(factor):
             return product(operator, factor)
         result = product(operator, _to_numpy(factor))
-        return _like(result, factor) if isinstance(result, np.ndarray) else result
+        return _to_device_of(result, factor) if isinstance(result, np.ndarray) else result
 
-    return wrapped
+    return product_on_device
 
 
-def _is_foreign(factor: Any) -> bool:
+def _is_device_array(factor: Any) -> bool:
     if isinstance(factor, np.ndarray | np.generic) or not hasattr(factor, "__dlpack__"):
         return False
     if find_spec("array_api_compat") is None:
@@ -49,7 +49,7 @@ def _to_numpy(factor: Any) -> NDArray[Any]:
     return np.asarray(factor)
 
 
-def _like(result: NDArray[Any], factor: Any) -> Any:
+def _to_device_of(result: NDArray[Any], factor: Any) -> Any:
     """Return a result on the device of a factor, in float32 if the device lacks float64."""
     from array_api_compat import array_namespace, device
 

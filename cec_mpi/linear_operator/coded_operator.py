@@ -24,8 +24,8 @@ from cec_mpi.store.format.manifest import Manifest
 class _MaskCheckingOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
     """A linear operator that raises for masked arrays, because SciPy would ignore the masks.
 
-    Arrays of torch, CuPy and JAX have products of the same library. Transposes, sums and products
-    of such operators do the same.
+    Products with arrays of torch, CuPy and JAX are arrays of the same library. Transposes, sums and
+    products of these operators also raise.
     """
 
     @accept_device_arrays
@@ -75,26 +75,26 @@ class _MaskCheckingOperator(LinearOperator):  # type: ignore[misc]  # SciPy has 
 
 
 def _with_mask_check(result: Any) -> Any:
-    """Return a result of SciPy; if it is an operator, it raises for masked arrays."""
+    """Return a result of SciPy; make an operator raise for masked arrays."""
     if isinstance(result, LinearOperator) and not isinstance(result, _MaskCheckingOperator):
-        kind: Any = type(result)
-        result.__class__ = _mask_checking_class(kind)
+        operator_class: Any = type(result)
+        result.__class__ = _mask_checking_class(operator_class)
     return result
 
 
-def _unpickle_with_mask_check(kind: Any, state: dict[str, Any]) -> Any:
-    result = kind.__new__(kind)
+def _unpickle_with_mask_check(operator_class: Any, state: dict[str, Any]) -> Any:
+    result = operator_class.__new__(operator_class)
     vars(result).update(state)
     return _with_mask_check(result)
 
 
 @cache
-def _mask_checking_class(kind: Any) -> Any:
-    return type(kind.__name__, (_MaskCheckingOperator, kind), {})
+def _mask_checking_class(operator_class: Any) -> Any:
+    return type(operator_class.__name__, (_MaskCheckingOperator, operator_class), {})
 
 
 class _SingleStoreError(InputError, AttributeError):
-    """Error for an attribute that operators lack; `hasattr` returns False."""
+    """An operator has no attribute `open`; `hasattr` returns False."""
 
 
 class CodedOperator(_MaskCheckingOperator):
@@ -115,7 +115,7 @@ class CodedOperator(_MaskCheckingOperator):
     manifest : Manifest
     path : path
         Path of the store, for `repr`.
-    closes : bool
+    can_close : bool
         Whether `close` is allowed; otherwise it raises `InputError`.
 
     Attributes
@@ -172,9 +172,9 @@ class CodedOperator(_MaskCheckingOperator):
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._lifetime.close(error)
 
@@ -195,8 +195,8 @@ class CodedOperator(_MaskCheckingOperator):
         column of X; multiplied by the `cancellation` in a step's record it is relative to the
         result. It is the machine epsilon of the shards, or 8 times that of the arithmetic if that
         is larger, times the largest condition number in the decoding of the last step. Before the
-        first step it uses the worst condition number of the code, which for many machines is the
-        worst that a search found.
+        first step it uses the worst condition number of the code; for many machines, the worst of
+        the sets that a search has tried.
         """
         return self._lifetime.master.accuracy
 
@@ -232,12 +232,12 @@ class CodedOperator(_MaskCheckingOperator):
     def close(self) -> None:
         """Stop the machines; the operator cannot be used afterwards.
 
-        Later calls do nothing. Products for which other threads wait raise `InputError`.
+        Later calls do nothing. Pending products of other threads raise `InputError`.
 
         Raises
         ------
         InputError
-            The caller is a step or a forked process, or the operator belongs to a run of
+            It is called by a step or a forked process, or the operator belongs to a run of
             ``cec-mpi``.
         """
         if not self._can_close:
@@ -307,19 +307,20 @@ class CodedOperator(_MaskCheckingOperator):
     def _repr_html_(self) -> str:
         """Return a table with the shape, the store and the states of the machines."""
         machines, (rows, columns) = self._manifest.code.machines, self.shape
-        facts = {
+        properties = {
             "X": f"{rows} x {columns} {self.dtype}",
             "store": str(self._path),
             "machines": f"{machines}, any {self._manifest.sufficient_machines} of which suffice",
         }
         if self._lifetime.closed or not self._lifetime.has_started:
-            facts["state"] = self._state()
+            properties["state"] = self._state()
         else:
             states = self._lifetime.session.schedule.states(machines)
             for state in sorted(set(states.values())):
-                facts[state] = ", ".join(str(n) for n in states if states[n] == state)
+                properties[state] = ", ".join(str(n) for n in states if states[n] == state)
         lines = "".join(
-            f"<tr><th>{name}</th><td>{html.escape(fact)}</td></tr>" for name, fact in facts.items()
+            f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>"
+            for name, value in properties.items()
         )
         return f"<table>{lines}</table>"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cec_mpi.runtime.master.master import Master
     from cec_mpi.runtime.session.session import Session
 
-_STARTING_MESSAGE = "this operator is still being opened, and cannot be used by what opens it"
+_STARTING_MESSAGE = "this operator is still starting its machines, and cannot be used yet"
 _CLOSED_MESSAGE = "this operator is closed: its machines have left"
 
 
@@ -27,11 +27,11 @@ class Lifetime:
     """Starts the machines of an operator on first use, and stops them once.
 
     They stop when `close` is called, when the operator is garbage-collected, and at the end of the
-    program. A forked process does not stop them.
+    program. A forked process does not stop the machines.
 
     Parameters
     ----------
-    gather : callable
+    connect : callable
         Returns a context manager that connects the machines and yields their session, or None on a
         machine.
     open_store : callable
@@ -45,11 +45,11 @@ class Lifetime:
 
     def __init__(
         self,
-        gather: Callable[[], AbstractContextManager[Session | None]],
+        connect: Callable[[], AbstractContextManager[Session | None]],
         open_store: Callable[[Session], Master],
     ) -> None:
         self.closed = False
-        self._gather, self._open_store = gather, open_store
+        self._connect, self._open_store = connect, open_store
         self._session: Session | None = None
         self._master: Master | None = None
         self._exit_stack: ExitStack | None = None  # set while the machines are connected
@@ -83,22 +83,22 @@ class Lifetime:
         if self.closed:
             raise InputError(_CLOSED_MESSAGE)
 
-    def gather(self) -> Session | None:
+    def connect(self) -> Session | None:
         """Connect the machines without opening the store; return None on a machine."""
         with self._lock:
             self.check_open()
             if self._exit_stack is None:
                 self._process = os.getpid()
                 with ExitStack() as stack:
-                    self._session = stack.enter_context(self._gather())
+                    self._session = stack.enter_context(self._connect())
                     self._exit_stack = stack.pop_all()
                 _close_at_exit(self)
             return self._session
 
     def start(self) -> None:
-        """Connect the machines and make them open the store, if they have not done so.
+        """Connect the machines and make them open the store; do nothing if they have started.
 
-        If that fails or is interrupted, the machines stop, and the next call tries again.
+        If this fails or is interrupted, the machines stop, and the next call tries again.
         """
         self.check_open()
         with self._lock:
@@ -106,7 +106,7 @@ class Lifetime:
                 raise InputError(_STARTING_MESSAGE)
             self._is_starting = True
             try:
-                session = self.gather()
+                session = self.connect()
                 if self._master is None and session is not None:
                     self._master = self._open_store(session)
                     _close_at_exit(self)
@@ -122,12 +122,12 @@ class Lifetime:
         Parameters
         ----------
         error : BaseException, optional
-            The exception that ends the operator, which the machines raise as well.
+            The exception that ends the operator; machines raise it as well.
 
         Raises
         ------
         InputError
-            The caller is called while the machines start.
+            The machines are starting in this thread.
         """
         self.closed = True  # cancels a start in another thread
         if os.getpid() != self._process:  # a fork may have copied a lock that stays locked
@@ -146,7 +146,7 @@ class Lifetime:
         if self._exit_stack is None:
             self.closed = True
         elif self._session is not None and self._session.has_processes:
-            _thread.start_new_thread(self.close, ())  # takes no lock of `threading`
+            _thread.start_new_thread(self.close, ())  # without the locks of `threading`
         else:
             self.close()
 
@@ -160,8 +160,8 @@ class Lifetime:
                 this_process.code = exit_code_of(error)
             return
         try:
-            trace = None if error is None else error.__traceback__
-            stack.__exit__(None if error is None else type(error), error, trace)
+            traceback = None if error is None else error.__traceback__
+            stack.__exit__(None if error is None else type(error), error, traceback)
         finally:
             _open_lifetimes.discard(self)
 
@@ -170,18 +170,18 @@ _open_lifetimes: set[Lifetime] = set()  # with connected machines
 
 
 def _close_at_exit(lifetime: Lifetime) -> None:
-    """Close a lifetime at exit, before MPI and ZeroMQ, which registered their exit earlier."""
+    """Close a lifetime at exit, before the exit handlers of MPI and ZeroMQ, registered earlier."""
     _open_lifetimes.add(lifetime)
     atexit.unregister(_close_all)
     atexit.register(_close_all)
 
 
 def _close_all() -> None:
-    """Close all open lifetimes, with the uncaught exception of the program if there is one."""
+    """Close all open lifetimes, with the uncaught exception of the program, if any."""
     error = getattr(sys, "last_value", None)
     for lifetime in list(_open_lifetimes):
         try:
             lifetime.close(error)
-        except BaseException as raised:
-            if raised is not error:
+        except BaseException as close_error:
+            if close_error is not error:
                 raise

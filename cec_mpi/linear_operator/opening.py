@@ -41,17 +41,17 @@ if TYPE_CHECKING:
     from cec_mpi.runtime.master.master import Master
     from cec_mpi.runtime.session.session import Session
 
-_ERRORS_OF_NONE = AttributeError, TypeError, ValueError  # raised if X is None; the last by NumPy
+_ERRORS_OF_NONE = AttributeError, TypeError, ValueError  # raised if X is None, also by NumPy
 
 
 class _NotOpenError(InputError, AttributeError):
-    """Error for an attribute of an operator that is not open; `hasattr` returns False."""
+    """An attribute is used before the operator is open; `hasattr` returns False."""
 
 
 class OperatorContext:
     """Context manager that `open_operator` returns if several processes call it.
 
-    In its ``with`` statement rank 0 gets a `CodedOperator`; the other ranks serve it, and then get
+    In its ``with`` statement rank 0 gets a `CodedOperator`. The other ranks serve it, and then get
     None. Any other use, such as a product, raises `InputError`.
 
     Parameters
@@ -65,7 +65,7 @@ class OperatorContext:
         Communicator of the call.
     """
 
-    __array_ufunc__ = None  # so that NumPy leaves binary operations to this class
+    __array_ufunc__ = None  # NumPy defers binary operations to this class
 
     def __init__(
         self,
@@ -112,9 +112,9 @@ class OperatorContext:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         if self._is_server and isinstance(error, _ERRORS_OF_NONE):
             rank = self._comm.rank if self._comm is not None else rank_of_launcher()
@@ -198,9 +198,9 @@ def open_operator(
     recorder : Recorder, optional
         Receives a record of each step.
     engine : distributed.Client or callable, optional
-        Starts machines elsewhere, which leave with X: beside the workers of a client of Dask, or as
-        `cec_mpi.engines.dask.pool` or `cec_mpi.engines.ray.pool` says. X is elastic then, and waits
-        while too few machines are there.
+        Starts machines that leave when X is closed: on the workers of a Dask client, or by
+        `cec_mpi.engines.dask.pool` or `cec_mpi.engines.ray.pool`. Then X is elastic, and waits
+        while too few machines are available.
     **options
 
     Returns
@@ -252,10 +252,10 @@ def open_operator(
     keywords = "".join(f", {name}={shorten(value)}" for name, value in options.items())
     call = f"open_operator({str(store)!r}, {'None' if comm is None else 'comm'}{keywords})"
 
-    known = {name: options[name] for name in options if name in _KEYWORDS}
-    session_options = SessionOptions(**known)
+    session_keywords = {name: options[name] for name in options if name in _KEYWORDS}
+    session_options = SessionOptions(**session_keywords)
     if engine is not None:
-        _check_alone(comm)
+        _check_single_process(comm)
         engine = as_engine(engine)
         if "device" in options and session_options.local is None:
             raise InputError(
@@ -269,13 +269,13 @@ def open_operator(
 
     def check_keywords() -> None:
         for name in options:
-            if name not in known:
+            if name not in session_keywords:
                 hint = removed_option_hint(name)
                 raise InputError(f"open_operator got an unexpected keyword argument {name!r}{hint}")
 
-    def gather() -> AbstractContextManager[Session | None]:
+    def connect() -> AbstractContextManager[Session | None]:
         if session_options.is_elastic:
-            return _gather_elastic(comm, session_options, lifetime.check_open, engine)
+            return _connect_elastic(comm, session_options, lifetime.check_open, engine)
         return static_session(comm, options=session_options)
 
     def open_store(session: Session) -> Master:
@@ -286,16 +286,16 @@ def open_operator(
     def make_operator() -> CodedOperator:
         from cec_mpi.linear_operator.coded_operator import CodedOperator
 
-        opened = read_store(node_directory(as_path(store)))
+        reader = read_store(node_directory(as_path(store)))
         with rename_flags_in_errors(*GROUPS, SessionOptions):
-            session_options.validate(opened.manifest)
+            session_options.validate(reader.manifest)
             if session_options.cache is not None:
-                check_cache_location(node_directory(session_options.cache), {"store": opened.path})
+                check_cache_location(node_directory(session_options.cache), {"store": reader.path})
             if session_options.metrics is not None:
                 check_metrics(session_options.metrics)
-        return CodedOperator(lifetime, opened.manifest, store)
+        return CodedOperator(lifetime, reader.manifest, store)
 
-    lifetime = Lifetime(gather, open_store)
+    lifetime = Lifetime(connect, open_store)
     if is_parallel:
         return OperatorContext(lifetime, make_operator, call, comm)
     check_keywords()
@@ -304,11 +304,11 @@ def open_operator(
     X = make_operator()
     lifetime.close_when_collected(X)
     if session_options.accept is not None or session_options.listen is not None:
-        lifetime.gather()
+        lifetime.connect()
     return X
 
 
-def _check_alone(comm: MPI.Intracomm | None) -> None:
+def _check_single_process(comm: MPI.Intracomm | None) -> None:
     """Raise if an operator with an engine has a communicator or a launcher."""
     launcher = launcher_of_ranks()
     if comm is None and launcher is None:
@@ -322,10 +322,10 @@ def _check_alone(comm: MPI.Intracomm | None) -> None:
 
 
 def _check_machines(options: SessionOptions, engine: Engine | None) -> None:
-    """Raise if an elastic operator has no machines, or cannot have any here."""
+    """Raise if an elastic operator has no machines, or MPI prevents them from joining."""
     options.check_listening()
-    listens = options.accept is not None or options.listen is not None
-    if not listens and options.local is None and engine is None:
+    is_listening = options.accept is not None or options.listen is not None
+    if not is_listening and options.local is None and engine is None:
         raise InputError(
             "an elastic operator needs machines: expected accept=FILE, listen='HOST:PORT', "
             "local=N or engine=CLIENT"
@@ -339,7 +339,7 @@ def _check_machines(options: SessionOptions, engine: Engine | None) -> None:
 
 
 @contextmanager
-def _gather_elastic(
+def _connect_elastic(
     comm: MPI.Intracomm | None,
     options: SessionOptions,
     check_cancelled: Callable[[], None],

@@ -97,7 +97,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         def multiply(operator: Any) -> dict[str, Any]:
             names = list(getattr(operator, "column_names", ()))
             if features and names and names != features:
-                raise InputError(_describe_difference(names, features))
+                raise InputError(_mismatch_message(names, features))
             if operator.shape[1] != self.n_features_in_:
                 raise InputError(
                     f"the store has {operator.shape[1]} columns, but {type(self).__name__} is "
@@ -124,9 +124,14 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         if self.comm is None or isinstance(X, LinearOperator):
             return results
         arrays = {name: np.asarray(value) for name, value in results.items()}
-        dtypes = broadcast(self.comm, {k: a.dtype.str for k, a in arrays.items()}, dict[str, str])
-        sent = {k: np.array(a.tolist()) if a.dtype.hasobject else a for k, a in arrays.items()}
-        arrays = broadcast(self.comm, sent, dict[str, NDArray[Any]])
+        dtypes = broadcast(
+            self.comm, {name: array.dtype.str for name, array in arrays.items()}, dict[str, str]
+        )
+        contents = {
+            name: np.array(array.tolist()) if array.dtype.hasobject else array
+            for name, array in arrays.items()
+        }
+        arrays = broadcast(self.comm, contents, dict[str, NDArray[Any]])
         arrays = {name: array.astype(dtypes[name], copy=False) for name, array in arrays.items()}
         return {name: array if array.ndim else array.item() for name, array in arrays.items()}
 
@@ -149,7 +154,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return self._run(task, operator, **options)
 
 
-def _describe_difference(names: list[str], features: list[str]) -> str:
+def _mismatch_message(names: list[str], features: list[str]) -> str:
     """Return an error message about the column names of a store."""
     unseen = [name for name in names if name not in set(features)]
     missing = [feature for feature in features if feature not in set(names)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from numbers import Integral
 
 _SIZES = "kMGTPE"
-_ENDINGS = ("s", "x", "ch", "sh")  # of nouns with the plural -es
+_ES_ENDINGS = ("s", "x", "ch", "sh")  # nouns with these endings have the plural -es
 
 # Spaces and joiners are harmless, although str.isprintable is False for them.
 _HARMLESS = (
@@ -30,10 +30,10 @@ def join_names(names: Iterable[object], limit: int = 3) -> str:
     >>> join_names(f"n{i}" for i in range(1, 21))
     'n1, n2, n3 and 17 more'
     """
-    words = [str(name) for name in dict.fromkeys(names)]
-    if len(words) > limit + 1:
-        words = [*words[:limit], f"{len(words) - limit} more"]
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    parts = [str(name) for name in dict.fromkeys(names)]
+    if len(parts) > limit + 1:
+        parts = [*parts[:limit], f"{len(parts) - limit} more"]
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def as_text(value: object) -> str:
@@ -55,8 +55,8 @@ def truncate(names: Sequence[object], limit: int) -> str:
     >>> truncate(range(9), 9), truncate(range(10), 3)
     ('0, 1, 2, 3, 4, 5, 6, 7, 8', '0, 1, 2, ... (10)')
     """
-    more = f", ... ({len(names)})" if len(names) > limit else ""
-    return ", ".join(map(str, names[:limit])) + more or "none"
+    total = f", ... ({len(names)})" if len(names) > limit else ""
+    return ", ".join(map(str, names[:limit])) + total or "none"
 
 
 def plural(count: float, word: str, *verb: str) -> str:
@@ -76,7 +76,7 @@ def plural(count: float, word: str, *verb: str) -> str:
     elif word.endswith("y") and word[-2:-1] not in tuple("aeiou"):
         noun = f"{word[:-1]}ies"
     else:
-        noun = word + ("es" if word.endswith(_ENDINGS) else "s")
+        noun = word + ("es" if word.endswith(_ES_ENDINGS) else "s")
     number = count if isinstance(count, Integral) else f"{count:g}"
     return " ".join([f"{number} {noun}", *([verb[count != 1]] if verb else [])])
 
@@ -92,8 +92,8 @@ def format_bytes(count: float) -> str:
     if count < 1000:
         return plural(int(count), "byte")
     digits, _, power = f"{count:.2e}".partition("e")
-    thousands, more = divmod(int(power), 3)
-    return f"{float(digits) * 10**more:.{2 - more}f} {_SIZES[thousands - 1]}B"
+    thousands, remainder = divmod(int(power), 3)
+    return f"{float(digits) * 10**remainder:.{2 - remainder}f} {_SIZES[thousands - 1]}B"
 
 
 def format_count(count: int, word: str) -> str:
@@ -139,16 +139,15 @@ def shorten(value: object) -> str:
     return _repr.repr(value)
 
 
-def suggest(word: str, words: Iterable[str], prefix: str = "") -> str:
-    """Return a hint with the most similar known word, or '' if no word is similar.
+def suggest(word: str, candidates: Iterable[str], prefix: str = "") -> str:
+    """Return a hint with the most similar candidate, or '' if none is similar.
 
     Parameters
     ----------
     word : str
-    words : iterable of str
-        Known words.
+    candidates : iterable of str
     prefix : str
-        Text before the suggested word, such as ``--``.
+        Text before the suggestion, such as ``--``.
 
     Examples
     --------
@@ -157,15 +156,15 @@ def suggest(word: str, words: Iterable[str], prefix: str = "") -> str:
     >>> suggest("nothing", ["like", "it"])
     ''
     """
-    match = closest_match(word, words)
+    match = closest_match(word, candidates)
     return f" (did you mean {prefix}{match}?)" if match else ""
 
 
-def closest_match(word: str, words: Iterable[str]) -> str:
-    """Return the most similar of these words, or '' if no word is similar."""
+def closest_match(word: str, candidates: Iterable[str]) -> str:
+    """Return the most similar candidate, or '' if none is similar."""
     import difflib  # rarely needed
 
-    return next(iter(difflib.get_close_matches(word, list(words), n=1)), "")
+    return next(iter(difflib.get_close_matches(word, list(candidates), n=1)), "")
 
 
 def format_message(text: object) -> str:
@@ -195,8 +194,8 @@ def printable(text: object, keep: str = "") -> str:
     (True, True)
     """
     return "".join(
-        letter
-        if letter.isprintable() or letter in _HARMLESS or letter in keep
-        else letter.encode("unicode_escape", "surrogatepass").decode("ascii")
-        for letter in str(text)
+        character
+        if character.isprintable() or character in _HARMLESS or character in keep
+        else character.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for character in str(text)
     )

@@ -1,4 +1,4 @@
-"""Output of results, notes, warnings and errors according to the verbosity; text tables.
+"""Output of results, notes, warnings and errors by verbosity, and text tables.
 
 Results and notes go to standard output, everything else to standard error. If standard error is
 closed or full, the process continues without it.
@@ -19,7 +19,7 @@ QUIET = -1  # only results and errors
 NORMAL = 0  # also notes and warnings
 VERBOSE = 1  # also events as they happen
 _GAP = 2  # spaces between the columns of a table
-ALREADY_PRINTED = {"warned": True}  # ``extra`` of log records whose text was already printed
+ALREADY_PRINTED = {"warned": True}  # ``extra`` of log records whose text is already printed
 
 
 @dataclass
@@ -27,7 +27,7 @@ class _State:
     """The verbosity and output error of this process."""
 
     verbosity: int = NORMAL
-    problem: OSError | None = None  # of standard output
+    output_error: OSError | None = None  # of standard output
 
 
 _state = _State()
@@ -75,14 +75,14 @@ def pop_output_error() -> OSError | None:
             sys.stdout.flush()
     except OSError as error:
         _record_output_error(error)
-    problem, _state.problem = _state.problem, None
-    return problem
+    output_error, _state.output_error = _state.output_error, None
+    return output_error
 
 
 def _record_output_error(error: OSError) -> None:
     discard_output(sys.stdout)
     if not isinstance(error, BrokenPipeError):
-        _state.problem = _state.problem or error
+        _state.output_error = _state.output_error or error
 
 
 def print_stderr(line: str) -> None:
@@ -103,7 +103,7 @@ def print_to_tty(line: str) -> None:
     """Write a line to the controlling terminal, if this process has one.
 
     A launcher that is shutting down drops standard output, but ranks of Open MPI's mpirun still
-    have its terminal.
+    have a controlling terminal.
     """
     try:
         descriptor = os.open("/dev/tty", os.O_WRONLY | os.O_NOCTTY)
@@ -163,10 +163,13 @@ def format_table(
     """
     cells = [header, *rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    sides = [">" if name in right_aligned else "<" for name in header]
+    formats = [
+        f"{'>' if name in right_aligned else '<'}{width}"
+        for name, width in zip(header, widths, strict=True)
+    ]
     return [
         (" " * _GAP)
-        .join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
+        .join(f"{cell:{spec}}" for cell, spec in zip(row, formats, strict=True))
         .rstrip()
         for row in cells
     ]
