@@ -27,7 +27,7 @@ Span = tuple[int, int, tuple[int, ...]]
 
 
 class TermLedger:
-    """The terms of X' V: assigned, answered and replaced ones.
+    """The terms of X' V: assigned, answered or replaced.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class TermLedger:
     Attributes
     ----------
     has_unassigned : bool
-        Whether missing terms may be assigned to no machine.
+        Whether missing terms may be unassigned.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class TermLedger:
     ) -> None:
         self._recovery, self._speeds, self._spans = recovery, speeds, spans
         self._terms: list[Term] = []  # of the plan
-        self._open: list[Term] = []  # the terms of the plan without known ones at the end
+        self._unknown: list[Term] = []  # the terms of the plan up to the last unknown one
         self._pending: dict[int, Term] = {}  # by machine
         self._assigned: dict[int, list[Term]] = defaultdict(list)  # not requested yet
         self.has_unassigned = False
@@ -81,9 +81,9 @@ class TermLedger:
     @property
     def is_done(self) -> bool:
         """Whether all terms are known."""
-        while self._open and self._open[-1].is_known:
-            self._open.pop()
-        return not self._open
+        while self._unknown and self._unknown[-1].is_known:
+            self._unknown.pop()
+        return not self._unknown
 
     def answered_terms(self) -> list[Term]:
         """Return the answered terms that add up to X' V, in the order of the plan."""
@@ -97,7 +97,7 @@ class TermLedger:
             if intervals:
                 self._terms.append(Term(machine, intervals))
                 self._assigned[machine].append(self._terms[-1])
-        self._open = list(self._terms)
+        self._unknown = list(self._terms)
 
     @property
     def assigned(self) -> Collection[int]:
@@ -125,7 +125,7 @@ class TermLedger:
         helpers : collection of int
             Machines that can get a request, now or after they answer.
         idle : collection of int
-            Helpers that can get a request now. A machine that returns computes its own terms.
+            Helpers that can get a request now. A machine that has returned computes its own terms.
         """
         self.has_unassigned = False
         for term in [missing for planned in self._terms for missing in planned.missing_terms()]:
@@ -133,20 +133,20 @@ class TermLedger:
                 term.status = TermStatus.EXPECTED
                 self._assigned[term.machine].append(term)
                 continue
-            others = set(helpers) - {term.machine}
+            candidates = set(helpers) - {term.machine}
             term.replacements = (
-                self._replace_by_code(term, others)
+                self._replace_by_code(term, candidates)
                 if self._spans is None
-                else self._replace_by_copies(term, others)
+                else self._replace_by_copies(term, candidates)
             )
             self.has_unassigned |= not term.replacements
-            for other in term.replacements:
-                self._assigned[other.machine].append(other)
+            for replacement in term.replacements:
+                self._assigned[replacement.machine].append(replacement)
 
     def release(self, machine: int, may_answer: bool = False) -> None:
-        """Replace the unanswered terms of a machine.
+        """Mark the unanswered terms of a machine as missing.
 
-        If the machine `may_answer`, its term counts if it is answered first.
+        If the machine `may_answer`, its pending term still counts if it is answered first.
         """
         self.has_unassigned = True
         if (pending := self._pending.get(machine)) is not None:
@@ -157,9 +157,9 @@ class TermLedger:
             term.status = TermStatus.NONE
 
     def drop(self, machine: int) -> None:
-        """Replace all terms of a machine, including answered ones."""
+        """Mark all terms of a machine as missing, including answered ones."""
         self.release(machine)
-        self._open = list(self._terms)
+        self._unknown = list(self._terms)
         for term in [member for planned in self._terms for member in planned.descendants()]:
             if term.machine == machine:
                 for dropped in (term, *term.sum_terms):
@@ -193,7 +193,7 @@ class TermLedger:
         return [Term(machine, term.intervals, term, basis) for machine in basis]
 
     def _replace_by_copies(self, term: Term, machines: set[int]) -> list[Term]:
-        """Return terms of machines that hold the rows; none if some rows have no holder."""
+        """Return terms of holders of the rows; none if a row has no holder."""
         assert self._spans is not None
         rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
         loads: dict[int, int] = defaultdict(int)
@@ -211,9 +211,9 @@ class TermLedger:
 class ProbeLedger:
     """The products of shards with the probe, which later check terms of X' V.
 
-    New machines multiply all rows of their shards with one vector, the probe (see
-    `core.checks.terms`). When no answer is pending any more, their products are compared with each
-    other and with verified products.
+    New machines multiply all rows of their shards by one vector, the probe (see
+    `core.checks.terms`). When no answer is pending, their products are compared with each other and
+    with verified products.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ class ProbeLedger:
     answered_by : set of int
         New machines that have answered.
     has_unassigned : bool
-        Whether new machines may be available that got no request.
+        Whether new machines without a request may be available.
     """
 
     def __init__(self, recovery: int, spans: Sequence[Span], verified: Collection[int]) -> None:
@@ -248,7 +248,7 @@ class ProbeLedger:
         return not (self.has_unassigned or self._expected or self._uncompared_spans())
 
     def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
-        """Assign the probe to machines without verified, answered or expected products."""
+        """Assign products to machines without a verified, answered or expected product."""
         self.has_unassigned = False
         new = set(helpers) - self._verified - self.answered_by - self._expected
         self._assigned |= new
@@ -256,7 +256,7 @@ class ProbeLedger:
 
     @property
     def assigned(self) -> Collection[int]:
-        """Machines that the probe was assigned but not sent to."""
+        """Machines whose assigned products were not requested yet."""
         return self._assigned
 
     def next_request(self, machine: int) -> Request | None:
@@ -304,7 +304,7 @@ class ProbeLedger:
         return None if self._dispute is None else Disagreement(self._dispute)
 
     def _uncompared_spans(self) -> list[Span]:
-        """Return the spans whose products were not compared, with the machines to compare."""
+        """Return the spans with uncompared products, and the machines to compare."""
         spans = []
         for start, stop, holders in self._spans:
             machines = tuple(sorted((self._verified | self.answered_by).intersection(holders)))

@@ -15,7 +15,7 @@ from cec_mpi.core.plan.assignment import Intervals
 
 @dataclass(frozen=True)
 class MachineUnavailable:
-    """A machine is not available any more."""
+    """A machine is no longer available."""
 
     machine: int
     reason: str
@@ -80,22 +80,22 @@ class WrongAnswer:
     """A machine has sent a wrong answer."""
 
     machine: int
-    reason: str = ""  # given if the answer was not finite
+    reason: str = ""  # set if the answer was not finite
 
     def __str__(self) -> str:
-        return f"machine {self.machine} {self.reason or 'answered wrong numbers'}"
+        return f"machine {self.machine} {self.reason or 'sent a wrong answer'}"
 
 
 RosterChange = MachineUnavailable | MachineJoined
-"""Changes of a machine that the roster reports."""
+"""Events that the roster reports."""
 
 MachineEvent = RosterChange | MachineLate | WrongAnswer
-"""Events of a machine that are recorded."""
+"""Events that are recorded."""
 
 
 @dataclass(frozen=True)
 class PendingMachines:
-    """The machines that may become available have changed.
+    """The set of machines that may become available has changed.
 
     Attributes
     ----------
@@ -105,8 +105,8 @@ class PendingMachines:
     vacant : frozenset of int
         Machines without a process, if the run waits for processes to join.
     adoptable : frozenset of int
-        Machines that a running host could adopt, because they have no process, or because their
-        process is slow to open its shard.
+        Machines that a running host could adopt: they have no process, or their process is slow to
+        open its shard.
     """
 
     opening: frozenset[int] = frozenset()
@@ -121,7 +121,7 @@ class AvailabilityTick:
     Attributes
     ----------
     listed : frozenset of int
-        The listed machines, including lost ones.
+        Machines that the availability lists, whether they are lost or not.
     """
 
     listed: frozenset[int]
@@ -150,7 +150,7 @@ class Request:
 
 @dataclass(frozen=True)
 class RequestsSent:
-    """Requests were sent, and their deadlines start."""
+    """Requests were sent; their deadlines start now."""
 
     requests: Sequence[Request]
 
@@ -221,7 +221,7 @@ class RowsDisagree(Rows):
 
 @dataclass(frozen=True)
 class FaultUndetermined(Rows):
-    """The answers of these machines disagree, and the faulty machine is not certain.
+    """The answers of these machines disagree, but it is not certain which machine is faulty.
 
     Attributes
     ----------
@@ -278,7 +278,7 @@ class Decode(Rows):
 
 @dataclass(frozen=True)
 class MarkLate:
-    """Record that a machine is late; others compute its rows, and the first answer counts."""
+    """Record that a machine is late; other machines compute its rows, too."""
 
     machine: int
 
@@ -325,7 +325,7 @@ class Done:
 
 @dataclass(frozen=True)
 class TooFewMachines:
-    """Only these machines remain, which are too few."""
+    """These remaining machines are too few."""
 
     machines: tuple[int, ...]
 
@@ -337,13 +337,13 @@ class Disagreement:
     Attributes
     ----------
     rows : FaultUndetermined
-        The rows with the most answers.
-    others : int
+        The interval of rows with the most answers.
+    other_intervals : int
         Number of other intervals of rows with disagreements.
     """
 
     rows: FaultUndetermined
-    others: int = 0
+    other_intervals: int = 0
 
 
 @dataclass(frozen=True)

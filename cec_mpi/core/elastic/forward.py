@@ -21,8 +21,8 @@ from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals
 from cec_mpi.core.plan.replan import MissingAnswers, replan
 
-_WELL_CONDITIONED = 10.0  # condition number up to which rows are never decoded again
-_MIN_IMPROVEMENT = 2.0  # factor in the condition number for which rows are decoded again
+_MAX_GOOD_CONDITION = 10.0  # rows with smaller condition numbers are not decoded again
+_MIN_IMPROVEMENT = 2.0  # factor by which decoding again must reduce the condition number
 _EXTRA_ANSWERS_TO_IDENTIFY = 3  # answers beyond L that identify a faulty machine
 
 
@@ -37,7 +37,7 @@ class DecoderChoice(Protocol):
 
 
 class RowLedger:
-    """The state of the rows of X W: expected, answered, compared and decoded.
+    """The state of the rows of X W: expected, answered, compared or decoded.
 
     Rows are decoded from L answers. If answers are compared, L + 1 must agree. If they disagree,
     more machines get requests until a faulty machine is identified.
@@ -54,7 +54,7 @@ class RowLedger:
     compares : bool
         Whether answers are compared.
     holders_of : callable, optional
-        Returns the machines that hold a row, unless all do.
+        Returns the machines that hold a row. By default all machines hold all rows.
     cuts : sequence of int
         Rows at which the holders change.
 
@@ -63,7 +63,7 @@ class RowLedger:
     undecoded : int
         Number of rows that are not decoded.
     has_unassigned : bool
-        Whether some missing answers may not be assigned to any machine.
+        Whether missing answers may be unassigned.
 
     Examples
     --------
@@ -112,7 +112,7 @@ class RowLedger:
         self._answered_segments: list[_Segment] = []  # with enough answers
         self._undiagnosed: list[_Segment] = []  # with disagreeing answers
         self.undecoded = rows
-        self.has_unassigned = True  # `reassign` checks whether the plan suffices
+        self.has_unassigned = True  # until `reassign` has checked the plan
         for row in cuts:
             self._split_at(row)
 
@@ -154,9 +154,9 @@ class RowLedger:
     def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
         """Assign rows with missing answers to these machines."""
         missing = self._missing_answers(helpers)
-        possible = [rows for rows in missing if len(rows.eligible) >= rows.needed]
-        self.has_unassigned = len(possible) < len(missing)
-        for machine, start, stop in replan(possible, self._speeds):
+        assignable = [rows for rows in missing if len(rows.eligible) >= rows.needed]
+        self.has_unassigned = len(assignable) < len(missing)
+        for machine, start, stop in replan(assignable, self._speeds):
             self._assign(machine, start, stop)
 
     def release(self, machine: int, may_answer: bool = False) -> None:
@@ -190,7 +190,7 @@ class RowLedger:
             for segment in self._segments_of(start, stop):
                 segment.expected.discard(request.machine)
                 if segment.is_decoded and self._compares:
-                    continue  # an answer that was not compared is not used
+                    continue  # uncompared answers are not used
                 segment.answered.add(request.machine)
                 segment.verdict = None
                 self._update_state(segment)
@@ -199,7 +199,7 @@ class RowLedger:
         """Record the outcome of a comparison."""
         for segment in self._segments_of(event.start, event.stop):
             if segment.is_decoded or segment.answered != set(event.machines):
-                continue  # the answers have changed, and are compared again
+                continue  # answers have changed since, and will be compared again
             if isinstance(event, RowsAgree):
                 segment.agrees, segment.is_disputed = True, False
                 self._answered_segments.append(segment)
@@ -214,47 +214,47 @@ class RowLedger:
 
     def instructions(self) -> list[Compare | IdentifyFaulty | Decode]:
         """Return instructions to compare and decode answers."""
-        found: list[Compare | IdentifyFaulty | Decode] = []
+        instructions: list[Compare | IdentifyFaulty | Decode] = []
         complete, self._answered_segments = self._answered_segments, []
         for segment in dict.fromkeys(complete):
             if segment.is_decoded or len(segment.answered) < segment.needed:
                 continue
             if self._compares and not segment.agrees:
-                found.append(Compare(segment.start, segment.stop, segment.machines))
+                instructions.append(Compare(segment.start, segment.stop, segment.machines))
                 continue
-            found.append(
+            instructions.append(
                 self._mark_decoded(segment, self._decoders.choose_machines(segment.machines))
             )
             self.undecoded -= segment.stop - segment.start
             segment.is_decoded, segment.answers_considered = True, len(segment.answered)
         undiagnosed, self._undiagnosed = self._undiagnosed, []
-        return found + [
+        return instructions + [
             IdentifyFaulty(segment.start, segment.stop, segment.machines) for segment in undiagnosed
         ]
 
     def refine(self) -> Decode | None:
-        """Return an instruction to decode rows again, if late answers make them more accurate."""
-        new = [
+        """Return an instruction to decode rows again if late answers make them more accurate."""
+        candidates = [
             segment
             for segment in self._segments
             if segment.decoded_from and segment.has_new_answers(self._recovery)
         ]
         for segment in sorted(
-            new, key=lambda segment: -self._decoders.condition(segment.decoded_from)
+            candidates, key=lambda segment: -self._decoders.condition(segment.decoded_from)
         ):
-            before = self._decoders.condition(segment.decoded_from)
-            if before <= _WELL_CONDITIONED:
+            old_condition = self._decoders.condition(segment.decoded_from)
+            if old_condition <= _MAX_GOOD_CONDITION:
                 return None
             segment.answers_considered = len(segment.answered)
             machines = self._decoders.choose_machines(segment.machines)
-            if self._decoders.condition(machines) * _MIN_IMPROVEMENT < before:
+            if self._decoders.condition(machines) * _MIN_IMPROVEMENT < old_condition:
                 return self._mark_decoded(segment, machines)
         return None
 
     def conclude(self) -> IdentifyFaulty | Disagreement | None:
-        """Return how a dispute ends if no further machine can answer, or None without a dispute.
+        """Return how to conclude a dispute if no further machine can answer; None without dispute.
 
-        Faulty machines are identified first. If that has failed, it is a disagreement.
+        The first conclusion is to identify faulty machines. If that fails, it is a disagreement.
         """
         disputed = [segment for segment in self._segments if segment.is_disputed]
         if not disputed:
@@ -278,15 +278,15 @@ class RowLedger:
             needed = segment.needed - len(counted)
             if segment.is_decoded or needed <= 0:
                 continue
-            others = [n for n in candidates if n not in counted]
+            eligible = [n for n in candidates if n not in counted]
             if self._holders_of is not None:
                 holders = self._holders_of(segment.start)
-                others = [n for n in others if n in holders]
+                eligible = [n for n in eligible if n in holders]
             if segment.is_disputed:
-                if segment.expected and not others:
+                if segment.expected and not eligible:
                     continue
-                needed = min(needed, max(1, len(others)))
-            missing.append(MissingAnswers(segment.start, segment.stop, needed, tuple(others)))
+                needed = min(needed, max(1, len(eligible)))
+            missing.append(MissingAnswers(segment.start, segment.stop, needed, tuple(eligible)))
         return missing
 
     def _segments_of(self, start: int, stop: int) -> list[_Segment]:
@@ -340,21 +340,23 @@ class _Segment:
         self.answered: set[int] = set()  # machines
         self.agrees = False  # whether all answers agree
         self.is_disputed = False
-        self.verdict: FaultUndetermined | None = None  # on answers that disagree
+        self.verdict: FaultUndetermined | None = (
+            None  # of the last attempt to identify the faulty machine
+        )
         self.is_decoded = False
         self.decoded_from: tuple[int, ...] = ()  # machines
-        self.answers_considered = 0  # number of answers when these machines were chosen
+        self.answers_considered = 0  # number of answers when `decoded_from` was chosen
 
     @property
     def machines(self) -> tuple[int, ...]:
         return tuple(sorted(self.answered))
 
     def has_new_answers(self, min_answers: int) -> bool:
-        """Return whether answers came after decoding, and there are at least `min_answers`."""
+        """Return whether answers have arrived since decoding, and are at least `min_answers`."""
         return len(self.answered) > self.answers_considered and len(self.answered) >= min_answers
 
     def split(self, row: int) -> _Segment:
-        """Keep the rows before `row`, and return a new segment of the others."""
+        """Keep the rows before `row`, and return a new segment with the rows from `row`."""
         after = _Segment(row, self.stop, self.needed)
         after.expected, after.answered = set(self.expected), set(self.answered)
         for name in (

@@ -30,7 +30,7 @@ computation failed    computing        absent     exclude
 computation failed    late             absent     exclude
 answered wrongly      computing        absent     drop answers
 answered wrongly      late             absent     drop answers
-named as wrong        any              absent     drop answers
+identified as faulty  any              absent     drop answers
 deadline passed       computing        late       share rows
 lost                  any              absent     reassign rows
 given up              any              absent     reassign rows
@@ -56,8 +56,8 @@ computing              `seconds_until_late`      deadline passed
 computing, late, busy  `seconds_until_given_up`  given up
 =====================  ========================  ===============
 
-If the remaining machines, and those that open their shards, have been too few for the time of
-`--adopt`, one of the hosts adopts a missing machine. The machine joins like any other.
+If the remaining machines, and those that are opening their shards, are too few for the time of
+`--adopt`, a host adopts a missing machine. The machine joins like any other.
 
 After `exclude` and `drop answers` the roster reports `lost` or `excluded`, although the machine is
 already absent. Another process may later join as this machine.
@@ -69,11 +69,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-MIN_DEADLINE = 0.1  # seconds; lower limit of a factor, because processes on shared cores stall
-MIN_LOSS_TIMEOUT = 5.0  # seconds without an answer before a machine counts as lost, at least
-LOSS_TIMEOUT_FACTOR = 10.0  # deadlines without an answer before a machine counts as lost
-DISPUTE_SECONDS = 10.0  # wait for another machine that can identify a faulty one
-RESOLUTION = 1e-6  # seconds after a time limit at which a clock shows that it has passed
+MIN_DEADLINE = 0.1  # seconds; processes on shared cores may stall for less
+MIN_LOSS_TIMEOUT = 5.0  # seconds of silence before a machine counts as lost
+LOSS_TIMEOUT_FACTOR = 10.0  # deadlines of silence before a machine counts as lost
+DISPUTE_SECONDS = 10.0  # wait for a machine that helps to identify the faulty one
+RESOLUTION = 1e-6  # seconds after a time limit; the clock then shows that it has passed
 
 
 class State(Enum):
@@ -97,7 +97,7 @@ class Cause(Enum):
     FREED = "freed"
     FAILED = "computation failed"
     WRONG = "answered wrongly"
-    NAMED = "named as wrong"
+    IDENTIFIED = "identified as faulty"
     DEADLINE = "deadline passed"
     LOST = "lost"
     GIVEN_UP = "given up"
@@ -124,7 +124,7 @@ TIME_LIMITS = {
     State.LATE: (Cause.GIVEN_UP,),
     State.BUSY: (Cause.GIVEN_UP,),
 }
-"""Causes that follow if a machine in this state does not answer in time."""
+"""The causes that a time limit without an answer has in each state."""
 
 # A pair that is missing here and in `_IN_ANY_STATE` keeps the state, without consequence.
 _BY_STATE = {
@@ -138,7 +138,7 @@ _BY_STATE = {
     (Cause.DEADLINE, State.COMPUTING): (State.LATE, Consequence.SHARE),
 }
 _IN_ANY_STATE = {
-    Cause.NAMED: (State.ABSENT, Consequence.DROP),
+    Cause.IDENTIFIED: (State.ABSENT, Consequence.DROP),
     Cause.LOST: (State.ABSENT, Consequence.REASSIGN),
     Cause.GIVEN_UP: (State.ABSENT, Consequence.REASSIGN),
     Cause.LEFT: (State.ABSENT, Consequence.REASSIGN),
@@ -170,7 +170,7 @@ class Deadline:
     factor : float
         Multiple of the expected time, used if `seconds` is None.
     min_seconds : float
-        Lower limit, in seconds, of a limit given by `factor`.
+        Lower limit of a limit from `factor`.
     """
 
     seconds: float | None = None
@@ -199,7 +199,7 @@ def seconds_until_late(
     ----------
     deadline : Deadline or None
     answer_seconds : sequence of float
-        Seconds after which other machines have answered, ascending.
+        Seconds that other machines took to answer, ascending.
     predicted : float or None
         Predicted seconds of the plan.
     """

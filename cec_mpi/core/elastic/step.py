@@ -7,8 +7,9 @@
        +----- StepFailed -----+
 
 A driver reports events (`ElasticStep.handle`) and follows the instructions
-(`ElasticStep.instructions`) until one of them ends the step or requires a wait. After an exception
-or a cancellation the object is discarded, and the next step starts from the state of the roster.
+(`ElasticStep.instructions`) until an instruction ends the step or requires a wait. After an
+exception or a cancellation the object is discarded, and the next step starts from the state of the
+roster.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class Ledger(Protocol):
         """Return instructions to compare or decode answers."""
 
     def conclude(self) -> IdentifyFaulty | Disagreement | None:
-        """Return the last instruction or the disagreement if no further machine can answer."""
+        """Return the last instruction, or the disagreement, if no further machine can answer."""
 
 
 class ElasticStep:
@@ -125,7 +126,7 @@ class ElasticStep:
     request_times : mapping of int to float
         Time of the pending request of each busy machine.
     count_missing : callable
-        Returns how many more machines than these a step needs.
+        Returns how many machines a step needs in addition to these.
     deadline : Deadline or None
         If None, no machine is late.
     time_limit : float or None
@@ -133,7 +134,7 @@ class ElasticStep:
     waits_for_vacant : bool
         Whether a running step waits for processes that may still join.
     adopt_after : float
-        Seconds of a shortage of machines after which hosts adopt missing ones.
+        Seconds of a shortage of machines after which hosts adopt missing machines.
 
     Attributes
     ----------
@@ -156,9 +157,9 @@ class ElasticStep:
         self._count_missing = count_missing
         self._deadline, self.time_limit = deadline, time_limit
         self._waits_for_vacant, self._adopt_after = waits_for_vacant, adopt_after
-        self._limits: dict[Cause, float] = {}  # current time limits in seconds
-        self._seconds: dict[State, float] = {}  # the shortest time limit in each state
-        self._shortage_start = float("inf")  # infinite while there are enough machines
+        self._time_limits: dict[Cause, float] = {}  # in seconds
+        self._shortest_limits: dict[State, float] = {}  # in seconds
+        self._shortage_start = float("inf")  # infinite without a shortage of machines
         self._awaited = PendingMachines()
         self._ledger: Ledger | None = None
         self._listed: frozenset[int] = frozenset()
@@ -238,7 +239,7 @@ class ElasticStep:
             case FaultyIdentified(machines):
                 for machine in machines:
                     self._faulty_machines.append(machine)
-                    self._apply(machine, Cause.NAMED)
+                    self._apply(machine, Cause.IDENTIFIED)
             case RowsAgree() | RowsDisagree() | FaultUndetermined():
                 if self._ledger is not None:
                     self._ledger.record_comparison(event)
@@ -264,10 +265,10 @@ class ElasticStep:
 
     def _apply(self, machine: int, cause: Cause) -> None:
         """Change the state of a machine, and apply the consequence."""
-        before = self._states.get(machine, State.ABSENT)
-        state, consequence = react(cause, before)
+        old_state = self._states.get(machine, State.ABSENT)
+        state, consequence = react(cause, old_state)
         self._states[machine] = state
-        if before in PENDING_STATES and state not in PENDING_STATES:
+        if old_state in PENDING_STATES and state not in PENDING_STATES:
             self._pending.pop(machine, None)
         if state in (State.IDLE, State.ABSENT):
             self._request_times.pop(machine, None)
@@ -285,10 +286,10 @@ class ElasticStep:
         elif consequence is Consequence.DROP:
             self._ledger.drop(machine)
         if consequence is Consequence.REASSIGN:
-            self._to_exclude.pop(machine, None)  # the roster already knows
+            self._to_exclude.pop(machine, None)  # the roster has excluded it
         elif consequence is Consequence.EXCLUDE:
             self._to_exclude[machine] = MachineLost
-        elif consequence is Consequence.DROP and has_answered:  # not a new process of the machine
+        elif consequence is Consequence.DROP and has_answered:  # never a new process
             self._to_exclude[machine] = MachineExcluded
 
     # Instructions.
@@ -314,9 +315,9 @@ class ElasticStep:
         return queue or [self._wait_or_fail(self._ledger, now)]
 
     def _begin_or_wait(self, now: float) -> list[Instruction]:
-        silent = self._check_timeouts(now)
-        if silent:
-            return [*silent, WaitUntil(now)]
+        expired = self._check_timeouts(now)
+        if expired:
+            return [*expired, WaitUntil(now)]
         idle = self._idle_machines(self._listed)
         if idle and not self._count_missing(idle):
             return [StartStep(idle)]
@@ -382,45 +383,46 @@ class ElasticStep:
         return {n for n, state in self._states.items() if state is State.BUSY}
 
     def _helpers(self) -> tuple[int, ...]:
-        """Return the machines that may compute missing answers of others."""
+        """Return the machines that may compute missing answers."""
         computing = {n for n, state in self._states.items() if state is State.COMPUTING}
         return tuple(sorted(computing.union(self._idle_machines(self._listed))))
 
     def _remaining_machines(self) -> set[int]:
-        """Return the listed machines that are present or will soon have opened their shards."""
+        """Return the listed machines that are present, or are opening their shards in time."""
         present = {n for n, state in self._states.items() if state is not State.ABSENT}
-        soon = self._awaited.opening - self._awaited.adoptable
-        return (present | soon).intersection(self._listed)
+        opening = self._awaited.opening - self._awaited.adoptable
+        return (present | opening).intersection(self._listed)
 
     # The clock.
 
     def _check_timeouts(self, now: float) -> list[Instruction]:
-        """Apply passed time limits, and return instructions for late and silent machines."""
-        limit = seconds_until_late(self._deadline, self._answer_seconds, self._predicted)
-        self.time_limit = limit or self.time_limit
+        """Apply expired time limits, and return instructions for late and silent machines."""
+        seconds = seconds_until_late(self._deadline, self._answer_seconds, self._predicted)
+        self.time_limit = seconds or self.time_limit
         limits = {
-            Cause.DEADLINE: float("inf") if limit is None else limit,
+            Cause.DEADLINE: float("inf") if seconds is None else seconds,
             Cause.GIVEN_UP: seconds_until_given_up(self._deadline, self.time_limit),
         }
-        if limits != self._limits:
-            self._limits = limits
-            self._seconds = {
+        if limits != self._time_limits:
+            self._time_limits = limits
+            self._shortest_limits = {
                 state: min(limits[cause] for cause in causes)
                 for state, causes in TIME_LIMITS.items()
             }
         expired: list[Instruction] = []
-        if now <= min(self._request_times.values(), default=now) + min(self._limits.values()):
+        if now <= min(self._request_times.values(), default=now) + min(self._time_limits.values()):
             return expired
-        for machine, since in sorted(self._request_times.items()):
+        for machine, request_time in sorted(self._request_times.items()):
+            silence = now - request_time
             for cause in TIME_LIMITS.get(self._states[machine], ()):
-                if now - since > self._limits[cause]:
+                if silence > self._time_limits[cause]:
                     self._apply(machine, cause)
                     is_late = cause is Cause.DEADLINE
-                    expired.append(MarkLate(machine) if is_late else GiveUp(machine, now - since))
+                    expired.append(MarkLate(machine) if is_late else GiveUp(machine, silence))
         return expired
 
     def _adopt(self, has_unassigned: bool, now: float) -> list[Instruction]:
-        """Return an instruction to adopt a machine, if there is a long enough shortage."""
+        """Return an instruction to adopt a machine if a shortage of machines lasts too long."""
         remaining = self._remaining_machines()
         if not has_unassigned or not self._count_missing(sorted(remaining)):
             self._shortage_start = float("inf")
@@ -437,15 +439,15 @@ class ElasticStep:
         return self._adoption_due() < float("inf")
 
     def _adoption_due(self) -> float:
-        """Return the time at which a host adopts a machine unless others join before."""
-        is_possible = self._awaited.adoptable & self._listed
-        return self._shortage_start + self._adopt_after if is_possible else float("inf")
+        """Return the time at which a host adopts a machine if the shortage lasts until then."""
+        candidates = self._awaited.adoptable & self._listed
+        return self._shortage_start + self._adopt_after if candidates else float("inf")
 
     def _next_timeout(self) -> float:
-        """Return the time of the next instruction that needs no event."""
+        """Return the time at which instructions change without an event."""
         never = float("inf")
-        limits = [
-            since + self._seconds.get(self._states[machine], never)
-            for machine, since in self._request_times.items()
+        expiries = [
+            request_time + self._shortest_limits.get(self._states[machine], never)
+            for machine, request_time in self._request_times.items()
         ]
-        return min(self._adoption_due(), min(limits, default=never)) + RESOLUTION
+        return min(self._adoption_due(), min(expiries, default=never)) + RESOLUTION

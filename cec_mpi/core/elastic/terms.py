@@ -10,29 +10,29 @@ from cec_mpi.core.plan.assignment import Intervals
 
 
 class TermStatus(Enum):
-    """Whether an answer of a term is expected."""
+    """Whether the answer to a request for a term is expected."""
 
     EXPECTED = "expected"
-    LATE = "late"  # it may still come, but other machines compute a replacement
+    LATE = "late"  # it may still come, but the term is replaced
     NONE = "none"
 
 
 @dataclass(eq=False)
 class Term:
-    """The sum of some rows of a machine's shard, weighted by coefficients.
+    """A term of X' V: the sum of rows of a machine's shard, weighted by coefficients.
 
     Attributes
     ----------
     machine : int
     intervals : tuple of (int, int)
     replaces : Term or None
-        None for a term of the plan.
+        The term that this term helps to replace; None for a term of the plan.
     basis : tuple of int
-        The L machines whose weighted terms replace that term; empty for copies of rows.
+        The L machines whose weighted terms replace it; empty for copies of rows.
     replacements : list of Term
         Terms that add up to this term.
     sum_terms : tuple of Term
-        Further terms that the answer includes in a sum.
+        Further terms that the answer adds to this term.
     """
 
     machine: int

@@ -1,7 +1,7 @@
 """Choice of the machines that hold each part, and its quality.
 
-More distinct sets of holders balance the work better when machines leave, but make it likelier that
-machines that leave at the same time hold all copies of some part. The sets are copysets (Cidon et
+More distinct sets of holders balance the work better when machines leave. But they make it likelier
+that machines that leave at the same time hold all copies of a part. The sets are copysets (Cidon et
 al., USENIX ATC 2013): neighbours in random orders of the machines hold the same parts.
 """
 
@@ -25,7 +25,7 @@ ORDERS = 4
 """Default number of random orders of the machines."""
 _MAX_EXHAUSTIVE, _SAMPLE_SIZE, _SIMULATED_STEPS = 20_000, 20_000, 200
 _SEED = 2107
-_SPEED_FACTOR = 2.0  # largest ratio between the simulated and the declared speed of a machine
+_SPEED_FACTOR = 2.0  # largest ratio of a simulated speed to the declared speed
 
 Holders = tuple[tuple[int, ...], ...]
 """The machines of each part, ascending, from 1."""
@@ -63,22 +63,22 @@ def spread_copies(
     In an order, machine n covers a length of ``J s_n / sum(s)``, at most 1, of a line of length J.
     The machines at ``u, u + 1, .., u + J - 1`` hold a part. They are distinct, and evenly spaced u
     from 0 to 1 give each machine its share (systematic sampling). Lengths are integers, because a
-    length rounded to more than 1 would be hit twice.
+    length rounded to more than 1 could be chosen twice.
 
     Examples
     --------
     >>> spread_copies(4, [1, 1, 1, 1, 1, 1], 3, orders=1)
     ((1, 4, 6), (1, 4, 6), (2, 3, 5), (2, 3, 5))
     """
-    lengths = _held_lengths(_as_integers(check_speeds(speeds)), copies)
+    lengths = _holding_lengths(_as_integers(check_speeds(speeds)), copies)
     if parts < 1 or orders < 1:
         raise InputError(
             f"{plural(parts, 'part')} in {plural(orders, 'order')}: expected at least 1 of each"
         )
-    random, unit, orders = np.random.default_rng(seed), sum(lengths) // copies, min(orders, parts)
+    rng, unit, orders = np.random.default_rng(seed), sum(lengths) // copies, min(orders, parts)
     holders: list[tuple[int, ...]] = []
     for k in range(orders):
-        order = random.permutation(len(lengths)).tolist()
+        order = rng.permutation(len(lengths)).tolist()
         count = (k + 1) * parts // orders - k * parts // orders
         scale = 2 * count  # makes the midpoints of `count` equal intervals integers
         ends = list(accumulate(scale * lengths[machine] for machine in order))
@@ -95,27 +95,30 @@ def _as_integers(speeds: NDArray[np.float64]) -> list[int]:
     return [numerator * (scale // denominator) for numerator, denominator in ratios]
 
 
-def _held_lengths(speeds: list[int], copies: int) -> list[int]:
+def _holding_lengths(speeds: list[int], copies: int) -> list[int]:
     """Return the shares of the parts that machines hold, as integers with sum J in some unit.
 
     Examples
     --------
-    >>> _held_lengths([1, 1, 1, 9], 2)  # the last machine holds all parts, the others a third
+    >>> _holding_lengths([1, 1, 1, 9], 2)  # the last machine holds all parts, the others a third
     [1, 1, 1, 3]
     """
     if not 1 <= copies <= len(speeds):
         raise InputError(f"copies {copies}: expected from 1 to {len(speeds)}, the machines")
-    free = set(range(len(speeds)))
+    partial = set(range(len(speeds)))  # all other machines hold all parts
     while True:
-        rest = copies - len(speeds) + len(free)  # the other machines hold all parts
-        unit = sum(speeds[machine] for machine in free)
-        above = {machine for machine in free if rest * speeds[machine] > unit}
-        if not above:
+        remaining_copies = copies - len(speeds) + len(partial)
+        unit = sum(speeds[machine] for machine in partial)
+        capped = {machine for machine in partial if remaining_copies * speeds[machine] > unit}
+        if not capped:
             break
-        free -= above
-    held = [rest * speed if machine in free else unit for machine, speed in enumerate(speeds)]
-    common = gcd(unit, *held)
-    return [length // common for length in held]
+        partial -= capped
+    lengths = [
+        remaining_copies * speed if machine in partial else unit
+        for machine, speed in enumerate(speeds)
+    ]
+    divisor = gcd(unit, *lengths)
+    return [length // divisor for length in lengths]
 
 
 class PlacementQuality(NamedTuple):
@@ -126,12 +129,12 @@ class PlacementQuality(NamedTuple):
     holder_sets : int
         Number of distinct sets of holders.
     loss_probability : dict of int to float
-        Probability that k random machines hold all copies of some part, by k.
+        Probability that k random machines hold all copies of a part, by k.
     mean_ratio, max_ratio : float
-        Mean and maximum, over simulated steps, of the makespan over that of machines that hold all
-        parts. Speeds are up to twice or half of the declared ones.
+        Mean and maximum, over simulated steps, of the ratio of the makespan to that of machines
+        that hold all parts. Simulated speeds are from half to twice the declared ones.
     unavailable : int
-        Unavailable machines of each simulated step: two, if each part has three holders.
+        Unavailable machines of each simulated step: two if each part has at least three holders.
     """
 
     holder_sets: int
@@ -144,7 +147,7 @@ class PlacementQuality(NamedTuple):
 def assess_placement(
     holders: Holders, speeds: Sequence[float], costs: Sequence[float]
 ) -> PlacementQuality:
-    """Return the probability of losses with these holders, and the balance of the work.
+    """Estimate the probability of losses with these holders, and the balance of the work.
 
     Parameters
     ----------
@@ -162,38 +165,37 @@ def assess_placement(
     """
     machines, sets = len(speeds), set(holders)
     min_copies = min(map(len, sets))
-    random = np.random.default_rng(_SEED)
+    rng = np.random.default_rng(_SEED)
     loss_probability = {
-        lost: _loss_probability(sets, machines, lost, random)
+        lost: _loss_probability(sets, machines, lost, rng)
         for lost in range(min_copies, min(min_copies + 3, machines + 1))
     }
     unavailable = min(2, min_copies - 1)
     ratios = [
-        _makespan_ratio(holders, costs, speeds, unavailable, random)
-        for _ in range(_SIMULATED_STEPS)
+        _makespan_ratio(holders, costs, speeds, unavailable, rng) for _ in range(_SIMULATED_STEPS)
     ]
     mean, maximum = float(np.mean(ratios)), float(np.max(ratios))
     return PlacementQuality(len(sets), loss_probability, mean, maximum, unavailable)
 
 
 def _loss_probability(
-    sets: set[tuple[int, ...]], machines: int, lost: int, random: np.random.Generator
+    sets: set[tuple[int, ...]], machines: int, lost: int, rng: np.random.Generator
 ) -> float:
     """Return the probability that `lost` random machines include one of these sets."""
-    member = np.zeros((len(sets), machines), np.int32)
-    for row, machines_of_set in zip(member, sets, strict=True):
-        row[np.array(machines_of_set) - 1] = 1
+    membership = np.zeros((len(sets), machines), np.int32)
+    for row, holders in zip(membership, sets, strict=True):
+        row[np.array(holders) - 1] = 1
     if comb(machines, lost) <= _MAX_EXHAUSTIVE:
         samples = np.array(list(combinations(range(machines), lost)))
     else:
         all_machines = np.tile(np.arange(machines, dtype=np.int16), (_SAMPLE_SIZE, 1))
-        samples = random.permuted(all_machines, axis=1)[:, :lost]
-    sizes, count = member.sum(axis=1), 0.0
+        samples = rng.permuted(all_machines, axis=1)[:, :lost]
+    sizes, losses = membership.sum(axis=1), 0.0
     for batch in np.array_split(samples, -(-len(samples) // 1000)):
         is_lost = np.zeros((machines, len(batch)), np.int32)
         is_lost[batch.T, np.arange(len(batch))] = 1
-        count += float((member @ is_lost == sizes[:, None]).any(axis=0).sum())
-    return count / len(samples)
+        losses += float((membership @ is_lost == sizes[:, None]).any(axis=0).sum())
+    return losses / len(samples)
 
 
 def _makespan_ratio(
@@ -201,11 +203,11 @@ def _makespan_ratio(
     costs: Sequence[float],
     speeds: Sequence[float],
     unavailable: int,
-    random: np.random.Generator,
+    rng: np.random.Generator,
 ) -> float:
-    """Return the makespan over the ideal one, for random speeds and unavailable machines."""
-    rates = check_speeds(speeds) * _SPEED_FACTOR ** random.uniform(-1, 1, len(speeds))
-    lost = random.choice(len(speeds), unavailable, replace=False)
+    """Return the ratio of the makespan to the ideal for random speeds and unavailable machines."""
+    rates = check_speeds(speeds) * _SPEED_FACTOR ** rng.uniform(-1, 1, len(speeds))
+    lost = rng.choice(len(speeds), unavailable, replace=False)
     available = np.setdiff1d(np.arange(len(speeds)), lost)
     sets, set_of_part = group_by_holders(holders, (available + 1).tolist())
     sums = np.bincount(set_of_part, costs, len(sets))
@@ -240,19 +242,19 @@ def group_by_holders(
 
 
 def fatal_sets(holders: Holders, available: Iterable[int]) -> list[tuple[int, ...]]:
-    """Return the minimal sets of available machines that hold all copies of some part.
+    """Return the minimal sets of available machines that hold all copies of a part.
 
-    A run on these machines fails if all machines of such a set are lost.
+    A run on the available machines fails if all machines of such a set are lost.
 
     Examples
     --------
     >>> fatal_sets(((1, 2, 3), (2, 3, 4), (3, 4, 5)), (1, 2, 3, 5))
     [(2, 3), (3, 5)]
     """
-    up = set(available)
-    candidates = sorted({tuple(n for n in machines if n in up) for machines in holders}, key=len)
+    available = set(available)
+    candidates = {tuple(n for n in machines if n in available) for machines in holders}
     minimal: list[tuple[int, ...]] = []
-    for machines in candidates:
+    for machines in sorted(candidates, key=len):
         if not any(set(smaller) <= set(machines) for smaller in minimal):
             minimal.append(machines)
     return sorted(minimal)

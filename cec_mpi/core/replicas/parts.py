@@ -23,7 +23,7 @@ ROW_OVERHEAD = 2.0
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """The rows of X in P parts, and these in C cells; plans assign whole cells to machines.
+    """The rows of X in P parts, which consist of C cells; plans assign whole cells to machines.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Parts:
     rows : (C + 1,) ndarray of int64
         The rows of cell c are ``rows[c] <= row < rows[c + 1]``.
     entries : (C + 1,) ndarray of int64
-        Number of nonzeros of X before each cell, and in total.
+        Number of nonzeros of X before each cell, and their total.
     row_cost : float
         Fixed cost of a row, in nonzeros.
 
@@ -61,7 +61,7 @@ class Parts:
 
     @cached_property
     def cost_before(self) -> Floats:
-        """Cost of all rows before each cell, and of all rows, in nonzeros, shape (C + 1,)."""
+        """Cost of all rows before each cell, and the total, in nonzeros, shape (C + 1,)."""
         return self.entries + self.row_cost * self.rows
 
     @cached_property
@@ -97,9 +97,9 @@ def cut_parts(indptr: NDArray[np.integer], parts: int, cells: int = CELLS_PER_PA
     indptr : (q + 1,) ndarray of int
         Row pointers of a CSR matrix; may be a memory map.
     parts : int
-        Wanted number of parts. The result has fewer if single rows cost more than a part.
+        Requested number of parts. The result has fewer if single rows cost more than a part.
     cells : int
-        Wanted number of cells per part.
+        Requested number of cells per part.
 
     Returns
     -------
@@ -130,11 +130,11 @@ def _cut_rows(indptr: NDArray[np.integer], start: int, stop: int, pieces: int) -
         return np.asarray(indptr[rows], np.float64) + ROW_OVERHEAD * rows
 
     ends = cost(np.array([start, stop]))
-    wanted = np.linspace(ends[0], ends[1], min(pieces, stop - start) + 1)[1:-1]
-    low, high = np.full(wanted.size, start), np.full(wanted.size, stop)
-    while (high - low > 1).any():  # cost(low) <= wanted < cost(high)
+    targets = np.linspace(ends[0], ends[1], min(pieces, stop - start) + 1)[1:-1]
+    low, high = np.full(targets.size, start), np.full(targets.size, stop)
+    while (high - low > 1).any():  # cost(low) <= targets < cost(high)
         middle = (low + high) // 2
-        above = cost(middle) > wanted
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
-    nearest = np.where(wanted - cost(low) <= cost(high) - wanted, low, high)
+        is_above = cost(middle) > targets
+        low, high = np.where(is_above, low, middle), np.where(is_above, middle, high)
+    nearest = np.where(targets - cost(low) <= cost(high) - targets, low, high)
     return np.unique(np.concatenate([[start], nearest, [stop]])).astype(np.int64)

@@ -25,12 +25,12 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 # A cell is large, and assigned individually, if its cost exceeds both of these.
-_LARGE_SHARE = 0.02  # times the mean load of a machine
+_LARGE_SHARE = 0.02  # of the mean load of a machine
 _LARGE_FACTOR = 4  # times the mean cost of a cell
-_MAX_CELLS_PER_MACHINE = 64  # up to which all cells may be assigned individually
-_MAX_SEARCHED_CELLS = 64  # up to which a local search improves the assignment
-_MIN_IMPROVEMENT = 1 - 1e-9
-_NEAR_OPTIMAL = 1.005  # makespan over its bound below which no other assignment is tried
+_MAX_CELLS_PER_MACHINE = 64  # with more, cells are not all assigned individually
+_MAX_SEARCHED_CELLS = 64  # with more, there is no local search
+_MIN_IMPROVEMENT = 1 - 1e-9  # factor by which an exchange must reduce the makespan
+_NEAR_OPTIMAL = 1.005  # ratio of a makespan to its bound that needs no further attempt
 
 
 class ReplicaPlanner(Planner):
@@ -48,11 +48,11 @@ class ReplicaPlanner(Planner):
     Parts with the same available holders form a group. The lower bound of the makespan is that of
     `WorkGroups`, or the time of the most expensive row on its fastest holder.
 
-    Large cells are assigned individually, the most expensive first. Two rules are tried: to the
-    holder with the smallest overrun of its load in the optimum, and to the holder that would
-    finish its large cells first. Then each group is cut into blocks with the remaining loads of its
-    machines; with S > 0 by Algorithm 1, with ``1 + S`` instead of L. Cuts are rounded to the
-    neighbouring cell that minimises the delay of the machines on both sides.
+    Large cells are assigned individually, the most expensive first, by the better of two rules: to
+    the holder with the smallest overrun of its load in the optimum, or to the holder that finishes
+    its large cells first. Then each group is cut into blocks with the remaining loads of its
+    machines; if S > 0, by Algorithm 1 with ``1 + S`` instead of L. Cuts are rounded to the adjacent
+    cell boundary that minimises the delay of the machines on both sides.
 
     If machines have few cells, this rounding can cost much. Then all cells are also assigned
     individually, and the better plan is used.
@@ -68,24 +68,27 @@ class ReplicaPlanner(Planner):
     """
 
     def __init__(self, parts: Parts, placement: ReplicaPlacement, stragglers: int = 0) -> None:
-        # Now, so that the first plan does not wait for it.
+        # Imported here, so that the first plan does not wait for the import.
         import scipy.sparse.csgraph  # noqa: F401
 
         super().__init__(1, int(parts.rows[-1]), stragglers=stragglers)
         self._parts, self._placement = parts, placement
-        self._work: _CellGroups | None = None
+        self._cell_groups: _CellGroups | None = None  # of the last available machines
 
     def _make_plan(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
         machines = check_available(available)
-        present = check_speeds(speeds)[machines - 1]
-        if self._work is None or self._work.available != available:
-            self._work = _CellGroups(self._parts, self._placement, available, self._stragglers)
-        work, parts = self._work, self._parts
-        time, amounts = work.groups.minimise_makespan(present)
-        bound = max(time, work.longest_row(present))
-        blocks = work.blocks(time, amounts, present, _NEAR_OPTIMAL * bound)
-        if work.is_small and blocks.makespan > _NEAR_OPTIMAL * bound:
-            blocks = min(blocks, work.assign_cells(time, amounts, present), key=_makespan)
+        available_speeds = check_speeds(speeds)[machines - 1]
+        if self._cell_groups is None or self._cell_groups.available != available:
+            self._cell_groups = _CellGroups(
+                self._parts, self._placement, available, self._stragglers
+            )
+        cells, parts = self._cell_groups, self._parts
+        time, amounts = cells.groups.minimise_makespan(available_speeds)
+        bound = max(time, cells.longest_row_time(available_speeds))
+        blocks = cells.make_blocks(time, amounts, available_speeds, _NEAR_OPTIMAL * bound)
+        if cells.are_few and blocks.makespan > _NEAR_OPTIMAL * bound:
+            single_cells = cells.assign_cells(time, amounts, available_speeds)
+            blocks = min(blocks, single_cells, key=_makespan)
         starts, stops = parts.rows[blocks.first], parts.rows[blocks.last + 1]
         order = np.argsort(starts)
         starts, stops, owners = starts[order], stops[order], blocks.owners[order]
@@ -112,7 +115,7 @@ def _makespan(blocks: _CellBlocks) -> float:
 
 
 class _CellGroups:
-    """All cells, grouped by their available holders; machines count from 0 in `available`.
+    """All cells, grouped by their available holders; machines are positions in `available`.
 
     Attributes
     ----------
@@ -121,10 +124,12 @@ class _CellGroups:
         Machines that compute each row.
     groups : WorkGroups
         All cells.
-    large : ndarray of int64
+    large_cells : ndarray of int64
         Cells that are assigned individually, the most expensive first.
-    rest : WorkGroups
+    small_groups : WorkGroups
         The other cells.
+    are_few : bool
+        Whether all cells may be assigned individually.
     """
 
     def __init__(
@@ -149,42 +154,42 @@ class _CellGroups:
         self.groups = WorkGroups(sums, sets, machines, machines_per_row)
         mean_load = machines_per_row / machines * costs.sum()
         threshold = max(_LARGE_SHARE * mean_load, _LARGE_FACTOR * costs.mean())
-        self._part = np.repeat(np.arange(parts.count), np.diff(parts.cells))  # of each cell
-        group = set_of_part[self._part]
-        ends = np.searchsorted(self.groups.group, np.arange(len(sets) + 1))
+        self._part_of_cell = np.repeat(np.arange(parts.count), np.diff(parts.cells))
+        group = set_of_part[self._part_of_cell]
+        starts = np.searchsorted(self.groups.group, np.arange(len(sets) + 1))
         self._costs, self._cost_before = costs, parts.cost_before
-        self._pairs = np.stack([ends[:-1], ends[1:]], axis=1)[group]  # of each cell
+        self._pair_ranges = np.stack([starts[:-1], starts[1:]], axis=1)[group]  # of each cell
         large = np.flatnonzero(costs > threshold)
-        self.large = large[np.argsort(-costs[large], kind="stable")]
-        self.is_small = costs.size <= _MAX_CELLS_PER_MACHINE * machines
-        self._is_row = np.diff(parts.rows)[self.large] == 1
-        self._cells = np.argsort(group, kind="stable")
-        self._cells = self._cells[costs[self._cells] <= threshold]
-        self._ends = np.append(0, np.cumsum(costs[self._cells]))
-        self._firsts = np.searchsorted(group[self._cells], np.arange(len(sets) + 1))
-        self.rest = self.groups
+        self.large_cells = large[np.argsort(-costs[large], kind="stable")]
+        self.are_few = costs.size <= _MAX_CELLS_PER_MACHINE * machines
+        self._is_single_row = np.diff(parts.rows)[self.large_cells] == 1
+        self._small_cells = np.argsort(group, kind="stable")
+        self._small_cells = self._small_cells[costs[self._small_cells] <= threshold]
+        self._cumulative_costs = np.append(0, np.cumsum(costs[self._small_cells]))
+        self._group_starts = np.searchsorted(group[self._small_cells], np.arange(len(sets) + 1))
+        self.small_groups = self.groups
         if large.size:
-            sums = np.diff(self._ends[self._firsts])
-            self.rest = WorkGroups(sums, sets, machines, machines_per_row)
+            sums = np.diff(self._cumulative_costs[self._group_starts])
+            self.small_groups = WorkGroups(sums, sets, machines, machines_per_row)
 
-    def longest_row(self, speeds: Floats) -> float:
+    def longest_row_time(self, speeds: Floats) -> float:
         """Return a lower bound of the makespan: the longest time of a single row."""
         rates = speeds[self.groups.machine]
         rates = rates[np.lexsort((-rates, self.groups.group))]  # descending in each group
-        fastest = rates[self._pairs[self.large, 0] + self.machines_per_row - 1]
-        times = self._costs[self.large] / fastest
-        return float(times[self._is_row].max(initial=0.0))
+        fastest = rates[self._pair_ranges[self.large_cells, 0] + self.machines_per_row - 1]
+        times = self._costs[self.large_cells] / fastest
+        return float(times[self._is_single_row].max(initial=0.0))
 
-    def blocks(
+    def make_blocks(
         self, time: float, amounts: Ints, speeds: Floats, sufficient_makespan: float
     ) -> _CellBlocks:
-        """Assign large cells and cut the others into blocks; for parameters see `_assign_large`."""
+        """Assign large cells, and cut small cells into blocks; see `_assign_large`."""
         large = np.zeros((0, self.machines_per_row), np.intp)
-        if self.large.size:
+        if self.large_cells.size:
             large, amounts = self._assign_large(time, amounts, speeds, sufficient_makespan)
         cells, ends, owners = self._cut_groups(amounts, speeds)
-        first = np.concatenate([self.large, cells])
-        last = np.concatenate([self.large, ends])
+        first = np.concatenate([self.large_cells, cells])
+        last = np.concatenate([self.large_cells, ends])
         return self._with_costs(first, last, np.concatenate([large, owners]), speeds)
 
     def assign_cells(self, time: float, amounts: Ints, speeds: Floats) -> _CellBlocks:
@@ -196,7 +201,9 @@ class _CellGroups:
             owners[cells] = self._assign_greedily(cells, time, loads, speeds)
             if cells.size <= _MAX_SEARCHED_CELLS:
                 self._local_search(owners, speeds)
-            is_new = (owners[1:] != owners[:-1]).any(axis=1) | np.diff(self._part).astype(bool)
+            is_new = (owners[1:] != owners[:-1]).any(axis=1) | np.diff(self._part_of_cell).astype(
+                bool
+            )
             first = np.flatnonzero(np.append(True, is_new))
             last = np.append(first[1:], cells.size) - 1
             candidates.append(self._with_costs(first, last, owners[first], speeds))
@@ -209,36 +216,39 @@ class _CellGroups:
         in exchange for a cell of that holder.
         """
         costs, rates = self._costs.tolist(), speeds.tolist()
-        holders = [set(self.groups.machine[first:last].tolist()) for first, last in self._pairs]
+        holders = [
+            set(self.groups.machine[first:last].tolist()) for first, last in self._pair_ranges
+        ]
         machines_of = [set(row) for row in owners.tolist()]
         load = np.bincount(
             owners.ravel(), np.repeat(self._costs, self.machines_per_row), speeds.size
         )
         for _ in range(len(costs)):
-            last = int((load / speeds).argmax())
-            best, change = load[last] / rates[last], None
-            for cell in (c for c, machines in enumerate(machines_of) if last in machines):
-                for other in holders[cell] - machines_of[cell]:
-                    returnable = [
+            source = int((load / speeds).argmax())
+            best_finish, best_move = load[source] / rates[source], None
+            for cell in (c for c, machines in enumerate(machines_of) if source in machines):
+                for target in holders[cell] - machines_of[cell]:
+                    exchangeable = [
                         c
                         for c, machines in enumerate(machines_of)
-                        if other in machines and last in holders[c] - machines
+                        if target in machines and source in holders[c] - machines
                     ]
-                    for exchanged in (None, *returnable):
-                        more = costs[cell] - (0.0 if exchanged is None else costs[exchanged])
-                        end = max(
-                            (load[last] - more) / rates[last], (load[other] + more) / rates[other]
+                    for exchanged in (None, *exchangeable):
+                        cost = costs[cell] - (0.0 if exchanged is None else costs[exchanged])
+                        finish = max(
+                            (load[source] - cost) / rates[source],
+                            (load[target] + cost) / rates[target],
                         )
-                        if end < best * _MIN_IMPROVEMENT:
-                            best, change = end, (cell, other, exchanged, more)
-            if change is None:
+                        if finish < best_finish * _MIN_IMPROVEMENT:
+                            best_finish, best_move = finish, (cell, target, exchanged, cost)
+            if best_move is None:
                 break
-            cell, other, exchanged, more = change
-            machines_of[cell] ^= {last, other}
+            cell, target, exchanged, cost = best_move
+            machines_of[cell] ^= {source, target}
             if exchanged is not None:
-                machines_of[exchanged] ^= {last, other}
-            load[last] -= more
-            load[other] += more
+                machines_of[exchanged] ^= {source, target}
+            load[source] -= cost
+            load[target] += cost
         owners[:] = [sorted(machines) for machines in machines_of]
 
     def _with_costs(
@@ -274,34 +284,34 @@ class _CellGroups:
         machines : (m, machines_per_row) ndarray of int
             The machines of each large cell.
         amounts : (E,) ndarray of int64
-            Units of `rest`.
+            Units of `small_groups`.
         """
         candidates = []
         for loads in (np.asarray(amounts * self.groups.unit_cost, np.float64), None):
-            machines = self._assign_greedily(self.large, time, loads, speeds)
-            costs = np.repeat(self._costs[self.large], self.machines_per_row)
+            machines = self._assign_greedily(self.large_cells, time, loads, speeds)
+            costs = np.repeat(self._costs[self.large_cells], self.machines_per_row)
             load = np.bincount(machines.ravel(), costs, speeds.size).astype(np.float64)
-            rest_time, rest = self.rest.minimise_makespan(speeds, load)
-            makespan = max(rest_time, float((load / speeds).max()))
-            candidates.append((makespan, machines, rest))
+            small_time, small_amounts = self.small_groups.minimise_makespan(speeds, load)
+            makespan = max(small_time, float((load / speeds).max()))
+            candidates.append((makespan, machines, small_amounts))
             if candidates[0][0] <= sufficient_makespan:
                 break
-        _, machines, rest = min(candidates, key=lambda candidate: candidate[0])
-        return machines, rest
+        _, machines, small_amounts = min(candidates, key=lambda candidate: candidate[0])
+        return machines, small_amounts
 
     def _assign_greedily(
         self, cells: NDArray[np.intp], time: float, amounts: Floats | None, speeds: Floats
     ) -> NDArray[np.intp]:
-        """Return the machines of cells, assigned one by one to those that finish them first.
+        """Assign cells one by one, each to the machine that finishes it first; return the machines.
 
-        Finish times up to `time` count as equal if `amounts`, the costs of pairs in the optimum,
-        are given. Then the machine with the smallest overrun of these costs is chosen.
+        With `amounts`, the costs of pairs in the optimum, finish times up to `time` count as equal,
+        and the machine with the smallest overrun of these costs is chosen.
         """
-        rates, machine, chosen = speeds.tolist(), self.groups.machine.tolist(), []
+        rates, machine, machines = speeds.tolist(), self.groups.machine.tolist(), []
         load, overrun = [0.0] * len(rates), [0.0] * len(rates)
         remaining = None if amounts is None else amounts.tolist()
         for cost, (first, last) in zip(
-            self._costs[cells].tolist(), self._pairs[cells].tolist(), strict=True
+            self._costs[cells].tolist(), self._pair_ranges[cells].tolist(), strict=True
         ):
             candidates = []
             for pair in range(first, last):
@@ -318,16 +328,16 @@ class _CellGroups:
                 if remaining is not None:
                     overrun[n] += max(0.0, cost - remaining[pair])
                     remaining[pair] = max(0.0, remaining[pair] - cost)
-            chosen.append([machine[pair] for pair in pairs])
-        return np.array(chosen, np.intp)
+            machines.append([machine[pair] for pair in pairs])
+        return np.array(machines, np.intp)
 
     def _cut_groups(self, amounts: Ints, speeds: Floats) -> tuple[Ints, Ints, NDArray[np.intp]]:
-        """Cut the cells of `rest` into blocks.
+        """Cut the cells of `small_groups` into blocks.
 
         Parameters
         ----------
         amounts : (E,) ndarray of int64
-            Units of each pair of a group of `rest` and a machine.
+            Units of each pair of a group of `small_groups` and a machine.
         speeds : (N,) ndarray of float
 
         Returns
@@ -336,51 +346,55 @@ class _CellGroups:
             First and last cell of each block.
         machines : (m, machines_per_row) ndarray of int
         """
-        units, firsts, ends = self.rest.units, self._firsts, self._ends
+        units, group_starts = self.small_groups.units, self._group_starts
+        cumulative_costs = self._cumulative_costs
         group, sizes, machines = self._block_shares(amounts)
-        done = np.cumsum(sizes) - np.append(0, np.cumsum(units))[group]  # in the group
-        costs = np.diff(ends[firsts])
-        wanted = ends[firsts[group]] + done * (costs / units)[group]
-        cuts = np.clip(np.searchsorted(ends, wanted), firsts[group], firsts[group + 1])
+        stops = np.cumsum(sizes) - np.append(0, np.cumsum(units))[group]  # in units of the group
+        costs = np.diff(cumulative_costs[group_starts])
+        targets = cumulative_costs[group_starts[group]] + stops * (costs / units)[group]
+        cuts = np.searchsorted(cumulative_costs, targets)
+        cuts = np.clip(cuts, group_starts[group], group_starts[group + 1])
         is_last = np.append(group[1:] != group[:-1], True)
-        cuts[is_last] = firsts[group[is_last] + 1]
-        self._shift_cuts(cuts, wanted, np.flatnonzero(~is_last), machines, speeds)
+        cuts[is_last] = group_starts[group[is_last] + 1]
+        self._shift_cuts(cuts, targets, np.flatnonzero(~is_last), machines, speeds)
         starts = np.append(0, cuts[:-1])
-        gaps = np.flatnonzero(np.diff(self._cells) != 1) + 1  # where the next cell is no neighbour
+        gaps = (
+            np.flatnonzero(np.diff(self._small_cells) != 1) + 1
+        )  # between cells that are not adjacent
         first = np.unique(np.concatenate([starts, gaps]))
-        first = first[first < self._cells.size]
+        first = first[first < self._small_cells.size]
         owners = machines[np.searchsorted(starts, first, side="right") - 1]
-        last = np.append(first[1:], self._cells.size)[: first.size] - 1
-        return self._cells[first], self._cells[last], owners
+        last = np.append(first[1:], self._small_cells.size)[: first.size] - 1
+        return self._small_cells[first], self._small_cells[last], owners
 
     def _shift_cuts(
         self,
         cuts: NDArray[np.intp],
-        wanted: Floats,
+        targets: Floats,
         inner: NDArray[np.intp],
         machines: NDArray[np.intp],
         speeds: Floats,
     ) -> None:
-        """Move cuts within groups to the cell before, if that reduces the delay."""
+        """Move cuts within groups one cell back, in place, if that reduces the delay."""
         members, time_per_cost = machines.tolist(), (1 / speeds).tolist()
-        delay = [0.0] * speeds.size  # of each machine, from the rounding of the cuts before
+        delay = [0.0] * speeds.size  # of each machine, from the rounding of earlier cuts
         for k in inner.tolist():
             before, after = members[k], members[k + 1]
             best = float("inf"), 0.0, 0
             for cut in range(max(cuts[k] - 1, cuts[k - 1] if k else 0), cuts[k] + 1):
-                more = float(self._ends[cut] - wanted[k])
-                delays = [delay[n] + more * time_per_cost[n] for n in before]
-                delays += [delay[n] - more * time_per_cost[n] for n in after]
-                best = min(best, (max(delays), more, cut))
-            _, more, cuts[k] = best
+                shift = float(self._cumulative_costs[cut] - targets[k])
+                delays = [delay[n] + shift * time_per_cost[n] for n in before]
+                delays += [delay[n] - shift * time_per_cost[n] for n in after]
+                best = min(best, (max(delays), shift, cut))
+            _, shift, cuts[k] = best
             for n in before:
-                delay[n] += more * time_per_cost[n]
+                delay[n] += shift * time_per_cost[n]
             for n in after:
-                delay[n] -= more * time_per_cost[n]
+                delay[n] -= shift * time_per_cost[n]
 
     def _block_shares(self, amounts: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:
-        """Return the group, size and machines of blocks with these units of each pair."""
-        groups = self.rest
+        """Return the group, size and machines of each block, for these units of each pair."""
+        groups = self.small_groups
         if self.machines_per_row == 1:
             pairs = np.flatnonzero(amounts)
             return groups.group[pairs], amounts[pairs], groups.machine[pairs, None]
@@ -396,7 +410,7 @@ class _CellGroups:
 
 
 class ReplicaDemand:
-    """The work of a replicated store in nonzeros: one holder computes each row.
+    """The work of a replicated store, counted in nonzeros: one holder computes each row.
 
     Parameters
     ----------
@@ -412,10 +426,10 @@ class ReplicaDemand:
     def __init__(self, parts: Parts, placement: ReplicaPlacement) -> None:
         self._parts, self._placement = parts, placement
         self.machines, self.total = placement.machines, float(parts.costs.sum())
-        self._last: tuple[tuple[int, ...], WorkGroups] | None = None
+        self._groups_cache: tuple[tuple[int, ...], WorkGroups] | None = None
 
     def is_feasible(self, machines: Ints) -> bool:
-        """Return whether these machines (from 0) hold all parts."""
+        """Return whether these machines (counted from 0) hold all parts."""
         return self._placement.min_holders((machines + 1).tolist()) > 0
 
     def makespan(self, speeds: Sequence[float]) -> float | None:
@@ -431,11 +445,11 @@ class ReplicaDemand:
     ) -> tuple[float, NDArray[np.float64]]:
         """Return the minimum makespan and the loads in nonzeros; see `Demand.optimal_loads`."""
         available = tuple((machines + 1).tolist())
-        if self._last is None or self._last[0] != available:
+        if self._groups_cache is None or self._groups_cache[0] != available:
             sets, group = group_by_holders(self._placement.holders, available)
             costs = np.bincount(group, self._parts.costs)
-            self._last = available, WorkGroups(costs, sets, machines.size)
-        groups = self._last[1]
+            self._groups_cache = available, WorkGroups(costs, sets, machines.size)
+        groups = self._groups_cache[1]
         time, amounts = groups.minimise_makespan(speeds, overheads)
         sums = np.bincount(groups.machine, amounts, machines.size).astype(np.float64)
         return time, sums * groups.unit_cost

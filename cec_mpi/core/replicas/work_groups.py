@@ -1,4 +1,4 @@
-"""The minimum makespan of work that only some machines can do, by flows and minimum cuts."""
+"""The minimum makespan of work that only certain machines can do, by flows and minimum cuts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cec_mpi.core.plan.flow import Network
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_TOTAL_UNITS = 1 << 29  # of all work; fits in 32 bits, so that a flow needs a single round
+_TOTAL_UNITS = 1 << 29  # of all work; fits in 32 bits, so that one call of SciPy finds a flow
 _TIME_TOLERANCE = 1e-9  # relative, for the rounding to whole units
 
 
 class WorkGroups:
-    """Groups of work and the machines that can do it, each machine at most once.
+    """Groups of work, and the machines that can do it, each machine at most once.
 
     Parameters
     ----------
@@ -61,14 +61,14 @@ class WorkGroups:
         ends = np.cumsum(np.append(0.0, costs))
         self.unit_cost = machines_per_row * float(ends[-1]) / _TOTAL_UNITS
         self.units = np.maximum(1, np.diff(np.rint(ends / self.unit_cost))).astype(np.int64)
-        self._costs = self.units * self.unit_cost  # rounded like the flow, to be exact in cuts
+        self._costs = self.units * self.unit_cost  # in whole units, so that cuts are exact
         self.group = np.repeat(np.arange(len(holders)), [len(machines) for machines in holders])
         self.machine = np.fromiter(chain.from_iterable(holders), np.int64, self.group.size)
         pairs = np.stack([self.group, self.machine], axis=1)
         self._network = Network(
             machines_per_row * self.units, self.units[self.group], pairs, machines
         )
-        self._needed = int(machines_per_row * self.units.sum())
+        self._total_units = int(machines_per_row * self.units.sum())
 
     def minimise_makespan(
         self, speeds: Floats, overheads: Floats | None = None
@@ -80,7 +80,7 @@ class WorkGroups:
         speeds : (N,) ndarray of float
             Cost per unit of time.
         overheads : (N,) ndarray of float, optional
-            Cost of the overhead of each machine.
+            Overhead of each machine, as an equivalent cost.
 
         Returns
         -------
@@ -97,41 +97,43 @@ class WorkGroups:
         the capacity of B. The time at which both are equal is a lower bound, and the next time to
         try (Newton's method on the cuts). No cut occurs twice.
         """
-        extra = np.zeros(self._machines) if overheads is None else overheads
-        holding = np.unique(self.machine)
+        if overheads is None:
+            overheads = np.zeros(self._machines)
+        holders = np.unique(self.machine)
         total = self._machines_per_row * float(self._costs.sum())
-        time = _finish_time(total, speeds[holding], extra[holding])
+        time = _finish_time(total, speeds[holders], overheads[holders])
         while True:
-            capacity = np.maximum(time * speeds - extra, 0) / self.unit_cost
-            capacity = np.minimum(capacity * (1 + _TIME_TOLERANCE) + 1, self._needed)
+            capacity = np.maximum(time * speeds - overheads, 0) / self.unit_cost
+            capacity = np.minimum(capacity * (1 + _TIME_TOLERANCE) + 1, self._total_units)
             flow = self._network.max_flow(capacity.astype(np.int64))
-            if int(flow.sum()) == self._needed:
+            if int(flow.sum()) == self._total_units:
                 return time, flow
-            short, full = self._min_cut(flow)
-            outside = np.bincount(self.group[~full[self.machine]], minlength=self._costs.size)
-            needed = float(((self._machines_per_row - outside) * self._costs)[short].sum())
-            bound = _finish_time(needed, speeds[full], extra[full])
+            cut_groups, cut_machines = self._min_cut(flow)
+            is_outside = ~cut_machines[self.machine]
+            outside = np.bincount(self.group[is_outside], minlength=self._costs.size)
+            work = float(((self._machines_per_row - outside) * self._costs)[cut_groups].sum())
+            bound = _finish_time(work, speeds[cut_machines], overheads[cut_machines])
             time = max(bound, time * (1 + _TIME_TOLERANCE))
 
     def _min_cut(self, flow: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return the groups and machines on the source side of a minimum cut."""
         group, machine = self.group, self.machine
         can_grow, can_shrink = flow < self.units[group], flow > 0
-        short = np.bincount(group, flow, self.units.size) < self._machines_per_row * self.units
-        full = np.zeros(self._machines, bool)
-        while True:
-            full[machine[can_grow & short[group]]] = True
-            reached = short.copy()
-            reached[group[can_shrink & full[machine]]] = True
-            if (reached == short).all():
-                return short, full
-            short = reached
+        groups = np.bincount(group, flow, self.units.size) < self._machines_per_row * self.units
+        machines = np.zeros(self._machines, bool)
+        while True:  # until no residual edge leaves the set
+            machines[machine[can_grow & groups[group]]] = True
+            reached = groups.copy()
+            reached[group[can_shrink & machines[machine]]] = True
+            if (reached == groups).all():
+                return groups, machines
+            groups = reached
 
 
-def _finish_time(needed: float, speeds: Floats, overheads: Floats) -> float:
-    """Return the time at which ``sum(max(0, speeds * time - overheads))`` equals `needed`."""
+def _finish_time(work: float, speeds: Floats, overheads: Floats) -> float:
+    """Return the time at which ``sum(max(0, speeds * time - overheads))`` equals `work`."""
     starts = overheads / speeds
     order = np.argsort(starts)
-    times = (needed + np.cumsum(overheads[order])) / np.cumsum(speeds[order])
+    times = (work + np.cumsum(overheads[order])) / np.cumsum(speeds[order])
     next_starts = np.append(starts[order][1:], np.inf)
     return float(times[np.argmax(times <= next_starts)])

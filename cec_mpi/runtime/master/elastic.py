@@ -302,7 +302,7 @@ class ElasticExecutor:
             plural_s, owner = ("s", "their") if len(faulty) > 1 else ("", "its")
             return MachineError(
                 f"step {step.number} has failed: machine{plural_s} {', '.join(map(str, faulty))} "
-                f"answered wrong numbers, and too few other machines are available to compute "
+                f"sent wrong answers, and too few other machines are available to compute "
                 f"{owner} part of {step.name}"
             )
         remaining = cause.machines
@@ -332,7 +332,11 @@ class ElasticExecutor:
             suspects = f"machines {names} are wrong, or more are"
         in_shards = " of their shards" if recovery > 1 else ""
         rows = f"to rows {disputed.start}..{disputed.stop - 1}{in_shards} "
-        others = f"(and to {cause.others} other ranges of rows) " if cause.others else ""
+        others = (
+            f"(and to {cause.other_intervals} other ranges of rows) "
+            if cause.other_intervals
+            else ""
+        )
         return MachineError(
             f"step {step.number} has failed: the answers of machines "
             f"{', '.join(map(str, disputed.machines))} {rows}{others}disagree, and no other "

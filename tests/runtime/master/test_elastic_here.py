@@ -300,7 +300,7 @@ def test_where_l_machines_are_left_a_wrong_term_is_refused(made):
     hub.exclude(5, "gone", MachineExcluded)
     hub.kills = lambda job: job.machine == 4
     hub.spoils = wrong_by(1e-6, machine=2)
-    with pytest.raises(MachineError, match=r"step 1 has failed: machine 2 answered wrong numbers"):
+    with pytest.raises(MachineError, match=r"step 1 has failed: machine 2 sent wrong answers"):
         master.rmatvec(np.ones(ROWS))
 
 
