@@ -16,7 +16,7 @@ from cec_mpi.core.elastic.events import MachineLeft, RosterChange
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.errors import MachineError
 from cec_mpi.runtime.machine.emulation import Emulation
-from cec_mpi.runtime.machine.faults import Fault, read_faults
+from cec_mpi.runtime.machine.faults import Fault, parse_faults
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.product import Product
@@ -24,7 +24,7 @@ from cec_mpi.runtime.roster import LEAVE_REASON, Roster, State
 from cec_mpi.runtime.session.local import LocalHub, LocalMasterEndpoint
 from cec_mpi.runtime.wire.answers import Answers
 from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEndpoint
-from cec_mpi.runtime.wire.orders import SHORT_ANSWERS, SHORT_VECTOR, Opening
+from cec_mpi.runtime.wire.orders import MAX_INLINE_ANSWERS, MAX_INLINE_VECTOR, Opening
 from cec_mpi.runtime.wire.protocol import StaticHub
 from cec_mpi.simulation.clock import SimulatedClock
 from cec_mpi.simulation.machine import SimulatedMachine
@@ -111,7 +111,7 @@ class SimulatedHub(LocalHub):
         arguments = shard, manifest.columns, opening.arithmetic, row_scale, self.costs.call
         machine = SimulatedMachine(number, *arguments)
         options = opening.options
-        machine.faults = read_faults(options.inject, manifest.machines, options.seed)
+        machine.faults = parse_faults(options.inject, manifest.machines, options.seed)
         return machine
 
     # --- jobs -------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class SimulatedEndpoint(LocalMasterEndpoint):
         self.hub.clock.sleep(float((answers.load_seconds + answers.seconds).max()))
         scale = self._store.column_scale if self._product.adjoint else self._store.row_scale
         size = scale * answers.values.nbytes
-        messages = 1 if size <= SHORT_ANSWERS else 2
+        messages = 1 if size <= MAX_INLINE_ANSWERS else 2
         self.hub.clock.sleep(messages * self._costs.latency + size / self._costs.bandwidth)
         self.hub.run_due_actions()
         return self.hub.exclude_leaving(replace(answers, leaving=leaving))
@@ -304,7 +304,7 @@ class SimulatedEndpoint(LocalMasterEndpoint):
         return scale * values.nbytes
 
     def _is_short(self, values: NDArray[Any]) -> bool:
-        return not self._product.adjoint and self._represented_bytes(values) <= SHORT_VECTOR
+        return not self._product.adjoint and self._represented_bytes(values) <= MAX_INLINE_VECTOR
 
     def _broadcast(self, size: float) -> None:
         """Advance the clock by the time of a broadcast along the tree."""

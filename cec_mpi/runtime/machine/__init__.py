@@ -1,1 +1,1 @@
-"""One machine: holds shards, computes the rows it is assigned, times itself."""
+"""A machine, which multiplies the assigned rows of its shard, with emulated speeds and faults."""

@@ -1,4 +1,4 @@
-"""Emulated speeds on one computer: a machine takes at least as long as its speed says."""
+"""Emulated speeds on one computer: machines sleep to be as slow as their emulated speeds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SLICE_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class SpeedChange:
-    """From this step on, the emulated speed of a machine is multiplied by `factor`."""
+    """A change of the emulated speed of a machine by a factor, from a step on."""
 
     step: int
     machine: int
@@ -31,7 +31,7 @@ class Emulation:
     speeds : tuple of float
         Relative speed of machines 1..N.
     base : float
-        Rows per second of a machine of speed 1.
+        Rows per second of a machine with speed 1.
     noise : float
         Standard deviation of the logarithm of each machine's speed in each step.
     changes : tuple of SpeedChange
@@ -64,9 +64,9 @@ class Emulation:
 
 
 def measure_rate(multiply: Callable[[int, int], object], count: int, row_bytes: int) -> float:
-    """Measure the rows per second at which this process multiplies.
+    """Measure the rows per second that this process multiplies.
 
-    Call it on all machines of a node at once: then the rates add up to that of the node.
+    Call it on all machines of a node at once, so that the rates add up to that of the node.
 
     Parameters
     ----------
@@ -77,31 +77,31 @@ def measure_rate(multiply: Callable[[int, int], object], count: int, row_bytes: 
     """
     rows = max(1, min(count, _SLICE_BYTES // row_bytes))
     multiply(0, rows)
-    done, start = 0, 0
+    multiplied, start = 0, 0
     begin = time.perf_counter()
     while (elapsed := time.perf_counter() - begin) < _MEASURE_SECONDS:
         start = start if start + rows <= count else 0
         multiply(start, start + rows)
         start += rows
-        done += rows
-    return done / elapsed
+        multiplied += rows
+    return multiplied / elapsed
 
 
 def fit_base(
     speeds: Sequence[float], machines: Sequence[int], rates: Sequence[float], hosts: Sequence[str]
 ) -> float:
-    """Return the rows per second of speed 1 with which each node is half used.
+    """Return the largest rows per second of speed 1 that use at most half of each node.
 
     Parameters
     ----------
     speeds : (N,) sequence of float
         Emulated speed of machines 1..N.
     machines : sequence of int
-        The machine of each rank, 0 for none.
+        Machine of each rank; 0 for none.
     rates : sequence of float
         Rows per second of each rank, measured while all ranks of its node computed.
     hosts : sequence of str
-        The node of each rank.
+        Node of each rank.
 
     Examples
     --------

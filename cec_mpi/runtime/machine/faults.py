@@ -1,8 +1,8 @@
 """Injected faults, for testing how a run handles them.
 
-A text such as ``kill:3@10,stop:2@20,slow:5@30x4,corrupt:1@40`` names the fault, the machine and the
-step. ``random:0.01`` injects any fault with a probability of 1 % per machine and step, and
-``random:0.01:kill+stop`` one of these two.
+``kill:3@10,stop:2@20,slow:5@30x4,corrupt:1@40`` lists faults, each with its machine and step.
+``random:0.01`` injects a random fault with a probability of 1 % per machine and step, and
+``random:0.01:kill+stop`` one of these two kinds.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from cec_mpi.errors import InputError
 log = logging.getLogger(__name__)
 
 FAULTS = ("kill", "stop", "slow", "corrupt", "nan", "inf", "leave")
-_ORDERED = re.compile(r"(?P<kind>[a-z]+):(?P<machine>\d+)@(?P<step>\d+)(x(?P<factor>[0-9.]+))?")
-_RANDOM = re.compile(r"random:(?P<rate>[0-9.e-]+)(:(?P<kinds>[a-z+]+))?")
+_SCHEDULED_FAULT = re.compile(
+    r"(?P<kind>[a-z]+):(?P<machine>\d+)@(?P<step>\d+)(x(?P<factor>[0-9.]+))?"
+)
+_RANDOM_FAULTS = re.compile(r"random:(?P<rate>[0-9.e-]+)(:(?P<kinds>[a-z+]+))?")
 _RANDOM_FACTOR = 4.0
 
 
@@ -37,7 +39,7 @@ class Fault:
     ----------
     kind : {"kill", "stop", "slow", "corrupt", "nan", "inf", "leave"}
         The process is killed or stopped; it takes `factor` times as long from this step on; one
-        number of its answer is wrong, NaN or infinite; it is told to leave (SIGTERM).
+        value of its answer is wrong, NaN or infinite; it must leave (SIGTERM).
     machine, step : int
     factor : float
     """
@@ -69,14 +71,14 @@ class Faults:
     seed: int = 0
 
     def __bool__(self) -> bool:
-        """Whether there can be a fault."""
+        """Whether a fault may be injected."""
         return bool(self.scheduled) or self.rate > 0
 
     def at(self, machine: int, step: int) -> list[Fault]:
-        """Return the faults of a machine in a step; slow ones last."""
+        """Return the faults of a machine in a step, "slow" last."""
         if not self:
             return []
-        found = [
+        faults = [
             fault
             for fault in self.scheduled
             if fault.machine == machine
@@ -86,11 +88,11 @@ class Faults:
             rng = np.random.default_rng((self.seed, machine, step))
             if rng.random() < self.rate:
                 kind = self.kinds[rng.integers(len(self.kinds))]
-                found.append(Fault(kind, machine, step, _RANDOM_FACTOR))
-        return sorted(found, key=lambda fault: fault.kind == "slow")
+                faults.append(Fault(kind, machine, step, _RANDOM_FACTOR))
+        return sorted(faults, key=lambda fault: fault.kind == "slow")
 
     def inject_before(self, machine: int, step: int) -> None:
-        """Cause the faults that come before the answer."""
+        """Send the signals of faults to this process."""
         for fault in self.at(machine, step):
             number = _SIGNALS.get(fault.kind)
             if number is not None:
@@ -105,7 +107,7 @@ class Faults:
         seconds: float,
         sleep: Callable[[float], object] = time.sleep,
     ) -> float:
-        """Cause the faults of an answer; returns the seconds of the computation with them.
+        """Apply faults to an answer; return the seconds of the computation with these faults.
 
         Parameters
         ----------
@@ -115,26 +117,28 @@ class Faults:
         seconds : float
             Seconds of the computation.
         sleep : callable
-            Makes a slow machine slower.
+            Delays the answer of a slow machine.
         """
         for fault in self.at(machine, step):
-            if fault.kind in _WRONG and values.size:
-                where = int(np.random.default_rng((self.seed, machine, step)).integers(values.size))
-                log.warning("machine %d in step %d: number %d is wrong", machine, step, where)
-                wrong = -2 * values[where] - np.abs(values).max() - 1
-                values[where] = wrong if fault.kind == "corrupt" else float(fault.kind)
+            if fault.kind in _WRONG_VALUES and values.size:
+                index = int(np.random.default_rng((self.seed, machine, step)).integers(values.size))
+                log.warning(
+                    "machine %d in step %d: wrong value at index %d, injected", machine, step, index
+                )
+                wrong_value = -2 * values[index] - np.abs(values).max() - 1
+                values[index] = wrong_value if fault.kind == "corrupt" else float(fault.kind)
             elif fault.kind == "slow":
                 sleep(seconds * (fault.factor - 1))
                 seconds *= fault.factor
         return seconds
 
 
-_WRONG = ("corrupt", "nan", "inf")
+_WRONG_VALUES = ("corrupt", "nan", "inf")
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "leave": signal.SIGTERM}
 
 
-def read_faults(text: str, machines: int, seed: int = 0) -> Faults:
-    """Read ``kill:3@10,slow:5@30x4``, ``random:0.01`` or ``random:0.01:kill+stop``.
+def parse_faults(text: str, machines: int, seed: int = 0) -> Faults:
+    """Parse faults, for example ``kill:3@10,slow:5@30x4`` or ``random:0.01:kill+stop``.
 
     Parameters
     ----------
@@ -147,40 +151,39 @@ def read_faults(text: str, machines: int, seed: int = 0) -> Faults:
     Raises
     ------
     InputError
-        The text has another form, or the machine does not exist.
+        The text has another format, or the machine does not exist.
 
     Examples
     --------
-    >>> read_faults("kill:3@10,slow:5@30x4", 6).scheduled[1]
+    >>> parse_faults("kill:3@10,slow:5@30x4", 6).scheduled[1]
     Fault(kind='slow', machine=5, step=30, factor=4.0)
     """
     scheduled, rate, kinds = [], 0.0, FAULTS
-    for word in filter(None, text.split(",")):
-        found, random = _ORDERED.fullmatch(word), _RANDOM.fullmatch(word)
+    for entry in filter(None, text.split(",")):
+        scheduled_match = _SCHEDULED_FAULT.fullmatch(entry)
+        random_match = _RANDOM_FAULTS.fullmatch(entry)
         try:
-            if random is not None:
-                rate = float(random["rate"])
-                kinds = tuple(random["kinds"].split("+")) if random["kinds"] else FAULTS
-                good = 0 < rate <= 1 and set(kinds) <= set(FAULTS)
+            if random_match is not None:
+                rate, names = float(random_match["rate"]), random_match["kinds"]
+                kinds = tuple(names.split("+")) if names else FAULTS
+                is_valid = 0 < rate <= 1 and set(kinds) <= set(FAULTS)
             else:
-                assert found is not None
-                fault = Fault(
-                    found["kind"],
-                    int(found["machine"]),
-                    int(found["step"]),
-                    float(found["factor"] or 1),
+                assert scheduled_match is not None
+                kind, number, step, factor = scheduled_match.group(
+                    "kind", "machine", "step", "factor"
                 )
+                fault = Fault(kind, int(number), int(step), float(factor or 1))
                 scheduled.append(fault)
-                good = (
+                is_valid = (
                     fault.kind in FAULTS
                     and 1 <= fault.machine <= machines
                     and (fault.factor > 1) == (fault.kind == "slow")
                 )
         except (AssertionError, ValueError):
-            good = False
-        if not good:
+            is_valid = False
+        if not is_valid:
             raise InputError(
-                f"fault {word!r}: expected KIND:MACHINE@STEP with {', '.join(FAULTS)} and machine "
+                f"fault {entry!r}: expected KIND:MACHINE@STEP with {', '.join(FAULTS)} and machine "
                 f"1..{machines}, slow:5@30x4 for 4 times slower, or random:RATE[:kill+stop]"
             )
     return Faults(tuple(scheduled), rate, kinds, seed)

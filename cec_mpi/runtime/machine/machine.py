@@ -1,4 +1,4 @@
-"""A machine: holds a shard, computes the rows it is assigned, times itself."""
+"""A machine, which multiplies the assigned rows of its shard and measures the time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from cec_mpi.store.shard import NOTHING_LOADED, Loaded, Shard
 
 log = logging.getLogger(__name__)
 
-_LEAST_SHARE = 0.1  # of the time of a product that grows with the number of rows
-_MEASURED_BYTES = 256 << 20  # of a shard, to measure how fast it is: more than caches hold
+_MIN_ROWS_FRACTION = 0.1  # of the time of a product that depends on the number of rows
+_SAMPLE_BYTES = 256 << 20  # of a shard, to measure its speed: more than processor caches hold
 
 
 class Report(NamedTuple):
@@ -31,13 +31,13 @@ class Report(NamedTuple):
     seconds : float
         Time of the computation.
     loaded : Loaded
-        What was read before it.
+        Time and bytes of reading rows before it.
     problem : str
         The exception that the machine raised; empty if it raised none.
     leaving : bool
-        The machine was told to leave soon.
+        Whether the machine must leave soon.
     damaged : bool
-        Whether the exception is damage of the shard.
+        Whether the exception reports a damaged shard.
     """
 
     seconds: float = 0.0
@@ -55,7 +55,6 @@ class Machine:
     number : int
         Its number, from 1; 0 if it does not serve the store.
     shard : Shard or None
-        Its shard.
     columns : int
         Columns of the shard, r.
     arithmetic : dtype
@@ -68,9 +67,9 @@ class Machine:
     faults : Faults
         Injected faults.
     machines_on_host : int
-        How many machines its process carries: emulated speeds are those of all of them at once.
+        Number of machines of its process, which share an emulated speed.
     cache_problem : str
-        Why its shard is not read from the cache; empty if it is, or if there is none.
+        Why its shard is not read from the cache; empty if it is, or if no cache is configured.
     device : str
         Device that multiplies its shard; empty for the processor.
     """
@@ -86,11 +85,11 @@ class Machine:
         self._shard = shard
         self._forward = np.empty(0, arithmetic)
         self._adjoint = np.empty((columns, 1))
-        self._answers = self._forward  # to the last step
-        self._rows = self._forward.reshape(0, 1)  # the same, of X W
+        self._answers = self._forward  # of the last step, one-dimensional
+        self._rows = self._forward.reshape(0, 1)  # of X W, shape (count, k)
         self._intervals: tuple[tuple[int, int], ...] = ()
         self._loaded = True
-        self._prepared: Product | None = None  # whose arrays for answers are those of the rows
+        self._prepared: Product | None = None  # product for which own arrays are prepared
         self.count = 0
 
     @staticmethod
@@ -99,7 +98,7 @@ class Machine:
         return np.errstate(over="ignore", invalid="ignore")
 
     def assign(self, intervals: tuple[tuple[int, int], ...]) -> None:
-        """Assign rows: intervals ``start <= row < stop``, ascending."""
+        """Assign the rows ``start <= row < stop`` of ascending intervals."""
         if intervals == self._intervals:
             return
         self._intervals = intervals
@@ -109,11 +108,11 @@ class Machine:
 
     @property
     def amount(self) -> float:
-        """How many rows of mean cost are assigned."""
+        """Number of assigned rows, weighted by cost: a row of mean cost counts as 1."""
         return 0.0 if self._shard is None else self._shard.amount(self._intervals)
 
     def load(self) -> Loaded:
-        """Read the assigned rows; returns what was read.
+        """Read the assigned rows that are not in memory; return the time and bytes.
 
         Raises
         ------
@@ -123,7 +122,7 @@ class Machine:
         shard = self._shard
         if shard is None:
             return NOTHING_LOADED
-        changed = shard.changed()  # other rows of this step may be in blocks that are loaded
+        changed = shard.changed()  # new rows of this step may be in blocks that are loaded
         if self._loaded and not changed:
             return NOTHING_LOADED
         loaded = shard.load(self._intervals)
@@ -139,22 +138,22 @@ class Machine:
         (count * k,) ndarray
             For X W, in the order of the rows, in the dtype of vectors.
         (r * k,) ndarray of float64
-            For X' V: this machine's part of the sum.
+            For X' V: the term of this machine.
         """
         return self._answers
 
     @property
     def shard_file(self) -> str:
-        """The file that it reads; empty if it does not serve the store."""
+        """Path of the shard; empty if it does not serve the store."""
         return "" if self._shard is None else str(self._shard.path)
 
     def measure_rate(self) -> float:
-        """Return the rows (of mean cost) per second at which this process multiplies its shard."""
+        """Return the rows of mean cost per second that this process multiplies."""
         if self._shard is None:
             return 0.0
         shard, w = self._shard, np.ones((1, len(self._adjoint)), self._forward.dtype)
-        first, last, row_bytes = shard.sample(_MEASURED_BYTES, w.nbytes)
-        if first == last:  # it holds no rows
+        first, last, row_bytes = shard.sample(_SAMPLE_BYTES, w.nbytes)
+        if first == last:  # no rows
             return 0.0
         shard.load([(first, last)])
         out = np.empty((last - first, 1), w.dtype)
@@ -172,7 +171,7 @@ class Machine:
         ----------
         product : Product
         out : ndarray, optional
-            Receives `values`. By default they have arrays of this machine.
+            Array for `values`; by default an array of this machine.
         """
         if product == self._prepared and out is None and self.count:
             return
@@ -189,11 +188,11 @@ class Machine:
         elif self._adjoint.shape[1] != product.columns:
             self._adjoint = np.empty((len(self._adjoint), product.columns))
         if not self.count:
-            self._adjoint.fill(0)  # its part of the sum; the others compute theirs
+            self._adjoint.fill(0)  # the term of a machine without rows
         self._answers = self._adjoint.reshape(-1)
 
-    def work(self, product: Product, values: NDArray[Any], step: int) -> Report:
-        """Answer a step: read the rows that are new, and multiply all of them.
+    def execute(self, product: Product, values: NDArray[Any], step: int) -> Report:
+        """Read new rows and multiply all assigned rows; report an exception instead of raising it.
 
         Parameters
         ----------
@@ -203,7 +202,7 @@ class Machine:
         Returns
         -------
         Report
-            Has the error, if there was one: then the answers are NaN, and nothing is raised.
+            If it contains an exception, the answers are NaN.
         """
         try:
             loaded = self.load()
@@ -216,7 +215,7 @@ class Machine:
             )
 
     def compute(self, product: Product, values: NDArray[Any], step: int) -> float:
-        """Multiply the assigned rows; returns the seconds of the computation.
+        """Multiply the assigned rows; return the seconds of the computation.
 
         Parameters
         ----------
@@ -247,9 +246,9 @@ class Machine:
             )
             time.sleep(max(0.0, begin + min_seconds - time.perf_counter()))
         seconds = time.perf_counter() - begin
-        if fixed_seconds:  # few rows would seem slow, and the machine would get fewer
-            seconds = max(seconds - fixed_seconds, _LEAST_SHARE * seconds)
-        if shard.changed():  # rows that were overwritten meanwhile are refused
+        if fixed_seconds:  # otherwise a machine with few rows would seem slow and get even fewer
+            seconds = max(seconds - fixed_seconds, _MIN_ROWS_FRACTION * seconds)
+        if shard.changed():  # raises if rows were overwritten during the computation
             shard.load(self._intervals)
         if faults is not None:
             seconds = faults.inject_after(self.number, step, self._answers, seconds)
@@ -263,7 +262,7 @@ class Machine:
 
 
 def _describe_error(error: Exception) -> str:
-    """Return an error in one line; errors of other packages have their class."""
+    """Return an error as one line, with the class of an error of another package."""
     if isinstance(error, CecError):
         return str(error)
     return "".join(traceback.format_exception_only(error)).strip()

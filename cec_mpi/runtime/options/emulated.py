@@ -33,7 +33,7 @@ class EmulationOptions(Group):
     emulate_changes : iterable of SpeedChange
         Changes of speeds during the run.
     inject : str
-        Faults of machines, such as ``kill:3@10`` (see `read_faults`).
+        Faults of machines, such as ``kill:3@10`` (see `parse_faults`).
     """
 
     title = STUDIES
@@ -72,12 +72,12 @@ class EmulationOptions(Group):
     def resolve(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
         from cec_mpi.runtime.machine.emulation import SpeedChange
-        from cec_mpi.runtime.machine.faults import read_faults
+        from cec_mpi.runtime.machine.faults import parse_faults
 
         if not isinstance(self.inject, str):
             raise InputError(f"inject {shorten(self.inject)}: expected text, such as kill:3@10")
         total, base = manifest.code.machines, self.emulate_base
-        read_faults(self.inject, total, 0)
+        parse_faults(self.inject, total, 0)
         speeds = self.emulate_speeds
         changes = as_tuple("emulate_changes", self.emulate_changes, "several SpeedChange")
         noise = as_float("emulate_noise", self.emulate_noise)

@@ -24,7 +24,7 @@ class MachineOptions:
     measures_speed : bool
         Whether machines measure their speed, for the emulation of slower machines.
     inject : str
-        Faults (see `read_faults`).
+        Faults (see `parse_faults`).
     seed : int
         Seed of random faults.
     threads : int

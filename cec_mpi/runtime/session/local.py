@@ -301,7 +301,7 @@ class LocalMasterEndpoint:
         """Make a machine compute its answer, of X' V into `_term`."""
         adjoint, columns = self._product
         given = self._shared[part].reshape(-1, columns) if adjoint else self._shared
-        return machine.work(self._product, given, self._step)
+        return machine.execute(self._product, given, self._step)
 
     def last_errors(self) -> dict[int, str]:
         """Return the last errors by machine."""

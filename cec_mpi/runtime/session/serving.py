@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoppedError
-from cec_mpi.runtime.machine.faults import read_faults
+from cec_mpi.runtime.machine.faults import parse_faults
 from cec_mpi.runtime.machine.machine import Machine, Report
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.ending import SignalRecorder
@@ -101,7 +101,7 @@ def answer(
         if product.adjoint and len(order.parts) > 1:
             given = values[begin : begin + machine.count]
             begin += machine.count
-        reports.append(machine.work(product, given, order.step))
+        reports.append(machine.execute(product, given, order.step))
         found.append(machine.values)
     if len(machines) > 1:
         amounts = [machines[part.machine].amount for part in order.parts]
@@ -159,10 +159,10 @@ def _open(
         is_wrong_use(problems),
         "" if machine is None else machine.device,
     )
-    verdict = endpoint.send_open_report(report)
-    if machine is None or verdict.failure is not None:
+    admission = endpoint.send_open_report(report)
+    if machine is None or admission.failure is not None:
         return None
-    machine.emulation = verdict.emulation
+    machine.emulation = admission.emulation
     return machine
 
 
@@ -208,7 +208,7 @@ def open_machine(
     machine = factory(number, shard, manifest.columns, opening.arithmetic)
     machine.device = "" if device is None else device.name
     machine.cache_problem = cache_problem
-    machine.faults = read_faults(options.inject, manifest.code.machines, options.seed)
+    machine.faults = parse_faults(options.inject, manifest.code.machines, options.seed)
     return machine
 
 

@@ -315,7 +315,7 @@ def opening_error(
     if any(report.shard_missing for report in reports):
         remedy = "; --machines runs without that machine"
     kind: type[CecError] = MachineError
-    if any(report.wrong_use for report in reports):
+    if any(report.is_usage_error for report in reports):
         kind = InputError
     if any(report.damaged for report in reports):
         kind = DamagedStoreError

@@ -1,4 +1,4 @@
-"""The answers of all machines to a step in lockstep, and arrays for them."""
+"""Answers of all machines to a step in lockstep, and arrays for them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.product import Product
 from cec_mpi.store.format.manifest import Manifest
 
-_LIMIT = 2**31 - 1  # numbers in one message: Open MPI 5 fails beyond
-_MAX_REPORTED = 2.0**62  # seconds or bytes: more than either can be
+_MAX_COUNT = 2**31 - 1  # numbers in one message; Open MPI 5 fails with more
+_MAX_REPORTED = 2.0**62  # seconds or bytes, more than any valid report
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Answers:
     ----------
     values : ndarray
         For X W all answers, (machines_per_row * R * k,), in the order of machines (see
-        `Assignment.positions`); NaN if an answer was short. The next step overwrites them. For X' V
-        the sum of all answers, (r * k,), float64, which belongs to the caller.
+        `Assignment.positions`), with NaN for missing values. The next step overwrites them. For
+        X' V the sum of all answers, (r * k,), float64, which belongs to the caller.
     seconds : (N,) ndarray of float64
         Computation time of machines 1..N, 0 if preempted.
     load_seconds, load_bytes : (N,) ndarray of float64
@@ -35,7 +35,7 @@ class Answers:
     leaving : list of int
         Machines that must leave soon.
     not_finite : list of int
-        Machines whose part of the sum X' V has NaN or infinity.
+        Machines whose term of the sum X' V contains NaN or infinity.
     damaged : list of int
         Machines that failed because their shards are damaged.
     """
@@ -58,42 +58,46 @@ def zero_invalid_reports(values: NDArray[np.float64]) -> NDArray[np.float64]:
     >>> zero_invalid_reports(np.array([0.5, -1.0, np.nan, np.inf]))
     array([0.5, 0. , 0. , 0. ])
     """
-    # `argmin` is faster than `min`, and finds NaN, too.
-    least, most = values.item(values.argmin()), values.item(values.argmax())
-    if not (least >= 0 and most < _MAX_REPORTED):  # as in hardly any step
+    # `argmin` is faster than `min`, and also finds NaN.
+    smallest, largest = values.item(values.argmin()), values.item(values.argmax())
+    if not (smallest >= 0 and largest < _MAX_REPORTED):  # in hardly any step
         values[~((values >= 0) & (values < _MAX_REPORTED))] = 0
     return values
 
 
 class AnswerBuffers:
-    """Arrays for the `Answers.values` of a store; the last array of each kind is kept.
+    """Arrays for `Answers.values`, which are reused in later steps.
 
     Parameters
     ----------
     manifest : Manifest
     arithmetic : dtype
-        Of answers to X W.
+        Dtype of answers to X W.
     """
 
     def __init__(self, manifest: Manifest, arithmetic: np.dtype[Any]) -> None:
         self._forward = manifest.code.recovery * manifest.rows_per_shard, arithmetic
         self._adjoint = manifest.columns, np.dtype(np.float64)
-        self._kept: dict[Product, NDArray[Any]] = {}
+        self._arrays: dict[Product, NDArray[Any]] = {}
 
     def get(self, product: Product) -> NDArray[Any]:
         """Return the array for the next answers to this product; its content is undefined."""
-        if product not in self._kept:
-            others = {p: v for p, v in self._kept.items() if p.adjoint != product.adjoint}
-            self._kept = {p: v for p, v in self._kept.items() if p.columns == 1} | others
+        if product not in self._arrays:
+            # Of each direction keep the array for one column and the last one for several.
+            self._arrays = {
+                p: array
+                for p, array in self._arrays.items()
+                if p.columns == 1 or p.adjoint != product.adjoint
+            }
             rows, dtype = self._adjoint if product.adjoint else self._forward
-            self._kept[product] = np.empty(rows * product.columns, dtype)
-        return self._kept[product]
+            self._arrays[product] = np.empty(rows * product.columns, dtype)
+        return self._arrays[product]
 
     def take(self, product: Product) -> NDArray[Any]:
-        """Return the array for the answers to this product; that of X' V is not used again."""
+        """Like `get`, but the caller owns an array for X' V: it is not reused."""
         values = self.get(product)
         if product.adjoint:
-            del self._kept[product]
+            del self._arrays[product]
         return values
 
 
@@ -103,13 +107,14 @@ def check_message_sizes(manifest: Manifest, columns: int = 1) -> None:
     Raises
     ------
     InputError
-        W or V, or the answers of a step, have 2**31 numbers or more.
+        W, V or the answers of a step have 2**31 numbers or more.
     """
-    for what, size in (
+    for name, size in (
         ("W", manifest.columns),
         ("the answers of a step", manifest.code.recovery * manifest.rows_per_shard),
     ):
-        if size * columns > _LIMIT:
+        if size * columns > _MAX_COUNT:
             raise InputError(
-                f"{what} would have {size * columns} numbers: an MPI message has at most {_LIMIT}"
+                f"{name} would have {size * columns} numbers: "
+                f"an MPI message has at most {_MAX_COUNT}"
             )

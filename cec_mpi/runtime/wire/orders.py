@@ -1,6 +1,7 @@
 """The messages between the master and machines.
 
-An order is five integers, followed by a payload. The report of an answer is eight numbers.
+An order is a header of five integers, followed by a payload. The report of an answer is eight
+numbers.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.manifest import Manifest
 
 MASTER = 0  # rank
-# Bytes of a vector that goes with its order in one message, to one machine and to all of them, and
-# of answers that go with reports.
-SHORT_VECTOR, SHORT_IN_ALL, SHORT_ANSWERS = 1 << 16, 1 << 22, 1 << 17
+# Limits in bytes: of an operand in the message of its order, to one machine and to all of them, and
+# of answers in the message of their report.
+MAX_INLINE_VECTOR, MAX_INLINE_TOTAL, MAX_INLINE_ANSWERS = 1 << 16, 1 << 22, 1 << 17
 
 Number = TypeVar("Number")
 
@@ -46,20 +47,20 @@ class OrderKind(IntEnum):
 
 
 class Order(NamedTuple):
-    """The numbers with which an order begins.
+    """The header of an order.
 
     Attributes
     ----------
     kind : int
         A `OrderKind`.
     shard : int
-        With OPEN and CLOSE, a machine. With a job over a socket, the number of machines.
+        With OPEN and CLOSE, a machine. With jobs over a socket, their number.
     step : int
         Number of the step, from 0. With OPEN, the number of BLAS threads.
     columns : int
         Columns of W or V, k.
     length : int
-        Length of the data that follows: numbers of an assignment, or bytes.
+        Length of the payload: numbers of an assignment, otherwise bytes.
     """
 
     kind: int
@@ -69,8 +70,8 @@ class Order(NamedTuple):
     length: int = 0
 
     @classmethod
-    def of(cls, product: Product, shard: int = 0, step: int = 0, length: int = 0) -> Order:
-        """Return the order for a step."""
+    def for_step(cls, product: Product, shard: int = 0, step: int = 0, length: int = 0) -> Order:
+        """Return the header of an order for a step."""
         kind = OrderKind.MULTIPLY_TRANSPOSED if product.adjoint else OrderKind.MULTIPLY
         return cls(kind, shard, step, product.columns, length)
 
@@ -86,7 +87,7 @@ class Order(NamedTuple):
 
 
 class ReportFields(NamedTuple, Generic[Number]):
-    """The numbers of a report; arrays for several reports.
+    """The fields of a report as numbers, or as arrays for several reports.
 
     Attributes
     ----------
@@ -116,44 +117,45 @@ class ReportFields(NamedTuple, Generic[Number]):
         return len(cls._fields)
 
 
-def bound_report(report: ReportFields[float], seconds: float, size: int) -> ReportFields[float]:
-    """Bound the times and bytes of a report by what is possible.
+def clip_report(
+    report: ReportFields[float], elapsed: float, shard_bytes: int
+) -> ReportFields[float]:
+    """Clip the times and bytes of a report to possible values.
 
     Parameters
     ----------
     report : ReportFields
-    seconds : float
-        Since the job was sent.
-    size : int
-        Bytes of the shard.
+    elapsed : float
+        Seconds since the job was sent.
+    shard_bytes : int
 
     Examples
     --------
-    >>> bound_report(ReportFields(1, 7.0, -1.0, float("nan"), 0, 0, 0, 0), 2.0, 800)[1:4]
+    >>> clip_report(ReportFields(1, 7.0, -1.0, float("nan"), 0, 0, 0, 0), 2.0, 800)[1:4]
     (2.0, 0.0, 0.0)
     """
-    if 0.0 <= report.seconds <= seconds and report.load_seconds == report.load_bytes == 0.0:
-        return report  # as in nearly every step
+    if 0.0 <= report.seconds <= elapsed and report.load_seconds == report.load_bytes == 0.0:
+        return report  # in nearly every step
     return report._replace(
-        seconds=_bounded(report.seconds, seconds),
-        load_seconds=_bounded(report.load_seconds, seconds),
-        load_bytes=_bounded(report.load_bytes, size),
+        seconds=_clip(report.seconds, elapsed),
+        load_seconds=_clip(report.load_seconds, elapsed),
+        load_bytes=_clip(report.load_bytes, shard_bytes),
     )
 
 
-def _bounded(number: float, most: float) -> float:
-    return min(number, most) if number >= 0.0 else 0.0
+def _clip(number: float, maximum: float) -> float:
+    return min(number, maximum) if number >= 0.0 else 0.0  # also for NaN
 
 
 class Part(NamedTuple):
-    """What a machine computes in a step.
+    """The part of a step that a machine computes.
 
     Attributes
     ----------
     machine : int
         0 if it has no shard.
     intervals : tuple of (int, int) or None
-        The rows, ascending; None for the rows of the last step.
+        Assigned rows, ascending; None if they are those of the last step.
     """
 
     machine: int
@@ -169,7 +171,7 @@ class Multiply(NamedTuple):
         Number of the step, from 0.
     product : Product
     parts : tuple of Part
-        What its machines compute.
+        The part of each of its machines.
     """
 
     step: int
@@ -179,13 +181,13 @@ class Multiply(NamedTuple):
 
 @dataclass(frozen=True)
 class Open:
-    """An order to carry a machine of the store.
+    """An order to open the shard of a machine and serve it.
 
     Attributes
     ----------
     opening : Opening
     machine : int
-        Number of the machine; 0 if this process does not serve the store.
+        Number of the machine; 0 if this process serves none.
     threads : int
         Number of BLAS threads.
     """
@@ -197,24 +199,24 @@ class Open:
 
 @dataclass(frozen=True)
 class Close:
-    """An order to give up a machine."""
+    """An order to stop serving a machine."""
 
     machine: int
 
 
 @dataclass(frozen=True)
 class Stop:
-    """An order to leave, with the exception that has ended the session of the master."""
+    """An order to leave, with the exception that ended the session of the master, if any."""
 
     error: BaseException | None = None
 
     def packed(self) -> bytes:
-        """Return the bytes that follow the order."""
+        """Return the payload of the order."""
         return pack(None if self.error is None else Failure.from_exception(self.error))
 
 
-OrderContent = Multiply | Open | Close | Stop
-"""The first part of an order."""
+ParsedOrder = Multiply | Open | Close | Stop
+"""An order with its payload, or with the header of the operand that follows."""
 
 
 def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Close | Stop:
@@ -225,8 +227,8 @@ def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Close | S
     order : Order
     content : bytes
     rank : int
-        Rank of this process in lockstep, where all ranks get the same order. Otherwise 0: the
-        order has the machine.
+        Rank of this process in lockstep, where all ranks get the same order. With 0, the machine is
+        in the header.
     """
     match order.kind:
         case OrderKind.OPEN:
@@ -243,7 +245,7 @@ def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Close | S
 
 
 def pack_report(report: Report, shard: int, finite: bool = True) -> ReportFields[float]:
-    """Return the numbers of a report."""
+    """Return the fields of a report as numbers."""
     loaded = report.loaded
     return ReportFields(
         shard,
@@ -259,24 +261,24 @@ def pack_report(report: Report, shard: int, finite: bool = True) -> ReportFields
 
 @dataclass(frozen=True)
 class Opening:
-    """The store for the machines to serve.
+    """The store that machines serve, and how they open it.
 
     Attributes
     ----------
     store : Path
-        Path; contains ``{host}`` if each node has a directory of its own.
+        Its path, which contains ``{host}`` if each node has a directory of its own.
     manifest : Manifest
     machines : tuple of int
-        Machine of each rank from 1 on; 0 for a spare.
+        Machine of each rank, from rank 1; 0 for a spare.
     options : MachineOptions
     threads : tuple of int
-        BLAS threads of each rank from 0 on.
+        BLAS threads of each rank, from rank 0.
     logs : Path or None
         Directory for a log of each machine.
     several_nodes : bool
         Whether ranks are on more than one node.
     expected : tuple of int
-        Further machines, for processes that join later.
+        Machines for processes that join later.
     """
 
     store: Path
@@ -309,12 +311,13 @@ class Opening:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The master's decision after the reports on a store.
+class Admission:
+    """The master's decision on whether a machine serves the store that it has opened.
 
     Attributes
     ----------
     emulation : Emulation or None
+        Emulated speeds.
     failure : Failure or None
         Why the machine does not serve the store; None if it does.
     """
@@ -332,19 +335,19 @@ class OpenReport:
     problem : str
         Why it cannot serve the store; empty if it can.
     shard : str
-        The file that it reads, of the store or a copy; empty if it has no shard.
+        Path of the shard, in the store or a cache; empty if it has none.
     rate : float
         Measured rows per second, if an emulation needs them.
     shard_missing : bool
-        The file of its shard does not exist.
+        Whether the file of its shard does not exist.
     damaged : bool
-        Its shard is damaged or missing.
+        Whether its shard is damaged or missing.
     log_problem : str
         Why it has no log; empty if it has one.
     cache_problem : str
         Why the cache is not used; empty if it is used, or not configured.
-    wrong_use : bool
-        The problem is an option that cannot be used there.
+    is_usage_error : bool
+        Whether the problem is an option that this host does not support.
     device : str
         Device that multiplies its shard; empty for the processor.
     """
@@ -356,5 +359,5 @@ class OpenReport:
     damaged: bool = False
     log_problem: str = ""
     cache_problem: str = ""
-    wrong_use: bool = False
+    is_usage_error: bool = False
     device: str = ""

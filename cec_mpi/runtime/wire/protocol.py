@@ -29,7 +29,7 @@ from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import LEAVE_REASON, Roster
 from cec_mpi.runtime.wire.answers import Answers
 from cec_mpi.runtime.wire.jobs import Event, JobsEndpoint
-from cec_mpi.runtime.wire.orders import Multiply, Opening, OpenReport, OrderContent, Verdict
+from cec_mpi.runtime.wire.orders import Admission, Multiply, Opening, OpenReport, ParsedOrder
 
 
 class Hub(Protocol):
@@ -159,13 +159,13 @@ class StaticHub:
 class MachineEndpoint(Protocol):
     """A machine's endpoint."""
 
-    def receive_order(self, signals: SignalRecorder) -> OrderContent:
+    def receive_order(self, signals: SignalRecorder) -> ParsedOrder:
         """Wait for the next order of the master, without using a core.
 
         The endpoint may report signals that this process has received to the master.
         """
 
-    def send_open_report(self, report: OpenReport) -> Verdict:
+    def send_open_report(self, report: OpenReport) -> Admission:
         """Report whether a store was opened; return whether this machine serves it."""
 
     def wait_for_all(self) -> None:

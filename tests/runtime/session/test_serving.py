@@ -14,7 +14,7 @@ from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.session.serving import answer, serve
-from cec_mpi.runtime.wire.orders import Close, Multiply, Open, Opening, Part, Stop, Verdict
+from cec_mpi.runtime.wire.orders import Admission, Close, Multiply, Open, Opening, Part, Stop
 
 ROWS, COLUMNS = 120, 5  # of a shard
 X = np.random.default_rng(3).standard_normal((2 * ROWS, COLUMNS))
@@ -122,7 +122,7 @@ class GivenAndTaken:
 
     def send_open_report(self, opened):
         assert opened.shard
-        return Verdict()
+        return Admission()
 
     def check_connection(self):
         pass

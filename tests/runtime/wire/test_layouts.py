@@ -34,14 +34,14 @@ def test_answers_and_reports_are_kept_apart(rows, columns, dtype):
     answers = [rng.standard_normal(n * columns).astype(dtype) for n in rows]
     reports = rng.standard_normal((len(rows), REPORT))
     layout = Layout(np.array([0, *rows]), columns, dtype)
-    counts, places = layout.parts
+    counts, places = layout.counts_and_displs
     assert counts.tolist() == [0, *(n * columns for n in rows)]
     assert places.tolist() == [0, *np.cumsum(counts)[:-1].tolist()]
     gathered = layout.gather_buffer(False, 3)
     filled(gathered, answers, reports)
     out, text = np.empty(sum(rows) * columns, dtype), np.empty((len(rows), REPORT))
     gathered.concatenate_into(out)
-    gathered.reports(text)
+    gathered.copy_reports(text)
     np.testing.assert_array_equal(out, np.concatenate(answers))
     np.testing.assert_array_equal(text, reports)
 
@@ -66,6 +66,6 @@ def test_what_does_not_come_is_not_a_number(dtype):
     gathered.clear()
     values, reports = np.zeros(5, dtype), np.zeros((2, REPORT))
     gathered.concatenate_into(values)
-    gathered.reports(reports)
+    gathered.copy_reports(reports)
     assert np.isnan(values).all()
     assert np.isnan(reports).all()

@@ -24,7 +24,7 @@ from cec_mpi.runtime.wire.orders import (
     OrderKind,
     ReportFields,
     Stop,
-    bound_report,
+    clip_report,
     pack_report,
     parse_order,
 )
@@ -36,7 +36,7 @@ NUMBERS = st.integers(0, 2**40)
 @given(st.booleans(), NUMBERS, NUMBERS, NUMBERS, NUMBERS)
 def test_an_order_comes_as_it_was_sent(adjoint, columns, shard, step, length):
     product = Product(adjoint, columns)
-    order = Order.of(product, shard, step, length)
+    order = Order.for_step(product, shard, step, length)
     header = np.array(order, dtype=np.int64)
     assert header.nbytes == 40
     come = Order(*header.tolist())
@@ -127,7 +127,7 @@ def test_a_report_comes_as_it_was_sent():
 def test_what_a_machine_reports_is_bounded_by_what_is_possible(reported, bounded):
     seconds, load_seconds, size = reported
     report = pack_report(Report(seconds, Loaded(load_seconds, size)), shard=3)
-    assert bound_report(report, 2.0, 100)[:4] == (3, *bounded)
+    assert clip_report(report, 2.0, 100)[:4] == (3, *bounded)
 
 
 @pytest.mark.parametrize("answered", [0, 2, np.nan])

@@ -1,13 +1,13 @@
-"""Messages of lockstep: an order with a short vector, an answer with its report, long vectors.
+"""Messages in lockstep: an order with a short operand, an answer with its report, long vectors.
 
-The time of a small step is that of its messages. So short data goes with the order, in one message
-to each machine, and an answer with its report in one message back: no rank waits for a third one,
-as it would in a collective along a tree. Rank 0 makes the requests of these messages once and
-starts them all in one call, which takes a third of the time of new requests.
+Messages determine the time of a small step. Therefore a short operand is sent with the order, in
+one message to each machine, and a short answer with its report, in one message back. Unlike in a
+collective along a tree, no rank waits for a third one. Rank 0 creates persistent requests for these
+messages and starts them in one call, which takes a third of the time of new requests.
 
-A long vector to ranks on several nodes is sent by the master only once: each machine gets a part,
-and passes it on to the others while the master sends the next parts. On one node it is a Bcast,
-which copies from shared memory.
+If ranks are on several nodes, the master sends a long vector only once: each machine gets a part,
+which it sends to the others while the master sends the next parts. On one node a vector is sent by
+Bcast, which copies from shared memory.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.times import MAX_ORDER_SLEEP
 from cec_mpi.runtime.wire.orders import (
     MASTER,
-    SHORT_ANSWERS,
-    SHORT_IN_ALL,
-    SHORT_VECTOR,
+    MAX_INLINE_ANSWERS,
+    MAX_INLINE_TOTAL,
+    MAX_INLINE_VECTOR,
     Opening,
     Order,
     ReportFields,
@@ -41,14 +41,14 @@ _REPORT = ReportFields.size()
 _REPORT_NUMBERS = struct.Struct(f"={_REPORT}d")
 Floats = NDArray[np.float64]
 _ORDER, _ANSWER = 1, 2  # tags
-MAX_EXCHANGES = 4  # products whose messages are kept
-_MAX_REQUESTS = 4  # sizes of orders whose requests are kept
-_MIN_PART = 1 << 13  # bytes
+MAX_EXCHANGES = 4  # products whose persistent requests are kept
+_MAX_ORDER_SIZES = 4  # sizes of orders whose persistent requests are kept
+_MIN_PART_BYTES = 1 << 13  # of a vector, to each machine in each round
 _MAX_ROUNDS = 16
 
 
-class Sizes:
-    """The sizes of shared data and answers of a step, in bytes.
+class StepSizes:
+    """Sizes of operands and answers of steps, in bytes.
 
     Parameters
     ----------
@@ -61,21 +61,21 @@ class Sizes:
         self._columns, self._itemsize = manifest.columns, opening.arithmetic.itemsize
         self._answers = manifest.code.recovery * manifest.rows_per_shard
 
-    def shared(self, product: Product) -> int:
-        """Return the size of W, or of the coefficients of all machines."""
-        numbers = self._answers if product.adjoint else self._columns
-        return numbers * product.columns * self._itemsize
+    def operand(self, product: Product) -> int:
+        """Return the size of W or of all coefficients."""
+        count = self._answers if product.adjoint else self._columns
+        return count * product.columns * self._itemsize
 
     def answers_are_short(self, product: Product) -> bool:
-        """Whether answers are sent with the reports."""
+        """Whether answers are sent in the messages of their reports."""
         if product.adjoint:
-            sums = self._columns * product.columns * _NUMBER
-            return self._machines * sums <= SHORT_ANSWERS
-        return self._answers * product.columns * self._itemsize <= SHORT_ANSWERS
+            term = self._columns * product.columns * _NUMBER
+            return self._machines * term <= MAX_INLINE_ANSWERS
+        return self._answers * product.columns * self._itemsize <= MAX_INLINE_ANSWERS
 
 
-class Orders:
-    """Orders with short data, from the master to each machine.
+class OrderChannel:
+    """Sends orders, which may contain a short operand, from the master to each machine.
 
     Parameters
     ----------
@@ -83,63 +83,66 @@ class Orders:
 
     Attributes
     ----------
-    order : (5,) ndarray of int64
+    header : (5,) ndarray of int64
+        Header of the current order.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self._comm, self._machines = comm, range(1, comm.size)
-        most = min(SHORT_VECTOR, SHORT_IN_ALL // max(1, comm.size - 1))
-        self._numbers = np.zeros(_HEADER + most // _NUMBER, dtype=np.int64)
-        self.order = self._numbers[:_HEADER]
-        self._content = self._numbers[_HEADER:].view(np.uint8)
-        self._requests: dict[int, list[MPI.Prequest]] = {}  # to all machines, by size
-        self._sent: list[MPI.Prequest] = []
-        self._received: MPI.Prequest | None = None  # the request of a machine
+        max_bytes = min(MAX_INLINE_VECTOR, MAX_INLINE_TOTAL // max(1, comm.size - 1))
+        self._message = np.zeros(_HEADER + max_bytes // _NUMBER, dtype=np.int64)
+        self.header = self._message[:_HEADER]
+        self._operand = self._message[_HEADER:].view(np.uint8)
+        self._send_requests: dict[int, list[MPI.Prequest]] = {}  # to all machines, by size
+        self._active_sends: list[MPI.Prequest] = []
+        self._receive_request: MPI.Prequest | None = None  # on a machine
         self._history = WaitHistory()
 
-    def buffer(self, size: int) -> NDArray[np.uint8] | None:
-        """Return the buffer for the shared data of a step; None if it is sent on its own."""
-        return self._content[:size] if size <= self._content.size else None
+    def operand_buffer(self, size: int) -> NDArray[np.uint8] | None:
+        """Return the buffer for an operand; None if the operand is sent separately."""
+        return self._operand[:size] if size <= self._operand.size else None
 
     def send(self, size: int = 0) -> None:
-        """Begin to send the order with so many bytes of shared data."""
+        """Begin to send the order with this number of bytes of the operand."""
         length = _HEADER + -(-size // _NUMBER)
-        if length not in self._requests:
-            if len(self._requests) == _MAX_REQUESTS:
+        if length not in self._send_requests:
+            if len(self._send_requests) == _MAX_ORDER_SIZES:
                 self.free()
-            message, send_init = self._numbers[:length], self._comm.Send_init
-            self._requests[length] = [send_init(message, rank, _ORDER) for rank in self._machines]
-        self._sent = self._requests[length]
-        MPI.Prequest.Startall(self._sent)
+            message, send_init = self._message[:length], self._comm.Send_init
+            self._send_requests[length] = [
+                send_init(message, rank, _ORDER) for rank in self._machines
+            ]
+        self._active_sends = self._send_requests[length]
+        MPI.Prequest.Startall(self._active_sends)
 
     def finish(self) -> None:
-        """Wait until the order is sent, so that the next one can be written."""
-        if not MPI.Request.Testall(self._sent):
-            wait_for(self._sent)
+        """Wait until the order is sent, so that the message can be overwritten."""
+        if not MPI.Request.Testall(self._active_sends):
+            wait_for(self._active_sends)
 
     def free(self) -> None:
-        """Free the requests, none of which is active."""
-        for requests in self._requests.values():
+        """Free the requests; none may be active."""
+        for requests in self._send_requests.values():
             free_requests(requests)
-        self._requests.clear()
-        if self._received is not None:
-            self._received.Free()
+        self._send_requests.clear()
+        if self._receive_request is not None:
+            self._receive_request.Free()
 
     def receive(self, idle: bool, sent: Sequence[MPI.Prequest]) -> Order:
-        """Receive an order on a machine, and complete the answer that was sent before.
+        """Receive an order on a machine, and complete the requests of the previous answer.
 
-        A machine that is `idle` sleeps longer.
+        An `idle` machine sleeps longer between polls.
         """
-        if self._received is None:
-            self._received = self._comm.Recv_init(self._numbers, MASTER, _ORDER)
-        self._received.Start()
+        if self._receive_request is None:
+            self._receive_request = self._comm.Recv_init(self._message, MASTER, _ORDER)
+        self._receive_request.Start()
         max_sleep = MAX_ORDER_SLEEP if idle else MAX_SLEEP_SECONDS
-        wait_for([self._received, *sent], max_sleep=max_sleep, history=self._history)
-        return Order(*self.order.tolist())
+        wait_for([self._receive_request, *sent], max_sleep=max_sleep, history=self._history)
+        return Order(*self.header.tolist())
 
 
 class Layout:
-    """The parts of each rank in the steps of an assignment with this number of columns.
+    """Counts and displacements of the values of each rank in the steps of an assignment.
 
     Parameters
     ----------
@@ -148,66 +151,66 @@ class Layout:
     columns : int
         Columns of W or V, k.
     dtype : numpy.dtype
-        Dtype of shared data, and of answers to X W.
+        Dtype of operands, and of answers to X W.
 
     Attributes
     ----------
-    parts : tuple of (P,) ndarray of int
-        Number of values of each rank, and where they begin.
+    counts_and_displs : tuple of (P,) ndarray of int
+        Number and displacement of the values of each rank.
     last_indices : ndarray of int
         Index of the last value of each rank that has values.
     """
 
     def __init__(self, rows: NDArray[np.int64], columns: int, dtype: np.dtype[Any]) -> None:
-        self._numbers = (rows * columns).tolist()
+        self._counts = (rows * columns).tolist()
         self._columns, self._dtype = columns, dtype
-        self.parts = _counts_and_displs(self._numbers)
+        self.counts_and_displs = _counts_and_displs(self._counts)
         self.last_indices = (np.cumsum(rows * columns) - 1)[rows > 0]
 
     def gather_buffer(self, adjoint: bool, columns: int) -> GatherBuffer:
         """Return a buffer for answers with their reports.
 
-        For X' V each machine with rows answers with r * k numbers of float64, where r is `columns`.
+        For X' V each machine with rows answers with r * k values of float64, where r is `columns`.
         """
         if not adjoint:
-            return GatherBuffer(self._numbers, self._dtype)
-        numbers = [columns * self._columns if n else 0 for n in self._numbers]
-        return GatherBuffer(numbers, np.dtype(np.float64))
+            return GatherBuffer(self._counts, self._dtype)
+        counts = [columns * self._columns if n else 0 for n in self._counts]
+        return GatherBuffer(counts, np.dtype(np.float64))
 
 
 class GatherBuffer:
-    """The buffer for answers and reports, ordered by rank, without the master.
+    """Buffer for the messages of all machines, each a report with its answer, ordered by rank.
 
     Parameters
     ----------
-    numbers : list of int
-        Of each rank's answers.
+    counts : list of int
+        Number of values of each rank's answer.
     dtype : numpy.dtype
-        Of these.
+        Dtype of the answers.
 
     Attributes
     ----------
     messages : list of ndarray of float64
-        The parts of the buffer that each rank from 1 on fills.
+        The part of the buffer for each rank, from rank 1.
     requests : list of mpi4py.MPI.Prequest
-        Those that receive the messages.
+        Persistent requests that receive the messages.
     """
 
-    def __init__(self, numbers: list[int], dtype: np.dtype[Any]) -> None:
-        sizes, starts = _counts_and_displs([packed_size(n, dtype) for n in numbers[1:]])
+    def __init__(self, counts: list[int], dtype: np.dtype[Any]) -> None:
+        sizes, starts = _counts_and_displs([packed_size(n, dtype) for n in counts[1:]])
         self._buffer = np.empty(int(sizes.sum()))
         self.messages = np.split(self._buffer, starts[1:])
         self.requests: list[MPI.Prequest] = []
-        self._reports = starts[:, np.newaxis] + np.arange(_REPORT)
-        answers = zip(self.messages, numbers[1:], strict=True)
-        self._answers = [part[_REPORT:].view(dtype)[:count] for part, count in answers if count]
+        self._report_indices = starts[:, np.newaxis] + np.arange(_REPORT)
+        pairs = zip(self.messages, counts[1:], strict=True)
+        self._answers = [part[_REPORT:].view(dtype)[:count] for part, count in pairs if count]
 
     def receive(self, comm: MPI.Intracomm) -> None:
-        """Begin to receive; what does not come is NaN, which counts as failed."""
+        """Begin to receive; missing values are NaN, which counts as failed."""
         self.clear()
         if not self.requests:
-            numbered = enumerate(self.messages, start=1)
-            self.requests = [comm.Recv_init(part, rank, _ANSWER) for rank, part in numbered]
+            by_rank = enumerate(self.messages, start=1)
+            self.requests = [comm.Recv_init(part, rank, _ANSWER) for rank, part in by_rank]
         MPI.Prequest.Startall(self.requests)
 
     def clear(self) -> None:
@@ -217,16 +220,16 @@ class GatherBuffer:
             for answer in self._answers:
                 answer.fill(np.nan)
 
-    def reports(self, out: Floats) -> None:
-        """Copy the reports of ranks from 1 on."""
-        self._buffer.take(self._reports, out=out, mode="clip")
+    def copy_reports(self, out: Floats) -> None:
+        """Copy the reports of the machines, ordered by rank."""
+        self._buffer.take(self._report_indices, out=out, mode="clip")
 
     def concatenate_into(self, out: NDArray[Any]) -> None:
-        """Copy all answers."""
+        """Concatenate the answers, in the order of ranks."""
         np.concatenate(self._answers, out=out)
 
     def sum_into(self, out: NDArray[Any]) -> None:
-        """Add up the answers, in the order of ranks."""
+        """Sum the answers, in the order of ranks."""
         first, *others = self._answers
         out[:] = first
         for answer in others:
@@ -234,30 +237,31 @@ class GatherBuffer:
 
 
 class AnswerMessage:
-    """The message of a machine with a report and short answers, and its request.
+    """The message of a machine with a report and a short answer, and its request.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm
-    numbers : int
-        Number of the answers.
+    count : int
+        Number of values of the answer.
     dtype : numpy.dtype
-        Dtype of the answers.
+        Dtype of the answer.
 
     Attributes
     ----------
     request : mpi4py.MPI.Prequest
+        Persistent request that sends the message.
     """
 
-    def __init__(self, comm: MPI.Intracomm, numbers: int, dtype: np.dtype[Any]) -> None:
-        self._buffer = np.zeros(packed_size(numbers, dtype))
-        self._answers = self._buffer[_REPORT:].view(dtype)[:numbers]
+    def __init__(self, comm: MPI.Intracomm, count: int, dtype: np.dtype[Any]) -> None:
+        self._buffer = np.zeros(packed_size(count, dtype))
+        self._answer = self._buffer[_REPORT:].view(dtype)[:count]
         self.request = comm.Send_init(self._buffer, MASTER, _ANSWER)
 
     def start(self, report: ReportFields[float], values: NDArray[Any]) -> None:
-        """Begin to send; the last message must have been sent."""
+        """Begin to send; the previous send must be complete."""
         _REPORT_NUMBERS.pack_into(self._buffer.data, 0, *report)
-        self._answers[:] = values
+        self._answer[:] = values
         self.request.Start()
 
 
@@ -268,16 +272,16 @@ def free_requests(requests: list[MPI.Prequest]) -> None:
     requests.clear()
 
 
-def packed_size(numbers: int, dtype: np.dtype[Any]) -> int:
-    """Return the size of a report and its answers, in numbers of float64."""
-    return _REPORT + -(-numbers * dtype.itemsize // _NUMBER)
+def packed_size(count: int, dtype: np.dtype[Any]) -> int:
+    """Return the size of a message with a report and `count` values, in numbers of float64."""
+    return _REPORT + -(-count * dtype.itemsize // _NUMBER)
 
 
-def _counts_and_displs(numbers: list[int]) -> tuple[NDArray[np.intc], NDArray[np.intc]]:
-    counts = np.array(numbers, dtype=np.intc)
-    places = np.zeros_like(counts)
-    np.cumsum(counts[:-1], out=places[1:])
-    return counts, places
+def _counts_and_displs(sizes: list[int]) -> tuple[NDArray[np.intc], NDArray[np.intc]]:
+    counts = np.array(sizes, dtype=np.intc)
+    displs = np.zeros_like(counts)
+    np.cumsum(counts[:-1], out=displs[1:])
+    return counts, displs
 
 
 def broadcast(
@@ -285,7 +289,7 @@ def broadcast(
     array: NDArray[Any],
     transfer: int = 0,
 ) -> None:
-    """Collective: send from the master to all; see `wait_for` for `transfer`."""
+    """Broadcast from the master (collective); see `wait_for` for `transfer`."""
     wait_for([comm.Ibcast(array, root=MASTER)], transfer)
 
 
@@ -305,37 +309,37 @@ def check_buffer(name: str, array: NDArray[Any], dtype: np.dtype[Any], size: int
 
 
 def broadcast_vector(comm: MPI.Intracomm, array: NDArray[Any], several_nodes: bool) -> None:
-    """Collective: from the master to all.
+    """Broadcast a vector from the master (collective).
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm
     array : ndarray
-        Contiguous, of the same size and dtype on all ranks; overwritten but on the master.
+        Contiguous, of the same size and dtype on all ranks; overwritten except on the master.
     several_nodes : bool
-        The same on all ranks.
+        Whether ranks are on several nodes; the same on all ranks.
     """
-    numbers, machines = array.reshape(-1), comm.size - 1
-    rounds = min(_MAX_ROUNDS, numbers.nbytes // (machines * _MIN_PART))
+    vector, machines = array.reshape(-1), comm.size - 1
+    rounds = min(_MAX_ROUNDS, vector.nbytes // (machines * _MIN_PART_BYTES))
     if machines == 1 or not several_nodes or not rounds:
         broadcast(comm, array, array.nbytes)
         return
-    cuts = split_into_rounds(numbers.size, machines, rounds)
+    layouts = split_into_rounds(vector.size, machines, rounds)
     if comm.rank == MASTER:
-        no_data = [numbers[:0], (np.zeros_like(cuts[0][0]), np.zeros_like(cuts[0][0]))]
-        scattered = [comm.Iscatterv([numbers, parts], no_data[0], root=MASTER) for parts in cuts]
-        exchanges = [comm.Ialltoallv(no_data, no_data) for _ in cuts]
-        wait_for([*scattered, *exchanges], array.nbytes)
+        no_data = [vector[:0], (np.zeros_like(layouts[0][0]), np.zeros_like(layouts[0][0]))]
+        scatters = [comm.Iscatterv([vector, layout], no_data[0], root=MASTER) for layout in layouts]
+        exchanges = [comm.Ialltoallv(no_data, no_data) for _ in layouts]
+        wait_for([*scatters, *exchanges], array.nbytes)
         return
-    mine = [np.empty(counts[comm.rank], numbers.dtype) for counts, _ in cuts]
-    scattered = [comm.Iscatterv(None, part, root=MASTER) for part in mine]
+    own_parts = [np.empty(counts[comm.rank], vector.dtype) for counts, _ in layouts]
+    scatters = [comm.Iscatterv(None, part, root=MASTER) for part in own_parts]
     exchanges = []
-    for scatter, part, (counts, starts) in zip(scattered, mine, cuts, strict=True):
+    for scatter, part, layout in zip(scatters, own_parts, layouts, strict=True):
         wait_for([scatter], array.nbytes)
-        sent = np.full_like(counts, part.size)
-        sent[MASTER] = 0
+        send_counts = np.full_like(layout[0], part.size)
+        send_counts[MASTER] = 0
         exchanges.append(
-            comm.Ialltoallv([part, (sent, np.zeros_like(sent))], [numbers, (counts, starts)])
+            comm.Ialltoallv([part, (send_counts, np.zeros_like(send_counts))], [vector, layout])
         )
     wait_for(exchanges, array.nbytes)
 
@@ -343,16 +347,16 @@ def broadcast_vector(comm: MPI.Intracomm, array: NDArray[Any], several_nodes: bo
 def split_into_rounds(
     size: int, machines: int, rounds: int
 ) -> list[tuple[NDArray[np.intc], NDArray[np.intc]]]:
-    """Return for each round how many numbers each rank gets, and where they begin.
+    """Return the counts and displacements of the parts of all ranks in each round.
 
     Examples
     --------
-    >>> [(counts.tolist(), starts.tolist()) for counts, starts in split_into_rounds(11, 2, 2)]
+    >>> [(counts.tolist(), displs.tolist()) for counts, displs in split_into_rounds(11, 2, 2)]
     [([0, 3, 3], [0, 0, 3]), ([0, 2, 3], [6, 6, 8])]
     """
     bounds = np.linspace(0, size, rounds * machines + 1).round().astype(np.intc)
-    found = []
+    layouts = []
     for first in range(0, rounds * machines, machines):
         edges = bounds[first : first + machines + 1]
-        found.append((np.diff(edges, prepend=edges[:1]), np.concatenate((edges[:1], edges[:-1]))))
-    return found
+        layouts.append((np.diff(edges, prepend=edges[:1]), np.concatenate((edges[:1], edges[:-1]))))
+    return layouts

@@ -1,8 +1,8 @@
 """Work on a store that ranks share: encode, verify, repair, decode, add-machine.
 
-Rank 0 runs the command. The other ranks wait for tasks without using a core. Each rank processes an
-equal share of the pieces and reports every piece to rank 0. If one fails, rank 0 stops all ranks
-and raises the first error.
+Rank 0 runs the command. The other ranks wait for `Work` without using a core. Each rank processes
+an equal share of its pieces and reports every piece to rank 0. If a rank fails, rank 0 stops all
+ranks and raises the first error.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from cec_mpi.runtime.processes.waiting import PollTimer, wait_for
 from cec_mpi.store.work import Watch, Work, process_pieces
 
 _MASTER = 0
-# Tags of messages to a rank: a work behind the number of its kind, or nothing; the end of a work;
+# Tags of messages to a rank. WORK: index of the type, then the `Work`; empty after the last one.
 _WORK, _END = 1, 2
-_RESULT, _DONE, _FAILED = 3, 4, 5  # and to rank 0: a piece that is done; all are; the error
+_RESULT, _DONE, _FAILED = 3, 4, 5  # tags of messages to rank 0; RESULT for each piece
 
 
 def run_shared(
     comm: MPI.Intracomm,
     body: Callable[[SharedRunner], int],
-    kinds: Sequence[type[Work]],
+    work_types: Sequence[type[Work]],
     watch: Watch | None = None,
 ) -> int:
-    """Collective: run `body` on rank 0 with a runner that uses all ranks.
+    """Run `body` on rank 0 with a runner that uses all ranks (collective).
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm
         All processes must see the same files.
     body : callable
-        Gets a `Runner`; returns an exit code.
-    kinds : sequence of type
-        The works that it may run.
+        Called with a `SharedRunner`; returns an exit code.
+    work_types : sequence of type
+        Types of `Work` that it may run.
     watch : callable, optional
-        Called with the progress, on rank 0.
+        Called with the progress on rank 0.
 
     Returns
     -------
@@ -58,10 +58,10 @@ def run_shared(
         threads = [place.threads for place in places]
         with abort_on_error(comm):
             if comm.rank:
-                _run_worker(comm, kinds, threads[comm.rank], places[_MASTER].host)
+                _run_worker(comm, work_types, threads[comm.rank], places[_MASTER].host)
                 return 0
             try:
-                return body(SharedRunner(comm, kinds, max(threads), threads[0], watch))
+                return body(SharedRunner(comm, work_types, max(threads), threads[0], watch))
             finally:
                 wait_for([_send(comm, rank, _WORK) for rank in range(1, comm.size)])
     finally:
@@ -69,13 +69,13 @@ def run_shared(
 
 
 class SharedRunner:
-    """Rank 0's runner.
+    """Runner on rank 0 that shares work among all ranks.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm
-    kinds : sequence of type
-        The works that other ranks know.
+    work_types : sequence of type
+        Types of `Work` that other ranks support.
     threads : int
         Largest number of threads of a rank.
     own_threads : int
@@ -87,7 +87,7 @@ class SharedRunner:
     def __init__(
         self,
         comm: MPI.Intracomm,
-        kinds: Sequence[type[Work]],
+        work_types: Sequence[type[Work]],
         threads: int,
         own_threads: int,
         watch: Watch | None,
@@ -95,67 +95,67 @@ class SharedRunner:
         self.threads = threads
         self.processes = comm.size
         self._comm = comm
-        self._kinds = kinds
+        self._work_types = work_types
         self._own_threads = own_threads
         self.watch = watch
-        self._found: list[Any] = []
+        self._results: list[Any] = []
         self._busy_ranks: set[int] = set()
         self._error: BaseException | None = None
         self._bytes = self._total = 0
 
     def run(self, work: Work) -> list[Any]:
-        """Do all pieces on all ranks."""
-        self._found, self._error = [], None
+        """Process all pieces on all ranks; return their results in the order of arrival."""
+        self._results, self._error = [], None
         self._bytes, self._total = 0, sum(map(work.size, work.pieces))
-        content = bytes([self._kinds.index(type(work))]) + pack_fields(work)
+        message = bytes([self._work_types.index(type(work))]) + pack_fields(work)
         self._busy_ranks = set(range(1, self._comm.size))
-        wait_for([_send(self._comm, rank, _WORK, content) for rank in self._busy_ranks])
-        result = get_type_hints(work.do)["return"]
+        wait_for([_send(self._comm, rank, _WORK, message) for rank in self._busy_ranks])
+        result_type = get_type_hints(work.do)["return"]
         try:
             pieces = _pieces_of_rank(work.pieces, _MASTER, self._comm.size)
-            for piece, found in process_pieces(work, pieces, min(self._own_threads, work.threads)):
-                self._add_result(found, work.size(piece))
-                while self._error is None and (message := _probe(self._comm)):
-                    self._handle_message(*message, result)
+            for piece, result in process_pieces(work, pieces, min(self._own_threads, work.threads)):
+                self._add_result(result, work.size(piece))
+                while self._error is None and (received := _probe(self._comm)):
+                    self._handle_message(*received, result_type)
                 if self._error is not None:
                     break
             else:
                 work.flush()
             while self._busy_ranks and self._error is None:
-                self._handle_message(*_receive(self._comm), result)
+                self._handle_message(*_receive(self._comm), result_type)
         finally:
             ends = [_send(self._comm, rank, _END) for rank in range(1, self._comm.size)]
-            while self._busy_ranks:  # until each has confirmed that it is over
-                self._handle_message(*_receive(self._comm), result)
+            while self._busy_ranks:  # until each confirms the end
+                self._handle_message(*_receive(self._comm), result_type)
             wait_for(ends)
         if self._error is not None:
             raise self._error
-        return self._found
+        return self._results
 
-    def _handle_message(self, rank: int, tag: int, content: bytes, result: Any) -> None:
+    def _handle_message(self, rank: int, tag: int, content: bytes, result_type: Any) -> None:
         if tag == _RESULT:
-            self._add_result(*unpack(content, tuple[result, int]))
+            self._add_result(*unpack(content, tuple[result_type, int]))
             return
         self._busy_ranks.discard(rank)
         if tag == _FAILED and self._error is None:
             self._error = unpack(content, Failure).to_exception()
 
     def _add_result(self, result: Any, size: int) -> None:
-        self._found.append(result)
+        self._results.append(result)
         self._bytes += size
         if self.watch is not None:
             self.watch(self._bytes, self._total)
 
 
 def _run_worker(
-    comm: MPI.Intracomm, kinds: Sequence[type[Work]], threads: int, master_host: str
+    comm: MPI.Intracomm, work_types: Sequence[type[Work]], threads: int, master_host: str
 ) -> None:
-    """Take part in works until there are no more."""
+    """Process the pieces of this rank until rank 0 sends no more work."""
     while content := _receive(comm, _WORK)[2]:
         sent: list[MPI.Request] = []
         ended = False
         try:
-            work = unpack_fields(content[1:], kinds[content[0]])
+            work = unpack_fields(content[1:], work_types[content[0]])
             pieces = _pieces_of_rank(work.pieces, comm.rank, comm.size)
             for piece, result in process_pieces(work, pieces, min(threads, work.threads)):
                 sent.append(_send(comm, _MASTER, _RESULT, pack((result, work.size(piece)))))
@@ -167,7 +167,7 @@ def _run_worker(
             sent.append(_send(comm, _MASTER, _DONE))
         except Exception as caught:
             error = as_cec_error(caught)
-            if socket.gethostname() != master_host:  # whose files may differ
+            if socket.gethostname() != master_host:  # files may differ between hosts
                 error.args = (f"{error} (on {socket.gethostname()})",)
             sent.append(_send(comm, _MASTER, _FAILED, pack(Failure.from_exception(error))))
         if not ended:
@@ -176,7 +176,7 @@ def _run_worker(
 
 
 def _pieces_of_rank(pieces: Sequence[Any], rank: int, size: int) -> Sequence[Any]:
-    """Return the part of a rank; pieces that are adjacent on the disk stay together."""
+    """Return the pieces of a rank, which are adjacent on the disk."""
     first, last = (len(pieces) * k // size for k in (rank, rank + 1))
     return pieces[first:last]
 
@@ -197,8 +197,8 @@ def _probe(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes
 
 
 def _receive(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes]:
-    """Wait for a message, without using a core; returns its sender, tag and content."""
+    """Wait for a message without using a core; return its sender, tag and content."""
     timer = PollTimer()
-    while (found := _probe(comm, tag)) is None:
+    while (message := _probe(comm, tag)) is None:
         timer.pause()
-    return found
+    return message

@@ -49,13 +49,13 @@ from cec_mpi.runtime.times import (
 from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEndpoint
 from cec_mpi.runtime.wire.orders import (
     HUB_POISONED,
+    Admission,
     Opening,
     OpenReport,
     Order,
     OrderKind,
     Stop,
-    Verdict,
-    bound_report,
+    clip_report,
 )
 from cec_mpi.runtime.wire.sockets.backoff import Backoff
 from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile
@@ -352,7 +352,7 @@ class SocketHub:
         """See `Hub.refuse`."""
         for peer in self._openers:
             if peer.opening:
-                peer.send_verdict(Verdict(failure=Failure.from_exception(error)))
+                peer.send_admission(Admission(failure=Failure.from_exception(error)))
 
     def stop(
         self,
@@ -740,7 +740,7 @@ class SocketHub:
         seconds = (time.monotonic() - jobs[0].sent_at) * max(1, len(host.machines))
         is_leaving = False
         for job, reported, job.pieces in zip(jobs, *answers, strict=True):
-            job.report_fields = bound_report(reported, seconds, manifest.shard_bytes)
+            job.report_fields = clip_report(reported, seconds, manifest.shard_bytes)
             is_leaving |= bool(reported.leaving)
         peer.unsolicited = 0
         self._events.append(JobsAnswered(jobs))
@@ -814,13 +814,13 @@ class SocketHub:
         peer.host.is_slow = False
         if machine not in peer.host.machines:
             problem = f"another host has opened machine {machine} meanwhile"
-            peer.send_verdict(Verdict(failure=Failure.from_exception(MachineError(problem))))
+            peer.send_admission(Admission(failure=Failure.from_exception(MachineError(problem))))
             return
         if open_report.problem:
             self._last_hosts.pop(machine, None)
             self._report_problem("a machine cannot join", open_report.problem)
-            peer.send_verdict(
-                Verdict(failure=Failure.from_exception(MachineError(open_report.problem)))
+            peer.send_admission(
+                Admission(failure=Failure.from_exception(MachineError(open_report.problem)))
             )
             self._remove_machine(peer, machine, open_report.problem)
             return
@@ -831,7 +831,7 @@ class SocketHub:
             self._peer_of(before).send_order(Order(OrderKind.CLOSE, machine))
         if open_report.cache_problem and notify:  # otherwise printed at the start
             self._report_problem("a machine has no copy", open_report.cache_problem)
-        peer.send_verdict(Verdict(self._emulation))
+        peer.send_admission(Admission(self._emulation))
         peer.host.devices[machine] = open_report.device
         self.roster.mark_joined(peer.rank, machine, notify)
 

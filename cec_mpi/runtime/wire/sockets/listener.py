@@ -27,7 +27,7 @@ from cec_mpi.runtime.times import (
     PROGRESS_INTERVAL,
 )
 from cec_mpi.runtime.wire.jobs import Job
-from cec_mpi.runtime.wire.orders import OpenReport, Order, OrderKind, Verdict
+from cec_mpi.runtime.wire.orders import Admission, OpenReport, Order, OrderKind
 from cec_mpi.runtime.wire.sockets.connection_file import (
     ALL_ADDRESSES,
     SCRATCH_PREFIX,
@@ -147,10 +147,10 @@ class Peer:
         allowed = 2 + (self.last_progress - self.opening_since) / PROGRESS_INTERVAL
         return bool(self.opening) and self.progress_messages <= allowed
 
-    def send_verdict(self, verdict: Verdict) -> None:
-        """Begin to send the verdict: whether the host may serve the machine that it has opened."""
+    def send_admission(self, admission: Admission) -> None:
+        """Begin to send whether the host may serve the machine that it has opened."""
         self.opening, self.open_report = 0, None
-        self.send(ADMISSION, b"", to_frames(pack(verdict)))
+        self.send(ADMISSION, b"", to_frames(pack(admission)))
 
     def record_status(self, status: OpenReport | str | None) -> None:
         """Record an open report, an error, or (if None) that the host is ready to be timed."""

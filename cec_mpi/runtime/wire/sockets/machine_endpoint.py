@@ -32,16 +32,16 @@ from cec_mpi.runtime.times import (
     SHUTDOWN_POLL_SECONDS,
 )
 from cec_mpi.runtime.wire.orders import (
-    SHORT_ANSWERS,
+    MAX_INLINE_ANSWERS,
+    Admission,
     Close,
     Multiply,
     Open,
     Opening,
     OpenReport,
-    OrderContent,
     OrderKind,
+    ParsedOrder,
     Stop,
-    Verdict,
     pack_report,
     parse_order,
 )
@@ -398,7 +398,7 @@ class SocketMachineEndpoint:
         self._next_progress = 0.0  # when a message on progress is due
         self.machines: tuple[int, ...] = ()
 
-    def receive_order(self, signals: SignalRecorder) -> OrderContent:
+    def receive_order(self, signals: SignalRecorder) -> ParsedOrder:
         """Wait for an order; if this machine was told to leave, say good-bye to the master."""
         self._signals = signals
         while (frames := self._next()) is None or frames[0] != ORDER:
@@ -440,21 +440,21 @@ class SocketMachineEndpoint:
             self._connection.send(LEAVE)
             raise ShutdownRequested(self.shutdown_reason)
 
-    def send_open_report(self, report: OpenReport) -> Verdict:
+    def send_open_report(self, report: OpenReport) -> Admission:
         """Report the opening of the shard; returns whether this machine serves it."""
         self._report_status(report)
         content = self._receive(ADMISSION)
         if content is None:
-            return Verdict(failure=Failure.from_exception(MachineError("the master leaves")))
-        verdict = unpack(content, Verdict)
+            return Admission(failure=Failure.from_exception(MachineError("the master leaves")))
+        admission = unpack(content, Admission)
         order = self._opening
         assert order is not None
-        if verdict.failure is None:
+        if admission.failure is None:
             self._served = order.opening
             self.machines = *self.machines, order.machine
             if self._prints:
                 print_note(f"this is machine {order.machine} of {order.opening.store}")
-        return verdict
+        return admission
 
     def receive_vector(self, order: Multiply) -> NDArray[Any]:
         """Return the vector of a job."""
@@ -488,7 +488,7 @@ class SocketMachineEndpoint:
         ]
         head = np.array(numbers, dtype=np.float64)
         arrays = [np.ascontiguousarray(array) for array in values]
-        if sum(array.nbytes for array in arrays) <= SHORT_ANSWERS:
+        if sum(array.nbytes for array in arrays) <= MAX_INLINE_ANSWERS:
             octets = b"".join(array.tobytes() for array in arrays)
             self._connection.send(ANSWER, head.tobytes() + octets)
         else:

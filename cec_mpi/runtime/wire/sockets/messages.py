@@ -3,7 +3,7 @@
 ==========  ======================================================================
 to machine
 ORDER       an order, which is for jobs as `pack_jobs` returns it; then bytes that belong to it
-ADMISSION     a `Verdict`: whether the machine serves the store that it has opened
+ADMISSION     a `Admission`: whether the machine serves the store that it has opened
 MEASURE     nothing; all machines are ready to measure their speeds
 HEARTBEAT     nothing; it can be sent as long as the machine is connected
 REFUSED     why the machine cannot join
@@ -44,7 +44,7 @@ from cec_mpi.runtime.processes.places import Count, Place
 from cec_mpi.runtime.processes.start import fingerprint
 from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import (
-    SHORT_VECTOR,
+    MAX_INLINE_VECTOR,
     Multiply,
     Opening,
     OpenReport,
@@ -121,8 +121,8 @@ def pack_jobs(jobs: Sequence[Job]) -> tuple[bytes, list[NDArray[Any]]]:
     product, step = jobs[0].product, jobs[0].step
     operands = [job.operand for job in (jobs if product.adjoint else jobs[:1])]
     size = sum([operand.nbytes for operand in operands])
-    length = size if size <= SHORT_VECTOR else 0
-    numbers: list[int] = [*Order.of(product, len(jobs), step, length)]
+    length = size if size <= MAX_INLINE_VECTOR else 0
+    numbers: list[int] = [*Order.for_step(product, len(jobs), step, length)]
     for job in jobs:
         numbers += job.machine, len(job.intervals)
     for job in jobs:

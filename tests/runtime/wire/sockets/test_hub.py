@@ -29,10 +29,10 @@ from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import State
 from cec_mpi.runtime.wire.jobs import JobsAnswered
 from cec_mpi.runtime.wire.orders import (
+    Admission,
     Opening,
     OpenReport,
     OrderKind,
-    Verdict,
     pack_report,
     parse_order,
 )
@@ -96,7 +96,7 @@ class Process:
 
     def verdict(self):
         """What the master makes of the opening."""
-        return unpack(b"".join(self.hear(ADMISSION)[1:]), Verdict)
+        return unpack(b"".join(self.hear(ADMISSION)[1:]), Admission)
 
     def answer(self, machine, numbers=ROWS):
         """Answer the job that was asked: so many numbers."""
@@ -166,7 +166,7 @@ def gathered(make, come, manifest, meanwhile, tmp_path):
         assert [process.opens() for process in processes[:machines]] == [*range(1, machines + 1)]
         opened.result(LIMIT)
         end = hub.admit(None)
-        assert all(process.verdict() == Verdict() for process in processes[:machines])
+        assert all(process.verdict() == Admission() for process in processes[:machines])
         return hub, end, processes
 
     return gathered
@@ -485,7 +485,7 @@ def test_who_comes_later_is_a_machine_that_nobody_is(gathered, come):
     assert (joined.machine, joined.host) == (3, detect_place().host)
     assert (hub.roster.available, hub.expected_machines()) == ({1, 2, 3}, set())
     ask(end, 3)
-    assert late.verdict() == Verdict()
+    assert late.verdict() == Admission()
     late.order(OrderKind.MULTIPLY)
 
 
@@ -569,7 +569,7 @@ def serves(process, hub):
     """The machine that a host opens next, and serves."""
     machine = process.opens()
     happened(hub, MachineJoined)
-    assert process.verdict() == Verdict()
+    assert process.verdict() == Admission()
     return machine
 
 
@@ -721,7 +721,7 @@ def test_an_adopted_machine_goes_to_a_newcomer_once_that_has_opened_it(gathered,
     first.answer(3)
     answered, joined = happened(hub, JobsAnswered, MachineJoined)
     assert (answered.jobs, joined.machine, joined.rank) == ((job,), 3, 4)
-    assert newcomer.verdict() == Verdict()
+    assert newcomer.verdict() == Admission()
     order, _ = first.order(OrderKind.CLOSE)
     assert order.shard == 3
 
