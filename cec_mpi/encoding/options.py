@@ -43,8 +43,8 @@ class TableOptions:
     Attributes
     ----------
     header : bool, optional
-        Text tables: whether the first row has column names. By default it has if none of its cells
-        is a number; a first row with both names and numbers raises an error.
+        Text tables: whether the first row has column names. By default True if none of its cells is
+        a number; a first row with both names and numbers raises an error.
     delimiter : str, optional
         Text tables: one character, or ``"tab"``, ``"semicolon"``, ``"space"`` (any white space). By
         default a comma, or a tab in ``.tsv``.
@@ -196,8 +196,8 @@ class EncodeOptions(TableOptions, ContainerOptions):
         4,
         "--spread K",
         "with copies: number of random orders of the machines; neighbours in an order hold the "
-        "same rows. More orders balance the work better, but J machines that leave together are "
-        "then more likely to hold all copies of some row (default: 4)",
+        "same rows. More orders balance the work better, but make it more likely that J machines "
+        "that leave together hold all copies of a row (default: 4)",
         values.positive,
     )
     code: str | None = option(

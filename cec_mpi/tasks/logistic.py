@@ -93,8 +93,8 @@ def logistic(
     --------
     >>> from scipy.sparse.linalg import aslinearoperator
     >>> samples = np.array([[0.0], [1.0], [2.0], [3.0]])
-    >>> found = logistic(aslinearoperator(samples), y=[0, 0, 1, 1])
-    >>> bool(np.isclose(-found["intercept"] / found["result"], 1.5, atol=1e-3).all())
+    >>> results = logistic(aslinearoperator(samples), y=[0, 0, 1, 1])
+    >>> bool(np.isclose(-results["intercept"] / results["result"], 1.5, atol=1e-3).all())
     True
     """
     from scipy.optimize import minimize

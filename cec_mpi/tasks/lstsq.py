@@ -64,7 +64,7 @@ def lstsq(
         Iterations stop without convergence if the estimated condition number of A is larger.
     iterations : int
         Maximum number of iterations, with one product with X and one with X' each; a resumed run
-        makes at least one. Two further products measure the sizes of X, its rows and its columns,
+        makes at least one. Two more products measure the sizes of X, its rows and its columns,
         and two more check the result.
     solver : {"lsmr", "lsqr"}
         SciPy's solver.

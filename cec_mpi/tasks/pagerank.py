@@ -22,7 +22,7 @@ from cec_mpi.tasks.common.options import (
 from cec_mpi.tasks.common.units import divide_operator, rescale
 
 _MIN_GAP = 100  # smallest ratio of sums of links to rounding errors
-_NEGATIVE_TOLERANCE = 1000  # accuracies; scores further below 0 are not rounding errors
+_NEGATIVE_TOLERANCE = 1000  # times the accuracy; scores below are not rounding errors
 _BAND_LOG2 = 512  # sums of links within a factor of 2**512 share a product
 _MAX_EXPONENT = 1024  # of float64
 
@@ -86,9 +86,9 @@ def pagerank(
         s_i = sum_j A[i, j]
         x_j <- d * (sum_i A[i, j] x_i / s_i + p_j * sum of x_i with s_i = 0) + (1 - d) * p_j
 
-    A node has no outgoing links if s_i is 0. Sums may be of very different sizes: an iteration
-    makes one product for each range of 512 powers of two with sums. (In a store of copies, a sum
-    below 1e-300 times the largest weight may be 0.)
+    A node has no outgoing links if s_i is 0. An iteration makes one product for all sums s_i within
+    a factor of ``2**512``. (In a store of copies, a sum below 1e-300 times the largest weight may
+    be 0.)
 
     If the rows or columns of a store are not in ``X.accurate_along``, s_i may have an error of up
     to ``10 * X.accuracy * max(s)``, and a node has no links if s_i is not above this bound. The

@@ -32,7 +32,7 @@ def pca(
     tol : float
         Relative accuracy of the singular values, see `svd`; 0 requests the best possible.
     iterations : int, optional
-        Maximum number of iterations, see `svd`. A further product with X' computes the mean.
+        Maximum number of iterations, see `svd`. One more product with X' computes the mean.
     seed : int
         Seed of the random first vector.
     checkpoint : Checkpoint

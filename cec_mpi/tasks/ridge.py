@@ -55,7 +55,7 @@ def ridge(
         Iterations stop when the norm of the residual of the normal equations is at most `tol` times
         that of their right-hand side.
     iterations : int
-        Maximum number of iterations, with one product with X and one with X' each. Two further
+        Maximum number of iterations, with one product with X and one with X' each. Two more
         products check the result, and four (three without intercept) precede the iterations.
     checkpoint : Checkpoint
         Saves the iterate ``x``, (r,), and ``iterations``. A later run continues from the iterate to

@@ -78,14 +78,14 @@ def decoding_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> 
     or infinity, which X cannot have. Other missing values are included, although they may not occur
     in X.
     """
-    found = []
+    effective = []
     for name in attributes:
         key = re.sub(r"[\W_]", "", name).lower()
         if key in _CF or key in (*_FACTORS, *_OFFSETS, *_MISSING):
             attribute = Attribute(name, key, _parse_value(attributes[name], dtype))
             if _has_effect(attribute, dtype):
-                found.append(attribute)
-    return found
+                effective.append(attribute)
+    return effective
 
 
 def _parse_value(value: Any, dtype: np.dtype[Any]) -> NDArray[Any] | str:
@@ -125,7 +125,7 @@ def _has_effect(attribute: Attribute, dtype: np.dtype[Any]) -> bool:
     return value.size > 0
 
 
-def raise_on_attributes(name: str, found: Iterable[Attribute]) -> None:
+def raise_on_attributes(name: str, attributes: Iterable[Attribute]) -> None:
     """Raise if attributes change the stored values.
 
     Raises
@@ -133,15 +133,15 @@ def raise_on_attributes(name: str, found: Iterable[Attribute]) -> None:
     InputError
         Names the attributes.
     """
-    found = list(found)
-    if not found:
+    attributes = list(attributes)
+    if not attributes:
         return
     advice = "expected --raw-values, which encodes the stored values"
-    if all(map(_is_cf, found)):
+    if all(map(_is_cf, attributes)):
         advice = f"expected --decode-cf, which applies them, or {advice.removeprefix('expected ')}"
     raise InputError(
         f"{name} has attributes that change the stored values, "
-        f"{truncate(list(map(str, found)), _MAX_LISTED)}: {advice}"
+        f"{truncate(list(map(str, attributes)), _MAX_LISTED)}: {advice}"
     )
 
 
@@ -205,7 +205,7 @@ class Decoder:
 
 
 def make_decoder(
-    name: str, found: Iterable[Attribute], dtype: np.dtype[Any], unwritten: Any = None
+    name: str, attributes: Iterable[Attribute], dtype: np.dtype[Any], unwritten: Any = None
 ) -> Decoder:
     """Return the decoder of an array with these attributes.
 
@@ -213,7 +213,7 @@ def make_decoder(
     ----------
     name : str
         Name of the array, for messages.
-    found : iterable of Attribute
+    attributes : iterable of Attribute
     dtype : numpy.dtype
         Dtype in the file.
     unwritten : number, optional
@@ -225,14 +225,14 @@ def make_decoder(
         Names attributes that CF does not define, or that have invalid values.
     """
     import_library("xarray", name, "decoded")
-    found = list(found)
-    undefined = [str(attribute) for attribute in found if not _is_cf(attribute)]
+    attributes = list(attributes)
+    undefined = [str(attribute) for attribute in attributes if not _is_cf(attribute)]
     if undefined:
         raise InputError(
             f"{name} cannot be decoded, because CF does not define its attributes "
             f"{truncate(undefined, _MAX_LISTED)}: expected --raw-values, or decoded values"
         )
-    values: dict[str, Any] = {_CF[attribute.key]: attribute.value for attribute in found}
+    values: dict[str, Any] = {_CF[attribute.key]: attribute.value for attribute in attributes}
     stored = dtype
     if "_Unsigned" in values:
         stored = np.dtype(dtype.str.translate(str.maketrans("iu", "ui")))
@@ -243,7 +243,9 @@ def make_decoder(
         value.dtype == np.float32 for value in packing.values()
     )
     float_type = np.float32 if is_float32 else np.float64
-    attributes: dict[str, Any] = {key: float_type(value[0]) for key, value in packing.items()}
+    xarray_attributes: dict[str, Any] = {
+        key: float_type(value[0]) for key, value in packing.items()
+    }
     sentinels = [
         sentinel
         for attribute in ("_FillValue", "missing_value")
@@ -253,7 +255,7 @@ def make_decoder(
     if unwritten is not None:
         sentinels.append(unwritten)
     if sentinels:
-        attributes["_FillValue"] = sentinels[0]
+        xarray_attributes["_FillValue"] = sentinels[0]
     low, high = values.get("valid_range", (None, None))
     limits = [
         low if "valid_min" not in values else values["valid_min"][0],
@@ -266,14 +268,14 @@ def make_decoder(
     )
     if has_decoded_limits:
         return Decoder(
-            stored, attributes, tuple(sentinels[1:]), decoded_limits=(limits[0], limits[1])
+            stored, xarray_attributes, tuple(sentinels[1:]), decoded_limits=(limits[0], limits[1])
         )
     if stored != dtype:
         limits = [
             None if limit is None else next(iter(_stored_values(limit, dtype, stored)), None)
             for limit in limits
         ]
-    return Decoder(stored, attributes, tuple(sentinels[1:]), limits=(limits[0], limits[1]))
+    return Decoder(stored, xarray_attributes, tuple(sentinels[1:]), limits=(limits[0], limits[1]))
 
 
 def _is_cf(attribute: Attribute) -> bool:

@@ -162,8 +162,8 @@ def _read(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[Any]]:
         if entries > header.count:
             break
     if entries != header.count:
-        found = "more entries" if entries > header.count else plural(entries, "entry")
-        raise InputError(f"{path} has {found}, expected {header.count} by its header")
+        count = "more entries" if entries > header.count else plural(entries, "entry")
+        raise InputError(f"{path} has {count}, expected {header.count} by its header")
     return [_join_blocks(path, blocks) for blocks in blocks_of]
 
 

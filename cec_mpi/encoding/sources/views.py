@@ -141,11 +141,11 @@ def apply_attributes(
     """
     if options.raw_values or view.dtype.kind not in "fiub":
         return view
-    found = decoding_attributes(attributes, view.dtype)
+    effective = decoding_attributes(attributes, view.dtype)
     if not options.decode_cf:
-        raise_on_attributes(view.name, found)
+        raise_on_attributes(view.name, effective)
         return replace(view, unwritten=unwritten)
-    decoder = make_decoder(view.name, found, view.dtype, unwritten)
+    decoder = make_decoder(view.name, effective, view.dtype, unwritten)
     return replace(view, decoder=decoder, dtype=decoder.dtype)
 
 

@@ -92,7 +92,7 @@ class Lanczos:
     other rows is the residual of that eigenvector. All other components of a product in earlier
     vectors are errors, of the product or of rounding; the largest of them is the noise.
 
-    The iteration finds each distinct eigenvalue once: further eigenvectors of a repeated eigenvalue
+    The iteration finds each distinct eigenvalue once: other eigenvectors of a repeated eigenvalue
     grow only from rounding errors. So after k eigenvectors have converged, the iteration continues
     from a random vector that is orthogonal to the basis, to find eigenvectors without a component
     in the first vector. If their eigenvalue exceeds the k-th, a few iterations show it.
@@ -205,7 +205,7 @@ class Lanczos:
             self._append(next_vector)
 
     def _search_missed_eigenvalues(self, next_vector: Array | None) -> None:
-        """Accept the k eigenvectors, unless a further eigenvalue exceeds the smallest of theirs."""
+        """Accept the k eigenvectors, unless another eigenvalue exceeds the smallest of theirs."""
         k, first, count = self._k, self._search_start, self._projected_count
         values, rotation = _eigenpairs(self._projected[k:count, k:count])
         eigenvalues = self._projected.diagonal()
