@@ -1,7 +1,7 @@
 """Devices that multiply shards with an array library: torch, CuPy or JAX.
 
-All of them follow the array API standard, mostly through ``array-api-compat``. A library is
-imported when one of its devices is asked for.
+All of them follow the array API standard, most through ``array-api-compat``. A library is imported
+when one of its devices is requested.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from cec_mpi.text import format_bytes, join_names, shorten
 
 log = logging.getLogger(__name__)
 
-_LIBRARIES = "torch", "cupy", "jax"  # in the order in which they are tried
-_TESTED_LIBRARY = "array_api_strict"  # only if it is named
+_LIBRARIES = "torch", "cupy", "jax"  # in order of preference
+_TEST_LIBRARY = "array_api_strict"  # only if an option names it
 _KINDS = "cpu", "auto", "cuda", "mps", "xpu"
 _EXPECTED = (
     "expected cpu, auto, cuda, cuda:0, mps or xpu, perhaps after a library and a colon, such as "
     "torch:cuda or jax:cpu"
 )
-_SIMILAR_MEMORY = 0.9  # of the most free memory of a device, from which machines take turns
+_SIMILAR_MEMORY = 0.9  # fraction of the largest free memory; see `choose_device`
 _SHORTAGE = re.compile("out of memory|RESOURCE_EXHAUSTED|ALLOC_FAILED", re.IGNORECASE)
 
 
 class Tile(NamedTuple):
-    """Rows of a shard that are multiplied at once.
+    """Rows of a shard that one product multiplies.
 
     Attributes
     ----------
     start, stop : int
     skip : int
-        How many of the first of them belong to the tile before.
+        Number of leading rows that the previous tile has, too; their products are ignored.
     """
 
     start: int
@@ -65,15 +65,14 @@ class Device:
     xp : module
         Namespace of the array API.
     handle : object
-        The device as the library knows it.
+        Device object of the library.
     model : str
         Name of the hardware.
 
     Attributes
     ----------
-    name, xp, model
-        As given.
     has_float64 : bool
+        Whether the device computes in float64.
     """
 
     has_float64 = True
@@ -88,71 +87,72 @@ class Device:
 
     @property
     def is_accelerator(self) -> bool:
-        """Whether it is another device than the processor."""
+        """Whether the device is not the CPU."""
         return not self.name.endswith(":cpu")
 
     @classmethod
     def find(cls) -> list[Self]:
-        """Return the devices of the library, which is installed."""
-        xp = import_module(_TESTED_LIBRARY)
-        found = []
+        """Return all devices of the library, which must be installed."""
+        xp = import_module(_TEST_LIBRARY)
+        devices = []
         for handle in xp.__array_namespace_info__().devices():
             name = str(handle).split("'")[1].replace("CPU_DEVICE", CPU)
-            found.append(cls(f"{_TESTED_LIBRARY}:{name}", xp, handle))
-            found[-1].has_float64 = "no_" not in name
-        return found
+            device = cls(f"{_TEST_LIBRARY}:{name}", xp, handle)
+            device.has_float64 = "no_" not in name
+            devices.append(device)
+        return devices
 
     def memory(self) -> tuple[int, int]:
-        """Return the bytes that are free, and all bytes."""
+        """Return the free and the total memory in bytes."""
         return free_memory(), total_memory()
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Return a buffer in main memory, from which copies to the device are fast."""
+        """Return an array in main memory that is copied to the device fast."""
         return np.empty(count, dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """Return an array on the device."""
+        """Return an uninitialised array on the device."""
         return self.xp.empty(shape, dtype=self._dtype(dtype), device=self._handle)
 
-    def write(self, array: Any, numbers: NDArray[Any], start: int, left: int) -> Any:
-        """Return the array with these numbers from a row and column on; `array` is lost."""
-        height, width = numbers.shape
-        array[start : start + height, left : left + width] = self._copy(numbers)
+    def write(self, array: Any, values: NDArray[Any], row: int, column: int) -> Any:
+        """Return the array with values written from this row and column; invalidates `array`."""
+        height, width = values.shape
+        array[row : row + height, column : column + width] = self._copy(values)
         return array
 
-    def put(self, numbers: NDArray[Any]) -> Any:
+    def put(self, values: NDArray[Any]) -> Any:
         """Return a copy on the device, valid until the next call."""
-        staged = self._scratch.of("put", numbers.shape, numbers.dtype)
-        np.copyto(staged, numbers)
-        return self._copy(staged)
+        buffer = self._scratch.of("put", values.shape, values.dtype)
+        np.copyto(buffer, values)
+        return self._copy(buffer)
 
-    def put_parts(self, U: NDArray[Any], tiles: Sequence[tuple[int, Tile]]) -> Iterator[Any]:
-        """Yield copies on the device of the rows of U for tiles, each valid until the next.
+    def put_tiles(self, U: NDArray[Any], tiles: Sequence[tuple[int, Tile]]) -> Iterator[Any]:
+        """Yield a copy on the device of the rows of U for each tile, valid until the next one.
 
         Parameters
         ----------
         U : (m, k) ndarray
         tiles : sequence of (int, Tile)
-            The row of U where each tile begins; rows that it skips are zeros.
+            Tiles, and the row of U where each begins. Skipped rows are zeros in the copy.
         """
-        whole = self.put(U)
+        device_U = self.put(U)
         for position, tile in tiles:
-            yield whole[position : position + tile.stop - tile.start, :]
+            yield device_U[position : position + tile.stop - tile.start, :]
 
     def get(self, array: Any, out: NDArray[Any], skip: int = 0) -> None:
-        """Copy an array of the device, without its first rows, to main memory."""
+        """Copy an array of the device, without its first `skip` rows, to main memory."""
         np.copyto(out, self._fetch(array).reshape(-1, *out.shape[1:])[skip:])
 
-    def tiles(self, start: int, stop: int, most: int) -> Iterator[Tile]:
-        """Yield these rows, at most so many at once."""
-        for first in range(start, stop, most):
-            yield Tile(first, min(first + most, stop))
+    def tiles(self, start: int, stop: int, max_rows: int) -> Iterator[Tile]:
+        """Yield tiles of these rows."""
+        for first in range(start, stop, max_rows):
+            yield Tile(first, min(first + max_rows, stop))
 
-    def program_heights(self, tiles: Sequence[Tile]) -> set[int]:
-        """Return a number for each program that products of tiles need."""
-        return {0}
+    def compiled_heights(self, tiles: Sequence[Tile]) -> set[int]:
+        """Return the heights of tiles for which programs are compiled; empty if none are."""
+        return set()
 
-    def multiply(self, rows: Any, tile: Tile, W: Any, most: int) -> Any:
+    def multiply(self, rows: Any, tile: Tile, W: Any, max_rows: int) -> Any:
         """Return products of rows with vectors, (m, k) or (m,), in the dtype of the vectors.
 
         Parameters
@@ -160,25 +160,25 @@ class Device:
         rows : (R, r) array
         tile : Tile
         W : (k, r) array
-        most : int
-            Rows that may be converted at once.
+        max_rows : int
+            Number of rows that may be converted at a time.
         """
-        some = self._rows(rows, tile, W)
-        return some @ W[0, :] if W.shape[0] == 1 else some @ W.T
+        tile_rows = self._rows(rows, tile, W)
+        return tile_rows @ W[0, :] if W.shape[0] == 1 else tile_rows @ W.T
 
-    def multiply_transposed(self, rows: Any, tile: Tile, U: Any, most: int) -> Any:
-        """Return products of transposed rows with vectors (m, k): the transpose, (k, r) or (r,).
+    def multiply_transposed(self, rows: Any, tile: Tile, U: Any, max_rows: int) -> Any:
+        """Return the transpose of ``rows.T @ U``, (k, r) or (r,).
 
         Parameters
         ----------
         rows : (R, r) array
         tile : Tile
         U : (m, k) array
-        most : int
-            Rows that may be converted, or added up in float32, at once.
+        max_rows : int
+            Number of rows that may be converted, or summed in float32, at a time.
         """
-        some = self._rows(rows, tile, U)
-        return U[:, 0] @ some if U.shape[1] == 1 else U.T @ some
+        tile_rows = self._rows(rows, tile, U)
+        return U[:, 0] @ tile_rows if U.shape[1] == 1 else U.T @ tile_rows
 
     def sparse(self, matrix: Any) -> Any:
         """Return a copy of a SciPy CSR matrix on the device, for products with ``@``.
@@ -186,26 +186,26 @@ class Device:
         Raises
         ------
         InputError
-            The library has no such products.
+            The library has no products of sparse matrices on this device.
         """
         raise InputError(
             f"device {self.name} cannot multiply a sparse X: expected cpu, or a GPU with torch "
             "or CuPy"
         )
 
-    def add(self, total: Any, part: Any) -> Any:
-        """Return a sum in float64."""
-        part = self.xp.astype(part, self.xp.float64)
-        return part if total is None else total + part
+    def add(self, total: Any, term: Any) -> Any:
+        """Return the sum of two arrays in float64; the total may be None."""
+        term = self.xp.astype(term, self.xp.float64)
+        return term if total is None else total + term
 
     @contextmanager
     def explain_shortage(self, purpose: str) -> Iterator[None]:
-        """Raise `ShortageError` if the device lacks memory.
+        """Convert errors of a device that is out of memory to `ShortageError`.
 
         Raises
         ------
         ShortageError
-            States the device, the purpose and the free memory.
+            Names the device, the purpose and the free memory.
         """
         try:
             yield
@@ -220,16 +220,16 @@ class Device:
     def _dtype(self, dtype: np.dtype[Any]) -> Any:
         return getattr(self.xp, dtype.name)
 
-    def _copy(self, numbers: NDArray[Any]) -> Any:
-        return self.xp.asarray(numbers, device=self._handle, copy=True)
+    def _copy(self, values: NDArray[Any]) -> Any:
+        return self.xp.asarray(values, device=self._handle, copy=True)
 
     def _fetch(self, array: Any) -> NDArray[Any]:
         cpu, *_ = self.xp.__array_namespace_info__().devices()
         return np.asarray(array.to_device(cpu))
 
     def _rows(self, rows: Any, tile: Tile, vectors: Any) -> Any:
-        some = rows[tile.start : tile.stop, :]
-        return some if some.dtype == vectors.dtype else self.xp.astype(some, vectors.dtype)
+        """Return the rows of a tile in the dtype of the vectors."""
+        return self.xp.astype(rows[tile.start : tile.stop, :], vectors.dtype, copy=False)
 
 
 class TorchDevice(Device):
@@ -239,37 +239,37 @@ class TorchDevice(Device):
     def find(cls) -> list[Self]:
         """See `Device.find`."""
         torch, xp = import_module("torch"), import_module("array_api_compat.torch")
-        found = [cls("torch:cpu", xp, torch.device("cpu"))]
+        devices = [cls("torch:cpu", xp, torch.device("cpu"))]
         for kind in ("cuda", "xpu"):
             backend: Any = getattr(torch, kind, None)
             for index in range(backend.device_count() if backend and backend.is_available() else 0):
                 name = f"{kind}:{index}"
                 model = backend.get_device_name(index)
-                found.append(cls(f"torch:{name}", xp, torch.device(name), model))
+                devices.append(cls(f"torch:{name}", xp, torch.device(name), model))
         if torch.backends.mps.is_available():
-            found.append(cls("torch:mps", xp, torch.device("mps"), "Apple GPU"))
-            found[-1].has_float64 = False
-        return found
+            devices.append(cls("torch:mps", xp, torch.device("mps"), "Apple GPU"))
+            devices[-1].has_float64 = False
+        return devices
 
     def memory(self) -> tuple[int, int]:
         """See `Device.memory`."""
-        torch, kind = self._torch, self._handle.type
-        if kind == CPU:
+        torch, device_type = self._torch, self._handle.type
+        if device_type == CPU:
             return super().memory()
-        if kind == "mps":
-            most = torch.mps.recommended_max_memory()
-            return most - torch.mps.driver_allocated_memory(), most
-        backend = getattr(torch, kind)
+        if device_type == "mps":
+            total = torch.mps.recommended_max_memory()
+            return total - torch.mps.driver_allocated_memory(), total
+        backend = getattr(torch, device_type)
         free, total = backend.mem_get_info(self._handle)
-        held = backend.memory_reserved(self._handle) - backend.memory_allocated(self._handle)
-        return free + held, total
+        cached = backend.memory_reserved(self._handle) - backend.memory_allocated(self._handle)
+        return free + cached, total
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """See `Device.allocate`; pinned memory."""
+        """See `Device.allocate`; the memory is pinned on GPUs of Nvidia."""
         if self._handle.type != "cuda":
             return super().allocate(count, dtype)
-        octets = self._torch.empty(count * dtype.itemsize, dtype=self.xp.uint8, pin_memory=True)
-        pinned: NDArray[Any] = octets.numpy().view(dtype)
+        buffer = self._torch.empty(count * dtype.itemsize, dtype=self.xp.uint8, pin_memory=True)
+        pinned: NDArray[Any] = buffer.numpy().view(dtype)
         return pinned
 
     def sparse(self, matrix: Any) -> Any:
@@ -278,7 +278,7 @@ class TorchDevice(Device):
             return super().sparse(matrix)
         arrays = (matrix.indptr, matrix.indices, matrix.data)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they are in beta state
+            warnings.simplefilter("ignore")  # sparse CSR tensors are in beta state
             pointers, indices, values = (
                 self._torch.tensor(part, device=self._handle) for part in arrays
             )
@@ -288,8 +288,8 @@ class TorchDevice(Device):
     def _torch(self) -> Any:
         return import_module("torch")
 
-    def _copy(self, numbers: NDArray[Any]) -> Any:
-        return self._torch.from_numpy(numbers).to(self._handle)
+    def _copy(self, values: NDArray[Any]) -> Any:
+        return self._torch.from_numpy(values).to(self._handle)
 
     def _fetch(self, array: Any) -> NDArray[Any]:
         if self._handle.type != "cuda":
@@ -312,11 +312,11 @@ class CupyDevice(Device):
             count = cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError:  # no driver
             return []
-        found = []
+        devices = []
         for index in range(count):
             model = cupy.cuda.runtime.getDeviceProperties(index)["name"].decode()
-            found.append(cls(f"cupy:cuda:{index}", xp, cupy.cuda.Device(index), model))
-        return found
+            devices.append(cls(f"cupy:cuda:{index}", xp, cupy.cuda.Device(index), model))
+        return devices
 
     def memory(self) -> tuple[int, int]:
         """See `Device.memory`."""
@@ -325,7 +325,7 @@ class CupyDevice(Device):
             return free + import_module("cupy").get_default_memory_pool().free_bytes(), total
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """See `Device.allocate`; pinned memory."""
+        """See `Device.allocate`; the memory is pinned on GPUs of Nvidia."""
         pinned: NDArray[Any] = import_module("cupyx").empty_pinned(count, dtype)
         return pinned
 
@@ -341,9 +341,9 @@ class CupyDevice(Device):
         with super().explain_shortage(purpose), self._handle:
             yield
 
-    def _copy(self, numbers: NDArray[Any]) -> Any:
-        array = self.xp.empty(numbers.shape, dtype=numbers.dtype)
-        array.set(numbers)
+    def _copy(self, values: NDArray[Any]) -> Any:
+        array = self.xp.empty(values.shape, dtype=values.dtype)
+        array.set(values)
         import_module("cupy").cuda.get_current_stream().synchronize()
         return array
 
@@ -354,26 +354,26 @@ class CupyDevice(Device):
 
 
 class JaxDevice(Device):
-    """A device of JAX, which compiles a program for each shape: heights are powers of two."""
+    """A device of JAX, which compiles a program per shape: heights of tiles are powers of two."""
 
     @classmethod
     def find(cls) -> list[Self]:
         """See `Device.find`."""
-        # Otherwise the first process would take three quarters of a card, and the next none.
+        # By default the first process would allocate three quarters of a GPU's memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.95")
         jax = import_module("jax")
         jax.config.update("jax_enable_x64", True)
-        found = []
-        for platform, kind in (("cpu", "cpu"), ("gpu", "cuda")):
+        devices = []
+        for platform in ("cpu", "gpu"):
             try:
                 handles = jax.devices(platform)
             except RuntimeError:
                 continue
-            for handle in handles[: 1 if kind == CPU else None]:
-                name = kind if kind == CPU else f"{kind}:{handle.id}"
-                found.append(cls(f"jax:{name}", jax.numpy, handle, handle.device_kind))
-        return found
+            for handle in handles[: 1 if platform == CPU else None]:
+                name = CPU if platform == CPU else f"cuda:{handle.id}"
+                devices.append(cls(f"jax:{name}", jax.numpy, handle, handle.device_kind))
+        return devices
 
     def memory(self) -> tuple[int, int]:
         """See `Device.memory`."""
@@ -386,52 +386,52 @@ class JaxDevice(Device):
         """See `Device.empty`."""
         return super().empty(shape, dtype).block_until_ready()
 
-    def write(self, array: Any, numbers: NDArray[Any], start: int, left: int) -> Any:
+    def write(self, array: Any, values: NDArray[Any], row: int, column: int) -> Any:
         """See `Device.write`."""
         if not self.is_accelerator:
-            numbers = numbers.copy()  # which would be used as it is
-        copied = self._copy(numbers)
-        written = _jax_functions()["write"](array, copied, start, left)
-        copied.block_until_ready()  # the buffer is used again
+            values = values.copy()  # JAX does not copy arrays on a CPU
+        copied = self._copy(values)
+        written = _jax_functions()["write"](array, copied, row, column)
+        copied.block_until_ready()  # the caller reuses `values`
         return written
 
-    def tiles(self, start: int, stop: int, most: int) -> Iterator[Tile]:
-        """See `Device.tiles`, but `most` is heeded inside of the products."""
-        first, smallest = start, (stop - start) // 8
+    def tiles(self, start: int, stop: int, max_rows: int) -> Iterator[Tile]:
+        """See `Device.tiles`; tiles may be higher, because products split them."""
+        first, min_height = start, (stop - start) // 8
         while first < stop:
-            left = stop - first
-            height = _power_of_two(left)
-            if left < smallest and height < left:
-                height *= 2  # one tile that begins in the one before
+            remaining = stop - first
+            height = _power_of_two(remaining)
+            if remaining < min_height and height < remaining:
+                height *= 2  # the last tile, which overlaps the one before it
             end = min(first + height, stop)
             yield Tile(end - height, end, first - (end - height))
             first = end
 
-    def put_parts(self, U: NDArray[Any], tiles: Sequence[tuple[int, Tile]]) -> Iterator[Any]:
-        """See `Device.put_parts`."""
+    def put_tiles(self, U: NDArray[Any], tiles: Sequence[tuple[int, Tile]]) -> Iterator[Any]:
+        """See `Device.put_tiles`."""
         for position, (start, stop, skip) in tiles:
-            part = np.zeros((stop - start, U.shape[1]), U.dtype)
-            part[skip:] = U[position : position + stop - start - skip]
-            yield self._copy(part)
+            U_tile = np.zeros((stop - start, U.shape[1]), U.dtype)
+            U_tile[skip:] = U[position : position + stop - start - skip]
+            yield self._copy(U_tile)
 
-    def program_heights(self, tiles: Sequence[Tile]) -> set[int]:
-        """See `Device.program_heights`."""
+    def compiled_heights(self, tiles: Sequence[Tile]) -> set[int]:
+        """See `Device.compiled_heights`."""
         return {tile.stop - tile.start for tile in tiles}
 
-    def multiply(self, rows: Any, tile: Tile, W: Any, most: int) -> Any:
+    def multiply(self, rows: Any, tile: Tile, W: Any, max_rows: int) -> Any:
         """See `Device.multiply`."""
         height = tile.stop - tile.start
         multiply = _jax_functions()["multiply"]
-        return multiply(rows, tile.start, W, height, min(height, _power_of_two(most)))
+        return multiply(rows, tile.start, W, height, min(height, _power_of_two(max_rows)))
 
-    def multiply_transposed(self, rows: Any, tile: Tile, U: Any, most: int) -> Any:
+    def multiply_transposed(self, rows: Any, tile: Tile, U: Any, max_rows: int) -> Any:
         """See `Device.multiply_transposed`."""
         height = tile.stop - tile.start
         transposed = _jax_functions()["transposed"]
-        return transposed(rows, tile.start, U, min(height, _power_of_two(most)))
+        return transposed(rows, tile.start, U, min(height, _power_of_two(max_rows)))
 
-    def _copy(self, numbers: NDArray[Any]) -> Any:
-        return import_module("jax").device_put(numbers, self._handle)
+    def _copy(self, values: NDArray[Any]) -> Any:
+        return import_module("jax").device_put(values, self._handle)
 
     def _fetch(self, array: Any) -> NDArray[Any]:
         return np.asarray(array)
@@ -448,34 +448,34 @@ def _jax_functions() -> dict[str, Any]:
     jax = import_module("jax")
     lax, xp, matmul = jax.lax, jax.numpy, jax.numpy.matmul
 
-    def write(array: Any, numbers: Any, start: Any, left: Any) -> Any:
-        return lax.dynamic_update_slice(array, numbers, (start, left))
+    def write(array: Any, values: Any, row: Any, column: Any) -> Any:
+        return lax.dynamic_update_slice(array, values, (row, column))
 
-    # By default float32 would be rounded to fewer bits on GPUs.
-    def multiply(rows: Any, start: Any, W: Any, height: int, most: int) -> Any:
+    # By default GPUs would round float32 to fewer bits.
+    def multiply(rows: Any, start: Any, W: Any, height: int, max_rows: int) -> Any:
         vectors = W[0] if W.shape[0] == 1 else W.T
-        step = height if rows.dtype == W.dtype else most
+        step = height if rows.dtype == W.dtype else max_rows
 
         def product(index: Any) -> Any:
-            some = lax.dynamic_slice_in_dim(rows, start + index * step, step)
-            return matmul(some.astype(W.dtype), vectors, precision="highest")
+            slab = lax.dynamic_slice_in_dim(rows, start + index * step, step)
+            return matmul(slab.astype(W.dtype), vectors, precision="highest")
 
         if step == height:
             return product(0)
         products = lax.map(product, xp.arange(height // step))
         return products.reshape(height, *products.shape[2:])
 
-    def transposed(rows: Any, start: Any, U: Any, most: int) -> Any:
+    def transposed(rows: Any, start: Any, U: Any, step: int) -> Any:
         height, vectors = U.shape
 
         def add(index: Any, total: Any) -> Any:
-            some = lax.dynamic_slice_in_dim(rows, start + index * most, most).astype(U.dtype)
-            given = lax.dynamic_slice_in_dim(U, index * most, most)
-            given = given[:, 0] if vectors == 1 else given.T
-            return total + matmul(given, some, precision="highest").astype("float64")
+            slab = lax.dynamic_slice_in_dim(rows, start + index * step, step).astype(U.dtype)
+            U_slab = lax.dynamic_slice_in_dim(U, index * step, step)
+            U_slab = U_slab[:, 0] if vectors == 1 else U_slab.T
+            return total + matmul(U_slab, slab, precision="highest").astype("float64")
 
         shape = (rows.shape[1],) if vectors == 1 else (vectors, rows.shape[1])
-        return lax.fori_loop(0, height // most, add, xp.zeros(shape, "float64"))
+        return lax.fori_loop(0, height // step, add, xp.zeros(shape, "float64"))
 
     return {
         "write": jax.jit(write, donate_argnums=0),
@@ -488,25 +488,25 @@ _CLASSES: dict[str, type[Device]] = {
     "torch": TorchDevice,
     "cupy": CupyDevice,
     "jax": JaxDevice,
-    _TESTED_LIBRARY: Device,
+    _TEST_LIBRARY: Device,
 }
 
 
 def check_device(text: Any) -> None:
-    """Raise `InputError` if this does not name a device, present or not."""
+    """Raise `InputError` if this is not the name of a device, available or not."""
     is_name = isinstance(text, str) and text and text.isprintable()
     _parse(text if is_name else shorten(text))
 
 
 def _parse(text: str) -> tuple[str, str]:
-    """Return the library, which may be empty, and the device."""
+    """Return the library, which may be empty, and the device of an option."""
     library, colon, device = text.partition(":")
     if library not in _CLASSES:
         library, device = "", text
     elif not colon:
         raise InputError(f"device {text}: {_EXPECTED}")
     kind, colon, index = device.partition(":")
-    is_known = kind in _KINDS or library == _TESTED_LIBRARY
+    is_known = kind in _KINDS or library == _TEST_LIBRARY
     if not is_known or (colon and not (index.isdecimal() and index.isascii())):
         raise InputError(f"device {text}: {_EXPECTED}")
     return library, device
@@ -514,26 +514,26 @@ def _parse(text: str) -> tuple[str, str]:
 
 @cache
 def devices_of(library: str) -> Sequence[Device]:
-    """Return all devices that an array library finds; empty if it is not installed."""
-    compat = [] if library in ("jax", _TESTED_LIBRARY) else ["array_api_compat"]
+    """Return all devices of an array library; empty if it is not installed or cannot be used."""
+    compat = [] if library in ("jax", _TEST_LIBRARY) else ["array_api_compat"]
     if any(find_spec(name) is None for name in (library, *compat)):
         return ()
     try:
         return tuple(_CLASSES[library].find())
-    except (ImportError, OSError, RuntimeError) as error:  # such as one for another driver
+    except (ImportError, OSError, RuntimeError) as error:  # for example a driver of another version
         log.warning("%s cannot be used: %s", library, error)
         return ()
 
 
 def find_accelerators() -> list[Device]:
-    """Return the accelerators that any installed library finds."""
+    """Return the accelerators of all installed libraries."""
     return [
         device for library in _LIBRARIES for device in devices_of(library) if device.is_accelerator
     ]
 
 
 def find_devices(text: str) -> Sequence[Device]:
-    """Return the devices that an option allows; empty for the processor and NumPy.
+    """Return the devices that an option selects; empty for NumPy on the CPU.
 
     Parameters
     ----------
@@ -543,7 +543,7 @@ def find_devices(text: str) -> Sequence[Device]:
     Raises
     ------
     InputError
-        There is no such device, or no library for it is installed.
+        The device does not exist, or no library for it is installed.
 
     Examples
     --------
@@ -553,37 +553,35 @@ def find_devices(text: str) -> Sequence[Device]:
     library, device = _parse(text)
     if not library and device == CPU:
         return ()
-    seen: list[str] = []
+    available: list[str] = []
     for name in [library] if library else _LIBRARIES:
-        all_found = devices_of(name)
-        found = [
-            each
-            for each in all_found
-            if (each.is_accelerator if device == "auto" else _matches(each.name, name, device))
-        ]
-        if found:
-            return found
-        seen += [each.name for each in all_found]
+        devices = devices_of(name)
+        if device == "auto":
+            selected = [candidate for candidate in devices if candidate.is_accelerator]
+        else:
+            prefix = f"{name}:{device}:"
+            selected = [
+                candidate for candidate in devices if f"{candidate.name}:".startswith(prefix)
+            ]
+        if selected:
+            return selected
+        available += [candidate.name for candidate in devices]
     if device == "auto":
         return ()
-    what = f"device {text}: {socket.gethostname()} has no such device"
-    if seen:
-        raise InputError(f"{what}, only {join_names(seen)}")
-    wanted = library or "torch, cupy or jax"
+    problem = f"device {text}: {socket.gethostname()} has no such device"
+    if available:
+        raise InputError(f"{problem}, only {join_names(available)}")
+    libraries = library or "torch, cupy or jax"
     raise InputError(
-        f"{what}, because no array library finds it: expected {wanted} and array-api-compat to be "
-        "installed"
+        f"{problem}, because no array library finds it: expected {libraries} and array-api-compat "
+        "to be installed"
     )
 
 
-def _matches(name: str, library: str, device: str) -> bool:
-    return f"{name}:".startswith(f"{library}:{device}:")
-
-
 def choose_device(text: str, machine: int) -> Device | None:
-    """Return the device of a machine; None for the processor and NumPy.
+    """Return the device of a machine; None for NumPy on the CPU.
 
-    Of several devices it has most free memory; machines take turns where this is similar.
+    Of several devices, those with the most free memory are assigned to the machines in turn.
 
     Parameters
     ----------
@@ -596,13 +594,13 @@ def choose_device(text: str, machine: int) -> Device | None:
     InputError
         See `find_devices`.
     """
-    found = find_devices(text)
-    if not found:
+    devices = find_devices(text)
+    if not devices:
         return None
-    free = [device.memory()[0] for device in found]
-    similar = [
+    free = [device.memory()[0] for device in devices]
+    candidates = [
         device
-        for device, bytes_ in zip(found, free, strict=True)
-        if bytes_ >= _SIMILAR_MEMORY * max(free)
+        for device, free_bytes in zip(devices, free, strict=True)
+        if free_bytes >= _SIMILAR_MEMORY * max(free)
     ]
-    return similar[machine % len(similar)]
+    return candidates[machine % len(candidates)]

@@ -1,8 +1,7 @@
 """The shard of a code on a device.
 
-Blocks of the file are checked, and copied to the device. Vectors and answers cross once for each
-product; rows never come back. Rows of float32 that are multiplied with float64 are converted a few
-at a time.
+Blocks of the file are verified and copied to the device once. Each product transfers only its
+vectors and its result. Rows of float32 that are multiplied with float64 are converted in slabs.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from cec_mpi.store.devices import Device, Tile
 from cec_mpi.store.shard import Intervals, Verify
 from cec_mpi.text import format_bytes
 
-_CONVERTED_BYTES = 32 << 20  # at once, after the conversion: more would leave the caches of a GPU
-# Of float32 that is added up in float32: bytes, and rows at the least and at the most.
-_SUMMED_BYTES, _SUMMED_ROWS = 32 << 20, (4096, 1 << 17)
+_CONVERTED_BYTES = 32 << 20  # maximum size of a converted slab, which stays in the caches of a GPU
+# Size, and minimum and maximum number of rows, of slabs of float32 that are summed in float32.
+_SUMMED_BYTES, _MIN_SUMMED_ROWS, _MAX_SUMMED_ROWS = 32 << 20, 4096, 1 << 17
 
 
 class DeviceShard(CodedShard):
@@ -63,38 +62,38 @@ class DeviceShard(CodedShard):
         with device.explain_shortage(self._purpose):
             self._buffer = device.allocate(manifest.block_bytes, np.dtype(np.uint8))
             self.array = device.empty(self.rows.shape, self.rows.dtype)
-        self._warm: set[tuple[object, ...]] = set()  # kinds of products that were made
-        self._fixed_seconds: dict[tuple[object, ...], float] = {}  # by kind
+        self._compiled: set[tuple[object, ...]] = set()  # signatures of products, with heights
+        self._fixed_seconds: dict[tuple[object, ...], float] = {}  # by signature of products
 
     def changed(self) -> bool:
         """See `Shard.changed`; rows on the device stay valid."""
         return False
 
     def _keep(self, block: int, data: NDArray[np.uint8]) -> None:
-        place = self._grid.block(block)
-        numbers = data.view(self.rows.dtype).reshape(place.stop - place.start, -1)
+        rectangle = self._grid.block(block)
+        rows = data.view(self.rows.dtype).reshape(rectangle.stop - rectangle.start, -1)
         with self.device.explain_shortage(self._purpose):
-            self.array = self.device.write(self.array, numbers, place.start, place.left)
+            self.array = self.device.write(self.array, rows, rectangle.start, rectangle.left)
 
     def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
-        """See `Shard.warm_up`; runs such a product once, and times products of one row."""
-        width = vectors.shape[1] if adjoint else len(vectors)
-        most = self._most_rows(adjoint, vectors.dtype)
-        tiles = [tile for _, tile in self._tiles(intervals, most)]
-        kind = adjoint, width, vectors.dtype
-        new = {(*kind, height) for height in self.device.program_heights(tiles)} - self._warm
-        if new:
-            self._warm |= new
+        """See `Shard.warm_up`; computes such a product once, and times products of one row."""
+        count = vectors.shape[1] if adjoint else len(vectors)
+        max_rows = self._max_rows(adjoint, vectors.dtype)
+        tiles = [tile for _, tile in self._tiles(intervals, max_rows)]
+        signature = adjoint, count, vectors.dtype
+        programs = {(*signature, height) for height in self.device.compiled_heights(tiles)}
+        if signature not in self._fixed_seconds or not programs <= self._compiled:
+            self._compiled |= programs
             self._time_product(adjoint, vectors, intervals)
-        if kind not in self._fixed_seconds:
+        if signature not in self._fixed_seconds:
             start = intervals[0][0]
             first = vectors[:1] if adjoint else vectors
             seconds = [self._time_product(adjoint, first, [(start, start + 1)]) for _ in range(4)]
-            self._fixed_seconds[kind] = min(seconds)
-        return self._fixed_seconds[kind]
+            self._fixed_seconds[signature] = min(seconds)
+        return self._fixed_seconds[signature]
 
     def _time_product(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
-        """Make a product, and return its seconds."""
+        """Compute a product, and return its seconds."""
         begin = time.perf_counter()
         if adjoint:
             sums = np.empty((self._grid.columns, vectors.shape[1]))
@@ -109,12 +108,12 @@ class DeviceShard(CodedShard):
         device, rows = self.device, self.array
         with device.explain_shortage(self._purpose):
             vectors = device.put(W)
-            most = self._most_rows(False, W.dtype)
-            tiles = list(self._tiles(intervals, most))
-            answers = [device.multiply(rows, tile, vectors, most) for _, tile in tiles]
-            for (position, tile), answer in zip(tiles, answers, strict=True):
+            max_rows = self._max_rows(False, W.dtype)
+            tiles = list(self._tiles(intervals, max_rows))
+            products = [device.multiply(rows, tile, vectors, max_rows) for _, tile in tiles]
+            for (position, tile), product in zip(tiles, products, strict=True):
                 target = out[position : position + tile.stop - tile.start - tile.skip]
-                device.get(answer, target, tile.skip)
+                device.get(product, target, tile.skip)
 
     def multiply_transposed(
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
@@ -123,36 +122,36 @@ class DeviceShard(CodedShard):
         device, total = self.device, None
         out.fill(0)
         with device.explain_shortage(self._purpose):
-            most = self._most_rows(True, U.dtype)
-            tiles = list(self._tiles(intervals, most))
-            for (_, tile), given in zip(tiles, device.put_parts(U, tiles), strict=True):
-                part = device.multiply_transposed(self.array, tile, given, most)
+            max_rows = self._max_rows(True, U.dtype)
+            tiles = list(self._tiles(intervals, max_rows))
+            for (_, tile), U_tile in zip(tiles, device.put_tiles(U, tiles), strict=True):
+                product = device.multiply_transposed(self.array, tile, U_tile, max_rows)
                 if device.has_float64:
-                    total = device.add(total, part)
+                    total = device.add(total, product)
                 else:
-                    here = np.empty(out.shape, U.dtype)
-                    device.get(_turned(part), here)
-                    out += here
+                    term = np.empty(out.shape, U.dtype)
+                    device.get(_transpose(product), term)
+                    out += term
             if total is not None:
-                device.get(_turned(total), out)
+                device.get(_transpose(total), out)
 
-    def _most_rows(self, adjoint: bool, dtype: np.dtype[Any]) -> int:
-        """Return how many rows are multiplied at once."""
+    def _max_rows(self, adjoint: bool, dtype: np.dtype[Any]) -> int:
+        """Return the maximum number of rows of a product."""
         if dtype != self.rows.dtype:
             return max(1, _CONVERTED_BYTES // (self._grid.columns * dtype.itemsize))
         if adjoint and dtype == np.float32:
-            fewest, most = _SUMMED_ROWS
-            return max(fewest, min(most, _SUMMED_BYTES // self.rows[:1].nbytes))
+            count = _SUMMED_BYTES // self.rows[:1].nbytes
+            return max(_MIN_SUMMED_ROWS, min(_MAX_SUMMED_ROWS, count))
         return self.count
 
-    def _tiles(self, intervals: Intervals, most: int) -> Iterator[tuple[int, Tile]]:
-        """Yield tiles of these rows, and where their rows are among those that are multiplied."""
+    def _tiles(self, intervals: Intervals, max_rows: int) -> Iterator[tuple[int, Tile]]:
+        """Yield tiles of these rows, and the position of each among the multiplied rows."""
         position = 0
         for start, stop in intervals:
-            for tile in self.device.tiles(start, stop, most):
+            for tile in self.device.tiles(start, stop, max_rows):
                 yield position, tile
                 position += tile.stop - tile.start - tile.skip
 
 
-def _turned(vectors: Any) -> Any:
-    return vectors if vectors.ndim == 1 else vectors.T
+def _transpose(vectors: Any) -> Any:
+    return vectors if vectors.ndim == 1 else vectors.T  # the standard has .T only for matrices

@@ -35,8 +35,8 @@ class CodedShard(FileShard, DenseShard):
     ) -> None:
         super().__init__(path, store, manifest, machine, holding, verify)
         self._grid = grid = manifest.grid
-        numbers = self.array_at(manifest.entry_offset(0), grid.rows * grid.columns, manifest.dtype)
-        self.rows: NDArray[Any] = numbers.reshape(grid.rows, grid.columns)
+        entries = self.array_at(manifest.entry_offset(0), grid.rows * grid.columns, manifest.dtype)
+        self.rows: NDArray[Any] = entries.reshape(grid.rows, grid.columns)
 
     def __repr__(self) -> str:
         rows, columns = self.rows.shape
@@ -46,20 +46,18 @@ class CodedShard(FileShard, DenseShard):
         )
 
     def pieces(self, start: int, stop: int) -> Iterable[NDArray[Any]]:
-        """See `DenseShard.pieces`; yields one part."""
+        """See `DenseShard.pieces`; the rows are one array."""
         return (self.rows[start:stop],)
 
     def load(self, intervals: Intervals) -> Loaded:
-        """See `FileShard.load_blocks`: loads the blocks that hold these rows."""
+        """Load the blocks that have these rows; see `FileShard.load_blocks`."""
         if self._is_loaded.find(0) < 0:
             return Loaded()
         begin = time.perf_counter()
-        missing = [
-            block
-            for start, stop in intervals
-            for blocks in [self._grid.of_rows(start, stop)]
-            if self._is_loaded.find(0, blocks.start, blocks.stop) >= 0  # which takes least
-            for block in blocks
-        ]
-        read = self.load_blocks(missing)
-        return Loaded(time.perf_counter() - begin, read) if read else Loaded()
+        missing: list[int] = []
+        for start, stop in intervals:
+            blocks = self._grid.of_rows(start, stop)
+            if self._is_loaded.find(0, blocks.start, blocks.stop) >= 0:
+                missing += blocks
+        bytes_read = self.load_blocks(missing)
+        return Loaded(time.perf_counter() - begin, bytes_read) if bytes_read else Loaded()

@@ -1,4 +1,4 @@
-"""The parts of a sparse X that a machine holds, whose products a device makes."""
+"""The parts of a sparse X that a machine holds, on a device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cec_mpi.text import format_bytes
 class SparseDeviceShard(SparseShard):
     """The rows of X of one machine; see `FileShard`.
 
-    The assigned rows are copied to the device as CSR matrices, again if others are assigned.
+    The assigned rows are copied to the device as CSR matrices, whenever the assignment changes.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class SparseDeviceShard(SparseShard):
     Raises
     ------
     InputError
-        The library of the device has no products of sparse matrices.
+        The library has no products of sparse matrices on this device.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class SparseDeviceShard(SparseShard):
     ) -> None:
         super().__init__(path, store, manifest, machine, "mmap", verify)
         self.device = device
-        device.sparse(csr_array((1, 1)))  # raises now rather than in the first step
-        self._copies: dict[bool, tuple[object, list[Any]]] = {}  # by whether it is the transpose
+        device.sparse(csr_array((1, 1)))  # raises if the library has no sparse products
+        self._copies: dict[bool, tuple[object, list[Any]]] = {}  # by `adjoint`
 
     def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
         """See `Shard.warm_up`; copies the rows."""
@@ -69,11 +69,11 @@ class SparseDeviceShard(SparseShard):
     ) -> None:
         device, position = self.device, 0
         with self._explain_shortage():
-            given = device.put(vectors)
+            device_vectors = device.put(vectors)
             for matrix in self._device_matrices(intervals, vectors.dtype, adjoint):
-                answer = matrix @ given
-                device.get(answer, out[position : position + answer.shape[0]])
-                position += answer.shape[0]
+                product = matrix @ device_vectors
+                device.get(product, out[position : position + product.shape[0]])
+                position += product.shape[0]
 
     def _explain_shortage(self) -> AbstractContextManager[None]:
         return self.device.explain_shortage(f"the shard has {format_bytes(self.content.nbytes)}")
@@ -81,12 +81,12 @@ class SparseDeviceShard(SparseShard):
     def _device_matrices(
         self, intervals: Intervals, dtype: np.dtype[Any], adjoint: bool
     ) -> list[Any]:
-        """Return CSR matrices of these rows on the device, or that of the transpose."""
+        """Return CSR matrices of these rows on the device, or one of the transpose."""
         views = self._matrices(intervals, dtype)
-        known, matrices = self._copies.get(adjoint, (None, []))
-        if known is not views:
-            self._copies[adjoint] = views, []  # before others take their place
-            here = [self._transposed(views).tocsr()] if adjoint else [v.matrix for v in views]
-            matrices = [self.device.sparse(matrix) for matrix in here]
+        copied_views, matrices = self._copies.get(adjoint, (None, []))
+        if copied_views is not views:
+            self._copies[adjoint] = None, []  # frees memory of the device before new copies
+            host = [self._transposed(views).tocsr()] if adjoint else [v.matrix for v in views]
+            matrices = [self.device.sparse(matrix) for matrix in host]
             self._copies[adjoint] = views, matrices
         return matrices
