@@ -38,7 +38,7 @@ from cec_mpi.text.terminal import (
 
 _DESCRIPTION = "Coded elastic computing on MPI: y = X w on machines that join and leave."
 
-# By name: the module in `commands`, which is imported only if the command is used, and a help text.
+# Modules in `commands`, which are imported only if the command is used, and help texts.
 _COMMANDS = {
     "encode": ("encode", "encode a matrix on disk into a store"),
     "info": ("info", "describe a store"),
@@ -73,29 +73,32 @@ def _main(argv: Sequence[str] | None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     argv = list(sys.argv[1:] if argv is None else argv)
     launcher = launcher_of_ranks()
-    has_ranks = launcher is not None
     name = next((word for word in argv if not word.startswith("-")), "")
     parser = build_parser(name)
     processes = parser.commands.get(name, parser).processes
-    parallel = processes is Processes.RANKS or (processes is Processes.SHARED and has_ranks)
-    words = {word.partition("=")[0] for word in argv}
-    elastic = processes is Processes.RANKS and (not has_ranks or _implies_elastic(words))
-    wants_help = bool({"-h", "--help", ALL_HELP} & words)
-    parallel = parallel and not elastic and not wants_help and "--serial" not in words
+    flags = {word.partition("=")[0] for word in argv}
+    wants_help = bool({"-h", "--help", ALL_HELP} & flags)
+    is_elastic = processes is Processes.RANKS and (launcher is None or _implies_elastic(flags))
+    has_ranks = processes is Processes.RANKS or (
+        processes is Processes.SHARED and launcher is not None
+    )
+    uses_mpi = has_ranks and not is_elastic and not wants_help and "--serial" not in flags
     is_first = launcher is None or launcher.rank == 0
-    is_independent = processes is Processes.INDEPENDENT or (elastic and not wants_help)
-    if not parallel and not is_first and not is_independent:
-        return 0  # one process does the work of these commands
+    runs_on_all_ranks = (
+        uses_mpi or processes is Processes.INDEPENDENT or (is_elastic and not wants_help)
+    )
+    if not is_first and not runs_on_all_ranks:
+        return 0
     try:
         arguments = parser.parse_args(argv)
         perform: Callable[[argparse.Namespace], int] = arguments.command
     except InputError as error:
-        if elastic and not is_first:  # rank 0 prints the same error
+        if is_elastic and not is_first:  # rank 0 prints the same error
             wait_for_rank_0(launcher)
             return error.exit_code
-        return _report_error_on_ranks(error) if parallel else _report_error(error)
+        return _report_error_on_ranks(error) if uses_mpi else _report_error(error)
     try:
-        if not parallel:
+        if not uses_mpi:
             _raise_on_signals()
         with _verbosity(arguments.verbosity, is_first):
             code = perform(arguments)
@@ -124,10 +127,10 @@ def _main(argv: Sequence[str] | None) -> int:
         return CecError.exit_code
 
 
-def _implies_elastic(words: set[str]) -> bool:
+def _implies_elastic(flags: set[str]) -> bool:
     from cec_mpi.runtime.options.elastic import implies_elastic
 
-    return implies_elastic(words)
+    return implies_elastic(flags)
 
 
 def _raise_on_signals() -> None:
@@ -166,7 +169,7 @@ class _StderrHandler(logging.Handler):
 
 @contextmanager
 def _verbosity(level: int, is_first: bool) -> Iterator[None]:
-    """Set the verbosity in the context; rank 0 of a verbose command also prints the log."""
+    """Set the verbosity within a ``with``; rank 0 of a verbose command also prints the log."""
     logger, handler = logging.getLogger("cec_mpi"), _StderrHandler()
     set_verbosity(level)
     if level == VERBOSE and is_first:
@@ -202,12 +205,12 @@ def build_parser(*requested: str) -> Parser:
     parser.add_argument("--version", action="version", version=f"cec_mpi {__version__}")
     parser.set_defaults(verbosity=NORMAL)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    is_known = set(requested) <= _COMMANDS.keys()
+    are_known = set(requested) <= _COMMANDS.keys()
     for name, (module, text) in _COMMANDS.items():
-        if requested and is_known and name not in requested:
+        if requested and are_known and name not in requested:
             continue
         command = parser.commands[name] = commands.add_parser(name, help=text)
-        if is_known:
+        if are_known:
             commands_module = importlib.import_module(f"cec_mpi.cli.commands.{module}")
             command.description = f"{text[0].upper()}{text[1:]}."
             getattr(commands_module, f"add_{name.replace('-', '_')}")(command)

@@ -20,7 +20,7 @@ LAUNCHERS = {
     "pmi2": 'srun --mpi=pmi2 --kill-on-bad-exit --cpus-per-task="$SLURM_CPUS_PER_TASK"',
 }
 
-# Variables of an srun step that sbatch passes to the job, and the sbatch option that sets each.
+# Variables of an srun step that sbatch passes to the job, with the sbatch option that sets each.
 # Scripts unset them, because srun would use them as options.
 _STEP_VARIABLES = {
     "${!SLURM_CPU_BIND*}": "",
@@ -38,7 +38,7 @@ _STEP_VARIABLES = {
 }
 
 _WARNING_SECONDS = 120  # before the time limit, as in the templates
-_STARTS_PER_MACHINE = 5  # within ten minutes, after which a broken machine is not started again
+_STARTS_PER_MACHINE = 5  # within ten minutes; a machine that ends more often is not started again
 
 
 def batch_script(
@@ -46,9 +46,9 @@ def batch_script(
     options: Mapping[str, object],
     sbatch: Mapping[str, str | None] | None = None,
     *,
-    words: Sequence[str] = (),
+    run_words: Sequence[str] = (),
     out: str = "",
-    file: str = "",
+    connection: str = "",
     join_words: Sequence[str] = (),
     launcher: str = "mpirun",
     setup: Sequence[str] = (),
@@ -65,20 +65,20 @@ def batch_script(
         Options of sbatch without hyphens. Options with value None are omitted.
     sbatch : mapping
         Additional options of sbatch from the user; None for an option without value.
-    words : sequence of str
+    run_words : sequence of str
         Arguments of ``cec-mpi run`` except its ``--out``: the store, the task and options.
     out : str
         Directory for results.
-    file : str
+    connection : str
         Connection file of the run that machines join.
     join_words : sequence of str
-        Further arguments of ``cec-mpi join``.
+        Other arguments of ``cec-mpi join``.
     launcher : str
         A key of `LAUNCHERS`, for a lockstep run.
     setup : sequence of str
         Shell commands before the run.
     keep : int
-        Number of machines that the job of an elastic run submits, and replaces; 0 for none.
+        Number of machines that the job of an elastic run submits and replaces; 0 for none.
     machines_script : str
         Batch script of these machines.
 
@@ -87,7 +87,7 @@ def batch_script(
     InputError
         Options contradict each other, or cannot be part of a script.
     """
-    _check_printable(*words, out, file, *setup)
+    _check_printable(*run_words, out, connection, *setup)
     if (time := options.get("time")) is not None and parse_time_limit(
         str(time)
     ) <= _WARNING_SECONDS:
@@ -104,13 +104,13 @@ def batch_script(
         "variables": " \\\n    ".join(wrap(" ".join(variables), 90)),
         "setup": "\n".join(setup),
         "out": shlex.quote(out),
-        "words": shlex.join(words),
-        "join_words": shlex.join([file, *join_words]),
+        "words": shlex.join(run_words),
+        "join_words": shlex.join([connection, *join_words]),
         "launch": launch,
         "keep_machines": "",
     }
     if keep:
-        keep_values = {"keep": str(keep), "most": str(_STARTS_PER_MACHINE * keep)}
+        keep_values = {"keep": str(keep), "max_starts": str(_STARTS_PER_MACHINE * keep)}
         keep_values["script"] = shlex.quote(machines_script)
         values["keep_machines"] = _fill("keep.sh", keep_values).removesuffix("\n")
     return _fill(f"{template}.sbatch", values)
@@ -132,11 +132,11 @@ def _check_printable(*texts: str) -> None:
 
 def _directives(options: Mapping[str, object], sbatch: Mapping[str, str | None]) -> str:
     """Return the lines of a script that set options of sbatch."""
-    own = {key: str(value) for key, value in options.items() if value}
+    set_here = {key: str(value) for key, value in options.items() if value}
     for key in sbatch:
-        if key in own:
+        if key in set_here:
             raise InputError(f"--sbatch {key}: the script already sets --{key}")
-    return "\n".join(_directive(key, value) for key, value in {**own, **sbatch}.items())
+    return "\n".join(_directive(key, value) for key, value in {**set_here, **sbatch}.items())
 
 
 def _directive(key: str, value: str | None) -> str:

@@ -101,7 +101,7 @@ def _advise(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_result(json.dumps(_as_dict(request, advice), allow_nan=False))
     else:
-        print_result(_text(request, advice))
+        print_result(_format_advice(request, advice))
     return 0
 
 
@@ -111,9 +111,9 @@ def _build_request(arguments: argparse.Namespace) -> AdviceRequest:
     from cec_mpi.simulation.scenario_options import rates_and_costs
 
     rows, columns = arguments.shape
-    free = arguments.free_memory
-    if not 0 <= free < 1:
-        raise InputError(f"--free-memory {free}: expected a number from 0 to below 1")
+    free_fraction = arguments.free_memory
+    if not 0 <= free_fraction < 1:
+        raise InputError(f"--free-memory {free_fraction}: expected a number from 0 to below 1")
     rate, costs = rates_and_costs(from_flags(SimulateOptions, arguments))
     files = arguments.availability
     return AdviceRequest(
@@ -121,7 +121,7 @@ def _build_request(arguments: argparse.Namespace) -> AdviceRequest:
         columns=columns,
         density=1.0 if arguments.density is None else arguments.density,
         dtype=arguments.dtype or "float64",
-        groups=[_parse_group(text, 1 - free) for text in arguments.machines],
+        groups=[_parse_group(text, 1 - free_fraction) for text in arguments.machines],
         availability=cache(partial(read_availability, files)) if files else None,
         probability=arguments.available_probability,
         tick_seconds=arguments.tick_seconds,
@@ -134,19 +134,21 @@ def _build_request(arguments: argparse.Namespace) -> AdviceRequest:
     )
 
 
-def _parse_group(text: str, share: float) -> MachineGroup:
-    """Parse ``COUNT:SPEED:MEMORY:PRICE``; `share` is the usable fraction of the memory."""
+def _parse_group(text: str, usable_fraction: float) -> MachineGroup:
+    """Parse ``COUNT:SPEED:MEMORY:PRICE``."""
     from cec_mpi.simulation.choices import MachineGroup
 
-    words = text.split(":")
+    parts = text.split(":")
     try:
-        if not 1 <= len(words) <= 4:
+        if not 1 <= len(parts) <= 4:
             raise ValueError
-        fields = dict(zip(("count", "speed", "memory", "price"), words, strict=False))
+        fields = dict(zip(("count", "speed", "memory", "price"), parts, strict=False))
         group = MachineGroup(
             values.positive(fields["count"]),
             float(fields.get("speed") or 1),
-            int(values.size_with_unit(fields["memory"]) * share) if fields.get("memory") else None,
+            int(values.size_with_unit(fields["memory"]) * usable_fraction)
+            if fields.get("memory")
+            else None,
             float(fields["price"]) if fields.get("price") else None,
         )
         if not group.is_valid:
@@ -160,16 +162,16 @@ def _parse_group(text: str, share: float) -> MachineGroup:
     return group
 
 
-def _text(request: AdviceRequest, advice: Advice) -> str:
+def _format_advice(request: AdviceRequest, advice: Advice) -> str:
     from cec_mpi.simulation.advise import percent
 
-    first = f"cec-mpi encode X store --dtype {request.dtype}"
-    priced = advice.recommended.cost is not None
+    command = f"cec-mpi encode X store --dtype {request.dtype}"
+    has_cost = advice.recommended.cost is not None
     has_run_options = any(choice.run() for choice in advice.front)
     has_carried = any(choice.carried for choice in advice.front)
     head = [
         "",
-        first,
+        command,
         *["with run"] * has_run_options,
         *["carried"] * has_carried,
         "store",
@@ -178,7 +180,7 @@ def _text(request: AdviceRequest, advice: Advice) -> str:
         "digits",
         "step",
     ]
-    head += ["waiting", "each time", "total", "95 %", "simulated", *["cost"] * priced]
+    head += ["waiting", "each time", "total", "95 %", "simulated", *["cost"] * has_cost]
     rows = []
     for choice in advice.front:
         waits = percent(choice.waiting) if choice.waiting else "-"
@@ -193,22 +195,22 @@ def _text(request: AdviceRequest, advice: Advice) -> str:
         ]
         cells += [_interval_text(choice.total)]
         cells += ["-" if choice.simulated is None else format_duration(choice.simulated.mean)]
-        cells += [f"{choice.cost:.2f}"] if priced and choice.cost is not None else []
+        cells += [f"{choice.cost:.2f}"] if has_cost and choice.cost is not None else []
         rows.append(cells)
     for name, total in advice.baselines.items():
-        cells_by_column = {"": "", first: f"{name}, without a code"}
+        cells_by_column = {"": "", command: f"{name}, without a code"}
         cells_by_column |= {"total": format_duration(total.mean), "95 %": _interval_text(total)}
         rows.append([cells_by_column.get(column, "-") for column in head])
     lines = [
         f"{plural(len(advice.machines), 'machine')}, {format_count(request.steps, 'step')}",
         "",
     ]
-    right_aligned = {*head} - {"", first, "with run", "carried", "95 %"}
+    right_aligned = {*head} - {"", command, "with run", "carried", "95 %"}
     lines += format_table(head, rows, right_aligned)
-    texts = [
+    rejections = [
         f"Rejected: {choice_name}: {reason}" for choice_name, reason in advice.rejected.items()
     ]
-    for paragraph in (texts, [advice.instead] if advice.instead else [], [advice.sentence]):
+    for paragraph in (rejections, [advice.instead] if advice.instead else [], [advice.sentence]):
         lines += [""] if paragraph else []
         for text in paragraph:
             lines += textwrap.wrap(text, shutil.get_terminal_size().columns)
@@ -220,9 +222,9 @@ def _interval_text(total: Interval) -> str:
 
 
 def _carried_text(choice: Choice) -> str:
-    """Return the numbers of machines of computers as text, such as ``2x1 1x4``."""
-    counts = [(count, len(list(group))) for count, group in groupby(choice.carried)]
-    return " ".join(f"{computers}x{count}" for count, computers in counts) or "1"
+    """Return the numbers of computers that carry 1, 2, ... machines, such as ``2x1 1x4``."""
+    groups = [(machines, len(list(group))) for machines, group in groupby(choice.carried)]
+    return " ".join(f"{computers}x{machines}" for machines, computers in groups) or "1"
 
 
 def _as_dict(request: AdviceRequest, advice: Advice) -> dict[str, Any]:

@@ -101,11 +101,11 @@ def _slurm(arguments: argparse.Namespace) -> int:
         "partition": arguments.partition,
         "account": arguments.account,
     }
-    rest = _remove_out(words[1:])
+    run_words = _remove_out(words[1:])
     if arguments.elastic and arguments.keep:
         raise InputError("--elastic and --keep cannot be combined: expected one of them")
     if arguments.elastic or arguments.keep:
-        return _write_elastic(arguments, run, rest, options)
+        return _write_elastic(arguments, run, run_words, options)
     if run.local is not None and arguments.ntasks != 1:
         raise InputError(
             "--local cannot be combined with several ranks, because the ranks are the machines: "
@@ -119,7 +119,7 @@ def _slurm(arguments: argparse.Namespace) -> int:
         "elastic" if elastic else "lockstep",
         {**options, "ntasks": arguments.ntasks or _count_ranks(run)},
         _parse_sbatch(arguments.sbatch),
-        words=rest,
+        run_words=run_words,
         out=run.out,
         launcher=arguments.launcher or "mpirun",
         setup=arguments.setup,
@@ -148,13 +148,13 @@ def _write_elastic(
         raise InputError(
             f"--local cannot be combined with {flag}, whose machines are jobs of their own"
         )
-    check_device(run.device)  # each machine has its own: a list is refused
+    check_device(run.device)  # refuses a list, because each job is one machine
     name = arguments.job_name
     if "/" in name or name[:1] in ("", "-"):
         raise InputError(f"--job-name {name!r}: expected a valid file name")
-    file = run.accept or f"{run.out.rstrip('/')}/{CONNECTION}"
-    replace(from_flags(ElasticOptions, run), accept=file).check_listening()
-    accept = [] if run.accept else ["--accept", file]
+    connection = run.accept or f"{run.out.rstrip('/')}/{CONNECTION}"
+    replace(from_flags(ElasticOptions, run), accept=connection).check_listening()
+    accept = [] if run.accept else ["--accept", connection]
     master_options = {"ntasks": 1, "cpus-per-task": 1, "partition": None}
     machine_options = {"ntasks": 1, "array": f"1-{arguments.keep or arguments.elastic}"}
     machines_script = f"{name}-machines.sbatch"
@@ -162,7 +162,7 @@ def _write_elastic(
         f"{name}-master.sbatch": batch_script(
             "elastic",
             {**options, "job-name": f"{name}-master", **master_options},
-            words=[*words, *accept],
+            run_words=[*words, *accept],
             out=run.out,
             setup=arguments.setup,
             keep=arguments.keep or 0,
@@ -172,7 +172,7 @@ def _write_elastic(
             "machines",
             {**options, "job-name": f"{name}-machines", **machine_options},
             _parse_sbatch(arguments.sbatch),
-            file=file,
+            connection=connection,
             join_words=["--device", run.device] if run.device != "cpu" else [],
             setup=arguments.setup,
         ),
@@ -196,7 +196,7 @@ def _write_elastic(
 
 
 def _parse_run(words: Sequence[str]) -> argparse.Namespace:
-    """Parse words as ``cec-mpi run`` does, to find errors before the job starts."""
+    """Parse words as ``cec-mpi run`` does, to raise its errors before the job starts."""
     from cec_mpi.cli.run.settings import task_options
     from cec_mpi.tasks import find_task
 
@@ -212,16 +212,16 @@ def _parse_run(words: Sequence[str]) -> argparse.Namespace:
 def _remove_out(words: Sequence[str]) -> list[str]:
     """Return the words without --out and its value."""
     remaining: list[str] = []
-    after_out = False
+    is_value = False
     for word in words:
-        if not (after_out or word == "--out" or word.startswith("--out=")):
+        if not (is_value or word == "--out" or word.startswith("--out=")):
             remaining.append(word)
-        after_out = word == "--out" and not after_out
+        is_value = word == "--out" and not is_value
     return remaining
 
 
 def _parse_sbatch(texts: Sequence[str]) -> dict[str, str | None]:
-    """Parse options of sbatch, which are written KEY=VALUE or KEY."""
+    """Parse options of sbatch of the form KEY=VALUE or KEY."""
     parsed: dict[str, str | None] = {}
     for text in texts:
         key, equals, value = text.removeprefix("--").partition("=")

@@ -160,13 +160,13 @@ def _fractions(
         loads, parts = _to_equal_parts(mu)
         sizes, members = assign_blocks(np.array(loads, dtype=object), machines_per_row)
         blocks = [
-            (Fraction(size, parts), tuple(chosen))
-            for size, chosen in zip(sizes, members.tolist(), strict=True)
+            (Fraction(size, parts), tuple(indices))
+            for size, indices in zip(sizes, members.tolist(), strict=True)
         ]
     return {
         "mu": [str(part) for part in mu],
         "alpha": [str(alpha) for alpha, _ in blocks],
-        "alpha_machines": [[available[k] for k in chosen] for _, chosen in blocks],
+        "alpha_machines": [[available[k] for k in indices] for _, indices in blocks],
         "c_star": str(optimum.c_star),
         "k_star": optimum.k_star,
     }
@@ -230,7 +230,7 @@ def explain_copies(
     placement = ReplicaPlacement(holders, parts.bounds.tolist(), machines)
     planner = ReplicaPlanner(parts, placement, stragglers)
     plan = planner.plan(tuple(available), tuple(speeds))
-    spread = assess_placement(holders, speeds, parts.costs.tolist())
+    assessment = assess_placement(holders, speeds, parts.costs.tolist())
     rows, total = int(parts.rows[-1]), float(parts.costs.sum())
     held_fractions = [0.0] * machines
     for machines_of_part, cost in zip(holders, parts.costs.tolist(), strict=True):
@@ -251,10 +251,10 @@ def explain_copies(
         "makespan": plan.makespan * rows / total,
         "bound": plan.bound * rows / total,
         "fatal": [list(machines_of_set) for machines_of_set in fatal_sets(holders, available)],
-        "lost": spread.loss_probability,
+        "lost": assessment.loss_probability,
         "over_optimum": {
-            "mean": spread.mean_ratio,
-            "worst": spread.max_ratio,
-            "away": spread.unavailable,
+            "mean": assessment.mean_ratio,
+            "worst": assessment.max_ratio,
+            "away": assessment.unavailable,
         },
     }

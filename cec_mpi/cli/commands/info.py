@@ -30,14 +30,14 @@ def _info(arguments: argparse.Namespace) -> int:
 
     store = open_store(arguments.store)
     if arguments.json:
-        print_result(json.dumps(_details(arguments.store, store), allow_nan=False))
+        print_result(json.dumps(_as_dict(arguments.store, store), allow_nan=False))
     else:
-        print_result(_text(arguments.store, store.manifest))
+        print_result(_format_facts(arguments.store, store.manifest))
     store.check_files()
     return 0
 
 
-def _text(name: str, manifest: Manifest) -> str:
+def _format_facts(name: str, manifest: Manifest) -> str:
     from cec_mpi.store.kinds import make_facts
 
     facts = [("store", name), *make_facts(manifest).table()]
@@ -46,7 +46,7 @@ def _text(name: str, manifest: Manifest) -> str:
     return facts_table(facts, shutil.get_terminal_size().columns if is_terminal else None)
 
 
-def _details(name: str, store: Store) -> dict[str, Any]:
+def _as_dict(name: str, store: Store) -> dict[str, Any]:
     """Return the facts of a store and the problems of its shards, as plain values."""
     from cec_mpi.store.format.shard_files import find_file_problem
     from cec_mpi.store.kinds import make_facts

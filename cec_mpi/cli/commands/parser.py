@@ -75,17 +75,17 @@ class Parser(argparse.ArgumentParser):
         self.common = {*names, "help", "help_all", "verbosity"}
 
     def short_help(self) -> str:
-        """Return the help with only the common options."""
-        others = [
+        """Return a help text with only the common options."""
+        hidden = [
             action
             for action in self._actions
             if action.option_strings and action.dest not in self.common
         ]
-        texts = [action.help for action in others]
-        for action in others:
+        texts = [action.help for action in hidden]
+        for action in hidden:
             action.help = argparse.SUPPRESS
         text = self.format_help()
-        for action, original in zip(others, texts, strict=True):
+        for action, original in zip(hidden, texts, strict=True):
             action.help = original
         return text
 
@@ -157,7 +157,7 @@ class Parser(argparse.ArgumentParser):
             if suggestion := removed_option_hint(option, value=value):
                 self.error(f"{option} {value}{suggestion}")
         if line.unknown:
-            word, before = line.unknown
+            word, pending_option = line.unknown
             option = word.partition("=")[0]
             option_names = [
                 name[2:] for name in self._option_string_actions if name.startswith("--")
@@ -167,8 +167,11 @@ class Parser(argparse.ArgumentParser):
                 or self.hint(option, line.raw_values)
                 or suggest(option.strip("-"), option_names, "--")
             )
-            if before and not suggestion:
-                suggestion = f" after {before}; to give {before} this value, write {before}={word}"
+            if pending_option and not suggestion:
+                suggestion = (
+                    f" after {pending_option}; to give {pending_option} this value, write "
+                    f"{pending_option}={word}"
+                )
             self.error(f"unknown option {option}{suggestion}")
         if line.excess:
             self._raise_unexpected_word(line.excess[0])
@@ -191,14 +194,14 @@ class Parser(argparse.ArgumentParser):
 
 
 class _CommandLine:
-    """Words of one command, split into options and unconverted values.
+    """The words of a command, split into options and unconverted values.
 
     Attributes
     ----------
     words : list of str
-        The words for argparse: positional arguments first, because users may write them anywhere,
+        Words for argparse: positional arguments first, because users may write them anywhere,
         and ``--option=value`` for values that begin with -.
-    given : dict of str to str
+    raw_values : dict of str to str
         Values of options, and of positional arguments by their names in the help.
     unknown : tuple of str, optional
         The first unknown option, and the option before it if that lacks a value.
@@ -243,14 +246,14 @@ class _CommandLine:
         if all(action.nargs in (None, "?") for action in arguments):
             self.excess = positionals[len(names) :]
 
-    def _read_option(self, word: str, words: list[str], before: str) -> str:
+    def _read_option(self, word: str, words: list[str], pending_option: str) -> str:
         """Read an option and its value; return the option if it still lacks a value."""
         name, equals, value = word.partition("=")
         action = self._actions.get(name)
         if action is None:
-            short = not word.startswith("--") and word[:2] in self._actions  # for example -vv
-            if not short:
-                self.unknown = self.unknown or (word, before)
+            is_cluster = not word.startswith("--") and word[:2] in self._actions  # such as -vv
+            if not is_cluster:
+                self.unknown = self.unknown or (word, pending_option)
             return ""
         self.wants_full_help = self.wants_full_help or name == ALL_HELP
         self.wants_help = self.wants_help or self.wants_full_help or name in _HELP

@@ -79,24 +79,24 @@ def _plan(arguments: argparse.Namespace) -> int:
     all_machines = tuple(range(1, len(arguments.speeds) + 1))
     if arguments.before and arguments.figure is None:
         raise InputError("--before needs --figure FILE, which shows what changes")
-    for flag in ("available", "before"):
-        machines = getattr(arguments, flag)
+    for name in ("available", "before"):
+        machines = getattr(arguments, name)
         if machines and max(machines) > len(all_machines):
             raise InputError(
-                f"--{flag}: found machine {max(machines)}, expected 1 to {len(all_machines)}"
+                f"--{name}: found machine {max(machines)}, expected 1 to {len(all_machines)}"
             )
     if replicas is not None:
         return _print_plan_of_copies(arguments, *replicas, arguments.available or all_machines)
-    plan = _explain(arguments, arguments.available or all_machines)
+    plan = _explain_code(arguments, arguments.available or all_machines)
     if arguments.figure is not None:
         _write_figure(arguments, plan)
-    print_result(json.dumps(plan, allow_nan=False) if arguments.json else _text(arguments, plan))
+    text = json.dumps(plan, allow_nan=False) if arguments.json else _format_plan(arguments, plan)
+    print_result(text)
     return 0
 
 
 def _complete_arguments(arguments: argparse.Namespace) -> tuple[Parts, Holders] | None:
-    """Complete the arguments from a store; return parts and holders if it has copies."""
-    store_options = ("recovery", "copies", "rows")
+    """Set missing arguments from a store; return parts and holders if rows have copies."""
     if arguments.store is None:
         missing = [name for name in ("speeds", "rows") if getattr(arguments, name) is None]
         if missing or (arguments.recovery is None) == (arguments.copies is None):
@@ -106,7 +106,7 @@ def _complete_arguments(arguments: argparse.Namespace) -> tuple[Parts, Holders] 
         if arguments.copies is None:
             return None
         return _spread_copies(arguments)
-    for name in store_options:
+    for name in ("recovery", "copies", "rows"):
         if getattr(arguments, name) is not None:
             raise InputError(f"--{name} cannot be combined with a store, which sets it")
     from cec_mpi.store import open_store
@@ -144,9 +144,9 @@ def _print_plan_of_copies(
     arguments: argparse.Namespace, parts: Parts, holders: Holders, available: Sequence[int]
 ) -> int:
     """Print the plan of machines that hold copies of sparse rows."""
-    for flag in ("figure", "steps", "exact"):
-        if getattr(arguments, flag):
-            raise InputError(f"--{flag} needs a code, found copies of sparse rows")
+    for name in ("figure", "steps", "exact"):
+        if getattr(arguments, name):
+            raise InputError(f"--{name} needs a code, found copies of sparse rows")
     if arguments.scheme != "heterogeneous":
         raise InputError(f"--scheme {arguments.scheme} needs a code, found copies of sparse rows")
     from cec_mpi.cli.commands.explain import explain_copies
@@ -171,9 +171,10 @@ def _print_plan_of_copies(
     ]
     unit = "rows with the mean number of nonzeros, at speed 1"
     makespan = f"{plan['makespan']:.5g} {unit} (lower bound {plan['bound']:.5g})"
-    fewest = min(map(len, plan["fatal"]))
     facts = loss_facts(
-        fewest, plan["lost"] if len(available_machines) == len(speeds) else {}, plan["fatal"]
+        min(map(len, plan["fatal"])),
+        plan["lost"] if len(available_machines) == len(speeds) else {},
+        plan["fatal"],
     )
     balance = balance_fact(*plan["over_optimum"].values())
     print_result(
@@ -199,7 +200,7 @@ def _fraction_lines(plan: dict[str, Any]) -> list[str]:
     ]
 
 
-def _explain(arguments: argparse.Namespace, available: Sequence[int]) -> dict[str, Any]:
+def _explain_code(arguments: argparse.Namespace, available: Sequence[int]) -> dict[str, Any]:
     from cec_mpi.cli.commands.explain import explain_plan
 
     return explain_plan(
@@ -228,7 +229,7 @@ def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
     panels = [_drawn_assignment(plan, arguments.speeds)]
     if arguments.before:
         try:
-            before = _drawn_assignment(_explain(arguments, arguments.before), arguments.speeds)
+            before = _drawn_assignment(_explain_code(arguments, arguments.before), arguments.speeds)
         except (InputError, InfeasibleError) as error:
             raise type(error)(f"--before: {error}") from None
         new = new_rows(before.blocks, panels[0].blocks)
@@ -250,15 +251,15 @@ def _drawn_assignment(plan: dict[str, Any], speeds: Sequence[Fraction]) -> Drawn
     labels = [f"{n} (speed {float(speed):.4g})" for n, speed in enumerate(speeds, start=1)]
     blocks = [Block(b["start"], b["stop"], tuple(b["machines"])) for b in plan["blocks"]]
     available = tuple(plan["available"])
-    away = sorted(set(range(1, len(speeds) + 1)) - set(available))
-    title = f"Machine{'s' * (len(away) > 1)} {truncate(away, 6)} preempted"
-    title = title if away else "All machines available"
+    preempted = sorted(set(range(1, len(speeds) + 1)) - set(available))
+    title = f"Machine{'s' * (len(preempted) > 1)} {truncate(preempted, 6)} preempted"
+    title = title if preempted else "All machines available"
     return DrawnAssignment(
         len(speeds), plan["rows"], available, blocks, title, _makespan_line(plan), labels
     )
 
 
-def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
+def _format_plan(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
     """Return a plan as text: machines, then blocks in the order of Algorithm 1."""
     lines = [
         *_machine_table(plan, arguments.speeds),

@@ -66,17 +66,17 @@ def _parse_steps(text: str) -> frozenset[int]:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    named = {flag: getattr(arguments, flag) for flag in ("out", "csv")}
-    outputs = {flag: Path(name) for flag, name in named.items() if name}
+    flags = ("out", "csv")
+    outputs = {flag: Path(path) for flag in flags if (path := getattr(arguments, flag))}
     _check_outputs(arguments, outputs)
-    names = list(outputs.values())
+    files = join_names(list(outputs.values()))
     if arguments.watch:
-        _watch(arguments, outputs, join_names(names, 4))
+        _watch(arguments, outputs, files)
     else:
-        for run in _write(arguments, outputs):
+        for run in _write_files(arguments, outputs):
             if not run.steps:
                 warn(f"{run.name} has no steps")
-    print_note(printable(f"{join_names(names, 4)}: {join_names(arguments.runs, 5)}"))
+    print_note(printable(f"{files}: {join_names(arguments.runs, 5)}"))
     return 0
 
 
@@ -93,27 +93,27 @@ class _WatchView:
         return [self.line()]
 
 
-def _watch(arguments: argparse.Namespace, outputs: dict[str, Path], names: str) -> None:
+def _watch(arguments: argparse.Namespace, outputs: dict[str, Path], files: str) -> None:
     """Update the files until all runs have ended."""
     from cec_mpi.report.live.display import show
 
     runs = join_names(arguments.runs, 5)
-    view = _WatchView(f"{names}: updated every {PAGE_SECONDS:g} s until the end of {runs}")
+    view = _WatchView(f"{files}: updated every {PAGE_SECONDS:g} s until the end of {runs}")
     with show(view, arguments.progress) as lock:
         if lock is not None:
             print_stderr(f"cec-mpi: {view.line()}")
         while any(map(_is_starting, arguments.runs)):
             time.sleep(_START_INTERVAL)
         while True:
-            begin = time.monotonic()
-            written = _write(arguments, outputs)
-            if not _any_running(written):
+            start = time.monotonic()
+            runs_read = _write_files(arguments, outputs)
+            if not _any_running(runs_read):
                 break
             if lock is not None:
                 with lock:
-                    steps = join_names([run.steps for run in written], 5)
-                    view.text = f"{names}: written at {time.strftime('%X')}, {runs} at step {steps}"
-            time.sleep(max(PAGE_SECONDS, _MIN_PAUSE_RATIO * (time.monotonic() - begin)))
+                    steps = join_names([run.steps for run in runs_read], 5)
+                    view.text = f"{files}: written at {time.strftime('%X')}, {runs} at step {steps}"
+            time.sleep(max(PAGE_SECONDS, _MIN_PAUSE_RATIO * (time.monotonic() - start)))
 
 
 def _is_starting(run: str) -> bool:
@@ -138,16 +138,16 @@ def _check_outputs(arguments: argparse.Namespace, outputs: dict[str, Path]) -> N
     if arguments.title and not arguments.out:
         raise InputError("--title needs --out FILE, the page with this title")
     run_directories = {Path(os.path.realpath(run)) for run in arguments.runs}
-    names: set[Path] = set()
+    seen: set[Path] = set()
     for flag, path in outputs.items():
         real_path = Path(os.path.realpath(path))
         if real_path.parent in run_directories and _is_run_file(real_path.name):
             raise InputError(
                 f"--{flag} {path} would replace a file of the run: expected another name"
             )
-        if real_path in names:
+        if real_path in seen:
             raise InputError(f"--{flag} {path} is already the file of --out: expected another file")
-        names.add(real_path)
+        seen.add(real_path)
     if arguments.out and not arguments.out.lower().endswith((".html", ".htm")):
         raise InputError(
             f"--out {arguments.out}: expected a name that ends with .html, because reports are "
@@ -156,7 +156,7 @@ def _check_outputs(arguments: argparse.Namespace, outputs: dict[str, Path]) -> N
 
 
 def _is_run_file(name: str) -> bool:
-    """Return whether runs use this file name in their directories."""
+    """Return whether a run writes files of this name."""
     return name in (STEPS, SUMMARY) or name.startswith(".") or name.endswith((".npy", ".npz"))
 
 
@@ -167,7 +167,7 @@ def _any_running(runs: Sequence[Run]) -> bool:
 
 
 def _check_steps(steps: frozenset[int], runs: Sequence[Run], is_watching: bool) -> None:
-    """Raise or warn if steps of --step are missing and no more are expected."""
+    """Raise, or warn if the runs have been watched, if steps of --step do not exist."""
     missing = sorted(t for t in steps if not any((run.numbers["step"] == t).any() for run in runs))
     if not missing or (is_watching and _any_running(runs)):
         return
@@ -182,7 +182,7 @@ def _check_steps(steps: frozenset[int], runs: Sequence[Run], is_watching: bool) 
     warn(problem)
 
 
-def _write(arguments: argparse.Namespace, outputs: dict[str, Path]) -> list[Run]:
+def _write_files(arguments: argparse.Namespace, outputs: dict[str, Path]) -> list[Run]:
     """Write all output files or none; return the runs as they were read."""
     from cec_mpi.report.data import About, page_data
     from cec_mpi.report.page import page
@@ -197,11 +197,11 @@ def _write(arguments: argparse.Namespace, outputs: dict[str, Path]) -> list[Run]
         arguments.title or join_names(arguments.runs, 5),
         PAGE_SECONDS if arguments.watch and is_running else None,
     )
-    make: dict[str, Callable[[], bytes]] = {
+    contents: dict[str, Callable[[], bytes]] = {
         "out": lambda: page(page_data(runs, about)).encode(),
         "csv": lambda: steps_csv(runs),
     }
-    write_all({outputs[flag]: make[flag]() for flag in outputs})
+    write_all({path: contents[flag]() for flag, path in outputs.items()})
     return runs
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from cec_mpi.cli.commands.parser import Parser, Processes
-from cec_mpi.cli.commands.task import describe_task, task_option_hint
+from cec_mpi.cli.commands.task import task_help, task_option_hint
 from cec_mpi.cli.run.options import DEFAULT_TASK, JoinOptions, RunOptions, is_setting, run_options
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
@@ -82,7 +82,7 @@ def add_join(p: Parser) -> None:
 def _task_help(raw_values: Mapping[str, str]) -> str:
     """Return the help of the task, or an empty string if none is named."""
     task = raw_values.get("TASK", "")
-    return describe_task(task) if task and not is_setting(task) else ""
+    return task_help(task) if task and not is_setting(task) else ""
 
 
 def _join(arguments: argparse.Namespace) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cec_mpi.simulation.compare import Outcomes
     from cec_mpi.simulation.scenario import Outcome, Scenario
 
-_ELASTIC = ("elastic", "stragglers", "deadline", "wait")
+_ELASTIC_OPTIONS = ("elastic", "stragglers", "deadline", "wait")
 
 
 def add_simulate(p: Parser) -> None:
@@ -39,9 +39,9 @@ def add_simulate(p: Parser) -> None:
     )
     p.add_argument("store", metavar="STORE", nargs="?", help="directory made by encode")
     add_options(p, SimulateOptions)
-    more = p.add_argument_group(ElasticOptions.title)
-    for name in _ELASTIC:
-        add_option(more, ElasticOptions, name)
+    elastic = p.add_argument_group(ElasticOptions.title)
+    for name in _ELASTIC_OPTIONS:
+        add_option(elastic, ElasticOptions, name)
     add_option(p, AssignmentOptions, "speeds")
     studies = p.add_argument_group(STUDIES)
     add_option(studies, AssignmentOptions, "scheme")
@@ -74,10 +74,10 @@ def _simulate(arguments: argparse.Namespace) -> int:
                 seconds = [outcome.machine_seconds[n] for n in first_machines]
                 outcomes[name] = replace(outcome, machine_seconds=seconds)
     if arguments.json:
-        figures = {
+        details = {
             name: _as_dict(outcome, simulate_options.price) for name, outcome in outcomes.items()
         }
-        print_result(json.dumps(figures, allow_nan=False))
+        print_result(json.dumps(details, allow_nan=False))
     else:
         print_result("\n".join(_table(outcomes, simulate_options.price)))
         if simulate_options.compares and scenario.options.emulate_noise:
@@ -151,7 +151,7 @@ def _rates_note(scenario: Scenario) -> str:
     return " ".join(["rates:", *(f"--{name} {value:.3g}" for name, value in rates.items()), source])
 
 
-def _as_dict(outcomes: Outcome | Exception, price: float | None) -> dict[str, Any]:
-    if isinstance(outcomes, Exception):
-        return {"problem": str(outcomes)}
-    return asdict(outcomes) | ({} if price is None else {"cost": outcomes.cost(price)})
+def _as_dict(outcome: Outcome | Exception, price: float | None) -> dict[str, Any]:
+    if isinstance(outcome, Exception):
+        return {"problem": str(outcome)}
+    return asdict(outcome) | ({} if price is None else {"cost": outcome.cost(price)})

@@ -14,18 +14,21 @@ if TYPE_CHECKING:
     from cec_mpi.tasks.common.description import Description
 
 _WIDTH = 100
+_INDENT = " " * 19  # of the text of an option or a result
 
 
 def add_task(p: Parser) -> None:
     """``cec-mpi task``."""
     p.description = "List the tasks of cec-mpi run, or the options and results of one task."
     p.add_argument("name", nargs="?", metavar="NAME", help="power, svd, ..., or my_module:function")
-    p.special_help = lambda given: describe_task(given["NAME"]) if "NAME" in given else ""
+    p.special_help = lambda raw_values: (
+        task_help(raw_values["NAME"]) if "NAME" in raw_values else ""
+    )
     p.set_defaults(command=_task)
 
 
 def _task(arguments: argparse.Namespace) -> int:
-    print_result(_list_tasks() if arguments.name is None else describe_task(arguments.name))
+    print_result(_list_tasks() if arguments.name is None else task_help(arguments.name))
     return 0
 
 
@@ -43,8 +46,8 @@ def _list_tasks() -> str:
     return "\n".join(lines)
 
 
-def describe_task(name: str) -> str:
-    """Describe the options and results of a task.
+def task_help(name: str) -> str:
+    """Return the description of the options and results of a task.
 
     Raises
     ------
@@ -60,7 +63,7 @@ def describe_task(name: str) -> str:
     description = describe_task(task)
     lines = [f"cec-mpi run STORE {name} [NAME=VALUE ...] --out DIR", ""]
     if description.summary:
-        lines += [*_wrap(description.summary, ""), ""]
+        lines += [*_wrap(description.summary), ""]
     lines.append("options, as NAME=VALUE:")
     if task is TASKS["matvec"]:
         lines += [f"  {option:<15}  {text}" for option, text in MATVEC_OPTIONS.items()]
@@ -71,11 +74,8 @@ def describe_task(name: str) -> str:
         "results (arrays are saved as DIR/NAME.npy, numbers and text in DIR/summary.json):",
     ]
     for title, meaning in description.results or [("result", "")]:
-        first, *further_lines = _wrap(f"  {title:<15}  {meaning}" if title else f"  {meaning}", "")
-        lines += [
-            first,
-            *(line for further_line in further_lines for line in _wrap(further_line, " " * 19)),
-        ]
+        indent = f"  {title:<15}  " if title else "  "
+        lines += _wrap(meaning, indent, _INDENT) or [indent.rstrip()]
     return "\n".join(lines)
 
 
@@ -91,26 +91,26 @@ def _option_lines(description: Description) -> list[str]:
         if option.name == "seed":
             facts.append("also --seed I")
         lines.append(f"  {option.name:<15}  {'; '.join(filter(None, facts))}".rstrip())
-        lines += _wrap(option.description, " " * 19)
+        lines += _wrap(option.description, _INDENT, _INDENT)
     if description.accepts_any_option:
         lines.append("  any other NAME=VALUE")
     return lines or ["  none"]
 
 
-def task_option_hint(option: str, given: Mapping[str, str]) -> str:
+def task_option_hint(option: str, raw_values: Mapping[str, str]) -> str:
     """Return a hint for an unknown option of run if the task has an option of that name."""
     from cec_mpi.cli.run.settings import MATVEC_OPTIONS
     from cec_mpi.tasks import TASKS, options_of
 
     name = option.lstrip("-").replace("-", "_")
-    task = TASKS.get(given.get("TASK", "matvec"))
+    task = TASKS.get(raw_values.get("TASK", "matvec"))
     option_names = MATVEC_OPTIONS if task is TASKS["matvec"] else options_of(task) if task else None
     return (
         f" (for the option of the task, write {name}=VALUE)" if name in (option_names or ()) else ""
     )
 
 
-def _wrap(text: str, indent: str) -> list[str]:
+def _wrap(text: str, first_indent: str = "", indent: str = "") -> list[str]:
     return textwrap.wrap(
-        text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        text, _WIDTH, initial_indent=first_indent, subsequent_indent=indent, break_on_hyphens=False
     )

@@ -16,36 +16,37 @@ from cec_mpi.text import join_names, plural
 
 
 def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[Finding]:
-    """Return advice to bind ranks to more cores, or each rank to one NUMA domain."""
-    idle: dict[Place, str] = {}
-    unbound: dict[Place, str] = {}
-    unfilled: dict[Place, str] = {}
+    """Return advice to bind ranks to more cores, or each machine to one NUMA domain."""
+    with_idle_cores: dict[Place, str] = {}
+    with_unbound_machines: dict[Place, str] = {}
+    with_few_machines: dict[Place, str] = {}
     for node, ranks in ranks_by_node(places).items():
         cores, domains = node.cores, node.domains
         is_bound_to_core = max(places[rank].own_cores for rank in ranks) == 1
         if is_bound_to_core and node.unbound_cores >= 2 * cores:
             used = f"{plural(cores, 'core')} of {node.unbound_cores}"
-            idle[node] = f"{plural(len(ranks), 'rank')} on {used}"
+            with_idle_cores[node] = f"{plural(len(ranks), 'rank')} on {used}"
         machines = [rank for rank in ranks if rank]
         if machines and max(places[rank].own_domains for rank in machines) > 1:
-            nodes = unbound if len(machines) >= domains else unfilled
+            is_full = len(machines) >= domains
+            nodes = with_unbound_machines if is_full else with_few_machines
             nodes[node] = f"{plural(len(machines), 'machine')}, {domains} domains"
     to_domains = binding_option(launcher, "numa")
     remedies = (
         (
             "ranks are bound to one core, and other cores are idle on",
-            idle,
+            with_idle_cores,
             f"start them with {binding_option(launcher, 'none')}",
         ),
         (
             "machines may move between NUMA domains on",
-            unbound,
+            with_unbound_machines,
             f"{to_domains} keeps each machine near its memory (--shards ram also copies its shard "
             "there)",
         ),
         (
             "machines spread over NUMA domains on",
-            unfilled,
+            with_few_machines,
             f"one machine per domain with {to_domains} reads memory faster than one per node",
         ),
     )
@@ -65,10 +66,10 @@ def find_version_differences(
     """
     findings = []
     for name in versions[0]:
-        by_version: dict[str, list[str]] = {}
-        for version, host in zip(versions, hosts, strict=True):
-            by_version.setdefault(version[name], []).append(host)
-        if len(by_version) > 1:
-            versions_text = "; ".join(f"{v} on {join_names(on)}" for v, on in by_version.items())
-            findings.append(Finding("warning", f"{name} differs between ranks: {versions_text}"))
+        hosts_by_version: dict[str, list[str]] = {}
+        for versions_of_rank, host in zip(versions, hosts, strict=True):
+            hosts_by_version.setdefault(versions_of_rank[name], []).append(host)
+        if len(hosts_by_version) > 1:
+            text = "; ".join(f"{v} on {join_names(names)}" for v, names in hosts_by_version.items())
+            findings.append(Finding("warning", f"{name} differs between ranks: {text}"))
     return findings

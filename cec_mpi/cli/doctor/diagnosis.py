@@ -1,4 +1,4 @@
-"""The findings and the report of doctor, from its facts."""
+"""Findings and report of doctor, from its facts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from cec_mpi.runtime.processes.start import detect_implementation
 from cec_mpi.text import plural, printable
 from cec_mpi.text.terminal import facts_table, format_table
 
-_WIDTH = 120  # columns: the width of the terminal is unknown under a launcher
+_WIDTH = 120  # columns, because the width of the terminal is unknown under a launcher
 
 
-def findings(facts: Facts) -> list[Finding]:
-    """Return findings: errors first, then warnings, then advice."""
+def list_findings(facts: Facts) -> list[Finding]:
+    """Return errors first, then warnings, then advice."""
     hosts = [place.host for place in facts.places]
-    unsorted = [
+    findings = [
         *_launcher_findings(facts),
         *_store_findings(facts),
         *find_version_differences(facts.versions, hosts),
@@ -35,9 +35,9 @@ def findings(facts: Facts) -> list[Finding]:
     ]
     if any(version["BLAS"] == "unknown" for version in facts.versions):
         text = "cec-mpi cannot limit the threads of NumPy's BLAS: set OMP_NUM_THREADS"
-        unsorted.append(Finding("warning", f"{text}={min(facts.threads)}"))
+        findings.append(Finding("warning", f"{text}={min(facts.threads)}"))
     order = ("error", "warning", "advice")
-    return sorted(unsorted, key=lambda finding: order.index(finding.kind))
+    return sorted(findings, key=lambda finding: order.index(finding.kind))
 
 
 def _launcher_findings(facts: Facts) -> Iterator[Finding]:
@@ -80,7 +80,7 @@ def _store_findings(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def report(facts: Facts) -> str:
+def format_report(facts: Facts) -> str:
     """Return the report as text: facts, a table of nodes, and findings."""
     launcher = facts.launcher.name if facts.launcher else "none (one process)"
     pairs = [*facts.versions[0].items(), ("launcher", launcher), ("mpirun", facts.mpirun)]
@@ -92,10 +92,10 @@ def report(facts: Facts) -> str:
     if facts.manifest is not None:
         shape = f"{facts.manifest.rows} x {facts.manifest.columns} {facts.manifest.dtype}"
         pairs.append(("store", f"{shape} on {plural(facts.machines, 'machine')}"))
-    lines = [facts_table(pairs, _WIDTH), "", *map(printable, _nodes(facts)), ""]
-    all_findings = findings(facts)
-    lines += [printable(f"{finding.kind}: {finding.text}", keep="\n") for finding in all_findings]
-    if not all_findings:
+    lines = [facts_table(pairs, _WIDTH), "", *map(printable, _node_table(facts)), ""]
+    findings = list_findings(facts)
+    lines += [printable(f"{finding.kind}: {finding.text}", keep="\n") for finding in findings]
+    if not findings:
         lines.append("No problems were found.")
     if len(facts.places) == 1:
         ranks = facts.machines + 1 if facts.machines else 7
@@ -107,9 +107,9 @@ def report(facts: Facts) -> str:
     return "\n".join(lines)
 
 
-def _nodes(facts: Facts) -> list[str]:
-    """Return a line for each node."""
-    numbers = ["ranks", "cores", "NUMA", "threads", "GPUs"]
+def _node_table(facts: Facts) -> list[str]:
+    """Return a table with a row for each node."""
+    columns = ["ranks", "cores", "NUMA", "threads", "GPUs"]
     rows = []
     for node, ranks in ranks_by_node(facts.places).items():
         threads = min(facts.threads[rank] for rank in ranks)
@@ -117,11 +117,11 @@ def _nodes(facts: Facts) -> list[str]:
         gpus = max(Counter(name.partition(":")[0] for name in names).values(), default=0)
         counts = map(str, [len(ranks), node.cores, node.domains, threads, gpus])
         rows.append([node.host, *counts])
-    return format_table(["node", *numbers], rows, numbers)
+    return format_table(["node", *columns], rows, columns)
 
 
-def to_json(facts: Facts) -> dict[str, Any]:
-    """Return facts of ranks and findings as plain values."""
+def as_dict(facts: Facts) -> dict[str, Any]:
+    """Return the facts and findings as plain values."""
     ranks = [
         {"rank": rank, **asdict(place), "threads": threads, "devices": list(map(asdict, devices))}
         for rank, (place, threads, devices) in enumerate(
@@ -144,6 +144,6 @@ def to_json(facts: Facts) -> dict[str, Any]:
         "srun": facts.srun,
         "srun_problem": facts.srun_problem,
         "ranks": ranks,
-        "findings": [asdict(finding) for finding in findings(facts)],
+        "findings": [asdict(finding) for finding in list_findings(facts)],
         "store": store,
     }

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cec_mpi.cli.doctor.diagnosis import findings, report, to_json
+from cec_mpi.cli.doctor.diagnosis import as_dict, format_report, list_findings
 from cec_mpi.cli.doctor.facts import DeviceFact, Facts, ShardCheck
 from cec_mpi.runtime.processes.launcher import (
     capture_output,
@@ -40,7 +40,7 @@ def examine(
     as_json: bool = False,
     threads: int | None = None,
 ) -> int:
-    """Print the report on rank 0 (collective); return 2 if there are errors, else 0.
+    """Print the report on rank 0 (collective); return 2 if rank 0 finds errors, else 0.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def examine(
     as_json : bool
         Print one JSON object, with values for each rank.
     threads : int, optional
-        BLAS threads of each rank, as for a run. By default the rank's share of the cores.
+        BLAS threads of each rank, as for a run; by default its share of the cores.
 
     Raises
     ------
@@ -66,9 +66,9 @@ def examine(
         )
     start_barrier(comm)
     threads_of_ranks = [threads or place.threads for place in places]
-    versions = gather(comm, _versions(), dict[str, str])
+    versions = gather(comm, _find_versions(), dict[str, str])
     shard_checks = gather(comm, _check_shards(comm, store, manifest), list[ShardCheck])
-    devices = gather(comm, _devices(), list[DeviceFact])
+    devices = gather(comm, _find_devices(), list[DeviceFact])
     if comm.rank:
         return 0
     facts = Facts(
@@ -81,16 +81,16 @@ def examine(
         threads_of_ranks,
         store or "",
         manifest,
-        [_compare_shard(store or "", check) for checks in shard_checks for check in checks],
+        [_compare_with_master(store or "", check) for checks in shard_checks for check in checks],
         find_srun_problem(library().srun_type),
         detect_continuity(),
         devices,
     )
-    print_result(json.dumps(to_json(facts), indent=2) if as_json else report(facts))
-    return 2 if any(finding.kind == "error" for finding in findings(facts)) else 0
+    print_result(json.dumps(as_dict(facts), indent=2) if as_json else format_report(facts))
+    return 2 if any(finding.kind == "error" for finding in list_findings(facts)) else 0
 
 
-def _versions() -> dict[str, str]:
+def _find_versions() -> dict[str, str]:
     import mpi4py
     import numpy
     import scipy
@@ -114,7 +114,7 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _devices() -> list[DeviceFact]:
+def _find_devices() -> list[DeviceFact]:
     return [
         DeviceFact(device.name, device.model, *device.memory()) for device in find_accelerators()
     ]
@@ -136,8 +136,8 @@ def _check_shards(
     return checks
 
 
-def _compare_shard(store: str, check: ShardCheck) -> ShardCheck:
-    """Set `only_on_master` if rank 0 can see the file and the machine cannot."""
+def _compare_with_master(store: str, check: ShardCheck) -> ShardCheck:
+    """Set `only_on_master` if rank 0 can read the file and the machine cannot."""
     is_on_master = "{host}" not in store and (Path(store) / Path(check.path).name).exists()
     return replace(check, only_on_master=check.problem == "missing" and is_on_master)
 

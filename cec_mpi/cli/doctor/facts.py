@@ -24,7 +24,7 @@ class ShardCheck:
     problem : str
         Problem of the file; empty if its size and header are valid.
     only_on_master : bool
-        Whether the file is missing on the node of the machine, but exists on that of rank 0.
+        Whether the file is missing on the node of the machine, but exists on the node of rank 0.
     """
 
     machine: int
@@ -77,7 +77,7 @@ class Facts:
     threads : list of int
         BLAS threads of each rank.
     store : str
-        Name of the store; empty if none was given.
+        Name of the store; empty without a store.
     manifest : Manifest or None
     shard_checks : list of ShardCheck
     srun_problem : str
@@ -85,7 +85,7 @@ class Facts:
     continuity : Continuity or None
         Whether the launcher keeps the job running when a process is killed.
     devices : list of list of DeviceFact
-        Devices, in addition to the CPU, that each rank finds.
+        Devices of each rank in addition to the CPU.
     """
 
     launcher: Launcher | None

@@ -1,6 +1,6 @@
 """Checkpoint files, from which a later run continues.
 
-``checkpoint.npz`` holds the arrays that the task saved last, a description of the run, and a
+``checkpoint.npz`` contains the last arrays that the task saved, a description of the run, and a
 checksum. ``checkpoint.previous.npz`` is the checkpoint before that. At any time, even after a
 crash, at least one of them is complete. Only a run with the same task, options and matrix can
 continue from them.
@@ -34,16 +34,16 @@ from cec_mpi.text import shorten
 log = logging.getLogger(__name__)
 
 _VERSION = 2
-_ABOUT = "about"  # key of the description of the run
-_CHECKSUM = "checksum"  # xxh3_128 of the arrays and of the text `about`
+_DESCRIPTION = "about"  # key of the description of the run
+_CHECKSUM = "checksum"  # xxh3_128 of the arrays and of the description
 _ARRAY_PREFIX = "state."
-_SHARDS = "shards"  # key of the checksums of shards and of row exponents
+_SHARDS = "shards"  # key of the checksums of shards
 _CHECKSUM_DIGITS = 16
 
 
 @dataclass(frozen=True)
 class ResumeState:
-    """State from which a run continues.
+    """The state from which a run continues.
 
     Attributes
     ----------
@@ -71,13 +71,13 @@ class CheckpointFile:
     ----------
     directory : Path
         Directory of the results.
-    about : mapping
+    description : mapping
         Description of the run (see `describe_run`).
-    found : ResumeState
+    resume_state : ResumeState
         State of an earlier run.
     interval : Interval
-        Interval between writes; if it is infinite, a checkpoint is written only if the run
-        ends early.
+        Interval between writes; if it is infinite, the file is written only if the run ends
+        early.
     steps : callable
         Returns the number of completed steps.
     clock : callable
@@ -87,7 +87,7 @@ class CheckpointFile:
     def __init__(
         self,
         directory: Path,
-        about: Mapping[str, Any],
+        description: Mapping[str, Any],
         resume_state: ResumeState,
         interval: Interval,
         steps: Callable[[], int],
@@ -98,12 +98,12 @@ class CheckpointFile:
         self.after_writing: Callable[[], None] = lambda: None
         self.progress: Callable[..., None] = lambda **numbers: None
         self._directory = directory
-        self._about = dict(about)
+        self._description = dict(description)
         self.steps = steps
         self._interval = interval
         self._clock = clock
-        self._begin = self._written = steps(), clock()
-        self._last: dict[str, NDArray[Any] | Callable[[], ArrayLike]] = {}
+        self._start = self._last_write = steps(), clock()
+        self._unwritten: dict[str, NDArray[Any] | Callable[[], ArrayLike]] = {}
         self._has_valid_newest = bool(resume_state.state) and not resume_state.problem
 
     @property
@@ -116,7 +116,7 @@ class CheckpointFile:
         """Number of steps between writes, estimated if the interval is a time."""
         if self._interval.steps < math.inf:
             return int(self._interval.steps)
-        steps_done, seconds_passed = self.steps() - self._begin[0], self._clock() - self._begin[1]
+        steps_done, seconds_passed = self.steps() - self._start[0], self._clock() - self._start[1]
         if steps_done == 0 or seconds_passed <= 0 or not self.wanted:
             return sys.maxsize
         return max(1, int(self._interval.seconds * steps_done / seconds_passed))
@@ -127,17 +127,17 @@ class CheckpointFile:
         return f"<checkpoint of {names} in {str(self._directory)!r}, written {every}>"
 
     def save(self, **state: ArrayLike | Callable[[], ArrayLike]) -> None:
-        """Keep the state from which a run can continue, and write it if a write is due."""
-        self._last = {
+        """Save the state from which a run can continue; write it to the file if that is due."""
+        self._unwritten = {
             name: value if callable(value) else np.array(value) for name, value in state.items()
         }
-        steps, moment = self._written
-        steps_done, seconds_passed = self.steps() - steps, self._clock() - moment
+        steps, seconds = self._last_write
+        steps_done, seconds_passed = self.steps() - steps, self._clock() - seconds
         if steps_done >= self._interval.steps or seconds_passed >= self._interval.seconds:
             self.write()
 
     def write(self) -> bool:
-        """Write the state that was saved last; return False if it is already written.
+        """Write the last saved state; return False if it is already written.
 
         The newest checkpoint becomes the previous one, unless it is damaged.
 
@@ -146,11 +146,11 @@ class CheckpointFile:
         ResultsError
             The checkpoint cannot be written; the previous one is unchanged.
         """
-        if not self._last:
+        if not self._unwritten:
             return False
         newest = self._directory / CHECKPOINT
-        state = {k: np.asarray(v() if callable(v) else v) for k, v in self._last.items()}
-        content = _serialize(self._about, state)
+        state = {k: np.asarray(v() if callable(v) else v) for k, v in self._unwritten.items()}
+        content = _serialize(self._description, state)
         with writing(newest):
             self.before_writing()
             if self._has_valid_newest:
@@ -159,8 +159,8 @@ class CheckpointFile:
         self.after_writing()
         log.info("checkpoint after %d steps", self.steps())
         self._has_valid_newest = True
-        self._written = self.steps(), self._clock()
-        self._last = {}
+        self._last_write = self.steps(), self._clock()
+        self._unwritten = {}
         return True
 
     def remove(self) -> None:
@@ -169,14 +169,14 @@ class CheckpointFile:
             (self._directory / name).unlink(missing_ok=True)
 
 
-def read_checkpoint(directory: Path, about: Mapping[str, Any]) -> ResumeState:
+def read_checkpoint(directory: Path, description: Mapping[str, Any]) -> ResumeState:
     """Read the newest checkpoint, or the previous one if the newest is damaged.
 
     Parameters
     ----------
     directory : Path
         Directory of the results.
-    about : mapping
+    description : mapping
         Description of this run (see `describe_run`).
 
     Raises
@@ -197,18 +197,18 @@ def read_checkpoint(directory: Path, about: Mapping[str, Any]) -> ResumeState:
         except (OSError, ArchiveDamagedError) as error:
             problems.append(f"{path} cannot be read as a checkpoint ({error})")
         else:
-            check_description(path, found, about)
+            check_description(path, found, description)
             return ResumeState(
                 state, *(f"{problem}: the run continues from {name}" for problem in problems)
             )
     raise InputError(f"{' and '.join(problems)}: use --overwrite to start from the beginning")
 
 
-def _serialize(about: Mapping[str, Any], state: Mapping[str, NDArray[Any]]) -> bytes:
+def _serialize(description: Mapping[str, Any], state: Mapping[str, NDArray[Any]]) -> bytes:
     """Return the bytes of a checkpoint file."""
-    text = json.dumps({"version": _VERSION, **about})
+    text = json.dumps({"version": _VERSION, **description})
     arrays = {_ARRAY_PREFIX + name: value for name, value in state.items()}
-    arrays |= {_ABOUT: np.array(text), _CHECKSUM: np.array(_checksum(text, arrays))}
+    arrays |= {_DESCRIPTION: np.array(text), _CHECKSUM: np.array(_checksum(text, arrays))}
     return pack_arrays(arrays)
 
 
@@ -220,9 +220,9 @@ def _parse(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], dict[str, N
     ArchiveDamagedError
     """
     try:
-        text, checksum = str(arrays.pop(_ABOUT)), str(arrays.pop(_CHECKSUM, ""))
-        about = json.loads(text)
-        version = about.pop("version")
+        text, checksum = str(arrays.pop(_DESCRIPTION)), str(arrays.pop(_CHECKSUM, ""))
+        description = json.loads(text)
+        version = description.pop("version")
     except (KeyError, ValueError, RecursionError, AttributeError, TypeError) as error:
         raise ArchiveDamagedError(
             f"its description is missing or damaged: {type(error).__name__}"
@@ -231,12 +231,12 @@ def _parse(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], dict[str, N
         raise ArchiveDamagedError(f"found version {shorten(version)}, expected {_VERSION}")
     if checksum != _checksum(text, arrays):
         raise ArchiveDamagedError("its content does not match its checksum")
-    return about, {name.removeprefix(_ARRAY_PREFIX): value for name, value in arrays.items()}
+    return description, {name.removeprefix(_ARRAY_PREFIX): value for name, value in arrays.items()}
 
 
-def _checksum(about: str, arrays: Mapping[str, NDArray[Any]]) -> str:
+def _checksum(description: str, arrays: Mapping[str, NDArray[Any]]) -> str:
     """Return the checksum of a description and of arrays with their names, dtypes and shapes."""
-    digest = xxhash.xxh3_128(json.dumps(about).encode())
+    digest = xxhash.xxh3_128(json.dumps(description).encode())
     for name, array in sorted(arrays.items()):
         dtype = np.lib.format.dtype_to_descr(array.dtype)
         digest.update(json.dumps([name, dtype, array.shape]).encode())
@@ -247,7 +247,7 @@ def _checksum(about: str, arrays: Mapping[str, NDArray[Any]]) -> str:
 def describe_run(
     task: str, options: Mapping[str, Any], manifest: Manifest, vectors: NDArray[Any] | None = None
 ) -> dict[str, Any]:
-    """Return the description of a run, which must be equal for a run that continues it.
+    """Return the description of a run; runs continue only from checkpoints with an equal one.
 
     Parameters
     ----------
@@ -258,29 +258,29 @@ def describe_run(
     vectors : (T, r) ndarray, optional
         Vectors that ``matvec`` multiplies.
     """
-    about = {
+    description = {
         "task": task,
         "rows": manifest.rows,
         "columns": manifest.columns,
         "options": {k: repr(v) for k, v in sorted(options.items()) if k != "iterations"},
-        _SHARDS: _shards(manifest),
+        _SHARDS: _shard_checksums(manifest),
     }
     if vectors is not None:
-        about["vectors"] = _digest(vectors)
-    return about
+        description["vectors"] = _hash_rows(vectors)
+    return description
 
 
-def _shards(manifest: Manifest) -> list[str]:
-    """Return a checksum of each shard and the row exponents.
+def _shard_checksums(manifest: Manifest) -> list[str]:
+    """Return a checksum for each shard, which includes the row exponents.
 
-    Shards of X and 2 X differ only in the row exponents.
+    Stores of X and 2 X differ only in the row exponents.
     """
     exponents = manifest.row_exponents.xxh3_128 if manifest.row_exponents else ""
     sums = [shard.xxh3_128 + exponents for shard in manifest.shards]
     return [xxhash.xxh3_128_hexdigest(text.encode())[:_CHECKSUM_DIGITS] for text in sums]
 
 
-def _digest(vectors: NDArray[Any]) -> str:
+def _hash_rows(vectors: NDArray[Any]) -> str:
     digest = xxhash.xxh3_128()
     for vector in vectors:
         digest.update(np.ascontiguousarray(vector).data)
@@ -288,10 +288,10 @@ def _digest(vectors: NDArray[Any]) -> str:
 
 
 def check_description(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Raise if the description in a file is of another task, other options or another matrix.
+    """Raise if the description in a file has another task, other options or another matrix.
 
-    Stores of the same matrix have at least one shard in common, because repairs and added machines
-    leave the other shards unchanged.
+    Stores of the same matrix have at least one shard in common, because `repair` and
+    `add_machine` do not change all shards.
 
     Raises
     ------
@@ -308,7 +308,7 @@ def check_description(path: Path, found: Mapping[str, Any], expected: Mapping[st
         if name == _SHARDS:
             continue
         if found.get(name) != expected.get(name):
-            old, new = (_value_text(about.get(name)) for about in (found, expected))
+            old, new = (_value_text(run.get(name)) for run in (found, expected))
             raise InputError(
                 f"{path} has {name} {old}, but this run has {new}: --resume continues only with "
                 "the same task, options and matrix"

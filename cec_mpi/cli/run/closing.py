@@ -24,7 +24,7 @@ _MAX_LISTED = 5  # machines in a message
 
 @dataclass(frozen=True)
 class RunEnd:
-    """Outcome of a run.
+    """How a run ended.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class RunEnd:
         Directory of the results.
     seconds : float
         Duration of the task in this run.
-    steps, earlier : int
+    steps, earlier_steps : int
         Steps of this run, and of the runs that it continued.
     machines : int
         Number of machines that took part in at least one step.
@@ -45,7 +45,7 @@ class RunEnd:
         Whether the solver converged; None if the task did not return that.
     iterations : int or None
         Number of iterations; None if the task did not return it.
-    left : str
+    out_state : str
         State of `out` if the task did not return.
     files : tuple of str
         Result files, without the summary.
@@ -55,7 +55,7 @@ class RunEnd:
     out: Path
     seconds: float
     steps: int
-    earlier: int
+    earlier_steps: int
     machines: int
     events: Counter[tuple[str, int]]
     finished: bool = False
@@ -69,26 +69,27 @@ def make_run_end(
     task: str,
     out: Path,
     recorder: Recorder,
-    earlier: int,
+    earlier_steps: int,
     seconds: float,
     outcome: Mapping[str, Any] | None,
     arrays: Sequence[str] = (),
     out_state: str = "",
 ) -> RunEnd:
-    """Return the outcome of a run, from its records and from the results of its task.
+    """Return how a run ended, from its records and the results of its task.
 
     Parameters
     ----------
     task : str
     out : Path
     recorder : Recorder
-    earlier : int
+    earlier_steps : int
         Steps of the runs that this one continues.
     seconds : float
     outcome : mapping or None
+        Results of the task; None if it did not return.
     arrays : sequence of str
         Names of results that have files.
-    left : str
+    out_state : str
         See `RunEnd`.
     """
     converged, iterations = (_number(outcome, name) for name in ("converged", "iterations"))
@@ -96,8 +97,8 @@ def make_run_end(
         task,
         out,
         seconds,
-        recorder.steps - earlier,
-        earlier,
+        recorder.steps - earlier_steps,
+        earlier_steps,
         len(recorder.served),
         recorder.events - recorder.earlier_events,
         outcome is not None,
@@ -114,55 +115,55 @@ def _number(outcome: Mapping[str, Any] | None, name: str) -> Any:
     return value.item() if value.ndim == 0 and value.dtype.kind in "biu" else None
 
 
-def closing_lines(ending: RunEnd) -> list[str]:
+def closing_lines(end: RunEnd) -> list[str]:
     """Return at most four lines: steps, events, result files, and the command for a report."""
     status = "ended early"
-    if ending.finished:
+    if end.finished:
         texts = {True: "converged", False: "did not converge", None: "is done"}
-        status = texts[ending.converged]
-        if ending.iterations is not None:
-            status += f" in {plural(ending.iterations, 'iteration')}"
-    steps = f"{plural(ending.steps, 'step')} on {plural(ending.machines, 'machine')}"
-    if ending.earlier:
-        steps += f" ({ending.earlier + ending.steps} including earlier runs)"
-    lines = [f"{ending.task} {status}: {steps}, {ending.seconds:.1f} s"]
-    if events := _events_text(ending.events):
+        status = texts[end.converged]
+        if end.iterations is not None:
+            status += f" in {plural(end.iterations, 'iteration')}"
+    steps = f"{plural(end.steps, 'step')} on {plural(end.machines, 'machine')}"
+    if end.earlier_steps:
+        steps += f" ({end.earlier_steps + end.steps} including earlier runs)"
+    lines = [f"{end.task} {status}: {steps}, {end.seconds:.1f} s"]
+    if events := _events_text(end.events):
         lines.append(f"machines: {events}")
-    if ending.finished:
-        files = ", ".join([*ending.files, SUMMARY])
-        lines.append(f"results: {printable(ending.out)} ({files})")
+    if end.finished:
+        files = ", ".join([*end.files, SUMMARY])
+        lines.append(f"results: {printable(end.out)} ({files})")
     else:
-        lines.append(f"{printable(ending.out)}: {ending.out_state}")
-    if ending.steps:
-        quoted = shlex.quote(str(ending.out))
+        lines.append(f"{printable(end.out)}: {end.out_state}")
+    if end.steps:
+        quoted = shlex.quote(str(end.out))
         lines.append(f"report: cec-mpi report {printable(quoted)} --out report.html")
     return lines
 
 
-def convergence_message(ending: RunEnd, has_iterations: bool) -> str:
-    """Return the message that a solver did not converge, and the option that continues it.
+def convergence_message(end: RunEnd, has_iterations: bool) -> str:
+    """Return the message that a solver did not converge, and how to continue it.
 
     Parameters
     ----------
-    ending : RunEnd
+    end : RunEnd
     has_iterations : bool
         Whether the task has the option ``iterations``.
     """
     remedy = "; --resume with more iterations=... continues" if has_iterations else ""
-    return f"{ending.task} did not converge; its last results are saved in {ending.out}{remedy}"
+    return f"{end.task} did not converge; its last results are saved in {end.out}{remedy}"
 
 
-def closing_warnings(ending: RunEnd) -> list[str]:
+def closing_warnings(end: RunEnd) -> list[str]:
     """Return warnings about a run whose task returned."""
     texts = []
-    lost = sorted({machine for kind, machine in ending.events if kind == "lost"})
+    lost = sorted({machine for kind, machine in end.events if kind == "lost"})
     if lost:
         machines = f"machines {join_names(lost, _MAX_LISTED)} were"
         if len(lost) == 1:
             machines = f"machine {lost[0]} was"
         texts.append(
             f"{machines} lost. The results are complete. The reason is in "
-            f"{ending.out / 'logs' / 'master.log'}"
+            f"{end.out / 'logs' / 'master.log'}"
         )
     return texts
 
@@ -196,7 +197,7 @@ def _events_text(events: Counter[tuple[str, int]]) -> str:
 
 @contextmanager
 def collect_warnings(texts: list[str]) -> Iterator[None]:
-    """Append the texts of warnings to `texts` without repeats; they are also shown as usual."""
+    """Append the texts of new warnings to `texts`, and show the warnings as usual."""
     show = warnings.showwarning
 
     def collect(message: Warning | str, *args: Any, **options: Any) -> None:
@@ -211,9 +212,9 @@ def collect_warnings(texts: list[str]) -> Iterator[None]:
         warnings.showwarning = show
 
 
-def print_closing(ending: RunEnd) -> None:
+def print_closing(end: RunEnd) -> None:
     """Print the closing lines; only warn if standard output cannot be written."""
-    for line in closing_lines(ending):
+    for line in closing_lines(end):
         print_note(line)
     problem = pop_output_error()
     if problem is not None:

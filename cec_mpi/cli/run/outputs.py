@@ -18,7 +18,7 @@ from cec_mpi.store.files.npy import create_memmap, open_result_map
 from cec_mpi.store.files.replacing import replacing
 from cec_mpi.store.files.saving import writing
 
-SAVED = object()  # in place of a value that was saved in a file
+SAVED = object()  # stands for a value that was saved in a file
 RESULT_NAME = Path(RESULT).stem
 _MAX_NAME_LENGTH = 100
 
@@ -38,10 +38,10 @@ class Outputs:
         self._task = task
         self._mapped: np.memmap[Any, Any] | None = None
 
-    def map_products(self, shape: tuple[int, int], resumed: bool) -> NDArray[np.float64]:
-        """Return the memory-mapped file for products of `matvec`; a new one is filled with NaN."""
+    def map_products(self, shape: tuple[int, int], is_resumed: bool) -> NDArray[np.float64]:
+        """Return the memory-mapped file of products of `matvec`; fill a new file with NaN."""
         path = self._directory / RESULT
-        if resumed:
+        if is_resumed:
             self._mapped = open_result_map(path)
             check_products(path, self._mapped, shape)
         else:
@@ -63,7 +63,7 @@ class Outputs:
         outcome : mapping
             Returned by `convert_outcome`.
         reserved : collection of str
-            Names that the summary itself uses; numbers with these names are saved in files.
+            Names that the summary uses; numbers with these names are saved in files.
 
         Returns
         -------
@@ -143,9 +143,9 @@ class SaveResult:
 
 
 def convert_outcome(returned: object) -> dict[str, Any]:
-    """Return the results of a task by names that are valid in file names.
+    """Return the results of a task by name; the names are valid in file names.
 
-    The names are those of a mapping, the fields of a named tuple, or result_0, result_1, ... for a
+    They are the keys of a mapping, the fields of a named tuple, or result_0, result_1, ... for a
     tuple. Any other value is named result.
 
     Examples

@@ -33,7 +33,7 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
     Raises
     ------
     InputError
-        The task lacks an option, or requires one that is missing.
+        The task has no such option, or a required option is missing.
     """
     options = _parse_settings(run.settings)
     option_names = set(MATVEC_OPTIONS) if task is TASKS["matvec"] else options_of(task)
@@ -43,9 +43,9 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
         unknown = sorted(set(options) - option_names)[0]
         hint = ""
         if task is TASKS["matvec"]:
-            others = [name for name, other in TASKS.items() if unknown in (options_of(other) or ())]
+            tasks = [name for name, other in TASKS.items() if unknown in (options_of(other) or ())]
             hint = "; the default task is matvec: name a task before the options"
-            hint += f", such as {join_names(others)}" if others else ""
+            hint += f", such as {join_names(tasks)}" if tasks else ""
         raise InputError(
             f"task {run.task} has no option {unknown}{suggest(unknown, option_names)}: expected "
             f"{', '.join(sorted(option_names)) or 'no options'}{hint}"
@@ -61,8 +61,8 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
 def _check_call(task: Task, name: str, options: Mapping[str, Any]) -> None:
     """Raise if a task cannot be called with X and these options."""
     parameters = list(inspect.signature(task).parameters.values())[1:]
-    others = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    missing = [p.name for p in others if p.default is p.empty and p.name not in options]
+    named = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    missing = [p.name for p in named if p.default is p.empty and p.name not in options]
     if required := [parameter for parameter in missing if parameter != CHECKPOINT]:
         expected = " ".join(f"{parameter}=..." for parameter in required)
         raise InputError(f"task {name} needs {join_names(required)}: expected {expected}")
@@ -75,7 +75,7 @@ def _check_call(task: Task, name: str, options: Mapping[str, Any]) -> None:
 
 
 def select_arguments(task: Task, **arguments: Any) -> dict[str, Any]:
-    """Return those of the arguments for which the task has a parameter."""
+    """Return the arguments for which the task has a parameter."""
     parameters = inspect.signature(task).parameters
     return {name: value for name, value in arguments.items() if name in parameters}
 
@@ -126,9 +126,9 @@ def read_vectors(path: str | None, manifest: Manifest, limit: int | None) -> NDA
 
 @dataclass(frozen=True)
 class WatchedVectors:
-    """A file of vectors that must not change, because a run reads it step by step.
+    """A file of vectors that must not be modified, because a run reads it step by step.
 
-    Another file may replace it, because the run keeps the first file open.
+    Replacing it by another file is allowed, because the run keeps the first file open.
 
     Attributes
     ----------

@@ -91,8 +91,8 @@ log = logging.getLogger(__name__)
 
 _DEFAULT_INTERVAL = Interval(seconds=60.0)  # between checkpoints of runs that may end early
 _JOB_END_VARIABLE = "SLURM_JOB_END_TIME"  # its value is in seconds since 1970
-_MARGIN_SECONDS = 60.0  # before the end of a job, for the last step and the shutdown
-_MARGIN_FRACTION = 0.1  # of the remaining time of the job, if that is less
+_MARGIN_SECONDS = 60.0  # before the end of a job: time for the last step and the shutdown
+_MARGIN_FRACTION = 0.1  # of the remaining time of the job: an upper bound of this margin
 _PRODUCTS = "matvec", "rmatvec", "matmat", "rmatmat"
 
 
@@ -101,7 +101,7 @@ class _AcceptedError(Exception):
 
 
 class TaskRun:
-    """A task with its checked options and its directory, on rank 0.
+    """A task, its validated options and the directory of its results, on rank 0.
 
     The directory is locked until the end of the ``with`` statement.
 
@@ -169,8 +169,8 @@ class TaskRun:
             [self.resume_state.problem] if self.resume_state.problem else []
         )
         self.outcome: dict[str, Any] | None = None  # None until it is saved
-        self.arrays: list[str] | None = None  # results that have files; None until they are saved
-        self.problem = ""  # message of the ConvergenceError
+        self.arrays: list[str] | None = None  # names of saved arrays; None until they are saved
+        self.convergence_problem = ""  # message of the ConvergenceError
         self._has_log = False
 
     def __enter__(self) -> Self:
@@ -181,19 +181,19 @@ class TaskRun:
 
     def _lock(self, may_exist: bool) -> None:
         """Create and lock the directory; raise `InputError` if another run uses it."""
-        busy = f"{self.out} is in use by another run: wait for its end, or use another DIR"
+        message = f"{self.out} is in use by another run: wait for its end, or use another DIR"
         if is_locked(self.out):
-            raise InputError(busy)
+            raise InputError(message)
         prepare_directory(self.out, may_exist)
         earlier = earlier_results(self.out)
         try:
-            self._exit_stack.enter_context(locked(self.out, busy))
+            self._exit_stack.enter_context(locked(self.out, message))
         except OSError as error:
             error.filename = error.filename or str(self.out)
             raise as_cec_error(error) from None
-        if earlier_results(self.out) != earlier:  # another run has ended in between
+        if earlier_results(self.out) != earlier:  # another run has ended meanwhile
             self._exit_stack.close()
-            raise InputError(busy)
+            raise InputError(message)
 
     def _check_task(self) -> None:
         """Raise if a task of this package rejects its options or the checkpoint.
@@ -220,7 +220,7 @@ class TaskRun:
             self.task(X, **arguments, **self.task_options)
 
     def _read_earlier(self, run: RunOptions) -> None:
-        """Read the results or the checkpoint from which the run resumes."""
+        """Read the results or the checkpoint of the run that this one resumes."""
         self.is_done = run.resume and self._is_done()
         if run.resume and not self.is_done:
             self.resume_state = read_checkpoint(self.out, self.description)
@@ -246,9 +246,7 @@ class TaskRun:
             raise as_cec_error(error) from None
 
     def _is_done(self) -> bool:
-        """Return whether the directory holds the results of this run.
-
-        If a solver did not converge, the run is not done.
+        """Return whether the directory holds the results of this run, and its solver converged.
 
         Raises
         ------
@@ -265,18 +263,18 @@ class TaskRun:
         return bool(summary.get("converged", True))
 
     def _run(self, session: Session) -> None:
-        resumed = bool(self.resume_state.state)
-        recorder = Recorder(earlier=resume_steps(self.out / STEPS) if resumed else None)
+        is_resumed = bool(self.resume_state.state)
+        recorder = Recorder(earlier=resume_steps(self.out / STEPS) if is_resumed else None)
         recorder.is_stopped = lambda: self.signals.received is not None
         earlier_steps = recorder.steps
         master = session.open(self.store, self.options, recorder)
         session.check_run = self.check_limits
-        planned = (
+        planned_steps = (
             None
             if self.products_shape is None
             else self.resume_state.remaining(self.products_shape[0])
         )
-        recorder.common |= {"task": self.task_name, "planned_steps": planned}
+        recorder.common |= {"task": self.task_name, "planned_steps": planned_steps}
         self.warning_texts += session.slow_warnings
         if session.log_problems:
             raise MachineError(session.log_problems[0])
@@ -284,14 +282,14 @@ class TaskRun:
             print_note(printable(f"devices: {describe_devices(recorder.common)}"))
         if self.shows_map:
             print_result(printable(placement_table(recorder.common), keep="\n"))
-        if not resumed:
+        if not is_resumed:
             move_results_aside(self.out)
         has_write_error = False
-        begin = time.perf_counter()
+        start = time.perf_counter()
         try:
             with (
                 log_file(self.out / "logs" / "master.log", self._continue_without_log),
-                open_lines(self.out / STEPS, more=resumed) as stream,
+                open_lines(self.out / STEPS, more=is_resumed) as stream,
                 show_progress(recorder, self.progress),
             ):
                 self._has_log = True
@@ -300,7 +298,7 @@ class TaskRun:
                 recorder.write_to(stream)
                 if self.products_shape is not None:
                     self.task_options["out"] = self.outputs.map_products(
-                        self.products_shape, resumed
+                        self.products_shape, is_resumed
                     )
                 self._execute(session, master, recorder)
         except ResultsError as error:
@@ -310,8 +308,8 @@ class TaskRun:
             raise
         finally:
             steps = recorder.steps - earlier_steps
-            is_void = not steps or (has_write_error and has_earlier_results(self.out))
-            if self.arrays is None and not resumed and is_void:
+            is_useless = not steps or (has_write_error and has_earlier_results(self.out))
+            if self.arrays is None and not is_resumed and is_useless:
                 restore_results(self.out)
                 out_state = "unchanged"
             else:
@@ -325,29 +323,38 @@ class TaskRun:
                     verb = "is" if len(self.arrays) == 1 else "are"
                     out_state = f"{files} {verb} saved, but not {SUMMARY}; {out_state}"
             if steps or self.outcome is not None:
-                end = self.task_name, self.out, recorder, earlier_steps, time.perf_counter() - begin
-                print_closing(make_run_end(*end, self.outcome, self.arrays or (), out_state))
-        if self.problem:
-            raise ConvergenceError(self.problem)
+                end = make_run_end(
+                    self.task_name,
+                    self.out,
+                    recorder,
+                    earlier_steps,
+                    time.perf_counter() - start,
+                    self.outcome,
+                    self.arrays or (),
+                    out_state,
+                )
+                print_closing(end)
+        if self.convergence_problem:
+            raise ConvergenceError(self.convergence_problem)
 
     def _continue_without_log(self, problem: str) -> None:
-        """Raise if the log cannot be opened; warn if it cannot be written later."""
+        """Warn that the log cannot be written; raise if it has not been opened."""
         if not self._has_log:
             raise ResultsError(problem)
         warn(f"{problem}; the run continues without this log")
 
     def default_machines(self) -> int:
-        """Return the default number of machines to start on this computer.
+        """Return the number of machines to start on this computer by default.
 
-        This is one for each core, but at least one more than a step needs, because one may be lost;
-        with --check enough to identify a wrong machine.
+        It is one for each core, but at least one more than a step needs, because one may be lost;
+        with --check it suffices to identify a wrong machine.
         """
         stragglers, check = self.options.stragglers, self.options.check
         required = self.manifest.sufficient_machines + max(stragglers + check + 1, 3 * check)
         return min(self.manifest.code.machines, max(required, detect_place().cores))
 
     def check_limits(self) -> None:
-        """Raise if a signal, the time limit or a changed file ends the run."""
+        """Raise if a signal, the time limit or a modified file ends the run."""
         if self.vectors_file is not None:
             self.vectors_file.check()
         if self.signals.received is not None:
@@ -396,7 +403,7 @@ class TaskRun:
         checkpoint.before_writing = self.outputs.flush
         checkpoint.after_writing = recorder.checkpoint
         checkpoint.progress = recorder.progress
-        begin, earlier_steps = time.perf_counter(), recorder.steps
+        start, earlier_steps = time.perf_counter(), recorder.steps
         try:
             with collect_warnings(self.warning_texts):
                 outcome = self._run_task(self._operator(session, master), checkpoint)
@@ -405,13 +412,13 @@ class TaskRun:
             with suppress(ResultsError):  # do not hide an earlier error
                 recorder.end()
         try:
-            seconds = time.perf_counter() - begin
-            ending = self._save(outcome, recorder, earlier_steps, seconds, master.steps.speeds)
+            seconds = time.perf_counter() - start
+            end = self._save(outcome, recorder, earlier_steps, seconds, master.steps.speeds)
         except (InputError, ResultsError):
             with suppress(ResultsError):
                 checkpoint.write()
             raise
-        if ending.converged is False:
+        if end.converged is False:
             checkpoint.write()
         else:
             checkpoint.remove()
@@ -434,39 +441,39 @@ class TaskRun:
         seconds: float,
         speeds: Speeds,
     ) -> RunEnd:
-        """Save the results of a task, then the summary; return the outcome of the run."""
+        """Save the results of a task, then the summary; return how the run ended."""
         summary = {"version": SUMMARY_VERSION, "task": self.task_name, "seconds": seconds}
         summary |= recorder.summary() | {"rows_per_second_per_speed": speeds.scale}
         summary["run"] = self.description
-        result = self.outputs.save(outcome, {*summary, "arrays", "warnings"})
-        self.arrays = summary["arrays"] = result.arrays
-        if result.unsaved or not outcome:
-            returned = join_names(result.unsaved) if outcome else "nothing"
+        saved = self.outputs.save(outcome, {*summary, "arrays", "warnings"})
+        self.arrays = summary["arrays"] = saved.arrays
+        if saved.unsaved or not outcome:
+            returned = join_names(saved.unsaved) if outcome else "nothing"
             raise InputError(
                 f"task {self.task_name} returned {returned}: expected arrays or numbers"
             )
         discard_earlier(self.out)  # frees space for the summary, because the disk may be full
-        ending = make_run_end(
-            self.task_name, self.out, recorder, earlier_steps, seconds, outcome, result.arrays
+        end = make_run_end(
+            self.task_name, self.out, recorder, earlier_steps, seconds, outcome, saved.arrays
         )
-        for text in (*result.warnings, *closing_warnings(ending)):
+        for text in (*saved.warnings, *closing_warnings(end)):
             warn(text)
             log.warning("%s", text, extra=ALREADY_PRINTED)
             self.warning_texts.append(text)
-        if ending.converged is False:
+        if end.converged is False:
             has_iterations = "iterations" in (options_of(self.task) or ())
-            self.problem = convergence_message(ending, has_iterations)
-            self.warning_texts.append(self.problem)
+            self.convergence_problem = convergence_message(end, has_iterations)
+            self.warning_texts.append(self.convergence_problem)
         summary["warnings"] = self.warning_texts
-        text = json.dumps(result.numbers | summary, indent=2, allow_nan=False)
+        text = json.dumps(saved.numbers | summary, indent=2, allow_nan=False)
         with writing(self.out / SUMMARY):
             publish(self.out / SUMMARY, f"{text}\n".encode())
         self.outcome = outcome
-        return ending
+        return end
 
 
 def _make_products(session: Session, master: Master) -> Any:
-    """Return X for tasks of this package: its attributes and products, each of which is a step."""
+    """Return X for tasks of this package; each of its products is a step."""
     return SimpleNamespace(
         shape=master.shape,
         dtype=master.dtype,
@@ -491,8 +498,8 @@ def report_task_error(name: str, error: Exception) -> Exception:
     package = str(Path(__file__).parents[2])
     stack = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in stack if not frame.filename.startswith((package, "<frozen"))]
-    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
-    lines = ["Traceback of the task (most recent call last):\n", *traceback.format_list(own)]
+    frames = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    lines = ["Traceback of the task (most recent call last):\n", *traceback.format_list(frames)]
     print_stderr(printable("".join(lines).rstrip(), keep="\n\t"))
     return CecError(f"task {name} raised {type(error).__name__}{error_suffix(error)}")
 
@@ -505,34 +512,34 @@ class TimeLimit:
     seconds : float, optional
         Time limit from now.
     environment : mapping
-        Environment variables. With ``SLURM_JOB_END_TIME`` the run ends a minute before that, or
-        after nine tenths of the remaining time if that is later.
+        Environment variables. If ``SLURM_JOB_END_TIME`` is set, the run ends a minute before it,
+        or after nine tenths of the remaining time if that is later.
     """
 
     def __init__(
         self, seconds: float | None = None, environment: Mapping[str, str] = os.environ
     ) -> None:
-        self._due = float("inf")
+        self._deadline = float("inf")
         self._reason = ""
         if seconds is not None:
-            self._due = time.monotonic() + seconds
+            self._deadline = time.monotonic() + seconds
             self._reason = f"after the time limit of {plural(seconds, 'second')}"
         try:
             remaining = float(environment[_JOB_END_VARIABLE]) - time.time()
         except (KeyError, ValueError):
             return
         margin = min(_MARGIN_SECONDS, max(0.0, _MARGIN_FRACTION * remaining))
-        due = time.monotonic() + remaining - margin
-        if due < self._due:
-            self._due = due
+        deadline = time.monotonic() + remaining - margin
+        if deadline < self._deadline:
+            self._deadline = deadline
             self._reason = "because the time limit of the job is near"
 
     @property
     def is_set(self) -> bool:
         """Whether the run has a time limit."""
-        return self._due < float("inf")
+        return self._deadline < float("inf")
 
     def check(self) -> None:
         """Raise `StoppedError` if the time limit has passed."""
-        if time.monotonic() >= self._due:
+        if time.monotonic() >= self._deadline:
             raise StoppedError(f"stopped {self._reason}")

@@ -234,15 +234,15 @@ ONE_LINE = st.text(
 
 
 def lockstep(words=("s",), out="out", options=None, **more):
-    return batch_script("lockstep", options or {}, words=words, out=out, **more)
+    return batch_script("lockstep", options or {}, run_words=words, out=out, **more)
 
 
 def elastic(words=("s",), out="out", options=None, **more):
-    return batch_script("elastic", options or {}, words=words, out=out, **more)
+    return batch_script("elastic", options or {}, run_words=words, out=out, **more)
 
 
 def machines():
-    return batch_script("machines", {"array": "1-3"}, file="file")
+    return batch_script("machines", {"array": "1-3"}, connection="file")
 
 
 @given(words=st.lists(ONE_LINE, max_size=5), out=ONE_LINE)

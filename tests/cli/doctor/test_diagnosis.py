@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.cli.doctor.diagnosis import findings, report, to_json
+from cec_mpi.cli.doctor.diagnosis import as_dict, format_report, list_findings
 from cec_mpi.cli.doctor.facts import Facts, ShardCheck
 from cec_mpi.runtime.processes.launcher import Continuity, Launcher
 from cec_mpi.runtime.processes.places import Place
@@ -41,7 +41,7 @@ def facts_of(nodes, ranks, *, cores=8, **others):
 
 
 def texts(facts, kind):
-    return [finding.text for finding in findings(facts) if finding.kind == kind]
+    return [finding.text for finding in list_findings(facts) if finding.kind == kind]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def manifest(tmp_path_factory):
 
 
 def test_a_hundred_ranks_on_twenty_nodes_are_a_line_for_each_node():
-    told = report(facts_of(20, 5)).splitlines()
+    told = format_report(facts_of(20, 5)).splitlines()
     table = [line for line in told if line.startswith("node")]
     assert len(table) == 21
     assert table[0].split() == ["node", "ranks", "cores", "NUMA", "threads", "GPUs"]
@@ -74,13 +74,13 @@ def test_what_differs_on_some_of_a_hundred_ranks_is_still_a_line_each():
 def test_a_store_says_how_many_ranks_it_needs(manifest):
     enough, few = (facts_of(ranks, 1, manifest=manifest, store="S") for ranks in (4, 3))
     for facts in (enough, few):
-        assert "store 40 x 10 float32 on 3 machines " in " ".join(report(facts).split())
+        assert "store 40 x 10 float32 on 3 machines " in " ".join(format_report(facts).split())
     assert texts(enough, "error") == []
     assert texts(few, "error")[0].startswith("3 ranks were started: the store needs 4")
 
 
 def test_a_process_alone_is_told_how_to_go_on(manifest):
-    told = report(facts_of(1, 1, manifest=manifest, store="S"))
+    told = format_report(facts_of(1, 1, manifest=manifest, store="S"))
     assert told.endswith(
         "This checked one process. To check several, run mpirun -n 4 cec-mpi doctor S"
     )
@@ -110,7 +110,7 @@ def test_an_mpirun_of_another_mpi_on_path():
 def test_a_slurm_that_cannot_start_this_mpi(kinds, said):
     facts = facts_of(1, 1, srun=kinds)
     assert len(texts(facts, "advice")) == said
-    assert f"srun --mpi  {', '.join(kinds)}\n" in report(facts)
+    assert f"srun --mpi  {', '.join(kinds)}\n" in format_report(facts)
 
 
 def test_a_slurm_that_cannot_load_what_it_lists():
@@ -118,7 +118,7 @@ def test_a_slurm_that_cannot_load_what_it_lists():
     (told,) = texts(facts, "warning")
     assert told.startswith("this Slurm lists srun --mpi=pmix, which Open MPI v5.0.11 needs, but ")
     assert told.endswith("cannot load it: libpmix.so is missing")
-    assert to_json(facts)["srun_problem"] == "libpmix.so is missing"
+    assert as_dict(facts)["srun_problem"] == "libpmix.so is missing"
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_a_slurm_that_cannot_load_what_it_lists():
 )
 def test_what_happens_to_the_others_when_a_process_is_killed(continuity, said):
     facts = facts_of(2, 1, continuity=continuity)
-    told = [line for line in report(facts).splitlines() if line.startswith("losses ")]
+    told = [line for line in format_report(facts).splitlines() if line.startswith("losses ")]
     assert told == ([f"losses    {said}"] if said else [])
     expected = {"continues": continuity.continues, "remedy": continuity.remedy} if said else None
-    assert to_json(facts)["continuity"] == expected
+    assert as_dict(facts)["continuity"] == expected
 
 
 def test_a_blas_that_cannot_be_limited():
@@ -149,15 +149,15 @@ def test_threads_that_a_run_would_be_told():
     facts = facts_of(2, 3, threads=[4] * 6)
     (told,) = texts(facts, "warning")
     assert told.startswith("oversubscribed: more threads than cores on node02 (3 machines of 4 ")
-    assert "node02 3 8 1 4" in " ".join(report(facts).split())
-    assert [rank["threads"] for rank in to_json(facts)["ranks"]] == [4] * 6
+    assert "node02 3 8 1 4" in " ".join(format_report(facts).split())
+    assert [rank["threads"] for rank in as_dict(facts)["ranks"]] == [4] * 6
 
 
 def test_all_of_it_as_json(manifest):
     seen = [ShardCheck(n, "node01", f"/S/shard-000{n}.npy") for n in (1, 2, 3)]
     facts = facts_of(2, 2, manifest=manifest, store="S", shard_checks=seen)
-    found = json.loads(json.dumps(to_json(facts)))
+    found = json.loads(json.dumps(as_dict(facts)))
     assert [rank["host"] for rank in found["ranks"]] == ["node01", "node01", "node02", "node02"]
     assert [shard["machine"] for shard in found["store"]["shards"]] == [1, 2, 3]
-    alone = to_json(facts_of(1, 1))
+    alone = as_dict(facts_of(1, 1))
     assert (alone["store"], alone["launcher"]) == (None, None)

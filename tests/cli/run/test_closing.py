@@ -31,7 +31,7 @@ def ending(**changes):
         "out": Path("out"),
         "seconds": 12.34,
         "steps": 40,
-        "earlier": 0,
+        "earlier_steps": 0,
         "machines": 6,
         "events": Counter(),
         "finished": True,
@@ -62,7 +62,7 @@ def test_a_run_without_a_step_has_nothing_to_report():
     [
         ({"converged": True, "iterations": 20}, "cg converged in 20 iterations: 40 steps on"),
         ({"converged": False, "iterations": 1}, "cg did not converge in 1 iteration: 40 steps on"),
-        ({"earlier": 25}, "40 steps on 6 machines (65 including earlier runs), 12.3 s"),
+        ({"earlier_steps": 25}, "40 steps on 6 machines (65 including earlier runs), 12.3 s"),
         ({"steps": 1, "machines": 1}, "1 step on 1 machine, "),
         ({"finished": False}, "cg ended early: 40 steps"),
     ],
