@@ -67,7 +67,7 @@ from cec_mpi.errors import InfeasibleError, InputError
 
 Exact = int | Fraction
 Numbers = Mapping[int, Exact]
-"""One number for each available machine."""
+"""A number for each available machine."""
 
 
 class Load(NamedTuple):
@@ -145,7 +145,7 @@ def coded_shards(G: ArrayLike, X: ArrayLike) -> NDArray[Any]:
 
 
 def computation_time(mu: Numbers, s: Numbers) -> Fraction:
-    """Return the time of the machine that finishes last (5).
+    """Return the time of the slowest machine (5).
 
     Examples
     --------
@@ -199,7 +199,7 @@ def optimal_load(s: Numbers, L: int) -> Load:
 
 
 def algorithm_1(mu: Numbers, L: int) -> list[Block]:
-    """Run Algorithm 1: return at most N_t blocks of rows that give each machine its load.
+    """Run Algorithm 1: return at most N_t blocks of rows in which each machine has its load.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ def algorithm_1(mu: Numbers, L: int) -> list[Block]:
     if min(mu.values()) < 0 or max(mu.values()) * L > sum(mu.values()):
         raise InputError(
             f"loads {[str(load) for load in mu.values()]} cannot be met with each row on {L} "
-            f"machines: expected none below 0 or above 1/{L} of their sum"
+            f"machines: expected values from 0 to 1/{L} of their sum"
         )
     m = dict(mu)
     blocks = []
@@ -243,20 +243,20 @@ def algorithm_1(mu: Numbers, L: int) -> list[Block]:
         total = sum(m.values())  # L'
         # Machines with remaining load, from the smallest to the largest (ties: by number).
         l = sorted((n for n in sorted(m) if m[n]), key=lambda n: m[n])  # noqa: E741
-        rest = len(l) - L  # N' - L; the paper counts from 1, so its l[N' - L + 1] is l[rest]
-        P = [l[0], *l[rest + 1 :]]
-        alpha, outside = m[l[0]], None
-        if rest >= 1:
-            outside = l[rest]
-            alpha = min(Fraction(total) / L - m[outside], alpha)
-        blocks.append(Block(alpha, tuple(sorted(P)), dict(m), total, l[0], outside))
+        k = len(l) - L  # N' - L; the paper counts from 1, so its l[N' - L + 1] is l[k]
+        P = [l[0], *l[k + 1 :]]
+        alpha, next_largest = m[l[0]], None
+        if k >= 1:
+            next_largest = l[k]
+            alpha = min(Fraction(total) / L - m[next_largest], alpha)
+        blocks.append(Block(alpha, tuple(sorted(P)), dict(m), total, l[0], next_largest))
         for n in P:
             m[n] -= alpha
     return blocks
 
 
 def row_sets(blocks: Sequence[Block], rows: int) -> list[range]:
-    """Return the rows M_f of each block, consecutively: the last line of Algorithm 1.
+    """Return the rows M_f of each block, one after the other: the last line of Algorithm 1.
 
     Parameters
     ----------
@@ -275,14 +275,14 @@ def row_sets(blocks: Sequence[Block], rows: int) -> list[range]:
     >>> row_sets(algorithm_1(optimal_load({1: 2, 2: 2, 3: 3, 5: 4}, 3).mu, 3), 14)
     [range(0, 6), range(6, 8), range(8, 14)]
     """
-    found, start = [], 0
+    sets, start = [], 0
     for block in blocks:
         size = Fraction(block.alpha) * rows
         if size.denominator != 1:
             raise InputError(f"a block of {block.alpha} of {rows} rows: expected whole rows")
-        found.append(range(start, start + int(size)))
+        sets.append(range(start, start + int(size)))
         start += int(size)
-    return found
+    return sets
 
 
 def assigned_rows(n: int, M: Sequence[range], P: Sequence[tuple[int, ...]]) -> list[int]:
@@ -344,8 +344,8 @@ def solve(A: ArrayLike, B: ArrayLike) -> NDArray[Any]:
         pivot = column + int(pivots[0])
         Z[[column, pivot]] = Z[[pivot, column]]
         Z[column] = Z[column] / Z[column, column]
-        others = np.arange(len(A)) != column
-        Z[others] -= np.outer(Z[others, column], Z[column])
+        is_other = np.arange(len(A)) != column
+        Z[is_other] -= np.outer(Z[is_other, column], Z[column])
     solution: NDArray[Any] = Z[:, len(A) :]
     return solution
 
