@@ -83,7 +83,7 @@ def test_a_step_computes_x_w_exactly(case, data):
     ("loads", "L", "kind", "message"),
     [
         ({1: 3, 2: 1}, 2, InputError, r"\['3', '1'\] cannot be met with each row on 2 machines"),
-        ({1: -1, 2: 3}, 1, InputError, "none below 0"),
+        ({1: -1, 2: 3}, 1, InputError, "from 0 to 1"),
         ({1: 0.5, 2: 0.5}, 1, InputError, "floats leave residues"),
         ({1: 3}, 2, InfeasibleError, "1 machines available: each row needs 2"),
         ({1: 3}, 0, InputError, "L = 0: expected at least 1"),
