@@ -16,7 +16,7 @@ from typing import Any
 from cec_mpi.engines.keeping import START_WINDOW, StartLimit
 from cec_mpi.errors import CecError, DismissedError, InputError, StoppedError
 from cec_mpi.runtime.processes.children import start_child
-from cec_mpi.runtime.session.machine import check_join_values, join, source_of
+from cec_mpi.runtime.session.machine import check_join_values, join, parse_source
 from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile, read_connection_file
 from cec_mpi.text import shorten
 from cec_mpi.text.terminal import QUIET, print_note, remove_error_filters, set_verbosity
@@ -130,7 +130,7 @@ def read_connection(connection: Connection) -> ConnectionFile:
     """
     if isinstance(connection, ConnectionFile):
         return connection
-    source = source_of(os.fspath(connection))
+    source = parse_source(os.fspath(connection))
     return read_connection_file(source) if isinstance(source, Path) else source
 
 

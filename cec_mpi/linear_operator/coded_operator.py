@@ -243,23 +243,23 @@ class CodedOperator(_MaskCheckingOperator):
         if not self._can_close:
             raise InputError("a task cannot close its operator, because the run closes it")
         if self._lifetime.has_started:
-            self._lifetime.session.turns.check()
+            self._lifetime.session.lock.check()
         self._lifetime.close()
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
         x, length = np.asarray(x), self.shape[1]
         if x.shape in ((length,), (length, 1)) and x.dtype.kind != "c":
-            return self._make_step(self._lifetime.master.matvec, x)
+            return self._run_step(self._lifetime.master.matvec, x)
         return self._apply(False, x, -1)
 
     def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
         x, length = np.asarray(x), self.shape[0]
         if x.shape in ((length,), (length, 1)) and x.dtype.kind != "c":
-            return self._make_step(self._lifetime.master.rmatvec, x)
+            return self._run_step(self._lifetime.master.rmatvec, x)
         return self._apply(True, x, -1)
 
-    def _make_step(self, product: Callable[[Any], NDArray[Any]], factor: Any) -> NDArray[Any]:
-        return self._lifetime.session.make_step(product, factor)
+    def _run_step(self, product: Callable[[Any], NDArray[Any]], factor: Any) -> NDArray[Any]:
+        return self._lifetime.session.run_step(product, factor)
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
         return self._apply(False, np.asarray(X), -2)
@@ -290,7 +290,7 @@ class CodedOperator(_MaskCheckingOperator):
             if is_complex:
                 block = np.hstack((block.real, block.imag))
             master = self._lifetime.master
-            result = self._make_step(master.rmatmat if adjoint else master.matmat, block)
+            result = self._run_step(master.rmatmat if adjoint else master.matmat, block)
             if is_complex:
                 result = result[:, :columns] + 1j * result[:, columns:]
         return np.moveaxis(result.reshape(len(result), *batch), 0, axis)

@@ -26,8 +26,8 @@ from cec_mpi.runtime.processes.ending import (
 )
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks, rank_of_launcher
 from cec_mpi.runtime.records.recorder import Recorder
-from cec_mpi.runtime.session.gathering import static_session
 from cec_mpi.runtime.session.metrics import check_metrics
+from cec_mpi.runtime.session.static import static_session
 from cec_mpi.runtime.wire.sockets.connection_file import SCRATCH_PREFIX
 from cec_mpi.store.cache import check_cache_location
 from cec_mpi.store.files.paths import as_path, node_directory
@@ -95,7 +95,7 @@ class OperatorContext:
         if self._is_used:
             raise InputError(f"{self._call} was already opened: call open_operator again")
         if self._comm is not None:
-            from cec_mpi.runtime.session.turns import thread_problem
+            from cec_mpi.runtime.session.locks import thread_problem
 
             if problem := thread_problem():
                 raise InputError(problem)
@@ -356,7 +356,7 @@ def _connect_elastic(
                 f"{', '.join(names)} and {last}"
             ),
         )
-    from cec_mpi.runtime.session.elastic import elastic, serve_launched
+    from cec_mpi.runtime.session.elastic import elastic_session, serve_launched
 
     launcher = launcher_of_ranks()
     try:
@@ -379,5 +379,5 @@ def _connect_elastic(
             yield None
             return
         yield stack.enter_context(
-            elastic(options, file, check_cancelled=check_cancelled, engine=engine)
+            elastic_session(options, file, check_cancelled=check_cancelled, engine=engine)
         )

@@ -104,8 +104,8 @@ class SimulatedHub(LocalHub):
         """See `LocalHub.make_endpoint`."""
         return SimulatedEndpoint(self, machines, opening)
 
-    def machine_of(self, number: int, opening: Opening) -> Machine:
-        """See `LocalHub.machine_of`."""
+    def make_machine(self, number: int, opening: Opening) -> Machine:
+        """See `LocalHub.make_machine`."""
         shard = self.store.open_shard(number)
         manifest, row_scale = self.store.manifest, self.store.row_scale
         arguments = shard, manifest.columns, opening.arithmetic, row_scale, self.costs.call
@@ -233,7 +233,7 @@ class SimulatedHub(LocalHub):
 
     def _finish_opening(self, rank: int, number: int) -> None:
         if rank in self.roster and number in self.roster[rank].machines:
-            machine = self.open_on(rank, number)
+            machine = self.open_shard(rank, number)
             # Scheduled faults were for the previous process.
             machine.faults = replace(machine.faults, scheduled=())
             self.roster.mark_joined(rank, number)

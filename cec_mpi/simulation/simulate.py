@@ -175,10 +175,10 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
     hub = SimulatedHub(store, scenario.costs, elastic, options.wait, machine_events)
     emulation = options.emulate_speeds, options.emulate_base, 0.0, options.emulate_changes
     recorder = SimulatedRecorder(hub, Emulation(*emulation))
-    running = ExecutionMode.ELASTIC if elastic else ExecutionMode.SERIAL
+    mode = ExecutionMode.ELASTIC if elastic else ExecutionMode.SERIAL
     with ExitStack() as stack:
         places = [Place(HOST, 1, 1, 1)]
-        session = Session(hub, places, "", stack, running=running)
+        session = Session(hub, places, stack, mode=mode)
         master = session.open(store, options, recorder)
         recorder.schedule = session.schedule
         rows, columns = scenario.rows, scenario.columns

@@ -79,7 +79,7 @@ class Hub(LocalHub):
 
 
 def _session(hub):
-    return Session(hub, [detect_place()], "", ExitStack(), running=ExecutionMode.ELASTIC)
+    return Session(hub, [detect_place()], ExitStack(), mode=ExecutionMode.ELASTIC)
 
 
 def master_of(path, manifest, recorder, spares=0, **options):

@@ -41,7 +41,7 @@ def test_steps_after_one_that_was_cut_off_are_right(opened, folder, adjoint):
         before, cut, after = (SETS[(place + i) % 3] for i in range(3))
         make_step(operator, before, 1, adjoint)
         # Turns have a test of their own: lines are not where Python sees to signals.
-        if not interrupted(place, folder, lambda: make_step(operator, cut, 3, adjoint), "turns.py"):  # noqa: B023
+        if not interrupted(place, folder, lambda: make_step(operator, cut, 3, adjoint), "locks.py"):  # noqa: B023
             break
         cuts += 1
         for available in (before, after, cut):

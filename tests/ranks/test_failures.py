@@ -135,7 +135,7 @@ def machines_of_which_one_is(comm, store, kind):
         return
     hub = CollectiveHub(comm)
     with ExitStack() as kept:
-        session = Session(hub, place_of_one() * 4, "MPI", kept)
+        session = Session(hub, place_of_one() * 4, kept, library="MPI")
         yield session.open(store, SessionOptions(), Recorder())
     hub.stop(None)
 

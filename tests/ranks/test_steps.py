@@ -15,9 +15,9 @@ from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.records.recorder import Recorder
-from cec_mpi.runtime.session.gathering import static_session
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.session.session import Session
+from cec_mpi.runtime.session.static import static_session
 from cec_mpi.runtime.wire.collective.machine_endpoint import CollectiveMachineEndpoint
 from cec_mpi.runtime.wire.collective.master_endpoint import CollectiveHub
 from helpers.recording import Kept
@@ -104,7 +104,7 @@ def test_a_small_step_with_nothing_new_is_one_message_there_and_one_back(comm, s
     hub = CollectiveHub(counted)
     place = Place("here", 1, 1, 1)
     with ExitStack() as kept:
-        session = Session(hub, [place] * 4, "MPI", kept)
+        session = Session(hub, [place] * 4, kept, library="MPI")
         master = session.open(store, SessionOptions(speeds=(1.0, 1.0, 1.0)), Recorder())
         w, v = np.ones((X.shape[1], 12)), np.ones((X.shape[0], 12))
         once = {"Recv_init": 3, "Send_init": 3}  # started again in later steps

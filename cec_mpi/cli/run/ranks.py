@@ -17,7 +17,7 @@ from cec_mpi.runtime.options.elastic import CONNECTION
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
-from cec_mpi.runtime.session.gathering import static_session
+from cec_mpi.runtime.session.static import static_session
 from cec_mpi.text.terminal import print_to_tty
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def run_alone(run: RunOptions, options: SessionOptions, signals: SignalRecorder)
 def run_elastic(run: RunOptions, options: SessionOptions, signals: SignalRecorder) -> int:
     """Run a task with machines that connect by sockets, or serve as such a machine."""
     from cec_mpi.runtime.session.elastic import (
-        elastic,
+        elastic_session,
         notify_late_ranks,
         serve_launched,
     )
@@ -98,6 +98,7 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: SignalRecorde
             raise
         if launcher is None and options.local is None and not (options.accept or options.listen):
             options = task.options = replace(task.options, local=task.default_machines())
-        with task, elastic(options, file, Path(run.out) / "logs", task.check_limits) as session:
+        logs = Path(run.out) / "logs"
+        with task, elastic_session(options, file, logs, task.check_limits) as session:
             task.run(session)
     return 0

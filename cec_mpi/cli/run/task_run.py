@@ -479,7 +479,7 @@ def _make_products(session: Session, master: Master) -> Any:
         dtype=master.dtype,
         attainable=master.attainable,
         accurate_along=master.manifest.accurate_along,
-        **{name: partial(session.make_step, getattr(master, name)) for name in _PRODUCTS},
+        **{name: partial(session.run_step, getattr(master, name)) for name in _PRODUCTS},
     )
 
 

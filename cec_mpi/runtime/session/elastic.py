@@ -1,4 +1,4 @@
-"""The master of an elastic run: machines over sockets, started by a launcher, here or elsewhere."""
+"""The session of an elastic run, whose machines connect over sockets."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from cec_mpi.runtime.processes.launcher import (
 )
 from cec_mpi.runtime.processes.places import Place, detect_place
 from cec_mpi.runtime.processes.start import start_limit_seconds
+from cec_mpi.runtime.session.locks import FairLock
 from cec_mpi.runtime.session.machine import (
     Source,
     end_note,
+    parse_source,
     serve_as_rank,
-    source_of,
 )
 from cec_mpi.runtime.session.session import ExecutionMode, Session
-from cec_mpi.runtime.session.turns import FairLock
 from cec_mpi.runtime.times import MACHINE_EXIT_SECONDS, RANK_EXIT_SECONDS
 from cec_mpi.runtime.wire.sockets.connection_file import (
     KEY_VARIABLE,
@@ -53,47 +53,47 @@ from cec_mpi.text.terminal import warn
 
 
 def serve_launched(options: SessionOptions, file: Path) -> int:
-    """Serve as a machine on a rank from 1 on; returns the exit code.
+    """Serve as a machine on a rank from 1 on, and return the exit code.
 
     Parameters
     ----------
     options : SessionOptions
     file : Path
-        See `elastic`.
+        See `elastic_session`.
     """
     exit_with_launcher()
     this_process.is_elastic = True
     launcher = launcher_of_ranks()
     assert launcher is not None
     source: Source = file
-    if options.listen is not None and os.environ.get(KEY_VARIABLE):  # or rank 0 says so
-        source = source_of(options.listen, options.encryption)
+    if options.listen is not None and os.environ.get(KEY_VARIABLE):  # else rank 0 raises
+        source = parse_source(options.listen, options.encryption)
     seconds = start_limit_seconds(options.start_timeout, launcher.size)
     return serve_as_rank(source, file, launcher.rank, job_id(), seconds)
 
 
 @contextmanager
-def elastic(
+def elastic_session(
     options: SessionOptions,
     file: Path,
     logs: Path | None = None,
     check_cancelled: Callable[[], None] = lambda: None,
     engine: Callable[[ConnectionFile], AbstractContextManager[Any]] | None = None,
 ) -> Iterator[Session]:
-    """Listen for machines, start those of this computer, and be their master until the end.
+    """Listen for machines, start those on this computer, and yield their session.
 
     Parameters
     ----------
     options : SessionOptions
     file : Path
-        The connection file. With `listen` it is not written, but notes for late ranks are created
-        in its directory.
+        The connection file. With `listen` it is not written, but its directory is used for end
+        notes (see `end_note`).
     logs : Path, optional
         Directory for a log of each machine.
     check_cancelled : callable
-        Called while the run waits for processes that were started; an exception ends the run.
+        Called while the run waits for started processes; an exception ends the run.
     engine : callable, optional
-        Returns a context in which machines elsewhere are started.
+        Returns a context that starts machines through Dask or Ray.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def elastic(
     options.check_listening()
     exit_with_launcher()
     this_process.is_elastic = True
-    launcher, turns = launcher_of_ranks(), FairLock()
+    launcher, lock = launcher_of_ranks(), FairLock()
     ranks = 0 if launcher is None else launcher.size - 1
     seconds = start_limit_seconds(options.start_timeout, 1 + ranks + (options.local or 0))
     hub: SocketHub | None = None
@@ -120,23 +120,30 @@ def elastic(
             raise MachineError("all machines of this run have ended before its first step")
         return places
 
-    with ExitStack() as last:
+    with ExitStack() as processes:
         try:
             hub = _open_hub(options, file)
-            found = None if launcher is None else detect_continuity()
-            if found is not None and not found.continues:
-                warn(found)
-            local = last.enter_context(_local_machines(options, file, seconds, 1 + ranks))
+            detected = None if launcher is None else detect_continuity()
+            if detected is not None and not detected.continues:
+                warn(detected)
+            local = processes.enter_context(_local_machines(options, file, seconds, 1 + ranks))
             if engine is not None:
-                last.enter_context(engine(hub.connection))
-            with ExitStack() as kept:
-                given = [detect_place()], "", kept, logs, turns, ExecutionMode.ELASTIC, gather
-                yield Session(hub, *given)
+                processes.enter_context(engine(hub.connection))
+            with ExitStack() as exit_stack:
+                yield Session(
+                    hub,
+                    [detect_place()],
+                    exit_stack,
+                    logs=logs,
+                    lock=lock,
+                    mode=ExecutionMode.ELASTIC,
+                    gather=gather,
+                )
         except BaseException as caught:
             error = caught
             raise
         finally:
-            if not turns.is_forked:  # a process that was forked from this one ends nothing
+            if not lock.is_forked:  # a forked process must not end the run
                 if hub is None:
                     with notify_late_ranks(file, error):
                         pass
@@ -145,39 +152,39 @@ def elastic(
                     closing = partial(notify_late_ranks, file, error, hub.joined_ranks)
                     hub.stop(error, wait, closing)
                     stuck = {rank for rank in hub.stuck_ranks if rank <= ranks}
-                    if stuck - kill_ranks(stuck):  # on other hosts, where only the launcher can
+                    if stuck - kill_ranks(stuck):  # only the launcher can kill those on other hosts
                         abort_job_at_exit()
 
 
 @contextmanager
 def notify_late_ranks(
-    file: Path, error: BaseException | None, came: Collection[int] = ()
+    file: Path, error: BaseException | None, joined: Collection[int] = ()
 ) -> Iterator[None]:
     """Notify ranks that have not joined that the run has ended.
 
-    They leave with exit code 0. Those of this computer that do not, because they are stopped for
-    example, are ended after the ``with``: a launcher that lets the others continue would wait for
+    They leave with exit code 0. Late ranks on this computer that have not left at the end of the
+    ``with``, for example because they are stopped, are killed, because the launcher may wait for
     them.
     """
     launcher = launcher_of_ranks()
-    late = set() if launcher is None else set(range(1, launcher.size)).difference(came)
+    late = set() if launcher is None else set(range(1, launcher.size)).difference(joined)
     if not late:
         yield
         return
     with end_note(file, job_id()):
         yield
-    if error is None or continuity(launcher).continues:  # else this one's exit code ends all
+    if error is None or continuity(launcher).continues:  # else the launcher ends all ranks
         kill_ranks(late)
 
 
 def _open_hub(options: SessionOptions, file: Path) -> SocketHub:
-    """Listen, and write the connection file; if several runs do this at once, one succeeds."""
+    """Listen, and write the connection file, which is locked against other runs."""
     if options.listen is not None:
         return _make_hub(options, file)
     check_connection_path(file)
     try:
         with locked(file.parent, name=f".{file.name}.lock"):
-            _refuse_if_used(file)
+            _check_unused(file)
             return _make_hub(options, file)
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror}") from None
@@ -185,17 +192,17 @@ def _open_hub(options: SessionOptions, file: Path) -> SocketHub:
 
 def _make_hub(options: SessionOptions, file: Path) -> SocketHub:
     secret = ""
-    at: tuple[str, ...]
+    addresses: tuple[str, ...]
     ports: tuple[int, int] | None
     if options.listen is not None:
         host, port = parse_listen(options.listen)
-        at, ports = (host,), (port, port)
+        addresses, ports = (host,), (port, port)
         secret = os.environ.get(KEY_VARIABLE, "")
         if not secret:
             raise InputError(f"listen: expected a key in the environment variable {KEY_VARIABLE}")
     else:
-        at, ports = listen_addresses(options.interface), options.ports
-    listener = Listener(at, ports, encrypted=options.encryption, secret=secret)
+        addresses, ports = listen_addresses(options.interface), options.ports
+    listener = Listener(addresses, ports, encrypted=options.encryption, secret=secret)
     try:
         hub = SocketHub(
             listener,
@@ -216,13 +223,13 @@ def _make_hub(options: SessionOptions, file: Path) -> SocketHub:
     return hub
 
 
-def _refuse_if_used(file: Path) -> None:
-    """Raise if a run listens that has written this connection file."""
+def _check_unused(file: Path) -> None:
+    """Raise if the run that has written this connection file still listens."""
     if not file.exists():
         return
-    found = read_connection_file(file)
+    connection = read_connection_file(file)
     try:
-        Connection(found).close()
+        Connection(connection).close()
     except MasterLostError:
         return
     raise InputError(f"{file}: another run listens there; each run needs a file of its own")
@@ -232,23 +239,20 @@ def _refuse_if_used(file: Path) -> None:
 def _local_machines(
     options: SessionOptions, file: Path, seconds: float, first: int
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Start machines as processes of this computer, which end with this one.
-
-    Their ranks count from `first`, behind those of the launcher.
-    """
-    started = []
+    """Start machines as child processes; their ranks count from `first`."""
+    children = []
     job, encryption = job_id(), str(int(options.encryption))
     source = str(file) if options.listen is None else options.listen
     try:
         for rank in range(first, first + (options.local or 0)):
-            words = [source, str(file), str(rank), job, str(seconds), encryption]
-            started.append(
-                start_child("cec_mpi.runtime.session.machine", words, stdin=subprocess.DEVNULL)
+            arguments = [source, str(file), str(rank), job, str(seconds), encryption]
+            children.append(
+                start_child("cec_mpi.runtime.session.machine", arguments, stdin=subprocess.DEVNULL)
             )
-        yield started
+        yield children
     finally:
         due = time.monotonic() + MACHINE_EXIT_SECONDS
-        for process in started:
+        for process in children:
             try:
                 process.wait(max(0.0, due - time.monotonic()))
             except subprocess.TimeoutExpired:

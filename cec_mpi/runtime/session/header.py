@@ -1,4 +1,4 @@
-"""The header of a run's records, and the table of its ranks."""
+"""The header of the records of a run, and the table of its ranks."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def run_header(
     places: Sequence[Place],
     library: str,
 ) -> dict[str, Any]:
-    """Return the header of records: versions, ranks, store and options, ready for JSON.
+    """Return the header of records as JSON values: versions, ranks, store and options.
 
     Parameters
     ----------
     opening : Opening
     options : SessionOptions
     speeds : sequence of float or None
-        Speeds of machines, if they were given.
+        Speeds of machines; None if they are learned.
     reports : sequence of OpenReport
         Reports of ranks from 1 on.
     emulation : Emulation or None
@@ -52,8 +52,8 @@ def run_header(
     manifest = opening.manifest
     files = ["", *(report.shard for report in reports)]
     machines = [0, *opening.machines]
-    hosts = host_of_ranks(places, len(machines))
-    copied = [
+    hosts = hosts_of_ranks(places, len(machines))
+    machines_with_copies = [
         machine
         for machine, file, host in zip(machines, files, hosts, strict=True)
         if file and Path(file).parent != node_directory(opening.store, host)
@@ -89,20 +89,20 @@ def run_header(
         "stragglers": options.stragglers,
         "verify": options.verify,
         "cache": opening.options.cache or None,
-        "machines_with_copies": copied,
+        "machines_with_copies": machines_with_copies,
         "speeds": "learn" if speeds is None else speeds,
         "emulation": None if emulation is None else asdict(emulation),
     }
 
 
-def host_of_ranks(places: Sequence[Place], ranks: int) -> list[str]:
-    """Return the host of each rank, also if all are in one process."""
+def hosts_of_ranks(places: Sequence[Place], ranks: int) -> list[str]:
+    """Return the host of each rank; one place is that of all ranks."""
     hosts = [place.host for place in places]
     return hosts if len(hosts) > 1 else hosts * ranks
 
 
 def describe_devices(header: Mapping[str, Any]) -> str:
-    """Return how many machines compute on which device.
+    """Return the number of machines on each device, in words.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def placement_table(header: Mapping[str, Any]) -> str:
     Parameters
     ----------
     header : mapping
-        The first line of its records (see `run_header`).
+        See `run_header`.
 
     Examples
     --------
@@ -143,14 +143,14 @@ def placement_table(header: Mapping[str, Any]) -> str:
     hosts, cores, threads = header["hosts"], header["cores"], header["threads"]
     width = max(map(len, ["host", *hosts]))
     devices = header.get("devices") or [""] * len(header["machine_of_rank"])
-    longest = max(map(len, devices))
-    column = f"  {'device':{max(6, longest)}}" if longest else ""
-    lines = [f"machine  rank  {'host':{width}}  cores  threads{column}  shard"]
+    device_width = max(6, *map(len, devices)) if any(devices) else 0
+    heading = f"  {'device':{device_width}}" if device_width else ""
+    lines = [f"machine  rank  {'host':{width}}  cores  threads{heading}  shard"]
     rows = zip(header["machine_of_rank"], header["shard_files"], devices, strict=True)
     for position, (machine, file, device) in enumerate(rows):
         name = machine or ("spare" if position else "master")
-        rank = position if len(hosts) > 1 else 0  # all are in one process
+        rank = position if len(hosts) > 1 else 0  # one process
         line = f"{name:>7}  {rank:4}  {hosts[rank]:{width}}  {cores[rank]:5}  {threads[rank]:7}"
-        on = f"  {device or 'cpu':{max(6, longest)}}" if longest else ""
-        lines.append(f"{line}{on}  {file}".rstrip())
+        cell = f"  {device or 'cpu':{device_width}}" if device_width else ""
+        lines.append(f"{line}{cell}  {file}".rstrip())
     return "\n".join(lines)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-try:  # what the functions of `signal` call, which take 44 us in each step to make enums
+try:  # without the conversions to enums in `signal`, which take 44 us in each step
     from _signal import getsignal  # type: ignore[import-not-found]
     from _signal import signal as set_handler
 except ImportError:  # another Python
@@ -29,9 +29,9 @@ class StepInterruptedError(CecError):
 class InterruptGuard:
     """Delays KeyboardInterrupt while a step sends or receives messages.
 
-    The step calls `check` between its events. If it does not for a second, another Ctrl-C raises
-    KeyboardInterrupt at once. Other threads than the main one get no signals, and handlers of the
-    program are left in place.
+    The step calls `check` between its events. A second Ctrl-C raises KeyboardInterrupt immediately
+    if the first has been pending for more than a second. Interrupts are not delayed in threads
+    other than the main one, or if the program has set a handler.
     """
 
     def __init__(self) -> None:
@@ -42,21 +42,21 @@ class InterruptGuard:
         if self._interrupted_at is not None:
             raise StepInterruptedError("the step was interrupted")
 
-    def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function, and raise KeyboardInterrupt afterwards if Ctrl-C was pressed."""
         if (
             threading.current_thread() is not threading.main_thread()
             or getsignal(signal.SIGINT) is not signal.default_int_handler
         ):
-            return work(*args, **kwargs)
+            return function(*args, **kwargs)
         self._interrupted_at = None
         set_handler(signal.SIGINT, self._receive)
         try:
-            return work(*args, **kwargs)
+            return function(*args, **kwargs)
         finally:
             set_handler(signal.SIGINT, signal.default_int_handler)
-            since, self._interrupted_at = self._interrupted_at, None
-            if since is not None:
+            interrupted_at, self._interrupted_at = self._interrupted_at, None
+            if interrupted_at is not None:
                 raise KeyboardInterrupt from None
 
     def _receive(self, *_: object) -> None:

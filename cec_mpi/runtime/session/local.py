@@ -1,4 +1,4 @@
-"""A hub whose machines are all in this process."""
+"""A hub for machines in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cec_mpi.runtime.session.serving import (
     answer,
     collect_problems,
     is_damaged,
-    is_wrong_use,
+    is_usage_error,
     join_problems,
     open_machine,
 )
@@ -38,8 +38,8 @@ from cec_mpi.store.shard import NOTHING_LOADED
 class LocalHub(StaticHub):
     """The master's endpoint if the machines are objects of this process.
 
-    They make steps together. With `elastic` they get jobs, and compute them when `events` is
-    called, in the order in which they were sent.
+    With `elastic` they get separate jobs, and compute them in order when `events` is called.
+    Otherwise steps are in lockstep.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class LocalHub(StaticHub):
         self._problems: dict[int, str] = {}  # by rank
 
     def open(self, opening: Opening) -> list[OpenReport]:
-        """Open the shards; one machine at a time is measured, because one at a time computes."""
+        """Open the shards; one speed is measured for all, because they share this process."""
         reports = []
         self._open_machines, self._opening = [], opening
         for number in opening.machines:
@@ -73,16 +73,25 @@ class LocalHub(StaticHub):
             file = cache_problem = device = ""
             rate = 0.0
             with collect_problems(number, problems, reraise=ShortageError):
-                machine = self.machine_of(number, opening)
+                machine = self.make_machine(number, opening)
                 file, cache_problem = machine.shard_file, machine.cache_problem
                 device = machine.device
-                if opening.measures_speed and not any(report.rate for report in reports):
+                if opening.measures_speed and not any(earlier.rate for earlier in reports):
                     rate = machine.measure_rate()
                 self._open_machines.append(machine)
             shard_missing = bool(problems and opening.is_shard_missing(number))
-            problem, damaged = join_problems(problems), is_damaged(problems)
-            found = problem, file, rate, shard_missing, damaged, "", cache_problem
-            reports.append(OpenReport(*found, is_wrong_use(problems), device))
+            report = OpenReport(
+                join_problems(problems),
+                file,
+                rate,
+                shard_missing,
+                is_damaged(problems),
+                "",
+                cache_problem,
+                is_usage_error(problems),
+                device,
+            )
+            reports.append(report)
         return reports
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEndpoint | JobsEndpoint:
@@ -104,8 +113,8 @@ class LocalHub(StaticHub):
         """Return the endpoint for steps in lockstep."""
         return LocalMasterEndpoint(self, machines, opening)
 
-    def machine_of(self, number: int, opening: Opening) -> Machine:
-        """Return a machine with its shard."""
+    def make_machine(self, number: int, opening: Opening) -> Machine:
+        """Return a machine that has opened its shard."""
         return open_machine(number, opening)
 
     def refuse(self, error: CecError) -> None:
@@ -140,7 +149,7 @@ class LocalHub(StaticHub):
         for host in self.roster.hosts if self._elastic else ():
             for machine, state in host.machines.items():
                 if state is State.JOINING:
-                    host.devices[machine] = self.open_on(host.rank, machine).device
+                    host.devices[machine] = self.open_shard(host.rank, machine).device
                     self.roster.mark_joined(host.rank, machine)
         for rank, job in list(self._jobs.items()):
             if rank not in self.roster or self.roster[rank].is_excluded:
@@ -151,12 +160,12 @@ class LocalHub(StaticHub):
                 job.is_borrowed = False
                 self.roster.mark_answered(rank, job.machine)
                 self._events.append(JobsAnswered((job,)))
-        if not self._events and (left := until - self.clock.monotonic()) > 0:
-            sleep_at_most(self.clock, left, ANSWER_SLEEP)
+        if not self._events and (remaining := until - self.clock.monotonic()) > 0:
+            sleep_at_most(self.clock, remaining, ANSWER_SLEEP)
         yield from super().events()
 
     def compute(self, rank: int, job: Job) -> bool:
-        """Compute the job of a rank; False if it has not answered, so that it must be repeated."""
+        """Compute the job of a rank, and return whether it has answered."""
         machine = self._machines[rank]
         order = Multiply(job.step, job.product, (Part(job.machine, job.intervals),))
         operand = job.operand
@@ -170,7 +179,7 @@ class LocalHub(StaticHub):
         return True
 
     def lose(self, machine: int, reason: str) -> None:
-        """Make a machine die; a spare replaces it."""
+        """Remove the host of a machine; a spare replaces it."""
         self.roster.remove_host(self._rank_of(machine), reason)
         self._fill_vacancies()
 
@@ -202,10 +211,10 @@ class LocalHub(StaticHub):
         while self.roster.vacant and (spares := self.roster.spares()):
             self.roster.assign(spares[0].rank, self.roster.vacant[0])
 
-    def open_on(self, rank: int, number: int) -> Machine:
-        """Open the shard of a machine that a host takes."""
+    def open_shard(self, rank: int, number: int) -> Machine:
+        """Open the shard of a machine on the host with this rank."""
         assert self._opening is not None
-        machine = self.machine_of(number, self._opening)
+        machine = self.make_machine(number, self._opening)
         machine.emulation = self._emulation
         self._machines[rank] = machine
         return machine
@@ -231,9 +240,9 @@ class LocalMasterEndpoint:
         self._step = 0
         self._product = Product()
         self._values = AnswerBuffers(manifest, arithmetic)
-        self._parts: list[slice] = []  # of the answers, by machine
-        self._shared = np.empty(0, arithmetic)
-        self._term = np.empty(0)  # of one machine after the other, of X' V
+        self._slices: list[slice] = []  # of the answers, by machine
+        self._operand = np.empty(0, arithmetic)
+        self._term = np.empty(0)  # of X' V, reused by all machines
         self._problems: dict[int, str] = {}
 
     def announce(
@@ -246,63 +255,70 @@ class LocalMasterEndpoint:
         return 0
 
     def _prepare(self, product: Product, assignment: Assignment) -> None:
-        """Assign rows and arrays for the answers."""
+        """Assign rows and arrays for answers to the machines."""
         intervals = {} if assignment is self._assignment else assignment.all_intervals()
-        self._assignment = None  # until all machines have it: an interrupt may come in between
+        self._assignment = None  # an interrupt below must not leave it set
         answers = None if product.adjoint else self._values.get(product)
         size = self._columns * product.columns
         if product.adjoint and self._term.size != size:
             self._term = np.empty(size)
-        self._parts, begin = [], 0
+        self._slices, begin = [], 0
         for machine in self._machines:
             if intervals:
                 machine.assign(intervals.get(machine.number, ()))
             part = slice(begin, begin + machine.count * product.columns)
             machine.prepare(product, self._term if answers is None else answers[part])
-            self._parts.append(part)
+            self._slices.append(part)
             begin = part.stop
         self._product, self._assignment = product, assignment
 
     def share(self, values: NDArray[Any]) -> int:
-        """Keep the values for the computation."""
-        self._shared = values
+        """Set the operand of the next computation."""
+        self._operand = values
         return 0
 
     def collect(self) -> Answers:
-        """Make the machines compute one after the other."""
+        """Compute the answers of one machine after the other."""
         adjoint, product = self._product.adjoint, self._product
         values = self._values.take(product)
         if adjoint:
             values.fill(0)
         seconds = [0.0] * self._count
-        loaded = np.zeros((2, self._count))
+        loads = np.zeros((2, self._count))  # seconds and bytes
         failed, damaged, not_finite = [], [], []
         with Machine.ignore_fp_warnings():
-            for machine, part in zip(self._machines, self._parts, strict=True):
-                done = self._compute(machine, part)
+            for machine, part in zip(self._machines, self._slices, strict=True):
+                report = self._compute(machine, part)
                 n = machine.number
-                seconds[n - 1] = done.seconds
-                if done.problem:
-                    self._problems[n] = done.problem
+                seconds[n - 1] = report.seconds
+                if report.problem:
+                    self._problems[n] = report.problem
                     failed.append(n)
-                    damaged += [n] if done.damaged else []
-                elif done.loaded is not NOTHING_LOADED:
-                    loaded[:, n - 1] = done.loaded
+                    damaged += [n] if report.damaged else []
+                elif report.loaded is not NOTHING_LOADED:
+                    loads[:, n - 1] = report.loaded
                 if adjoint and machine.count:
                     values += self._term
             if adjoint and not failed and not math.isfinite(np.add.reduce(values)):
-                for machine, part in zip(self._machines, self._parts, strict=True):
+                for machine, part in zip(self._machines, self._slices, strict=True):
                     if machine.count and self._compute(machine, part) and not is_finite(self._term):
                         not_finite.append(machine.number)
-        answers = values, np.array(seconds), loaded[0], loaded[1], failed
-        return Answers(*answers, not_finite=not_finite, damaged=damaged)
+        return Answers(
+            values,
+            np.array(seconds),
+            load_seconds=loads[0],
+            load_bytes=loads[1],
+            failed=failed,
+            not_finite=not_finite,
+            damaged=damaged,
+        )
 
     def _compute(self, machine: Machine, part: slice) -> Report:
-        """Make a machine compute its answer, of X' V into `_term`."""
+        """Compute the answer of a machine; that to X' V is written to `_term`."""
         adjoint, columns = self._product
-        given = self._shared[part].reshape(-1, columns) if adjoint else self._shared
-        return machine.execute(self._product, given, self._step)
+        operand = self._operand[part].reshape(-1, columns) if adjoint else self._operand
+        return machine.execute(self._product, operand, self._step)
 
     def last_errors(self) -> dict[int, str]:
-        """Return the last errors by machine."""
+        """See `LockstepEndpoint.last_errors`."""
         return self._problems

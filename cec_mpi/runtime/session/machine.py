@@ -1,8 +1,8 @@
-"""A host of an elastic run: finds the run, serves it until it ends, and leaves.
+"""A host of an elastic run: it connects to the master, and serves the run until its end.
 
-``cec-mpi join`` is one on any computer. A launcher, or the run itself, starts others as ranks
-1, 2, ...: these exit with 0 unless the master is gone, because launchers and batch systems take
-another exit code for a failure of the run.
+``cec-mpi join`` starts a host on any computer (`join`). A launcher, or the run itself, starts hosts
+as ranks 1, 2, ... (`serve_as_rank`). These exit with 0 unless they have lost the master, because
+launchers and batch systems interpret another exit code as a failure of the run.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ from cec_mpi.text.terminal import print_note, remove_error_filters
 
 Source = Path | ConnectionFile
 
-_PRINTING_RANKS = 2  # ranks that print the message: two, in case one of them is lost
+_PRINTING_RANKS = 2  # ranks that print why they have lost the master; one may have died
 
 
-def source_of(text: str, encryption: bool = True) -> Source:
-    """Return where a machine finds its run: a connection file, or ``HOST:PORT`` with a key.
+def parse_source(text: str, encryption: bool = True) -> Source:
+    """Return the path of a connection file, or the connection for ``HOST:PORT``.
 
-    The key is in the environment variable CEC_MPI_KEY.
+    ``HOST:PORT`` needs the key of the run in the environment variable CEC_MPI_KEY.
 
     Raises
     ------
@@ -101,19 +101,20 @@ def check_join_values(
     device: str = CPU,
     **_: Any,
 ) -> None:
-    """Check what can be known of keywords of `join` on another computer.
+    """Check keywords of `join` as far as is possible on another computer.
 
     Raises
     ------
     InputError
-        One is out of range, or names no device or service.
+        A value is out of range, or is not the name of a device or service.
     """
     from cec_mpi.store.devices import check_device
 
-    for name, number in (("machines", machines), ("machine", 1 if machine is None else machine)):
-        if not (isinstance(number, Integral) and 1 <= number <= MAX_MACHINES):
-            text = shorten(number)
-            raise InputError(f"{name} {text}: expected a whole number from 1 to {MAX_MACHINES}")
+    for name, value in (("machines", machines), ("machine", 1 if machine is None else machine)):
+        if not (isinstance(value, Integral) and 1 <= value <= MAX_MACHINES):
+            raise InputError(
+                f"{name} {shorten(value)}: expected a whole number from 1 to {MAX_MACHINES}"
+            )
     if not (isinstance(memory, Real) and 0 < memory < math.inf):
         raise InputError(
             f"memory {shorten(memory)}: expected a number of bytes, or a fraction up to 1"
@@ -140,12 +141,12 @@ def join(
     notice: str = "none",
     device: str = CPU,
 ) -> None:
-    """Carry machines of an elastic run until it ends, as ``cec-mpi join`` does.
+    """Host machines of an elastic run until it ends, as ``cec-mpi join`` does.
 
-    This process is a host: it has one connection to the master, receives each vector once, and
-    computes the rows of its machines one after the other with all of its cores. It sends one sum of
-    their parts of ``X.H @ v``. Each of its K machines has 1/K of its speed. If the process dies,
-    all K machines are lost. In the main thread, SIGTERM and SIGUSR1 make it leave.
+    This process has one connection to the master, receives each vector once, and computes the rows
+    of its machines one after the other with all of its cores. It sums their terms of ``X.H @ v``.
+    Each of its K machines has 1/K of its speed. If the process dies, all K machines are lost. In
+    the main thread, SIGTERM and SIGUSR1 make it leave.
 
     Parameters
     ----------
@@ -153,17 +154,17 @@ def join(
         The connection file of the run, or ``HOST:PORT`` with the key of the run in the environment
         variable CEC_MPI_KEY.
     machines : int, default 1
-        Largest number of machines that this process carries, K. It carries fewer if fewer are
-        missing. With `check` or `stragglers` the run accepts 1 only.
+        Largest number of machines that this process hosts, K. It hosts fewer if fewer are missing.
+        With `check` or `stragglers` the run accepts 1 only.
     memory : float, default 0.9
-        Upper bound of the bytes of their shards. Up to 1 it is a fraction of the memory that is
-        free now, on the device if there is one.
+        Upper bound of the bytes of their shards. A value up to 1 is a fraction of the memory that
+        is free now (of the device, if one is used).
     machine : int, optional
-        Number of the machine that it asks for first.
+        Preferred number of its first machine.
     retry : float, optional
         Seconds to wait for a run that has not started, or has ended and may be resumed.
     threads : int, optional
-        Number of BLAS threads. By default its share of the cores of the computer.
+        Number of BLAS threads. By default an equal share of the cores of the computer.
     cache : str or path, optional
         Directory for copies of its shards.
     cache_limit : int, optional
@@ -171,9 +172,9 @@ def join(
     encryption : bool, default True
         False with ``HOST:PORT`` if the run is not encrypted.
     notice : {"none", "auto", "aws", "gcp", "azure"}, default "none"
-        Metadata service that a thread asks for the notice of preemption of this instance. When it
-        comes, this process leaves as with SIGTERM. With "auto" the first one that answers within
-        ten seconds is asked.
+        Metadata service that is polled for a notice of preemption of this instance, after which
+        this process leaves as with SIGTERM. With "auto" it is the first service that answers within
+        ten seconds.
     device : str, default "cpu"
         Device that holds and multiplies its shards, such as "cuda" or "auto", see `open_operator`.
 
@@ -183,11 +184,11 @@ def join(
         The connection file does not exist, an option is out of range, the device is absent, memory
         does not suffice for one shard, or the run refuses this process.
     MachineError
-        The master is gone or cannot be reached, or this process cannot open its shard or compute.
+        The master cannot be reached, or this process cannot open its shard or compute.
     DismissedError
         The master has excluded this process because its answers were wrong.
     StoppedError
-        A signal or a notice has told this process to leave.
+        This process has received a signal or a notice of preemption.
 
     Examples
     --------
@@ -207,11 +208,11 @@ def join(
     host_options: dict[str, Any] = {"device": (device,)}
     if cache:
         host_options |= {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit}
-    where: Source
-    if isinstance(source, ConnectionFile):  # as machines of `cec_mpi.engines` have it
-        where = source
+    parsed: Source
+    if isinstance(source, ConnectionFile):  # from `cec_mpi.engines`
+        parsed = source
     else:
-        where = source_of(os.fspath(source), encryption)
+        parsed = parse_source(os.fspath(source), encryption)
     free, device_name = _free_memory(device)
     hello = replace(
         _hello(memory if memory > 1 else memory * free),
@@ -225,10 +226,10 @@ def join(
         signals.notice = reason
 
     with SignalRecorder() as signals, watch_notices(notice, leave):
-        search = _MasterFinder(where, signals, retry)
-        connection = search.connect(0.0 if retry is None else retry)
+        finder = _MasterFinder(parsed, signals, retry)
+        connection = finder.connect(0.0 if retry is None else retry)
         while True:
-            print_note(f"joined the run of {_name(where)} at {connection.place}")
+            print_note(f"joined the run of {_name(parsed)} at {connection.place}")
             endpoint = SocketMachineEndpoint(
                 connection,
                 threads,
@@ -236,18 +237,18 @@ def join(
                 host_options=host_options,
                 memory=hello.memory if hello.is_limited or hello.device else None,
             )
-            error = search.serve(connection, hello, endpoint)
+            error = finder.serve(connection, hello, endpoint)
             hello = replace(hello, machines=endpoint.machines or hello.machines)
             if error is None:
                 return
             if retry is None or isinstance(error, ShutdownRequested):
-                connection = search.reconnect(error)
+                connection = finder.reconnect(error)
                 continue
             if not isinstance(error, MasterLostError):
                 error = MasterLostError(f"the master has left: {_reason(error)}")
             print_note(f"{error}; waiting {retry:g} s for it to come back")
-            search.prints = False
-            connection = search.connect(retry)
+            finder.prints = False
+            connection = finder.connect(retry)
 
 
 def serve_as_rank(
@@ -260,62 +261,62 @@ def serve_as_rank(
     prints: bool = True,
     parent: int | None = None,
 ) -> int:
-    """Serve the run that this process was started for; returns its exit code.
+    """Serve the run that this process was started for, and return its exit code.
 
     Parameters
     ----------
     source : Path or ConnectionFile
-        See `source_of`.
+        See `parse_source`.
     file : Path
-        The connection file; the note that the run has ended is beside it (`end_note`).
+        The connection file; end notes are in its directory (see `end_note`).
     rank : int
-        Rank of this process; it asks to be the machine in this place among those that take part.
+        Rank of this process; rank n prefers the n-th machine that takes part.
     job : str
-        Identifier of the launch (`job_id`): connection files of other launches are ignored.
+        Identifier of the launch (see `job_id`); connection files of other launches are ignored.
     seconds : float
-        Time in which the master must listen.
+        Time limit for the master to listen.
     prints : bool
-        Whether the first ranks print that the master is gone.
+        Whether the first ranks print that they have lost the master.
     parent : int, optional
-        The process that has started this one, if it may have ended before this call.
+        Process ID of the parent, if the parent may have ended before this call.
     """
     launch = file, job, os.getppid() if parent is None else parent
     with SignalRecorder(ignore_interrupts=True) as signals:  # the master handles them
         hello = replace(_hello(DEFAULT_MEMORY_FRACTION * free_memory()), rank=rank)
-        search = _MasterFinder(source, signals, seconds, launch)
+        finder = _MasterFinder(source, signals, seconds, launch)
         has_ended = False
         try:
-            connection = search.connect(seconds)
+            connection = finder.connect(seconds)
             while True:
                 endpoint = SocketMachineEndpoint(connection, None, signals, prints=False)
-                error = search.serve(connection, hello, endpoint)
+                error = finder.serve(connection, hello, endpoint)
                 if not isinstance(error, MasterLostError):
-                    this_process.finished_runs.append(search.file)
+                    this_process.finished_runs.append(finder.file)
                     has_ended = not isinstance(error, ShutdownRequested)
                     return 0
                 hello = replace(hello, machines=endpoint.machines or hello.machines)
-                connection = search.reconnect(error)
+                connection = finder.reconnect(error)
         except _RunFinished:
             return 0
-        except MasterLostError as gone:
-            if rank > _PRINTING_RANKS:  # a launcher may end all ranks when one leaves
+        except MasterLostError as lost:
+            if rank > _PRINTING_RANKS:  # the launcher may end all ranks when the first one exits
                 time.sleep(PRINT_SECONDS)
             elif prints:
-                print_error(gone)
-            if isinstance(source, Path) and search.file is None:
-                kill_ranks([0])  # if it is stopped here: the launcher would wait for it
-            return gone.exit_code
+                print_error(lost)
+            if isinstance(source, Path) and finder.file is None:
+                kill_ranks([0])  # it may be stopped on this computer: the launcher would wait
+            return lost.exit_code
         except CecError:  # the master has already printed the reason
             return 0
         finally:
-            if has_ended or search.is_orphan:
-                search.await_cleanup()
+            if has_ended or finder.is_orphan:
+                finder.await_cleanup()
 
 
 def _free_memory(device: str) -> tuple[int, str]:
-    """Return the free bytes of a device, or of the main memory, and names of the device.
+    """Return the free bytes of a device or of the main memory, and the names of the devices.
 
-    It prints what the device is.
+    The devices are printed.
 
     Raises
     ------
@@ -326,23 +327,40 @@ def _free_memory(device: str) -> tuple[int, str]:
         return free_memory(), ""
     from cec_mpi.store.devices import find_devices
 
-    found = find_devices(device)
-    if not found:
+    devices = find_devices(device)
+    if not devices:
         print_note(f"device {device}: no GPU was found, so this process computes on the CPU")
         return free_memory(), ""
-    free = sum(device.memory()[0] for device in found)
-    names = ", ".join(f"{device.name} {device.model}".rstrip() for device in found)
+    free = sum(found.memory()[0] for found in devices)
+    names = ", ".join(f"{found.name} {found.model}".rstrip() for found in devices)
     print_note(f"computes on {names} with {format_bytes(free)} free")
     return free, names
 
 
 def _hello(memory: float) -> Hello:
-    most = min(int(memory), Hello.memory)
-    return Hello(package_fingerprint(), os.getpid(), detect_place(), memory=most)
+    limit = min(int(memory), Hello.memory)
+    return Hello(package_fingerprint(), os.getpid(), detect_place(), memory=limit)
 
 
 class _MasterFinder:
-    """Looks for the master of a run, and looks again when a connection has ended."""
+    """Finds the master of a run, and connects to it again after a disconnect.
+
+    Parameters
+    ----------
+    source : Path or ConnectionFile
+    signals : SignalRecorder
+    retry : float or None
+        Seconds to wait for the master, for messages.
+    launch : (Path, str, int), optional
+        The connection file, job and parent process of a rank; None for `join`.
+
+    Attributes
+    ----------
+    prints : bool
+        Whether to print that it waits.
+    file : ConnectionFile or None
+        The connection file that was read last.
+    """
 
     def __init__(
         self,
@@ -352,25 +370,25 @@ class _MasterFinder:
         launch: tuple[Path, str, int] | None = None,
     ) -> None:
         self._source, self._signals, self._retry = source, signals, retry
-        self._launch = launch  # of a rank: its run's connection file, the job, and who started it
-        self.prints = launch is None  # that it waits
-        self.file: ConnectionFile | None = None  # of this run, read last
+        self._launch = launch
+        self.prints = launch is None
+        self.file: ConnectionFile | None = None
         self._backoff = Backoff(MAX_RECONNECT_SECONDS)
 
     def connect(self, seconds: float) -> Connection:
-        """Return a connection to the master within this number of seconds."""
+        """Connect to the master within this number of seconds."""
         due = time.monotonic() + seconds
         while True:
-            was_there = isinstance(self._source, Path) and self._source.exists()
+            existed = isinstance(self._source, Path) and self._source.exists()
             try:
                 return Connection(self._read(), self._check_cancelled)
             except (InputError, MasterLostError) as error:
-                self._backoff = Backoff(MAX_RECONNECT_SECONDS)  # the next master is another one
-                # The file may have appeared, or disappeared, at this moment.
-                is_there = was_there and isinstance(self._source, Path) and self._source.exists()
-                is_late = isinstance(error, MasterLostError) or not is_there or self._is_rank
-                if not is_late or time.monotonic() >= due:
-                    raise self._final_error(error, is_late) from None
+                self._backoff = Backoff(MAX_RECONNECT_SECONDS)  # for a new master
+                # The file may have been created or removed in between.
+                exists = existed and isinstance(self._source, Path) and self._source.exists()
+                may_start = isinstance(error, MasterLostError) or not exists or self._is_rank
+                if not may_start or time.monotonic() >= due:
+                    raise self._final_error(error, may_start) from None
                 if self.prints:
                     print_note(f"{error}; waiting {seconds:g} s at most")
                     self.prints = False
@@ -379,16 +397,16 @@ class _MasterFinder:
     def serve(
         self, connection: Connection, hello: Hello, endpoint: SocketMachineEndpoint
     ) -> BaseException | None:
-        """Serve on a connection; returns the exception of the master, or of the lost connection.
+        """Serve, and return the exception of the master or of a lost connection.
 
-        After short connections it waits before it sends its hello.
+        If earlier connections were short, it waits before it sends its hello.
         """
         try:
             self._wait(self._backoff.pause)
             connection.send(HELLO, pack(hello))
             error = serve(endpoint)
-        except MasterLostError as gone:
-            error = gone
+        except MasterLostError as lost:
+            error = lost
         finally:
             connection.close()
             self._backoff.note_end()
@@ -401,7 +419,7 @@ class _MasterFinder:
         return error
 
     def reconnect(self, error: BaseException) -> Connection:
-        """Return a new connection, after the network failed or a process was stopped.
+        """Connect again after the network has failed or a process was stopped.
 
         Raises
         ------
@@ -414,36 +432,36 @@ class _MasterFinder:
         while not isinstance(self._source, Path) or self._source.exists():
             try:
                 return Connection(self._read(), self._check_cancelled)
-            except MasterLostError as still:
-                if not still.is_silent or time.monotonic() >= due:
+            except MasterLostError as lost:
+                if not lost.is_silent or time.monotonic() >= due:
                     break
             except InputError:
                 break
             self._pause()
-        self._check_cancelled()  # the run may have ended before the hello of this rank arrived
+        self._check_cancelled()  # for an end note: the run may have ended before the hello arrived
         raise error
 
     def await_cleanup(self) -> None:
-        """Wait until the run has removed its files; if it has been killed, remove what is left."""
+        """Wait until the master has removed the files of the run; if it was killed, remove them."""
         file, path = self.file, self._source
         if file is None or not isinstance(path, Path):
             return
-        due, traces = time.monotonic() + MACHINE_EXIT_SECONDS, (path, Path(file.local or path))
-        while (is_left := any(map(Path.exists, traces))) and time.monotonic() < due:
+        due, paths = time.monotonic() + MACHINE_EXIT_SECONDS, (path, Path(file.local or path))
+        while (remain := any(map(Path.exists, paths))) and time.monotonic() < due:
             time.sleep(DISCONNECT_POLL_SECONDS)
-        if is_left and (self.is_orphan or not _is_listening(file)):
+        if remain and (self.is_orphan or not _is_listening(file)):
             remove_stale_files(file, path)
 
     def _read(self) -> ConnectionFile:
         if not isinstance(self._source, Path):
             return self._source
-        found = read_connection_file(self._source)
-        if self._launch is not None and found.job != self._launch[1]:
+        file = read_connection_file(self._source)
+        if self._launch is not None and file.job != self._launch[1]:
             raise MasterLostError(f"{self._source} belongs to another job")
-        if self._launch is not None and found in this_process.finished_runs:
+        if self._launch is not None and file in this_process.finished_runs:
             raise MasterLostError(f"{self._source} belongs to a run that has ended")
-        self.file = found
-        return found
+        self.file = file
+        return file
 
     @property
     def _is_rank(self) -> bool:
@@ -451,7 +469,7 @@ class _MasterFinder:
 
     @property
     def is_orphan(self) -> bool:
-        """Whether the process that has started this rank has ended."""
+        """Whether the parent of this rank has ended."""
         return self._launch is not None and os.getppid() != self._launch[2]
 
     def _check_cancelled(self) -> None:
@@ -468,39 +486,39 @@ class _MasterFinder:
         while time.monotonic() < due:
             self._check_cancelled()
             if self.is_orphan:
-                raise _RunFinished  # Open MPI's mpirun can end before all of its processes
+                raise _RunFinished  # mpirun of Open MPI can exit before its processes
             time.sleep(POLL_SECONDS)
 
-    def _final_error(self, error: CecError, is_late: bool) -> CecError:
+    def _final_error(self, error: CecError, may_start: bool) -> CecError:
         if self._is_rank:
             return MasterLostError(
                 f"the master has not begun to listen within {self._retry:g} s ({error})"
             )
-        if self._retry is None and is_late and isinstance(error, InputError):
+        if self._retry is None and may_start and isinstance(error, InputError):
             return InputError(f"{error} (--retry TIME, or retry= in Python, waits for it)")
-        if self._retry is None or not is_late:
+        if self._retry is None or not may_start:
             return error
         return MasterLostError(f"{error}; waited {self._retry:g} s")
 
 
 def _is_listening(file: ConnectionFile) -> bool:
-    """Whether the master that has written this file, or what is left of it, can be reached."""
+    """Return whether the master that has written this file may still listen."""
     try:
         Connection(file).close()
-    except MasterLostError as gone:
-        return gone.is_silent
+    except MasterLostError as lost:
+        return lost.is_silent
     return True
 
 
 def _master_lost(error: BaseException) -> BaseException:
-    """Return the error of a machine whose master has left with an exception."""
+    """Return the error of a machine for the exception with which the master has left."""
     if isinstance(error, ShutdownRequested):
         return error
     return MasterLostError(f"the master has left: {_reason(error)}")
 
 
 def _reason(error: BaseException) -> str:
-    """Return in words why the master has left."""
+    """Return why the master has left, in words."""
     if isinstance(error, KeyboardInterrupt):
         return "stopped by Ctrl-C"
     if isinstance(error, SystemExit):
@@ -515,7 +533,7 @@ def _name(source: Source) -> str:
     return f"{host}:{port}"
 
 
-# A note tells processes of the launcher that are late that the run has ended.
+# End notes: ranks that have not connected leave when they find such a file.
 
 
 class _RunFinished(Exception):
@@ -524,7 +542,7 @@ class _RunFinished(Exception):
 
 @contextmanager
 def end_note(file: Path, job: str) -> Iterator[None]:
-    """Within a ``with``, and for 3 s after it, tell ranks that look for the run to leave."""
+    """Create end notes for the duration of the ``with`` and 3 s after it."""
     written = []
     try:
         for note in _notes(file, job):
@@ -546,7 +564,7 @@ def _check_end_note(file: Path, job: str) -> None:
 
 
 def _notes(file: Path, job: str) -> list[Path]:
-    """Return the places of a note: beside the file, and in the temporary directory."""
+    """Return the paths of end notes: in the directory of the file, and a temporary one."""
     name = f".cec_mpi-{crc32(f'{file} {job}'.encode(errors='surrogateescape')):08x}.ended"
     return [file.with_name(name), Path(tempfile.gettempdir(), name)]
 
@@ -555,5 +573,9 @@ def main(arguments: list[str], parent: int) -> None:
     """Serve as a machine that a run, the process `parent`, has started on its computer."""
     remove_error_filters()
     text, file, rank, job, seconds, encryption = arguments
-    given = source_of(text, encryption == "1"), Path(file), int(rank), job, float(seconds)
-    sys.exit(serve_as_rank(*given, prints=False, parent=parent))
+    source = parse_source(text, encryption == "1")
+    sys.exit(
+        serve_as_rank(
+            source, Path(file), int(rank), job, float(seconds), prints=False, parent=parent
+        )
+    )

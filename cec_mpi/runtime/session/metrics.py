@@ -1,7 +1,6 @@
-"""Metrics of a run for Prometheus and others, in the format of OpenMetrics.
+"""Metrics of a run in the format of OpenMetrics, which Prometheus reads.
 
-They are served at a port of this computer, or written to a file after steps. docs/howto/watching.md
-lists their names.
+They are served at a port of this computer, or written to a file. docs/howto/watching.md lists them.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 _STATES = ("available", *get_args(AbsenceReason))
 _HOST = "127.0.0.1"
-_BEGIN = b"# HELP cec_mpi_"  # of a file with metrics
+_FIRST_BYTES = b"# HELP cec_mpi_"  # of a file with metrics
 
 
 def metrics_destination(metrics: int | str | os.PathLike[str]) -> tuple[str, int] | Path:
@@ -68,30 +67,30 @@ def check_metrics(metrics: int | str | os.PathLike[str]) -> None:
     Raises
     ------
     InputError
-        The port is in use, the directory of the file does not exist, the file has other data than
-        metrics, or the library is missing.
+        The port is in use, the directory of the file does not exist, the file contains other data,
+        or the library is missing.
     """
     try:
         import prometheus_client  # noqa: F401
     except ImportError:
         raise InputError("metrics need prometheus_client: pip install 'cec_mpi[metrics]'") from None
-    unknown = InputError(
+    invalid = InputError(
         f"--metrics {shorten(metrics)}: expected a port from 1 to {MAX_PORT}, HOST:PORT, or a file "
         "in an existing directory"
     )
     try:
-        place = metrics_destination(metrics)
+        destination = metrics_destination(metrics)
     except InputError:
-        raise unknown from None
-    if not isinstance(place, Path):
-        family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+        raise invalid from None
+    if not isinstance(destination, Path):
+        family = socket.AF_INET6 if ":" in destination[0] else socket.AF_INET
         try:
-            socket.create_server(place, family=family).close()
+            socket.create_server(destination, family=family).close()
         except OSError as error:
             raise _unusable_port(metrics, error) from None
-    elif not _can_be_file(place):
-        raise unknown
-    elif _has_other_data(place):
+    elif not _can_be_file(destination):
+        raise invalid
+    elif _has_other_data(destination):
         raise InputError(
             f"--metrics {shorten(metrics)} exists and has other data than metrics: expected "
             "another file"
@@ -106,13 +105,13 @@ def _can_be_file(path: Path) -> bool:
 
 
 def _has_other_data(path: Path) -> bool:
-    """Return whether a file exists that no run has written as its metrics."""
+    """Return whether a file exists and contains anything but metrics."""
     if not path.is_file():
         return False
     try:
         with path.open("rb") as file:
-            return file.read(len(_BEGIN)) not in (b"", _BEGIN)
-    except OSError:  # it cannot be read
+            return file.read(len(_FIRST_BYTES)) not in (b"", _FIRST_BYTES)
+    except OSError:
         return True
 
 
@@ -132,11 +131,12 @@ def publish_metrics(metrics: int | str | os.PathLike[str], recorder: Recorder) -
     """
     from prometheus_client import CollectorRegistry, start_http_server
 
-    place, registry, totals = metrics_destination(metrics), CollectorRegistry(), RunMetrics()
-    registry.register(totals)
-    recorder.watch(totals.update)
-    if isinstance(place, Path):
-        file = _MetricsFile(place, registry)
+    destination, registry = metrics_destination(metrics), CollectorRegistry()
+    run_metrics = RunMetrics()
+    registry.register(run_metrics)
+    recorder.watch(run_metrics.update)
+    if isinstance(destination, Path):
+        file = _MetricsFile(destination, registry)
         recorder.watch(file.update)
         file.write()
         try:
@@ -145,7 +145,7 @@ def publish_metrics(metrics: int | str | os.PathLike[str], recorder: Recorder) -
             file.write()
         return
     try:
-        server, thread = start_http_server(place[1], place[0], registry)
+        server, thread = start_http_server(destination[1], destination[0], registry)
     except OSError as error:
         raise _unusable_port(metrics, error) from None
     try:
@@ -157,7 +157,7 @@ def publish_metrics(metrics: int | str | os.PathLike[str], recorder: Recorder) -
 
 
 class _MetricsFile:
-    """A file with metrics, which is replaced once a second at most."""
+    """A file with metrics that is replaced at most once a second."""
 
     def __init__(self, path: Path, registry: CollectorRegistry) -> None:
         self._path, self._registry = path, registry
@@ -173,7 +173,7 @@ class _MetricsFile:
         """Write the file; the first failure is a warning."""
         from prometheus_client.openmetrics import exposition
 
-        generate: Any = exposition.generate_latest  # which has no types
+        generate: Any = exposition.generate_latest  # has no type annotations
         try:
             publish(self._path, generate(self._registry))
         except OSError as error:
@@ -194,7 +194,7 @@ class RunMetrics:
         self._events: Counter[str] = Counter()
 
     def update(self, line: StepRecord | Waiting) -> None:
-        """Add a step, or note a wait for machines."""
+        """Add a step or a wait for machines."""
         if isinstance(line, Waiting):
             if not isinstance(self._latest, Waiting):
                 self._waiting_since = time.monotonic()

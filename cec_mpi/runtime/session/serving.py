@@ -1,4 +1,4 @@
-"""A process that carries machines: it opens shards and answers steps until the master leaves."""
+"""The loop of a host: it opens shards and answers steps until the session ends."""
 
 from __future__ import annotations
 
@@ -38,15 +38,14 @@ def serve(
 ) -> BaseException | None:
     """Open shards and answer steps until the master ends the session.
 
-    An exception in a computation is logged and reported; the machine continues until the master
-    ends the run. SIGTERM and SIGUSR1 warn the process that it must leave soon: it tells the master,
-    and continues to serve.
+    An exception in a computation is logged and reported, and the machine continues. SIGTERM and
+    SIGUSR1 announce that the process must end soon: it reports this to the master, and continues.
 
     Parameters
     ----------
     endpoint : MachineEndpoint
     factory : callable
-        Makes a machine, by default a `Machine`.
+        Returns a machine; by default the class `Machine`.
 
     Returns
     -------
@@ -60,7 +59,7 @@ def serve(
             match order := endpoint.receive_order(signals):
                 case Multiply():
                     values, reports = answer(machines, order, endpoint.receive_vector(order))
-                    if signals.received is not None:  # the master must know that it leaves
+                    if signals.received is not None:
                         reports = [report._replace(leaving=True) for report in reports]
                     endpoint.send_answer(order, values, reports)
                 case Open():
@@ -78,45 +77,45 @@ def serve(
 def answer(
     machines: Mapping[int, Machine], order: Multiply, values: NDArray[Any]
 ) -> tuple[list[NDArray[Any]], list[Report]]:
-    """Answer a step with one machine after the other.
+    """Compute the answers of the machines of this host, one after the other.
 
-    Each machine reports times as if it had an equal share of the speed of this process.
+    Reported times are those of machines with equal shares of the speed of this process.
 
     Returns
     -------
     list of ndarray
-        The answers of each machine to X W, (count * k,), or the sum of the parts of X' V.
+        The answer of each machine to X W, (count * k,), or the sum of the terms of X' V.
     list of Report
-        Those of each machine.
+        The report of each machine.
     """
     product, begin = order.product, 0
-    found, reports = [], []
+    answers, reports = [], []
     for number, intervals in order.parts:
         machine = machines[number]
         if intervals is not None:
             machine.assign(intervals)
         machine.prepare(product)
         machine.machines_on_host = len(machines)
-        given = values
+        operand = values
         if product.adjoint and len(order.parts) > 1:
-            given = values[begin : begin + machine.count]
+            operand = values[begin : begin + machine.count]
             begin += machine.count
-        reports.append(machine.execute(product, given, order.step))
-        found.append(machine.values)
+        reports.append(machine.execute(product, operand, order.step))
+        answers.append(machine.values)
     if len(machines) > 1:
         amounts = [machines[part.machine].amount for part in order.parts]
         rate = len(machines) * sum(report.seconds for report in reports) / (sum(amounts) or 1.0)
         parts = zip(reports, amounts, strict=True)
         reports = [report._replace(seconds=rate * amount) for report, amount in parts]
-    return (_sum(found, reports) if product.adjoint else found), reports
+    return (_sum(answers, reports) if product.adjoint else answers), reports
 
 
-def _sum(values: list[NDArray[Any]], reports: list[Report]) -> list[NDArray[Any]]:
-    """Return the sum of the parts that have not failed; the first part if all have."""
-    good = [part for part, report in zip(values, reports, strict=True) if not report.problem]
-    for part in good[1:]:
-        good[0] += part
-    return good[:1] or values[:1]
+def _sum(terms: list[NDArray[Any]], reports: list[Report]) -> list[NDArray[Any]]:
+    """Return the sum of the terms that have not failed; the first term if all have."""
+    valid = [term for term, report in zip(terms, reports, strict=True) if not report.problem]
+    for term in valid[1:]:
+        valid[0] += term
+    return valid[:1] or terms[:1]
 
 
 def _open(
@@ -126,9 +125,9 @@ def _open(
     session: ExitStack,
     log_stack: ExitStack,
 ) -> Machine | None:
-    """Open a shard; None if it cannot be opened, or the master refuses it.
+    """Open a shard; return None if it cannot be opened, or the master refuses it.
 
-    `session` is closed at the end of the session, and `log_stack` closes the log of this machine.
+    `session` is closed at the end of the session, and `log_stack` with the machine.
     """
     machine, rate = None, 0.0
     opening, number = order.opening, order.machine
@@ -156,7 +155,7 @@ def _open(
         is_damaged(problems),
         "".join(log_problems),
         cache_problem,
-        is_wrong_use(problems),
+        is_usage_error(problems),
         "" if machine is None else machine.device,
     )
     admission = endpoint.send_open_report(report)
@@ -170,16 +169,17 @@ def _open(
 def collect_problems(
     number: int, problems: list[CecError], reraise: type[CecError] | tuple[()] = ()
 ) -> Iterator[None]:
-    """Note why a machine cannot start instead of raising it, because others wait for it."""
+    """Append errors of a start to a list instead of raising them, because other ranks wait."""
     try:
         yield
     except reraise:
         raise
     except (CecError, OSError) as error:
         log.exception("machine %d cannot start", number)
-        kinds = DamagedStoreError, InputError
-        kind = next((kind for kind in kinds if isinstance(error, kind)), MachineError)
-        problems.append(kind(f"machine {number} on {socket.gethostname()} cannot start: {error}"))
+        types = DamagedStoreError, InputError
+        error_type = next((t for t in types if isinstance(error, t)), MachineError)
+        host = socket.gethostname()
+        problems.append(error_type(f"machine {number} on {host} cannot start: {error}"))
 
 
 def open_machine(
@@ -188,9 +188,9 @@ def open_machine(
     factory: Callable[..., Machine] = Machine,
     check_cancelled: Callable[[], None] = lambda: None,
 ) -> Machine:
-    """Return a machine with its shard, or without one if it does not serve the store.
+    """Return a machine that has opened its shard; machine 0 has none.
 
-    What `check_cancelled` raises while the shard is copied ends this.
+    `check_cancelled` is called while the shard is copied, and may raise.
 
     Raises
     ------
@@ -203,8 +203,8 @@ def open_machine(
     store = Store(node_directory(opening.store), manifest)
     device = _choose_device(number, opening)
     shard, cache_problem = _open_shard(store, number, options, check_cancelled, device)
-    where = "" if device is None else f", and computes on {device}"
-    log.info("machine %d reads %s%s", number, shard.path, where)
+    on_device = "" if device is None else f", and computes on {device}"
+    log.info("machine %d reads %s%s", number, shard.path, on_device)
     machine = factory(number, shard, manifest.columns, opening.arithmetic)
     machine.device = "" if device is None else device.name
     machine.cache_problem = cache_problem
@@ -213,17 +213,17 @@ def open_machine(
 
 
 def join_problems(problems: list[CecError]) -> str:
-    """Return the texts of problems."""
+    """Return the concatenated messages of problems."""
     return "".join(map(str, problems))
 
 
-def is_wrong_use(problems: list[CecError]) -> bool:
-    """Whether an option cannot be used on this computer."""
+def is_usage_error(problems: list[CecError]) -> bool:
+    """Return whether an option cannot be used on this computer."""
     return any(isinstance(problem, InputError) for problem in problems)
 
 
 def is_damaged(problems: list[CecError]) -> bool:
-    """Whether a shard is damaged."""
+    """Return whether a shard is damaged."""
     return any(isinstance(problem, DamagedStoreError) for problem in problems)
 
 
@@ -256,13 +256,13 @@ def _open_shard(
     check_cancelled: Callable[[], None],
     device: Device | None,
 ) -> tuple[Shard, str]:
-    """Return the shard, and why the cache was not used (empty if it was)."""
+    """Return the shard, and why the cache could not be used (empty if it could)."""
     cache_problem = ""
     if options.cache:
         try:
             cache = node_directory(options.cache)
-            how = options.shards, options.verify, cache, options.cache_limit
-            return open_cached(store, number, *how, check_cancelled, device), ""
+            access = options.shards, options.verify, cache, options.cache_limit
+            return open_cached(store, number, *access, check_cancelled, device), ""
         except (DamagedStoreError, InputError, OSError) as error:
             reason = getattr(error, "strerror", None) or error
             cache_problem = (

@@ -22,7 +22,7 @@ from cec_mpi.runtime.machine.emulation import Emulation, SpeedChange
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.places import detect_place
 from cec_mpi.runtime.records.recorder import Recorder, read_steps
-from cec_mpi.runtime.session.gathering import static_session
+from cec_mpi.runtime.session.static import static_session
 from cec_mpi.store.files.durable import locked
 
 MACHINES, RECOVERY = 6, 3

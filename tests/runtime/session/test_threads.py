@@ -17,7 +17,7 @@ import pytest
 import cec_mpi
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.records.recorder import Recorder
-from cec_mpi.runtime.session.turns import FairLock
+from cec_mpi.runtime.session.locks import FairLock
 from helpers.interrupts import interrupted_between
 from helpers.waiting import LIMIT
 

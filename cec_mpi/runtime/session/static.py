@@ -1,4 +1,4 @@
-"""Gathering machines: ranks in lockstep, or all in this process."""
+"""Sessions with a fixed set of machines: ranks in lockstep, or objects of this process."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 def static_session(
     comm: MPI.Intracomm | None, logs: Path | None = None, options: SessionOptions | None = None
 ) -> Iterator[Session | None]:
-    """Collective: make ranks machines that serve the master on rank 0, until it leaves.
+    """Collective: yield a session on rank 0, and serve it on all other ranks until it ends.
 
-    All ranks leave when rank 0 does, with the same exception if there is one.
+    If rank 0 raises an exception, all ranks raise it.
 
     Parameters
     ----------
@@ -47,17 +47,17 @@ def static_session(
     logs : Path, optional
         Directory for a log of each machine.
     options : SessionOptions, optional
-        How long to wait for ranks.
+        Determine how long to wait for ranks.
 
     Yields
     ------
     Session or None
-        None on the machines, when rank 0 has left.
+        None on the machines, after the end of the session.
 
     Raises
     ------
     InputError
-        The processes of `comm` serve already, or were not started to work together.
+        The processes of `comm` already serve a session, or were not started as one job.
     """
     options = options or SessionOptions()
     if comm is None:
@@ -66,29 +66,29 @@ def static_session(
 
         if options.inject:
             raise InputError("inject needs machines that are processes: all are in this process")
-        local = LocalHub()
-        with ExitStack() as kept:
-            kept.callback(local.stop, None)
-            yield Session(local, [detect_place()], "", kept)
+        hub = LocalHub()
+        with ExitStack() as exit_stack:
+            exit_stack.callback(hub.stop, None)
+            yield Session(hub, [detect_place()], exit_stack)
         return
     ensure_mpi_started(options.start_timeout)
     with (
         _reserve_ranks(comm),
         limit_session_start(comm, options.start_timeout),
-        _duplicate(comm) as own,
+        _duplicate(comm) as duplicate,
     ):
-        check_start(own)
-        yield from _serve_or_yield(own, logs)
+        check_start(duplicate)
+        yield from _serve_or_yield(duplicate, logs)
 
 
 def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | None]:
-    """Yield the session on rank 0, and None on other ranks, after they have served."""
-    if comm.rank:  # it does not load what only the master needs
+    """Yield the session on rank 0, and None on other ranks after they have served."""
+    if comm.rank:  # does not import the modules of the master, to start faster
         from cec_mpi.runtime.session.serving import serve
         from cec_mpi.runtime.wire.collective.machine_endpoint import CollectiveMachineEndpoint
     else:
+        from cec_mpi.runtime.session.locks import mpi_lock
         from cec_mpi.runtime.session.session import ExecutionMode, Session
-        from cec_mpi.runtime.session.turns import mpi_lock
         from cec_mpi.runtime.wire.collective.master_endpoint import CollectiveHub
 
     places = gather_places(comm)
@@ -103,10 +103,16 @@ def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session 
         return
     hub = CollectiveHub(comm)
     try:
-        with ExitStack() as kept:
-            turns = mpi_lock()
-            given = places, library().name, kept, logs, turns, ExecutionMode.LOCKSTEP
-            yield Session(hub, *given)
+        with ExitStack() as exit_stack:
+            yield Session(
+                hub,
+                places,
+                exit_stack,
+                library=library().name,
+                logs=logs,
+                lock=mpi_lock(),
+                mode=ExecutionMode.LOCKSTEP,
+            )
     except BaseException as error:
         hub.stop(error)
         mark_shared_error(comm.rank, error)
@@ -115,7 +121,7 @@ def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session 
 
 
 def has_operator(comm: MPI.Intracomm) -> bool:
-    """Whether processes of this communicator have an operator."""
+    """Return whether processes of this communicator already have an operator."""
     group = comm.Get_group()
     try:
         return any(_share_two_ranks(group, other) for other in this_process.operator_groups)
@@ -133,7 +139,7 @@ def _share_two_ranks(group: MPI.Group, other: MPI.Group) -> bool:
 
 @contextmanager
 def _reserve_ranks(comm: MPI.Intracomm) -> Iterator[None]:
-    """Raise if the processes serve another operator: they would wait forever."""
+    """Raise if the processes serve another operator, because they would wait forever."""
     group = comm.Get_group()
     try:
         if has_operator(comm):
@@ -155,9 +161,9 @@ def _reserve_ranks(comm: MPI.Intracomm) -> Iterator[None]:
 
 @contextmanager
 def _duplicate(comm: MPI.Intracomm) -> Iterator[MPI.Intracomm]:
-    own = comm.Dup()
+    duplicate = comm.Dup()
     try:
-        yield own
+        yield duplicate
     finally:
         if not is_forked():
-            own.Free()
+            duplicate.Free()

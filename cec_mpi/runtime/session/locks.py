@@ -1,7 +1,4 @@
-"""Turns of threads, which use the machines one at a time in the order of their calls.
-
-MPI may allow only some threads of a process to call it.
-"""
+"""Locks for threads that use the machines: one at a time, and only threads that may call MPI."""
 
 from __future__ import annotations
 
@@ -20,46 +17,46 @@ T = TypeVar("T")
 
 
 class FairLock:
-    """Gives threads their turns, first come, first served.
+    """A lock that threads acquire in the order of their calls.
 
     Parameters
     ----------
-    thread_problem : callable, optional
-        Returns why the calling thread may not have a turn; empty if it may.
+    find_problem : callable, optional
+        Returns why the calling thread may not use the machines; empty if it may.
 
     Examples
     --------
-    >>> turns = FairLock()
-    >>> turns.run(turns.check)
+    >>> lock = FairLock()
+    >>> lock.run(lock.check)
     Traceback (most recent call last):
         ...
     cec_mpi.errors.InputError: this thread is in the middle of a step: ...
     """
 
-    def __init__(self, thread_problem: Callable[[], str] = lambda: "") -> None:
-        self._refusal = thread_problem
+    def __init__(self, find_problem: Callable[[], str] = lambda: "") -> None:
+        self._find_problem = find_problem
         self._process = os.getpid()
         self._queue: deque[_Ticket] = deque()
 
     def check(self) -> None:
-        """Raise if the calling thread may not have a turn, or would wait for itself.
+        """Raise if the calling thread may not use the machines, or would wait for itself.
 
         Raises
         ------
         InputError
-            The process was forked from the one that has the turns, or the thread is refused, has
-            its turn already, or waits for it: in what a step calls, or in a signal handler.
+            The process was forked from that of the lock, the thread may not use the machines, or it
+            already holds the lock or waits for it (in a callback of a step or a signal handler).
         """
         if self.is_forked:
             raise InputError(
                 f"process {os.getpid()} was forked from process {self._process}, which the "
                 "machines serve: use threads, or open_operator(store, None) in the new process"
             )
-        if problem := self._refusal():
+        if problem := self._find_problem():
             raise InputError(problem)
         thread = threading.get_ident()
         for ticket in self._queue.copy():
-            if ticket.thread == thread and not ticket.over:
+            if ticket.thread == thread and not ticket.is_over:
                 raise InputError(
                     "this thread is in the middle of a step: what a step calls (an availability, a "
                     "recorder, a signal handler) cannot use the operator"
@@ -67,13 +64,13 @@ class FairLock:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process was forked from the one that has the turns."""
+        """Whether this process was forked from that of the lock."""
         return os.getpid() != self._process
 
-    def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Wait for a turn, and call a function in it; returns its result.
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Acquire the lock, call a function, and return its result.
 
-        An interrupt at any moment ends or withdraws the turn.
+        KeyboardInterrupt may be raised at any moment; the lock is released.
 
         Raises
         ------
@@ -86,19 +83,19 @@ class FairLock:
             self._queue.append(ticket)
             earlier = list(self._queue.copy())
             del earlier[earlier.index(ticket) :]
-            # The last ticket first: if it was withdrawn, those before it must be waited for.
-            for before in reversed(earlier):
-                if not before.over:
-                    with before.turn_lock:
+            # The last ticket first. Only if its thread was interrupted, others are still open.
+            for other in reversed(earlier):
+                if not other.is_over:
+                    with other.lock:
                         pass
             while self._queue[0] is not ticket:
                 self._queue.popleft()
-            return work(*args, **kwargs)
+            return function(*args, **kwargs)
         finally:
-            # Python runs handlers of signals when a function begins or has returned, and when
-            # a loop goes back: not before the release. A context manager would have a gap.
-            ticket.over = True
-            ticket.turn_lock.release()
+            # Python runs signal handlers at the start and return of functions and at the end of
+            # loop iterations, so none runs before the release. A context manager would have a gap.
+            ticket.is_over = True
+            ticket.lock.release()
 
 
 class _Ticket:
@@ -107,25 +104,25 @@ class _Ticket:
     Attributes
     ----------
     thread : int
-        The thread of the ticket.
-    over : bool
-        Whether the turn is over or was withdrawn.
-    turn_lock : threading.Lock
-        Released when the turn is over. Only the next ticket waits for it; an interrupt may leave it
-        locked, but not before the turn is over.
+        Identifier of its thread.
+    is_over : bool
+        Whether the call has returned or was interrupted.
+    lock : threading.Lock
+        Released when the call is over. Only the next ticket waits for it. An interrupt may leave it
+        locked, but only after `is_over` is set.
     """
 
-    __slots__ = ("over", "thread", "turn_lock")
+    __slots__ = ("is_over", "lock", "thread")
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self.over = False
-        self.turn_lock = threading.Lock()
-        self.turn_lock.acquire()
+        self.is_over = False
+        self.lock = threading.Lock()
+        self.lock.acquire()
 
 
 def mpi_lock() -> FairLock:
-    """Return a lock for the threads that may call MPI; all sessions share it if MPI needs that."""
+    """Return a lock for threads that call MPI, one for all sessions with MPI_THREAD_SERIALIZED."""
     from mpi4py import MPI
 
     return (
@@ -147,7 +144,7 @@ def thread_problem() -> str:
         )
     from mpi4py import MPI
 
-    if not MPI.Is_initialized():  # the caller starts it
+    if not MPI.Is_initialized():  # the caller will initialise it
         return ""
     level = MPI.Query_thread()
     if level >= MPI.THREAD_SERIALIZED or MPI.Is_thread_main():
