@@ -46,7 +46,7 @@ def check_cache_location(cache: Path, directories: Mapping[str, Path]) -> None:
     ----------
     cache : Path
     directories : mapping of str to Path
-        By description.
+        Directories by their description in the message.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def open_cached(
     check_cancelled: Callable[[], None] = lambda: None,
     device: Device | None = None,
 ) -> Shard:
-    """Open the copy of a shard in a cache; make it first if it is missing or damaged.
+    """Open the copy of a shard in a cache; first make it if it is missing or damaged.
 
     All blocks of the copy are compared with their checksums.
 
@@ -81,7 +81,7 @@ def open_cached(
     holding, verify
         See `Store.open_shard`.
     cache : Path
-        Directory; it is created if it does not exist.
+        Directory of the cache, which is created if it does not exist.
     limit : int or None
         Limit for the size of all copies in bytes. The least recently used copies that no process
         uses are removed.
@@ -101,11 +101,11 @@ def open_cached(
     """
     entry = store.manifest.shards[machine - 1]
     root = _user_directory(cache)
-    place = root / _directory_name(store.manifest, machine)
-    copy = place / entry.file
-    held = _reserve(root, place, entry.bytes, limit)
+    directory = root / _directory_name(store.manifest, machine)
+    copy = directory / entry.file
+    lock = _reserve(root, directory, entry.bytes, limit)
     try:
-        with locked(place):
+        with locked(directory):
             try:
                 shard = _open_verified(store, machine, holding, verify, copy, device)
             except DamagedStoreError:
@@ -114,9 +114,9 @@ def open_cached(
                 copy_file(store.path / entry.file, copy, check_cancelled)
                 shard = _open_verified(store, machine, holding, verify, copy, device)
     except BaseException:
-        os.close(held)
+        os.close(lock)
         raise
-    weakref.finalize(shard, os.close, held)
+    weakref.finalize(shard, os.close, lock)
     return shard
 
 
@@ -129,9 +129,9 @@ def _user_directory(cache: Path) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         root.mkdir(mode=0o700)
-    found = root.lstat()
-    is_owned = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    if not is_owned or found.st_mode & _GROUP_OR_OTHER_WRITABLE:
+    status = root.lstat()
+    is_owned = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    if not is_owned or status.st_mode & _GROUP_OR_OTHER_WRITABLE:
         raise InputError(f"{root} is not a directory to which only this user can write")
     return root
 
@@ -143,44 +143,46 @@ def _directory_name(manifest: Manifest, machine: int) -> str:
     return f"{xxhash.xxh3_128_hexdigest(content)}-{entry.bytes}"
 
 
-def _parse_size(place: Path) -> int:
-    return int(place.name.partition("-")[2])
+def _parse_size(directory: Path) -> int:
+    return int(directory.name.partition("-")[2])
 
 
-def _reserve(root: Path, place: Path, size: int, limit: int | None) -> int:
-    """Free space for a copy; return a descriptor whose lock protects its directory."""
+def _reserve(root: Path, directory: Path, size: int, limit: int | None) -> int:
+    """Free space for a copy, and return a descriptor that holds a shared lock on its directory."""
     with locked(root), ExitStack() as stack:
-        others = [each for each in root.iterdir() if _NAME.fullmatch(each.name) and each != place]
-        others.sort(key=lambda each: each.lstat().st_mtime_ns)
+        others = [
+            path for path in root.iterdir() if _NAME.fullmatch(path.name) and path != directory
+        ]
+        others.sort(key=lambda path: path.lstat().st_mtime_ns)
         total = size + sum(map(_parse_size, others))
         for other in others:
-            is_whole = any(other.glob("shard-*"))
-            if (not is_whole or (limit is not None and total > limit)) and _remove_unused(other):
+            has_copy = any(other.glob("shard-*"))
+            if (not has_copy or (limit is not None and total > limit)) and _remove_unused(other):
                 total -= _parse_size(other)
         if limit is not None and total > limit:
             used = f", and copies that are in use have {total - size}" if total > size else ""
             raise InputError(f"--cache-limit is {limit} bytes, the shard has {size}{used}")
-        place.mkdir(exist_ok=True)
-        os.utime(place)
-        held = os.open(place, _DIRECTORY)
-        stack.callback(os.close, held)
-        fcntl.flock(held, fcntl.LOCK_SH)
+        directory.mkdir(exist_ok=True)
+        os.utime(directory)
+        lock = os.open(directory, _DIRECTORY)
+        stack.callback(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_SH)
         stack.pop_all()
-        return held
+        return lock
 
 
-def _remove_unused(place: Path) -> bool:
+def _remove_unused(directory: Path) -> bool:
     """Remove a complete or partial copy; return False if a process uses it."""
-    held = os.open(place, _DIRECTORY)
+    lock = os.open(directory, _DIRECTORY)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     else:
-        shutil.rmtree(place)
+        shutil.rmtree(directory)
         return True
     finally:
-        os.close(held)
+        os.close(lock)
 
 
 def _open_verified(
@@ -194,8 +196,8 @@ def _open_verified(
     """Open a copy after verifying all of its blocks."""
     if not is_writable_in_place(copy):
         raise DamagedStoreError(f"{copy}: missing, or a link")
-    checked = store.open_shard(machine, copy=copy)
-    checked.load(store.manifest.rows_of_machine(machine))
+    verified = store.open_shard(machine, copy=copy)
+    verified.load(store.manifest.rows_of_machine(machine))
     if (holding, verify, device) == ("mmap", "first-read", None):
-        return checked
+        return verified
     return store.open_shard(machine, holding, verify, copy, device)

@@ -1,7 +1,7 @@
 """Shards whose rows are arrays in memory, or memory-mapped.
 
-Rows of float32 that are multiplied with float64 are converted a few at a time, and multiplied while
-they are in the cache. So sums are computed in float64, and memory is read as for float32.
+Rows of float32 that are multiplied with float64 are converted in slabs, which are multiplied while
+they are in the cache. So sums are computed in float64 at the memory traffic of float32.
 """
 
 from __future__ import annotations
@@ -23,20 +23,17 @@ from cec_mpi.store.products.scratch import Scratch
 from cec_mpi.store.products.single import add_transposed, multiply
 from cec_mpi.store.shard import Intervals, Shard
 
-# Bytes to convert at a time: less is slower, more leaves the caches. With several vectors slabs
-# have many rows, with one vector long rows.
-_CONVERTED_BYTES = 2 << 20
+_CONVERTED_BYTES = 2 << 20  # size of a converted slab, which stays in the caches
+# Maximum number of columns of a slab for one vector, and for several vectors.
 _CONVERTED_COLUMNS, _CONVERTED_BLOCK_COLUMNS = 1 << 16, 1 << 12
-
-# Size of rows that probably stay in the caches from step to step.
-_CACHED_BYTES = 4 << 20
+_CACHED_BYTES = 4 << 20  # size of rows that probably stay in the caches from step to step
 
 
 class _Slab(NamedTuple):
-    """Slab of rows of a shard, or of some of their columns."""
+    """Consecutive rows and columns of a shard, in the dtype of the vectors."""
 
-    first: int  # row
-    left: int  # column
+    first_row: int
+    first_column: int
     converted: NDArray[Any]
 
 
@@ -54,26 +51,23 @@ class DenseShard(Shard):
         if len(W) > 1:
             self._multiply_block(W, intervals, out)
             return
-        w, answers = W[0], out[:, 0]
-        cached = answers.size * w.nbytes <= _CACHED_BYTES
-        position = 0
-        for start, stop in intervals:
-            for piece in self.pieces(start, stop):
-                target = answers[position : position + len(piece)]
-                position += len(piece)
-                if piece.dtype == w.dtype:
-                    multiply(piece, w, target, cached=cached)
-                else:
-                    self._multiply_converted(piece, w, target)
+        w, products = W[0], out[:, 0]
+        cached = products.size * w.nbytes <= _CACHED_BYTES
+        for position, piece in self._pieces(intervals):
+            target = products[position : position + len(piece)]
+            if piece.dtype == w.dtype:
+                multiply(piece, w, target, cached=cached)
+            else:
+                self._multiply_converted(piece, w, target)
 
     def _multiply_converted(self, piece: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> None:
-        for first, left, converted in self._convert_slabs(piece, w.dtype, _CONVERTED_COLUMNS):
+        for row, column, converted in self._convert_slabs(piece, w.dtype, _CONVERTED_COLUMNS):
             height, width = converted.shape
-            rows, w_slab = out[first : first + height], w[left : left + width]
-            into = self._scratch.of("panel", rows.shape, w.dtype) if left else rows
-            multiply(converted, w_slab, into, cached=True)
-            if left:
-                rows += into
+            target, w_slab = out[row : row + height], w[column : column + width]
+            product = self._scratch.of("panel", target.shape, w.dtype) if column else target
+            multiply(converted, w_slab, product, cached=True)
+            if column:
+                target += product
 
     def _multiply_block(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         cached = is_best_uncopied(len(out) * W.shape[1], len(W))
@@ -83,37 +77,39 @@ class DenseShard(Shard):
             if piece.dtype == W.dtype:
                 multiply_block(piece, W, columns_of_W, target, self._scratch, cached=cached)
                 continue
-            for first, left, converted in self._convert_slabs(
+            for row, column, converted in self._convert_slabs(
                 piece, W.dtype, _CONVERTED_BLOCK_COLUMNS
             ):
                 height, width = converted.shape
-                rows, panel = target[first : first + height], slice(left, left + width)
-                into = self._scratch.of("panel", rows.shape, W.dtype) if left else rows
-                uncopied = is_best_uncopied(converted.size, len(W))
+                rows, panel = target[row : row + height], slice(column, column + width)
+                product = self._scratch.of("panel", rows.shape, W.dtype) if column else rows
                 multiply_block(
                     converted,
                     W[:, panel],
                     columns_of_W[panel],
-                    into,
+                    product,
                     self._scratch,
-                    cached=uncopied,
+                    cached=is_best_uncopied(converted.size, len(W)),
                 )
-                if left:
-                    rows += into
+                if column:
+                    rows += product
 
     def multiply_transposed(
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
     ) -> None:
-        """See `Shard.multiply_transposed`; accumulates slabs in double precision."""
+        """See `Shard.multiply_transposed`; sums of slabs are added in float64."""
         out.fill(0)
         vectors = U.shape[1]
-        one, size = vectors == 1, len(U) * len(out)
-        cached = size * U.itemsize <= _CACHED_BYTES if one else is_best_uncopied(size, vectors)
+        is_single, entries = vectors == 1, len(U) * len(out)
+        if is_single:
+            cached = entries * U.itemsize <= _CACHED_BYTES
+        else:
+            cached = is_best_uncopied(entries, vectors)
         for position, piece in self._pieces(intervals):
             U_piece = U[position : position + len(piece)]
             if piece.dtype != U.dtype:
                 self._add_converted(piece, U_piece, out)
-            elif one:
+            elif is_single:
                 add_transposed(piece, U_piece[:, 0], out[:, 0], self._scratch, cached=cached)
             else:
                 add_transposed_block(piece, U_piece, out, self._scratch, cached=cached)
@@ -121,12 +117,12 @@ class DenseShard(Shard):
     def _add_converted(
         self, piece: NDArray[Any], U: NDArray[Any], out: NDArray[np.float64]
     ) -> None:
-        one = U.shape[1] == 1
-        max_columns = _CONVERTED_COLUMNS if one else _CONVERTED_BLOCK_COLUMNS
-        for first, left, converted in self._convert_slabs(piece, U.dtype, max_columns):
+        is_single = U.shape[1] == 1
+        max_columns = _CONVERTED_COLUMNS if is_single else _CONVERTED_BLOCK_COLUMNS
+        for row, column, converted in self._convert_slabs(piece, U.dtype, max_columns):
             height, width = converted.shape
-            U_slab, sums = U[first : first + height], out[left : left + width]
-            if one:
+            U_slab, sums = U[row : row + height], out[column : column + width]
+            if is_single:
                 add_transposed(converted, U_slab[:, 0], sums[:, 0], self._scratch, cached=True)
             else:
                 uncopied = is_best_uncopied(converted.size, U.shape[1])
@@ -143,14 +139,13 @@ class DenseShard(Shard):
     def _convert_slabs(
         self, piece: NDArray[Any], dtype: np.dtype[Any], max_columns: int
     ) -> Iterator[_Slab]:
-        """Yield converted slabs of these rows; each is valid until the next."""
-        most = _CONVERTED_BYTES // dtype.itemsize
+        """Yield converted slabs of a piece, each valid until the next one."""
         rows, columns = piece.shape
         width = min(columns, max_columns)
-        height = most // width
-        for first in range(0, rows, height):
-            for left in range(0, columns, width):
-                source = piece[first : first + height, left : left + width]
+        height = _CONVERTED_BYTES // dtype.itemsize // width
+        for row in range(0, rows, height):
+            for column in range(0, columns, width):
+                source = piece[row : row + height, column : column + width]
                 converted = self._scratch.of("converted", source.shape, dtype)
                 np.copyto(converted, source)
-                yield _Slab(first, left, converted)
+                yield _Slab(row, column, converted)

@@ -1,6 +1,6 @@
 """A shard in a file; blocks are verified on first read.
 
-The file is opened once, so the verified file is the mapped one, even if another file gets its name.
+The file is opened once, so the mapped file is the verified one, even if its name is reused.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class FileShard(Shard):
         size = manifest.bytes_of(machine)
         self.content: NDArray[np.uint8]
         if self._is_in_memory:
-            self.content = np.empty(size, np.uint8)  # no memory until it is written to
+            self.content = np.empty(size, np.uint8)  # the kernel allocates pages at the first write
         else:
             self.content = np.frombuffer(map_file(self._descriptor, size, path), np.uint8)
         self._buffer = np.empty(manifest.block_bytes, np.uint8)
@@ -128,28 +128,28 @@ class FileShard(Shard):
         ShortageError
             The process or the computer lacks a resource.
         """
-        read = 0
+        total = 0
         for block in blocks:
             if self._is_loaded[block]:
                 continue
             begin, size = self._file_manifest.block_extent(block, self.machine)
             data = self.content[begin : begin + size] if self._is_in_memory else self._buffer[:size]
             try:
-                got = read_at(self._descriptor, data, begin)
+                bytes_read = read_at(self._descriptor, data, begin)
             except OSError as error:
                 raise_if_shortage(error, self.path)
                 raise self.damaged(block, f"are unreadable ({error.strerror})") from None
-            if got < size:
+            if bytes_read < size:
                 raise self.damaged(block, "are truncated")
             if self._sums is not None and block_checksum(data) != self._sums[block]:
                 raise self.damaged(block, "do not match their checksum")
-            self._keep(block, data)
+            self._use_block(block, data)
             self._is_loaded[block] = True
-            read += size
-        return read
+            total += size
+        return total
 
-    def _keep(self, block: int, data: NDArray[np.uint8]) -> None:
-        """Keep the verified bytes of a block; needed by subclasses that do not use `content`."""
+    def _use_block(self, block: int, data: NDArray[np.uint8]) -> None:
+        """Use the verified bytes of a block; does nothing if rows are views of `content`."""
 
     def damaged(self, block: int, problem: str) -> DamagedStoreError:
         """Return an error that names the rows of a block."""

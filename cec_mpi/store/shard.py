@@ -15,13 +15,13 @@ from cec_mpi.core.plan.assignment import count_rows
 Holding = Literal["mmap", "ram"]
 """Whether rows are memory-mapped or copied into memory."""
 Verify = Literal["first-read", "never"]
-"""Time at which rows are verified against their checksums."""
+"""When rows are verified against their checksums."""
 Precision = Literal["double", "shard"]
 """Whether products are computed in float64, or in the dtype of the shards."""
 CPU = "cpu"
 """The device of shards in main memory, which NumPy multiplies."""
 Intervals = Sequence[tuple[int, int]]
-"""Pairs ``(start, stop)``, each for the rows ``start <= row < stop`` of a shard, ascending."""
+"""Pairs ``(start, stop)`` of the rows ``start <= row < stop`` of a shard, in ascending order."""
 
 
 class Loaded(NamedTuple):
@@ -38,14 +38,14 @@ class Loaded(NamedTuple):
 
 
 NOTHING_LOADED = Loaded()
-"""Nothing was read; true for nearly every step."""
+"""The result of `Shard.load` if no row was read, as in nearly every step."""
 
 
 class Shard(Protocol):
     """The shard of one machine, which multiplies any of its R rows.
 
-    A subclass must define the two products. A subclass whose rows come from a file, or from another
-    shard, must also define `load`, which checks them, and `changed`.
+    A subclass must define the two products. A subclass whose rows come from a file or another shard
+    must also define `load` and `changed`.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Shard(Protocol):
         Parameters
         ----------
         W : (k, r) ndarray
-            Vectors in the dtype of the shard or a wider one, in which products are then computed.
+            Vectors in the dtype of the shard or a wider one; products are computed in this dtype.
         intervals : sequence of (int, int)
             Intervals of m rows in total.
         out : (m, k) ndarray
@@ -81,7 +81,7 @@ class Shard(Protocol):
         Parameters
         ----------
         U : (m, k) ndarray
-            Vectors in the dtype of the shard or a wider one, in which products are then computed.
+            Vectors in the dtype of the shard or a wider one; products are computed in this dtype.
         intervals : sequence of (int, int)
             Intervals of m rows in total.
         out : (r, k) ndarray of float64
@@ -89,12 +89,12 @@ class Shard(Protocol):
         """
 
     def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
-        """Return rows ``(start, stop)`` for measuring the speed, and the bytes of a row.
+        """Return rows for measuring the speed: start, stop, and the bytes of a row.
 
         Parameters
         ----------
         size : int
-            Approximate size of the rows in bytes.
+            Approximate size of these rows in bytes.
         row_bytes : int
             Bytes of a dense row.
         """
@@ -105,7 +105,7 @@ class Shard(Protocol):
         return count_rows(intervals)
 
     def load(self, intervals: Intervals) -> Loaded:
-        """Load rows, and return the cost of reading them for the first time or again.
+        """Load rows that are not loaded or have changed, and return the cost of reading them.
 
         Raises
         ------
@@ -115,9 +115,9 @@ class Shard(Protocol):
         return NOTHING_LOADED
 
     def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
-        """Prepare what the first product of a kind takes longer for, before it is timed.
+        """Prepare for a product, so that the first one takes no longer than later ones.
 
-        Returns the seconds of such a product that do not depend on the number of rows.
+        Returns the seconds of the product that do not depend on the number of rows.
 
         Parameters
         ----------

@@ -69,7 +69,7 @@ class DeviceShard(CodedShard):
         """See `Shard.changed`; rows on the device stay valid."""
         return False
 
-    def _keep(self, block: int, data: NDArray[np.uint8]) -> None:
+    def _use_block(self, block: int, data: NDArray[np.uint8]) -> None:
         rectangle = self._grid.block(block)
         rows = data.view(self.rows.dtype).reshape(rectangle.stop - rectangle.start, -1)
         with self.device.explain_shortage(self._purpose):

@@ -16,7 +16,7 @@ from cec_mpi.store.format.manifest import Manifest, MissingValues
 from cec_mpi.text import plural, printable
 
 _MAX_LISTED = 8
-_MAX_NAME_LENGTH = 24  # characters of a name
+_MAX_NAME_LENGTH = 24  # characters of the name of a column
 
 
 class CodedFacts(Facts):
@@ -25,7 +25,7 @@ class CodedFacts(Facts):
     manifest: CodedManifest
 
     def summary(self) -> str:
-        """See `Facts.summary`, with the code and the error of a product."""
+        """See `Facts.summary`; adds the code and the error of a product."""
         manifest = self.manifest
         error = answer_error(manifest.dtype, "float64") * manifest.code.conditioning.median
         return (
@@ -37,26 +37,29 @@ class CodedFacts(Facts):
     def _code_line(self) -> str:
         """Return the code of a store with its condition number."""
         manifest = self.manifest
-        code, found = manifest.code, manifest.code.conditioning
+        code, conditioning = manifest.code, manifest.code.conditioning
         family = f"{'systematic ' if code.systematic else ''}{printable(code.family)}"
-        worst = f"{'worst' if found.complete else 'worst found'} {found.worst:.1f}"
-        return f"{family} code, condition number {found.median:.1f} ({worst})"
+        worst = f"{'worst' if conditioning.complete else 'worst found'} {conditioning.worst:.1f}"
+        return f"{family} code, condition number {conditioning.median:.1f} ({worst})"
 
     def table(self) -> list[tuple[str, str]]:
         """See `Facts.table`."""
         manifest = self.manifest
-        measured, grid = manifest.code.conditioning, manifest.grid
-        which = "a sample of " if not measured.complete else "all " if measured.measured > 1 else ""
+        conditioning, grid = manifest.code.conditioning, manifest.grid
+        sets = plural(conditioning.measured, "set")
+        if not conditioning.complete:
+            sets = f"a sample of {sets}"
+        elif conditioning.measured > 1:
+            sets = f"all {sets}"
         columns = f"; {column_line(manifest)}" if manifest.column_names else ""
         size = plural(sum(shard.bytes for shard in manifest.shards), "byte")
-        found = [
+        facts = [
             ("X", f"{manifest.rows} x {manifest.columns} {manifest.dtype}{columns}"),
             *([("missing values", missing_line(manifest.missing))] if manifest.missing else []),
             ("machines", self.machines_text()),
             (
                 "code",
-                f"{self._code_line()}, measured on {which}{plural(measured.measured, 'set')} of "
-                "machines",
+                f"{self._code_line()}, measured on {sets} of machines",
             ),
             self._wrong_answers(),
             (
@@ -71,7 +74,7 @@ class CodedFacts(Facts):
             ),
         ]
         for shard in manifest.shards:
-            found += [
+            facts += [
                 (
                     shard.file,
                     f"rows {rows.start}..{rows.stop - 1} were computed from other shards, error at "
@@ -79,25 +82,25 @@ class CodedFacts(Facts):
                 )
                 for rows in shard.rebuilt
             ]
-        return found
+        return facts
 
     def _wrong_answers(self) -> tuple[str, str]:
         """Return the size of errors that `--check` detects."""
         manifest = self.manifest
-        seen, recovery = self._detectable_errors(), manifest.recovery
+        detectable, recovery = self._detectable_errors(), manifest.recovery
         if manifest.machines == recovery:
             text = "not detected, because all machines are needed"
-        elif seen["error"] is None:
+        elif detectable["error"] is None:
             text = f"not detected by some sets of {recovery + 1} machines"
         else:
             text = (
-                f"any {recovery + 1} machines detect errors above {seen['error']:.1e} times the "
-                "sum of the absolute terms of a row"
+                f"any {recovery + 1} machines detect errors above {detectable['error']:.1e} times "
+                "the sum of the absolute terms of a row"
             )
-            if seen["named_by"]:
-                text += f"; any {seen['named_by']} machines identify the wrong answer"
-        if not seen["complete"]:
-            text += f"; a sample of {plural(seen['measured'], 'set')} was measured"
+            if detectable["named_by"]:
+                text += f"; any {detectable['named_by']} machines identify the wrong answer"
+        if not detectable["complete"]:
+            text += f"; a sample of {plural(detectable['measured'], 'set')} was measured"
         return "wrong answers", text
 
     def _detectable_errors(self) -> dict[str, Any]:
@@ -105,22 +108,21 @@ class CodedFacts(Facts):
         manifest = self.manifest
         code = manifest.code
         checker = answer_checker(code.generator, "float64", manifest.columns, manifest.shard_errors)
-        found = measure_sensitivity(checker, code.machines, code.conditioning.worst_machines)
-        is_seen = found.error < math.inf
+        sensitivity = measure_sensitivity(checker, code.machines, code.conditioning.worst_machines)
+        is_detectable = sensitivity.error < math.inf
+        is_identifiable = is_detectable and code.machines > code.recovery + 2
         return {
-            "seen_by": code.recovery + 1 if is_seen else None,
-            "error": found.error if is_seen else None,
-            "named_by": code.recovery + 3
-            if is_seen and code.machines > code.recovery + 2
-            else None,
-            "measured": found.measured,
-            "complete": found.complete,
+            "seen_by": code.recovery + 1 if is_detectable else None,
+            "error": sensitivity.error if is_detectable else None,
+            "named_by": code.recovery + 3 if is_identifiable else None,
+            "measured": sensitivity.measured,
+            "complete": sensitivity.complete,
         }
 
     def details(self) -> dict[str, Any]:
         """See `Facts.details`."""
         manifest = self.manifest
-        code, grid, measured = manifest.code, manifest.grid, manifest.code.conditioning
+        code, grid, conditioning = manifest.code, manifest.grid, manifest.code.conditioning
         return {
             "column_names": list(manifest.column_names),
             "missing": to_builtins(manifest.missing),
@@ -130,10 +132,10 @@ class CodedFacts(Facts):
             "systematic": code.systematic,
             "scaling": "none" if manifest.row_exponents is None else "rows",
             "condition_number": {
-                "median": _finite(measured.median),
-                "worst": _finite(measured.worst),
-                "measured": measured.measured,
-                "complete": measured.complete,
+                "median": _finite(conditioning.median),
+                "worst": _finite(conditioning.worst),
+                "measured": conditioning.measured,
+                "complete": conditioning.complete,
             },
             "wrong_answers": self._detectable_errors(),
             "blocks_per_shard": grid.count,
@@ -150,18 +152,18 @@ def missing_line(missing: MissingValues) -> str:
     """Return a description of the missing values of a table and their treatment."""
     if not missing.rows:
         return f"none (--missing {missing.treatment})"
-    left_out = f"{plural(missing.dropped, 'row')} left out"
-    done = left_out
+    dropped = f"{plural(missing.dropped, 'row')} left out"
+    treatment = dropped
     if missing.treatment == "mean":
-        done = "replaced by the mean of the column"
+        treatment = "replaced by the mean of the column"
         if missing.dropped:
-            done += f", {left_out} because a target was missing"
-    found = f"in {plural(missing.rows, 'row')} and {plural(missing.columns, 'column')}"
-    return f"{found}: {done} (--missing {missing.treatment})"
+            treatment += f", {dropped} because a target was missing"
+    location = f"in {plural(missing.rows, 'row')} and {plural(missing.columns, 'column')}"
+    return f"{location}: {treatment} (--missing {missing.treatment})"
 
 
 def column_line(manifest: Manifest) -> str:
-    """Return the number of columns of X, and the first and last names."""
+    """Return the number of columns of X, and the names of the first and the last."""
     names = [
         (name if len(name) <= _MAX_NAME_LENGTH else f"{name[: _MAX_NAME_LENGTH - 3]}...")
         or "(no name)"
@@ -169,5 +171,5 @@ def column_line(manifest: Manifest) -> str:
     ]
     if len(names) > _MAX_LISTED + 1:
         names = [*names[: _MAX_LISTED - 1], "...", names[-1]]
-    shown = printable(", ".join(names).replace("\n", " "))
-    return plural(manifest.columns, "column") + (f": {shown}" if shown else " without names")
+    text = printable(", ".join(names).replace("\n", " "))
+    return plural(manifest.columns, "column") + (f": {text}" if text else " without names")

@@ -17,7 +17,7 @@ BLOCK_BYTES = 1 << 20
 """Maximum size of a block: large enough for disks and BLAS, small enough for caches."""
 
 _MIN_BLOCK_BYTES = 1 << 12
-_WORKING_SET_BYTES = 16 << 20  # of a thread: one block of all shards and all parts of X
+_WORKING_SET_BYTES = 16 << 20  # of a thread: a block of every shard and of every part of X
 
 
 class Block(NamedTuple):
@@ -47,7 +47,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Blocks ``top..bottom`` of one span of columns, processed as one piece."""
+    """Blocks below each other, processed as one piece: rows ``top..bottom`` of column `span`."""
 
     top: int
     bottom: int
@@ -99,18 +99,18 @@ class Grid:
             start * self.columns + left,
         )
 
-    def of_rows(self, start: int, stop: int) -> range:
-        """Return the indices of the blocks with these rows."""
+    def blocks_of_rows(self, start: int, stop: int) -> range:
+        """Return the indices of the blocks that have these rows."""
         first, last = start // self.block_rows, -(-stop // self.block_rows)
         return range(first * self.across, last * self.across)
 
     def blocks(self, rectangle: Rectangle) -> Iterator[Block]:
-        """Return the blocks of a rectangle, from its first row to its last."""
+        """Yield the blocks of a rectangle, from top to bottom."""
         for row in range(rectangle.top, rectangle.bottom):
             yield self.block(row * self.across + rectangle.span)
 
     def rectangles(self, max_entries: int, group_size: int = 1) -> list[Rectangle]:
-        """Return all blocks in rectangles of at most `max_entries` entries.
+        """Return rectangles of at most `max_entries` entries that cover all blocks.
 
         Heights are multiples of `group_size` blocks, except at the end.
         """

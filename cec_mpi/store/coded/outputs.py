@@ -37,7 +37,7 @@ from cec_mpi.store.work import Runner
 FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (array.zarr::/name)"
 _SLAB_BYTES = 4 << 20
 _CONTAINERS = (*HDF5_SUFFIXES, ".zarr")
-_REGEX_FLAGS = re.DOTALL | re.IGNORECASE
+
 _MIN_NUMBER_BYTES = 2  # of a number and its delimiter
 
 
@@ -56,7 +56,7 @@ class Decoding:
     begin : int
         Offset of X in the file, in bytes.
     exponents : RowExponents or None
-        Exponents of the powers of two that rows of X are multiplied by.
+        Rows of X are multiplied by two to the power of these.
     threads : int
     """
 
@@ -79,15 +79,15 @@ class Decoding:
         return self.blocks.size(piece)
 
     def do(self, piece: list[int]) -> list[Outcome]:
-        """Decode blocks; the machines of `Outcome.rebuilt` stand for parts of X."""
+        """Decode blocks; `Outcome.rebuilt` has only an error bound."""
         with input_errors(self.target), FileCache(self.target.parent) as files:
-            return [self._do(number, files) for number in piece]
+            return [self._decode(block, files) for block in piece]
 
     def flush(self) -> None:
         """Sync the file to disk."""
         sync(self.target)
 
-    def _do(self, number: int, files: FileCache) -> Outcome:
+    def _decode(self, number: int, files: FileCache) -> Outcome:
         manifest, contents = self.manifest, self.blocks.read_consistent(number)
         if not contents.is_consistent:
             return Outcome(number, disagreeing=tuple(contents.by_machine))
@@ -98,10 +98,10 @@ class Decoding:
             exponents = self.exponents.rows(*manifest.rows_of(number))
             parts = _apply_exponents(parts, exponents)
         grid, end = manifest.grid, manifest.rows * manifest.columns
-        for part, rows in enumerate(parts):
+        for part, entries in enumerate(parts):
             first = part * grid.rows * grid.columns + grid.block(number).offset
-            kept = rows[: max(0, end - first)]
-            files.write(self.target.name, kept, self.begin + first * manifest.itemsize)
+            without_padding = entries[: max(0, end - first)]
+            files.write(self.target.name, without_padding, self.begin + first * manifest.itemsize)
         return Outcome(number, ((0, 0, max(bounds)),), contents.faulty)
 
 
@@ -132,8 +132,10 @@ class NpyOutput(Output):
         """See `Output.write`; threads of all processes decode."""
         directory, manifest, threads = blocks.directory, blocks.manifest, runner.threads
         exponents = open_exponents(directory, manifest)
-        with self.open_raw_file(partial, manifest) as place:
-            work = Decoding(directory, manifest, blocks.sums, *place, exponents, memory, threads)
+        with self.open_raw_file(partial, manifest) as (raw, begin):
+            work = Decoding(
+                directory, manifest, blocks.sums, raw, begin, exponents, memory, threads
+            )
             outcomes = [outcome for piece in runner.run(work) for outcome in piece]
             check_outcomes(outcomes, directory, manifest, "decoded")
         bound: float = max(outcome.rebuilt[0][2] for outcome in outcomes)
@@ -143,7 +145,7 @@ class NpyOutput(Output):
     def open_raw_file(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
         """Yield a raw binary file for X, and the offset of X in it.
 
-        At the end of the context, `partial` has the matrix in its format.
+        When the context ends, the file `partial` is complete.
         """
         header = shard_header(manifest.rows, manifest.columns, manifest.dtype).encode("latin-1")
         make_file(partial, header, len(header) + _data_bytes(manifest))
@@ -159,7 +161,7 @@ class HDF5Output(NpyOutput):
 
     @contextmanager
     def open_raw_file(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
-        """Let the library reserve space for X in the file."""
+        """Create a dataset without values, and yield its offset in the file."""
         h5py = import_library(self.needs, self.path, "written")
         try:
             with h5py.File(partial, "x") as file:
@@ -180,7 +182,7 @@ class HDF5Output(NpyOutput):
                 begin = int(dataset.get_offset())
         except OSError:
             raise
-        except Exception as error:  # the library raises many kinds
+        except Exception as error:  # the library raises many types of errors
             raise InputError(f"{self.path}::{self.inner} cannot be created: {error}") from None
         if partial.stat().st_size < begin + _data_bytes(manifest):
             os.truncate(partial, begin + _data_bytes(manifest))
@@ -224,24 +226,23 @@ class TableOutput(_ConvertedOutput):
         with partial.open("x", encoding="utf-8", newline="") as file:
             if manifest.column_names:
                 file.write(self._header(manifest.column_names))
-            for start, some in rows.slabs():
+            for start, slab in rows.slabs():
                 # str of a float32 has the digits that a float32 needs.
-                words = some.tolist() if some.itemsize == 8 else some.astype(str).tolist()
-                for row in words:
+                cells = slab.tolist() if slab.itemsize == 8 else slab.astype(str).tolist()
+                for row in cells:
                     file.write(self.delimiter.join(map(str, row)) + "\n")
-                if not start:  # the size of the text can be estimated now
-                    check_free_space(
-                        self.path, file.tell() * (manifest.rows - len(some)) // len(some)
-                    )
+                if not start:  # estimates the size of the other rows
+                    remaining = manifest.rows - len(slab)
+                    check_free_space(self.path, file.tell() * remaining // len(slab))
 
     def _header(self, names: tuple[str, ...]) -> str:
-        # Quotes tell encode that a cell such as 2019, # or ? is a name.
-        line = io.StringIO()
+        # In quotes, encode reads a cell such as 2019, # or ? as a name.
+        file = io.StringIO()
         writer = csv.writer(
-            line, delimiter=self.delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL
+            file, delimiter=self.delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL
         )
         writer.writerow(names)
-        text = line.getvalue()
+        text = file.getvalue()
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -276,16 +277,16 @@ class ZarrOutput(_ConvertedOutput):
                 chunks=(rows.rows_per_slab, width),
                 dtype=manifest.dtype,
             )
-            for start, some in rows.slabs():
-                array[start : start + len(some)] = some
+            for start, slab in rows.slabs():
+                array[start : start + len(slab)] = slab
         except OSError:
             raise
-        except Exception as error:  # the library raises many kinds
+        except Exception as error:  # the library raises many types of errors
             raise InputError(f"{self.path}::{self.inner} cannot be created: {error}") from None
 
 
 class _RawRows:
-    """X in a raw binary file."""
+    """Rows of X in a raw binary file."""
 
     def __init__(self, descriptor: int, manifest: CodedManifest) -> None:
         self.manifest = manifest
@@ -295,16 +296,15 @@ class _RawRows:
         self._row_bytes = row_bytes
 
     def slabs(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield slabs of `rows_per_slab` rows, with the first row of each."""
+        """Yield the index of the first row of each slab of `rows_per_slab` rows, and the slab."""
         manifest = self.manifest
-        kind = np.dtype(manifest.dtype).newbyteorder("<")
+        dtype = np.dtype(manifest.dtype).newbyteorder("<")
         for start in range(0, manifest.rows, self.rows_per_slab):
-            some = np.empty(
-                (min(self.rows_per_slab, manifest.rows - start), manifest.columns), kind
-            )
-            if read_at(self._descriptor, some, start * self._row_bytes) < some.nbytes:
+            height = min(self.rows_per_slab, manifest.rows - start)
+            slab = np.empty((height, manifest.columns), dtype)
+            if read_at(self._descriptor, slab, start * self._row_bytes) < slab.nbytes:
                 raise InputError("the temporary file of decoded rows was truncated")
-            yield start, some
+            yield start, slab
 
 
 def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> NpyOutput:
@@ -328,7 +328,7 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Np
     suffix = path.suffix.lower()
     if separator and not inner.strip("/"):
         raise InputError(f"{text}: expected the name of a dataset after ::, such as ::/X")
-    between = None if delimiter is None else parse_delimiter(delimiter)
+    delimiter = None if delimiter is None else parse_delimiter(delimiter)
     output: NpyOutput | None = None
     if suffix in HDF5_SUFFIXES:
         output = HDF5Output(path, f"/{inner.strip('/') or 'X'}")
@@ -337,24 +337,23 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Np
     elif suffix == ".npy" and not separator:
         output = NpyOutput(path)
     elif suffix in DELIMITERS and not separator:
-        output = TableOutput(path, between or DELIMITERS[suffix])
-    elif between is not None and not separator:
-        output = TableOutput(path, between)
+        output = TableOutput(path, delimiter or DELIMITERS[suffix])
+    elif delimiter is not None and not separator:
+        output = TableOutput(path, delimiter)
     if output is None:
         raise InputError(f"{text}: decode cannot write this format, expected {FORMATS}")
-    if between is not None and not isinstance(output, TableOutput):
+    if delimiter is not None and not isinstance(output, TableOutput):
         raise InputError(f"delimiter is only for text tables (.csv, .tsv), not for {text}")
     output.check()
     return output
 
 
 def _split_container_path(text: str) -> tuple[Path, str, str]:
-    """Split a text into container, ``::`` and name inside; a path may also contain ``::``."""
-    found = re.match(
-        rf"(.*?(?:{'|'.join(map(re.escape, _CONTAINERS))}))(::)(.*)", text, _REGEX_FLAGS
-    )
-    name, separator, inner = found.groups() if found else (text, "", "")
-    return Path(name), separator, inner
+    """Split a text into the path of a container, ``::`` and a name; the path may have ``::``."""
+    suffixes = "|".join(map(re.escape, _CONTAINERS))
+    match = re.match(rf"(.*?(?:{suffixes}))(::)(.*)", text, re.DOTALL | re.IGNORECASE)
+    path, separator, inner = match.groups() if match else (text, "", "")
+    return Path(path), separator, inner
 
 
 def _data_bytes(manifest: CodedManifest) -> int:
@@ -362,7 +361,7 @@ def _data_bytes(manifest: CodedManifest) -> int:
 
 
 def _apply_exponents(parts: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[Any]:
-    """Multiply rows of parts of X, (L, w), with powers of two, (L, rows)."""
+    """Multiply rows of parts of X, (L, entries), with powers of two, (L, rows)."""
     rows = parts.reshape(*exponents.shape, -1)
     largest = np.finfo(rows.dtype).max
     with np.errstate(over="ignore", under="ignore"):

@@ -56,7 +56,7 @@ class CodedShard(FileShard, DenseShard):
         begin = time.perf_counter()
         missing: list[int] = []
         for start, stop in intervals:
-            blocks = self._grid.of_rows(start, stop)
+            blocks = self._grid.blocks_of_rows(start, stop)
             if self._is_loaded.find(0, blocks.start, blocks.stop) >= 0:
                 missing += blocks
         bytes_read = self.load_blocks(missing)

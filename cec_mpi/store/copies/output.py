@@ -37,26 +37,26 @@ class NpzOutput:
     def write(
         self, blocks: Blocks[CopiesManifest], partial: Path, memory: int, runner: Runner
     ) -> float:
-        """Read the parts consecutively in this process; see `Output.write`."""
+        """See `Output.write`; this process reads all parts in order."""
         manifest = blocks.manifest
         layout = manifest.layout
         entries, rows = int(layout.entries[-1]), int(layout.bounds[-1])
         with zipfile.ZipFile(partial, "x", allowZip64=True) as file:
-            for name, section, dtype in (
+            for name, section, section_dtype in (
                 ("data", VALUES, layout.dtype),
                 ("indices", INDICES, layout.index),
             ):
                 with file.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    member.write(npy_header((entries,), np.dtype(dtype)))
+                    member.write(npy_header((entries,), np.dtype(section_dtype)))
                     for data in _sections(blocks, section):
                         member.write(data.data)
             with file.open("indptr.npy", "w", force_zip64=True) as member:
-                wide = np.dtype("int64" if entries >= 2**31 else layout.index)
-                member.write(npy_header((rows + 1,), wide))
-                member.write(np.zeros(1, wide).data)
-                for before, data in zip(layout.entries, _sections(blocks, POINTERS), strict=False):
-                    own = data.view(layout.index)[1:].astype(wide) + wide.type(before)
-                    member.write(own.data)
+                dtype = np.dtype("int64" if entries >= 2**31 else layout.index)
+                member.write(npy_header((rows + 1,), dtype))
+                member.write(np.zeros(1, dtype).data)
+                for first, data in zip(layout.entries, _sections(blocks, POINTERS), strict=False):
+                    pointers = data.view(layout.index)[1:].astype(dtype) + dtype.type(first)
+                    member.write(pointers.data)
             for name, array in (
                 ("format", np.array(b"csr")),
                 ("shape", np.array([rows, manifest.columns])),
@@ -73,9 +73,9 @@ def _sections(blocks: Blocks[CopiesManifest], section: int) -> Iterator[NDArray[
     for part, size in enumerate(layout.sizes[:, section].tolist()):
         data = np.empty(size, np.uint8)
         for block in layout.overlapping_blocks(part, section, 0, size):
-            found = blocks.read(block.number)
-            if not found:
-                lost = blocks.manifest.describe_lost([block.number])
-                raise DamagedStoreError(f"{blocks.directory} cannot be decoded: {lost}")
-            (data[block.start : block.stop],) = found.values()
+            contents = blocks.read(block.number)
+            if not contents:
+                problem = blocks.manifest.describe_lost([block.number])
+                raise DamagedStoreError(f"{blocks.directory} cannot be decoded: {problem}")
+            (data[block.start : block.stop],) = contents.values()
         yield data

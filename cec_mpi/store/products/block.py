@@ -2,7 +2,7 @@
 
 OpenBLAS multiplies small matrices without a copy. It first copies larger ones, which takes longer
 than the product if there are few vectors. It reads several rows at the same time, which stalls on
-memory if the product is cheap: such rows are first read sequentially into the L2 cache.
+memory if the product is cheap. So such rows are first read sequentially into the L2 cache.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _MAX_UNCOPIED_WORK = 10**6
 _MIN_COPIED_VECTORS = 96  # above this number of vectors copying is faster
 # Bytes of a row that np.vecdot multiplies with two vectors: it stays cached for the second one.
 _VECDOT_ROW_BYTES = range(768, 5 << 10)
-# Bytes of rows that are prefetched before they are multiplied, and minimum bytes of one row. The
-# maximum bytes of one row depend on the vectors: pairs of (bytes of one entry of all vectors, bytes
-# of the row).
-_READ_BYTES, _MIN_READ_BYTES = 512 << 10, 480
-_MAX_READ_BYTES_BY_VECTOR = ((32, 10 << 10), (64, 2560), (1 << 62, 1 << 10))
-_MIN_READ_ROWS = 40  # minimum number of rows to prefetch in X' V
+_PREFETCH_BYTES = 512 << 10  # bytes of rows to prefetch at a time
+# Minimum bytes of a row that is prefetched, and its maximum bytes, which depend on the vectors:
+# pairs (bytes of an entry of all vectors, bytes of the row).
+_MIN_PREFETCH_ROW_BYTES = 480
+_MAX_PREFETCH_ROW_BYTES = ((32, 10 << 10), (64, 2560), (1 << 62, 1 << 10))
+_MIN_PREFETCH_ROWS = 40  # minimum number of rows to prefetch for X' V
 _MIN_SLAB_ROWS = 12  # minimum rows of a slab, which one call multiplies
 # Slabs of X' V without `_prefetch`: minimum rows for wide matrices (2048 columns or more), minimum
-# for others, and maximum. Wide rows are far apart; hardware prefetches only about 12 of them.
+# for others, and maximum. Hardware prefetches only about 12 rows that are far apart.
 _WIDE_COLUMNS, _WIDE_SLAB_ROWS = 2048, (12, 16, 48)
-# Slabs of larger matrices, which OpenBLAS copies: some megabytes stay in the caches.
+# Slabs of matrices that OpenBLAS copies: some megabytes stay in the caches.
 _SLAB_BYTES, _MIN_LARGE_SLAB_ROWS, _MAX_LARGE_SLAB_ROWS = 4 << 20, 128, 4096
 _COPIED_BYTES = 64 << 20  # bytes of a product with many vectors; signals wait until it ends
 _FLOAT32_BYTES = 1 << 20  # minimum bytes of float32 rows that are summed before float64 is used
 
 
-def is_best_uncopied(numbers: int, vectors: int) -> bool:
-    """Return whether rows with this many entries are best multiplied without a copy."""
-    return numbers * vectors < _MAX_UNCOPIED_WORK
+def is_best_uncopied(entries: int, vectors: int) -> bool:
+    """Return whether rows with this number of entries are best multiplied without a copy."""
+    return entries * vectors < _MAX_UNCOPIED_WORK
 
 
 def transpose_vectors(W: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
@@ -129,7 +129,7 @@ def add_transposed_block(
 ) -> None:
     """Multiply the transpose of rows with k vectors: ``sums += rows.T @ U``.
 
-    Rows of float32 are added in float32 in groups of some thousand, and these sums in float64.
+    Slabs of some thousand rows of float32 are summed in float32, and these sums in float64.
 
     Parameters
     ----------
@@ -150,17 +150,17 @@ def add_transposed_block(
            [7., 9., 1.]])
     """
     vectors, row_bytes = U.shape[1], rows.shape[1] * rows.itemsize
-    without_copy = vectors <= _MIN_COPIED_VECTORS and not cached
-    if without_copy and rows.dtype == sums.dtype:
+    is_uncopied = vectors <= _MIN_COPIED_VECTORS and not cached
+    if is_uncopied and rows.dtype == sums.dtype:
         _add_slabs(rows, U, sums, scratch)
         return
-    slab = max(_MIN_LARGE_SLAB_ROWS, min(_MAX_LARGE_SLAB_ROWS, _SLAB_BYTES // row_bytes))
-    if without_copy:
-        slab = max(_MAX_LARGE_SLAB_ROWS, _FLOAT32_BYTES // row_bytes)
+    height = max(_MIN_LARGE_SLAB_ROWS, min(_MAX_LARGE_SLAB_ROWS, _SLAB_BYTES // row_bytes))
+    if is_uncopied:
+        height = max(_MAX_LARGE_SLAB_ROWS, _FLOAT32_BYTES // row_bytes)
     partial = scratch.of("sums", sums.shape, rows.dtype)
-    for first in range(0, len(rows), slab):
-        row_slab, vector_slab = rows[first : first + slab], U[first : first + slab]
-        if without_copy:
+    for first in range(0, len(rows), height):
+        row_slab, vector_slab = rows[first : first + height], U[first : first + height]
+        if is_uncopied:
             partial.fill(0)
             _add_slabs(row_slab, vector_slab, partial, scratch)
         else:
@@ -173,8 +173,8 @@ def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch:
     count, columns = rows.shape
     vectors, row_bytes = U.shape[1], columns * rows.itemsize
     width, height = columns, _rows_per_prefetch(columns, rows.itemsize, vectors)
-    prefetches = row_bytes >= _MIN_READ_BYTES and height >= _MIN_READ_ROWS
-    if row_bytes < _MIN_READ_BYTES:
+    prefetches = row_bytes >= _MIN_PREFETCH_ROW_BYTES and height >= _MIN_PREFETCH_ROWS
+    if row_bytes < _MIN_PREFETCH_ROW_BYTES:
         height = max(1, _MAX_UNCOPIED_WORK // 4 // (columns * vectors))
     elif not prefetches:
         min_if_wide, min_otherwise, max_height = _WIDE_SLAB_ROWS
@@ -194,14 +194,14 @@ def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch:
 
 def _needs_prefetch(row_bytes: int, vector_bytes: int) -> bool:
     """Return whether products of these rows would stall on memory without a prefetch."""
-    most = next(most for bytes_, most in _MAX_READ_BYTES_BY_VECTOR if vector_bytes <= bytes_)
-    return _MIN_READ_BYTES <= row_bytes <= most
+    max_bytes = next(most for limit, most in _MAX_PREFETCH_ROW_BYTES if vector_bytes <= limit)
+    return _MIN_PREFETCH_ROW_BYTES <= row_bytes <= max_bytes
 
 
 def _rows_per_prefetch(columns: int, itemsize: int, vectors: int) -> int:
     """Return the number of rows that fit in the cache and are multiplied without a copy."""
-    most = _READ_BYTES // (columns * itemsize)
-    return max(1, min(most, (_MAX_UNCOPIED_WORK - 1) // (columns * vectors)))
+    cached_rows = _PREFETCH_BYTES // (columns * itemsize)
+    return max(1, min(cached_rows, (_MAX_UNCOPIED_WORK - 1) // (columns * vectors)))
 
 
 def _prefetch(rows: NDArray[Any]) -> None:
@@ -209,6 +209,6 @@ def _prefetch(rows: NDArray[Any]) -> None:
     rows.view(np.int64 if rows.itemsize == 8 else np.int32).max()
 
 
-def _even_width(columns: int, most: int) -> int:
-    """Return the width of panels of about equal width, at most `most`."""
-    return -(-columns // -(-columns // most))
+def _even_width(columns: int, max_width: int) -> int:
+    """Return the width of the smallest number of panels of about equal width."""
+    return -(-columns // -(-columns // max_width))

@@ -1,4 +1,4 @@
-"""Scratch arrays of products."""
+"""Reusable work arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 class Scratch(threading.local):
-    """Arrays that a thread reuses from product to product.
+    """Work arrays that each thread reuses, because allocation is slow.
 
     Parameters
     ----------

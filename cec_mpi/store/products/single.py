@@ -1,8 +1,8 @@
 """Products of rows, and of their transpose, with one vector.
 
-Sums of each row (vecdot), or of all rows (einsum), reach the memory bandwidth while the vector
-stays in the L1 cache. BLAS multiplies longer rows and cached rows. Rows too short for a sum each
-are multiplied several at a time.
+np.vecdot and np.einsum reach the memory bandwidth if the vector stays in the L1 cache. BLAS
+multiplies longer rows and cached rows. For short rows a sum per row is slow, so several rows are
+multiplied as one.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from numpy.typing import NDArray
 
 from cec_mpi.store.products.scratch import Scratch
 
-# rows * columns * vectors, up to about which OpenBLAS multiplies without copying its operands.
+# About the maximum of rows * columns * vectors that OpenBLAS multiplies without copying operands.
 _MAX_UNCOPIED_WORK = 10**6
-# Bytes of a row that is summed by itself: two of them are in 32 KiB of cache, and the stack.
+# Sizes of rows for which np.vecdot is fastest: a row and the vector fit in 32 KiB of L1 cache.
 _VECDOT_ROW_BYTES = range(256, 15 << 10)
 _EINSUM_ROW_BYTES = range(512, 14 << 10)
-_LONG_ROW_BYTES = range(800_000, 4 << 20)  # bytes of a row whose vector is in the third level
-_ODD_COLUMNS = range(21, 32)  # of float64: BLAS takes longer where they are no multiple of four
-# With so many columns, so many rows are multiplied as one, by bytes of a number.
+_LONG_ROW_BYTES = range(800_000, 4 << 20)  # sizes of rows for which the vector is in the L3 cache
+_ODD_COLUMNS = range(21, 32)  # of float64: BLAS is slow unless they are a multiple of four
+# Pairs (range of columns, number of rows that are multiplied as one), by itemsize.
 _FUSED_ROWS = {8: ((range(2, 21), 2),), 4: ((range(9, 15), 4), (range(15, 27), 2))}
-_MIN_FUSED_ENTRIES = 4096  # numbers
-_NARROW_COLUMNS, _NARROW_ROWS = 8, 10_000  # of float32: BLAS is faster with fewer rows at once
-# Of float32 that is added up in float32: rows, at the least and at the most, and bytes.
-_SINGLE_ROWS, _SINGLE_BYTES = (128, 1 << 17), 4 << 20
+_MIN_FUSED_ENTRIES = 4096
+# Float32 matrices with up to this number of columns: BLAS is fastest with this number of rows.
+_NARROW_COLUMNS, _NARROW_SLAB_ROWS = 8, 10_000
+# Slabs of float32 that are summed in float32: minimum and maximum number of rows, and size.
+_MIN_FLOAT32_ROWS, _MAX_FLOAT32_ROWS, _FLOAT32_BYTES = 128, 1 << 17, 4 << 20
 
 
 def multiply(
@@ -40,7 +41,7 @@ def multiply(
     w : (r,) ndarray
         In the dtype of the rows.
     out : (m,) ndarray
-        In the same.
+        In the dtype of the rows.
     cached : bool
         Whether the rows are probably in the caches.
 
@@ -75,7 +76,7 @@ def add_transposed(
 ) -> None:
     """Multiply the transpose of rows with a vector: ``sums += rows.T @ u``.
 
-    Rows of float32 are added in float32 in groups of some thousand, and these sums in float64.
+    Slabs of some thousand rows of float32 are summed in float32, and these sums in float64.
 
     Parameters
     ----------
@@ -99,8 +100,7 @@ def add_transposed(
     partial = scratch.of("partial", (columns,), rows.dtype)
     height = max(1, count)
     if rows.dtype != sums.dtype:
-        fewest, most = _SINGLE_ROWS
-        height = max(fewest, min(most, _SINGLE_BYTES // row_bytes))
+        height = max(_MIN_FLOAT32_ROWS, min(_MAX_FLOAT32_ROWS, _FLOAT32_BYTES // row_bytes))
     for first in range(0, count, height):
         row_slab, vector_slab = rows[first : first + height], u[first : first + height]
         if row_bytes in _EINSUM_ROW_BYTES and not cached:
@@ -111,41 +111,42 @@ def add_transposed(
 
 
 def _multiply_narrow(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> None:
-    """Multiply rows that are too short for a sum each."""
+    """Multiply short rows."""
     columns, itemsize = rows.shape[1], rows.itemsize
-    together = _fused_rows(rows, out)
-    if together > 1:
-        _multiply_fused(rows, w, out, together)
+    fused = _fused_rows(rows, out)
+    if fused > 1:
+        _multiply_fused(rows, w, out, fused)
     elif itemsize == 8 and columns in _ODD_COLUMNS and columns % 4:
         np.vecdot(rows, w, out=out)
     else:
-        skinny = itemsize == 4 and columns <= _NARROW_COLUMNS
-        height = _NARROW_ROWS if skinny else max(1, len(rows))
+        is_narrow = itemsize == 4 and columns <= _NARROW_COLUMNS
+        height = _NARROW_SLAB_ROWS if is_narrow else max(1, len(rows))
         for first in range(0, len(rows), height):
             np.dot(rows[first : first + height], w, out=out[first : first + height])
 
 
 def _fused_rows(rows: NDArray[Any], out: NDArray[Any]) -> int:
-    """Return how many rows are fused; rows and results must be contiguous."""
+    """Return the number of rows to multiply as one; rows and results must be contiguous."""
     if rows.size < _MIN_FUSED_ENTRIES or not (rows.flags.c_contiguous and out.flags.c_contiguous):
         return 1
-    for columns, together in _FUSED_ROWS.get(rows.itemsize, ()):
+    for columns, fused in _FUSED_ROWS.get(rows.itemsize, ()):
         if rows.shape[1] in columns:
-            return together
+            return fused
     return 1
 
 
-def _multiply_fused(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any], together: int) -> None:
+def _multiply_fused(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any], fused: int) -> None:
     """Multiply fused rows by a block-diagonal matrix with copies of w."""
-    count, columns = rows.shape
-    whole = count // together
-    matrix = np.zeros((together, columns, together), w.dtype)
-    for place in range(together):
-        matrix[place, :, place] = w
-    matrix = matrix.reshape(together * columns, together)
-    wide = rows[: whole * together].reshape(whole, together * columns)
-    several = out[: whole * together].reshape(whole, together)
+    columns = rows.shape[1]
+    groups = len(rows) // fused
+    rest = groups * fused
+    matrix = np.zeros((fused, columns, fused), w.dtype)
+    for k in range(fused):
+        matrix[k, :, k] = w
+    matrix = matrix.reshape(fused * columns, fused)
+    fused_rows = rows[:rest].reshape(groups, fused * columns)
+    fused_out = out[:rest].reshape(groups, fused)
     height = (_MAX_UNCOPIED_WORK - 1) // matrix.size
-    for first in range(0, whole, height):
-        np.matmul(wide[first : first + height], matrix, out=several[first : first + height])
-    np.dot(rows[whole * together :], w, out=out[whole * together :])
+    for first in range(0, groups, height):
+        np.matmul(fused_rows[first : first + height], matrix, out=fused_out[first : first + height])
+    np.dot(rows[rest:], w, out=out[rest:])

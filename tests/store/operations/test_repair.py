@@ -141,7 +141,7 @@ def test_whatever_is_damaged_is_rebuilt_and_only_that(made, tmp_path_factory, da
     for row, machines in hurt.items():
         for machine in machines:
             overwrite(path, machine, row)
-            bad[machine - 1, list(blocks.of_rows(row, row + 1))] = True
+            bad[machine - 1, list(blocks.blocks_of_rows(row, row + 1))] = True
     before = {n: np.load(path / name_of(n)) for n in range(1, MACHINES + 1)}
     if (bad.sum(axis=0) > MACHINES - RECOVERY).any():
         written = contents(path)
