@@ -66,7 +66,7 @@ def run_facts(run: Run) -> list[dict[str, str]]:
         "End": run.last_time,
         "MPI": _text(header, "mpi_library").splitlines()[0] if header.get("mpi_library") else "",
         "Events": ", ".join(
-            f"{count:,} {KINDS[kind].one if count == 1 else KINDS[kind].several}"
+            f"{count:,} {KINDS[kind].singular if count == 1 else KINDS[kind].plural}"
             for kind, count in sorted(event_counts.items())
         ),
         "Restarting": _restart_fact(run),

@@ -174,7 +174,7 @@ def _longest(run: Run, number: int, data: Mapping[str, Any]) -> Html:
         step, parts = longest["step"], longest["parts"]
         largest = max(parts, key=parts.__getitem__)
         events = dict.fromkeys(
-            f"machine {machine} {data['kinds'][kind]['words']}"
+            f"machine {machine} {data['kinds'][kind]['predicate']}"
             for event_step, kind, machine, _ in run["events"]
             if event_step == step
         )

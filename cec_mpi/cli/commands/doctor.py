@@ -8,7 +8,7 @@ from cec_mpi.cli.commands.parser import Parser, Processes
 from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.runtime.options.elastic import ElasticOptions
 from cec_mpi.runtime.options.option import add_option
-from cec_mpi.runtime.options.sharing import AssignmentOptions
+from cec_mpi.runtime.options.shards import AssignmentOptions
 
 
 def add_doctor(p: Parser) -> None:

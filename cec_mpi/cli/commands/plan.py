@@ -19,7 +19,7 @@ from cec_mpi.report.drawing.steps import steps_table
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.elastic import ElasticOptions
 from cec_mpi.runtime.options.option import add_flag, add_option
-from cec_mpi.runtime.options.sharing import AssignmentOptions
+from cec_mpi.runtime.options.shards import AssignmentOptions
 from cec_mpi.text import plural
 from cec_mpi.text.terminal import facts_table, format_table, print_result
 

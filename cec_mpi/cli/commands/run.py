@@ -15,7 +15,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import add_options, common_options, from_flags
 from cec_mpi.runtime.options.session import GROUPS, SessionOptions
-from cec_mpi.runtime.options.sharing import CacheOptions
+from cec_mpi.runtime.options.shards import CacheOptions
 from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
 

@@ -16,7 +16,7 @@ from cec_mpi.runtime.options.elastic import ElasticOptions
 from cec_mpi.runtime.options.emulated import EmulationOptions
 from cec_mpi.runtime.options.option import STUDIES, add_option, add_options, from_flags
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.options.sharing import AssignmentOptions
+from cec_mpi.runtime.options.shards import AssignmentOptions
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.text import format_bytes, format_count, format_duration, printable
 from cec_mpi.text.terminal import format_table, print_note, print_result, warn

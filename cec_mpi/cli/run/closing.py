@@ -190,7 +190,7 @@ def _events_text(events: Counter[tuple[str, int]]) -> str:
         if not count:
             continue
         machines = sorted({machine for name, machine in events if name == kind})
-        noun = KIND_OF[kind].one if count == 1 else KIND_OF[kind].several
+        noun = KIND_OF[kind].singular if count == 1 else KIND_OF[kind].plural
         texts.append(f"{count} {noun} ({join_names(machines, _MAX_LISTED)})")
     return ", ".join(texts)
 

@@ -9,7 +9,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.report.live.display import AUTO, CHOICES
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import from_flags, option
-from cec_mpi.runtime.options.sharing import CacheOptions
+from cec_mpi.runtime.options.shards import CacheOptions
 from cec_mpi.runtime.processes.notices import NOTICES
 from cec_mpi.store.limits import DEFAULT_MEMORY_FRACTION
 

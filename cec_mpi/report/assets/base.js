@@ -117,7 +117,7 @@ const series = (i) => `var(--series-${i % SERIES})`;
 const given = (entry) => `light-dark(${entry.colour}, ${entry.dark})`;
 const GLYPHS = { x: "✕", "^": "▲", v: "▼", o: "●", d: "◆", s: "■", ">": "▶", "<": "◀", _: "–" };
 const glyphOf = (kind) => GLYPHS[kind.mark] ?? kind.mark;
-const wordsOf = (kind) => kind?.words || "other";
+const wordsOf = (kind) => kind?.predicate || "other";
 const markOf = (kind) =>
   el("span", { class: "glyph", "aria-hidden": "true", colour: given(kind), text: glyphOf(kind) });
 

@@ -84,7 +84,7 @@ def describe_machine_event(event: Event) -> str:
     'machine 3 was lost: its connection ended'
     """
     kind, machine = kind_and_machine(event)
-    text = f"machine {machine} {KIND_OF[kind].words}"
+    text = f"machine {machine} {KIND_OF[kind].predicate}"
     if event.get("reason"):
         text += f": {event['reason']}"
     text = printable(text)

@@ -213,7 +213,7 @@ class StepDriver:
 
     def _record_event(self, event: MachineEvent) -> None:
         self.events.append(event)
-        self._recorder.note(event)
+        self._recorder.add_event(event)
 
     def _process_answers(self, jobs: tuple[Job, ...]) -> None:
         """Process the answers to jobs of a host; for X' V, they are one sum without failed jobs."""

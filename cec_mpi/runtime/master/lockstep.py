@@ -72,7 +72,7 @@ class LockstepExecutor:
         for event in endpoint.hub.events():
             if not isinstance(event, JobsAnswered):
                 step.events.append(event)
-                self._recorder.note(event)
+                self._recorder.add_event(event)
         step.delays = _delay_of_last(answers)
         rows = self._count_rows(plan)
         if answers.failed:

@@ -58,7 +58,7 @@ class AvailabilityFlags:
     seed: int = field(default=0, compare=False)
 
     def load(self, machines: int) -> Availability:
-        """Return the availability of machines 1..machines that the flags describe."""
+        """Return the availability of machines 1..N that the flags describe."""
         from cec_mpi.runtime.availability.command import from_command
         from cec_mpi.runtime.availability.models import RandomAvailability
         from cec_mpi.runtime.availability.reading import read_availability
@@ -123,11 +123,11 @@ class AvailabilityOptions(Group):
             value = value.load(total)
         return {
             "availability": as_availability(value, total),
-            "machines": _participants(self.machines, total),
+            "machines": _parse_participants(self.machines, total),
         }
 
 
-def _participants(value: Iterable[int] | str | None, total: int) -> tuple[int, ...]:
+def _parse_participants(value: Iterable[int] | str | None, total: int) -> tuple[int, ...]:
     """Return the numbers of the machines that take part, in ascending order."""
     if value is None:
         return tuple(range(1, total + 1))

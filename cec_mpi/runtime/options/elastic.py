@@ -238,7 +238,7 @@ class ElasticOptions(Group):
         ]
 
     @property
-    def only_accepts(self) -> bool:
+    def starts_no_machines(self) -> bool:
         """Whether all machines are started elsewhere."""
         return self.is_elastic and self.local is None and launcher_of_ranks() is None
 
@@ -341,7 +341,7 @@ def elastic_options() -> list[Field[Any]]:
     return [field for field in own_options(ElasticOptions) if field.metadata["elastic"]]
 
 
-def implies_elastic(words: set[str]) -> bool:
-    """Return whether one of the words is an option that makes a run elastic."""
+def implies_elastic(arguments: set[str]) -> bool:
+    """Return whether one of the command-line arguments makes a run elastic."""
     flags = (field.metadata["flag"]["flag"] for field in elastic_options())
-    return not words.isdisjoint(flag.partition(" ")[0] for flag in flags)
+    return not arguments.isdisjoint(flag.partition(" ")[0] for flag in flags)

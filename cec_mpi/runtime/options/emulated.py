@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import STUDIES, Group, as_float, as_tuple, option
-from cec_mpi.runtime.options.sharing import require_speeds
+from cec_mpi.runtime.options.shards import validate_speeds
 from cec_mpi.text import plural, shorten
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class EmulationOptions(Group):
             base = as_float("emulate_base", base)
         if speeds is not None:
             speeds = as_tuple("emulate_speeds", speeds, plural(total, "number"))
-            speeds = require_speeds("emulated speed", speeds, total)
+            speeds = validate_speeds("emulated speed", speeds, total)
         elif base is not None or noise or changes:
             raise InputError(
                 "--emulate-noise, --emulate-change and --emulate-base need --emulate-speeds LIST"

@@ -45,5 +45,5 @@ class MachineOptions:
     device: tuple[str, ...] = (CPU,)
 
     def device_of(self, machine: int) -> str:
-        """Return the device of a machine, from 1, as it was given."""
+        """Return the device of a machine, as in the option."""
         return self.device[(machine - 1) % len(self.device)]

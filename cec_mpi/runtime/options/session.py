@@ -12,7 +12,7 @@ from cec_mpi.runtime.options.available import AvailabilityOptions, check_enough_
 from cec_mpi.runtime.options.elastic import ElasticOptions
 from cec_mpi.runtime.options.emulated import EmulationOptions
 from cec_mpi.runtime.options.option import as_int, option
-from cec_mpi.runtime.options.sharing import (
+from cec_mpi.runtime.options.shards import (
     AssignmentOptions,
     CacheOptions,
     ReadOptions,

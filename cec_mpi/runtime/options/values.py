@@ -53,23 +53,21 @@ def _parse_int(text: str, minimum: int) -> int:
 
 def shape(text: str) -> tuple[int, int]:
     """Parse rows and columns, such as ``1000,20`` or ``1000x20``."""
-    words = text.replace("x", ",").split(",")
-    if len(words) != 2:
+    sizes = text.replace("x", ",").split(",")
+    if len(sizes) != 2:
         raise argparse.ArgumentTypeError(f"{text!r}: expected rows and columns, such as 1000,20")
-    return positive(words[0]), positive(words[1])
+    return positive(sizes[0]), positive(sizes[1])
 
 
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
-
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _MIN_SECONDS, _MAX_SECONDS = 1e-15, 1e9  # 31 years, whose nanoseconds fit in 64 bits
 
 
 def seconds(text: str) -> float:
     """Parse a time in seconds, such as ``90``, ``60s``, ``5m`` or ``1h``."""
-    unit = text[-1:] if text[-1:] in _SECONDS else ""
+    unit = text[-1:] if text[-1:] in _UNITS else ""
     try:
-        value = float(text.removesuffix(unit)) * _SECONDS.get(unit, 1.0)
+        value = float(text.removesuffix(unit)) * _UNITS.get(unit, 1.0)
         if not _MIN_SECONDS <= value <= _MAX_SECONDS:
             raise ValueError
     except ValueError:
@@ -93,7 +91,7 @@ class Interval(NamedTuple):
 def interval(text: str) -> Interval:
     """Parse a number of steps, such as ``50``, or a time, such as ``60s``, ``5m`` or ``1h``."""
     try:
-        is_time = text[-1:] in _SECONDS
+        is_time = text[-1:] in _UNITS
         return Interval(seconds=seconds(text)) if is_time else Interval(steps=positive(text))
     except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
@@ -119,8 +117,8 @@ def size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     try:
-        number, prefix, ending = match.groups("") if match else ("", "", "")
-        base = 1000 if ending.upper() == "B" else 1024
+        number, prefix, suffix = match.groups("") if match else ("", "", "")
+        base = 1000 if suffix.upper() == "B" else 1024
         value = float(number) * base ** _POWERS[prefix.upper()]
         if not 1 <= value <= _MAX_BYTES:
             raise ValueError

@@ -30,9 +30,9 @@ class EventKind(NamedTuple):
     ----------
     kind : str
         Name in the records.
-    words : str
+    predicate : str
         Predicate of a sentence about a machine.
-    one, several : str
+    singular, plural : str
         Noun after a count of events.
     colour, dark : str
         Colours in light and dark mode.
@@ -41,9 +41,9 @@ class EventKind(NamedTuple):
     """
 
     kind: str
-    words: str
-    one: str
-    several: str
+    predicate: str
+    singular: str
+    plural: str
     colour: str
     dark: str
     mark: str

@@ -18,10 +18,8 @@ from cec_mpi.runtime.records.reading import Note
 from cec_mpi.runtime.records.step import DEFAULTS, FIELDS, VERSION, StepLine, StepRecord
 
 _TYPES = {field.name: field.type for field in fields(StepRecord)}
-_LISTS = [name for name, type_ in _TYPES.items() if type_ == list[Seconds]]
-_TIMES = [
-    name for name, type_ in _TYPES.items() if type_ == Seconds
-]  # without optional ones, which are computed
+_TIME_LISTS = [name for name, type_ in _TYPES.items() if type_ == list[Seconds]]
+_TIMES = [name for name, type_ in _TYPES.items() if type_ == Seconds]
 _WITHOUT_DEFAULT = [name for name in FIELDS if name not in DEFAULTS]
 _MIN_NUMPY_LENGTH = 64  # list length from which NumPy is faster
 _MAX_ROUNDED_SECONDS = 2.0**20  # above this, floats do not resolve nanoseconds
@@ -43,17 +41,19 @@ class LineWriter:
         content = asdict(record)
         for name in _TIMES:
             content[name] = _round(content[name])
-        for name in _LISTS:
+        for name in _TIME_LISTS:
             content[name] = _round_all(content[name])
         content["delays"] = {n: _round(seconds) for n, seconds in record.delays.items()}
         last, self._last = self._last, content
-        new = {
+        changed = {
             name: content[name]
             for name in _WITHOUT_DEFAULT
             if content[name] != last.get(name, UNSET)
         }
-        new |= {name: content[name] for name, value in DEFAULTS.items() if content[name] != value}
-        return _line(StepLine(**new))
+        changed |= {
+            name: content[name] for name, value in DEFAULTS.items() if content[name] != value
+        }
+        return _line(StepLine(**changed))
 
     def note(self, note: Note) -> str:
         """Return a line between steps."""

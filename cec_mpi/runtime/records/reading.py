@@ -113,9 +113,9 @@ class LineReader:
     def __init__(self) -> None:
         self._has_header = False
         self._last: StepRecord | None = None  # since the last header
-        self._before = _DEFAULT_VALUES  # fields of the last step, or defaults
+        self._previous_values = _DEFAULT_VALUES  # which omitted fields have
         self._step = -1
-        self._number = 0
+        self._line_number = 0
 
     def read(self, line: bytes) -> Line:
         """Return the content of a complete line.
@@ -125,28 +125,28 @@ class LineReader:
         Raises
         ------
         InvalidLineError
-            The line is invalid at this point; the message has its number.
+            The line is invalid, or invalid after the previous lines; the message has its number.
         """
-        self._number += 1
+        self._line_number += 1
         try:
             content = decode_line(line)
             if self._has_header and isinstance(content, StepLine):
                 return self._complete_step(content)
             if isinstance(content, Header):
-                self._has_header, self._last, self._before = True, None, _DEFAULT_VALUES
+                self._has_header, self._last, self._previous_values = True, None, _DEFAULT_VALUES
             elif not self._has_header:
                 raise InvalidLineError("is not a header of a record of steps")
         except InvalidLineError as error:
-            raise InvalidLineError(f"line {self._number} {error}") from None
+            raise InvalidLineError(f"line {self._line_number} {error}") from None
         except LINE_ERRORS as error:
-            raise InvalidLineError(f"line {self._number}{_error_text(error)}") from None
+            raise InvalidLineError(f"line {self._line_number}{_error_text(error)}") from None
         return content  # type: ignore[no-any-return]
 
     def _complete_step(self, line: Any) -> StepRecord:
         """Return a step, including the fields that its line omits."""
         values = [
             old if new is UNSET else new
-            for new, old in zip(astuple(line), self._before, strict=True)
+            for new, old in zip(astuple(line), self._previous_values, strict=True)
         ]
         if line.step is UNSET or (self._last is None and UNSET in values):
             missing = FIELDS[values.index(UNSET)] if UNSET in values else "step"
@@ -158,7 +158,7 @@ class LineReader:
             )
         self._check_machines(record)
         self._step, self._last = record.step, record
-        self._before = (*values[:_REQUIRED], *_DEFAULT_VALUES[_REQUIRED:])
+        self._previous_values = (*values[:_REQUIRED], *_DEFAULT_VALUES[_REQUIRED:])
         return record
 
     def _check_machines(self, record: StepRecord) -> None:
@@ -186,7 +186,7 @@ class Lines:
     steps : list of StepRecord
         Unchanged fields are the same objects as in the previous step.
     unfinished : list of Event
-        Events in steps that did not end.
+        Events in steps that were not completed.
     end : int
         Bytes up to the end of the last complete line.
     size : int
@@ -239,7 +239,7 @@ def _checked_lines(path: Path) -> Iterator[tuple[bytes, Line | None]]:
     """Yield lines with their content, which is None for an incomplete last line."""
     reader, content = LineReader(), None
     try:
-        for line in _read(path):
+        for line in _iterate_raw(path):
             if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
                 yield line, None
                 break
@@ -253,7 +253,7 @@ def _checked_lines(path: Path) -> Iterator[tuple[bytes, Line | None]]:
         raise InputError(f"{path} is not a record of steps: it has no header")
 
 
-def _read(path: Path) -> Iterator[bytes]:
+def _iterate_raw(path: Path) -> Iterator[bytes]:
     with os.fdopen(open_regular(path), "rb") as stream:
         while line := stream.readline(MAX_LINE_BYTES):
             yield line
@@ -285,9 +285,9 @@ class RecordFollower:
 
     def _reset(self) -> None:
         self._reader = LineReader()
-        self._file: tuple[int, int] | None = None
-        self._rest = b""
-        self._read = 0
+        self._file_id: tuple[int, int] | None = None
+        self._incomplete_line = b""
+        self._read_bytes = 0
         self.exists = False
         self.unread_bytes = 0
         self.modified_at = 0.0
@@ -313,13 +313,15 @@ class RecordFollower:
         """
         try:
             with os.fdopen(open_regular(self._path), "rb", buffering=0) as stream:
-                content = os.fstat(stream.fileno())
-                file = content.st_dev, content.st_ino
-                is_replaced = self.exists and (file != self._file or content.st_size < self._read)
+                status = os.fstat(stream.fileno())
+                file_id = status.st_dev, status.st_ino
+                is_replaced = self.exists and (
+                    file_id != self._file_id or status.st_size < self._read_bytes
+                )
                 if is_replaced:
                     self._reset()
-                self.exists, self._file = True, file
-                stream.seek(self._read)
+                self.exists, self._file_id = True, file_id
+                stream.seek(self._read_bytes)
                 data = stream.read(limit)
         except FileNotFoundError:
             is_replaced = self.exists
@@ -329,10 +331,11 @@ class RecordFollower:
             raise InputError(f"{self._path} is {error.kind}: expected a file") from None
         except OSError as error:
             raise InputError(f"{self._path} cannot be read: {error.strerror}") from None
-        self._read += len(data)
-        self.unread_bytes, self.modified_at = max(0, content.st_size - self._read), content.st_mtime
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > MAX_LINE_BYTES:
+        self._read_bytes += len(data)
+        self.unread_bytes = max(0, status.st_size - self._read_bytes)
+        self.modified_at = status.st_mtime
+        *lines, self._incomplete_line = (self._incomplete_line + data).split(b"\n")
+        if len(self._incomplete_line) > MAX_LINE_BYTES:
             raise InputError(
                 f"{self._path} has a line of more than {MAX_LINE_BYTES} bytes: expected a JSON "
                 "object"

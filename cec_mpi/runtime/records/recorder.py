@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 _FLUSH_CHARACTERS = 4000  # less than the buffer of a stream, so that no line is split
 _MAX_EXACT = 10_000  # numbers for which the median is exact
-_BINS_PER_OCTAVE = 128  # bins for more numbers,
-_OCTAVES = 40  # on either side of 1
+_BINS_PER_OCTAVE = 128  # for more numbers
+_OCTAVES = 40  # below 1, and above 1
 
 
 class RunningMedian:
@@ -140,11 +140,11 @@ class Recorder:
         self._on_step = [] if watch is None else [watch]
         self._clock = clock
         self._stream: IO[str] | None = None
-        self._unflushed, self._flush_at = 0, 0.0  # characters, and time of the next flush
+        self._unflushed_chars, self._flush_at = 0, 0.0
         self._path = Path(STEPS)
         self._lines = LineWriter()
-        self._begin = self._begin_now()
-        self._second = -1, ""  # seconds since the epoch, and their text
+        self._begin = self._read_clocks()
+        self._formatted_second = -1, ""  # seconds since the epoch, and their text
         self.common: dict[str, Any] = {}
         self.steps = 0
         self.plan_changes = 0
@@ -172,20 +172,20 @@ class Recorder:
 
     def header(self, content: dict[str, Any]) -> None:
         """Set the content of the header, and start the clock of the steps."""
-        self._begin = self._begin_now()
+        self._begin = self._read_clocks()
         self.common = {"started": self.now(), **content}
 
     def now(self) -> str:
         """Return the current time in UTC, by the monotonic clock since the header."""
-        began, at = self._begin
-        now = began + self._clock.monotonic() - at
-        second, part = divmod(int(now * 1000), 1000)
-        if second != self._second[0]:
-            moment = datetime.fromtimestamp(second, UTC)
-            self._second = second, moment.strftime("%Y-%m-%dT%H:%M:%S")
-        return f"{self._second[1]}.{part:03}+00:00"
+        epoch_seconds, monotonic_seconds = self._begin
+        now = epoch_seconds + self._clock.monotonic() - monotonic_seconds
+        second, milliseconds = divmod(int(now * 1000), 1000)
+        if second != self._formatted_second[0]:
+            text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+            self._formatted_second = second, text
+        return f"{self._formatted_second[1]}.{milliseconds:03}+00:00"
 
-    def _begin_now(self) -> tuple[float, float]:
+    def _read_clocks(self) -> tuple[float, float]:
         return time.time(), self._clock.monotonic()
 
     def write_to(self, stream: IO[str]) -> None:
@@ -205,8 +205,8 @@ class Recorder:
         self._on_step.remove(watch)
         self._on_wait.remove(watch)
 
-    def note(self, event: MachineEvent) -> None:
-        """Record an event, which is written even if its step does not end."""
+    def add_event(self, event: MachineEvent) -> None:
+        """Add an event, which is written even if its step is not completed."""
         self._pending_events.append(event_record(event))
 
     def step(self, record: StepRecord) -> None:
@@ -227,16 +227,16 @@ class Recorder:
             watch(record)
 
     def end(self) -> None:
-        """Write the events of a step that did not end; no steps follow."""
+        """Write the events of an incomplete last step."""
         events, self._pending_events = self._filter_events(self._pending_events), []
         self._count_events(events)
         if events and self._stream is not None:
             self._write(self._lines.note(Unfinished(events)))
         self.flush()
 
-    def flush_due(self) -> None:
-        """Flush lines older than `RECORDS_FLUSH_SECONDS`; called while a step waits."""
-        if self._unflushed and self._clock.monotonic() >= self._flush_at:
+    def flush_if_due(self) -> None:
+        """Flush lines that are older than `RECORDS_FLUSH_SECONDS`."""
+        if self._unflushed_chars and self._clock.monotonic() >= self._flush_at:
             self.flush()
 
     def flush(self) -> None:
@@ -244,7 +244,7 @@ class Recorder:
         if self._stream is not None:
             with writing(self._path):
                 self._stream.flush()
-            self._unflushed = 0
+            self._unflushed_chars = 0
             self._flush_at = self._clock.monotonic() + RECORDS_FLUSH_SECONDS
 
     def _filter_events(self, events: Sequence[Event]) -> list[Event]:
@@ -282,17 +282,17 @@ class Recorder:
         for event in events:
             self.events[kind_and_machine(event)] += 1
 
-    def progress(self, **numbers: float) -> None:
-        """Record numbers that the task reports after a step."""
+    def progress(self, **values: float) -> None:
+        """Record the finite ones of the values that the task reports after a step."""
         if self._stream is not None:
-            values = {name: float(value) for name, value in numbers.items()}
-            finite = {name: value for name, value in values.items() if math.isfinite(value)}
+            floats = {name: float(value) for name, value in values.items()}
+            finite = {name: value for name, value in floats.items() if math.isfinite(value)}
             self._write(self._lines.note(Progress(finite)))
 
     def waiting(
         self, missing: int, available: Iterable[int], away: Mapping[int, AbsenceReason]
     ) -> None:
-        """Record that the next step waits for machines, unless nothing has changed."""
+        """Record that the next step waits for machines, unless the last line says the same."""
         wait = missing, tuple(available), dict(away)
         if wait == self._last_wait:
             return
@@ -315,8 +315,8 @@ class Recorder:
         assert self._stream is not None
         with writing(self._path):
             self._stream.write(line)
-        self._unflushed += len(line)
-        if self._unflushed > _FLUSH_CHARACTERS or self._clock.monotonic() >= self._flush_at:
+        self._unflushed_chars += len(line)
+        if self._unflushed_chars > _FLUSH_CHARACTERS or self._clock.monotonic() >= self._flush_at:
             self.flush()
 
 

@@ -89,7 +89,7 @@ class Checkpoint(Struct, frozen=True, tag="checkpoint", tag_field="kind"):
 
 
 class Unfinished(Struct, frozen=True, tag="unfinished", tag_field="kind"):
-    """Events of machines in a last step that did not end."""
+    """Events of machines in an incomplete last step."""
 
     events: list[Event]
 
@@ -143,7 +143,7 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
     load_bytes : list of int
         Bytes that they read in this time.
     predicted_makespan : float or None
-        Makespan of the plan at the known speeds in rows per second; None before they are known.
+        Makespan of the plan at the speeds learned before the step; None in the first step.
     measured_makespan : float
         The largest of `seconds`.
     bound : float or None

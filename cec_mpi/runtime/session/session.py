@@ -19,7 +19,7 @@ from cec_mpi.runtime.master.master import Master
 from cec_mpi.runtime.master.planning import OpenStore, StepPlanner
 from cec_mpi.runtime.master.schedule import Schedule
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.options.sharing import speeds_by_machine
+from cec_mpi.runtime.options.shards import speeds_by_machine
 from cec_mpi.runtime.processes.launcher import detect_launcher
 from cec_mpi.runtime.processes.places import (
     Place,
@@ -153,7 +153,7 @@ class Session:
             clock=self._hub.clock,
         )
         self.schedule.check_cancelled = self._check_cancelled
-        self._flush_records = recorder.flush_due
+        self._flush_records = recorder.flush_if_due
         self.schedule.on_shortage = recorder.waiting
         if self._hub.roster is not None:
             self._hub.roster.on_shortage = recorder.waiting

@@ -21,7 +21,7 @@ from cec_mpi.runtime.options.available import AvailabilityFlags
 from cec_mpi.runtime.options.elastic import implies_elastic
 from cec_mpi.runtime.options.option import from_flags, own_options
 from cec_mpi.runtime.options.session import GROUPS, SessionOptions
-from cec_mpi.runtime.options.sharing import as_speeds
+from cec_mpi.runtime.options.shards import as_speeds
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.simulation.scenario import RATE, Costs
 from cec_mpi.store.format.manifest import DTYPES

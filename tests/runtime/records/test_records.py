@@ -128,9 +128,9 @@ def test_events_are_counted_also_those_of_a_step_that_did_not_end(tmp_path):
     with path.open("w") as stream:
         recorder.write_to(stream)
         recorder.step(record(0, events=[{"late": 2}, {"late": 1}]))
-        recorder.note(MachineLost(3, "gone"))  # its step could not end
-        recorder.note(MachineJoined(3, rank=7))
-        recorder.note(MachineLate(2))
+        recorder.add_event(MachineLost(3, "gone"))  # its step could not end
+        recorder.add_event(MachineJoined(3, rank=7))
+        recorder.add_event(MachineLate(2))
         recorder.step(record(1))
     steps = read_steps(path)[1]
     assert steps[1]["events"] == [lost, joined, {"late": 2}]
@@ -146,7 +146,7 @@ def test_events_of_a_last_step_that_did_not_end_are_recorded(tmp_path):
     with path.open("w") as stream:
         recorder.write_to(stream)
         recorder.step(record(0))
-        recorder.note(MachineLost(3, "gone"))
+        recorder.add_event(MachineLost(3, "gone"))
         recorder.end()
     assert recorder.events == {("lost", 3): 1}
     assert json.loads(path.read_text().splitlines()[-1]) == {
@@ -162,7 +162,7 @@ def test_machines_that_leave_because_a_signal_stops_the_run_are_not_recorded(tmp
     recorder.step(record(0, events=[{"left": 1, "reason": "its job ends"}]))
     recorder.is_stopped = lambda: True
     recorder.step(record(1, events=[{"left": 2, "reason": "a signal"}, {"late": 3}]))
-    recorder.note(MachineLeft(3, "a signal"))
+    recorder.add_event(MachineLeft(3, "a signal"))
     recorder.end()
     assert recorder.events == {("left", 1): 1, ("late", 3): 1}
 

@@ -194,17 +194,17 @@ class CacheOptions(Group):
             raise InputError(f"cache_limit {self.cache_limit}: expected at least 1 byte")
 
 
-def as_devices(given: Any) -> tuple[str, ...]:
+def as_devices(value: Any) -> tuple[str, ...]:
     """Return the device of each machine, or one for all.
 
     Raises
     ------
     InputError
-        Names what was found and what was expected.
+        The message names the value and the expected values.
     """
     from cec_mpi.store.devices import check_device
 
-    names = given.split(",") if isinstance(given, str) else given
+    names = value.split(",") if isinstance(value, str) else value
     devices: tuple[str, ...] = as_tuple("device", names, "the name of a device, or several")
     for device in devices:
         check_device(device)
@@ -226,11 +226,11 @@ def as_speeds(value: SpeedsOption | None, total: int) -> SpeedsOption:
     if isinstance(value, Mapping):
         from cec_mpi.core.plan.load import check_speeds
 
-        require_range(check_speeds(list(value.values())).tolist())
+        validate_range(check_speeds(list(value.values())).tolist())
         return value
     if isinstance(value, bytes) or not isinstance(value, Sized):
         raise InputError(f"speeds {shorten(value)}: expected {plural(total, 'number')}, or learn")
-    return require_speeds("speed", value, total)
+    return validate_speeds("speed", value, total)
 
 
 def speeds_by_machine(
@@ -257,8 +257,8 @@ def speeds_by_machine(
 
     Examples
     --------
-    >>> given = {"fast": 2.0, "slow": 1.0}
-    >>> speeds_by_machine(given, [1, 2, 4], ["fast.site", "slow", "fast"], 4)
+    >>> speeds = {"fast": 2.0, "slow": 1.0}
+    >>> speeds_by_machine(speeds, [1, 2, 4], ["fast.site", "slow", "fast"], 4)
     (2.0, 1.0, 1.0, 2.0)
     """
     if isinstance(speeds, str):
@@ -279,8 +279,8 @@ def speeds_by_machine(
     return tuple(result)
 
 
-def require_speeds(name: str, speeds: Sequence[float], total: int) -> tuple[float, ...]:
-    """Return speeds, after checking that there is one for each machine and that all are valid."""
+def validate_speeds(name: str, speeds: Sequence[float], total: int) -> tuple[float, ...]:
+    """Return valid speeds, one for each machine."""
     from cec_mpi.core.plan.load import check_speeds  # not needed by machines
 
     if len(speeds) != total:
@@ -288,13 +288,13 @@ def require_speeds(name: str, speeds: Sequence[float], total: int) -> tuple[floa
             f"found {plural(len(speeds), name)}, expected {total}, one for each machine"
         )
     try:
-        return require_range(check_speeds(speeds).tolist())
+        return validate_range(check_speeds(speeds).tolist())
     except InputError as error:
         raise InputError(f"{name}s: {error}") from None
 
 
-def require_range(speeds: Sequence[float]) -> tuple[float, ...]:
-    """Return speeds as a tuple, after checking that times and ratios do not overflow."""
+def validate_range(speeds: Sequence[float]) -> tuple[float, ...]:
+    """Return speeds as a tuple, if times and ratios of them do not overflow."""
     for speed in speeds:
         if not values.MIN_VALUE <= speed <= values.MAX_VALUE:
             raise InputError(
