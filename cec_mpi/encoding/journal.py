@@ -277,7 +277,7 @@ def read_checksums(
     exponents : (blocks,) ndarray, or None
         Checksums of row exponents.
     """
-    checksums = np.frombuffer(read_regular(directory / INCOMPLETE_SUMS, most=None), "<u8")
+    checksums = np.frombuffer(read_regular(directory / INCOMPLETE_SUMS, max_bytes=None), "<u8")
     checksums = checksums.reshape(skeleton.grid.count, checksums_per_block(skeleton)).T
     machines = skeleton.machines
     return checksums[:machines], checksums[machines] if len(checksums) > machines else None

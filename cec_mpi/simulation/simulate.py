@@ -108,7 +108,7 @@ def _run_simulation(scenario: Scenario, directory: Path | None) -> Outcome:
             move_results_aside(directory)
             discard_earlier(directory)
         recorder = run.recorder
-        lines = nullcontext() if directory is None else open_lines(directory / STEPS, more=False)
+        lines = nullcontext() if directory is None else open_lines(directory / STEPS, append=False)
         with lines as stream:
             if stream is not None:
                 recorder.write_to(stream)

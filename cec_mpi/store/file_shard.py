@@ -92,7 +92,7 @@ class FileShard(Shard):
         """Return an array at an offset of the file, without a copy."""
         return np.frombuffer(self.content, dtype, count, offset)
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Return whether loaded rows may have been overwritten; `load` then checks them again.
 
         This compares the size and times of the file. Rows in the memory of this process, and rows
@@ -103,7 +103,7 @@ class FileShard(Shard):
         DamagedStoreError
             The size or header of the file has changed.
         """
-        if self._is_in_memory or not self._change_detector.changed():
+        if self._is_in_memory or not self._change_detector.has_changed():
             return False
         problem = find_header_problem(self._descriptor, self._file_manifest, self.machine)
         if problem:

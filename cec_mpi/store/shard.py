@@ -45,7 +45,7 @@ class Shard(Protocol):
     """The shard of one machine, which multiplies any of its R rows.
 
     A subclass must define the two products. A subclass whose rows come from a file or another shard
-    must also define `load` and `changed`.
+    must also define `load` and `has_changed`.
 
     Attributes
     ----------
@@ -128,6 +128,6 @@ class Shard(Protocol):
         """
         return 0.0
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Return whether loaded rows may have changed; `load` then checks them again."""
         return False

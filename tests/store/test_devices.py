@@ -125,7 +125,7 @@ def test_rows_on_a_device_do_not_change_with_the_file(tmp_path):
     shard = store.open_shard(1, device=choose_device(STRICT, 1))
     shard.load([(0, 30)])
     os.utime(shard.path, (0, 0))
-    assert not shard.changed()
+    assert not shard.has_changed()
 
 
 def test_a_device_without_room_says_so(store, monkeypatch):

@@ -83,11 +83,11 @@ def test_a_shard_that_is_overwritten_while_it_is_computed_with_is_found(path):
     """No sum that was made of other numbers comes back."""
     opened = open_store(path).open_shard(2)
     settle()
-    opened.changed()
+    opened.has_changed()
     opened.load([(0, 150)])
-    assert not opened.changed()
+    assert not opened.has_changed()
     overwrite(path / "shard-0002.npy")
-    assert opened.changed()
+    assert opened.has_changed()
     with pytest.raises(DamagedStoreError, match=r"rows 100\.\.104 do not match"):
         opened.load([(0, 150)])
 
@@ -97,10 +97,10 @@ def test_a_change_just_before_a_look_is_not_the_last_word(path):
     (path / "shard-0002.npy").chmod(0o640)
     opened = open_store(path).open_shard(2)
     opened.load([(0, 150)])
-    assert opened.changed()
+    assert opened.has_changed()
     settle()
-    opened.changed()
-    assert not opened.changed()
+    opened.has_changed()
+    assert not opened.has_changed()
 
 
 def test_what_is_written_through_a_map_later_than_its_time_is_found(path):
@@ -111,12 +111,12 @@ def test_what_is_written_through_a_map_later_than_its_time_is_found(path):
     other[100, 0] = other[100, 0]
     opened.load([(0, 150)])
     settle()
-    opened.changed()
+    opened.has_changed()
     os.utime(shard)  # which a file system in memory would not do by itself
-    opened.changed()
+    opened.has_changed()
     opened.load([(0, 150)])
     other[100, 0] += 1
-    assert opened.changed()
+    assert opened.has_changed()
     with pytest.raises(DamagedStoreError, match=r"rows 100\.\.104 do not match"):
         opened.load([(0, 150)])
 
@@ -194,7 +194,7 @@ def test_in_memory_nothing_is_looked_at_again(path):
     opened.load([(0, 150)])
     right = opened.rows.copy()
     overwrite(path / "shard-0002.npy")
-    assert not opened.changed()
+    assert not opened.has_changed()
     assert np.array_equal(opened.rows, right)
 
 

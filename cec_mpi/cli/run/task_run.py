@@ -289,7 +289,7 @@ class TaskRun:
         try:
             with (
                 log_file(self.out / "logs" / "master.log", self._continue_without_log),
-                open_lines(self.out / STEPS, more=is_resumed) as stream,
+                open_lines(self.out / STEPS, append=is_resumed) as stream,
                 show_progress(recorder, self.progress),
             ):
                 self._has_log = True

@@ -57,7 +57,7 @@ def copy_to_file(
     check_free_space(store, matrix.shape[0] * width * itemsize)
     with ExitStack() as stack:
         partial_targets = [
-            stack.enter_context(new_path(file, again=is_resumed)) for _, file in matrix.targets
+            stack.enter_context(new_path(file, overwrite=is_resumed)) for _, file in matrix.targets
         ]
         target_files = [stack.enter_context(partial.open("x+b")) for partial in partial_targets]
         for file in target_files:

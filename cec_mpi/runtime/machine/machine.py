@@ -122,7 +122,7 @@ class Machine:
         shard = self._shard
         if shard is None:
             return NOTHING_LOADED
-        changed = shard.changed()  # new rows of this step may be in blocks that are loaded
+        changed = shard.has_changed()  # new rows of this step may be in blocks that are loaded
         if self._loaded and not changed:
             return NOTHING_LOADED
         loaded = shard.load(self._intervals)
@@ -248,7 +248,7 @@ class Machine:
         seconds = time.perf_counter() - begin
         if fixed_seconds:  # otherwise a machine with few rows would seem slow and get even fewer
             seconds = max(seconds - fixed_seconds, _MIN_ROWS_FRACTION * seconds)
-        if shard.changed():  # raises if rows were overwritten during the computation
+        if shard.has_changed():  # raises if rows were overwritten during the computation
             shard.load(self._intervals)
         if faults is not None:
             seconds = faults.inject_after(self.number, step, self._answers, seconds)

@@ -65,8 +65,8 @@ class DeviceShard(CodedShard):
         self._compiled: set[tuple[object, ...]] = set()  # signatures of products, with heights
         self._fixed_seconds: dict[tuple[object, ...], float] = {}  # by signature of products
 
-    def changed(self) -> bool:
-        """See `Shard.changed`; rows on the device stay valid."""
+    def has_changed(self) -> bool:
+        """See `Shard.has_changed`; rows on the device stay valid."""
         return False
 
     def _use_block(self, block: int, data: NDArray[np.uint8]) -> None:

@@ -1,8 +1,4 @@
-"""Uncompressed ``.npz`` files whose sizes are validated before arrays are allocated.
-
-A file is damaged if its list of members, or the header of an array, states more bytes than the file
-has.
-"""
+"""Uncompressed ``.npz`` files; stated sizes are validated before arrays are allocated."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.store.files.regular import open_regular
 
-_HEADERS = {  # later versions are only for field names with other alphabets
+_HEADERS = {  # version 3 is only for structured arrays
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
@@ -87,11 +83,10 @@ def _check_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
                 "supported"
             )
         shape, _, dtype = _HEADERS[version](file)
-        begin = file.tell()
+        data_bytes = member.file_size - file.tell()
     count = math.prod(shape)
-    wanted = count * dtype.itemsize
-    if min(shape, default=0) < 0 or count > member.file_size or begin + wanted != member.file_size:
+    if min(shape, default=0) < 0 or count > data_bytes or count * dtype.itemsize != data_bytes:
         raise ArchiveDamagedError(
-            f"the header of {member.filename} states shape {shape} of {dtype}, but there are "
-            f"{member.file_size - begin} bytes"
+            f"the header of {member.filename} states shape {shape} of {dtype}, but it has "
+            f"{data_bytes} bytes of data"
         )

@@ -1,4 +1,4 @@
-"""Creation of new files and directories, which appear only when they are complete."""
+"""Creation of files and directories, which appear when they are complete."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cec_mpi.store.files.replacing import sync, temporary_directory
 
 
 def check_new(target: Path) -> None:
-    """Raise if a file exists, or if its directory does not.
+    """Raise if a path exists, or if its directory does not.
 
     Raises
     ------
     InputError
-        Names the file.
+        Names the path.
     """
     if name_exists(target):
         raise InputError(f"{target} exists already: choose another name")
@@ -27,12 +27,12 @@ def check_new(target: Path) -> None:
 
 
 def name_exists(target: Path) -> bool:
-    """Return whether a file, a directory or a link has this name.
+    """Return whether a path exists, possibly as a broken link.
 
     Raises
     ------
     InputError
-        The name is invalid, or its directory cannot be read.
+        The path is invalid, or its directory cannot be read.
     """
     try:
         target.lstat()
@@ -46,8 +46,8 @@ def name_exists(target: Path) -> bool:
 
 
 @contextmanager
-def new_path(target: Path, *, again: bool = False) -> Iterator[Path]:
-    """Yield a temporary path for a file or directory that is renamed to `target` at the end.
+def new_path(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield the path of a file or directory to create, which is renamed to `target` at the end.
 
     The path is in a temporary directory. If this process is killed, the next process that creates
     `target` removes the directory.
@@ -55,18 +55,18 @@ def new_path(target: Path, *, again: bool = False) -> Iterator[Path]:
     Parameters
     ----------
     target : Path
-    again : bool
-        Whether a file may replace an existing file.
+    overwrite : bool
+        Whether `target` may exist.
 
     Raises
     ------
     InputError
         Another process has created `target`.
     """
-    with temporary_directory(target) as place:
-        partial = place / target.name
+    with temporary_directory(target) as directory:
+        partial = directory / target.name
         yield partial
-        _move_into_place(partial, target, again)
+        _publish(partial, target, overwrite)
 
 
 @contextmanager
@@ -74,12 +74,12 @@ def new_directory(target: Path) -> Iterator[Path]:
     """Yield a new directory that is renamed to `target` at the end; see `new_path`."""
     with temporary_directory(target) as partial:
         yield partial
-        _move_into_place(partial, target, again=False)
+        _publish(partial, target, overwrite=False)
 
 
-def _move_into_place(partial: Path, target: Path, again: bool) -> None:
+def _publish(partial: Path, target: Path, overwrite: bool) -> None:
     _sync_all(partial)
-    if not again:
+    if not overwrite:
         check_new(target)
     partial.rename(target)
     sync(target.absolute().parent)

@@ -1,4 +1,4 @@
-"""Crash-safe file operations: complete reads and writes, sync, rename, locks."""
+"""Crash-safe file operations: complete reads and writes, atomic replacement, locks."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from cec_mpi.store.files.replacing import (
 log = logging.getLogger(__name__)
 
 _LOCK = ".lock"
-_MAX_ATTEMPTS = 5  # to get a lock, because `is_locked` of another process holds it briefly
+_MAX_ATTEMPTS = 5  # to get a lock, which `is_locked` in another process holds briefly
 _RETRY_INTERVAL = 0.02
-_SHARE_OF_HANDLES = 16  # a thread opens at most 1/16 of the file descriptors of a process
+_DESCRIPTOR_SHARE = 16  # a thread opens at most 1/16 of the file descriptors of a process
 
 
 def read_at(descriptor: int, buffer: Any, offset: int) -> int:
-    """Read from an offset until the array is full or the file ends; return the number of bytes."""
+    """Read from an offset until the buffer is full or the file ends; return the number of bytes."""
     view = memoryview(buffer).cast("B")
     done = 0
     while done < len(view):
-        got = os.preadv(descriptor, [view[done:]], offset + done)
-        if got == 0:
+        count = os.preadv(descriptor, [view[done:]], offset + done)
+        if count == 0:
             break
-        done += got
+        done += count
     return done
 
 
@@ -77,15 +77,15 @@ def replace_by_copy(source: Path, target: Path) -> None:
     try:
         os.link(source, partial, follow_symlinks=False)
     except OSError:  # a file system without links
-        publish(target, read_regular(source, most=None))
+        publish(target, read_regular(source, max_bytes=None))
         return
     partial.rename(target)
-    partial.unlink(missing_ok=True)  # still exists if both names were the same file
+    partial.unlink(missing_ok=True)  # exists if source and target were already the same file
     sync(target.parent)
 
 
-def check_free_space(target: Path, needed: int) -> None:
-    """Raise if the disk has less free space than needed.
+def check_free_space(target: Path, size: int) -> None:
+    """Raise if the disk has no space for a file or directory of this size.
 
     Raises
     ------
@@ -94,18 +94,18 @@ def check_free_space(target: Path, needed: int) -> None:
     """
     parent = target.absolute().parent
     free = shutil.disk_usage(parent).free
-    if needed > free:
-        raise InputError(f"{target} needs {needed} bytes, but {parent} has only {free} bytes free")
+    if size > free:
+        raise InputError(f"{target} needs {size} bytes, but {parent} has only {free} bytes free")
 
 
 @contextmanager
-def locked(directory: Path, busy: str = "", name: str = _LOCK) -> Iterator[None]:
-    """Lock a directory for writing; the lock ends with the block or the process.
+def locked(directory: Path, message: str = "", name: str = _LOCK) -> Iterator[None]:
+    """Lock a directory for writing until the context or the process ends.
 
     Parameters
     ----------
     directory : Path
-    busy : str
+    message : str
         Error message if another process holds the lock; if empty, wait for that process.
     name : str
         Name of the lock file in the directory.
@@ -115,7 +115,7 @@ def locked(directory: Path, busy: str = "", name: str = _LOCK) -> Iterator[None]
     InputError
         Another process holds the lock.
     """
-    descriptor = _lock(directory / name, busy)
+    descriptor = _lock(directory / name, message)
     try:
         yield
     finally:
@@ -147,10 +147,10 @@ def is_locked(directory: Path) -> bool | None:
     return False
 
 
-def _lock(path: Path, busy: str) -> int:
-    """Open and lock a separate lock file, because NFS locks only files open for writing."""
+def _lock(path: Path, message: str) -> int:
+    """Open and lock a file; a directory cannot be locked on NFS, which locks files for writing."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    refused = 0
+    attempts = 0
     while True:
         with suppress(FileNotFoundError):
             mode = path.lstat().st_mode
@@ -158,12 +158,12 @@ def _lock(path: Path, busy: str) -> int:
                 raise InputError(f"{path} is {kind_of(mode)}, expected a file: remove it")
         descriptor = retry_with_more_descriptors(lambda: os.open(path, flags, 0o666), path)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if message else 0))
         except BlockingIOError:
             os.close(descriptor)
-            refused += 1
-            if refused == _MAX_ATTEMPTS:
-                raise InputError(busy) from None
+            attempts += 1
+            if attempts == _MAX_ATTEMPTS:
+                raise InputError(message) from None
             time.sleep(_RETRY_INTERVAL)
             continue
         except OSError:
@@ -172,23 +172,23 @@ def _lock(path: Path, busy: str) -> int:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), path.lstat()):
                 return descriptor
-        os.close(descriptor)  # the last holder has removed the file
+        os.close(descriptor)  # the process that held the lock has removed the file
 
 
 class FileCache:
-    """A cache of open files of one directory, for writes of one thread at many offsets."""
+    """Open files of a directory, for one thread that writes at many offsets."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._open: dict[str, int] = {}
         # A store can have more shards than a process may open files.
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._most = max(1, limit // _SHARE_OF_HANDLES)
+        self._max_open = max(1, limit // _DESCRIPTOR_SHARE)
 
     def write(self, name: str, data: Any, offset: int) -> None:
         """Write at an offset of an existing file."""
         if name not in self._open:
-            if len(self._open) >= self._most:
+            if len(self._open) >= self._max_open:
                 os.close(self._open.pop(next(iter(self._open))))
             self._open[name] = open_in_place(self._directory / name, os.O_WRONLY)
         write_at(self._open[name], data, offset)

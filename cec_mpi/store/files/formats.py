@@ -13,7 +13,7 @@ HDF5_SUFFIXES = (".h5", ".hdf5", ".he5", ".hdf", ".h5ad")
 READ_AS_HDF5 = (*HDF5_SUFFIXES, ".nc", ".nc4", ".mat")  # the last three are never written
 MARKET_SUFFIXES = (".mtx", ".mtx.gz")
 SPARSE_SUFFIXES = (".npz", *MARKET_SUFFIXES)
-_EXTRAS = {"h5py": "hdf5", "zarr": "zarr", "xarray": "xarray"}  # extra that installs a library
+_EXTRAS = {"h5py": "hdf5", "zarr": "zarr", "xarray": "xarray"}  # extra, by library
 _NAMES = {"comma": ",", "tab": "\t", r"\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
 
 
@@ -23,20 +23,20 @@ def parse_delimiter(text: str) -> str:
     Raises
     ------
     InputError
-        The delimiter is not one character, or numbers may contain it.
+        The text is neither a name nor one character, or numbers may contain the character.
     """
-    found = _NAMES.get(text, text) if isinstance(text, str) else ""
-    letter = found.isalnum() or not found.isascii() or found in '"#+-._\r\n\0'
-    if len(found) != 1 or letter:
+    delimiter = _NAMES.get(text, text) if isinstance(text, str) else ""
+    is_ambiguous = delimiter.isalnum() or delimiter in '"#+-._\r\n\0'
+    if len(delimiter) != 1 or not delimiter.isascii() or is_ambiguous:
         raise InputError(
             f"delimiter {text!r}: expected one character that numbers do not contain, or one of "
             f"{', '.join(name for name in _NAMES if name.isalpha())}"
         )
-    return found
+    return delimiter
 
 
 def import_library(module: str, path: Path | str, action: str = "read") -> Any:
-    """Import an optional library for a file; raise an error that names the extra."""
+    """Import an optional library for a file; if it is not installed, name the extra."""
     try:
         return importlib.import_module(module)
     except ImportError:

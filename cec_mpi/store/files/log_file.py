@@ -1,4 +1,4 @@
-"""A log file for this process."""
+"""The log file of this process."""
 
 from __future__ import annotations
 
@@ -17,26 +17,24 @@ from cec_mpi.text import printable
 
 @contextmanager
 def log_file(
-    path: Path | None, without: Callable[[str], None] = lambda problem: None
+    path: Path | None, on_failure: Callable[[str], None] = lambda problem: None
 ) -> Iterator[None]:
     """Write this process's log to a new file; without a path, do nothing.
-
-    If the file cannot be written, now or later, `without` is called.
 
     Parameters
     ----------
     path : Path or None
-    without : callable
-        Called once with the reason if the log cannot be written.
+    on_failure : callable
+        Called once with the reason if the log cannot be written, now or later.
     """
     if path is None:
         yield
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handler = _LogFile(path, without)
+        handler = _LogFile(path, on_failure)
     except OSError as error:
-        without(f"{path} cannot be written: {reason_of(error)}")
+        on_failure(f"{path} cannot be written: {reason_of(error)}")
         yield
         return
     handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -61,10 +59,10 @@ class _Formatter(logging.Formatter):
 class _LogFile(logging.FileHandler):
     """A log handler that stops at the first error, without a traceback for each line."""
 
-    def __init__(self, path: Path, without: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, on_failure: Callable[[str], None]) -> None:
         self._path = path
         super().__init__(path)
-        self._on_failure = without
+        self._on_failure = on_failure
         self._is_writable = True
 
     def _open(self) -> TextIOWrapper:

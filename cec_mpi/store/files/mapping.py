@@ -1,9 +1,9 @@
 """Memory maps of files that may be truncated while they are read.
 
-The kernel sends SIGBUS to a process that reads beyond the end of a mapped file. Python calls its
-own signal handlers only after the read, which never completes. So the handler is installed with C's
-`signal`; it prints a message with the name of the file and ends the process. The handler may run
-Python code, because it interrupts a read during which NumPy has released the GIL.
+The kernel sends SIGBUS to a process that reads beyond the end of a mapped file. Python would call a
+signal handler only after the read, which never completes. So the handler is installed with C's
+`signal`; it prints a message that names the file, and ends the process. It may run Python code,
+because NumPy releases the GIL during reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cec_mpi.errors import MachineError
 from cec_mpi.store.files.regular import retry_with_more_descriptors
 from cec_mpi.text import format_message, plural
 
-_ACTION_BYTES = 1024  # of a C `struct sigaction`, which has 152 or fewer
+_ACTION_BYTES = 1024  # at least the size of a C `struct sigaction`
 _libc = ctypes.CDLL(None)
 # All zeros mean the default action, which ends the process.
 _previous_action = ctypes.create_string_buffer(_ACTION_BYTES)
@@ -32,11 +32,11 @@ _maps: dict[int, tuple[int, int, Path]] = {}  # descriptors, sizes and names, by
 def map_file(descriptor: int, size: int, path: Path) -> mmap.mmap:
     """Map an open file for reading.
 
-    If the file is truncated and a missing page is read, the process prints a message that names the
-    file, and ends with exit code 3.
+    If the file is truncated and a missing page is read, the process prints a message and ends with
+    exit code 3.
     """
     _install_handler()
-    trackfd = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # no descriptor of its own
+    trackfd = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # saves a descriptor
     mapped = retry_with_more_descriptors(
         lambda: mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, **trackfd), path
     )
@@ -47,16 +47,16 @@ def map_file(descriptor: int, size: int, path: Path) -> mmap.mmap:
 
 def _handle(number: int) -> None:
     for descriptor, size, path in list(_maps.values()):
-        found = os.fstat(descriptor).st_size
-        if found < size:
+        current_size = os.fstat(descriptor).st_size
+        if current_size < size:
             text = format_message(
                 f"{path} was truncated while {socket.gethostname()} was reading it: found "
-                f"{plural(found, 'byte')}, expected {size}"
+                f"{plural(current_size, 'byte')}, expected {size}"
             )
             with suppress(OSError):
                 os.write(2, f"cec-mpi: error: {text}\n".encode(errors="backslashreplace"))
             os._exit(MachineError.exit_code)
-    # Not one of our maps: the read is repeated with the previous action.
+    # It is not one of these maps: restore the previous action, which handles the repeated read.
     _libc.sigaction(number, _previous_action, None)
 
 
@@ -64,9 +64,9 @@ _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)(_handle)
 
 
 def _install_handler() -> None:
-    """Install our handler of SIGBUS before the previous one, for example that of Open MPI."""
-    other = ctypes.create_string_buffer(_ACTION_BYTES)
-    _libc.sigaction(signal.SIGBUS, None, other)
+    """Install the handler of SIGBUS, and keep the previous action, for example of Open MPI."""
+    current = ctypes.create_string_buffer(_ACTION_BYTES)
+    _libc.sigaction(signal.SIGBUS, None, current)
     _libc.signal.restype = ctypes.c_void_p
     if _libc.signal(signal.SIGBUS, _HANDLER) != ctypes.cast(_HANDLER, ctypes.c_void_p).value:
-        _previous_action.raw = other.raw
+        _previous_action.raw = current.raw

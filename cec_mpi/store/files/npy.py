@@ -42,18 +42,18 @@ def open_npy(path: Path) -> NDArray[Any]:
             ) from None
         reason = str(getattr(error, "strerror", None) or error).split("\n")[0]
         if isinstance(error, ValueError) and not _has_npy_magic(path):
-            reason = "it does not begin with the .npy header"  # NumPy would advise to unpickle it
+            reason = "it does not begin with the .npy header"  # NumPy's message advises unpickling
         raise InputError(f"{path} is not a readable .npy file: {reason}") from None
     if not isinstance(array, np.ndarray):
         array.close()
         raise InputError(f"{path} is an archive of arrays (.npz), expected one array (.npy)")
     check_real(path, array.dtype)
     if isinstance(array, np.memmap):
-        more = path.stat().st_size - array.offset - array.nbytes
-        if more > 0:
+        excess = path.stat().st_size - array.offset - array.nbytes
+        if excess > 0:
             raise InputError(
-                f"{path} has {plural(more, 'byte')} after its first array, of shape {array.shape}: "
-                "expected one array in a file"
+                f"{path} has {plural(excess, 'byte')} after its first array, of shape "
+                f"{array.shape}: expected one array in a file"
             )
     return array
 
@@ -96,38 +96,38 @@ def create_memmap(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
     Raises
     ------
     OSError
-        It cannot be created, or the disk is full.
+        The file cannot be created, or the disk is full.
     """
     dtype = np.dtype(np.float64)
     with os.fdopen(create_new(path), "r+b") as file:
         offset = file.write(npy_header(shape, dtype))
-        # Reserve the space now: a full disk would end the process while the map is filled.
+        # Without reserved space, SIGBUS would end the process when the disk is full.
         os.posix_fallocate(file.fileno(), 0, offset + math.prod(shape) * dtype.itemsize)
         return np.memmap(file, dtype, "r+", offset, shape)
 
 
 def open_result_map(path: Path) -> np.memmap[Any, Any]:
-    """Memory-map a file of `create_memmap` for reading and writing.
+    """Memory-map a file written by `create_memmap` for reading and writing.
 
     Raises
     ------
     InputError
         `create_memmap` did not write this file, or it was altered.
     OSError
-        It is a link, has several names, or cannot be opened.
+        The file is a link, has several names, or cannot be opened.
     """
     with os.fdopen(open_in_place(path), "r+b") as file:
         try:
             version = np.lib.format.read_magic(file)
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-            if version != (1, 0) or fortran or dtype.hasobject:
+            shape, is_fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+            if version != (1, 0) or is_fortran_order or dtype.hasobject:
                 raise ValueError(f"{dtype} in format {version}")
-            wanted = file.tell() + math.prod(shape) * dtype.itemsize
-            found = os.fstat(file.fileno()).st_size
-            if found != wanted:  # a map would fill the rest with zeros
-                raise ValueError(f"{plural(found, 'byte')}, expected {wanted}")
+            expected = file.tell() + math.prod(shape) * dtype.itemsize
+            size = os.fstat(file.fileno()).st_size
+            if size != expected:  # np.memmap would extend the file by zeros
+                raise ValueError(f"{plural(size, 'byte')}, expected {expected}")
             mapped = np.memmap(file, dtype, "r+", file.tell(), shape)
-            mapped.filename = os.fspath(path)  # NumPy knows only the descriptor
+            mapped.filename = os.fspath(path)  # np.memmap sets the number of the descriptor
             return mapped
         except Exception as error:  # the header is parsed as Python: it can raise anything
             reason = str(error).split("\n")[0]

@@ -13,13 +13,8 @@ from cec_mpi.text import shorten
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
-def as_path(given: str | os.PathLike[str]) -> Path:
+def as_path(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file or directory.
-
-    Parameters
-    ----------
-    given : path
-        A str, or an object with ``__fspath__``.
 
     Raises
     ------
@@ -34,12 +29,12 @@ def as_path(given: str | os.PathLike[str]) -> Path:
     cec_mpi.errors.InputError: s3://bucket/X.npy is a URL with the scheme s3: expected a file ...
     """
     try:
-        text = os.fsdecode(given)
+        text = os.fsdecode(path)
     except TypeError:
         raise InputError(
-            f"{shorten(given)} has type {type(given).__name__}: expected a str or os.PathLike"
+            f"{shorten(path)} has type {type(path).__name__}: expected a str or os.PathLike"
         ) from None
-    if not text:  # a variable of a shell that is not set; Path takes it for the working directory
+    if not text:  # probably an unset variable of a shell; Path("") is the working directory
         raise InputError("'': expected the name of a file or directory")
     url = _URL.match(text)
     if url is not None and not os.path.lexists(text):
@@ -51,5 +46,5 @@ def as_path(given: str | os.PathLike[str]) -> Path:
 
 
 def node_directory(pattern: str | os.PathLike[str], host: str = "") -> Path:
-    """Return the directory of a node, by default this one; ``{host}`` stands for its name."""
+    """Return a path in which ``{host}`` is replaced by a host name, by default of this computer."""
     return as_path(os.fsdecode(pattern).replace("{host}", host or socket.gethostname()))

@@ -1,7 +1,7 @@
-"""Open regular files for reading; anything else is named and rejected without waiting for it.
+"""Opening of regular files; a FIFO, socket or device is rejected without opening it.
 
-If a file cannot be opened because the process or the computer lacks a resource, the file is not
-damaged: a separate message says so.
+An error because the process or the computer lacks a resource does not mean that the file is
+damaged, so it is a `ShortageError`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ from typing import TypeVar
 
 from cec_mpi.errors import InputError, ShortageError
 
-# Times of files move in steps: within one of them a second change leaves no trace.
-_STEP = 100_000_000  # ns; clocks of kernels move every 1 to 10 ms
-_COARSE_STEP = 2_100_000_000  # where a file system keeps whole seconds
-_SECOND = 1_000_000_000
+# Two changes of a file within one step of its clock have the same time.
+_CLOCK_STEP = 100_000_000  # ns; the clock of a kernel has steps of 1 to 10 ms
+_COARSE_CLOCK_STEP = 2_100_000_000  # ns; on file systems that store whole seconds
+_SECOND = 1_000_000_000  # ns
 
-# What is written through a memory map changes the times of a file when a page is written to
-# for the first time, and again only when the kernel has brought that page to the disk. It does
-# so after half a minute by default.
-_WRITEBACK = 60.0  # seconds
+# A write through a memory map changes the times of a file only if the page was clean. The kernel
+# cleans dirty pages after half a minute by default.
+_WRITEBACK_SECONDS = 60.0
 
-# The size, the time of the last change of contents, and of the last change at all.
-_Times = tuple[int, int, int]
+_Times = tuple[int, int, int]  # size, mtime and ctime in ns
 T = TypeVar("T")
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
@@ -39,9 +37,9 @@ _KINDS = (
     (stat.S_ISBLK, "a device"),
     (stat.S_ISLNK, "a link"),
 )
-_MAX_READ_BYTES = 256 << 20  # bytes of a text that people can read, and labels, and journals
-# Errors that are not about a file: a resource is exhausted, or the file system is away.
-_TRANSIENT = {
+_MAX_READ_BYTES = 256 << 20  # more than any text file, journal or file of labels has
+# Errors that do not concern the file: a resource is exhausted, or a file system is unavailable.
+_SHORTAGES = {
     errno.EMFILE,
     errno.ENFILE,
     errno.ENOMEM,
@@ -58,7 +56,7 @@ _TRANSIENT = {
 
 
 class ChangeDetector:
-    """An open file.
+    """Detects changes of an open file by its size and times.
 
     Parameters
     ----------
@@ -67,32 +65,32 @@ class ChangeDetector:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._alert_until = 0.0
+        self._uncertain_until = 0.0
         status = os.fstat(descriptor)
         self._times = status.st_size, status.st_mtime_ns, status.st_ctime_ns
-        self._is_detectable_now = _is_detectable(self._times)
+        self._is_next_detectable = _is_next_detectable(self._times)
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Return whether the file may have changed since the last call.
 
-        It can be True without a change. It can be False after a change if the file system does not
-        record times: writes to a tmpfs through a memory map leave none.
+        It may be True without a change. It may be False after a change if the file system does not
+        record times, for example of writes to a tmpfs through a memory map.
         """
         status = os.fstat(self._descriptor)
-        before, now = self._times, (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        if now == before and self._is_detectable_now:  # as in nearly every step
-            return self._alert_until > 0 and time.monotonic() < self._alert_until
-        self._times, self._is_detectable_now = now, _is_detectable(now)
-        if before[:2] != now[:2]:
-            self._alert_until = time.monotonic() + _WRITEBACK
+        old, new = self._times, (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if new == old and self._is_next_detectable:  # as in nearly every step
+            return self._uncertain_until > 0 and time.monotonic() < self._uncertain_until
+        self._times, self._is_next_detectable = new, _is_next_detectable(new)
+        if old[:2] != new[:2]:
+            self._uncertain_until = time.monotonic() + _WRITEBACK_SECONDS
         return True
 
 
-def _is_detectable(times: _Times) -> bool:
-    """Return whether the next change will show in size and times."""
-    _, written, changed = times
-    step = _STEP if written % _SECOND or changed % _SECOND else _COARSE_STEP
-    return abs(time.time_ns() - max(written, changed)) > step
+def _is_next_detectable(times: _Times) -> bool:
+    """Return whether the next change will change the size or times."""
+    _, mtime, ctime = times
+    step = _CLOCK_STEP if mtime % _SECOND or ctime % _SECOND else _COARSE_CLOCK_STEP
+    return abs(time.time_ns() - max(mtime, ctime)) > step
 
 
 class NotAFileError(OSError):
@@ -113,18 +111,18 @@ def unreadable_reason(error: OSError) -> str:
 
 
 def kind_of(mode: int) -> str:
-    """Return the kind of a file with this mode, in words."""
+    """Return a description of the kind of a file with this mode."""
     return next((kind for test, kind in _KINDS if test(mode)), "a file")
 
 
 def check_regular(path: Path, or_directory: bool = False) -> None:
-    """Raise if a name exists, also through links, and is not a regular file.
+    """Raise if a path, after following links, exists and is not a regular file.
 
     Parameters
     ----------
     path : Path
     or_directory : bool
-        Whether a directory is accepted, too.
+        Whether a directory is also accepted.
 
     Raises
     ------
@@ -134,7 +132,7 @@ def check_regular(path: Path, or_directory: bool = False) -> None:
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
-        return  # opening it will raise an error
+        return
     if or_directory and stat.S_ISDIR(mode):
         return
     if not stat.S_ISREG(mode):
@@ -142,7 +140,7 @@ def check_regular(path: Path, or_directory: bool = False) -> None:
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file, and return its descriptor, which the caller closes.
+    """Open a regular file, and return its descriptor, which the caller must close.
 
     Parameters
     ----------
@@ -153,15 +151,15 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     Raises
     ------
     NotAFileError
-        It is a directory, a FIFO, a socket or a device.
+        The path is a directory, a FIFO, a socket or a device.
     ShortageError
         The process or the computer lacks a resource.
     OSError
-        It cannot be opened.
+        The file cannot be opened.
     """
     flags |= os.O_NONBLOCK | os.O_CLOEXEC
     mode = path.stat(follow_symlinks=not flags & os.O_NOFOLLOW).st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):  # to open a device may do something
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):  # opening a device may have side effects
         raise NotAFileError(path, mode)
     descriptor = retry_with_more_descriptors(lambda: os.open(path, flags), path)
     mode = os.fstat(descriptor).st_mode
@@ -171,25 +169,25 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
-def read_regular(path: Path, most: int | None = _MAX_READ_BYTES) -> bytes:
+def read_regular(path: Path, max_bytes: int | None = _MAX_READ_BYTES) -> bytes:
     """Return the content of a regular file.
 
     Parameters
     ----------
     path : Path
-    most : int, optional
-        Largest accepted size in bytes, which is checked before reading.
+    max_bytes : int, optional
+        Largest accepted size, which is checked before reading.
 
     Raises
     ------
     OSError
-        As `open_regular`, or the file is larger than `most`.
+        See `open_regular`, or the file is larger than `max_bytes`.
     """
     descriptor = open_regular(path)
     with os.fdopen(descriptor, "rb") as file:
         size = os.fstat(descriptor).st_size
-        if most is not None and size > most:
-            reason = f"it has {size} bytes, expected at most {most}"
+        if max_bytes is not None and size > max_bytes:
+            reason = f"it has {size} bytes, expected at most {max_bytes}"
             raise OSError(errno.EFBIG, reason, os.fspath(path))
         return file.read()
 
@@ -202,7 +200,7 @@ def read_file_or_pipe(path: Path) -> bytes:
     Raises
     ------
     OSError
-        As `read_regular`.
+        See `read_regular`.
     """
     if os.path.realpath(path).startswith(f"/proc/{os.getpid()}/fd/"):
         return path.read_bytes()
@@ -210,7 +208,7 @@ def read_file_or_pipe(path: Path) -> bytes:
 
 
 def retry_with_more_descriptors(action: Callable[[], T], path: object) -> T:
-    """Call an action that needs file descriptors; raise their soft limit if necessary.
+    """Call an action that needs file descriptors; if they run out, raise their soft limit.
 
     Raises
     ------
@@ -228,21 +226,21 @@ def retry_with_more_descriptors(action: Callable[[], T], path: object) -> T:
 
 
 def check_descriptors(count: int, purpose: str) -> None:
-    """Raise if fewer than `count` file descriptors are available.
+    """Raise unless this number of file descriptors is available.
 
     Raises
     ------
     ShortageError
-        Fewer are available.
+        Fewer are available. The message names the purpose.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         for _ in range(count):
             null = retry_with_more_descriptors(lambda: os.open(os.devnull, os.O_CLOEXEC), purpose)
-            held.callback(os.close, null)
+            stack.callback(os.close, null)
 
 
 def raise_file_limit() -> bool:
-    """Raise the soft limit on file descriptors; return whether it has grown."""
+    """Raise the soft limit on file descriptors to the hard limit; return whether it has grown."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return False
@@ -254,7 +252,7 @@ def raise_file_limit() -> bool:
 
 
 def raise_if_shortage(error: OSError, path: object) -> None:
-    """Raise `ShortageError` if an error of the system is not about the file.
+    """Raise `ShortageError` if an error means that a resource is exhausted or unavailable.
 
     Raises
     ------
@@ -267,5 +265,5 @@ def raise_if_shortage(error: OSError, path: object) -> None:
             f"{path} cannot be opened: this process uses all {limit} of its file descriptors; "
             "raise the limit (ulimit -n)"
         ) from None
-    if error.errno in _TRANSIENT:
+    if error.errno in _SHORTAGES:
         raise ShortageError(f"{path} cannot be read now: {error.strerror}") from None

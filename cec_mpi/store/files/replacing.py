@@ -1,8 +1,7 @@
 """Replacement and in-place changes of files, never through a link.
 
-A user with write access to a directory could plant a link to a file elsewhere. So a new file is
-created under a random name and then renamed, and a file is changed in place only if it has no other
-name.
+A user with write access to a directory could plant a link to a file elsewhere. So a file is created
+under a random name and then renamed, and is changed in place only if it has no other name.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from cec_mpi.store.files.regular import NotAFileError, open_regular, retry_with_more_descriptors
 
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE = 0o666  # before the umask
 _RANDOM_BYTES = 8
@@ -42,9 +41,9 @@ def open_in_place(path: Path, flags: int = os.O_RDWR) -> int:
     Raises
     ------
     SharedFileError
-        It is a symbolic link or has several names, so that writing would change another file.
+        The path is a symbolic link or has several names, so writing could change another file.
     OSError
-        As `open_regular`.
+        See `open_regular`.
     """
     if path.is_symlink():
         raise SharedFileError(path, f"a link to {path.readlink()}")
@@ -66,7 +65,7 @@ def is_writable_in_place(path: Path) -> bool:
 
 
 def create_new(path: Path) -> int:
-    """Create an empty file, and replace a file or link of this name.
+    """Create an empty file; it replaces a file or link of this name.
 
     Returns
     -------
@@ -76,17 +75,17 @@ def create_new(path: Path) -> int:
     Raises
     ------
     NotAFileError
-        The name belongs to something that is neither a file nor a link.
+        The path exists, and is neither a file nor a link.
     OSError
         The file cannot be created.
     """
-    if _name_exists(path):
+    if _is_file_or_link(path):
         path.unlink(missing_ok=True)
-    return retry_with_more_descriptors(lambda: os.open(path, _NEW, _MODE), path)
+    return retry_with_more_descriptors(lambda: os.open(path, _NEW_FILE, _MODE), path)
 
 
-def _name_exists(path: Path) -> bool:
-    """Return whether a file or link has this name; raise if something else has it."""
+def _is_file_or_link(path: Path) -> bool:
+    """Return False if the path does not exist; raise if it is neither a file nor a link."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -98,7 +97,7 @@ def _name_exists(path: Path) -> bool:
 
 @contextmanager
 def replacing(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
-    """Yield a new file that replaces another atomically when it is complete and on disk.
+    """Yield a temporary file, which replaces `path` atomically when the context ends.
 
     Parameters
     ----------
@@ -114,11 +113,11 @@ def replacing(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
     Raises
     ------
     NotAFileError
-        The name belongs to something that is neither a file nor a link.
+        The path exists, and is neither a file nor a link.
     OSError
         The file cannot be created.
     """
-    _name_exists(path)
+    _is_file_or_link(path)
     with temporary(path, mode) as (descriptor, new):
         yield descriptor, new
         os.fsync(descriptor)
@@ -128,7 +127,7 @@ def replacing(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
 
 @contextmanager
 def temporary(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
-    """Yield a temporary file next to a file or directory, and remove it at the end.
+    """Yield a temporary file in the directory of `path`, and remove it at the end.
 
     Temporary files of killed processes are removed first.
 
@@ -144,7 +143,7 @@ def temporary(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
     """
     path = path.absolute()
     remove_abandoned(path)
-    descriptor, new = _create_locked(path, lambda new: os.open(new, _NEW, mode))
+    descriptor, new = _create_locked(path, lambda new: os.open(new, _NEW_FILE, mode))
     try:
         yield descriptor, new
     finally:
@@ -173,21 +172,21 @@ def temporary_directory(path: Path) -> Iterator[Path]:
 
 
 def partial_name(path: Path) -> Path:
-    """Return a random path next to a file."""
+    """Return a random name for a temporary file in the directory of `path`."""
     return path.with_name(f".{path.name}.partial.{os.urandom(_RANDOM_BYTES).hex()}")
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove temporary files and directories of killed processes."""
-    name = re.compile(re.escape(f".{path.name}.partial.") + f"[0-9a-f]{{{2 * _RANDOM_BYTES}}}")
-    for other in path.parent.iterdir():
-        if name.fullmatch(other.name):
-            with suppress(OSError):  # removed by another process, or owned by another user
-                _remove_if_abandoned(other)
+    """Remove temporary files and directories for `path` that killed processes left."""
+    pattern = re.compile(re.escape(f".{path.name}.partial.") + f"[0-9a-f]{{{2 * _RANDOM_BYTES}}}")
+    for candidate in path.parent.iterdir():
+        if pattern.fullmatch(candidate.name):
+            with suppress(OSError):  # in use, removed by another process, or of another user
+                _remove_if_abandoned(candidate)
 
 
 def _create_locked(path: Path, make: Callable[[Path], int]) -> tuple[int, Path]:
-    """Create a temporary file or directory, and lock it to mark it as in use."""
+    """Create a temporary file or directory, and lock it, because abandoned ones are not locked."""
     while True:
         new = partial_name(path)
         descriptor = retry_with_more_descriptors(partial(make, new), path)

@@ -1,4 +1,4 @@
-"""Writing of files of runs and stores, with errors that name the file."""
+"""Writing of files, with errors that name the file."""
 
 from __future__ import annotations
 
@@ -48,40 +48,40 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
     Raises
     ------
     InputError
-        As `input_errors`.
+        See `input_errors`.
     """
-    with ExitStack() as places:
+    with ExitStack() as stack:
         for path, content in contents.items():
             with input_errors(path):
-                descriptor, _ = places.enter_context(replacing(path))
+                descriptor, _ = stack.enter_context(replacing(path))
                 with open(descriptor, "wb", closefd=False) as file:
                     file.write(content)
                 os.fsync(descriptor)
 
 
 @contextmanager
-def open_lines(path: Path, more: bool) -> Iterator[IO[str]]:
-    """Yield a text file for writing lines.
+def open_lines(path: Path, append: bool) -> Iterator[IO[str]]:
+    """Yield a text file to write to.
 
     Parameters
     ----------
     path : Path
-    more : bool
-        Whether to append to an existing file, instead of creating a new one.
+    append : bool
+        Whether to append to an existing file instead of creating a new one.
 
     Raises
     ------
     ResultsError
-        As `writing`.
+        See `writing`.
     """
     with writing(path):
-        descriptor = open_in_place(path, os.O_WRONLY | os.O_APPEND) if more else create_new(path)
-        mode = "a" if more else "w"
+        descriptor = open_in_place(path, os.O_WRONLY | os.O_APPEND) if append else create_new(path)
+        mode = "a" if append else "w"
         stream = open(path, mode, encoding="utf-8", opener=lambda *_: descriptor)  # noqa: SIM115
     try:
         yield stream
     except BaseException:
-        with suppress(OSError):  # closing writes again, and fails again
+        with suppress(OSError):  # flushes, and may fail in the same way
             stream.close()
         raise
     with writing(path):
@@ -89,5 +89,5 @@ def open_lines(path: Path, more: bool) -> Iterator[IO[str]]:
 
 
 def reason_of(error: OSError) -> str:
-    """Return the reason of a write error; NumPy's errors have no reason."""
+    """Return the reason of a write error; errors of NumPy lack `strerror`."""
     return error.strerror or f"{error} (the disk may be full)"
