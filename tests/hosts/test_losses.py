@@ -41,7 +41,7 @@ from cec_mpi.runtime.wire.sockets.interfaces import listen_addresses
 from cec_mpi.runtime.wire.sockets.listener import Listener
 listener = Listener(listen_addresses(*sys.argv[2:] or [None]), None)
 listener.file.write(Path(sys.argv[1]))
-print(*(name for name, _ in listener.file.places), flush=True)
+print(*(name for name, _ in listener.file.addresses), flush=True)
 while (heard := listener.receive()) is None:
     pass
 print("heard", flush=True)
@@ -113,7 +113,7 @@ CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.ar
 @pytest.mark.usefixtures("awkward", "nothing_is_left")
 def test_the_master_listens_at_the_card_that_is_named_alone(hosts, listens, reached_at, tmp_path):
     assert listens("eth0") == ["10.77.0.1"]
-    ((_, port),) = read_connection_file(tmp_path / "conn").places
+    ((_, port),) = read_connection_file(tmp_path / "conn").addresses
     for other in ("172.17.0.1", "127.0.0.1"):
         done = hosts.on("node1", sys.executable, "-c", CONNECT, other, port)
         assert "refused" in done.stderr

@@ -209,7 +209,7 @@ def _make_hub(options: SessionOptions, file: Path) -> SocketHub:
             file if options.listen is None else None,
             job=job_id(),
             waits=options.wait or options.accept is not None or options.starts_no_machines,
-            spare=int(options.check),
+            redundancy=int(options.check),
             single_option="--check"
             if options.check
             else "--stragglers"

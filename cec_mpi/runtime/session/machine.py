@@ -51,7 +51,7 @@ from cec_mpi.runtime.wire.sockets.machine_endpoint import (
     MasterLostError,
     ShutdownRequested,
     SocketMachineEndpoint,
-    signal_reason,
+    describe_shutdown,
 )
 from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_fingerprint
 from cec_mpi.store.files.replacing import create_new
@@ -229,7 +229,7 @@ def join(
         finder = _MasterFinder(parsed, signals, retry)
         connection = finder.connect(0.0 if retry is None else retry)
         while True:
-            print_note(f"joined the run of {_name(parsed)} at {connection.place}")
+            print_note(f"joined the run of {_name(parsed)} at {connection.address}")
             endpoint = SocketMachineEndpoint(
                 connection,
                 threads,
@@ -409,7 +409,7 @@ class _MasterFinder:
             error = lost
         finally:
             connection.close()
-            self._backoff.note_end()
+            self._backoff.record_disconnect()
         if (
             error is not None
             and endpoint.shutdown_reason
@@ -473,7 +473,7 @@ class _MasterFinder:
         return self._launch is not None and os.getppid() != self._launch[2]
 
     def _check_cancelled(self) -> None:
-        if reason := signal_reason(self._signals):
+        if reason := describe_shutdown(self._signals):
             raise ShutdownRequested(reason)
         if self._launch is not None:
             _check_end_note(*self._launch[:2])
@@ -529,7 +529,7 @@ def _reason(error: BaseException) -> str:
 def _name(source: Source) -> str:
     if isinstance(source, Path):
         return str(source)
-    host, port = source.places[0]
+    host, port = source.addresses[0]
     return f"{host}:{port}"
 
 

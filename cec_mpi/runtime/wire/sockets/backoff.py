@@ -1,4 +1,4 @@
-"""Pauses between connections of a process whose connections end again and again."""
+"""Exponential backoff for a process that is disconnected repeatedly."""
 
 from __future__ import annotations
 
@@ -9,49 +9,52 @@ from cec_mpi.runtime.times import BACKOFF_RESET_SECONDS, RECONNECT_INTERVAL
 
 
 class Backoff:
-    """Pauses that grow with each connection that ends.
+    """Exponential backoff before the next connection.
 
-    The first connection after another has no pause. A minute without an end resets the pauses.
+    There is no pause after the first disconnect. A minute without a disconnect resets the pauses.
 
     Parameters
     ----------
-    longest : float
-        The longest pause, in seconds.
+    max_pause : float
+        Longest pause, in seconds.
 
     Examples
     --------
-    >>> backoff, pauses = Backoff(longest=3.0), []
+    >>> backoff, pauses = Backoff(max_pause=3.0), []
     >>> for _ in range(5):
-    ...     backoff.note_end()
+    ...     backoff.record_disconnect()
     ...     pauses.append(backoff.pause)
     >>> pauses
     [0.0, 0.5, 1.0, 2.0, 3.0]
     """
 
-    def __init__(self, longest: float) -> None:
-        self._longest = longest
-        self._ends = 0
+    def __init__(self, max_pause: float) -> None:
+        self._max_pause = max_pause
+        self._disconnects = 0
         self._last = -math.inf
 
-    def note_end(self) -> None:
-        """Note that a connection has ended."""
+    def record_disconnect(self) -> None:
+        """Record that a connection has ended."""
         now = time.monotonic()
-        self._ends = self._ends + 1 if now - self._last < BACKOFF_RESET_SECONDS else 1
+        if now - self._last >= BACKOFF_RESET_SECONDS:
+            self._disconnects = 0
+        self._disconnects += 1
         self._last = now
 
     @property
-    def is_over(self) -> bool:
-        """Whether the pauses start again."""
+    def is_reset(self) -> bool:
+        """Whether there is no pause after the next disconnect."""
         return time.monotonic() - self._last > BACKOFF_RESET_SECONDS
 
     @property
     def pause(self) -> float:
-        """Seconds before the next connection is used."""
-        if self._ends < 2:
+        """Seconds between the last disconnect and the use of the next connection."""
+        if self._disconnects < 2:
             return 0.0
-        return float(min(self._longest, RECONNECT_INTERVAL * 2.0 ** min(self._ends - 2, 32)))
+        exponent = min(self._disconnects - 2, 32)
+        return float(min(self._max_pause, RECONNECT_INTERVAL * 2.0**exponent))
 
     @property
-    def next(self) -> float:
-        """When the next connection can be used, on the clock of `time.monotonic`."""
+    def next_connection_time(self) -> float:
+        """Time from which the next connection can be used, in seconds of `time.monotonic`."""
         return self._last + self.pause

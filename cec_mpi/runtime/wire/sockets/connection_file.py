@@ -1,4 +1,4 @@
-"""The connection file: addresses and keys with which a machine reaches the master."""
+"""The connection file: addresses and keys with which machines connect to the master."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from msgspec import Meta, Struct, convert, to_builtins
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.interfaces import list_interfaces
-from cec_mpi.runtime.wire.sockets.library import zeromq
+from cec_mpi.runtime.wire.sockets.zeromq import import_zmq
 from cec_mpi.store.files.durable import publish
 from cec_mpi.store.files.regular import NotAFileError, open_regular, unreadable_reason
 from cec_mpi.text import plural, shorten
@@ -32,7 +32,7 @@ _MAX_FILE_BYTES = 1 << 16  # bytes
 _MAX_PATH_BYTES = 107  # bytes of the path of a Unix socket
 _KEY_BYTES = 32  # bytes of a key
 _OWNER_ALONE, _OTHERS_WRITE = 0o600, stat.S_IWGRP | stat.S_IWOTH
-ALL_ADDRESSES = ("", "0.0.0.0", "::")  # what stands for all addresses of a host
+WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # each stands for all addresses of a host
 MAX_PORT = (1 << 16) - 1
 Text = Annotated[str, Meta(max_length=1024)]
 Host = Annotated[Text, Meta(min_length=1)]
@@ -50,9 +50,9 @@ class Keys(NamedTuple):
     Attributes
     ----------
     server_key, server_secret : bytes
-        The master's public and secret key.
+        Public and secret key of the master.
     public_key, secret_key : bytes
-        Those of all machines.
+        Public and secret key that all machines share.
     """
 
     server_key: Key
@@ -63,24 +63,24 @@ class Keys(NamedTuple):
 
 def generate_keys() -> Keys:
     """Return random keys."""
-    zmq = zeromq()
+    zmq = import_zmq()
     return Keys(*map(Key, (*zmq.curve_keypair(), *zmq.curve_keypair())))
 
 
 def derive_keys(secret: str, encrypted: bool) -> Keys:
-    """Derive keys from a text that the master and all machines know.
+    """Derive keys from a secret that the master and all machines share.
 
     Parameters
     ----------
     secret : str
     encrypted : bool
-        Whether connections are encrypted. Unencrypted runs use different keys, because they send a
-        key as a password.
+        Whether connections are encrypted. Other keys are derived for unencrypted runs, because they
+        send a key as a password.
 
     Raises
     ------
     InputError
-        The text is too short.
+        The secret is too short.
     """
     if len(secret) < MIN_SECRET_LENGTH:
         raise InputError(
@@ -88,40 +88,39 @@ def derive_keys(secret: str, encrypted: bool) -> Keys:
             f"{MIN_SECRET_LENGTH}; python -c 'import secrets; print(secrets.token_urlsafe(32))' "
             "makes a key"
         )
-    zmq = zeromq()
+    zmq = import_zmq()
     from zmq.utils import z85
 
     pairs: list[bytes] = []
-    for end in ("master", "machine"):
-        use = f"cec_mpi {end} {'encrypted' if encrypted else 'plain'}"
-        key = z85.encode(hmac.digest(os.fsencode(secret), use.encode(), "sha256"))
+    for role in ("master", "machine"):
+        purpose = f"cec_mpi {role} {'encrypted' if encrypted else 'plain'}"
+        key = z85.encode(hmac.digest(os.fsencode(secret), purpose.encode(), "sha256"))
         pairs += [zmq.curve_public(key), key]
     return Keys(*map(Key, pairs))
 
 
-class ConnectionFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"places": "at"}):
-    """Where a run listens for machines, and the keys to join it: keep it secret.
+class ConnectionFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"addresses": "at"}):
+    """Addresses at which a run listens for machines, and the keys to join it: keep it secret.
 
     Attributes
     ----------
-    places : tuple of (str, int)
-        Names or addresses, the likeliest first, each with a port.
+    addresses : tuple of (str, int)
+        Names or addresses of the master, the best first, each with a port.
     network : str
-        Where 127.0.0.1 is the master's own (`network_id`).
+        Network namespace of the master (`network_id`), in which it can be reached at 127.0.0.1.
     server_key : bytes
-        The master's public key, in Z85.
+        Public key of the master, in Z85.
     public_key, secret_key : bytes
-        Those of all machines, in Z85.
+        Public and secret key that all machines share, in Z85.
     local : str
-        The path of the master's Unix socket; empty if it has none.
+        Path of the master's Unix socket; empty if it has none.
     encrypted : bool
         Whether TCP connections are encrypted. If not, `secret_key` is their password.
     job : str
-        The identifier that the launcher or batch system gave to the master's job; empty if it
-        gave none.
+        Identifier of the master's job in the launcher or batch system; empty if it has none.
     """
 
-    places: Annotated[tuple[tuple[Host, Port], ...], Meta(min_length=1)]
+    addresses: Annotated[tuple[tuple[Host, Port], ...], Meta(min_length=1)]
     network: Text
     server_key: Key
     public_key: Key
@@ -131,27 +130,27 @@ class ConnectionFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"p
     job: Text
 
     def __post_init__(self) -> None:
-        hosts = (host for host, _ in self.places)
+        hosts = (host for host, _ in self.addresses)
         if not "".join((self.network, self.local, self.job, *hosts)).isprintable():
             raise ValueError("a character that cannot be printed")
         if self.local and (self.local[0] != "/" or len(os.fsencode(self.local)) > _MAX_PATH_BYTES):
             raise ValueError("expected the path of a socket")
 
     def __repr__(self) -> str:  # without keys
-        return f"ConnectionFile(places={self.places}, local={self.local!r})"
+        return f"ConnectionFile(addresses={self.addresses}, local={self.local!r})"
 
     def to_builtins(self) -> dict[str, Any]:
-        """Return all fields, with the keys, as JSON can have them."""
+        """Return all fields, with the keys, as types that JSON supports."""
         content: dict[str, Any] = to_builtins(self, enc_hook=bytes.decode)
         return content
 
     @staticmethod
     def from_builtins(content: dict[str, Any]) -> ConnectionFile:
-        """Return what `to_builtins` has made of a connection; raises `ValueError`."""
-        return convert(content, ConnectionFile, dec_hook=_key)
+        """Return the file from the result of `to_builtins`; raise `ValueError` if it is invalid."""
+        return convert(content, ConnectionFile, dec_hook=_decode_key)
 
     def write(self, path: Path) -> None:
-        """Write the file, or replace an earlier one; only its owner can read it.
+        """Write or replace the file; only its owner can read it.
 
         Raises
         ------
@@ -165,7 +164,7 @@ class ConnectionFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"p
             raise InputError(f"{path} cannot be written: {error.strerror}") from None
 
     def remove(self, path: Path) -> None:
-        """Remove the file, unless another run has put its own there."""
+        """Remove the file, unless another run has replaced it."""
         with suppress(OSError, InputError):
             if read_connection_file(path) == self:
                 path.unlink()
@@ -183,24 +182,24 @@ def remove_stale_files(file: ConnectionFile, path: Path) -> None:
 
 
 def connection_from_key(host: str, port: int, secret: str, encrypted: bool) -> ConnectionFile:
-    """Return what a machine needs to reach a master without a connection file.
+    """Return the address and keys of a master that writes no connection file.
 
     Parameters
     ----------
     host : str
-        The name or address at which the master listens.
+        Name or address at which the master listens.
     port : int
     secret : str
-        The same text as on the master.
+        The secret of the master.
     encrypted : bool
-        Whether the master encrypts.
+        Whether the master encrypts connections.
 
     Raises
     ------
     InputError
         The secret is too short, or the host is missing.
     """
-    if host in ALL_ADDRESSES:
+    if host in WILDCARD_HOSTS:
         raise InputError(f"{host}:{port} has no host: expected the host of the master")
     keys = derive_keys(secret, encrypted)
     return ConnectionFile(
@@ -209,12 +208,12 @@ def connection_from_key(host: str, port: int, secret: str, encrypted: bool) -> C
 
 
 def check_connection_path(path: Path) -> None:
-    """Check that a connection file can be written under this name.
+    """Raise if a connection file must not or cannot be written at this path.
 
     Raises
     ------
     InputError
-        The name is that of another file, or its directory does not exist.
+        The path is that of another file, or its directory does not exist.
     """
     if not path.absolute().parent.is_dir():
         raise InputError(f"accept {path}: {path.absolute().parent} is not a directory")
@@ -234,7 +233,7 @@ def read_connection_file(path: Path) -> ConnectionFile:
     ------
     InputError
         The file is missing, damaged or of another kind or version, or another user may have
-        written it: this process would connect to a run of that user, and serve it.
+        written it. This process would otherwise connect to a run of that user and serve it.
     """
     try:
         with os.fdopen(open_regular(path), "rb") as file:
@@ -274,61 +273,62 @@ def read_connection_file(path: Path) -> ConnectionFile:
         raise InputError(f"{path} is a damaged connection file") from None
 
 
-def _key(kind: type[Key], text: Any) -> Key:
+def _decode_key(type_: type[Key], text: Any) -> Key:
     from zmq.utils import z85
 
     with suppress(KeyError, struct.error):
         if len(z85.decode(text)) == _KEY_BYTES:
-            return kind(text, "ascii")
+            return type_(text, "ascii")
     raise ValueError("not a key in Z85")
 
 
 def local_addresses() -> list[str]:
     """Return the names and addresses of this host, ending with 127.0.0.1."""
-    found = [socket.gethostname(), socket.getfqdn()]
+    hosts = [socket.gethostname(), socket.getfqdn()]
     with suppress(OSError):
-        found += [str(info[4][0]) for info in socket.getaddrinfo(found[0], None)]
+        hosts += [str(info[4][0]) for info in socket.getaddrinfo(hosts[0], None)]
     with suppress(OSError):
-        found += [interface.address for interface in list_interfaces()]
-    others = [name for name in dict.fromkeys(found) if not is_loopback(name)]
-    return [*others, "127.0.0.1"]
+        hosts += [interface.address for interface in list_interfaces()]
+    return [*(host for host in dict.fromkeys(hosts) if not is_loopback(host)), "127.0.0.1"]
 
 
-def order_addresses(places: Sequence[tuple[str, int]], same_network: bool) -> list[tuple[str, int]]:
-    """Sort the places where the master may listen in the order in which to try them.
+def order_addresses(
+    addresses: Sequence[tuple[str, int]], same_network: bool
+) -> list[tuple[str, int]]:
+    """Return the addresses at which to connect to the master, in this order.
 
     Parameters
     ----------
-    places : sequence of (str, int)
-        Names or addresses, the likeliest first, each with a port.
+    addresses : sequence of (str, int)
+        See `ConnectionFile.addresses`.
     same_network : bool
-        Whether 127.0.0.1 is the master's own (`network_id`).
+        Whether this process is in the network namespace of the master.
 
     Examples
     --------
-    >>> places = [("node1", 5555), ("127.0.0.1", 5555)]
-    >>> order_addresses(places, True)
+    >>> addresses = [("node1", 5555), ("127.0.0.1", 5555)]
+    >>> order_addresses(addresses, True)
     [('127.0.0.1', 5555), ('node1', 5555)]
-    >>> order_addresses(places, False)
+    >>> order_addresses(addresses, False)
     [('node1', 5555)]
     """
-    loopback = [place for place in places if is_loopback(place[0])]
-    remote = [place for place in places if place not in loopback]
+    loopback = [address for address in addresses if is_loopback(address[0])]
+    remote = [address for address in addresses if address not in loopback]
     return loopback + remote if same_network or not remote else remote
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is that of the host itself."""
+    """Whether a name or address is a loopback address."""
     return host in ("::1", "localhost") or host.startswith("127.")
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Split the text HOST:PORT.
+    """Parse HOST:PORT.
 
     Parameters
     ----------
     text : str
-        An IPv6 address is in brackets. No host, or ``*``, stands for all addresses of this host.
+        An IPv6 address must be in brackets. An empty host or ``*`` stands for all addresses.
 
     Returns
     -------
@@ -339,18 +339,18 @@ def parse_listen(text: str) -> tuple[str, int]:
     Raises
     ------
     InputError
-        The text has another form.
+        The text has another format.
 
     Examples
     --------
     >>> parse_listen("node1:5555"), parse_listen("[::1]:5555"), parse_listen(":5555")
     (('node1', 5555), ('::1', 5555), ('', 5555))
     """
-    found = _HOST_AND_PORT.fullmatch(text)
-    if not found or not 0 < int(found[3]) <= MAX_PORT:
+    match = _HOST_AND_PORT.fullmatch(text)
+    if not match or not 0 < int(match[3]) <= MAX_PORT:
         raise InputError(
             f"{shorten(text)}: expected HOST:PORT with a port from 1 to {MAX_PORT}, for "
             "example node1:5555 or [::1]:5555"
         )
-    host = found[1] or found[2]
-    return "" if host == "*" else host, int(found[3])
+    host = match[1] or match[2]
+    return "" if host == "*" else host, int(match[3])

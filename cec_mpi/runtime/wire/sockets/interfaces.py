@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from cec_mpi.errors import InputError
 
-# Launchers name the interfaces for ranks in these: names, addresses, networks. Open MPI
-# does not pass on the option for its own daemons (prte_if_include), and srun sets none.
+# Variables in which launchers list interfaces for ranks, by names, addresses or networks. Open MPI
+# does not pass the option for its own daemons (prte_if_include) to ranks, and srun sets none.
 _INCLUDE_VARIABLES = (
     "OMPI_MCA_btl_tcp_if_include",
-    "MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE",  # MPICH's, of -iface and HYDRA_IFACE
-    "HYDRA_BSTRAP_IFACE",  # Intel's, of -iface and I_MPI_HYDRA_IFACE
+    "MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE",  # MPICH, from -iface and HYDRA_IFACE
+    "HYDRA_BSTRAP_IFACE",  # Intel MPI, from -iface and I_MPI_HYDRA_IFACE
     "FI_TCP_IFACE",
     "UCX_NET_DEVICES",
 )
@@ -24,7 +24,7 @@ _EXCLUDE_VARIABLE = "OMPI_MCA_btl_tcp_if_exclude"
 
 
 class NetworkInterface(NamedTuple):
-    """An address of a network interface, which is listed once for each of its addresses.
+    """An address of a network interface; an interface with several addresses has several objects.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class NetworkInterface(NamedTuple):
 
     @property
     def is_link_local(self) -> bool:
-        """Whether it is link-local: valid only with the name of an interface."""
+        """Whether it is a link-local address, which is valid only with the name of an interface."""
         address = ipaddress.ip_address(self.address)
         return address.version == 6 and address.is_link_local
 
@@ -51,14 +51,15 @@ class NetworkInterface(NamedTuple):
 def listen_addresses(
     interface: str | None, environ: Mapping[str, str] = os.environ
 ) -> tuple[str, ...]:
-    """Return the addresses at which rank 0 listens; an empty one stands for all addresses.
+    """Return the addresses at which rank 0 listens; an empty string stands for all addresses.
 
     Parameters
     ----------
     interface : str or None
-        Option of the user: names of interfaces, addresses, and networks such as 10.0.0.0/8.
+        Names of interfaces, addresses, or networks such as 10.0.0.0/8; by default the interfaces
+        that the launcher selects for ranks.
     environ : mapping of str to str
-        The environment, in which the launcher may name interfaces.
+        Environment variables.
 
     Raises
     ------
@@ -67,81 +68,81 @@ def listen_addresses(
     """
     if interface is not None:
         try:
-            here = list_interfaces()
+            interfaces = list_interfaces()
         except OSError as error:
             raise InputError(f"interface {interface!r}: no network interfaces: {error}") from None
-        found = match_interfaces(str(interface), here)
-        if not found:
+        matches = match_interfaces(str(interface), interfaces)
+        if not matches:
             raise InputError(
                 f"interface {interface!r}: rank 0 on {socket.gethostname()} has "
-                f"{_listed(here)}; expected their names, addresses or networks, for example "
-                "eth0, 10.0.0.7 or 10.0.0.0/8"
+                f"{_format_interfaces(interfaces)}; expected their names, addresses or networks, "
+                "for example eth0, 10.0.0.7 or 10.0.0.0/8"
             )
-        return _addresses(found)
+        return _unique_addresses(matches)
     try:
-        return _addresses(launcher_interfaces(list_interfaces(), environ)) or ("",)
+        return _unique_addresses(launcher_interfaces(list_interfaces(), environ)) or ("",)
     except OSError:
         return ("",)
 
 
 def launcher_interfaces(
-    here: Sequence[NetworkInterface], environ: Mapping[str, str]
+    interfaces: Sequence[NetworkInterface], environ: Mapping[str, str]
 ) -> list[NetworkInterface]:
-    """Return the interfaces that the launcher names for ranks; empty if it names none.
+    """Return the interfaces that the launcher selects for ranks; empty if it selects none.
 
     Unknown names and loopback interfaces are ignored.
 
     Examples
     --------
     >>> addresses = {"lo": "127.0.0.1", "eth0": "10.1.0.7", "docker0": "172.17.0.1"}
-    >>> here = [NetworkInterface(name, address) for name, address in addresses.items()]
-    >>> launcher_interfaces(here, {"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/8"})
+    >>> interfaces = [NetworkInterface(name, address) for name, address in addresses.items()]
+    >>> launcher_interfaces(interfaces, {"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/8"})
     [NetworkInterface(name='eth0', address='10.1.0.7')]
     """
     for variable in _INCLUDE_VARIABLES:
-        found = match_interfaces(environ.get(variable, ""), here)
-        if not all(interface.is_loopback for interface in found):
-            return found
-    without = match_interfaces(environ.get(_EXCLUDE_VARIABLE, ""), here)
-    if without:
-        return [
-            interface
-            for interface in here
-            if interface not in without and not interface.is_loopback
-        ]
-    return []
+        included = match_interfaces(environ.get(variable, ""), interfaces)
+        if not all(interface.is_loopback for interface in included):
+            return included
+    excluded = match_interfaces(environ.get(_EXCLUDE_VARIABLE, ""), interfaces)
+    if not excluded:
+        return []
+    return [
+        interface
+        for interface in interfaces
+        if interface not in excluded and not interface.is_loopback
+    ]
 
 
-def match_interfaces(text: str, here: Iterable[NetworkInterface]) -> list[NetworkInterface]:
+def match_interfaces(text: str, interfaces: Iterable[NetworkInterface]) -> list[NetworkInterface]:
     """Return the interfaces in a list of names, addresses and networks.
 
     Examples
     --------
     >>> pairs = [("eth0", "10.1.0.7"), ("eth0", "fd00::7"), ("ib0", "10.2.0.7")]
-    >>> here = [NetworkInterface(name, address) for name, address in pairs]
-    >>> [interface.address for interface in match_interfaces("fd00::7,10.2.0.0/16", here)]
+    >>> interfaces = [NetworkInterface(name, address) for name, address in pairs]
+    >>> [interface.address for interface in match_interfaces("fd00::7,10.2.0.0/16", interfaces)]
     ['fd00::7', '10.2.0.7']
-    >>> [interface.address for interface in match_interfaces("eth0", here)]
+    >>> [interface.address for interface in match_interfaces("eth0", interfaces)]
     ['10.1.0.7', 'fd00::7']
     """
-    tests = [_make_matcher(word) for word in filter(None, map(str.strip, text.split(",")))]
-    return [interface for interface in here if any(fits(interface) for fits in tests)]
+    matchers = [_make_matcher(word) for word in filter(None, map(str.strip, text.split(",")))]
+    return [interface for interface in interfaces if any(match(interface) for match in matchers)]
 
 
 def _make_matcher(word: str) -> Callable[[NetworkInterface], bool]:
     with suppress(ValueError):
-        network = ipaddress.ip_network(word, strict=False)  # an address is one of itself
+        network = ipaddress.ip_network(word, strict=False)  # an address is a network of itself
         return lambda interface: ipaddress.ip_address(interface.address) in network
     return lambda interface: interface.name == word
 
 
-def _addresses(found: Iterable[NetworkInterface]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(interface.address for interface in found))
+def _unique_addresses(interfaces: Iterable[NetworkInterface]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(interface.address for interface in interfaces))
 
 
-def _listed(found: Iterable[NetworkInterface]) -> str:
+def _format_interfaces(interfaces: Iterable[NetworkInterface]) -> str:
     return (
-        ", ".join(f"{interface.name} ({interface.address})" for interface in found)
+        ", ".join(f"{interface.name} ({interface.address})" for interface in interfaces)
         or "no network interface"
     )
 
@@ -152,15 +153,15 @@ def list_interfaces() -> list[NetworkInterface]:
     Raises
     ------
     OSError
-        The operating system does not list its interfaces.
+        The operating system refuses to list interfaces.
     """
     import psutil  # only on rank 0
 
-    found = []
+    interfaces = []
     for name, entries in psutil.net_if_addrs().items():
         for entry in entries:
             if entry.family in (socket.AF_INET, socket.AF_INET6):
                 interface = NetworkInterface(name, entry.address.partition("%")[0])
                 if not interface.is_link_local:
-                    found.append(interface)
-    return found
+                    interfaces.append(interface)
+    return interfaces

@@ -1,4 +1,4 @@
-"""The sockets at which the master listens: TCP and Unix, for machines with the keys."""
+"""The TCP and Unix sockets at which the master listens for machines."""
 
 from __future__ import annotations
 
@@ -29,24 +29,13 @@ from cec_mpi.runtime.times import (
 from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import Admission, OpenReport, Order, OrderKind
 from cec_mpi.runtime.wire.sockets.connection_file import (
-    ALL_ADDRESSES,
     SCRATCH_PREFIX,
+    WILDCARD_HOSTS,
     ConnectionFile,
     Keys,
     derive_keys,
     generate_keys,
     local_addresses,
-)
-from cec_mpi.runtime.wire.sockets.library import (
-    MAX_READ_BYTES,
-    USER,
-    configure_socket,
-    is_readable,
-    open_monitor,
-    read_event,
-    send,
-    to_frames,
-    zeromq,
 )
 from cec_mpi.runtime.wire.sockets.messages import (
     ADMISSION,
@@ -55,19 +44,30 @@ from cec_mpi.runtime.wire.sockets.messages import (
     Hello,
     join_frame,
 )
+from cec_mpi.runtime.wire.sockets.zeromq import (
+    MAX_READ_BYTES,
+    USER,
+    configure_socket,
+    import_zmq,
+    is_readable,
+    open_monitor,
+    read_event,
+    send,
+    to_frames,
+)
 from cec_mpi.store.files.regular import check_descriptors, raise_file_limit
 
 log = logging.getLogger(__name__)
 _DOMAIN = "cec_mpi"  # ZAP domain: the authenticator checks keys by domain
 _NEVER_WAIT = 1  # ZMQ_DONTWAIT
 _SOCKETS = b"\0", b"\1"  # TCP and Unix: the first byte of the name of a connection
-_DESCRIPTORS = 26  # file descriptors: ZeroMQ listens with most; modules and records use a few
+_DESCRIPTORS = 26  # file descriptors, most for ZeroMQ, a few for modules and records
 _NULL_LOGGER = logging.Logger("zmq.auth", logging.CRITICAL)  # pyzmq would log passwords
 
 
 @dataclass(eq=False)
 class Peer:
-    """A host that has joined, and what it has sent.
+    """A host that has joined, and the state of its messages.
 
     Attributes
     ----------
@@ -77,12 +77,12 @@ class Peer:
         Its first message.
     send : callable
         Begins to send frames; returns False if the connection has ended.
-    sent : deque of tuple of Job
-        Unanswered jobs; jobs that were sent together are one tuple.
+    unanswered : deque of tuple of Job
+        Jobs without an answer; a tuple has the jobs of one message.
     answers : deque of list
-        The frames of its answers, until they are taken.
+        Frames of its answers that the hub has not processed.
     opening : int
-        The machine that it is opening; 0 for none.
+        Machine that it is opening; 0 for none.
     opening_since : float
         Time at which the order to open was sent, in seconds of `time.monotonic`.
     last_progress : float
@@ -90,15 +90,15 @@ class Peer:
     progress_messages : int
         Number of these progress reports.
     open_report : OpenReport or None
-        Its report on the opened machine, until the hub reads it.
+        Its report on the opened machine, until the hub processes it.
     is_ready : bool
-        Whether it is ready to measure its speed, and waits until the others are ready.
+        Whether it is ready to measure its speed, and waits for the other hosts.
     last_error : str
         Its last error; empty if it has reported none.
-    has_left : bool
-        Whether it has said good-bye.
+    is_leaving : bool
+        Whether it has announced that it leaves.
     eligible_from : float
-        Time from which it can take machines, in seconds of `time.monotonic`.
+        Time from which it can carry machines, in seconds of `time.monotonic`.
     unsolicited : int
         Messages that it has sent since its last answer.
     """
@@ -107,7 +107,7 @@ class Peer:
     hello: Hello
     send: Callable[..., bool]
     eligible_from: float = 0.0
-    sent: deque[tuple[Job, ...]] = field(default_factory=deque)
+    unanswered: deque[tuple[Job, ...]] = field(default_factory=deque)
     answers: deque[list[Any]] = field(default_factory=deque)
     opening: int = 0
     opening_since: float = 0.0
@@ -116,36 +116,36 @@ class Peer:
     open_report: OpenReport | None = None
     is_ready: bool = False
     last_error: str = ""
-    has_left: bool = False
+    is_leaving: bool = False
     unsolicited: int = 0
 
     @property
     def rank(self) -> int:
-        """Its number among the processes of the session; the master is 0."""
+        """Rank of the host in the session; the master has rank 0."""
         return self.host.rank
 
     @property
-    def jobs(self) -> list[Job]:
-        """The jobs that it has not answered."""
-        return [job for jobs in self.sent for job in jobs]
+    def pending_jobs(self) -> list[Job]:
+        """Jobs that it has not answered."""
+        return [job for jobs in self.unanswered for job in jobs]
 
-    def send_order(self, order: Order, content: bytes = b"") -> None:
-        """Begin to send an order that is not a job."""
-        header = np.array(order._replace(length=len(content)), dtype=np.int64)
-        self.send(ORDER, header, to_frames(content))
+    def send_order(self, order: Order, payload: bytes = b"") -> None:
+        """Begin to send an order other than jobs."""
+        header = np.array(order._replace(length=len(payload)), dtype=np.int64)
+        self.send(ORDER, header, to_frames(payload))
 
-    def open(self, machine: int, threads: int, content: bytes) -> None:
+    def open(self, machine: int, threads: int, payload: bytes) -> None:
         """Begin to send the order to open a machine."""
         self.opening, self.open_report, self.is_ready = machine, None, False
         self.opening_since = self.last_progress = time.monotonic()
         self.progress_messages = 0
-        self.send_order(Order(OrderKind.OPEN, machine, threads), content)
+        self.send_order(Order(OrderKind.OPEN, machine, threads), payload)
 
-    def note_progress(self) -> bool:
-        """Record that the host copies its shard; return False if it sends too many messages."""
+    def record_progress(self) -> bool:
+        """Record a progress message; return False if the host may not send it."""
         self.last_progress, self.progress_messages = time.monotonic(), self.progress_messages + 1
-        allowed = 2 + (self.last_progress - self.opening_since) / PROGRESS_INTERVAL
-        return bool(self.opening) and self.progress_messages <= allowed
+        limit = 2 + (self.last_progress - self.opening_since) / PROGRESS_INTERVAL
+        return bool(self.opening) and self.progress_messages <= limit
 
     def send_admission(self, admission: Admission) -> None:
         """Begin to send whether the host may serve the machine that it has opened."""
@@ -164,40 +164,40 @@ class Peer:
 
 
 class Listener:
-    """Listens for machines, and identifies each by the name of its connection.
+    """Sockets for machines, each of which is identified by a name of its connection.
 
-    Machines on this host can use a Unix socket in a directory that only this user can open, whose
-    name is in the connection file. It needs no heartbeats, because the end of a process is
-    detected at once, and a stopped process does not count as lost. TCP has heartbeats.
+    Machines on this host can use a Unix socket in a directory that only this user can open. It
+    needs no heartbeats, because the end of a process is detected at once, and a suspended process
+    does not count as lost. TCP connections have heartbeats.
 
-    A caller without the keys uses a file descriptor for some seconds, until the handshake fails.
+    A client without the keys uses a file descriptor for some seconds, until the handshake fails.
     Therefore this process raises its limit of open files to the hard limit (``ulimit -Hn``).
 
     Parameters
     ----------
     hosts : sequence of str
-        Names or addresses to listen at; an empty string stands for all addresses of this host.
+        Names or addresses at which to listen; an empty string stands for all addresses.
     ports : (int, int) or None
-        The first and the last port that may be used; None for any free port.
+        First and last port that may be used; None for any free port.
     encrypted : bool
         Whether TCP is encrypted (CURVE). If not, machines send the key as a password (PLAIN):
         anyone who can read the network traffic learns it, and anyone who binds the master's port
         can impersonate the master. Use it only on trusted networks.
     secret : str
-        The text from which the keys are derived, for machines without a connection file; by default
-        they are random.
+        Text from which the keys are derived, for machines without a connection file; by default the
+        keys are random.
     heartbeat_timeout : float
         Seconds without a heartbeat over TCP after which a machine counts as lost.
 
     Attributes
     ----------
     file : ConnectionFile
-        The addresses at which it listens, and the keys for machines, without a job.
+        Addresses and keys for machines; the field `job` is empty.
 
     Raises
     ------
     InputError
-        It cannot listen there, the secret is too short, or ZeroMQ cannot encrypt.
+        The addresses or ports cannot be used, the secret is too short, or ZeroMQ cannot encrypt.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Listener:
         secret: str = "",
         heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
     ) -> None:
-        self._zmq = zmq = zeromq()
+        self._zmq = zmq = import_zmq()
         keys = derive_keys(secret, encrypted) if secret else generate_keys()
         raise_file_limit()
         check_descriptors(_DESCRIPTORS, "the sockets that machines use")
@@ -217,7 +217,7 @@ class Listener:
 
         self._sockets: list[Any] = []  # TCP, Unix
         self._monitors: list[Any] = []
-        self._directory = ""  # of the Unix socket
+        self._directory = ""  # temporary directory of the Unix socket
         self._context = zmq.Context()
         self._authenticator = ThreadAuthenticator(self._context, log=_NULL_LOGGER)
         try:
@@ -227,7 +227,7 @@ class Listener:
             addresses = [
                 (name, port)
                 for host, port in self._bind(tcp, hosts, ports)
-                for name in (local_addresses() if host in ALL_ADDRESSES else [host])
+                for name in (local_addresses() if host in WILDCARD_HOSTS else [host])
             ]
             self.file = ConnectionFile(
                 tuple(addresses),
@@ -242,32 +242,32 @@ class Listener:
         except BaseException:
             self.close()
             raise
-        self._tracked: Counter[int] = Counter()  # file descriptors of machines
-        # A connection of an unknown peer has ended: until each deadline, sends are used to find it.
+        self._tracked: Counter[int] = Counter()  # file descriptors of connections of machines
+        # For each ended connection, whose peer is unknown: the end of the search for the peer, to
+        # which messages cannot be sent any longer.
         self._search_deadlines: list[float] = []
-        self._next_check = self._next_sweep = 0.0
-        self._last: Any = None  # a frame of the last message
+        self._next_search = self._next_sweep = 0.0
+        self._last_frame: Any = None  # first frame of the last message
         self._poller = zmq.Poller()
         for polled in (*self._sockets, *self._monitors):
             self._poller.register(polled, zmq.POLLIN)
-        self._readable: list[int] = []  # numbers of sockets that may have messages, in turn
+        self._readable: list[int] = []  # indices of sockets that may have messages, in turn
 
-    def send(self, caller: bytes, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> bool:
-        """Begin to send a message; return whether the caller is still connected.
+    def send(self, peer: bytes, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> bool:
+        """Begin to send a message; return whether the peer is still connected.
 
         Parameters
         ----------
-        caller, kind : bytes
+        peer, kind : bytes
+            Name of the connection, and kind of the message.
         head : bytes or ndarray
             It is copied.
         frames : sequence of zmq.Frame
-            See `library.to_frames`.
+            From `to_frames`.
         """
         zmq = self._zmq
         try:
-            send(
-                self._sockets[caller[0]], [caller[1:], join_frame(kind, head)], frames, _NEVER_WAIT
-            )
+            send(self._sockets[peer[0]], [peer[1:], join_frame(kind, head)], frames, _NEVER_WAIT)
         except zmq.ZMQError as error:
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 return False
@@ -275,44 +275,42 @@ class Listener:
         return True
 
     def receive(self, seconds: float = 0.0) -> tuple[bytes, list[memoryview]] | None:
-        """Return the next message and its sender, or None if none arrives in time.
+        """Return the sender and frames of the next message; None if none arrives in time.
 
-        The wait also ends if a connection tracked by `track_disconnect` ends.
+        The wait also ends if a connection that is tracked (`track_disconnect`) ends.
         """
         if not self._readable:
             self._poll(seconds)
         while self._readable:
-            number = self._readable.pop(0)
-            router = self._sockets[number]
+            index = self._readable.pop(0)
+            router = self._sockets[index]
             try:
-                caller = router.recv(_NEVER_WAIT)
+                name = router.recv(_NEVER_WAIT)
             except self._zmq.Again:
                 continue
-            self._readable.append(number)  # so that a busy socket does not delay the other
+            self._readable.append(index)  # so that a busy socket does not delay the other
             frames = [router.recv(copy=False)]
             while frames[-1].more:
                 frames.append(router.recv(copy=False))
-            self._last = frames[0]
-            return _SOCKETS[number] + caller, [frame.buffer for frame in frames]
+            self._last_frame = frames[0]
+            return _SOCKETS[index] + name, [frame.buffer for frame in frames]
         return None
 
     def track_disconnect(self) -> None:
-        """Detect the end of the last sender's connection at once, from now on."""
-        self._tracked[self._last.get(self._zmq.SRCFD)] += 1
+        """Track the connection of the last message, so that its end is detected at once."""
+        self._tracked[self._last_frame.get(self._zmq.SRCFD)] += 1
 
-    def disconnected(self, callers: Collection[bytes]) -> list[bytes]:
-        """Return the callers whose connections are known to have ended."""
+    def find_disconnected(self, peers: Collection[bytes]) -> list[bytes]:
+        """Return the peers whose connections have ended, as far as this is detected."""
         now = time.monotonic()
-        if now < (self._next_check if self._search_deadlines else self._next_sweep):
+        if now < (self._next_search if self._search_deadlines else self._next_sweep):
             return []
-        self._next_check, self._next_sweep = (
-            now + DISCONNECT_POLL_SECONDS,
-            now + DISCONNECT_SWEEP_SECONDS,
-        )
-        gone = [caller for caller in callers if not self.send(caller, HEARTBEAT)]
-        remaining = self._search_deadlines[len(gone) :]
+        self._next_search = now + DISCONNECT_POLL_SECONDS
+        self._next_sweep = now + DISCONNECT_SWEEP_SECONDS
+        disconnected = [peer for peer in peers if not self.send(peer, HEARTBEAT)]
+        remaining = self._search_deadlines[len(disconnected) :]
         self._search_deadlines = [deadline for deadline in remaining if deadline > now]
-        return gone
+        return disconnected
 
     def close(self) -> None:
         """Send pending messages, end all connections, and remove the Unix socket."""
@@ -321,12 +319,12 @@ class Listener:
             router.disable_monitor()
             router.close()
         self._sockets = []
-        self._context.destroy()  # and the monitors
+        self._context.destroy()  # also closes the monitors
         if self._directory:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def _open_router(self, heartbeat_timeout: float) -> Any:
-        """Create a socket that identifies callers, and a monitor of its connections."""
+        """Create a socket that identifies peers, and a monitor of its connections."""
         router = self._context.socket(self._zmq.ROUTER)
         self._sockets.append(router)
         configure_socket(router, heartbeat_timeout)
@@ -337,7 +335,7 @@ class Listener:
         return router
 
     def _require_keys(self, tcp: Any, keys: Keys, encrypted: bool) -> None:
-        """Accept only callers that have the keys."""
+        """Accept only clients that have the keys."""
         if encrypted:
             self._authenticator.configure_curve_callback(_DOMAIN, _KeyChecker(keys.public_key))
             tcp.curve_server = True
@@ -359,7 +357,7 @@ class Listener:
                 self._read_monitor(monitor)
 
     def _read_monitor(self, monitor: Any) -> None:
-        """Record that tracked connections have ended."""
+        """Begin a search for the peers of tracked connections that have ended."""
         while is_readable(monitor):
             descriptor = read_event(monitor)["value"]
             if descriptor in self._tracked:
@@ -369,16 +367,17 @@ class Listener:
     def _bind(
         self, tcp: Any, hosts: Sequence[str], ports: tuple[int, int] | None
     ) -> list[tuple[str, int]]:
+        """Bind a port for each host; return the hosts with their ports."""
         bound = []
         for host in hosts:
-            dual = not host and socket.has_dualstack_ipv6()
-            address = _address(host)
-            tcp.ipv6 = dual or ":" in address
+            address = _resolve(host)
+            tcp.ipv6 = ":" in address or (not host and socket.has_dualstack_ipv6())
             host_pattern = f"[{address}]" if ":" in address else address or "*"
-            bound.append((host, self._bind_one(tcp, host_pattern, ports)))
+            bound.append((host, self._bind_address(tcp, host_pattern, ports)))
         return bound
 
-    def _bind_one(self, tcp: Any, host_pattern: str, ports: tuple[int, int] | None) -> int:
+    def _bind_address(self, tcp: Any, host_pattern: str, ports: tuple[int, int] | None) -> int:
+        """Bind the first free port; return it."""
         zmq = self._zmq
         reason = ""
         for port in range(ports[0], ports[1] + 1) if ports else ("*",):
@@ -396,7 +395,7 @@ class Listener:
         raise InputError(f"the master cannot listen on {ports_text}{host_text}: {reason}")
 
     def _bind_local(self) -> str:
-        """Listen in a temporary directory; return the path of the socket, empty if this fails."""
+        """Bind a Unix socket in a temporary directory; return its path, empty if this fails."""
         local = self._open_router(0)
         for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
             try:
@@ -416,8 +415,8 @@ class Listener:
         return ""
 
 
-def _address(host: str) -> str:
-    """Return the address of a name, because ZeroMQ listens only at addresses."""
+def _resolve(host: str) -> str:
+    """Return the address of a host, because ZeroMQ cannot bind host names."""
     if not host:
         return ""
     try:
@@ -428,7 +427,7 @@ def _address(host: str) -> str:
 
 
 class _KeyChecker:
-    """Callback of the authenticator that accepts one key."""
+    """Callback of the authenticator, which accepts one key."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key

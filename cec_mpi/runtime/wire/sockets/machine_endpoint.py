@@ -46,16 +46,6 @@ from cec_mpi.runtime.wire.orders import (
     parse_order,
 )
 from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile, order_addresses
-from cec_mpi.runtime.wire.sockets.library import (
-    USER,
-    configure_socket,
-    is_readable,
-    open_monitor,
-    read_event,
-    send,
-    to_frames,
-    zeromq,
-)
 from cec_mpi.runtime.wire.sockets.messages import (
     ADMISSION,
     ANSWER,
@@ -75,12 +65,22 @@ from cec_mpi.runtime.wire.sockets.messages import (
     split_frame,
     unpack_order,
 )
+from cec_mpi.runtime.wire.sockets.zeromq import (
+    USER,
+    configure_socket,
+    import_zmq,
+    is_readable,
+    open_monitor,
+    read_event,
+    send,
+    to_frames,
+)
 from cec_mpi.store.files.regular import check_descriptors
 from cec_mpi.text import format_bytes, plural
 from cec_mpi.text.terminal import print_note
 
-_DESCRIPTORS = 12  # that ZeroMQ needs, and a few more for modules and shards
-_UNIX = 0  # in place of a port
+_DESCRIPTORS = 12  # file descriptors for ZeroMQ, and a few for modules and shards
+_UNIX = 0  # port number that stands for a Unix socket
 _NEVER_MS = 24 * 3600 * 1000
 _SILENT = "no answer, or different keys or encryption"
 
@@ -91,36 +91,37 @@ class MasterLostError(MachineError):
     Attributes
     ----------
     is_silent : bool
-        Its computer accepts connections, but the master does not answer: it may be stopped.
+        Whether its computer accepts connections, but the master does not answer, for example
+        because it is suspended.
     """
 
     is_silent = False
 
 
 class Connection:
-    """A connection to the master, at the first place where it can be reached.
+    """A connection to the master, at its first address that answers.
 
-    On the master's host this is its Unix socket, if it has one and can be reached there.
+    On the master's host the Unix socket is tried first.
 
     Parameters
     ----------
     file : ConnectionFile
-        Where it listens, and the keys.
+        Addresses and keys of the master.
     check_cancelled : callable
-        Called ten times a second until the master is reached; what it raises ends the attempt.
+        Called ten times a second until the connection is open; an exception ends the attempt.
     heartbeat_timeout : float
-        Seconds without a sign of life over TCP after which the master counts as gone.
+        Seconds without a heartbeat over TCP after which the master counts as lost.
 
     Attributes
     ----------
-    place : str
-        Where the master was reached, for example "Unix socket /tmp/cec_mpi-x/master" or
+    address : str
+        Address of the connection, for example "Unix socket /tmp/cec_mpi-x/master" or
         "node1, port 5555".
 
     Raises
     ------
     MasterLostError
-        It cannot be reached; the message lists what was tried.
+        The master cannot be reached; the message lists the addresses that were tried.
     """
 
     def __init__(
@@ -130,42 +131,37 @@ class Connection:
         *,
         heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
     ) -> None:
-        self._zmq = zeromq()
+        self._zmq = import_zmq()
         self._disconnected = False
         self._check_cancelled = check_cancelled
         self._heartbeat_timeout = heartbeat_timeout
         check_descriptors(_DESCRIPTORS, "a connection to the master")
         self._context = self._zmq.Context()
         try:
-            self.place = self._connect(file)
+            self.address = self._connect(file)
         except BaseException:
             self._context.destroy(linger=0)
             raise
 
     def _connect(self, file: ConnectionFile) -> str:
-        """Connect at the first place where the master can be reached, and return its name."""
-        tried: dict[tuple[int, str], list[str]] = {}
+        """Connect to the first address that answers, and return its description."""
         same_network = file.network == network_id()
-        places = order_addresses(file.places, same_network)
+        addresses = order_addresses(file.addresses, same_network)
         if same_network and _is_own_socket(file.local):
-            places.insert(0, (file.local, _UNIX))
-        probes = []
-        for place in places:  # at the same time: a computer that is off answers at no address
-            found: list[tuple[int, Any]] = []
-            errors: list[Exception] = []
-            given = *place, found, errors
-            thread = threading.Thread(target=_probe, args=given, daemon=True)
-            thread.start()
-            probes.append((place, thread, found, errors))
-        for (host, port), thread, found, errors in probes:
+            addresses.insert(0, (file.local, _UNIX))
+        # Probe all addresses at the same time, because those of a computer that is off time out.
+        probes = [_Probe(*address) for address in addresses]
+        failed_hosts: dict[tuple[int, str], list[str]] = {}  # by port and reason
+        for probe in probes:
+            host, port = probe.host, probe.port
             try:
                 self._check_cancelled()
-                while thread.is_alive():
-                    thread.join(SHUTDOWN_POLL_SECONDS)
+                while probe.is_alive():
+                    probe.join(SHUTDOWN_POLL_SECONDS)
                     self._check_cancelled()
-                if not found:
-                    raise errors[-1]
-                for family, address in found:
+                if not probe.reachable:
+                    raise probe.errors[-1]
+                for family, address in probe.reachable:
                     if self._handshake(family, address, file):
                         return f"Unix socket {host}" if port == _UNIX else f"{host}, port {port}"
                 reason = _SILENT
@@ -175,32 +171,32 @@ class Connection:
                     _remove_socket(host)
             except UnicodeError:
                 reason = "not a host name"
-            tried.setdefault((port, reason), []).append(host)
+            failed_hosts.setdefault((port, reason), []).append(host)
         text = "; ".join(
             f"{'Unix socket' if port == _UNIX else f'port {port} of'} {', '.join(hosts)} ({reason})"
-            for (port, reason), hosts in tried.items()
+            for (port, reason), hosts in failed_hosts.items()
         )
         unreachable = MasterLostError(f"the master cannot be reached: tried {text}")
-        unreachable.is_silent = any(reason == _SILENT for _, reason in tried)
+        unreachable.is_silent = any(reason == _SILENT for _, reason in failed_hosts)
         raise unreachable
 
     def send(self, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> None:
-        """Begin to send a message; its frames (`library.to_frames`) are not copied."""
+        """Begin to send a message; `frames` (see `to_frames`) are not copied."""
         send(self._socket, [join_frame(kind, head)], frames)
 
     def receive(self, seconds: float) -> list[Any] | None:
-        """Return the kind of the next message, its head and frames; None after this time.
+        """Return the kind, head and further frames of the next message; None after a time limit.
 
         Raises
         ------
         MasterLostError
             The connection has ended.
         MachineError
-            The master has excluded this machine because something went wrong on it.
+            The master has excluded this machine because of an error.
         DismissedError
             The master has excluded this machine for good because its answers were wrong.
         InputError
-            The master refuses this machine.
+            The master has refused this machine.
         """
         zmq = self._zmq
         due = time.monotonic() + seconds
@@ -208,20 +204,20 @@ class Connection:
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                if self._disconnected:  # and all that was sent before is received
+                if self._disconnected:  # and all earlier messages have been received
                     raise MasterLostError("the connection to the master has ended") from None
-                left = due - time.monotonic()
-                if left <= 0:
+                remaining = due - time.monotonic()
+                if remaining <= 0:
                     return None
-                found = dict(self._poller.poll(1 + int(1e3 * left)))
-                self._disconnected = self._monitor in found and self._is_disconnected()
+                readable = dict(self._poller.poll(1 + int(1e3 * remaining)))
+                self._disconnected = self._monitor in readable and self._is_disconnected()
                 continue
             kind, head = split_frame(frames[0].buffer)
             if kind == REFUSED:
                 raise InputError(bytes(head).decode())
             if kind in (FAILED, DISMISSED):
-                error = DismissedError if kind == DISMISSED else MachineError
-                raise error(f"the master has excluded this machine: {bytes(head).decode()}")
+                error_class = DismissedError if kind == DISMISSED else MachineError
+                raise error_class(f"the master has excluded this machine: {bytes(head).decode()}")
             if kind != HEARTBEAT:
                 return [kind, head, *(frame.buffer for frame in frames[1:])]
 
@@ -231,7 +227,7 @@ class Connection:
         Raises
         ------
         MasterLostError
-            It has ended.
+            The connection has ended.
         """
         self._disconnected = self._disconnected or self._is_disconnected()
         if self._disconnected:
@@ -241,7 +237,7 @@ class Connection:
         """Send pending messages, and close the connection."""
         if self._disconnected:
             self._socket.linger = 0
-        self._end()
+        self._close_socket()
         self._context.term()
 
     def _handshake(self, family: int, address: Any, file: ConnectionFile) -> bool:
@@ -249,11 +245,11 @@ class Connection:
         zmq = self._zmq
         self._socket = self._context.socket(zmq.DEALER)
         configure_socket(self._socket, 0 if family == socket.AF_UNIX else self._heartbeat_timeout)
-        # With a limit, ZeroMQ stops reading when this machine is so busy that many messages wait,
-        # and then takes the master for dead.
+        # With a limit, ZeroMQ would stop reading while many messages wait for a busy machine, and
+        # would then miss heartbeats of the master.
         self._socket.rcvhwm = 0
         self._socket.ipv6 = family == socket.AF_INET6
-        # The master takes a reconnection for another machine, so the interval is a day. (-1, for
+        # The master treats a reconnection as another machine, so the interval is a day. (-1, for
         # never, would drop the last messages.)
         self._socket.reconnect_ivl = _NEVER_MS
         if family != socket.AF_UNIX:
@@ -277,7 +273,7 @@ class Connection:
         if has_event and not self._is_disconnected():
             return True
         self._socket.linger = 0
-        self._end()
+        self._close_socket()
         return False
 
     def _set_keys(self, file: ConnectionFile) -> None:
@@ -296,30 +292,53 @@ class Connection:
             event = read_event(self._monitor)["event"]
         return bool(event == self._zmq.Event.DISCONNECTED)
 
-    def _end(self) -> None:
+    def _close_socket(self) -> None:
         self._socket.disable_monitor()
         self._monitor.close()
         self._socket.close()
 
 
-def _probe(host: str, port: int, found: list[tuple[int, Any]], errors: list[Exception]) -> None:
-    """Find the addresses of a place, with their families, at which a process listens."""
-    addresses: list[tuple[int, Any]] = [(socket.AF_UNIX, host)]
-    try:
-        if port != _UNIX:
-            infos = dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-            addresses = [(family, numbers[:2]) for family, _, _, _, numbers in infos]
-    except (OSError, UnicodeError) as error:
-        errors.append(error)
-        return
-    for family, address in addresses:
+class _Probe(threading.Thread):
+    """Finds the addresses of a host at which a process listens on a port, in a thread.
+
+    Attributes
+    ----------
+    host : str
+        Host name or address, or the path of a Unix socket.
+    port : int
+        Port; `_UNIX` for a Unix socket.
+    reachable : list of (int, object)
+        Address family and address of each socket that accepts connections.
+    errors : list of Exception
+        Errors of other addresses.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(daemon=True)
+        self.host, self.port = host, port
+        self.reachable: list[tuple[int, Any]] = []
+        self.errors: list[Exception] = []
+        self.start()
+
+    def run(self) -> None:
+        addresses: list[tuple[int, Any]] = [(socket.AF_UNIX, self.host)]
         try:
-            with socket.socket(family) as caller:
-                caller.settimeout(CONNECT_SECONDS)
-                caller.connect(address)
-            found.append((family, address))
-        except OSError as error:
-            errors.append(error)
+            if self.port != _UNIX:
+                infos = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+                addresses = [
+                    (family, address[:2]) for family, _, _, _, address in dict.fromkeys(infos)
+                ]
+        except (OSError, UnicodeError) as error:
+            self.errors.append(error)
+            return
+        for family, address in addresses:
+            try:
+                with socket.socket(family) as client:
+                    client.settimeout(CONNECT_SECONDS)
+                    client.connect(address)
+                self.reachable.append((family, address))
+            except OSError as error:
+                self.errors.append(error)
 
 
 def _remove_socket(path: str) -> None:
@@ -332,21 +351,21 @@ def _remove_socket(path: str) -> None:
 def _is_own_socket(path: str) -> bool:
     """Whether the path is a socket of this user."""
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:
         return False
-    return stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid()
+    return stat.S_ISSOCK(status.st_mode) and status.st_uid == os.geteuid()
 
 
 class ShutdownRequested(StoppedError):
-    """The machine was told to leave."""
+    """The machine must leave because of a signal or notice."""
 
 
-def signal_reason(*noted: SignalRecorder) -> str:
-    """Return the signal or notice that requested shutdown, as text; empty without one."""
-    for signals in noted:
-        if found := signals.received.name if signals.received else signals.notice:
-            return f"shutdown requested by {found}"
+def describe_shutdown(*recorders: SignalRecorder) -> str:
+    """Return a text that names the signal or notice that requested shutdown; empty if none did."""
+    for signals in recorders:
+        if name := signals.received.name if signals.received else signals.notice:
+            return f"shutdown requested by {name}"
     return ""
 
 
@@ -358,28 +377,28 @@ class SocketMachineEndpoint:
     connection : Connection
     threads : int or None
         BLAS threads of this process; None for the number that the master sends.
-    before : SignalRecorder
-        Those that came before it serves.
+    earlier_signals : SignalRecorder
+        Signals that were received before this process serves.
     prints : bool
-        Print which machine this process is.
+        Whether to print the machines that this process carries.
     host_options : mapping
-        Options of this host in place of those of the run.
+        Options of this host, which replace those of the run.
     memory : int, optional
-        Bytes for shards: it prints how many fit.
+        Bytes for shards, to print the number of shards that fit.
 
     Attributes
     ----------
     machines : tuple of int
-        That it carries, or carried last.
+        Machines that it carries or has carried last.
     shutdown_reason : str
-        Why this machine must leave; empty if it was not told to.
+        Why this machine must leave; empty if it need not.
     """
 
     def __init__(
         self,
         connection: Connection,
         threads: int | None,
-        before: SignalRecorder,
+        earlier_signals: SignalRecorder,
         prints: bool = True,
         host_options: Mapping[str, Any] = MappingProxyType({}),
         memory: int | None = None,
@@ -388,26 +407,26 @@ class SocketMachineEndpoint:
         self._threads = threads
         self._prints = prints
         self._host_options, self._memory = host_options, memory
-        self._signals = self._before = before
-        self._frames: list[Any] = []  # that came with the order
-        self._content = np.empty(0, np.uint8)  # that is in it
-        self._opening: Open | None = None
+        self._signals = self._earlier_signals = earlier_signals
+        self._frames: list[Any] = []  # further frames of the last order
+        self._inline_operands = np.empty(0, np.uint8)  # in the first frame of the last order
+        self._open_order: Open | None = None
         self._served: Opening | None = None
-        self._queued_orders: deque[list[Any]] = deque()  # orders that came before an awaited object
-        self._leave_deadline: float | None = None  # after good-bye
-        self._next_progress = 0.0  # when a message on progress is due
+        self._queued_orders: deque[list[Any]] = deque()  # arrived while another message was awaited
+        self._leave_deadline: float | None = None
+        self._next_progress = 0.0  # time of the next progress message
         self.machines: tuple[int, ...] = ()
 
     def receive_order(self, signals: SignalRecorder) -> ParsedOrder:
-        """Wait for an order; if this machine was told to leave, say good-bye to the master."""
+        """Wait for an order; if this machine must leave, notify the master first."""
         self._signals = signals
-        while (frames := self._next()) is None or frames[0] != ORDER:
+        while (frames := self._next_message()) is None or frames[0] != ORDER:
             if self.shutdown_reason and self._may_leave(frames):
                 return Stop(ShutdownRequested(self.shutdown_reason))
-        order, job, self._content = unpack_order(np.frombuffer(frames[1], np.int64))
+        order, jobs, self._inline_operands = unpack_order(np.frombuffer(frames[1], np.int64))
         self._frames = frames[2:]
-        if job is not None:
-            return job
+        if jobs is not None:
+            return jobs
         parsed = parse_order(order, b"".join(self._frames))
         if isinstance(parsed, Close):
             self.machines = tuple(n for n in self.machines if n != parsed.machine)
@@ -416,13 +435,13 @@ class SocketMachineEndpoint:
         if isinstance(parsed, Open):
             if self._memory is not None:
                 size = parsed.opening.manifest.shard_bytes
-                fit = f"{plural(self._memory // size, 'shard')} of {format_bytes(size)}"
-                print_note(f"{fit} would fit in {format_bytes(self._memory)}")
+                shards = f"{plural(self._memory // size, 'shard')} of {format_bytes(size)}"
+                print_note(f"{shards} would fit in {format_bytes(self._memory)}")
                 self._memory = None
             options = replace(parsed.opening.options, **self._host_options)
             opening = replace(parsed.opening, options=options)
             threads = self._threads or parsed.threads
-            self._opening = parsed = replace(parsed, opening=opening, threads=threads)
+            self._open_order = parsed = replace(parsed, opening=opening, threads=threads)
         return parsed
 
     def wait_for_all(self) -> None:
@@ -431,7 +450,7 @@ class SocketMachineEndpoint:
         self._receive(MEASURE)
 
     def check_connection(self) -> None:
-        """Raise if the master has gone or this machine must leave; tells the master of the work."""
+        """Raise if the master is lost or this machine must leave; report progress to the master."""
         self._connection.check()
         if (now := time.monotonic()) > self._next_progress:
             self._next_progress = now + PROGRESS_INTERVAL
@@ -441,13 +460,13 @@ class SocketMachineEndpoint:
             raise ShutdownRequested(self.shutdown_reason)
 
     def send_open_report(self, report: OpenReport) -> Admission:
-        """Report the opening of the shard; returns whether this machine serves it."""
+        """Report the opening of the shard; return whether this machine serves it."""
         self._report_status(report)
-        content = self._receive(ADMISSION)
-        if content is None:
+        message = self._receive(ADMISSION)
+        if message is None:
             return Admission(failure=Failure.from_exception(MachineError("the master leaves")))
-        admission = unpack(content, Admission)
-        order = self._opening
+        admission = unpack(message, Admission)
+        order = self._open_order
         assert order is not None
         if admission.failure is None:
             self._served = order.opening
@@ -457,12 +476,12 @@ class SocketMachineEndpoint:
         return admission
 
     def receive_vector(self, order: Multiply) -> NDArray[Any]:
-        """Return the vector of a job."""
+        """Return the operand of jobs."""
         opening = self._served
         assert opening is not None
         shape = operand_shape(order, opening)
-        if self._content.size:
-            return self._content.view(opening.arithmetic).reshape(shape)
+        if self._inline_operands.size:
+            return self._inline_operands.view(opening.arithmetic).reshape(shape)
         values = np.empty(shape, opening.arithmetic)
         if not copy_frames(self._frames, values):
             raise MachineError("the master has sent a vector of the wrong length")
@@ -472,10 +491,7 @@ class SocketMachineEndpoint:
     def send_answer(
         self, order: Multiply, values: Sequence[NDArray[Any]], reports: Sequence[Report]
     ) -> None:
-        """Send errors, if there are some, then reports and values.
-
-        The reports say whether this host leaves.
-        """
+        """Send errors, then reports and values; each report has a flag if this host leaves."""
         for problem in filter(None, (report.problem for report in reports)):
             self._report_status(problem)
         is_leaving = bool(self.shutdown_reason)
@@ -492,14 +508,14 @@ class SocketMachineEndpoint:
             octets = b"".join(array.tobytes() for array in arrays)
             self._connection.send(ANSWER, head.tobytes() + octets)
         else:
-            # The master asks for the next values only when it has all of these.
+            # The arrays are not copied: the master sends the next job after it has received them.
             self._connection.send(ANSWER, head, [f for array in arrays for f in to_frames(array)])
 
     def _report_status(self, content: OpenReport | str | None) -> None:
         self._connection.send(STATUS, pack(content))
 
     def _receive(self, kind: bytes) -> bytes | None:
-        """Wait for a message of this kind, and return its content; None if the master leaves."""
+        """Wait for a message of this kind, and return its content; None if the master stops."""
         while True:
             frames = self._connection.receive(SHUTDOWN_POLL_SECONDS)
             if frames is None and self.shutdown_reason:
@@ -511,19 +527,19 @@ class SocketMachineEndpoint:
                 self._queued_orders.append(frames)
                 if unpack_order(np.frombuffer(frames[1], np.int64))[0].kind == OrderKind.STOP:
                     return None
-        if frames[0] == LEAVE_ACK:  # the good-bye was on its way when the master sent the order
+        if frames[0] == LEAVE_ACK:  # the master sent the order before it received LEAVE
             raise ShutdownRequested(self.shutdown_reason)
         if frames[0] != kind:
             raise MachineError("the master has sent an unexpected message")
         return b"".join(frames[1:])
 
-    def _next(self) -> list[Any] | None:
+    def _next_message(self) -> list[Any] | None:
         if self._queued_orders:
             return self._queued_orders.popleft()
         return self._connection.receive(SHUTDOWN_POLL_SECONDS)
 
     def _may_leave(self, frames: list[Any] | None) -> bool:
-        """Say good-bye; True if the master has answered it, or has been silent for too long."""
+        """Announce that this machine leaves; True after a confirmation or a time limit."""
         now = time.monotonic()
         if self._leave_deadline is None:
             self._connection.send(LEAVE)
@@ -532,4 +548,4 @@ class SocketMachineEndpoint:
 
     @property
     def shutdown_reason(self) -> str:  # noqa: D102
-        return signal_reason(self._before, self._signals)
+        return describe_shutdown(self._earlier_signals, self._signals)

@@ -1,29 +1,29 @@
-"""Messages on a socket: a frame with its kind and a head, and more with bytes in pieces.
+"""Messages on sockets: frames, the first of which has the kind of the message and a head.
 
-==========  ======================================================================
-to machine
-ORDER       an order, which is for jobs as `pack_jobs` returns it; then bytes that belong to it
-ADMISSION     a `Admission`: whether the machine serves the store that it has opened
-MEASURE     nothing; all machines are ready to measure their speeds
-HEARTBEAT     nothing; it can be sent as long as the machine is connected
-REFUSED     why the machine cannot join
-LEAVE_ACK    nothing; the machine has said good-bye and may leave
-FAILED      the machine's error: it gets no more jobs, and leaves
-DISMISSED   why the machine is excluded for good: it leaves
+===========  =================================================================================
+to machines
+ORDER        an order, for jobs from `pack_jobs`; then its payload, or operands of jobs
+ADMISSION    an `Admission`: whether the machine serves the store that it has opened
+MEASURE      empty; all machines are ready to measure their speeds
+HEARTBEAT    empty; it can be sent while the machine is connected
+REFUSED      why the machine cannot join
+LEAVE_ACK    empty; the machine may leave, as it has announced
+FAILED       the machine's error: it gets no more jobs, and leaves
+DISMISSED    why the machine is excluded for good: it leaves
 to master
-HELLO       who a machine is: a `Hello`
-ANSWER      reports of the jobs of an order; then their values, or for X' V the sum of them, in the
-            same frame if they are short
-STATUS      what a machine reports: on a store that it opened, the error of a job, or that it is
-            ready to measure its speed
-PROGRESS    nothing; it copies the shard that it opens
-LEAVE    nothing
-==========  ======================================================================
+HELLO        a `Hello`
+ANSWER       reports of the jobs of an order, then their values or, for X' V, their sum; short
+             values are in the first frame
+STATUS       a report on an opened store, the error of a job, or null when the machine is ready to
+             measure its speed
+PROGRESS     empty; the machine copies the shard that it opens
+LEAVE        empty; the machine leaves after it has answered its jobs
+===========  =================================================================================
 
 Objects are JSON that msgspec validates (`processes.packing`).
 
-The time of a small step is that of its messages: a short job and a short answer are one message
-each. A long vector is not copied, but sent in frames of its own.
+Messages determine the time of a small step. Therefore a short job and a short answer are one
+message each. A long vector is not copied, but sent in frames of its own.
 """
 
 from __future__ import annotations
@@ -58,29 +58,29 @@ ORDER, ADMISSION, MEASURE, HEARTBEAT, REFUSED = b"O", b"V", b"M", b"T", b"R"
 LEAVE_ACK, FAILED, DISMISSED = b"F", b"X", b"D"
 HELLO, ANSWER, STATUS, PROGRESS, LEAVE = b"H", b"A", b"S", b"P", b"B"
 
-_KIND_BYTES = 8  # bytes: keeps the numbers after it aligned
+_KIND_BYTES = 8  # a multiple of 8, so that numbers in the head are aligned
 
-_MAX_TEXT_LENGTH = 1 << 16  # characters of what went wrong
+_MAX_TEXT_LENGTH = 1 << 16  # characters of an error
 _NUMBER = 8  # bytes
 _HEADER = len(Order._fields)
 _REPORT = struct.Struct(f"={ReportFields.size()}d")
 _FLOAT64 = np.dtype(np.float64)
-_MAX_NAME = 255  # characters of a name
+_MAX_NAME_LENGTH = 255  # characters
 _MAX_RATE = 1e15  # rows per second
 
 
 def join_frame(kind: bytes, head: NDArray[Any] | bytes) -> bytes:
-    """Return the first frame of a message: its kind and its head."""
+    """Return the first frame of a message from its kind and head."""
     return kind.ljust(_KIND_BYTES) + bytes(head)
 
 
 def split_frame(frame: memoryview) -> tuple[bytes, memoryview]:
-    """Split the first frame of any message into kind and head."""
+    """Return the kind and head of the first frame of a message."""
     return bytes(frame[:_KIND_BYTES]).rstrip(), frame[_KIND_BYTES:]
 
 
 def copy_frames(frames: Sequence[Any], array: NDArray[Any]) -> bool:
-    """Copy the bytes of frames into an array; False if they do not fill it exactly."""
+    """Copy the bytes of frames into an array; return False if they do not fill it exactly."""
     octets = array.reshape(-1).view(np.uint8)
     if sum(map(len, frames)) != octets.size:
         return False
@@ -93,30 +93,31 @@ def copy_frames(frames: Sequence[Any], array: NDArray[Any]) -> bool:
 
 
 def unpack_status(frame: Any) -> OpenReport | str | None:
-    """Read a status; characters that a terminal would interpret are replaced.
+    """Decode a status; replace characters that a terminal would interpret.
 
     Raises
     ------
     ValueError
-        It is not the status of a machine.
+        The status is not valid.
     """
     content: OpenReport | str | None = unpack(frame, OpenReport | str | None)  # type: ignore[arg-type]
     if not isinstance(content, OpenReport):
-        return content and _text(content)
+        return content and _sanitize(content)
     names = ("problem", "shard", "log_problem", "cache_problem", "device")
-    texts: Any = {name: _text(getattr(content, name)) for name in names}
+    texts: Any = {name: _sanitize(getattr(content, name)) for name in names}
     return replace(content, **texts, rate=content.rate if 0 <= content.rate < _MAX_RATE else 0.0)
 
 
-def _text(content: str) -> str:
-    return printable(content[:_MAX_TEXT_LENGTH], keep="\n")
+def _sanitize(text: str) -> str:
+    return printable(text[:_MAX_TEXT_LENGTH], keep="\n")
 
 
 def pack_jobs(jobs: Sequence[Job]) -> tuple[bytes, list[NDArray[Any]]]:
-    """Return the order for jobs of one host, and the vectors that are sent behind it.
+    """Return the order for jobs of one host, and the operands that are sent in other frames.
 
-    An order has the number of rows of each machine, then the rows, then short vectors; its `length`
-    is the size of these in bytes. X W has one vector, X' V has one for each job.
+    After the header the order has the machine and number of intervals of each job, then the
+    intervals, then short operands, whose size in bytes is the `length` of the order. Jobs of X W
+    share one operand; jobs of X' V have one each.
     """
     product, step = jobs[0].product, jobs[0].step
     operands = [job.operand for job in (jobs if product.adjoint else jobs[:1])]
@@ -135,24 +136,24 @@ def pack_jobs(jobs: Sequence[Job]) -> tuple[bytes, list[NDArray[Any]]]:
 
 
 def unpack_answer(
-    frames: Sequence[memoryview], jobs: Sequence[Job], size: int, dtype: np.dtype[Any]
+    frames: Sequence[memoryview], jobs: Sequence[Job], sum_size: int, dtype: np.dtype[Any]
 ) -> tuple[list[ReportFields[float]], list[list[NDArray[Any]]]]:
-    """Return the reports and the answers of jobs of one host, each in pieces that are not copied.
+    """Return the reports and answers of jobs of one host; the pieces of answers are not copied.
 
     Parameters
     ----------
     frames : sequence of memoryview
-        Reports and values in the first one, values in the others.
+        Reports and values in the first frame, values in the others.
     jobs : sequence of Job
-    size : int
-        Numbers of the sum X' V.
+    sum_size : int
+        Number of values of the sum X' V.
     dtype : dtype
-        Of answers to X W.
+        Dtype of answers to X W.
 
     Raises
     ------
     ValueError
-        They have another length than the answers to these jobs.
+        The length is not that of the answers to these jobs.
     """
     head, *others = frames
     end = _REPORT.size * len(jobs)
@@ -160,9 +161,9 @@ def unpack_answer(
         raise ValueError("an answer without its reports")
     reports = [ReportFields(*numbers) for numbers in _REPORT.iter_unpack(head[:end])]
     adjoint, columns = jobs[0].product
-    kind = _FLOAT64 if adjoint else dtype
-    pieces = [np.frombuffer(frame, kind) for frame in (head[end:], *others) if len(frame)]
-    sizes = [size] if adjoint else [job.count * columns for job in jobs]
+    dtype = _FLOAT64 if adjoint else dtype
+    pieces = [np.frombuffer(frame, dtype) for frame in (head[end:], *others) if len(frame)]
+    sizes = [sum_size] if adjoint else [job.count * columns for job in jobs]
     if sum([piece.size for piece in pieces]) != sum(sizes):
         raise ValueError("an answer of the wrong length")
     if len(sizes) == 1:
@@ -171,37 +172,38 @@ def unpack_answer(
 
 
 def _pop_values(pieces: list[NDArray[Any]], count: int) -> list[NDArray[Any]]:
-    """Remove so many numbers from the beginning of pieces, and return them in pieces."""
-    found = []
+    """Remove the first `count` values of pieces, and return them in pieces."""
+    removed = []
     while count:
         piece = pieces[0][:count]
-        found.append(piece)
+        removed.append(piece)
         count -= piece.size
         pieces[0] = pieces[0][piece.size :]
         if not pieces[0].size:
             del pieces[0]
-    return found
+    return removed
 
 
-def unpack_order(numbers: NDArray[np.int64]) -> tuple[Order, Multiply | None, NDArray[np.uint8]]:
-    """Return an order, the job that it is, if it is one, and vectors that came with it."""
-    order = Order(*numbers[:_HEADER].tolist())
+def unpack_order(message: NDArray[np.int64]) -> tuple[Order, Multiply | None, NDArray[np.uint8]]:
+    """Return the header of an order, its jobs (None for other orders), and short operands."""
+    order = Order(*message[:_HEADER].tolist())
     if not order.is_step:
         return order, None, np.empty(0, np.uint8)
-    end = numbers.size - -(-order.length // _NUMBER)
-    pairs = numbers[_HEADER:end].reshape(-1, 2).tolist()
+    end = message.size - -(-order.length // _NUMBER)
+    pairs = message[_HEADER:end].reshape(-1, 2).tolist()
     parts, begin = [], order.shard
     for machine, count in pairs[:begin]:
-        parts.append(Part(machine, tuple((a, b) for a, b in pairs[begin : begin + count])))
+        intervals = tuple((start, stop) for start, stop in pairs[begin : begin + count])
+        parts.append(Part(machine, intervals))
         begin += count
-    job = Multiply(order.step, order.product, tuple(parts))
-    return order, job, numbers[end:].view(np.uint8)[: order.length]
+    jobs = Multiply(order.step, order.product, tuple(parts))
+    return order, jobs, message[end:].view(np.uint8)[: order.length]
 
 
-def operand_shape(job: Multiply, opening: Opening) -> tuple[int, int]:
-    """Return the shape of W, or of the coefficients of all parts of a job."""
-    adjoint, columns = job.product
-    rows = sum(count_rows(part.intervals or ()) for part in job.parts)
+def operand_shape(jobs: Multiply, opening: Opening) -> tuple[int, int]:
+    """Return the shape of W, or of the coefficients of all parts of the jobs."""
+    adjoint, columns = jobs.product
+    rows = sum(count_rows(part.intervals or ()) for part in jobs.parts)
     return (rows, columns) if adjoint else (columns, opening.manifest.columns)
 
 
@@ -212,22 +214,23 @@ class Hello:
     Attributes
     ----------
     package : tuple of str
-        Version, digest of its files, and where they are.
+        Version of the package, digest of its files, and their directory.
     pid : int
+        Process ID.
     place : Place
-        Where it runs, as this process sees it.
+        Its node and resources, from `detect_place`.
     rank : int
         Its rank in the master's launcher; 0 if it was started otherwise.
     machines : tuple of int
-        The machines that it asks for, or carried before.
+        Machines that it requests, or has carried before.
     count : int
-        How many machines it carries.
+        Number of machines that it can carry.
     memory : int
-        Bytes that their shards may take; by default any number.
+        Bytes for their shards; by default unlimited.
     is_limited : bool
-        Whether the user set it; otherwise it is a fraction of the free memory.
+        Whether the user has set `memory`; otherwise it is a fraction of the free memory.
     device : str
-        Devices that this is the memory of; empty for the main memory.
+        Devices to which `memory` refers; empty for the main memory.
     """
 
     package: tuple[str, str, str]
@@ -242,19 +245,19 @@ class Hello:
 
     @classmethod
     def unpack(cls, frame: Any) -> Hello:
-        """Read the first message of a machine.
+        """Decode the first message of a machine.
 
         Raises
         ------
         ValueError
-            It is not such a message.
+            The message is not valid.
         """
-        found = unpack(frame, cls)
-        host, network = found.place.host[:_MAX_NAME], found.place.network[:_MAX_NAME]
-        place = replace(found.place, host=printable(host), network=printable(network))
-        return replace(found, place=place, device=printable(found.device[:_MAX_NAME]))
+        hello = unpack(frame, cls)
+        names = hello.place.host, hello.place.network, hello.device
+        host, network, device = (printable(name[:_MAX_NAME_LENGTH]) for name in names)
+        return replace(hello, place=replace(hello.place, host=host, network=network), device=device)
 
 
 def package_fingerprint() -> tuple[str, str, str]:
-    """Return version, digest and place of this package."""
+    """Return the version of this package, the digest of its files, and their directory."""
     return __version__, *fingerprint()

@@ -45,7 +45,7 @@ def test_a_machine_may_be_busy_while_the_master_looks_often_whether_it_is_there(
         assert listener.send(machine, HEARTBEAT)
     assert listener.send(machine, ORDER)
     time.sleep(1.5 * SILENCE)
-    assert listener.disconnected([machine]) == []
+    assert listener.find_disconnected([machine]) == []
     assert connection.receive(LIMIT)[0] == ORDER
 
 

@@ -11,7 +11,6 @@ import pytest
 from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.places import detect_place
 from cec_mpi.runtime.wire.orders import OpenReport
-from cec_mpi.runtime.wire.sockets.library import PIECE, to_frames
 from cec_mpi.runtime.wire.sockets.messages import (
     ORDER,
     Hello,
@@ -21,13 +20,14 @@ from cec_mpi.runtime.wire.sockets.messages import (
     split_frame,
     unpack_status,
 )
+from cec_mpi.runtime.wire.sockets.zeromq import PIECE_BYTES, to_frames
 
 
-@pytest.mark.parametrize("size", [0, 1, PIECE // 8, PIECE // 8 + 1, PIECE // 2])
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES // 8, PIECE_BYTES // 8 + 1, PIECE_BYTES // 2])
 def test_pieces_are_joined(size):
     sent = np.random.default_rng(1).standard_normal(size)
     frames = [frame.bytes for frame in to_frames(sent)]
-    assert all(0 < len(frame) <= PIECE for frame in frames)
+    assert all(0 < len(frame) <= PIECE_BYTES for frame in frames)
     found = np.full(size, np.nan)
     assert copy_frames(frames, found)
     np.testing.assert_array_equal(found, sent)

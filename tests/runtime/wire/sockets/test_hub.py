@@ -38,7 +38,6 @@ from cec_mpi.runtime.wire.orders import (
 )
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.hub import SocketHub
-from cec_mpi.runtime.wire.sockets.library import MAX_FRAME_BYTES
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection, MasterLostError
 from cec_mpi.runtime.wire.sockets.messages import (
@@ -55,6 +54,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
     package_fingerprint,
     unpack_order,
 )
+from cec_mpi.runtime.wire.sockets.zeromq import MAX_FRAME_BYTES
 from helpers.waiting import LIMIT
 from helpers.waiting import wait_until as until
 
@@ -94,7 +94,7 @@ class Process:
         self.say(STATUS, pack(OpenReport(shard="file")))
         return parse_order(order, content).machine
 
-    def verdict(self):
+    def admission(self):
         """What the master makes of the opening."""
         return unpack(b"".join(self.hear(ADMISSION)[1:]), Admission)
 
@@ -166,7 +166,7 @@ def gathered(make, come, manifest, meanwhile, tmp_path):
         assert [process.opens() for process in processes[:machines]] == [*range(1, machines + 1)]
         opened.result(LIMIT)
         end = hub.admit(None)
-        assert all(process.verdict() == Admission() for process in processes[:machines])
+        assert all(process.admission() == Admission() for process in processes[:machines])
         return hub, end, processes
 
     return gathered
@@ -409,7 +409,7 @@ def test_who_never_opens_is_replaced_and_is_a_spare_if_it_opens_at_last(
     assert hub.expected_machines() == others - {taken}  # nobody else can open them
     slow.say(STATUS, pack(OpenReport(shard="file")))
     until(lambda: list(hub.events()) or hub.roster[taken].opening)
-    assert "meanwhile" in slow.verdict().failure.text
+    assert "already opened" in slow.admission().failure.text
     assert slow.opens() in others - {taken}  # it is faster now
 
 
@@ -437,7 +437,7 @@ def test_a_machine_that_cannot_open_is_replaced(make, come, manifest, meanwhile,
     assert [processes[n].opens() for n in (0, 1)] == [1, 2]
     assert opened.result(LIMIT)[2].problem == "machine 3 sees no shard"
     hub.admit(None)
-    assert type(processes[2].verdict().failure.to_exception()) is MachineError
+    assert type(processes[2].admission().failure.to_exception()) is MachineError
     with pytest.raises(MachineError, match="excluded this machine: machine 3 sees no shard"):
         processes[2].connection.receive(LIMIT)
     assert "a machine cannot join: machine 3 sees no shard" in capsys.readouterr().out
@@ -471,7 +471,7 @@ def test_machines_get_the_reason_why_the_store_is_refused(make, come, manifest, 
     opened.result(LIMIT)
     hub.refuse(InputError("it is not the store"))
     for process in processes:
-        assert process.verdict().failure.text == "it is not the store"
+        assert process.admission().failure.text == "it is not the store"
 
 
 def test_who_comes_later_is_a_machine_that_nobody_is(gathered, come):
@@ -485,7 +485,7 @@ def test_who_comes_later_is_a_machine_that_nobody_is(gathered, come):
     assert (joined.machine, joined.host) == (3, detect_place().host)
     assert (hub.roster.available, hub.expected_machines()) == ({1, 2, 3}, set())
     ask(end, 3)
-    assert late.verdict() == Admission()
+    assert late.admission() == Admission()
     late.order(OrderKind.MULTIPLY)
 
 
@@ -569,7 +569,7 @@ def serves(process, hub):
     """The machine that a host opens next, and serves."""
     machine = process.opens()
     happened(hub, MachineJoined)
-    assert process.verdict() == Admission()
+    assert process.admission() == Admission()
     return machine
 
 
@@ -677,7 +677,7 @@ def test_a_host_that_cannot_open_a_machine_keeps_its_others(gathered, come, caps
     second.order(OrderKind.OPEN)
     second.say(STATUS, pack(OpenReport("machine 3 sees no shard", shard_missing=True)))
     assert happened(hub, MachineLost) == [MachineLost(3, "machine 3 sees no shard")]
-    assert second.verdict().failure.text == "machine 3 sees no shard"
+    assert second.admission().failure.text == "machine 3 sees no shard"
     assert "a machine cannot join: machine 3 sees no shard" in capsys.readouterr().out
     happens_nothing(hub)  # it is not asked again
     assert hub.roster.vacant == [3]
@@ -721,7 +721,7 @@ def test_an_adopted_machine_goes_to_a_newcomer_once_that_has_opened_it(gathered,
     first.answer(3)
     answered, joined = happened(hub, JobsAnswered, MachineJoined)
     assert (answered.jobs, joined.machine, joined.rank) == ((job,), 3, 4)
-    assert newcomer.verdict() == Admission()
+    assert newcomer.admission() == Admission()
     order, _ = first.order(OrderKind.CLOSE)
     assert order.shard == 3
 

@@ -20,10 +20,10 @@ from msgspec.structs import replace
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import connection_from_key, generate_keys
-from cec_mpi.runtime.wire.sockets.library import MAX_READ_BYTES, PIECE, make_tracker, to_frames
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection, MasterLostError
 from cec_mpi.runtime.wire.sockets.messages import ANSWER, HELLO, ORDER, copy_frames
+from cec_mpi.runtime.wire.sockets.zeromq import MAX_READ_BYTES, PIECE_BYTES, make_tracker, to_frames
 from helpers.waiting import LIMIT
 from helpers.waiting import wait_until as until
 
@@ -40,7 +40,7 @@ from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.messages import ANSWER, HELLO
 
 connection = Connection(read_connection_file(Path(sys.argv[1])), heartbeat_timeout=1e3)
-connection.send(HELLO, connection.place.encode())
+connection.send(HELLO, connection.address.encode())
 while True:
     heard = connection.receive(60)
     if heard:
@@ -104,11 +104,11 @@ def test_messages_go_both_ways(listen, way):
     listener, file = over(way, listen)
     with closing(Connection(file)) as connection:
         place = f"Unix socket {file.local}" if way == "unix" else "127.0.0.1, port "
-        assert connection.place.startswith(place)
-        connection.send(HELLO, b"head", [bytes(PIECE), b""])
+        assert connection.address.startswith(place)
+        connection.send(HELLO, b"head", [bytes(PIECE_BYTES), b""])
         caller, frames = hear(listener)
-        assert frames == [HELLO.ljust(8) + b"head", bytes(PIECE), b""]
-        sent = np.random.default_rng(1).standard_normal(PIECE // 8)
+        assert frames == [HELLO.ljust(8) + b"head", bytes(PIECE_BYTES), b""]
+        sent = np.random.default_rng(1).standard_normal(PIECE_BYTES // 8)
         assert listener.send(caller, ORDER, b"order", to_frames(sent))
         kind, head, *frames = connection.receive(LIMIT)
         found = np.empty_like(sent)
@@ -126,7 +126,7 @@ def test_what_is_sent_is_released_when_a_machine_has_it_or_is_lost(listen, start
     process = start(file)
     caller = known(listener)
     process.send_signal(signal.SIGSTOP)
-    frames = to_frames(np.zeros(64 * PIECE // 8))
+    frames = to_frames(np.zeros(64 * PIECE_BYTES // 8))
     tracker = make_tracker(frames)
     assert listener.send(caller, ORDER, b"order", frames)
     del frames
@@ -149,9 +149,9 @@ def test_callers_of_both_sockets_have_names_of_their_own(listen):
         assert bytes(connection.receive(LIMIT)[1]) == b"%d" % number
     assert len(set(callers)) == 4
     connections.pop(1).close()
-    assert until(lambda: listener.disconnected(callers)) == [callers.pop(1)]
+    assert until(lambda: listener.find_disconnected(callers)) == [callers.pop(1)]
     connections.pop(1).close()
-    assert until(lambda: listener.disconnected(callers)) == [callers.pop(1)]
+    assert until(lambda: listener.find_disconnected(callers)) == [callers.pop(1)]
     for connection in connections:
         connection.close()
 
@@ -213,13 +213,13 @@ def test_the_end_of_a_process_shows_at_once(listen, start, way):
     listener, file = over(way, listen, heartbeat_timeout=1e3)
     processes = [start(file), start(file)]
     callers = [known(listener) for _ in processes]
-    assert listener.disconnected(callers) == []
+    assert listener.find_disconnected(callers) == []
     assert listener.send(callers[0], ORDER, b"first")
     hear(listener)
     for process in processes:
         os.kill(process.pid, signal.SIGKILL)
     gone: set[bytes] = set()
-    until(lambda: len(gone.update(listener.disconnected(callers)) or gone) == 2)
+    until(lambda: len(gone.update(listener.find_disconnected(callers)) or gone) == 2)
 
 
 def test_a_stopped_machine_is_gone_over_tcp_alone(listen, start):
@@ -230,9 +230,9 @@ def test_a_stopped_machine_is_gone_over_tcp_alone(listen, start):
     other = known(listener)
     for process in (here, there):
         os.kill(process.pid, signal.SIGSTOP)
-    assert until(lambda: listener.disconnected([caller, other])) == [other]
+    assert until(lambda: listener.find_disconnected([caller, other])) == [other]
     time.sleep(SILENCE)
-    assert listener.disconnected([caller]) == []
+    assert listener.find_disconnected([caller]) == []
     assert listener.send(caller, ORDER, b"still there")
     os.kill(here.pid, signal.SIGCONT)
     assert hear(listener) == (caller, [ANSWER.ljust(8) + b"still there"])
@@ -247,11 +247,11 @@ def test_a_frame_above_the_limit_ends_its_connection_alone(listen, way):
         good.send(HELLO)
         callers.append(known(listener))
         bad.send(ANSWER, b"", [bytes(MAX_READ_BYTES + 1)])
-        assert until(lambda: listener.disconnected(callers)) == callers[:1]
+        assert until(lambda: listener.find_disconnected(callers)) == callers[:1]
         with pytest.raises(MasterLostError):
             until(lambda: bad.receive(1))
         assert listener.receive() is None
-        good.send(ANSWER, b"", [bytes(PIECE)])
+        good.send(ANSWER, b"", [bytes(PIECE_BYTES)])
         assert hear(listener)[0] == callers[1]
 
 
@@ -271,7 +271,7 @@ def test_a_temporary_directory_with_a_long_name_is_not_used(listen, tmp_path, mo
     assert file.local.startswith("/tmp/")
     assert list(long.iterdir()) == []
     with closing(Connection(file)) as connection:
-        assert connection.place == f"Unix socket {file.local}"
+        assert connection.address == f"Unix socket {file.local}"
 
 
 def test_a_host_without_space_for_a_unix_socket_has_tcp(listen, monkeypatch):
@@ -279,7 +279,7 @@ def test_a_host_without_space_for_a_unix_socket_has_tcp(listen, monkeypatch):
     _, file = over("unix", listen)
     assert file.local == ""
     with closing(Connection(file)) as connection:
-        assert connection.place.startswith("127.0.0.1, port ")
+        assert connection.address.startswith("127.0.0.1, port ")
 
 
 def no_room(**_):
@@ -296,14 +296,14 @@ def test_a_unix_socket_that_is_dead_or_elsewhere_is_not_used(listen, tmp_path):
         replace(file, network="elsewhere"),
     ):
         with closing(Connection(other)) as connection:
-            assert connection.place.startswith("127.0.0.1, port ")
+            assert connection.address.startswith("127.0.0.1, port ")
 
 
 def test_the_socket_of_another_user_is_not_used(listen, monkeypatch):
     _, file = over("unix", listen)
     monkeypatch.setattr(os, "geteuid", lambda: Path(file.local).stat().st_uid + 1)
     with closing(Connection(file)) as connection:
-        assert connection.place.startswith("127.0.0.1, port ")
+        assert connection.address.startswith("127.0.0.1, port ")
 
 
 def test_all_addresses_that_were_tried_are_named(listen, tmp_path):
@@ -312,9 +312,9 @@ def test_all_addresses_that_were_tried_are_named(listen, tmp_path):
     path = str(tmp_path / "dead")
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(path)
-    places = (*file.places, ("no such host", 1))
+    places = (*file.addresses, ("no such host", 1))
     with pytest.raises(MasterLostError) as shown:
-        Connection(replace(file, local=path, places=places))
+        Connection(replace(file, local=path, addresses=places))
     assert f"tried Unix socket {path} (Connection refused); port" in str(shown.value)
     assert "port 1 of no such host (" in str(shown.value)
 
@@ -332,9 +332,9 @@ def test_the_attempt_can_be_ended(listen):
 @pytest.mark.parametrize("encrypted", [True, False])
 def test_a_secret_stands_for_the_file(listen, encrypted):
     listener = listen(encrypted=encrypted, secret=SECRET)
-    port = listener.file.places[0][1]
+    port = listener.file.addresses[0][1]
     with closing(Connection(connection_from_key("localhost", port, SECRET, encrypted))) as machine:
-        assert machine.place == f"localhost, port {port}"
+        assert machine.address == f"localhost, port {port}"
         machine.send(HELLO)
         known(listener)
     with pytest.raises(MasterLostError, match="no answer, or different keys"):
@@ -344,14 +344,14 @@ def test_a_secret_stands_for_the_file(listen, encrypted):
 def test_it_listens_at_a_name_or_at_all_addresses():
     for host, expected in ("localhost", "localhost"), ("0.0.0.0", "127.0.0.1"), ("", "127.0.0.1"):
         with closing(Listener([host], None)) as listener:
-            assert listener.file.places[-1][0] == expected
+            assert listener.file.addresses[-1][0] == expected
             with closing(Connection(replace(listener.file, local=""))) as connection:
                 connection.send(HELLO)
                 known(listener)
 
 
 def test_an_address_that_it_cannot_listen_at_is_named(listen):
-    port = listen().file.places[0][1]
+    port = listen().file.addresses[0][1]
     with pytest.raises(InputError) as shown:
         Listener(["127.0.0.1"], (port, port))
     assert str(shown.value) == (

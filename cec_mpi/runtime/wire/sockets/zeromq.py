@@ -1,4 +1,4 @@
-"""ZeroMQ, as both ends of a connection use it."""
+"""ZeroMQ for both sides of a connection: options, frames, monitors."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from cec_mpi.runtime.times import HANDSHAKE_SECONDS, LINGER_SECONDS
 if TYPE_CHECKING:
     import zmq
 
-USER = b"cec_mpi"  # name with the key as password, without encryption
+USER = b"cec_mpi"  # user name of machines in unencrypted runs, whose password is a key
 _HEARTBEATS = 5  # within a heartbeat timeout
-_EVENTS, _READABLE, _MORE = 15, 1, 2  # ZMQ_EVENTS, ZMQ_POLLIN, ZMQ_SNDMORE: enums are slow
-PIECE = 1 << 20  # bytes of a frame; heartbeats can be sent between two frames
-MAX_FRAME_BYTES = 2 * PIECE  # plus headers; a process that sends more is excluded with an error
-# Of a frame: ZeroMQ closes a connection that sends more. Each caller without the key can make the
-# master hold as much for `HANDSHAKE_SECONDS`.
-MAX_READ_BYTES = 4 * PIECE
+_EVENTS, _READABLE, _MORE = 15, 1, 2  # ZMQ_EVENTS, ZMQ_POLLIN, ZMQ_SNDMORE, because enums are slow
+PIECE_BYTES = 1 << 20  # of a long message, in its own frame: heartbeats are sent between frames
+MAX_FRAME_BYTES = 2 * PIECE_BYTES  # a process that sends more is excluded with an error message
+# ZeroMQ closes a connection that sends more in one frame. A caller without the keys can make the
+# master buffer as much for `HANDSHAKE_SECONDS`.
+MAX_READ_BYTES = 4 * PIECE_BYTES
 
-_numbers = itertools.count()  # of monitors
+_monitor_numbers = itertools.count()
 
 
-def zeromq() -> Any:
-    """Return the module ``zmq``.
+def import_zmq() -> Any:
+    """Import the module ``zmq`` and return it.
 
     Raises
     ------
@@ -53,14 +53,14 @@ def configure_socket(socket: zmq.Socket[bytes], heartbeat_timeout: float) -> Non
     ----------
     socket : zmq.Socket
     heartbeat_timeout : float
-        Seconds without a sign of life after which the other end counts as dead; 0 for no limit.
+        Seconds without a heartbeat after which the connection ends; 0 for no limit.
     """
     if heartbeat_timeout:
         socket.heartbeat_ivl = int(1e3 * heartbeat_timeout / _HEARTBEATS)
         socket.heartbeat_timeout = int(1e3 * heartbeat_timeout)
     socket.handshake_ivl = int(1e3 * HANDSHAKE_SECONDS)
     socket.linger = int(1e3 * LINGER_SECONDS)
-    socket.sndhwm = 0  # what is sent is bounded: one job at a time
+    socket.sndhwm = 0  # no limit is needed, because a machine has one job at a time
 
 
 def to_frames(content: NDArray[Any] | bytes) -> list[zmq.Frame]:
@@ -74,8 +74,8 @@ def to_frames(content: NDArray[Any] | bytes) -> list[zmq.Frame]:
         content = np.frombuffer(content, np.uint8)
     octets = content.reshape(-1).view(np.uint8)
     return [
-        zmq.Frame(octets[begin : begin + PIECE], copy=False, track=True)
-        for begin in range(0, octets.size, PIECE)
+        zmq.Frame(octets[begin : begin + PIECE_BYTES], copy=False, track=True)
+        for begin in range(0, octets.size, PIECE_BYTES)
     ]
 
 
@@ -89,7 +89,7 @@ def make_tracker(frames: Sequence[zmq.Frame]) -> zmq.MessageTracker:
 def send(
     socket: zmq.Socket[bytes], parts: Sequence[Any], frames: Sequence[Any], flags: int = 0
 ) -> None:
-    """Begin to send a message of some parts, which are copied, and frames of `to_frames`."""
+    """Begin to send a message of `parts`, which are copied, and of frames of `to_frames`."""
     *others, last = *parts, *frames
     for part in others:
         socket.send(part, flags | _MORE)
@@ -97,25 +97,26 @@ def send(
 
 
 def open_monitor(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
-    """Return a socket that receives these events of a socket's connections, and drops none."""
+    """Return a socket that receives these events of all connections of a socket."""
     import zmq
 
-    at = f"inproc://cec_mpi.monitor.{next(_numbers)}"  # a name stays taken for a while
-    socket.monitor(at, events)
+    # Numbers are not reused, because an address is not free at once after it was closed.
+    address = f"inproc://cec_mpi.monitor.{next(_monitor_numbers)}"
+    socket.monitor(address, events)
     monitor: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
     monitor.linger = 0
-    monitor.rcvhwm = 0  # a full queue would block a thread of ZeroMQ
-    monitor.connect(at)
+    monitor.rcvhwm = 0  # without a limit, because a full queue would block a thread of ZeroMQ
+    monitor.connect(address)
     return monitor
 
 
 def is_readable(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message is there; never waits, and costs less than an attempt to receive one."""
+    """Whether a message has arrived; faster than an attempt to receive it."""
     return bool(int(socket.get(_EVENTS)) & _READABLE)
 
 
 def read_event(monitor: zmq.Socket[bytes]) -> Mapping[str, Any]:
-    """Receive the next event from a monitor that `open_monitor` has returned."""
+    """Receive the next event from a monitor (`open_monitor`)."""
     from zmq.utils.monitor import parse_monitor_message
 
     return parse_monitor_message(monitor.recv_multipart())

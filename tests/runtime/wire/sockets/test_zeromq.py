@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zmq
 
-from cec_mpi.runtime.wire.sockets.library import is_readable, open_monitor, read_event
+from cec_mpi.runtime.wire.sockets.zeromq import is_readable, open_monitor, read_event
 
 
 def test_sockets_that_come_and_go_quickly_can_all_be_watched():
