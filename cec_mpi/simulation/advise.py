@@ -24,18 +24,18 @@ from cec_mpi.simulation.choices import (
 )
 from cec_mpi.simulation.computers import count_tolerated_losses, machine_ranges
 from cec_mpi.simulation.forecast import Forecaster
-from cec_mpi.simulation.replay import Coded, TimeModel
+from cec_mpi.simulation.replay import CodedScheme, TimeModel
 from cec_mpi.simulation.scenario import Source
 from cec_mpi.text import format_bytes, format_count, format_duration, join_names, plural
 
 _MIN_SUBSETS, _MAX_SUBSETS, _MAX_WORK = 6, 500, 1e9  # measured sets of L machines; sets times L**3
 _MAX_RECOVERIES = 16  # tried values of L for each number of machines
-_MAX_SMALL_COPIES = 6  # up to which all J are tried
+_MAX_SMALL_COPIES = 6  # all J up to this number are tried
 _MAX_CARRIED = 8  # machines of a computer
 _MAX_SIMULATED = 3  # choices that are simulated
 _MIN_PROBABILITY = 1e-3  # that a machine is available
-_DENSE = 0.5  # density from which copies of sparse rows have no advantage
-_SPARSE = 0.1  # density up to which a code, which makes X dense, has no advantage
+_DENSE = 0.5  # from this density on, copies of sparse rows have no advantage
+_SPARSE = 0.1  # up to this density a code, which makes X dense, has no advantage
 _TOLERANCE = 1.05  # times the shortest time that still count as equal
 _MAX_WAITING = 0.9
 _OUTAGE = "2h"  # alternative tick if none is set
@@ -98,7 +98,7 @@ def advise(request: AdviceRequest) -> Advice:
     are then simulated, with noise also with stragglers. The recommended choice has the shortest
     time (with prices, time multiplied by cost), or takes at most 5 % longer and needs less storage.
     """
-    _check(request)
+    _check_request(request)
     rejected, forecaster = _Rejected(), Forecaster(request)
     choices = _feasible_choices(request, forecaster, rejected)
     if not choices:
@@ -140,7 +140,7 @@ def _feasible_choices(
     """Return the feasible choices with their times."""
     choices = []
     for choice in _choices(request):
-        bytes_held = Coded(TimeModel(scenario_of(request, choice))).bytes_held
+        bytes_held = CodedScheme(TimeModel(scenario_of(request, choice))).bytes_held
         sized_choice = _add_sizes(request, choice, bytes_held)
         rejected.record_choice(sized_choice)
         if reason := _rejection_reason(request, sized_choice, bytes_held):
@@ -206,7 +206,7 @@ class _Rejected:
 
     def record_choice(self, choice: Choice) -> tuple[str, int]:
         """Record that a choice was tried; return the name of its L or J, and the number."""
-        name = f"N = {choice.machines}, {choice.threshold[0]} ="
+        name = f"N = {choice.machines}, {choice.threshold_text[0]} ="
         number = choice.recovery or choice.copies or 0
         self._tried.setdefault(name, set()).add(number)
         return name, number
@@ -230,7 +230,7 @@ class _Rejected:
         return summary
 
 
-def _check(request: AdviceRequest) -> None:
+def _check_request(request: AdviceRequest) -> None:
     for name in ("rows", "columns", "steps", "seeds"):
         if getattr(request, name) is not None and getattr(request, name) < 1:
             raise InputError(f"{name} {getattr(request, name)}: expected at least 1")
@@ -284,9 +284,7 @@ def _machines_per_computer(request: AdviceRequest) -> tuple[int, ...]:
     memory = [group.memory for group in request.machines if group.memory is not None]
     if len(memory) < len(request.machines):
         return ()
-    carried = tuple(
-        min(_MAX_CARRIED, memory_of_computer // min(memory)) for memory_of_computer in memory
-    )
+    carried = tuple(min(_MAX_CARRIED, size // min(memory)) for size in memory)
     return carried if len(set(carried)) > 1 else ()
 
 
@@ -295,11 +293,11 @@ def _sample_range(stop: int) -> list[int]:
     return sorted({round(k) for k in np.linspace(1, stop, min(stop, _MAX_RECOVERIES))})
 
 
-def _add_sizes(request: AdviceRequest, choice: Choice, held: NDArray[np.float64]) -> Choice:
-    """Return a choice with its sizes and errors; `held` has the bytes of each machine."""
+def _add_sizes(request: AdviceRequest, choice: Choice, bytes_held: NDArray[np.float64]) -> Choice:
+    """Return a choice with its sizes and errors; `bytes_held` has the bytes of each machine."""
     machines, recovery = choice.machines, choice.recovery
-    largest = round(_bytes_per_computer(choice, held).max())
-    sized = replace(choice, storage=round(held.sum()), largest=largest)
+    largest = round(_bytes_per_computer(choice, bytes_held).max())
+    sized = replace(choice, storage=round(bytes_held.sum()), largest=largest)
     if recovery is None:
         return replace(sized, away=(choice.copies or 1) - 1, error=_machine_epsilon(request))
     condition = _condition(machines, recovery)
@@ -311,12 +309,12 @@ def _add_sizes(request: AdviceRequest, choice: Choice, held: NDArray[np.float64]
     )
 
 
-def _bytes_per_computer(choice: Choice, held: NDArray[np.float64]) -> NDArray[np.float64]:
+def _bytes_per_computer(choice: Choice, bytes_held: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the bytes of each computer from the bytes of each machine."""
     machines = machine_ranges(machine_counts(choice))
     return np.array(
         [
-            held[machines_of_computer.start - 1 : machines_of_computer.stop - 1].sum()
+            bytes_held[machines_of_computer.start - 1 : machines_of_computer.stop - 1].sum()
             for machines_of_computer in machines
         ]
     )
@@ -336,10 +334,10 @@ def _condition(machines: int, recovery: int) -> float:
 
 
 def _rejection_reason(
-    request: AdviceRequest, choice: Choice, held: NDArray[np.float64]
+    request: AdviceRequest, choice: Choice, bytes_held: NDArray[np.float64]
 ) -> tuple[str, str] | None:
     """Return the reason why a choice is infeasible, and a figure; None if it is feasible."""
-    sizes = _bytes_per_computer(choice, held).tolist()
+    sizes = _bytes_per_computer(choice, bytes_held).tolist()
     for n, (group, size) in enumerate(zip(request.machines, sizes, strict=False), start=1):
         if group.memory is not None and size > group.memory:
             figure = f"{format_bytes(size)} needed, {format_bytes(group.memory)} usable"
@@ -381,8 +379,9 @@ def _summarise(request: AdviceRequest, choice: Choice, baselines: Mapping[str, I
         )
     digits = f"Results have about {math.floor(-math.log10(choice.error))} correct digits."
     return (
-        f"Take {choice.family}, {choice.threshold}: {needed}, {away} may be away at once, and the "
-        f"store has {format_bytes(choice.storage)}. {times}{waiting}{cost}. {digits}{carried}"
+        f"Take {choice.machines_text}, {choice.threshold_text}: {needed}, {away} may be away at "
+        f"once, and the store has {format_bytes(choice.storage)}. {times}{waiting}{cost}. "
+        f"{digits}{carried}"
         f"{_compare_with_baselines(request.costs.source, choice, baselines)}"
     )
 
@@ -412,9 +411,9 @@ def _tick_hint(request: AdviceRequest, choice: Choice) -> str:
     if not choices:
         return ""
     other = recommend(pareto(choices))
-    if (other.machines, other.threshold) == (choice.machines, choice.threshold):
+    if (other.machines, other.threshold_text) == (choice.machines, choice.threshold_text):
         return ""
-    name = other.threshold
+    name = other.threshold_text
     if other.machines != choice.machines:
         name = f"N = {other.machines}, {name}"
     return (
@@ -431,7 +430,7 @@ class _SingleMachine(NamedTuple):
     description: str
 
 
-def _model(request: AdviceRequest) -> TimeModel:
+def _model_of_all_machines(request: AdviceRequest) -> TimeModel:
     """Return the model of X on all machines, with L = 1 or as copies of a sparse X."""
     recovery = None if request.density < _DENSE else 1
     return TimeModel(
@@ -441,19 +440,18 @@ def _model(request: AdviceRequest) -> TimeModel:
 
 def _best_single_machine(request: AdviceRequest, forecaster: Forecaster) -> _SingleMachine | None:
     """Return the best single machine; None if X fits on none."""
-    size, availability_fractions = _model(request).size, forecaster.availability_fractions()
+    size, fractions = _model_of_all_machines(request).size, forecaster.availability_fractions()
     single_machines = []
-    for n, (group, up) in enumerate(
-        zip(request.machines, availability_fractions, strict=True), start=1
-    ):
-        if up and (group.memory is None or group.memory >= size):
-            seconds = size / (request.rate * group.speed) / up
-            bonus_factor = _SINGLE_MACHINE_BONUS if up == 1 and group.memory is not None else 1.0
-            fit = "may fit" if group.memory is None else "fits"
-            availability_text = ", which is always available" if up == 1 else ""
-            fits = f"X has {format_bytes(size)} and {fit} on machine {n}{availability_text}"
-            single_machines.append(_SingleMachine(seconds / bonus_factor, seconds, fits))
-    return min(single_machines, key=lambda available: available.weighted_seconds, default=None)
+    for n, (group, fraction) in enumerate(zip(request.machines, fractions, strict=True), start=1):
+        if not fraction or (group.memory is not None and group.memory < size):
+            continue
+        seconds = size / (request.rate * group.speed) / fraction
+        bonus_factor = _SINGLE_MACHINE_BONUS if fraction == 1 and group.memory is not None else 1.0
+        fits = "may fit" if group.memory is None else "fits"
+        always = ", which is always available" if fraction == 1 else ""
+        description = f"X has {format_bytes(size)} and {fits} on machine {n}{always}"
+        single_machines.append(_SingleMachine(seconds / bonus_factor, seconds, description))
+    return min(single_machines, key=lambda single: single.weighted_seconds, default=None)
 
 
 def _find_alternative(request: AdviceRequest, forecaster: Forecaster, choice: Choice) -> str:
@@ -467,7 +465,7 @@ def _find_alternative(request: AdviceRequest, forecaster: Forecaster, choice: Ch
             f"{format_duration(step)}."
         )
     speeds = [group.speed for group in request.machines]
-    model, total = _model(request), len(speeds)
+    model, total = _model_of_all_machines(request), len(speeds)
     size = model.size
     if not request.noise and min(forecaster.availability_fractions()) == 1:
         seconds = size / (sum(speeds) * request.rate) + model.overhead(total, 0)

@@ -44,13 +44,14 @@ class EqualShares(_UncodedScheme):
     """
 
     def reconfigure(
-        self, before: Machines, left: Machines, now: Machines, rows: Floats
+        self, previous: Machines, departed: Machines, current: Machines, rows: Floats
     ) -> Reconfiguration:
         """Read the missing rows."""
-        share = self._model.size / len(now)
-        share_before = self._model.size / max(len(before), 1)
-        sizes = [max(0.0, share - (share_before if n in before - left else 0.0)) for n in now]
-        event = "moved" if before else ""
+        share = self._model.size / len(current)
+        previous_share = self._model.size / max(len(previous), 1)
+        kept = previous - departed
+        sizes = [max(0.0, share - (previous_share if n in kept else 0.0)) for n in current]
+        event = "moved" if previous else ""
         return Reconfiguration(self._costs.source.seconds(sizes), sum(sizes), event=event)
 
     def rows(self, rates: Floats) -> Floats:
@@ -64,17 +65,18 @@ class FastestMachines(_UncodedScheme):
     def __init__(self, model: TimeModel) -> None:
         super().__init__(model)
         self.answers_per_row = self.min_machines
-        self._read: set[int] = set()
-        self._loses_process = model.scenario.loses
+        self._machines_with_shard: set[int] = set()
+        self._lost_when_away = model.scenario.lost_when_away
 
     def reconfigure(
-        self, before: Machines, left: Machines, now: Machines, rows: Floats
+        self, previous: Machines, departed: Machines, current: Machines, rows: Floats
     ) -> Reconfiguration:
         """Read the shards that the processes of machines have not read."""
-        if self._loses_process:
-            self._read -= left
-        new_machines = {n for n, count in zip(sorted(now), rows, strict=True) if count} - self._read
-        self._read |= new_machines
+        if self._lost_when_away:
+            self._machines_with_shard -= departed
+        used = {n for n, count in zip(sorted(current), rows, strict=True) if count}
+        new_machines = used - self._machines_with_shard
+        self._machines_with_shard |= used
         shard = self._model.size / self.answers_per_row
         sizes = [shard] * len(new_machines)
         return Reconfiguration(self._costs.source.seconds(sizes), sum(sizes))
@@ -96,14 +98,14 @@ class RestartOnChange(_UncodedScheme):
     """
 
     def reconfigure(
-        self, before: Machines, left: Machines, now: Machines, rows: Floats
+        self, previous: Machines, departed: Machines, current: Machines, rows: Floats
     ) -> Reconfiguration:
         """Start the job on the available machines."""
         size = self._model.size
         seconds = self._costs.source.seconds((rows * self._model.row_bytes).tolist())
-        if not before:
+        if not previous:
             return Reconfiguration(seconds, size)
-        return Reconfiguration(self._costs.start + seconds, size, bool(left), "restarted")
+        return Reconfiguration(self._costs.start + seconds, size, bool(departed), "restarted")
 
     def rows(self, rates: Floats) -> Floats:
         """Return shares in proportion to speeds, of at most one shard, by Theorem 1."""

@@ -180,21 +180,21 @@ class Choice:
         return self.simulated or self.total
 
     @property
-    def threshold(self) -> str:
+    def threshold_text(self) -> str:
         """L of a code, or J of copies, as text."""
         return f"L = {self.recovery}" if self.copies is None else f"J = {self.copies}"
 
     @property
-    def family(self) -> str:
+    def machines_text(self) -> str:
         """N, and S if any, as text."""
         suffix = f", S = {self.stragglers}" if self.stragglers else ""
         return f"N = {self.machines}{suffix}"
 
-    def encode(self, dtype: str, speeds: Sequence[float]) -> str:
+    def encode_command(self, dtype: str, speeds: Sequence[float]) -> str:
         """Return the command that encodes the store for machines with these speeds."""
-        return f"cec-mpi encode X store --dtype {dtype} {self.options(speeds)}"
+        return f"cec-mpi encode X store --dtype {dtype} {self.encode_options(speeds)}"
 
-    def options(self, speeds: Sequence[float]) -> str:
+    def encode_options(self, speeds: Sequence[float]) -> str:
         """Return the options of encode that define this choice."""
         if self.copies is not None:
             words = f"--machines {self.machines} --copies {self.copies}"
@@ -204,7 +204,7 @@ class Choice:
             return words
         return f"--machines {self.machines} --recovery {self.recovery}"
 
-    def run(self) -> str:
+    def run_options(self) -> str:
         """Return the options of a run that differ from the defaults."""
         return f"--stragglers {self.stragglers}" if self.stragglers else ""
 

@@ -29,7 +29,7 @@ class SimulatedClock(JumpingClock):
     def __init__(self) -> None:
         self._now = 0.0
         self._scheduled: list[tuple[float, int, Callable[[], object]]] = []
-        self._numbers = count()
+        self._order = count()
 
     def monotonic(self) -> float:
         """Return the simulated seconds since the start."""
@@ -41,7 +41,7 @@ class SimulatedClock(JumpingClock):
 
     def schedule(self, moment: float, action: Callable[[], object]) -> None:
         """Schedule an action at a time."""
-        heapq.heappush(self._scheduled, (moment, next(self._numbers), action))
+        heapq.heappush(self._scheduled, (moment, next(self._order), action))
 
     def due(self) -> Iterator[Callable[[], object]]:
         """Yield and remove the actions that are due, in order."""

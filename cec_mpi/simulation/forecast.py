@@ -28,8 +28,8 @@ from cec_mpi.simulation.choices import (
 from cec_mpi.simulation.computers import ComputerAvailability, machine_ranges
 from cec_mpi.simulation.replay import (
     WAIT_EVENT,
-    Coded,
-    Replayed,
+    CodedScheme,
+    ReplayOutcome,
     Scheme,
     StepsBySet,
     TimeModel,
@@ -104,7 +104,7 @@ class Forecaster:
         At least 8 runs with at least 100 changes of availability are replayed, or 20 runs with 500
         changes for a candidate.
         """
-        outcomes = self._replay(choice, Coded, is_candidate=is_candidate)
+        outcomes = self._replay(choice, CodedScheme, is_candidate=is_candidate)
         if not outcomes:
             return None
         request, waits = self._request, sum(run.events.get(WAIT_EVENT, 0) for run in outcomes)
@@ -136,7 +136,7 @@ class Forecaster:
 
     def run_seconds(self, choice: Choice, seeds: Sequence[int]) -> NDArray[np.float64]:
         """Return the seconds of all steps in a run for each seed."""
-        return self._totals(self._replay(choice, Coded, seeds=seeds))
+        return self._totals(self._replay(choice, CodedScheme, seeds=seeds))
 
     def baselines(
         self, choice: Choice, schemes: Mapping[str, tuple[SchemeFactory, float]] | None = None
@@ -150,19 +150,19 @@ class Forecaster:
             Factories of schemes, and the seconds between their checkpoints; by default `BASELINES`.
         """
         intervals = {}
-        for name, (scheme, checkpoint_seconds) in (schemes or BASELINES).items():
-            if outcomes := self._replay(choice, scheme, checkpoint_seconds, is_candidate=True):
+        for name, (make_scheme, checkpoint_seconds) in (schemes or BASELINES).items():
+            if outcomes := self._replay(choice, make_scheme, checkpoint_seconds, is_candidate=True):
                 intervals[name] = mean_interval(self._totals(outcomes))
         return intervals
 
     def _replay(
         self,
         choice: Choice,
-        scheme: SchemeFactory,
+        make_scheme: SchemeFactory,
         checkpoint_seconds: float = math.inf,
         is_candidate: bool = False,
         seeds: Sequence[int] = (),
-    ) -> list[Replayed]:
+    ) -> list[ReplayOutcome]:
         """Replay runs of a choice; return none if too few machines are available in any run.
 
         Without seeds, the number of runs is that of the request, or enough for the changes.
@@ -174,31 +174,29 @@ class Forecaster:
         elif request.always_available:
             max_runs = 1
         ticks = max(_MIN_TICKS, _MAX_MACHINE_TICKS // choice.machines)
-        if (
-            request.probability is not None and not seeds
-        ):  # parts suffice, because all ticks are alike
+        if request.probability is not None and not seeds:  # all ticks are alike
             ticks = max(_MIN_SAMPLED_TICKS, _MIN_CHANGES[True] // min_runs)
         scenario = scenario_of(request, choice)
         options = replace(scenario.options, tick_seconds=self.tick_seconds)
         seconds = ticks * self.tick_seconds
         model = TimeModel(replace(scenario, options=options, seconds=seconds))
-        scheme_of_model = scheme(model)
+        scheme = make_scheme(model)
         steps_by_set: StepsBySet = {}
-        outcomes: list[Replayed] = []
+        outcomes: list[ReplayOutcome] = []
         changes = 0
         while len(outcomes) < max_runs and (
             len(outcomes) < min_runs or changes < _MIN_CHANGES[is_candidate]
         ):
             seed = seeds[len(outcomes)] if seeds else request.first_seed + len(outcomes)
             availability = self.availability(choice, computers, seed)
-            outcome = replay(model, scheme_of_model, checkpoint_seconds, availability, steps_by_set)
+            outcome = replay(model, scheme, checkpoint_seconds, availability, steps_by_set)
             if not outcome.steps or outcome.ended:
                 return []
             outcomes.append(outcome)
             changes += outcome.changes
         return outcomes
 
-    def _totals(self, outcomes: Sequence[Replayed]) -> NDArray[np.float64]:
+    def _totals(self, outcomes: Sequence[ReplayOutcome]) -> NDArray[np.float64]:
         """Return the seconds of all steps, extrapolated for runs that ended earlier."""
         steps = self._request.steps
         return np.array(
@@ -288,16 +286,16 @@ class Forecaster:
         is_large = choice.machines * (choice.recovery or 1) ** 3 > _MAX_DECODING
         if is_large or (choice.copies and choice.machines > _MAX_WITH_COPIES):
             return [choice]
-        variants, spare = [choice], choice.away
+        variants = [choice]
         if self._request.noise:
-            max_stragglers = min(_MAX_STRAGGLERS, spare)
+            max_stragglers = min(_MAX_STRAGGLERS, choice.away)
             variants += [
                 replace(choice, stragglers=count) for count in range(1, max_stragglers + 1)
             ]
-        closed = self._step_seconds(choice, is_simulated=False)
+        closed_form = self._step_seconds(choice, is_simulated=False)
         simulated = []
         for variant in variants:
-            ratio = float(np.mean(self._step_seconds(variant, is_simulated=True) / closed))
+            ratio = float(np.mean(self._step_seconds(variant, is_simulated=True) / closed_form))
             factor = ratio + (1 - ratio) * choice.waiting  # waiting times do not change
             time = Interval(*(factor * bound for bound in choice.total))
             cost = None if choice.cost is None else factor * choice.cost
@@ -327,9 +325,9 @@ class Forecaster:
                 tick_seconds=self.tick_seconds,
                 seed=seed,
             )
-            started = replace(scenario, options=options, steps=steps, costs=costs)
-            model = TimeModel(started)
-            outcome = simulate(started) if is_simulated else replay(model, Coded(model))
+            shifted = replace(scenario, options=options, steps=steps, costs=costs)
+            model = TimeModel(shifted)
+            outcome = simulate(shifted) if is_simulated else replay(model, CodedScheme(model))
             seconds.append((outcome.seconds - outcome.waiting) / outcome.steps)
         return np.array(seconds)
 

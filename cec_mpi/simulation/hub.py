@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ class SimulatedHub(LocalHub):
     costs : Costs
     elastic : bool
         Whether the run is elastic, so that machines get jobs.
-    waits : bool
+    waits_for_joins : bool
         Whether the run waits for machines that join later.
     machine_events : sequence of MachineEvent
 
@@ -65,7 +65,7 @@ class SimulatedHub(LocalHub):
         store: SimulatedStore,
         costs: Costs,
         elastic: bool,
-        waits: bool,
+        waits_for_joins: bool,
         machine_events: Sequence[MachineEvent] = (),
     ) -> None:
         self.timeline = SimulatedClock()
@@ -73,11 +73,9 @@ class SimulatedHub(LocalHub):
         self.costs, self.store, self.is_elastic = costs, store, elastic
         self.roster = Roster(self._record_change)
         self.presence: deque[tuple[float, frozenset[int]]] = deque()
-        self._waits_for_joins = waits
-        self._send_end = self._received = (
-            0.0  # end of the last message of the master in each direction
-        )
-        self._read_end = 0.0  # end of the last read from a shared source
+        self._waits_for_joins = waits_for_joins
+        self._link_free_at = {"send": 0.0, "receive": 0.0}  # by direction, as the master sees it
+        self._source_free_at = 0.0  # end of the last read from a shared source
         first_events: dict[int, MachineEvent] = {}
         for event in sorted(machine_events, key=lambda event: event.seconds):
             first_events.setdefault(event.machine, event)
@@ -123,10 +121,9 @@ class SimulatedHub(LocalHub):
         (job,), store = jobs, self.store
         scale = store.row_scale if job.product.adjoint else store.column_scale
         size = _INTERVAL_BYTES * len(job.intervals) + scale * job.operand.nbytes
-        begin = self._transfer(self.clock.monotonic(), size, "_send_end") + self.costs.latency
+        begin = self._transfer(self.clock.monotonic(), size, "send") + self.costs.latency
         machine = self._machines[rank]
-        faults = machine.faults.at(job.machine, job.step)
-        kinds = {fault.kind for fault in faults}
+        kinds = {fault.kind for fault in machine.faults.at(job.machine, job.step)}
         if "kill" in kinds:
             self.timeline.schedule(begin, partial(self._end_process, rank))
         elif "stop" not in kinds:
@@ -135,8 +132,8 @@ class SimulatedHub(LocalHub):
                 job.report_fields = job.report_fields._replace(leaving=True)
             report = job.report_fields
             if self.costs.source.is_shared and report.load_bytes:  # machines read one by one
-                self._read_end = max(begin, self._read_end) + report.load_seconds
-                report = report._replace(load_seconds=self._read_end - begin)
+                self._source_free_at = max(begin, self._source_free_at) + report.load_seconds
+                report = report._replace(load_seconds=self._source_free_at - begin)
                 job.report_fields = report
             seconds = 0.0 if report.failed else report.load_seconds + report.seconds
             self.timeline.schedule(begin + seconds, partial(self._send_answer, rank, job))
@@ -163,22 +160,22 @@ class SimulatedHub(LocalHub):
         for action in self.timeline.due():
             action()
 
-    def _transfer(self, begin: float, size: float, direction: str) -> float:
+    def _transfer(self, begin: float, size: float, direction: Literal["send", "receive"]) -> float:
         """Return the time at which the network of the master has transferred a message.
 
         Messages in one direction are transferred one by one.
         """
-        end_time = max(begin, getattr(self, direction)) + size / self.costs.bandwidth
-        setattr(self, direction, end_time)
-        return float(end_time)
+        end = max(begin, self._link_free_at[direction]) + size / self.costs.bandwidth
+        self._link_free_at[direction] = end
+        return end
 
     def _send_answer(self, rank: int, job: Job) -> None:
         """Send the answer of a machine."""
         if rank not in self.roster:
             return
         scale = self.store.column_scale if job.product.adjoint else self.store.row_scale
-        end_time = self._transfer(self.clock.monotonic(), scale * job.pieces[0].nbytes, "_received")
-        self.timeline.schedule(end_time + self.costs.latency, partial(self._deliver, rank, job))
+        end = self._transfer(self.clock.monotonic(), scale * job.pieces[0].nbytes, "receive")
+        self.timeline.schedule(end + self.costs.latency, partial(self._deliver, rank, job))
 
     def _deliver(self, rank: int, job: Job) -> None:
         """Deliver an answer to the master."""
@@ -247,7 +244,7 @@ class SimulatedEndpoint(LocalMasterEndpoint):
     def __init__(self, hub: SimulatedHub, machines: list[Machine], opening: Opening) -> None:
         super().__init__(hub, machines, opening)
         self._store, self._costs = hub.store, hub.costs
-        self._depth = math.ceil(math.log2(len(machines) + 1))
+        self._tree_depth = math.ceil(math.log2(len(machines) + 1))
 
     def announce(
         self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
@@ -271,12 +268,12 @@ class SimulatedEndpoint(LocalMasterEndpoint):
 
     def collect(self) -> Answers:
         """Compute on all machines, and advance the clock to the arrival of the last answer."""
-        leaving = self._faults()
+        leaving = self._check_faults()
         answers = super().collect()
         if self._costs.source.is_shared:  # machines read one by one
-            end_time = np.cumsum(answers.load_seconds)
-            loads = np.where(answers.load_seconds > 0, end_time, 0.0)
-            answers = replace(answers, load_seconds=loads)
+            read_ends = np.cumsum(answers.load_seconds)
+            load_seconds = np.where(answers.load_seconds > 0, read_ends, 0.0)
+            answers = replace(answers, load_seconds=load_seconds)
         self.hub.clock.sleep(float((answers.load_seconds + answers.seconds).max()))
         scale = self._store.column_scale if self._product.adjoint else self._store.row_scale
         size = scale * answers.values.nbytes
@@ -285,7 +282,7 @@ class SimulatedEndpoint(LocalMasterEndpoint):
         self.hub.run_due_actions()
         return self.hub.exclude_leaving(replace(answers, leaving=leaving))
 
-    def _faults(self) -> list[int]:
+    def _check_faults(self) -> list[int]:
         """Raise `MachineError` for faults that end a run; return the machines that leave."""
         faults: list[Fault] = []
         for machine in self._machines:
@@ -309,4 +306,4 @@ class SimulatedEndpoint(LocalMasterEndpoint):
     def _broadcast(self, size: float) -> None:
         """Advance the clock by the time of a broadcast along the tree."""
         costs = self._costs
-        self.hub.clock.sleep(self._depth * (costs.latency + size / costs.bandwidth))
+        self.hub.clock.sleep(self._tree_depth * (costs.latency + size / costs.bandwidth))

@@ -158,7 +158,7 @@ class SimulateOptions:
         _parse_event,
         section=_EVENTS_SECTION,
     )
-    loses: bool = option(
+    lost_when_away: bool = option(
         False,
         "--lost-when-away",
         "end the process of a machine when it becomes unavailable; when it returns, a new process "

@@ -18,8 +18,8 @@ from cec_mpi.simulation.replay import step_traffic
 from cec_mpi.simulation.scenario import Costs, Scenario, Source
 from cec_mpi.text import plural
 
-_MIN_LONG_BYTES = 10**6  # of a step, from which bandwidth dominates latency
-_MIN_ROWS = 10**5  # from which arithmetic dominates decoding
+_MIN_STEP_BYTES = 10**6  # sent in a step; below it latency dominates bandwidth
+_MIN_ROWS = 10**5  # below it fixed costs dominate decoding
 _MIN_SECONDS = 1e-12  # avoids division by 0
 
 _X_FIELDS = "machines", "recovery", "rows", "columns", "dtype"
@@ -57,14 +57,14 @@ def recorded_speeds(directory: Path, scenario: Scenario) -> SessionOptions:
         raise InputError(
             f"{directory}: machine {idle[0]} of {scenario.machines} has computed no rows"
         )
-    base = [median(rates_of_machine) for rates_of_machine in rates]
-    logs = [
-        np.log(rates_of_machine) - np.log(base_rate)
-        for rates_of_machine, base_rate in zip(rates, base, strict=True)
+    medians = [median(rates_of_machine) for rates_of_machine in rates]
+    deviations = [
+        np.log(rates_of_machine) - np.log(typical)
+        for rates_of_machine, typical in zip(rates, medians, strict=True)
     ]
-    noise = float(np.std(np.concatenate(logs)))
+    noise = float(np.std(np.concatenate(deviations)))
     return replace(
-        scenario.options, emulate_speeds=tuple(base), emulate_base=1.0, emulate_noise=noise
+        scenario.options, emulate_speeds=tuple(medians), emulate_base=1.0, emulate_noise=noise
     )
 
 
@@ -85,11 +85,7 @@ def recorded_rates(directory: Path) -> tuple[float, Costs]:
     if header.get("copies") is not None or "simulated" in header:
         kind = "simulated run" if "simulated" in header else "run with copies of rows"
         raise InputError(f"{directory}: found a {kind}, expected a run with a code")
-    steps = [
-        rates_of_machine
-        for rates_of_machine in records.steps
-        if not rates_of_machine.adjoint and rates_of_machine.columns == 1
-    ]
+    steps = [step for step in records.steps if not step.adjoint and step.columns == 1]
     if not steps or not all(header.get(name) for name in _X_FIELDS):
         raise InputError(f"{directory}: found no steps of X w, expected a run with such steps")
     machines, recovery, rows, columns, dtype = (header[name] for name in _X_FIELDS)
@@ -102,14 +98,11 @@ def recorded_rates(directory: Path) -> tuple[float, Costs]:
     costs = Costs()
     if len(header.get("hosts", ())) > 1:
         costs = _fit_message_costs(costs, records, steps)
-    read = sum(sum(rates_of_machine.load_bytes) for rates_of_machine in records.steps)
-    if read:
-        seconds = sum(sum(rates_of_machine.load_seconds) for rates_of_machine in records.steps)
-        costs = replace(costs, source=Source(read / max(seconds, _MIN_SECONDS), is_shared=False))
+    if bytes_read := sum(sum(step.load_bytes) for step in records.steps):
+        seconds = max(sum(sum(step.load_seconds) for step in records.steps), _MIN_SECONDS)
+        costs = replace(costs, source=Source(bytes_read / seconds, is_shared=False))
     if rows >= _MIN_ROWS:
-        seconds = max(
-            median(rates_of_machine.decode_seconds for rates_of_machine in steps), _MIN_SECONDS
-        )
+        seconds = max(median(step.decode_seconds for step in steps), _MIN_SECONDS)
         costs = replace(costs, decode=seconds / Costs(decode=1.0).decoding(rows, recovery))
     rate = row_bytes * median(rates)
     for name, value in (asdict(costs) | {"rate": rate, "source": costs.source.rate}).items():
@@ -128,7 +121,7 @@ def _fit_message_costs(costs: Costs, records: Lines, steps: list[StepRecord]) ->
     machines = len(steps[0].available)
     messages, sent = step_traffic(machines, rows, columns, is_elastic)
     seconds = max(median(map(_message_seconds, steps)), _MIN_SECONDS)
-    if sent >= _MIN_LONG_BYTES:
+    if sent >= _MIN_STEP_BYTES:
         return replace(costs, bandwidth=sent / seconds)
     return replace(costs, latency=seconds / messages)
 
@@ -141,9 +134,9 @@ def _message_seconds(step: StepRecord) -> float:
 
 def _rates(steps: list[StepRecord], machines: int) -> list[list[float]]:
     """Return the rows per second of each machine in each step in which it computed."""
-    records: list[list[float]] = [[] for _ in range(machines)]
+    rates_by_machine: list[list[float]] = [[] for _ in range(machines)]
     for step in steps:
-        for rates, rows, seconds in zip(records, step.rows, step.seconds, strict=False):
+        for rates, rows, seconds in zip(rates_by_machine, step.rows, step.seconds, strict=False):
             if rows > 0 and seconds > 0:
                 rates.append(rows / seconds)
-    return records
+    return rates_by_machine

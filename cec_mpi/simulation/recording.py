@@ -35,12 +35,12 @@ class SimulatedRecorder(Recorder):
         rows = self._store.shape[0]
 
         @lru_cache(4096)
-        def optimum(available: tuple[int, ...], step: int) -> float:
+        def optimal_seconds(available: tuple[int, ...], step: int) -> float:
             return rows / sum(without_noise.rate(n, step) for n in available)
 
-        self._changes = sorted({change.step for change in emulation.changes})
-        self._optimum: Callable[[tuple[int, ...], int], float] = optimum
-        self._previous_end = 0.0  # end of the previous step
+        self._speed_change_steps = sorted({change.step for change in emulation.changes})
+        self._optimal_seconds: Callable[[tuple[int, ...], int], float] = optimal_seconds
+        self._last_step_end = 0.0
         self._waiting = self._above_optimum = 0.0
         self._machine_seconds = [0.0] * len(emulation.speeds)
         self._bytes_read = 0
@@ -69,12 +69,14 @@ class SimulatedRecorder(Recorder):
 
     def _add_totals(self, record: StepRecord) -> None:
         now = self.hub.clock.monotonic()
-        begin, self._previous_end = self._previous_end, now
+        begin, self._last_step_end = self._last_step_end, now
         duration, waited = now - begin, record.waited_seconds
-        past_changes = sum(step <= record.step for step in self._changes)
-        speeds_step = self._changes[past_changes - 1] if past_changes else 0
+        past_changes = sum(step <= record.step for step in self._speed_change_steps)
+        last_change = self._speed_change_steps[past_changes - 1] if past_changes else 0
         self._waiting += waited
-        self._above_optimum += duration - waited - self._optimum(record.available, speeds_step)
+        self._above_optimum += (
+            duration - waited - self._optimal_seconds(record.available, last_change)
+        )
         self._bytes_read += sum(record.load_bytes)
         ticks = range(record.tick - record.waited_ticks, record.tick)
         if not ticks:  # waits for machines that join do not advance the tick

@@ -68,11 +68,11 @@ class Scheme(Protocol):
         """Return the number of rows of each machine for their rates in rows per second."""
 
     def reconfigure(
-        self, before: Machines, left: Machines, now: Machines, rows: Floats
+        self, previous: Machines, departed: Machines, current: Machines, rows: Floats
     ) -> Reconfiguration:
-        """Return the effect of a change of machines; `before` is empty before the first step.
+        """Return the effect of a change of machines; `previous` is empty before the first step.
 
-        Machines that have `left` since the previous step may have returned.
+        Machines that have `departed` since the previous step may have returned.
         """
 
 
@@ -160,7 +160,7 @@ def step_traffic(
     return messages, vector * (depth if is_short else 1) + answers
 
 
-class Coded:
+class CodedScheme:
     """The scheme of this package: a code, or copies of rows.
 
     The placement of copies is ignored: any N - J + 1 machines suffice and share all rows by their
@@ -192,10 +192,10 @@ class Coded:
         return optimal_rows(rates, self.answers_per_row, self._model.rows)
 
     def reconfigure(
-        self, before: Machines, left: Machines, now: Machines, rows: Floats
+        self, previous: Machines, departed: Machines, current: Machines, rows: Floats
     ) -> Reconfiguration:
         """Read all rows of the machines that join."""
-        sizes = self.bytes_held[[n - 1 for n in now - (before - left)]]
+        sizes = self.bytes_held[[n - 1 for n in current - (previous - departed)]]
         seconds = float(self._model.scenario.costs.source.seconds(sizes))
         return Reconfiguration(seconds, float(sizes.sum()))
 
@@ -207,7 +207,7 @@ def optimal_rows(rates: Floats, machines_per_row: int, rows: int) -> Floats:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replayed(Outcome):
+class ReplayOutcome(Outcome):
     """The outcome of a replayed run.
 
     Attributes
@@ -232,7 +232,7 @@ def replay(
     checkpoint_seconds: float = math.inf,
     availability: Availability | None = None,
     steps_by_set: StepsBySet | None = None,
-) -> Replayed:
+) -> ReplayOutcome:
     """Replay the availability of a scenario with a scheme.
 
     Parameters
@@ -260,29 +260,27 @@ def replay(
     tick_seconds = options.tick_seconds
     limit = math.inf if scenario.seconds is None else scenario.seconds
     max_steps = math.inf if scenario.steps is None else scenario.steps
-    now = waiting = read = 0.0
+    now = waiting = bytes_read = 0.0
     machine_seconds = np.zeros(model.machines)
     tick = step = 0
-    optimum = optimum_since_saved = saved_at = (
-        0.0  # optimum of all steps, and of those since the checkpoint
-    )
-    saved_step = 0  # step of the last checkpoint
+    optimal_seconds = optimal_since_saved = 0.0  # of all steps, and since the last checkpoint
+    saved_step, saved_at = 0, 0.0  # the last checkpoint
     last_available: tuple[int, ...] | None = None
-    machines, before, left = Machines(), Machines(), Machines()
-    present, is_waiting, seconds, best = np.zeros(0, np.intp), False, 0.0, 0.0
+    current, previous, departed = Machines(), Machines(), Machines()
+    indices, is_waiting, seconds, optimal_step = np.zeros(0, np.intp), False, 0.0, 0.0
     opening, changes = 0.0, 0
     events: Counter[str] = Counter()
     ended = ""
     while step < max_steps and now < limit:
         tick = tick if tick_seconds is None else max(tick, int(now / tick_seconds))
         if (available := availability.at(tick)) is not last_available:
-            last_available, machines = available, frozenset(available)
-            present = np.array(sorted(machines), np.intp) - 1
-            left |= before - machines
-        if len(machines) < scheme.min_machines:
+            last_available, current = available, frozenset(available)
+            indices = np.array(sorted(current), np.intp) - 1
+            departed |= previous - current
+        if len(current) < scheme.min_machines:
             if not options.wait or availability.max_available(tick) < scheme.min_machines:
                 ended = (
-                    f"{plural(len(machines), 'machine', 'is', 'are')} available at tick {tick}: a "
+                    f"{plural(len(current), 'machine', 'is', 'are')} available at tick {tick}: a "
                     f"step needs {scheme.min_machines}"
                 )
                 break
@@ -292,27 +290,27 @@ def replay(
             begin = now
             now = min(limit, now if tick_seconds is None else max(now, tick * tick_seconds))
             waiting += now - begin
-            machine_seconds[present] += now - begin
+            machine_seconds[indices] += now - begin
             continue
         is_waiting = False
-        if machines != before or left:
-            if machines not in steps_by_set:
-                rates = model.rates[present]
+        if current != previous or departed:
+            if current not in steps_by_set:
+                rates = model.rates[indices]
                 rows = scheme.rows(rates)
-                seconds = float((rows / rates).max()) + _overhead(model, scheme, present.size)
-                steps_by_set[machines] = rows, seconds, model.rows / float(rates.sum())
-            rows, seconds, best = steps_by_set[machines]
-            change = scheme.reconfigure(before, left, machines, rows)
+                seconds = float((rows / rates).max()) + _overhead(model, scheme, indices.size)
+                steps_by_set[current] = rows, seconds, model.rows / float(rates.sum())
+            rows, seconds, optimal_step = steps_by_set[current]
+            change = scheme.reconfigure(previous, departed, current, rows)
             if change.loses_steps:
-                step, optimum = saved_step, optimum - optimum_since_saved
-            opening, changes = (opening, changes + 1) if before else (change.seconds, 0)
+                step, optimal_seconds = saved_step, optimal_seconds - optimal_since_saved
+            opening, changes = (opening, changes + 1) if previous else (change.seconds, 0)
             if change.event:
                 events[change.event] += 1
-                saved_step, saved_at, optimum_since_saved = step, now + change.seconds, 0.0
+                saved_step, saved_at, optimal_since_saved = step, now + change.seconds, 0.0
             now += change.seconds
-            machine_seconds[present] += change.seconds
-            read += change.bytes_read
-            before, left = machines, Machines()
+            machine_seconds[indices] += change.seconds
+            bytes_read += change.bytes_read
+            previous, departed = current, Machines()
         count = 1
         if tick_seconds is not None:
             until = min(limit, saved_at + checkpoint_seconds, now + (max_steps - step) * seconds)
@@ -322,20 +320,20 @@ def replay(
             until = min(until, next_tick * tick_seconds)
             count = int(min(max_steps - step, max(1, math.ceil((until - now) / seconds))))
         now += count * seconds
-        machine_seconds[present] += count * seconds
-        optimum, optimum_since_saved = optimum + count * best, optimum_since_saved + count * best
+        machine_seconds[indices] += count * seconds
+        optimal_seconds += count * optimal_step
+        optimal_since_saved += count * optimal_step
         step, tick = step + count, tick + 1 if tick_seconds is None else tick
         if now - saved_at >= checkpoint_seconds:
-            saved_step, saved_at, optimum_since_saved = step, now, 0.0
-    over = max(0.0, now - waiting - optimum)
-    return Replayed(
+            saved_step, saved_at, optimal_since_saved = step, now, 0.0
+    return ReplayOutcome(
         opening=opening,
         changes=changes,
         steps=step,
         seconds=now,
         waiting=waiting,
-        above_optimum=over,
-        bytes_read=round(read),
+        above_optimum=max(0.0, now - waiting - optimal_seconds),
+        bytes_read=round(bytes_read),
         machine_seconds=machine_seconds.tolist(),
         events=dict(events),
         ended=ended,

@@ -176,7 +176,7 @@ class Scenario:
     adjoint : bool
         Whether every second step computes X' v, as in most solvers.
     machine_events : tuple of MachineEvent
-    loses : bool
+    lost_when_away : bool
         Whether the process of a machine ends when the machine becomes unavailable, and a new
         process joins when it returns, as with spot instances. Otherwise the process is idle.
     carried : tuple of int
@@ -201,7 +201,7 @@ class Scenario:
     seconds: float | None = None
     adjoint: bool = False
     machine_events: tuple[MachineEvent, ...] = ()
-    loses: bool = False
+    lost_when_away: bool = False
     carried: tuple[int, ...] = ()
     code: MDSCode | None = None
     holders: Holders | None = None

@@ -20,7 +20,7 @@ from cec_mpi.simulation.computers import (
 )
 from cec_mpi.simulation.options import DEFAULT_STEPS, SimulateOptions
 from cec_mpi.simulation.recorded import recorded_rates, recorded_speeds
-from cec_mpi.simulation.replay import Coded, TimeModel
+from cec_mpi.simulation.replay import CodedScheme, TimeModel
 from cec_mpi.simulation.scenario import RATE, Costs, Scenario
 from cec_mpi.store.files.paths import as_path, node_directory
 from cec_mpi.store.reader import open_store
@@ -48,7 +48,7 @@ def build_scenario(settings: SimulateOptions, options: SessionOptions) -> Scenar
         "rate": rate,
         "costs": costs,
         "machine_events": settings.machine_events,
-        "loses": settings.loses,
+        "lost_when_away": settings.lost_when_away,
         "options": options,
     }
     scenario = (
@@ -107,7 +107,7 @@ def _scenario_of_shape(settings: SimulateOptions, common: dict[str, Any]) -> Sce
 def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
     """Return the scenario of the machines that fit into the memory of computers."""
     options, computers = scenario.options, len(memory)
-    size = Coded(TimeModel(replace(scenario, options=SessionOptions()))).bytes_held.max()
+    size = CodedScheme(TimeModel(replace(scenario, options=SessionOptions()))).bytes_held.max()
     carried = distribute_machines(
         [int(size_of_computer // size) for size_of_computer in memory], scenario.machines
     )

@@ -156,7 +156,7 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
     """
     store, options = make_store(scenario), scenario.options
     options = _set_true_speeds(scenario, options, store)
-    elastic = options.is_elastic or bool(scenario.machine_events) or scenario.loses
+    elastic = options.is_elastic or bool(scenario.machine_events) or scenario.lost_when_away
     for event in scenario.machine_events:
         if not 1 <= event.machine <= scenario.machines or not 0 <= event.seconds < float("inf"):
             raise InputError(
@@ -167,7 +167,7 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
     if seconds_between(options.availability):
         raise InputError("--availability-command cannot be used in a simulation")
     machine_events = scenario.machine_events
-    if scenario.loses:
+    if scenario.lost_when_away:
         options, events_of_processes = _events_from_availability(scenario, options)
         machine_events += events_of_processes
     assert options.emulate_speeds is not None
@@ -217,19 +217,26 @@ def _events_from_availability(
 
 def make_store(scenario: Scenario) -> SimulatedStore:
     """Return a small in-memory store that represents the store of a scenario."""
-    shape, rate = (scenario.rows, scenario.columns), scenario.costs.source.rate
-    dtype_and_rate, seed = (scenario.dtype, rate), scenario.options.seed
+    shape, speeds = (scenario.rows, scenario.columns), scenario.options.speeds
+    common: dict[str, Any] = {
+        "dtype": scenario.dtype,
+        "read_rate": scenario.costs.source.rate,
+        "seed": scenario.options.seed,
+    }
     if not 0 < scenario.density <= 1:
         raise InputError(f"density {scenario.density}: expected a number above 0 and at most 1")
     if scenario.recovery is not None:
-        dimensions = shape, scenario.machines, scenario.recovery
-        return make_coded_store(*dimensions, *dtype_and_rate, scenario.code, seed=seed)
-    nonzeros = max(1, round(scenario.density * scenario.rows * scenario.columns))
-    dimensions = shape, scenario.machines, scenario.copies
-    speeds = scenario.options.speeds
-    encode_speeds = speeds if isinstance(speeds, tuple) else None  # as for encode
+        return make_coded_store(
+            shape, scenario.machines, scenario.recovery, code=scenario.code, **common
+        )
     return make_copies_store(
-        *dimensions, nonzeros, *dtype_and_rate, encode_speeds, holders=scenario.holders, seed=seed
+        shape,
+        scenario.machines,
+        scenario.copies,
+        nonzeros=max(1, round(scenario.density * scenario.rows * scenario.columns)),
+        speeds=speeds if isinstance(speeds, tuple) else None,
+        holders=scenario.holders,
+        **common,
     )
 
 

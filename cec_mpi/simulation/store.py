@@ -44,14 +44,14 @@ _INDEX_BYTES = 4
 _MIN_SETS, _MAX_SETS, _MAX_WORK = 2, 32, 2e9  # measured sets of L machines; sets times L**3
 
 
-class SimulatedCode(CodedManifest, frozen=True, kw_only=True, dict=True):
+class SimulatedCodedManifest(CodedManifest, frozen=True, kw_only=True, dict=True):
     """Manifest of a simulated coded store, with few rows but the sizes of the shards of X."""
 
     def __post_init__(self) -> None:
         """Skip the check of sizes."""
 
 
-class SimulatedCopies(CopiesManifest, frozen=True, kw_only=True, dict=True):
+class SimulatedCopiesManifest(CopiesManifest, frozen=True, kw_only=True, dict=True):
     """Manifest of a simulated store of copies."""
 
     def __post_init__(self) -> None:
@@ -243,7 +243,7 @@ def make_coded_store(
     InputError
         A number is out of range.
     """
-    itemsize = _check(shape, machines, dtype)
+    itemsize = _check_dimensions(shape, machines, dtype)
     if not 1 <= recovery <= machines:
         raise InputError(f"recovery {recovery}: expected 1 to {machines}, the number of machines")
     rows, columns = shape
@@ -252,7 +252,7 @@ def make_coded_store(
     # If all rows are simulated, X is padded as in a real store.
     padded_rows = rows if simulated_rows == real_rows else recovery * simulated_rows
     size = real_rows * columns * itemsize
-    manifest = SimulatedCode.of(
+    manifest = SimulatedCodedManifest.of(
         code or _make_code(machines, recovery, seed),
         Grid(simulated_rows, 1, simulated_rows, 1),
         padded_rows,
@@ -296,7 +296,7 @@ def make_copies_store(
     InputError
         A number is out of range.
     """
-    _check(shape, machines, dtype)
+    _check_dimensions(shape, machines, dtype)
     rows, columns = shape
     if not 1 <= copies <= machines:
         raise InputError(f"copies {copies}: expected 1 to {machines}, the number of machines")
@@ -322,14 +322,14 @@ def make_copies_store(
         round(len(parts_of_machine) * cells * row_scale * row_bytes)
         for parts_of_machine in layout.parts_by_machine
     ]
-    manifest = SimulatedCopies(
+    manifest = SimulatedCopiesManifest(
         rows=simulated_rows,
         columns=1,
         dtype=dtype,
         rounded=False,
         checksums=ChecksumsEntry.of(1),
         shards=tuple(
-            ShardEntry(SimulatedCopies.file_of(n), size, "", ())
+            ShardEntry(SimulatedCopiesManifest.file_of(n), size, "", ())
             for n, size in enumerate(held, start=1)
         ),
         column_sizes=ArrayEntry(COLUMN_SIZES),
@@ -350,7 +350,7 @@ def csr_row_bytes(nonzeros: float, dtype: str) -> float:
     return nonzeros * (np.dtype(dtype).itemsize + _INDEX_BYTES) + _INDEX_BYTES
 
 
-def _check(shape: tuple[int, int], machines: int, dtype: str) -> int:
+def _check_dimensions(shape: tuple[int, int], machines: int, dtype: str) -> int:
     """Check shape, machines and dtype; return the size of an item in bytes."""
     rows, columns = shape
     if rows < 1 or columns < 1:

@@ -33,7 +33,7 @@ from cec_mpi.simulation.advise import advise
 from cec_mpi.simulation.baselines import FastestMachines
 from cec_mpi.simulation.choices import AdviceRequest, Choice, MachineGroup, scenario_of
 from cec_mpi.simulation.forecast import BASELINES, Forecaster
-from cec_mpi.simulation.replay import Coded, Floats, TimeModel
+from cec_mpi.simulation.replay import CodedScheme, Floats, TimeModel
 from cec_mpi.simulation.scenario import Costs, Scenario, Source
 from cec_mpi.text.terminal import format_table
 
@@ -94,7 +94,7 @@ def tried(trace: str, options: argparse.Namespace) -> float:
     return real(scenario, given, given.gap_seconds or 300.0, options)
 
 
-class Cyclic(Coded):
+class Cyclic(CodedScheme):
     """The store of the choice, with equal loads."""
 
     def rows(self, rates: Floats) -> Floats:

@@ -120,8 +120,8 @@ def test_the_length_of_outages_is_asked_for_if_it_matters():
     )
     short = advise(question)
     long = advise(replace(question, tick_seconds=7200.0))
-    assert short.recommended.threshold != long.recommended.threshold
-    assert f"with --tick 2h the answer is {long.recommended.threshold}." in short.sentence
+    assert short.recommended.threshold_text != long.recommended.threshold_text
+    assert f"with --tick 2h the answer is {long.recommended.threshold_text}." in short.sentence
     assert "The length of outages" not in long.sentence
 
 
@@ -157,7 +157,9 @@ def test_a_sparse_x_is_stored_as_copies_of_its_rows():
     assert best.recovery is None
     assert best.storage < 0.1 * GB
     assert best.digits == 0
-    assert f"--machines {best.machines} --copies {best.copies}" in best.encode("float64", [1] * 6)
+    assert f"--machines {best.machines} --copies {best.copies}" in best.encode_command(
+        "float64", [1] * 6
+    )
     assert not any(choice.copies for choice in advise(ask(MachineGroup(6), probability=0.9)).front)
 
 

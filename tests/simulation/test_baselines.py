@@ -15,7 +15,7 @@ from cec_mpi.simulation.baselines import (
     replay_fastest,
     replay_restarting,
 )
-from cec_mpi.simulation.replay import Coded, TimeModel, replay
+from cec_mpi.simulation.replay import CodedScheme, TimeModel, replay
 from cec_mpi.simulation.scenario import Costs, Scenario, Source
 
 # 1200 rows of 1000 bytes; a machine of speed 1 computes 1000 rows in a second and reads 10,000.
@@ -95,14 +95,14 @@ def test_machines_that_were_away_while_a_step_waited_have_left():
     assert done.seconds == pytest.approx(6 + 3 + 0.04 + 12 * 0.4)
     assert replay_equal_shares(given).events == {"moved": 1, "waits": 1}
     model = TimeModel(given)
-    assert replay(model, Coded(model)).bytes_read == 2 * 3 * 600_000
+    assert replay(model, CodedScheme(model)).bytes_read == 2 * 3 * 600_000
 
 
 def test_the_fastest_read_again_only_where_processes_end():
     ticks = [{1, 2, 3}, {3}, {1, 2, 3}]
     given = scenario(ticks, (1.0, 1.0, 1.0), tick_seconds=2.0, wait=True, steps=12)
     assert replay_fastest(given).bytes_read == 2 * 600_000
-    assert replay_fastest(replace(given, loses=True)).bytes_read == 4 * 600_000
+    assert replay_fastest(replace(given, lost_when_away=True)).bytes_read == 4 * 600_000
 
 
 @pytest.mark.parametrize("name", BASELINES)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.simulation.replay import Coded, TimeModel, replay, step_traffic
+from cec_mpi.simulation.replay import CodedScheme, TimeModel, replay, step_traffic
 from cec_mpi.simulation.scenario import Costs, Scenario, Source
 from cec_mpi.simulation.simulate import simulate
 
@@ -37,7 +37,7 @@ def test_times_are_those_of_a_simulation(shape, elastic):
         **given, **SHAPES[shape], options=options, costs=Costs(source=Source(1e12, is_shared=False))
     )
     model = TimeModel(scenario)
-    replayed = replay(model, Coded(model))
+    replayed = replay(model, CodedScheme(model))
     simulated = simulate(scenario)
     assert replayed.steps == simulated.steps == 150
     assert replayed.seconds == pytest.approx(simulated.seconds, rel=0.03)
@@ -56,7 +56,7 @@ def test_adjoint_steps_take_as_long_as_in_a_simulation(recovery, elastic):
         source=Source(1e12, is_shared=False), bandwidth=1e8, decode=1e-7
     )  # columns take most of the time
     scenario = Scenario(**given, options=options, costs=costs, rate=1e13)
-    scheme = Coded(TimeModel(scenario))
+    scheme = CodedScheme(TimeModel(scenario))
     both = [
         [run(replace(scenario, adjoint=adjoint)).seconds for adjoint in (False, True)]
         for run in (simulate, lambda build_scenario: replay(TimeModel(build_scenario), scheme))
@@ -96,7 +96,7 @@ def test_a_step_by_hand():
 def test_machines_hold_copies_by_their_speeds(copies):
     given = {"machines": 6, "copies": copies, "rows": 1000, "columns": 10, "density": 0.3}
     model = TimeModel(Scenario(**given, options=SessionOptions(emulate_speeds=SPEEDS)))
-    scheme = Coded(model)
+    scheme = CodedScheme(model)
     assert scheme.bytes_held.sum() == pytest.approx(copies * model.size)
     assert scheme.bytes_held.max() <= model.size * (1 + 1e-12)
     assert scheme.rows(model.rates).sum() == pytest.approx(1000)

@@ -150,13 +150,13 @@ def test_machines_count_until_the_moment_of_their_loss():
 def test_processes_end_when_availability_takes_machines_away():
     available = ListedAvailability([(1, 2, 3, 4, 5, 6)] * 2 + [(1, 2)] * 2 + [(1, 2, 4, 5, 6)])
     given = scenario(availability=available, tick_seconds=100.0, wait=True, steps=6)
-    build_scenario, lost = simulate(given), simulate(replace(given, loses=True))
+    build_scenario, lost = simulate(given), simulate(replace(given, lost_when_away=True))
     assert build_scenario.events == {}
     assert (lost.events["lost"], lost.events["joined"], lost.steps) == (4, 3, 6)
     assert lost.bytes_read > build_scenario.bytes_read
     assert lost.seconds > build_scenario.seconds  # the step at 200 does not end before 400
     with pytest.raises(InputError, match="needs the duration of a tick"):
-        simulate(replace(scenario(availability=available), loses=True))
+        simulate(replace(scenario(availability=available), lost_when_away=True))
 
 
 def test_a_run_waits_for_machines_that_will_join():

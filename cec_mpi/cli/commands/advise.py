@@ -167,7 +167,7 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
 
     command = f"cec-mpi encode X store --dtype {request.dtype}"
     has_cost = advice.recommended.cost is not None
-    has_run_options = any(choice.run() for choice in advice.front)
+    has_run_options = any(choice.run_options() for choice in advice.front)
     has_carried = any(choice.carried for choice in advice.front)
     head = [
         "",
@@ -184,8 +184,8 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
     rows = []
     for choice in advice.front:
         waits = percent(choice.waiting) if choice.waiting else "-"
-        cells = ["*" if choice is advice.recommended else "", choice.options(advice.speeds)]
-        cells += [choice.run()] * has_run_options
+        cells = ["*" if choice is advice.recommended else "", choice.encode_options(advice.speeds)]
+        cells += [choice.run_options()] * has_run_options
         cells += [_carried_text(choice)] * has_carried
         cells += [format_bytes(choice.storage), format_bytes(choice.largest), str(choice.away)]
         cells += [f"{choice.digits:.1f}", format_duration(choice.step.mean), waits]
@@ -233,8 +233,8 @@ def _as_dict(request: AdviceRequest, advice: Advice) -> dict[str, Any]:
             **asdict(choice),
             **{name: getattr(choice, name)._asdict() for name in ("step", "total")},
             "simulated": None if choice.simulated is None else choice.simulated._asdict(),
-            "encode": choice.encode(request.dtype, advice.speeds),
-            "run": choice.run(),
+            "encode": choice.encode_command(request.dtype, advice.speeds),
+            "run": choice.run_options(),
             "recommended": choice is advice.recommended,
         }
 
