@@ -10,8 +10,8 @@
 - store: `encode` of X in the page cache over writing as many bytes, over the products of the code
   alone, and over the slower of both; `verify` over reading the same files, from the page cache and
   from the disk; `repair` of one shard over reading L shards from the page cache and writing one.
-  The start of verify, as of a store of few rows, is subtracted. Writing and reading have one
-  thread, or one for each core, whatever is faster. And the peak memory of encode.
+  The time of verify with a store of few rows is subtracted from verify and repair. Writing and
+  reading have one thread, or one for each core, whatever is faster. And the peak memory of encode.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def of_store(options: Any, directory: Path) -> list[Figure]:
     times["slower"] = [max(seconds) for seconds in both]
     both = zip(times["reading L"], times["writing one"], strict=True)
     times["one shard"] = [sum(seconds) for seconds in both]
-    for name in "verify", "verify from the disk":
+    for name in "verify", "verify from the disk", "repair":
         several = zip(times[name], times["start"], strict=True)
         times[name] = [seconds - start for seconds, start in several]
     total = size * len(files)

@@ -168,15 +168,13 @@ class CodedBlocks(Blocks[CodedManifest]):
     def _best_recombination(
         self, block: int, machines: Iterable[int], targets: tuple[int, ...] | None
     ) -> tuple[Recombination, NDArray[np.float64]]:
-        """Return the recombination of L of these machines with the smallest error bounds.
-
-        Each thread caches the last one.
-        """
+        """Return the recombination of L of these machines with the smallest error bounds."""
         rebuild_errors, sources = self._rebuild_errors(block), tuple(sorted(machines))
         key = sources, targets, rebuild_errors.tobytes()
-        last, *cached = getattr(self._thread_cache, "best", (None,))
-        if last == key:
-            return tuple(cached)
+        cached: dict[Any, tuple[Recombination, NDArray[np.float64]]]
+        cached = self._thread_cache.__dict__.setdefault("best", {})
+        if key in cached:
+            return cached[key]
         errors = np.maximum(self._encoding_errors, rebuild_errors)
         candidates = []
         for basis in self._recombiner.candidate_bases(sources, rebuild_errors, errors):
@@ -188,7 +186,9 @@ class CodedBlocks(Blocks[CodedManifest]):
             bounds = recombination.error_bounds(basis_errors, self.manifest.dtype)
             candidates.append((float(bounds.max()), basis, recombination, bounds))
         _, _, recombination, bounds = min(candidates, key=lambda candidate: candidate[:2])
-        self._thread_cache.best = key, recombination, bounds
+        if len(cached) >= _CACHE_SIZE:
+            cached.clear()
+        cached[key] = recombination, bounds
         return recombination, bounds
 
     def _recombine(
@@ -212,7 +212,8 @@ class CodedBlocks(Blocks[CodedManifest]):
             for panel, basis_values in self._panels(basis):
                 sums = self._array("sums", (len(bounds), basis_values.shape[1]), np.float64)
                 values[:, panel] = np.matmul(recombination.coefficients, basis_values, out=sums)
-        if not np.isfinite(values).all():
+        # No mask of `np.isfinite`: to free it interrupts the threads on other cores.
+        if not (values.min() > -np.inf and values.max() < np.inf):
             raise DamagedStoreError(
                 f"{self.directory}: a shard is wrong at "
                 f"{self.manifest.describe_rows([contents.block])}, because X would not be finite"
