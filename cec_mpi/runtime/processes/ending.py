@@ -571,6 +571,32 @@ def print_error(error: object) -> None:
     print_stderr(f"cec-mpi: error: {format_message(error)}")
 
 
+_active_recorders: list[SignalRecorder] = []
+
+
+@cache
+def _restore_signals_in_forks() -> None:
+    """Give forked processes the signal handlers from before all recorders.
+
+    Python calls its handlers between bytecodes, so that a child which waits for a lock would never
+    end, and it discards signals that arrive before the child has begun.
+    """
+    before = threading.local()  # of the thread that forks
+
+    def block() -> None:
+        before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*_SHUTDOWN_SIGNALS, signal.SIGHUP))
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before.mask)
+
+    def restore() -> None:
+        while _active_recorders:
+            _active_recorders[-1].__exit__()
+        unblock()
+
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=restore)
+
+
 class SignalRecorder:
     """Context manager that records SIGTERM and SIGUSR1 instead of ending the process.
 
@@ -618,13 +644,14 @@ class SignalRecorder:
         if include_hangup and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             self._signals += (signal.SIGHUP,)
         self._ignore_interrupts = ignore_interrupts
-        self._process = os.getpid()
         self._terms = 0
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> SignalRecorder:
         if threading.current_thread() is not threading.main_thread():
             return self  # only the main thread handles signals
+        _restore_signals_in_forks()
+        _active_recorders.append(self)
         for number in self._signals:
             self._previous[number] = signal.signal(number, self._record) or signal.SIG_DFL
         if self._ignore_interrupts:
@@ -633,14 +660,12 @@ class SignalRecorder:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self in _active_recorders:
+            _active_recorders.remove(self)
         while self._previous:
             signal.signal(*self._previous.popitem())
 
     def _record(self, number: int, _: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a fork, which is not part of the run
-            self.__exit__()
-            signal.raise_signal(number)
-            return
         if self.received is None:
             self.received = signal.Signals(number)
             if self._on_first is not None:

@@ -1,5 +1,6 @@
 """Signals that warn are noted for as long as somebody looks at the note."""
 
+import os
 import signal
 import threading
 import time
@@ -7,6 +8,7 @@ import time
 import pytest
 
 from cec_mpi.runtime.processes.ending import SignalRecorder
+from helpers.waiting import LIMIT
 
 WARNINGS = (signal.SIGTERM, signal.SIGUSR1)
 
@@ -59,6 +61,32 @@ def test_handlers_come_back_after_an_exception(earlier):
         raise ArithmeticError
     signal.raise_signal(signal.SIGUSR1)
     assert earlier == [signal.SIGUSR1]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_process_that_is_being_forked_can_be_ended():
+    with SignalRecorder():
+        for _ in range(200):
+            child = os.fork()
+            if not child:
+                time.sleep(LIMIT)
+                os._exit(0)
+            os.kill(child, signal.SIGTERM)  # most often before the child has begun
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_forked_process_has_the_handlers_from_before():
+    """A handler of Python would not be called while the process waits for a lock."""
+    before = [signal.getsignal(number) for number in (*WARNINGS, signal.SIGINT)]
+    with SignalRecorder(), SignalRecorder(ignore_interrupts=True) as signals:
+        child = os.fork()
+        if not child:
+            after = [signal.getsignal(number) for number in (*WARNINGS, signal.SIGINT)]
+            os._exit(after != before)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        signal.raise_signal(signal.SIGUSR1)
+        assert signals.received is signal.SIGUSR1
 
 
 def test_who_sleeps_sleeps_on():
