@@ -11,7 +11,7 @@ from cec_mpi.text import format_bytes, plural
 
 
 class Facts:
-    """Facts about a store from its manifest; subclasses for kinds of stores may add more."""
+    """Facts about a store from its manifest; each kind of store may add more."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -22,7 +22,7 @@ class Facts:
         return f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.machines_text()}"
 
     def machines_text(self) -> str:
-        """Return the number of machines and the number of those that suffice as text."""
+        """Return the number of machines, and how many of them suffice, as text."""
         machines, sufficient = self.manifest.machines, self.manifest.sufficient_machines
         verb = "suffices" if sufficient == 1 else "suffice"
         return f"{plural(machines, 'machine')}, any {sufficient} of them {verb}"

@@ -1,7 +1,7 @@
 """The kinds of stores, and their classes.
 
-Classes are imported on first use, because a machine needs only one kind, and shards of copies need
-SciPy.
+Classes are imported on first use, because a machine needs only one kind, and only replicated stores
+need SciPy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """A kind of store; classes are strings ``module:name``.
+    """The classes of a kind of store, as strings ``module:name``.
 
     Attributes
     ----------
@@ -36,11 +36,11 @@ class Kind(NamedTuple):
     output : str
         An `Output`, or a function that returns one for a path and a delimiter.
     blocks : str
-        A `Blocks`. By default, all contents of a block are copies.
+        A `Blocks`. In the default, all machines have copies of the same block.
     facts : str
         A `Facts`.
     device_shard : str
-        A `FileShard` on a `Device`, which is the last argument. Without it, all shards are in main
+        A `FileShard` with a `Device` as its last argument. Without it, shards are always in main
         memory.
     """
 
@@ -96,7 +96,7 @@ def open_shard(
     verify: Verify,
     device: Device | None = None,
 ) -> FileShard:
-    """Open a shard or a copy of it; see `FileShard`.
+    """Open a shard file; see `FileShard`.
 
     Raises
     ------
@@ -107,8 +107,8 @@ def open_shard(
     if device is None:
         shard = _resolve(manifest, "shard")(path, store, manifest, machine, holding, verify)
     else:
-        make = _resolve(manifest, "device_shard")
-        shard = make(path, store, manifest, machine, verify, device)
+        shard_class = _resolve(manifest, "device_shard")
+        shard = shard_class(path, store, manifest, machine, verify, device)
     return shard
 
 
@@ -131,14 +131,14 @@ def open_output(manifest: Manifest, out: Path, delimiter: str | None) -> Output:
 
 
 def make_facts(manifest: Manifest) -> Facts:
-    """Return the facts about a store."""
+    """Return the facts about a store that commands print."""
     facts: Facts = _resolve(manifest, "facts")(manifest)
     return facts
 
 
-def _resolve(manifest: Manifest, part: str) -> Any:
+def _resolve(manifest: Manifest, role: str) -> Any:
     name = f"{type(manifest).__module__}:{type(manifest).__qualname__}"
     (kind,) = (kind for kind in KINDS.values() if kind.manifest == name)
-    if not getattr(kind, part):
+    if not getattr(kind, role):
         raise InputError("device: shards of this store can only be on the cpu")
-    return resolve_name(getattr(kind, part))
+    return resolve_name(getattr(kind, role))

@@ -1,4 +1,4 @@
-"""Processors and memory available to this process, by affinity and control groups."""
+"""Processors and memory that CPU affinity and control groups leave to this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORK_MEMORY_BYTES = 512 << 20
 """Bytes that each process may use to encode, repair or decode."""
 DEFAULT_MEMORY_FRACTION = 0.9  # of free memory, for the shards of a host
 _CGROUP_V1_FILES = "memory.limit_in_bytes", "memory.usage_in_bytes"
-_MAX_GROUP_ID = 2**31 - 1  # valid as a color in MPI
+_MAX_GROUP_ID = 2**31 - 1  # the largest color of MPI_Comm_split
 
 
 class Quota(NamedTuple):
@@ -24,7 +24,7 @@ class Quota(NamedTuple):
     processors : float
         CPU seconds per second; infinite without a limit.
     group : int
-        Nonzero number that is equal for processes that share the quota.
+        Positive number that is equal for processes that share the quota; 0 without a limit.
     """
 
     processors: float = math.inf
@@ -53,19 +53,19 @@ def cpu_quota(process: Path = _PROCESS) -> Quota:
     """
     quota = Quota()
     for directory in _cgroup_directories("cpu", process):
-        found = _read_quota(directory)
-        if found < quota.processors:
-            quota = Quota(found, 1 + directory.stat().st_ino % _MAX_GROUP_ID)
+        processors = _read_quota(directory)
+        if processors < quota.processors:
+            quota = Quota(processors, 1 + directory.stat().st_ino % _MAX_GROUP_ID)
     return quota
 
 
 def count_processors() -> int:
-    """Return the number of processors that this process may keep busy, at least 1."""
+    """Return the number of processors that this process can keep busy, at least 1."""
     return cpu_quota().limit(len(os.sched_getaffinity(0)))
 
 
 def total_memory(process: Path = _PROCESS) -> int:
-    """Return the bytes of memory of this computer, or the limit of this process's control groups.
+    """Return the memory of this computer in bytes, or a lower limit of the control groups.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def total_memory(process: Path = _PROCESS) -> int:
 
 
 def free_memory(process: Path = _PROCESS) -> int:
-    """Return the bytes available to this process: free memory and page cache.
+    """Return the memory that is available to this process in bytes, including the page cache.
 
     Parameters
     ----------
@@ -102,40 +102,40 @@ def free_memory(process: Path = _PROCESS) -> int:
 
 
 def _read_quota(directory: Path) -> float:
-    """Return the quota of a control group of version 2 or 1."""
+    """Return the CPU quota of a control group of version 2 or 1."""
     text = _read_text(directory / "cpu.max")
     if not text:
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
         text = " ".join(_read_text(directory / name) for name in names)
     # Without a limit, the text starts with max or -1.
-    found = re.fullmatch(r"([1-9]\d*) ([1-9]\d*)", text)
-    return int(found[1]) / int(found[2]) if found else math.inf
+    match = re.fullmatch(r"([1-9]\d*) ([1-9]\d*)", text)
+    return int(match[1]) / int(match[2]) if match else math.inf
 
 
 def _cgroup_directories(controller: str, process: Path) -> list[Path]:
     """Return the directories of this process's control group and its ancestors.
 
-    A container may see only its own group. The mount point of the groups is then a group inside the
-    hierarchy, and the path of the process may not exist below it.
+    In a container, only a group inside the hierarchy may be mounted, and the path of this process
+    may not exist below the mount point.
     """
-    own = {}  # path by controller, which is "" for version 2
+    groups = {}  # path by controller, which is "" for version 2
     for controllers, path in re.findall(r"(?m)^\d+:([^:]*):(.*)$", _read_text(process / "cgroup")):
-        own.update(dict.fromkeys(controllers.split(","), path))
-    found = []
-    mounts = r"(?m)^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S* (\S+)$"
-    for root, point, kind, options in re.findall(mounts, _read_text(process / "mountinfo")):
-        name = controller if kind == "cgroup" else ""
-        if name not in own or (name and name not in options.split(",")):
+        groups.update(dict.fromkeys(controllers.split(","), path))
+    directories = []
+    pattern = r"(?m)^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S* (\S+)$"
+    mounts = re.findall(pattern, _read_text(process / "mountinfo"))
+    for root, mount_point, version, options in mounts:
+        name = controller if version == "cgroup" else ""
+        if name not in groups or (name and name not in options.split(",")):
             continue
-        root, point = _unescape(root), _unescape(point)
-        path = PurePosixPath(own[name])
-        inside = path.relative_to(root) if path.is_relative_to(root) else PurePosixPath()
-        found += [Path(point, part) for part in (inside, *inside.parents)]
-    return found
+        group, root = PurePosixPath(groups[name]), _unescape(root)
+        path = group.relative_to(root) if group.is_relative_to(root) else PurePosixPath()
+        directories += [Path(_unescape(mount_point), part) for part in (path, *path.parents)]
+    return directories
 
 
 def _unescape(text: str) -> str:
-    return re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), text)
+    return re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 def _read_text(path: Path) -> str:

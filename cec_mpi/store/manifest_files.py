@@ -1,7 +1,7 @@
 """Reading and writing of ``manifest.json``, which is validated strictly and written last.
 
-A directory with a manifest is a complete store. The manifest is readable text. The generator matrix
-is written with all digits, so that JSON readers reproduce it bit for bit.
+A directory with a manifest is a complete store. Entries of the generator matrix have enough digits
+to be read back bit for bit.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ JOURNAL = (
     INCOMPLETE_SIZES,
 )
 CREATED_BY = f"cec_mpi {__version__}"
-# Blocks in all shards, up to which the memory for their records is negligible.
-_MAX_UNCHECKED_BLOCKS = 1 << 20
+# Blocks of all shards; a smaller number cannot exhaust the memory.
+_MIN_CHECKED_BLOCKS = 1 << 20
 _HEADER_BYTES = 128  # bytes of a file of checksums
 
 
@@ -54,22 +54,22 @@ def text_of(manifest: Manifest) -> str:
     head = {"format": FORMAT, "version": VERSION, "created_by": CREATED_BY}
     content = {**head, **to_builtins(manifest)}
     text = json.dumps(content | {"sha256": content_checksum(content)}, indent=2)
-    # A line break is never inside of a string.
-    return re.sub(r"\[\n[^][{}\"]*\]", lambda found: " ".join(found[0].split()), text) + "\n"
+    # JSON strings have no line breaks.
+    return re.sub(r"\[\n[^][{}\"]*\]", lambda match: " ".join(match[0].split()), text) + "\n"
 
 
 def content_checksum(content: dict[str, Any]) -> str:
     """Return the checksum of the content of a manifest, independent of white space."""
-    import hashlib  # machines do not need it
+    import hashlib  # slow; a machine does not need it
 
-    rest = {name: value for name, value in content.items() if name != "sha256"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    covered = {name: value for name, value in content.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
 
 
 def publish_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest of a store atomically, after its copy.
+    """Write the copy of the manifest of a store, then the manifest; each atomically.
 
-    The files that it names must be on disk already. The journal of an encode is deleted.
+    The files that it names must exist on disk. The journal of an encode is deleted.
     """
     data = text_of(manifest).encode()
     publish(directory / MANIFEST_COPY, data)
@@ -82,20 +82,20 @@ def publish_generation(
 ) -> Manifest:
     """Replace the manifest of a store, and write its checksums under a new name.
 
-    The checksums of the old manifest are kept for jobs that have just read it. Older ones are
+    The checksums of the old manifest are kept for jobs that have just read it; older ones are
     deleted.
     """
     generation = manifest.checksums.generation
-    changed = replace(manifest, shards=shards, checksums=ChecksumsEntry.of(generation + 1))
-    publish_checksums(directory, changed, sums)
-    publish_manifest(directory, changed)
+    new = replace(manifest, shards=shards, checksums=ChecksumsEntry.of(generation + 1))
+    publish_checksums(directory, new, sums)
+    publish_manifest(directory, new)
     for name in name_and_copy(ChecksumsEntry.of(generation - 1).file):
         (directory / name).unlink(missing_ok=True)
-    return changed
+    return new
 
 
 def remove_journal(directory: Path) -> None:
-    """Remove files that only an incomplete store needs."""
+    """Remove the files that only an incomplete store needs."""
     for name in JOURNAL:
         (directory / name).unlink(missing_ok=True)
 
@@ -112,7 +112,7 @@ def read_manifest(directory: Path) -> Manifest:
     """
     try:
         mode = directory.stat().st_mode
-    except (OSError, ValueError):  # or a name that no file can have
+    except (OSError, ValueError):  # ValueError if the path is invalid
         raise StoreError(
             f"{directory} does not exist, expected a store (a directory made by cec-mpi encode)"
         ) from None
@@ -124,14 +124,14 @@ def read_manifest(directory: Path) -> Manifest:
         return parse_manifest(directory / MANIFEST)
     except FileNotFoundError:
         if (directory / INCOMPLETE).exists() or not (directory / MANIFEST_COPY).exists():
-            raise StoreError(_no_manifest(directory)) from None
+            raise StoreError(_explain_missing(directory)) from None
         raise DamagedStoreError(
             f"{MANIFEST} is missing in {directory}: cec-mpi repair {directory} restores it from "
             f"{MANIFEST_COPY}"
         ) from None
 
 
-def _no_manifest(directory: Path) -> str:
+def _explain_missing(directory: Path) -> str:
     try:
         content = json.loads(read_regular(directory / INCOMPLETE))
         return f"{directory} is incomplete, resume with: {content['resume_with']}"
@@ -169,8 +169,8 @@ def read_content(path: Path) -> dict[str, Any]:
         The file was altered.
     """
     try:
-        content = json.loads(read_regular(path), parse_constant=_refuse)
-        found = content_checksum(content) if isinstance(content, dict) else ""
+        content = json.loads(read_regular(path), parse_constant=_reject_constant)
+        checksum = content_checksum(content) if isinstance(content, dict) else ""
     except FileNotFoundError:
         raise
     except NotAFileError as error:
@@ -179,7 +179,7 @@ def read_content(path: Path) -> dict[str, Any]:
         raise StoreError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise DamagedStoreError(f"{path} is damaged: {error}") from None
-    if not found or content.get("format") != FORMAT:
+    if not checksum or content.get("format") != FORMAT:
         raise StoreError(f"{path} is not the manifest of a {FORMAT}")
     version = content.get("version")
     if type(version) is not int or version != VERSION:
@@ -187,25 +187,25 @@ def read_content(path: Path) -> dict[str, Any]:
             f"{path} has version {shorten(version)}, but this version of cec_mpi reads only "
             f"{VERSION}: encode X again"
         )
-    if content.get("sha256") != found:
+    if content.get("sha256") != checksum:
         raise DamagedStoreError(f"{path} is damaged: it was altered after it was written")
-    checked: dict[str, Any] = content
-    return checked
+    fields: dict[str, Any] = content
+    return fields
 
 
-def _refuse(constant: str) -> None:
+def _reject_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not a number")
 
 
-def check_sizes(directory: Path, manifest: Manifest, needed: bool = True) -> None:
-    """Raise unless at least one file has the size that a manifest of many blocks states.
+def check_sizes(directory: Path, manifest: Manifest, must_exist: bool = True) -> None:
+    """Raise if a manifest states many blocks, but no file has the size that it states.
 
     Parameters
     ----------
     directory : Path
     manifest : Manifest
-    needed : bool
-        Whether to raise if files are missing, because this process will read them.
+    must_exist : bool
+        Whether to raise if all files are missing.
 
     Raises
     ------
@@ -213,19 +213,19 @@ def check_sizes(directory: Path, manifest: Manifest, needed: bool = True) -> Non
         Names a file, its size and the expected size.
     """
     blocks = math.prod(manifest.sums_shape)
-    if blocks <= _MAX_UNCHECKED_BLOCKS:
+    if blocks <= _MIN_CHECKED_BLOCKS:
         return
     expected = {shard.file: shard.bytes for shard in manifest.shards}
     expected |= dict.fromkeys(name_and_copy(manifest.checksums.file), _HEADER_BYTES + 8 * blocks)
-    found = {name: size for name in expected if (size := _size(directory / name)) is not None}
-    if any(size == expected[name] for name, size in found.items()):
+    sizes = {name: size for name in expected if (size := _size(directory / name)) is not None}
+    if any(size == expected[name] for name, size in sizes.items()):
         return
-    if found or needed:
-        name = next(iter(found or expected))
-        what = f"{found[name]} bytes" if found else "missing"
+    if sizes or must_exist:
+        name = next(iter(sizes or expected))
+        problem = f"{sizes[name]} bytes" if sizes else "missing"
         raise DamagedStoreError(
             f"{directory / MANIFEST} is damaged: no file has the size that it states, {name} is "
-            f"{what}, expected {expected[name]} bytes"
+            f"{problem}, expected {expected[name]} bytes"
         )
 
 

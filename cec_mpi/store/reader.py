@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """An open store: its manifest, and its shards on demand.
+    """An open store.
 
     Attributes
     ----------
@@ -51,13 +51,13 @@ class Store:
         Parameters
         ----------
         machine : int
-            Counted from 1.
+            Number of the machine, from 1.
         holding : {"mmap", "ram"}
         verify : {"first-read", "never"}
         copy : Path, optional
-            File to use instead of that of the store.
+            Copy of the shard file to open instead of the file in the store.
         device : Device, optional
-            Device that holds and multiplies the rows; `holding` is then ignored.
+            Device that holds and multiplies the rows; `holding` then has no effect.
 
         Raises
         ------
@@ -94,7 +94,7 @@ class Store:
         return read_scaling(self.path, self.manifest)
 
     def parts(self) -> tuple[Parts, ReplicaPlacement] | None:
-        """Return the parts of a sparse X and their holders; see `Manifest.read_parts`."""
+        """Return the parts of a sparse X and their placement; see `Manifest.read_parts`."""
         return self.manifest.read_parts(self.path)
 
     def check_files(self) -> None:
@@ -131,5 +131,5 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     """
     directory = as_path(path)
     manifest = read_manifest(directory)
-    check_sizes(directory, manifest, needed=False)
+    check_sizes(directory, manifest, must_exist=False)
     return Store(directory, manifest)

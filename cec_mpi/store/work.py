@@ -1,7 +1,7 @@
 """Work in independent pieces, and its runner in one process.
 
-Long operations on a store (encode, verify, repair, ...) are a `Work`: any thread of any process may
-do its pieces, in any order. A `Runner` does them all. This module has the runner of a single
+Encoding, verification, repair and decoding of a store are each a `Work`: any thread of any process
+may do its pieces, in any order. A `Runner` does all pieces. This module has the runner of a single
 process; `wire.collective.shared_work` has the runner of several ranks.
 """
 
@@ -18,17 +18,17 @@ from cec_mpi.errors import InputError
 from cec_mpi.store.limits import count_processors
 
 Watch = Callable[[int, int], None]
-"""Called with the number of processed bytes and the total."""
+"""Callback for progress, with the number of processed bytes and the total."""
 
 T = TypeVar("T")
 
-_OVERHEAD_BYTES = 160 << 20  # memory of libraries, threads and page tables
+_OVERHEAD_BYTES = 160 << 20  # memory of libraries, thread stacks and page tables
 _MAX_THREADS = 64
-_MAX_PIECE_BYTES = 32 << 20
+_MAX_ARRAY_BYTES = 32 << 20
 
 
 class Work(Protocol):
-    """Pieces of work on a store: a dataclass that `processes.packing.pack_fields` can send.
+    """Work on a store: a dataclass that `processes.packing.pack_fields` can send.
 
     Attributes
     ----------
@@ -45,14 +45,14 @@ class Work(Protocol):
         """Return the number of bytes read and written for a piece."""
 
     def do(self, piece: Any) -> Any:
-        """Do one piece, and return a small result; `unpack` must support its annotated type."""
+        """Do one piece, and return a small result of a type that `unpack` supports."""
 
     def flush(self) -> None:
         """Sync the changes of this process to disk."""
 
 
 class Runner(Protocol):
-    """A runner of work with processes and threads.
+    """Does the pieces of a work in processes and threads.
 
     Attributes
     ----------
@@ -72,14 +72,14 @@ class Runner(Protocol):
 
 
 class LocalRunner:
-    """A runner that uses this process.
+    """A runner with the threads of this process.
 
     Parameters
     ----------
     watch : callable, optional
         Called with the progress.
     threads : int, optional
-        Number of threads. By default the number of cores plus one, because one waits for the disk.
+        Number of threads. By default one more than the processors, because one waits for the disk.
     """
 
     processes = 1
@@ -91,28 +91,28 @@ class LocalRunner:
     def run(self, work: Work) -> list[Any]:
         """Do all pieces."""
         total = sum(work.size(piece) for piece in work.pieces)
-        found, done = [], 0
+        results, done = [], 0
         for piece, result in process_pieces(work, work.pieces, min(self.threads, work.threads)):
-            found.append(result)
+            results.append(result)
             done += work.size(piece)
             if self.watch is not None:
                 self.watch(done, total)
         work.flush()
-        return found
+        return results
 
 
 def process_pieces(work: Work, pieces: Sequence[T], threads: int) -> Iterator[tuple[T, Any]]:
-    """Do pieces in threads, and yield each with its result when it is done.
+    """Do pieces in threads; when a piece is done, yield it with its result.
 
     BLAS calls use one thread, because the bits of a product depend on the number of threads.
     """
-    rest = iter(pieces)
+    waiting = iter(pieces)
     running: dict[Future[Any], T] = {}
     pool = ThreadPoolExecutor(threads)
     try:
         with threadpool_limits(1):
             while True:
-                for piece in islice(rest, threads - len(running)):
+                for piece in islice(waiting, threads - len(running)):
                     running[pool.submit(work.do, piece)] = piece
                 if not running:
                     return
@@ -131,7 +131,7 @@ def fit_memory(
     useful_bytes: int,
     process_bytes: int = 0,
 ) -> tuple[int, int]:
-    """Return the number of threads that fit in memory, and the size of each array of a piece.
+    """Return the number of threads for which the memory suffices, and the size of their arrays.
 
     Parameters
     ----------
@@ -140,30 +140,30 @@ def fit_memory(
     threads : int
         Maximum number of threads.
     arrays : int
-        Number of arrays in memory for a piece.
+        Number of arrays of a thread.
     thread_bytes : int
         Bytes that a thread uses in addition to these arrays.
     min_bytes : int
         Minimum size of each array.
     useful_bytes : int
-        Size of each array beyond which larger pieces have no benefit.
+        Size of each array above which nothing is gained.
     process_bytes : int
         Bytes that the process uses in addition to its threads.
 
     Returns
     -------
-    threads, piece_bytes : int
+    threads, array_bytes : int
 
     Raises
     ------
     InputError
         The memory does not suffice for one thread.
     """
-    needed_per_thread = thread_bytes + arrays * min_bytes
-    memory_left = memory - _OVERHEAD_BYTES - process_bytes
-    threads = min(threads, memory_left // needed_per_thread)
+    min_thread_bytes = thread_bytes + arrays * min_bytes
+    shared_bytes = _OVERHEAD_BYTES + process_bytes
+    threads = min(threads, (memory - shared_bytes) // min_thread_bytes)
     if threads < 1:
-        needed = -(-(_OVERHEAD_BYTES + process_bytes + needed_per_thread) >> 20)
+        needed = -(-(shared_bytes + min_thread_bytes) >> 20)
         raise InputError(f"memory {memory >> 20}M is too small, expected at least {needed + 1}M")
-    max_bytes = min(_MAX_PIECE_BYTES, (memory_left // threads - thread_bytes) // arrays)
-    return threads, max(min_bytes, min(max_bytes, useful_bytes))
+    array_bytes = ((memory - shared_bytes) // threads - thread_bytes) // arrays
+    return threads, max(min_bytes, min(array_bytes, _MAX_ARRAY_BYTES, useful_bytes))

@@ -56,7 +56,7 @@ class CodeEntry(Struct, frozen=True):
         return cls(code.family, code.systematic, code.conditioning, generator)
 
     def check(self) -> NDArray[np.float64]:
-        """Return the generator; raise if the entry is inconsistent."""
+        """Return the generator matrix; raise a ValueError if the entry is inconsistent."""
         generator = np.array(self.generator, np.float64)
         if generator.ndim != 2 or not 1 <= generator.shape[1] <= generator.shape[0]:
             raise ValueError(
@@ -98,7 +98,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
     column_names : tuple of str
         Names of the columns of X; empty if the source had none.
     missing : MissingValues or None
-        Treatment of missing values; None if they were refused.
+        Treatment of missing values; None if they were not allowed.
     """
 
     recovery: Count
@@ -148,7 +148,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
 
     @cached_property
     def grid(self) -> Grid:
-        """Blocks of each shard."""
+        """The grid of blocks of a shard."""
         shape = self.blocks.block_rows, self.blocks.block_columns
         return Grid(self.rows_per_shard, self.columns, *shape)
 
@@ -185,14 +185,14 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         return rectangle.start, rectangle.stop
 
     def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
-        """See `Manifest.arrays`; sizes of columns, and exponents of rows."""
+        """See `Manifest.arrays`: sizes of columns, and exponents of rows."""
         arrays = super().arrays()
         if self.row_exponents is not None:
             arrays.append((self.row_exponents, (self.recovery, self.rows_per_shard), np.int16))
         return arrays
 
     def grow(self, seed: int) -> Self:
-        """See `Manifest.grow`; with a further row of the generator matrix."""
+        """See `Manifest.grow`; adds a row to the generator matrix."""
         from cec_mpi.core.code.extension import add_row
 
         code = add_row(self.code, self.dtype, seed)

@@ -91,7 +91,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     @property
     def summary(self) -> str:
-        """Description of the store in a few words."""
+        """See `Manifest.summary`."""
         copies = f"{plural(self.copies, 'copy')} on {plural(self.machines, 'machine')}"
         return f"{self.rows}x{self.columns} {self.dtype}, {copies}"
 
@@ -187,7 +187,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         return self.layout.rows_of(block)
 
     def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
-        """See `Manifest.arrays`; sizes of columns, and cells."""
+        """See `Manifest.arrays`: sizes of columns, and cells."""
         return [
             (self.column_sizes, (self.columns,), np.uint8),
             (self.cells, (2, self.cell_count + 1), np.int64),
@@ -212,7 +212,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         return replace(self, machines=new, replicas=PartsEntry.of(layout), shards=shards)
 
     def read_parts(self, directory: Path) -> tuple[Parts, ReplicaPlacement]:
-        """See `Manifest.read_parts`; reads the cells, too.
+        """See `Manifest.read_parts`; reads the file of cells.
 
         Raises
         ------

@@ -1,8 +1,9 @@
-"""Strictly validated ``.npy`` files for small arrays next to the shards."""
+"""Strictly validated ``.npy`` files of a store, each with a copy."""
 
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -48,12 +49,12 @@ def publish_pieces(
     Returns
     -------
     str
-        Checksum of the numbers (XXH3, 128 bits).
+        Checksum of the entries (128-bit XXH3).
     """
     file_dtype = dtype.newbyteorder("<")
     digest = xxhash.xxh3_128()
-    file, copy = (directory / other for other in name_and_copy(name))
-    with replacing(file) as (descriptor, _):
+    target, copy = (directory / file for file in name_and_copy(name))
+    with replacing(target) as (descriptor, _):
         header = npy_header(shape, file_dtype)
         write_at(descriptor, header, 0)
         offset = len(header)
@@ -62,14 +63,14 @@ def publish_pieces(
             write_at(descriptor, data, offset)
             digest.update(data)
             offset += data.nbytes
-    copy_file(file, copy)
+    copy_file(target, copy)
     return digest.hexdigest()
 
 
 def copy_file(
     source: Path, target: Path, check_cancelled: Callable[[], None] = lambda: None
 ) -> None:
-    """Replace `target` atomically by a copy of `source`; `check_cancelled` may raise to stop."""
+    """Replace `target` atomically by a copy of `source`; `check_cancelled` may raise to cancel."""
     with os.fdopen(open_regular(source), "rb") as file, replacing(target) as (descriptor, _):
         offset = 0
         while data := file.read(_CHUNK_BYTES):
@@ -115,20 +116,18 @@ class ArrayFile:
 
     def _check(self) -> None:
         size = os.fstat(self._descriptor).st_size
-        head = os.pread(self._descriptor, _MAX_HEADER_BYTES, 0)
+        header = os.pread(self._descriptor, _MAX_HEADER_BYTES, 0)
         try:
-            file = io.BytesIO(head)
+            file = io.BytesIO(header)
             version = np.lib.format.read_magic(file)
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+            shape, is_fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
         except Exception as error:  # the header is parsed as Python: it can raise anything
             reason = str(error).split("\n")[0]
             raise DamagedStoreError(f"unreadable ({reason})") from None
         self._data_offset = file.tell()
-        if (version, shape, fortran, dtype) != ((1, 0), self._shape, False, self._dtype):
+        if (version, shape, is_fortran_order, dtype) != ((1, 0), self._shape, False, self._dtype):
             raise DamagedStoreError("has another shape or dtype")
-        expected = self._data_offset + self._dtype.itemsize * int(
-            np.prod(self._shape, dtype=object)
-        )
+        expected = self._data_offset + self._dtype.itemsize * math.prod(self._shape)
         if size != expected:
             raise DamagedStoreError(f"{size} bytes, expected {expected}")
 
@@ -138,9 +137,9 @@ class ArrayFile:
         return self._read(width * index, width)
 
     def checksum(self) -> str:
-        """Return the checksum of the numbers, as `publish_pieces` does."""
+        """Return the checksum of the entries; see `publish_pieces`."""
         digest = xxhash.xxh3_128()
-        count = int(np.prod(self._shape))
+        count = math.prod(self._shape)
         step = _CHUNK_BYTES // self._dtype.itemsize
         for first in range(0, count, step):
             digest.update(self._read(first, min(step, count - first)).data)
@@ -155,20 +154,19 @@ class ArrayFile:
 
     def array(self) -> NDArray[Any]:
         """Return the whole array."""
-        return self._read(0, int(np.prod(self._shape))).reshape(self._shape)
+        return self._read(0, math.prod(self._shape)).reshape(self._shape)
 
     def _read(self, first: int, count: int) -> NDArray[Any]:
-        numbers = np.empty(count, self._dtype)
+        entries = np.empty(count, self._dtype)
+        offset = self._data_offset + first * self._dtype.itemsize
         try:
-            got = read_at(
-                self._descriptor, numbers, self._data_offset + first * self._dtype.itemsize
-            )
+            bytes_read = read_at(self._descriptor, entries, offset)
         except OSError as error:
             raise_if_shortage(error, "a file of a store")
             raise DamagedStoreError(unreadable_reason(error)) from None
-        if got < numbers.nbytes:
+        if bytes_read < entries.nbytes:
             raise DamagedStoreError("truncated")
-        return numbers
+        return entries
 
     def __enter__(self) -> ArrayFile:
         return self

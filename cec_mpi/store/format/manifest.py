@@ -1,9 +1,9 @@
 """Base class of the manifests of all kinds of stores.
 
-A store consists of blocks, which are numbered from 0. The file of a machine has some or all of the
-blocks. Each block has a checksum, and can be computed from the same block in the files of other
-machines. verify, repair, decode and add-machine depend only on this interface.
-``docs/reference/store.md`` describes every field.
+A store consists of blocks, which are numbered from 0. The shard file of a machine has some or all
+blocks. Each block has a checksum, and can be computed from the same block in other files. The
+operations on stores depend only on this interface. ``docs/reference/store.md`` describes every
+field.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_INTERVALS = 5  # in a message
 Count = Annotated[int, Meta(ge=1, le=_MAX_FILE_BYTES)]
 Dtype = Annotated[str, Meta(pattern=r"\Afloat(32|64)\Z")]
 Sum = Annotated[str, Meta(pattern=r"\A([0-9a-f]{32})?\Z")]  # empty in an incomplete store
-Bound = Annotated[float, Meta(ge=0, le=1.7976931348623157e308)]
+ErrorBound = Annotated[float, Meta(ge=0, le=1.7976931348623157e308)]
 Sums = NDArray[np.uint64]
 
 
@@ -52,7 +52,7 @@ class Rebuilt(Struct, frozen=True, forbid_unknown_fields=True):
 
     start: int
     stop: int
-    error_bound: Bound
+    error_bound: ErrorBound
 
 
 class ShardEntry(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,7 +65,7 @@ class ShardEntry(Struct, frozen=True, forbid_unknown_fields=True):
     bytes : int
         Size of the file.
     xxh3_128 : str
-        Checksum of the checksums of its blocks.
+        Checksum of the checksums of the blocks.
     rebuilt : tuple of Rebuilt
         Rows that were computed from other shards, in ascending order.
     """
@@ -77,14 +77,14 @@ class ShardEntry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ArrayEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """Entry of the manifest for an array next to the shards; its file has a copy.
+    """Entry of the manifest for an array next to the shards, whose file has a copy.
 
     Attributes
     ----------
     file : str
         Name in the store.
     xxh3_128 : str
-        Checksum of the numbers.
+        Checksum of the entries.
     """
 
     file: str
@@ -98,7 +98,7 @@ class ChecksumsEntry(Struct, frozen=True):
     ----------
     algorithm : {"xxh3_64"}
     file : str
-        Name in the store; it includes the generation.
+        Name in the store, which includes the generation.
     """
 
     algorithm: Literal["xxh3_64"]
@@ -111,7 +111,7 @@ class ChecksumsEntry(Struct, frozen=True):
 
     @property
     def generation(self) -> int:
-        """Number of times that the checksums were written, from 1."""
+        """Number of times that the checksums were written, at least 1."""
         return int(self.file.removeprefix("checksums-").removesuffix(".npy"))
 
 
@@ -123,9 +123,9 @@ class MissingValues(Struct, frozen=True, forbid_unknown_fields=True):
     treatment : {"drop-rows", "mean"}
         Whether rows with missing values were dropped, or the mean of the column replaced them.
     rows, columns : int
-        Numbers of rows, and of columns including targets, with missing values.
+        Numbers of rows and columns with missing values; targets count as columns.
     dropped : int
-        Number of dropped rows; with "mean", rows with a missing target.
+        Number of dropped rows. With "mean", these are the rows with a missing target.
     """
 
     treatment: Annotated[str, Meta(pattern=r"\A(drop-rows|mean)\Z")]
@@ -134,8 +134,8 @@ class MissingValues(Struct, frozen=True, forbid_unknown_fields=True):
     dropped: int = 0
 
     def __post_init__(self) -> None:
-        good = 0 <= self.dropped <= self.rows and self.columns >= 0
-        if not good or (self.rows > 0) != (self.columns > 0):
+        is_valid = 0 <= self.dropped <= self.rows and self.columns >= 0
+        if not is_valid or (self.rows > 0) != (self.columns > 0):
             raise ValueError(f"missing is {shorten(self)}")
 
 
@@ -161,14 +161,14 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
     checksums : ChecksumsEntry
         Checksums of all blocks.
     column_sizes : ArrayEntry
-        Sizes of the encoded entries, by column.
+        Largest absolute value of each column that was encoded.
     shards : tuple of ShardEntry
         Shards of machines 1..N.
 
     Raises
     ------
     ValueError
-        Fields are inconsistent. The message names what was found and what was expected.
+        Fields are inconsistent. The message has the value and the expected one.
     """
 
     rows: Count
@@ -201,7 +201,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
     def __repr__(self) -> str:
         return f"<Manifest of {self.summary}>"
 
-    # Interface that every kind of store must implement.
+    # Every kind of store must define the following.
 
     @abstractmethod
     def check(self) -> None:
@@ -210,17 +210,17 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
     @property
     @abstractmethod
     def summary(self) -> str:
-        """Description of the store in a few words."""
+        """Short description of the store."""
 
     @property
     @abstractmethod
     def code(self) -> MDSCode:
-        """Code, with the generator matrix, N and L; for copies L = 1."""
+        """Code, with the generator matrix, N and L; in a replicated store L = 1."""
 
     @property
     @abstractmethod
     def rows_per_shard(self) -> int:
-        """Number of rows of each shard, R; for copies the number of all rows."""
+        """Number of rows of each shard, R; in a replicated store the number of rows of X."""
 
     @property
     @abstractmethod
@@ -234,7 +234,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
 
     @abstractmethod
     def bytes_of(self, machine: int) -> int:
-        """Return the size of the shard file of a machine (numbers start at 1)."""
+        """Return the size of the shard file of a machine (counted from 1)."""
 
     @abstractmethod
     def header_of(self, machine: int) -> bytes:
@@ -252,7 +252,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
     def grow(self, seed: int) -> Self:
         """Return the manifest with one more machine, whose shard has no checksums yet."""
 
-    # Defaults that kinds of stores may override.
+    # A kind of store may override the following.
 
     @property
     def copies(self) -> int | None:
@@ -266,7 +266,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
 
     @property
     def missing(self) -> MissingValues | None:
-        """Treatment of missing values; None if they were refused."""
+        """Treatment of missing values; None if they were not allowed."""
         return None
 
     @property
@@ -291,12 +291,12 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
 
     @property
     def accurate_along(self) -> tuple[str, ...]:
-        """Directions ("rows", "columns") where accuracy is independent of the size of entries."""
+        """Directions ("rows", "columns") in which bad scaling of X does not reduce accuracy."""
         return ("columns",) if self.row_exponents is None else ("rows",)
 
     @property
     def sums_shape(self) -> tuple[int, int]:
-        """Shape of the file of checksums: (N, blocks), or (1, blocks) for copies."""
+        """Shape of the file of checksums: (N, blocks); in a replicated store (1, blocks)."""
         return self.machines, self.block_count
 
     @classmethod
@@ -323,31 +323,34 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         return [(self.column_sizes, (self.columns,), np.float64)]
 
     def decode_sizes(self, sizes: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the sizes of columns from the array in their file."""
+        """Return the sizes of columns from the content of their file."""
         return sizes
 
     def merge_rebuilt(
         self, old: tuple[Rebuilt, ...], bounds: Mapping[int, float]
     ) -> tuple[Rebuilt, ...]:
-        """Return the field ``rebuilt`` of a shard after some of its blocks were rebuilt.
+        """Return the field ``rebuilt`` of a shard after blocks were rebuilt.
 
         Parameters
         ----------
         old : tuple of Rebuilt
+            Previous value of the field.
         bounds : mapping of int to float
-            Error bounds of the rebuilt blocks, by number.
+            Error bounds by block.
         """
         return ()
 
     def read_parts(self, directory: Path) -> tuple[Parts, ReplicaPlacement] | None:
-        """Read the parts of a sparse X and their holders; None if all rows cost the same."""
+        """Read the parts of a sparse X and their placement; None if all rows cost the same."""
         return None
 
     @property
     def shard_errors(self) -> NDArray[np.float64]:
-        """Error bounds of all shards, (N,), from encoding or repair; see `answer_error_bound`."""
-        repaired = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in self.shards]
-        return np.maximum(encoding_error_bound(self.code.generator, self.dtype), repaired)
+        """Error bounds of the entries of all shards, (N,); see `answer_error_bound`."""
+        rebuilt_bounds = [
+            max((rows.error_bound for rows in shard.rebuilt), default=0.0) for shard in self.shards
+        ]
+        return np.maximum(encoding_error_bound(self.code.generator, self.dtype), rebuilt_bounds)
 
     @property
     def itemsize(self) -> int:
@@ -360,7 +363,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         return max(shard.bytes for shard in self.shards)
 
     def machine_of(self, path: Path) -> int:
-        """Return the machine of a shard file or of a copy of it."""
+        """Return the machine of a shard file or a copy of it."""
         return 1 + [shard.file for shard in self.shards].index(path.name)
 
     def describe_rows(self, blocks: Iterable[int]) -> str:
@@ -381,14 +384,14 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         return f"{self.describe_rows(blocks)} of X are lost, no machine has a good copy"
 
 
-def check(what: str, found: Any, expected: Any) -> None:
+def check(field: str, value: Any, expected: Any) -> None:
     """Raise a ValueError if a field has another value."""
-    if found != expected:
-        raise ValueError(f"{what} is {shorten(found)}, expected {shorten(expected)}")
+    if value != expected:
+        raise ValueError(f"{field} is {shorten(value)}, expected {shorten(expected)}")
 
 
 def store_dtype(name: str | None, source: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of shards: the given one, or float32 for floats of up to 32 bits.
+    """Return the dtype of shards: `name`, or by default float32 for floats of up to 32 bits.
 
     Raises
     ------

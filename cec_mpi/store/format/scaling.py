@@ -1,12 +1,12 @@
 """Files with the exponents of rows and the sizes of columns.
 
 Row k of part l of X is ``2 ** e[l, k]`` times the encoded row. The exponents cannot be computed
-from the shards, so their file has a copy.
+from the shards, so the file has a copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Scaling:
 
 
 def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
-    """Read exponents and sizes from their files or the copies.
+    """Read the exponents of rows and the sizes of columns from their files or the copies.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
     """
     sizes = manifest.decode_sizes(read_array(directory, *manifest.arrays()[0]))
     if not (np.isfinite(sizes) & (sizes >= 0)).all():
-        raise _damaged_error(directory / manifest.column_sizes.file, "finite sizes from 0 on")
+        raise _damaged_error(directory / manifest.column_sizes.file, "finite sizes of at least 0")
     exponents = None
     if manifest.row_exponents is not None:
         exponents = read_array(directory, *manifest.arrays()[1])
@@ -102,10 +102,10 @@ def open_exponents(directory: Path, manifest: Manifest) -> RowExponents | None:
     raise _lost_error(directory, entry)
 
 
-def unrecoverable_files(problems: Collection[str], manifest: Manifest) -> list[str]:
-    """Return the files that are damaged together with their copies."""
+def unrecoverable_files(problems: Mapping[str, str], manifest: Manifest) -> list[str]:
+    """Return the files that are damaged, and whose copies are also damaged."""
     pairs = [name_and_copy(entry.file) for entry, _, _ in manifest.arrays()]
-    return [name for pair in pairs if all(file in problems for file in pair) for name in pair]
+    return [name for pair in pairs if problems.keys() >= set(pair) for name in pair]
 
 
 def scaling_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
@@ -124,19 +124,20 @@ def restore_scaling(directory: Path, manifest: Manifest) -> tuple[list[str], lis
     Returns
     -------
     restored, lost : list of str
-        Names of restored files, and of files that are damaged together with their copies.
+        Names of restored files, and of damaged files whose copies are also damaged.
     """
     restored, lost = [], []
     for entry, shape, dtype in manifest.arrays():
         names = name_and_copy(entry.file)
-        bad = [name for name in names if _find_problem(directory / name, entry, shape, dtype)]
-        if len(bad) == len(names):
-            lost += bad
-        for name, other in zip(names, reversed(names), strict=True):
-            if bad == [name]:
-                check_regular(directory / name)
-                copy_file(directory / other, directory / name)
-                restored.append(name)
+        damaged = [name for name in names if _find_problem(directory / name, entry, shape, dtype)]
+        if len(damaged) == len(names):
+            lost += damaged
+        elif damaged:
+            (target,) = damaged
+            (source,) = set(names) - {target}
+            check_regular(directory / target)
+            copy_file(directory / source, directory / target)
+            restored.append(target)
     return restored, lost
 
 
@@ -148,7 +149,7 @@ def read_array(
     Raises
     ------
     DamagedStoreError
-        Neither matches the manifest; the message names both.
+        Neither the file nor its copy matches the manifest; the message names both.
     """
     for name in name_and_copy(entry.file):
         try:
@@ -165,10 +166,10 @@ def _find_problem(path: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: 
     """Return the problem of a file, or ''."""
     try:
         with ArrayFile(path, shape, dtype) as file:
-            found = file.checksum()
+            checksum = file.checksum()
     except DamagedStoreError as error:
         return str(error)
-    return "" if found == entry.xxh3_128 else "altered, or of another store"
+    return "" if checksum == entry.xxh3_128 else "altered, or of another store"
 
 
 def _check_exponents(path: Path, exponents: NDArray[np.int16]) -> None:
