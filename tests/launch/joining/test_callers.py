@@ -48,7 +48,7 @@ def test_strangers_cost_the_others_nothing(start, store, join, conn, endless_tas
     assert "listening" in master.stdout.readline()
     machines = join(2)
     wait_for_file(tmp_path / "out" / "checkpoint.npz", process=master)
-    place = "127.0.0.1", read_connection_file(conn).places[-1][1]
+    place = "127.0.0.1", read_connection_file(conn).addresses[-1][1]
     callers = []
     for number in range(200):
         callers.append(socket.create_connection(place))
