@@ -107,7 +107,7 @@ class ThisProcess:
         Whether it was forked from a process with MPI.
     code : int
         Exit code of the last call of `sys.exit`, since `record_exit_codes`.
-    has_met : bool
+    has_started : bool
         Whether all ranks have started; then they know the outcome of this process.
     start_limit : threading.Timer or None
         Time limit of the start, until all ranks have started.
@@ -123,7 +123,7 @@ class ThisProcess:
     is_elastic: bool = False
     is_forked: bool = False
     code: int = 0
-    has_met: bool = False
+    has_started: bool = False
     start_limit: threading.Timer | None = None
     keep_alive: list[Any] = field(default_factory=list)
     operator_groups: list[MPI.Group] = field(default_factory=list)
@@ -166,21 +166,21 @@ def abort_job_on_exceptions() -> None:
         return
     show = sys.excepthook
 
-    def end(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    def exit_after_exception(type_: type[BaseException], error: BaseException, trace: Any) -> None:
         if this_process.is_forked:
-            show(kind, error, trace)
+            show(type_, error, trace)
             exit_now(exit_code_of(error))
         shared, rank = is_shared_error(error), rank_of_launcher()
         if shared and error.__dict__[_SHARED]:
             raise SystemExit(0)
         if not shared:
             await_turn(rank)
-        show(kind, error, trace)
+        show(type_, error, trace)
         if shared or this_process.is_elastic:
             raise SystemExit(exit_code_of(error))
         abort_job(exit_code_of(error))
 
-    sys.excepthook = end
+    sys.excepthook = exit_after_exception
     record_exit_codes()
     atexit.register(_abort_if_ranks_wait)
 
@@ -191,14 +191,14 @@ def _abort_if_ranks_wait() -> None:
     Otherwise they would wait for this rank, and this rank for them in MPI_Finalize.
     """
     code, rank = this_process.code, rank_of_launcher()
-    if not code or this_process.has_met or this_process.is_forked or not is_mpi_running():
+    if not code or this_process.has_started or this_process.is_forked or not is_mpi_running():
         return
 
-    def end() -> None:
+    def abort() -> None:
         print_error(f"rank {rank} exited with exit code {code} while other ranks wait for it")
         abort_job(code, by_mpi=False)
 
-    limit = threading.Timer(EXIT_SECONDS, end)
+    limit = threading.Timer(EXIT_SECONDS, abort)
     limit.daemon = True
     with suppress(RuntimeError):  # Python 3.12.0 and 3.12.1 cannot start threads at exit
         limit.start()
@@ -207,17 +207,17 @@ def _abort_if_ranks_wait() -> None:
 
 @contextmanager
 def abort_on_error(
-    comm: MPI.Intracomm, known: type[BaseException] | tuple[()] = CecError
+    comm: MPI.Intracomm, shared: type[BaseException] | tuple[()] = CecError
 ) -> Iterator[None]:
     """Abort the job on an exception of one rank, because the others would wait for it.
 
     The exit code is 2 for too little memory, otherwise 1 from rank 0 and 3 from other ranks.
-    Exceptions that all ranks raise are passed on: those of the classes `known`, and marked ones.
+    Exceptions that all ranks raise are passed on: those of the classes `shared`, and marked ones.
     """
     try:
         yield
     except BaseException as error:
-        if isinstance(error, known) or is_shared_error(error):
+        if isinstance(error, shared) or is_shared_error(error):
             raise
         report_and_abort(comm, error)
 
@@ -244,7 +244,7 @@ def report_and_abort(comm: MPI.Intracomm, error: BaseException) -> NoReturn:
 
 
 def await_turn(rank: int) -> None:
-    """Wait for the turn of this rank to print; if rank 0 also raises, it aborts the job first."""
+    """Wait for the turn of this rank to print; rank 0 prints first, and then aborts the job."""
     time.sleep(PRINT_TURN_SECONDS * min(rank, MAX_PRINT_TURNS))
 
 
@@ -279,11 +279,11 @@ def abort_job_at_exit() -> None:
     """Abort all processes of the job when this process exits, but not when a fork of it does."""
     process = os.getpid()
 
-    def end() -> None:
+    def abort() -> None:
         if os.getpid() == process:
             abort_job(FAILED_MACHINE, by_mpi=False)
 
-    atexit.register(end)
+    atexit.register(abort)
 
 
 def _abort_by_launcher(launcher: Launcher, code: int) -> None:
@@ -351,8 +351,8 @@ def limit_start(seconds: float, ranks: int, rank: int) -> None:
 
 
 def end_start_limit() -> None:
-    """Cancel the time limit of the start."""
-    this_process.has_met = True
+    """Cancel the time limit of the start, because all ranks have started."""
+    this_process.has_started = True
     timer, this_process.start_limit = this_process.start_limit, None
     if timer is not None:
         timer.cancel()
@@ -616,7 +616,7 @@ class SignalRecorder:
     received : signal.Signals or None
         First received signal.
     notice : str
-        What else has told this process to leave, in words; empty if nothing has.
+        Description of a preemption notice, after which this process must leave; empty without one.
     must_end : bool
         Whether a second SIGTERM was received and ends the process.
 

@@ -373,11 +373,11 @@ def check_packages(comm: MPI.Intracomm) -> None:
     host, root = socket.gethostname(), Path(__file__).parents[2]
     status = root.stat()
     directory = f"{network_id()} {status.st_dev} {status.st_ino}"
-    found = _allgather_lines(comm, host, __version__, directory, str(root))
-    versions, directories = ({line[column] for line in found} for column in (1, 2))
+    packages = _allgather_lines(comm, host, __version__, directory, str(root))
+    versions, directories = ({line[column] for line in packages} for column in (1, 2))
     if len(versions) == 1 < len(directories):
-        found = _allgather_lines(comm, host, __version__, *fingerprint())
-    problem = version_mismatch_message(found)
+        packages = _allgather_lines(comm, host, __version__, *fingerprint())
+    problem = version_mismatch_message(packages)
     if problem:
         raise InputError(problem)
 
@@ -402,16 +402,16 @@ def fingerprint() -> tuple[str, str]:
     return f"{checksum:08x}", str(root)
 
 
-def version_mismatch_message(found: Sequence[Sequence[str]]) -> str:
+def version_mismatch_message(packages: Sequence[Sequence[str]]) -> str:
     """Return the message for different versions of this package; empty if they are equal.
 
     Parameters
     ----------
-    found : sequence of (host, version, digest, path)
+    packages : sequence of (host, version, digest, path)
         An entry for each rank; later versions may add fields.
     """
     hosts: dict[tuple[str, str, str], list[str]] = {}
-    for host, version, digest, path, *_ in found:
+    for host, version, digest, path, *_ in packages:
         hosts.setdefault((version, digest, path), []).append(host)
     if len({(version, digest) for version, digest, _ in hosts}) == 1:
         return ""

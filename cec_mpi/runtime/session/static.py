@@ -94,7 +94,7 @@ def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session 
     places = gather_places(comm)
     start_barrier(comm)
     if comm.rank:
-        with abort_on_error(comm, known=()):
+        with abort_on_error(comm, shared=()):
             error = serve(CollectiveMachineEndpoint(comm))
         if error is not None:
             time.sleep(RANK_0_HEAD_START)
