@@ -1,4 +1,4 @@
-"""Answers in any order, from any machines, wrong ones among them: what is decoded is right."""
+"""The ledger of rows: decoded rows are correct whatever machines answer, and in any order."""
 
 import numpy as np
 from hypothesis import given
@@ -7,250 +7,208 @@ from hypothesis import strategies as st
 from cec_mpi import make_code
 from cec_mpi.core.checks.parity import answer_checker
 from cec_mpi.core.code.mds import MDSCode
-from cec_mpi.core.elastic.events import (
-    Compare,
-    Decode,
-    Disagreement,
-    FaultUndetermined,
-    IdentifyFaulty,
-    Request,
-    RowsAgree,
-    RowsDisagree,
-)
+from cec_mpi.core.elastic import events
 from cec_mpi.core.elastic.forward import RowLedger
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.step.answers import Decoders, RowAnswers
 
 
 class Step:
-    """A product of known numbers: what each machine would answer, and what is decoded."""
+    """A product with exact results, the answers of its machines, and the decoded rows."""
 
     def __init__(self, machines, recovery, rows, columns, *, check=False, speeds=None, code=None):
         self.code = code or make_code(machines, recovery)
         self.machines, self.rows, self.columns = range(1, machines + 1), rows, columns
         self.exact = np.random.default_rng(0).standard_normal((recovery, rows * columns))
-        self.right = self.code.generator @ self.exact
+        self.coded = self.code.generator @ self.exact
         self.parts = np.full((recovery, rows * columns), np.nan)
         checker = answer_checker(self.code.generator, "float64", 30) if check else None
-        self.decoders, work = Decoders(self.code), [np.empty(self.parts.size)]
-        given_ = columns, self.parts, work, checker, np.full(columns, 50.0)
-        self.answers = RowAnswers(self.decoders, *given_)
-        self.speeds = speeds or [1.0] * machines
-        self.ledger = RowLedger(rows, recovery, self.speeds, self.decoders, check)
-        self.named = set()
+        self.speeds, decoders = speeds or [1.0] * machines, Decoders(self.code)
+        scratch, scale = [np.empty(self.parts.size)], np.full(columns, 50.0)
+        self.answers = RowAnswers(decoders, columns, self.parts, scratch, checker, scale)
+        self.ledger = RowLedger(rows, recovery, self.speeds, decoders, check)
+        self.identified = set()
 
-    def plan(self, copies):
-        """Expect the rows of a plan."""
-        plan = plan_step(self.machines, self.speeds, copies, self.rows).assignment
-        self.ledger.plan(plan.all_intervals())
+    def plan(self, machines_per_row):
+        plan = plan_step(self.machines, self.speeds, machines_per_row, self.rows)
+        self.ledger.plan(plan.assignment.all_intervals())
 
-    def requests(self, alive):
-        """Return the next requests, after what is missing is reassigned."""
-        self.ledger.reassign(alive, alive)
-        found = [self.ledger.next_request(n) for n in alive]
-        return [request for request in found if request is not None]
+    def requests(self, machines):
+        """Return the next requests after reassignment of missing answers."""
+        self.ledger.reassign(machines, machines)
+        requests = [self.ledger.next_request(n) for n in machines]
+        return [request for request in requests if request is not None]
 
-    def answer(self, request, wrong=0.0):
-        """Answer a request, and do what follows."""
-        k, row = self.columns, self.right[request.machine - 1]
+    def answer(self, request, error=0.0):
+        """Answer a request, and follow the instructions."""
+        k, row = self.columns, self.coded[request.machine - 1]
         values = np.concatenate([row[start * k : stop * k] for start, stop in request.intervals])
-        values[-1:] += wrong
+        values[-1:] += error
         self.answers.add(request.machine, request.intervals, values)
         self.ledger.record_answer(request)
-        self.follow()
-
-    def give(self, machine, start, stop, wrong=0.0):
-        self.answer(Request(machine, ((start, stop),)), wrong)
-
-    def follow(self):
         while instructions := self.ledger.instructions():
-            for each in instructions:
-                rows = each.start, each.stop, each.machines
-                if isinstance(each, Decode):
-                    self.answers.decode(*rows)
-                elif isinstance(each, Compare):
-                    differ = self.answers.has_disagreement(*rows)
-                    self.ledger.record_comparison(
-                        RowsDisagree(*rows) if differ else RowsAgree(*rows)
-                    )
-                else:
-                    self.judge(each)
+            for instruction in instructions:
+                self.follow(instruction)
 
-    def judge(self, doubted):
-        rows = doubted.start, doubted.stop, doubted.machines
-        verdict = self.answers.identify_faulty(*rows)
-        for machine in verdict.faulty:
-            self.named.add(machine)
-            self.ledger.drop(machine)
-        if not verdict.faulty:
-            self.ledger.record_comparison(FaultUndetermined(*rows, verdict.candidates))
+    def answer_rows(self, machines, start, stop, faulty=()):
+        for n in machines:
+            self.answer(events.Request(n, ((start, stop),)), 1.0 if n in faulty else 0.0)
 
-    def improve(self):
-        """Decode some rows again, if that makes them more exact."""
-        rows = self.ledger.refine()
-        if rows is None:
-            return False
-        self.answers.decode(rows.start, rows.stop, rows.machines)
-        return True
+    def follow(self, instruction):
+        rows = instruction.start, instruction.stop, instruction.machines
+        match instruction:
+            case events.Decode():
+                self.answers.decode(*rows)
+            case events.Compare():
+                disagree = self.answers.has_disagreement(*rows)
+                outcome = events.RowsDisagree if disagree else events.RowsAgree
+                self.ledger.record_comparison(outcome(*rows))
+            case events.IdentifyFaulty():
+                comparison = self.answers.identify_faulty(*rows)
+                for machine in comparison.faulty:
+                    self.identified.add(machine)
+                    self.ledger.drop(machine)
+                if not comparison.faulty:
+                    undetermined = events.FaultUndetermined(*rows, comparison.candidates)
+                    self.ledger.record_comparison(undetermined)
 
-    def error(self):
-        return np.abs(self.parts - self.exact).max()
+    def refine(self):
+        """Return whether rows were decoded again."""
+        instruction = self.ledger.refine()
+        if instruction is not None:
+            self.follow(instruction)
+        return instruction is not None
 
-    def error_of(self, rows):
-        return np.abs(self.parts - self.exact)[:, : rows * self.columns].max()
+    def error(self, rows=None):
+        errors = np.abs(self.parts - self.exact)
+        return errors[:, : (rows or self.rows) * self.columns].max()
 
 
 @given(st.data())
-def test_whoever_answers_or_is_lost_the_result_is_right(data):
+def test_any_answers_and_losses_give_the_correct_result(data):
     machines = data.draw(st.integers(1, 8), "machines")
     recovery = data.draw(st.integers(1, machines), "recovery")
-    copies = data.draw(st.integers(recovery, machines), "copies")
     rows, columns = data.draw(st.integers(1, 40), "rows"), data.draw(st.integers(1, 3), "columns")
     speeds = [data.draw(st.floats(0.1, 10)) for _ in range(machines)]
     step = Step(machines, recovery, rows, columns, speeds=speeds)
-    step.plan(copies)
-    alive = set(step.machines)
-    requests = step.requests(alive)
+    step.plan(data.draw(st.integers(recovery, machines), "machines per row"))
+    available = set(step.machines)
+    requests = step.requests(available)
     while not step.ledger.is_done:
-        assert requests, "nothing is on its way, and not all is there"
+        assert requests, "rows are missing without a request"
         request = requests.pop(data.draw(st.integers(0, len(requests) - 1), "next"))
-        if len(alive) > recovery and data.draw(st.booleans(), "lost"):
-            alive.discard(request.machine)
-            requests = [each for each in requests if each.machine != request.machine]
+        if len(available) > recovery and data.draw(st.booleans(), "lost"):
+            available.discard(request.machine)
+            requests = [other for other in requests if other.machine != request.machine]
             step.ledger.release(request.machine)
-            requests += step.requests(alive)
+            requests += step.requests(available)
         else:
             step.answer(request)
+            condition = step.ledger.condition
+            while data.draw(st.booleans(), "idle") and step.refine():
+                assert step.ledger.condition <= condition
     assert step.error() <= 1e-13 * step.ledger.condition
-    assert step.requests(alive) == []
+    assert step.requests(available) == []
 
 
 @given(
     size=st.sampled_from([(6, 3), (5, 2), (12, 8)]),
-    wrong=st.integers(1, 5),
-    factor=st.sampled_from([1e-6, 1.0, 1e12, np.nan, np.inf]),
+    faulty=st.integers(1, 5),
+    error=st.sampled_from([1e-6, 1.0, 1e12, np.nan, np.inf]),
     order=st.randoms(use_true_random=False),
 )
-def test_a_wrong_machine_is_named_and_done_without(size, wrong, factor, order):
+def test_a_faulty_machine_is_identified_and_replaced(size, faulty, error, order):
     step = Step(*size, 60, 2, check=True)
     step.plan(size[1] + 1)
     requests = step.requests(set(step.machines))
-    has_rows = any(request.machine == wrong for request in requests)
+    has_request = any(request.machine == faulty for request in requests)
     order.shuffle(requests)
     while not step.ledger.is_done:
         request = requests.pop()
-        step.answer(request, wrong=factor if request.machine == wrong else 0.0)
-        requests += step.requests(set(step.machines) - step.named)
+        step.answer(request, error if request.machine == faulty else 0.0)
+        requests += step.requests(set(step.machines) - step.identified)
     assert step.error() < 1e-11
-    assert step.named <= {wrong}
-    assert step.named or not has_rows
+    assert step.identified <= {faulty}
+    assert step.identified or not has_request
 
 
-def test_with_one_to_spare_rows_are_doubted_and_nobody_is_accused():
+def test_with_too_few_answers_a_disagreement_remains():
     step = Step(4, 3, 10, 1, check=True)
-    for machine in (1, 2, 3, 4):
-        step.give(machine, 0, 10, wrong=1.0 if machine == 2 else 0.0)
+    step.answer_rows((1, 2, 3, 4), 0, 10, faulty=(2,))
     assert step.requests({1, 2, 3, 4}) == []
-    doubted = step.ledger.conclude()
-    assert doubted == IdentifyFaulty(0, 10, (1, 2, 3, 4))
-    step.judge(doubted)
-    found = FaultUndetermined(0, 10, (1, 2, 3, 4), ((1,), (2,), (3,), (4,)))
-    assert step.ledger.conclude() == Disagreement(found)
-    assert step.named == set()
-    assert step.ledger.undecoded == 10
+    conclusion = step.ledger.conclude()
+    assert conclusion == events.IdentifyFaulty(0, 10, (1, 2, 3, 4))
+    step.follow(conclusion)
+    undetermined = events.FaultUndetermined(0, 10, (1, 2, 3, 4), ((1,), (2,), (3,), (4,)))
+    assert step.ledger.conclude() == events.Disagreement(undetermined)
+    assert (step.identified, step.ledger.undecoded) == (set(), 10)
 
 
-def test_rows_that_disagree_do_not_stop_requests_for_others():
-    """With L + 2 machines nobody is named; other rows are reassigned all the same."""
+def test_a_disagreement_does_not_stop_requests_for_other_rows():
     step = Step(5, 3, 20, 1, check=True)
-    for machine in (1, 2, 3, 4):
-        step.give(machine, 0, 10, wrong=1.0 if machine == 2 else 0.0)
-    for machine in (1, 2, 3):
-        step.give(machine, 10, 20)
-    (first,) = step.requests({1, 2, 3, 5})
-    assert (first.machine, first.intervals) == (5, ((0, 20),))
-    step.answer(first)
+    step.answer_rows((1, 2, 3, 4), 0, 10, faulty=(2,))
+    step.answer_rows((1, 2, 3), 10, 20)
+    (request,) = step.requests({1, 2, 3, 5})
+    assert (request.machine, request.intervals) == (5, ((0, 20),))
+    step.answer(request)
     assert step.ledger.undecoded == 10
-    assert not step.ledger.is_done
 
 
-def test_answers_that_come_too_late_change_nothing():
+def test_answers_after_decoding_change_nothing():
     step = Step(4, 2, 10, 1)
-    step.give(1, 0, 10)
-    step.give(3, 0, 10)
-    before = step.parts.copy()
-    step.give(2, 0, 10, wrong=5.0)
+    step.answer_rows((1, 3), 0, 10)
+    parts = step.parts.copy()
+    step.answer_rows((2,), 0, 10, faulty=(2,))
     assert step.ledger.is_done
-    assert np.array_equal(step.parts, before)
+    assert np.array_equal(step.parts, parts)
 
 
-# --- which answers are decoded --------------------------------------------------------------
+# --- the choice of answers ------------------------------------------------------------------
 
 
-def nearly_singular_step(rows=10, **options):
-    """Machines 1 and 2 have nearly the same shard: together with 3 they decode badly."""
+def nearly_singular_step(**options):
+    """Return a step in which machines 1 and 2 have nearly the same shard."""
     generator = make_code(6, 3).generator.copy()
     generator[1] = generator[0] + 1e-6 * np.array([1.0, 2.0, 4.0])
-    return Step(6, 3, rows, 1, code=MDSCode(generator), **options)
+    return Step(6, 3, 10, 1, code=MDSCode(generator), **options)
 
 
-def test_answers_that_come_while_others_are_awaited_make_rows_more_exact():
+def test_late_answers_make_rows_more_accurate():
     step = nearly_singular_step()
-    for machine in (1, 2, 3):
-        step.give(machine, 0, 8)
+    step.answer_rows((1, 2, 3), 0, 8)
     assert step.ledger.condition > 1e5
-    before = step.error_of(8)
-    step.give(4, 0, 5)
-    assert step.improve()
+    error = step.error(8)
+    step.answer_rows((4,), 0, 5)
+    assert step.refine()
     assert step.ledger.condition > 1e5  # of rows 5..7
-    assert not step.improve()
-    step.give(5, 0, 8)
-    while step.improve():
+    assert not step.refine()
+    step.answer_rows((5,), 0, 8)
+    while step.refine():
         pass
     assert step.ledger.condition < 100
-    assert step.error_of(8) < 1e-3 * before
+    assert step.error(8) < 1e-3 * error
     assert step.ledger.undecoded == 2
 
 
-def test_where_answers_are_compared_the_best_of_those_that_agree_are_decoded():
+def test_rows_are_decoded_from_the_best_conditioned_compared_answers():
     step = nearly_singular_step(check=True)
-    for machine in (1, 2, 3, 6):
-        step.give(machine, 0, 10)
+    step.answer_rows((1, 2, 3, 6), 0, 10)
     assert step.ledger.is_done
     assert step.ledger.condition < 100
-    step.give(5, 0, 10, wrong=1.0)  # was not compared
-    assert not step.improve()
+    step.answer_rows((5,), 0, 10, faulty=(5,))  # not compared
+    assert not step.refine()
     assert step.error() < 1e-13
 
 
-def test_a_machine_that_is_dropped_makes_nothing_more_exact():
+def test_dropped_answers_are_not_decoded():
     step = nearly_singular_step()
-    for machine in (1, 2, 3):
-        step.give(machine, 0, 10)
-    step.give(4, 0, 10)
+    step.answer_rows((1, 2, 3, 4), 0, 10)
     step.ledger.drop(4)
-    assert not step.improve()
+    assert not step.refine()
     step.ledger.drop(2)
     step.ledger.drop(3)
-    step.give(5, 0, 10)
-    assert not step.improve()  # 1 and 5 are too few
-    step.give(6, 0, 10)
-    assert step.improve()  # from 1, 5 and 6
+    step.answer_rows((5,), 0, 10)
+    assert not step.refine()  # two answers are too few
+    step.answer_rows((6,), 0, 10)
+    assert step.refine()  # from machines 1, 5 and 6
     assert step.error() < 1e-13
-
-
-@given(st.data())
-def test_rows_that_are_improved_stay_right(data):
-    machines = data.draw(st.integers(2, 9), "machines")
-    recovery = data.draw(st.integers(1, machines - 1), "recovery")
-    copies = data.draw(st.integers(recovery + 1, machines), "copies")
-    step = Step(machines, recovery, 30, 2, speeds=[1.0 + n for n in range(machines)])
-    step.plan(copies)
-    requests = step.requests(set(step.machines))
-    data.draw(st.randoms(use_true_random=False)).shuffle(requests)
-    while not step.ledger.is_done:
-        step.answer(requests.pop())
-        before = step.ledger.condition
-        while data.draw(st.booleans(), "idle") and step.improve():
-            assert step.ledger.condition <= before
-    assert step.error() <= 1e-13 * step.ledger.condition

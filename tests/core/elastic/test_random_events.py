@@ -1,4 +1,4 @@
-"""Random events: a step ends with every row from L right answers, or with the true reason."""
+"""Random events: a step ends with correct results from L answers, or with the true cause."""
 
 from __future__ import annotations
 
@@ -14,39 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from cec_mpi import make_code
 from cec_mpi.core.accuracy.recombine import Recombination
 from cec_mpi.core.checks.finite import NonfiniteAnswer
+from cec_mpi.core.elastic import events
 from cec_mpi.core.elastic.adjoint import ProbeLedger, TermLedger
-from cec_mpi.core.elastic.events import (
-    Adopt,
-    AnswerRejected,
-    AvailabilityTick,
-    BusyMachineAnswered,
-    Compare,
-    ComputationFailed,
-    Decode,
-    Disagreement,
-    Done,
-    Exclude,
-    FaultUndetermined,
-    FaultyIdentified,
-    GiveUp,
-    IdentifyFaulty,
-    MachineExcluded,
-    MachineGivenUp,
-    MachineJoined,
-    MachineLeft,
-    MachineLost,
-    MarkLate,
-    PendingMachines,
-    Request,
-    RequestAnswered,
-    RequestsSent,
-    RowsAgree,
-    RowsDisagree,
-    StartStep,
-    StepFailed,
-    TooFewMachines,
-    WaitUntil,
-)
 from cec_mpi.core.elastic.forward import RowLedger
 from cec_mpi.core.elastic.losses import Deadline, State
 from cec_mpi.core.elastic.step import ElasticStep
@@ -55,75 +24,84 @@ from cec_mpi.core.step.answers import Decoders
 
 ROWS = 12
 KINDS = st.sampled_from(["terms", "compared rows", "rows", "probe"])
-PLACES = st.integers(0, 10**6)  # which of those that are possible
+INDEX = st.integers(0, 10**6)  # taken modulo the number of candidates
+LOSSES = st.sampled_from([events.MachineLost, events.MachineLeft])
 
 
 class Process:
-    """What a host does as one of its machines.
+    """A simulated process of one machine.
 
     Attributes
     ----------
     host : int
-    is_liar : bool
+    is_faulty : bool
         Whether its answers are wrong.
+    is_busy : bool
+        Whether it computes for an earlier step.
     request : Request or None
-        What it computes; `is_busy` without one: for an earlier step.
+        The request of this step that it computes.
     message : tuple
-        What it was sent with; requests of one message are answered with one sum.
+        The message with the request; a host answers requests of one message with one sum.
     """
 
-    def __init__(self, host, is_liar=False, is_busy=False):
-        self.host = host
-        self.is_liar, self.is_busy = is_liar, is_busy
-        self.request, self.message = None, ()
-        self.is_given_up = False
+    def __init__(self, host, is_faulty=False, is_busy=False):
+        self.host, self.is_faulty, self.is_busy = host, is_faulty, is_busy
+        self.request, self.message, self.is_given_up = None, (), False
 
 
-class World(RuleBasedStateMachine):
-    """A hub and its machines, to which anything may happen at any time."""
+def has_computing(cluster):
+    return cluster.is_running and bool(cluster.computing())
 
-    # --- the beginning --------------------------------------------------------------------
+
+def has_processes(cluster):
+    return cluster.is_running and bool(cluster.processes)
+
+
+class Cluster(RuleBasedStateMachine):
+    """A simulated hub and its machines, with any event at any time."""
 
     @initialize(data=st.data())
-    def begin(self, data):
+    def set_up(self, data):
         draw = data.draw
         self.recovery = draw(st.integers(1, 4), "recovery")
         self.count = self.recovery + draw(st.sampled_from([3, 2, 4, 1, 0]), "machines beyond L")
-        everyone = range(1, self.count + 1)
-        few = st.sets(st.sampled_from(everyone), max_size=1)
-        liars = draw(st.sets(st.sampled_from(everyone), max_size=2), "liars")
-        busy, absent = draw(few, "busy"), draw(few, "absent")
+        self.all_machines = tuple(range(1, self.count + 1))
+        at_most_one = st.sets(st.sampled_from(self.all_machines), max_size=1)
+        faulty = draw(st.sets(st.sampled_from(self.all_machines), max_size=2), "faulty")
+        busy, absent = draw(at_most_one, "busy"), draw(at_most_one, "absent")
         self.hosts, self.turn = count(self.count + 1), 0
-        together = draw(st.integers(1, 3), "machines of a host at first")
+        per_host = draw(st.integers(1, 3), "initial machines of a host")
         self.processes = {
-            n: Process(n // together, n in liars, n in busy) for n in everyone if n not in absent
+            n: Process(n // per_host, n in faulty, n in busy)
+            for n in self.all_machines
+            if n not in absent
         }
-        self.opening = {}  # machines, and which host opens their shards
-        self.vacant = draw(st.booleans(), "waits for vacant machines")
+        self.opening = {}  # host by machine
+        self.waits_for_vacant = draw(st.booleans(), "waits for vacant machines")
         self.capacity = draw(st.integers(1, 5), "machines of a host")
-        self.can_adopt_machines = draw(st.booleans(), "adopts")
+        self.can_adopt = draw(st.booleans(), "adopts")
         self.now, self.predicted = 100.0, draw(st.sampled_from([None, 1.0]), "predicted")
         self.code = make_code(self.count, self.recovery)
-        self.speeds = [draw(st.sampled_from([1.0, 2.0, 0.1])) for _ in everyone]
+        self.speeds = [draw(st.sampled_from([1.0, 2.0, 0.1])) for _ in self.all_machines]
         self.deadline = draw(st.sampled_from([None, Deadline(factor=1.5)]), "deadline")
-        self.stale = []
-        self.start(draw(KINDS, "kind"), draw(few, "preempted"))
+        self.stale_requests = []
+        self.start(draw(KINDS, "kind"), draw(at_most_one, "preempted"))
 
     def start(self, kind, preempted):
-        """Begin a step, with machines that may still compute for the one before."""
-        self.with_absent = kind == "terms" and self.now % 2 < 1  # their terms are replaced at once
+        """Begin a step; machines may still compute for the previous one."""
+        self.plans_absent = kind == "terms" and self.now % 2 < 1
         self.kind, self.compares = kind, kind in ("compared rows", "probe")
-        self.listed = set(range(1, self.count + 1)) - preempted
+        self.listed = set(self.all_machines) - preempted
         for process in self.processes.values():
             if process.request is not None:
-                self.stale.append(process.request)
+                self.stale_requests.append(process.request)
                 process.request, process.is_busy = None, True
-        self.expected_events = []
-        self.answers = defaultdict(dict)  # rows to whether they are right, by machine
-        self.usable = defaultdict(set)  # rows, by machine
-        self.decoded, self.outcome, self.begun, self.moment = set(), None, False, math.inf
-        self.short_since = math.inf
-        self.adopt_after = 2.0 if self.can_adopt_machines and not self.compares else math.inf
+        self.roster_events = []
+        self.answers = defaultdict(dict)  # by machine: whether each answered row is correct
+        self.usable_rows = defaultdict(set)  # by machine
+        self.decoded, self.outcome, self.ledger = set(), None, None
+        self.wait_end = self.shortage_start = math.inf
+        self.adopt_after = 2.0 if self.can_adopt and not self.compares else math.inf
         states = {
             n: State.BUSY if p.is_busy else State.IDLE
             for n, p in self.processes.items()
@@ -135,22 +113,19 @@ class World(RuleBasedStateMachine):
             lambda machines: max(0, self.recovery + self.compares - len(machines)),
             self.deadline,
             None,
-            self.vacant,
+            self.waits_for_vacant,
             self.adopt_after,
         )
-        self.step.handle(AvailabilityTick(frozenset(self.listed)), self.now)
-        self.follow()
+        self.step.handle(events.AvailabilityTick(frozenset(self.listed)), self.now)
+        self.follow_instructions()
 
     def plan(self, machines):
         """Return the ledger of a step with these machines."""
-        copies = self.recovery + (self.kind == "compared rows")
-        plan = plan_step(
-            machines, [self.speeds[n - 1] for n in range(1, self.count + 1)], copies, ROWS
-        )
+        machines_per_row = self.recovery + (self.kind == "compared rows")
+        plan = plan_step(machines, self.speeds, machines_per_row, ROWS)
         rows = plan.assignment.all_intervals()
         if self.kind == "probe":
-            everyone = tuple(range(1, self.count + 1))
-            return ProbeLedger(self.recovery, [(0, ROWS, everyone)], ())
+            return ProbeLedger(self.recovery, [(0, ROWS, self.all_machines)], ())
         if self.kind == "terms":
             ledger = TermLedger(self.recovery, self.speeds)
             self.coefficients = np.random.default_rng(0).standard_normal((self.count + 1, ROWS))
@@ -164,378 +139,367 @@ class World(RuleBasedStateMachine):
         ledger.plan(rows)
         return ledger
 
-    # --- what happens ---------------------------------------------------------------------
+    # --- events ---------------------------------------------------------------------------
 
-    def tell(self, *events):
-        self.note_shortage()
-        for event in events:
+    def report(self, *reported):
+        self.update_shortage()
+        for event in reported:
             self.step.handle(event, self.now)
-        self.follow()
+        self.follow_instructions()
 
     def computing(self):
         return [n for n, p in sorted(self.processes.items()) if p.request is not None]
-
-    def alive(self):
-        return sorted(self.processes)
 
     @property
     def is_running(self):
         return self.outcome is None
 
-    @precondition(lambda self: self.is_running and self.computing())
-    @rule(place=PLACES)
-    def answer(self, place):
-        self.answer_one(place)
+    def take_request(self, index):
+        """Return a computing machine that was not given up, and its request."""
+        machine = pick(self.computing(), index)
+        process = self.processes[machine]
+        if process.is_given_up:
+            return None, None
+        request, process.request = process.request, None
+        return machine, request
 
-    @precondition(lambda self: self.is_running and self.computing())
-    @rule(places=st.lists(PLACES, min_size=2, max_size=8))
-    def answer_several(self, places):
-        for place in places:
-            if self.is_running and self.computing():
-                self.answer_one(place)
+    @precondition(has_computing)
+    @rule(indices=st.lists(INDEX, min_size=1, max_size=8))
+    def answer(self, indices):
+        for index in indices:
+            if has_computing(self):
+                self.answer_one(index)
 
-    def answer_one(self, place):
-        machine = pick(self.computing(), place)
+    def answer_one(self, index):
+        machine = pick(self.computing(), index)
         process = self.processes[machine]
         request, process.request = process.request, None
         if process.is_given_up:
             process.is_given_up = False
-            self.tell(RequestAnswered(request), MachineJoined(machine))
-        elif self.kind == "terms" and process.is_liar:
-            self.tell(AnswerRejected(request))
+            self.report(events.RequestAnswered(request), events.MachineJoined(machine))
+        elif self.kind == "terms" and process.is_faulty:
+            self.report(events.AnswerRejected(request))
         elif self.kind == "terms":
-            others = self.sent_with(process, request)
-            for other in others:
-                self.processes[other.machine].request = None
-            sum_terms = tuple(each.term for each in (request, *others))
-            self.tell(*(RequestAnswered(each, sum_terms) for each in (request, *others)))
+            requests = [request, *self.take_requests_of_message(process, request)]
+            terms = tuple(each.term for each in requests)
+            self.report(*(events.RequestAnswered(each, terms) for each in requests))
         else:
             if self.step.is_pending(request):
                 for row in rows_of(request.intervals):
-                    self.answers[machine][row] = not (process.is_liar and self.compares)
-                    self.usable[machine].add(row)
-            self.tell(RequestAnswered(request))
+                    self.answers[machine][row] = not (process.is_faulty and self.compares)
+                    self.usable_rows[machine].add(row)
+            self.report(events.RequestAnswered(request))
 
-    def sent_with(self, process, request):
-        """The requests of other machines that a host answers with the same sum."""
+    def take_requests_of_message(self, process, request):
+        """Return the requests of other machines that a host answers with the same sum."""
         if not self.step.is_pending(request):
             return []
-        return [
-            other.request
+        processes = [
+            other
             for other in self.processes.values()
             if other.message == process.message
             and other.request is not None
-            and not (other.is_given_up or other.is_liar)
+            and not (other.is_given_up or other.is_faulty)
         ]
+        requests = [other.request for other in processes]
+        for other in processes:
+            other.request = None
+        return requests
 
-    @precondition(lambda self: self.is_running and self.computing())
-    @rule(place=PLACES)
-    def answer_not_finite(self, place):
-        machine = pick(self.computing(), place)
-        process = self.processes[machine]
-        if process.is_given_up:
-            return
-        request, process.request = process.request, None
-        self.tell(AnswerRejected(request, NonfiniteAnswer(machine, math.nan, 0)))
+    @precondition(has_computing)
+    @rule(index=INDEX)
+    def answer_not_finite(self, index):
+        machine, request = self.take_request(index)
+        if request is not None:
+            self.report(events.AnswerRejected(request, NonfiniteAnswer(machine, math.nan, 0)))
 
-    @precondition(lambda self: self.is_running and self.computing())
-    @rule(place=PLACES, is_replaced=st.booleans())
-    def answer_wrongly_and_be_lost(self, place, is_replaced):
-        """A process that is excluded afterwards would be another one."""
-        machine = pick(self.computing(), place)
-        process = self.processes[machine]
-        if process.is_given_up:
+    @precondition(has_computing)
+    @rule(index=INDEX, is_replaced=st.booleans())
+    def answer_wrongly_and_lose(self, index, is_replaced):
+        """Lose a faulty process before the step can exclude it."""
+        machine, request = self.take_request(index)
+        if request is None:
             return
-        request, process.request = process.request, None
         self.remove(machine)
-        events = [AnswerRejected(request), MachineLost(machine, "its process ended")]
+        reported = [events.AnswerRejected(request), events.MachineLost(machine, "process ended")]
         if is_replaced:
             self.processes[machine] = Process(next(self.hosts))
-            events.append(MachineJoined(machine))
-        self.usable[machine].clear()
-        self.tell(*events)
+            reported.append(events.MachineJoined(machine))
+        self.usable_rows[machine].clear()
+        self.report(*reported)
 
-    @precondition(lambda self: self.is_running and self.computing())
-    @rule(place=PLACES)
-    def fail(self, place):
-        machine = pick(self.computing(), place)
-        process = self.processes[machine]
-        if not process.is_given_up:
-            request, process.request = process.request, None
-            self.tell(ComputationFailed(request))
+    @precondition(has_computing)
+    @rule(index=INDEX)
+    def fail(self, index):
+        _, request = self.take_request(index)
+        if request is not None:
+            self.report(events.ComputationFailed(request))
 
-    @precondition(lambda self: self.is_running and self.processes)
-    @rule(place=PLACES, event=st.sampled_from([MachineLost, MachineLeft]))
-    def lose(self, place, event):
-        machine = pick(self.alive(), place)
+    @precondition(has_processes)
+    @rule(index=INDEX, event=LOSSES)
+    def lose(self, index, event):
+        machine = pick(sorted(self.processes), index)
         self.remove(machine)
-        self.tell(event(machine, "it happens"))
+        self.report(event(machine, "a loss"))
 
-    @precondition(lambda self: self.is_running and self.processes)
-    @rule(place=PLACES, event=st.sampled_from([MachineLost, MachineLeft]))
-    def lose_host(self, place, event):
-        host = self.processes[pick(self.alive(), place)].host
-        machines = [n for n in self.alive() if self.processes[n].host == host]
-        self.opening = {n: by for n, by in self.opening.items() if by != host}
+    @precondition(has_processes)
+    @rule(index=INDEX, event=LOSSES)
+    def lose_host(self, index, event):
+        host = self.processes[pick(sorted(self.processes), index)].host
+        machines = [n for n, p in sorted(self.processes.items()) if p.host == host]
+        self.opening = {n: opener for n, opener in self.opening.items() if opener != host}
         for machine in machines:
             self.remove(machine)
-        self.tell(*(event(machine, "its host has gone") for machine in machines))
+        self.report(*(event(machine, "loss of the host") for machine in machines))
 
     @precondition(lambda self: self.is_running and self.absent())
-    @rule(place=PLACES)
-    def open(self, place):
-        self.opening[pick(self.absent(), place)] = next(self.hosts)
-        self.follow()
+    @rule(index=INDEX)
+    def open(self, index):
+        self.opening[pick(self.absent(), index)] = next(self.hosts)
+        self.follow_instructions()
 
     @precondition(lambda self: self.is_running and len(self.processes) > 1)
-    @rule(place=PLACES)
-    def give_back(self, place):
-        """A host leaves a machine to a newcomer, which opens its shard."""
-        machine = pick(self.alive(), place)
+    @rule(index=INDEX)
+    def transfer(self, index):
+        """Transfer a machine to a new host, which opens its shard."""
+        machine = pick(sorted(self.processes), index)
         self.remove(machine)
         self.opening[machine] = next(self.hosts)
-        self.tell(MachineLeft(machine, "it is given back"))
+        self.report(events.MachineLeft(machine, "transfer"))
 
     @precondition(lambda self: self.is_running and self.opening)
-    @rule(place=PLACES, joins=st.sampled_from([True, True, False]), is_liar=st.booleans())
-    def end_opening(self, place, joins, is_liar):
-        machine = pick(sorted(self.opening), place)
+    @rule(index=INDEX, joins=st.sampled_from([True, True, False]), is_faulty=st.booleans())
+    def end_opening(self, index, joins, is_faulty):
+        machine = pick(sorted(self.opening), index)
         host = self.opening.pop(machine)
         if joins:
-            self.processes[machine] = Process(host, is_liar)
-            self.tell(MachineJoined(machine))
+            self.processes[machine] = Process(host, is_faulty)
+            self.report(events.MachineJoined(machine))
         else:
-            self.follow()
+            self.follow_instructions()
 
-    @precondition(lambda self: self.is_running and any(p.is_busy for p in self.processes.values()))
+    @precondition(lambda self: self.is_running and self.busy())
     @rule()
-    def free(self):
-        machine = next(n for n, p in sorted(self.processes.items()) if p.is_busy)
-        process = self.processes[machine]
+    def answer_previous_step(self):
+        machine, process = self.busy()[0]
         process.is_busy = False
         if process.is_given_up:
             process.is_given_up = False
-            self.tell(MachineJoined(machine))
+            self.report(events.MachineJoined(machine))
         else:
-            self.tell(BusyMachineAnswered(machine))
+            self.report(events.BusyMachineAnswered(machine))
 
-    @precondition(lambda self: self.is_running and self.moment < math.inf)
+    @precondition(lambda self: self.is_running and self.wait_end < math.inf)
     @rule()
-    def let_time_pass(self):
-        self.now = max(self.now, self.moment)
-        self.follow()
+    def time_out(self):
+        self.now = max(self.now, self.wait_end)
+        self.follow_instructions()
 
-    @precondition(lambda self: self.is_running and self.stale)
-    @rule(place=PLACES, event=st.sampled_from([RequestAnswered, AnswerRejected, ComputationFailed]))
-    def tell_of_a_request_that_was_dropped(self, place, event):
-        self.tell(event(pick(self.stale, place)))
+    @precondition(lambda self: self.is_running and self.stale_requests)
+    @rule(
+        index=INDEX,
+        event=st.sampled_from(
+            [events.RequestAnswered, events.AnswerRejected, events.ComputationFailed]
+        ),
+    )
+    def answer_stale_request(self, index, event):
+        self.report(event(pick(self.stale_requests, index)))
 
-    @precondition(lambda self: self.is_running)
-    @rule(place=PLACES)
-    def repeat_what_is_known(self, place):
-        gone = sorted(set(range(1, self.count + 1)) - set(self.processes))
-        if gone:
-            self.tell(MachineLost(pick(gone, place), "again"))
+    @precondition(lambda self: self.is_running and len(self.processes) < self.count)
+    @rule(index=INDEX)
+    def repeat_loss(self, index):
+        lost = sorted(set(self.all_machines) - set(self.processes))
+        self.report(events.MachineLost(pick(lost, index), "repeated"))
 
     @precondition(lambda self: not self.is_running)
     @rule(kind=KINDS, preempted=st.sets(st.integers(1, 8), max_size=1))
-    def begin_the_next_step(self, kind, preempted):
+    def start_next_step(self, kind, preempted):
         self.start(kind, preempted)
 
     def remove(self, machine):
         process = self.processes.pop(machine)
         if process.request is not None:
-            self.stale.append(process.request)
+            self.stale_requests.append(process.request)
+
+    # --- the state of machines ------------------------------------------------------------
+
+    def busy(self):
+        return [(n, p) for n, p in sorted(self.processes.items()) if p.is_busy]
+
+    def absent(self):
+        return sorted(set(self.all_machines) - set(self.processes) - set(self.opening))
+
+    def vacant(self):
+        return frozenset(self.absent() if self.waits_for_vacant else ())
+
+    def hosts_with_capacity(self):
+        machines = Counter([*(p.host for p in self.processes.values()), *self.opening.values()])
+        running = {p.host for p in self.processes.values() if not p.is_given_up}
+        return sorted(host for host in running if machines[host] < self.capacity)
+
+    def adoptable(self):
+        return frozenset(self.absent() if self.hosts_with_capacity() else ())
+
+    def given_up(self):
+        return {n for n, p in self.processes.items() if p.is_given_up}
+
+    def update_shortage(self):
+        remaining = (self.processes.keys() - self.given_up() | self.opening.keys()) & self.listed
+        is_short = len(remaining) < self.recovery
+        self.shortage_start = min(self.shortage_start, self.now) if is_short else math.inf
 
     # --- instructions ---------------------------------------------------------------------
 
-    def follow(self):
+    def follow_instructions(self):
         for _ in range(1000):
-            self.step.handle(
-                PendingMachines(frozenset(self.opening), self.without_process(), self.adoptable()),
-                self.now,
+            pending = events.PendingMachines(
+                frozenset(self.opening), self.vacant(), self.adoptable()
             )
-            for event in self.expected_events:
+            for event in (pending, *self.roster_events):
                 self.step.handle(event, self.now)
-            self.expected_events = []
-            self.note_shortage()
+            self.roster_events = []
+            self.update_shortage()
             self.turn += 1
             for instruction in self.step.instructions(self.now):
-                if isinstance(instruction, Done | StepFailed | WaitUntil | StartStep):
-                    self.conclude(instruction)
-                    if not isinstance(instruction, StartStep):
-                        return
-                else:
-                    self.do(instruction)
+                if self.follow(instruction):
+                    return
         raise AssertionError("the instructions do not end")
 
-    def absent(self):
-        return sorted(set(range(1, self.count + 1)) - set(self.processes) - set(self.opening))
-
-    def without_process(self):
-        return frozenset(self.absent() if self.vacant else ())
-
-    def spacious_hosts(self):
-        carried = Counter([*(p.host for p in self.processes.values()), *self.opening.values()])
-        alive = {p.host for p in self.processes.values() if not p.is_given_up}
-        return sorted(host for host in alive if carried[host] < self.capacity)
-
-    def adoptable(self):
-        return frozenset(self.absent() if self.spacious_hosts() else ())
-
-    def left(self):
-        """Machines that a step can count on, now or later."""
-        return (self.processes.keys() - self.given_up() | self.opening.keys()) & self.listed
-
-    def note_shortage(self):
-        is_short = len(self.left()) < self.recovery
-        self.short_since = min(self.short_since, self.now) if is_short else math.inf
-
-    def do(self, instruction):
-        match instruction:
-            case Request(machine):
-                process = self.processes[machine]
-                assert machine in self.listed
-                assert process.request is None
-                assert not process.is_busy
-                assert machine not in self.opening
-                self.check_reason(instruction)
-                process.request = instruction
-                replaced = instruction.term and instruction.term.replaces
-                process.message = process.host, self.turn, replaced
-                self.step.handle(RequestsSent([instruction]), self.now)
-            case Compare(start, stop, machines):
-                rows = start, stop, machines
-                self.step.handle(
-                    RowsAgree(*rows) if self.are_right(*rows) else RowsDisagree(*rows), self.now
-                )
-            case IdentifyFaulty(start, stop, machines):
-                self.step.handle(self.verdict(start, stop, machines), self.now)
-            case Decode(start, stop, machines):
-                assert len(set(machines)) == self.recovery
-                assert self.are_right(start, stop, machines)
-                assert all(self.usable[n] >= set(range(start, stop)) for n in machines)
-                self.decoded.update(range(start, stop))
-            case MarkLate(machine):
-                assert self.processes[machine].request is not None
-            case GiveUp(machine):
-                process = self.processes[machine]
-                assert process.is_busy or process.request is not None
-                if process.request is not None:
-                    self.stale.append(process.request)
-                process.is_given_up = True
-                self.expected_events.append(MachineGivenUp(machine, "silent"))
-            case Adopt(machine):
-                assert machine in self.adoptable() & self.listed
-                assert self.now >= self.short_since + self.adopt_after
-                self.opening[machine] = self.spacious_hosts()[0]
-            case Exclude(machine, kind):
-                self.remove(machine)
-                reason = kind(machine, "by the step")
-                self.expected_events.append(reason)
-                if kind is MachineExcluded:
-                    self.usable[machine].clear()
-
-    def check_reason(self, request):
-        """No request is for known rows, or for rows that enough machines compute."""
-        machine = request.machine
-        if self.kind in ("rows", "compared rows"):
-            for row in rows_of(request.intervals):
-                assert row not in self.usable[machine], "it has answered this row"
-                assert row not in self.decoded, "this row is decoded"
-        elif self.kind == "terms":
-            assert request.term.is_needed
-
-    def are_right(self, start, stop, machines):
-        """Whether the answers of machines, which must be there, are right."""
-        return all(self.answers[n][row] for n in machines for row in range(start, stop))
-
-    def verdict(self, start, stop, machines):
-        assert len(machines) > self.recovery
-        wrong = tuple(n for n in machines if not self.are_right(start, stop, (n,)))
-        if not wrong:
-            return RowsAgree(start, stop, machines)
-        if len(machines) >= self.recovery + 3 and len(wrong) <= len(machines) - self.recovery - 1:
-            for n in wrong:
-                self.usable[n].clear()
-            return FaultyIdentified(wrong)
-        return FaultUndetermined(start, stop, machines, ())
-
-    # --- the end --------------------------------------------------------------------------
-
-    def conclude(self, instruction):
-        idle_or_asked = {
+    def follow(self, instruction):
+        """Check and follow an instruction; return whether it is the last one for now."""
+        available = {
             n
             for n, p in self.processes.items()
             if n in self.listed and not p.is_given_up and not p.is_busy
         }
         match instruction:
-            case StartStep(machines):
-                assert not self.begun
-                assert set(machines) <= idle_or_asked
-                self.begun = True
-                planned = sorted({*machines, *(self.listed if self.with_absent else ())})
-                self.step.begin(self.plan(planned), self.listed, self.predicted, self.now)
-            case WaitUntil(moment):
-                self.moment = moment
-                assert moment > self.now or not self.begun
-                waits_for = self.computing() or self.opening or self.without_process()
-                waits_for = waits_for or (self.adopt_after < math.inf and self.adoptable())
-                assert waits_for or any(p.is_busy for p in self.processes.values())
-            case Done(unanswered):
+            case events.Request(machine):
+                process = self.processes[machine]
+                assert machine in self.listed
+                assert process.request is None
+                assert not process.is_busy
+                assert machine not in self.opening
+                self.check_request(instruction)
+                process.request = instruction
+                replaced = instruction.term and instruction.term.replaces
+                process.message = process.host, self.turn, replaced
+                self.step.handle(events.RequestsSent([instruction]), self.now)
+            case events.Compare(start, stop, machines):
+                agree = self.are_correct(start, stop, machines)
+                outcome = events.RowsAgree if agree else events.RowsDisagree
+                self.step.handle(outcome(start, stop, machines), self.now)
+            case events.IdentifyFaulty(start, stop, machines):
+                self.step.handle(self.identify_faulty(start, stop, machines), self.now)
+            case events.Decode(start, stop, machines):
+                assert len(set(machines)) == self.recovery
+                assert self.are_correct(start, stop, machines)
+                assert all(self.usable_rows[n] >= set(range(start, stop)) for n in machines)
+                self.decoded.update(range(start, stop))
+            case events.MarkLate(machine):
+                assert self.processes[machine].request is not None
+            case events.GiveUp(machine):
+                process = self.processes[machine]
+                assert process.is_busy or process.request is not None
+                if process.request is not None:
+                    self.stale_requests.append(process.request)
+                process.is_given_up = True
+                self.roster_events.append(events.MachineGivenUp(machine, "silent"))
+            case events.Adopt(machine):
+                assert machine in self.adoptable() & self.listed
+                assert self.now >= self.shortage_start + self.adopt_after
+                self.opening[machine] = self.hosts_with_capacity()[0]
+            case events.Exclude(machine, event):
+                self.remove(machine)
+                self.roster_events.append(event(machine, "by the step"))
+                if event is events.MachineExcluded:
+                    self.usable_rows[machine].clear()
+            case events.StartStep(machines):
+                assert self.ledger is None
+                assert set(machines) <= available
+                planned = sorted({*machines, *(self.listed if self.plans_absent else ())})
+                self.ledger = self.plan(planned)
+                self.step.begin(self.ledger, self.listed, self.predicted, self.now)
+            case events.WaitUntil(moment):
+                self.wait_end = moment
+                assert moment > self.now or self.ledger is None
+                may_adopt = self.adopt_after < math.inf and self.adoptable()
+                assert self.computing() or self.opening or self.vacant() or may_adopt or self.busy()
+                return True
+            case events.Done(unanswered):
                 self.outcome = instruction
                 assert set(unanswered) <= set(self.computing())
                 self.check_result()
-            case StepFailed(cause):
+                return True
+            case events.StepFailed(cause):
                 self.outcome = instruction
-                self.check_failure(cause, idle_or_asked)
+                self.check_failure(cause, available)
+                return True
+        return False
+
+    def check_request(self, request):
+        """Check that a request is for missing rows or for a needed term."""
+        if self.kind in ("rows", "compared rows"):
+            rows = set(rows_of(request.intervals))
+            assert not rows & (self.usable_rows[request.machine] | self.decoded)
+        elif self.kind == "terms":
+            assert request.term.is_needed
+
+    def are_correct(self, start, stop, machines):
+        return all(self.answers[n][row] for n in machines for row in range(start, stop))
+
+    def identify_faulty(self, start, stop, machines):
+        assert len(machines) > self.recovery
+        faulty = tuple(n for n in machines if not self.are_correct(start, stop, (n,)))
+        if not faulty:
+            return events.RowsAgree(start, stop, machines)
+        if len(machines) >= self.recovery + 3 and len(faulty) <= len(machines) - self.recovery - 1:
+            for n in faulty:
+                self.usable_rows[n].clear()
+            return events.FaultyIdentified(faulty)
+        return events.FaultUndetermined(start, stop, machines, ())
+
+    # --- results --------------------------------------------------------------------------
 
     def check_result(self):
         if self.kind in ("rows", "compared rows"):
             assert self.decoded == set(range(ROWS))
         elif self.kind == "terms":
-            counted = self.step._ledger.answered_terms()
-            assert all({*term.sum_terms} <= {*counted} for term in counted)
-            total = sum(self.value(term) for term in counted)
+            terms = self.ledger.answered_terms()
+            assert all({*term.sum_terms} <= {*terms} for term in terms)
+            total = sum(
+                self.contribution(term.machine, term.intervals, self.coefficients_of(term))
+                for term in terms
+            )
             np.testing.assert_allclose(total, self.sum, atol=1e-6)
         else:
-            new = self.step._ledger.answered_by
-            assert all(self.answers[n][row] for n in new for row in range(ROWS))
+            assert all(self.are_correct(0, ROWS, (n,)) for n in self.ledger.answered_by)
 
     def check_failure(self, cause, available):
-        """It is true that the machines that are left are not enough."""
-        assert not self.begun or not (set(self.computing()) & self.listed - self.given_up())
-        needed = self.recovery + self.compares
-        if isinstance(cause, TooFewMachines) and self.adopt_after < math.inf:
-            assert not self.adoptable() & self.listed
-        if isinstance(cause, TooFewMachines):
-            able = len(available)
-            if self.begun and self.kind in ("rows", "compared rows"):
-                lacking = set(range(ROWS)) - self.decoded
-                able = min(
-                    len(available | {n for n in self.usable if row in self.usable[n]})
-                    for row in lacking
+        """Check that the remaining machines do not suffice."""
+        has_begun = self.ledger is not None
+        assert not has_begun or not (set(self.computing()) & self.listed - self.given_up())
+        if isinstance(cause, events.TooFewMachines):
+            assert self.adopt_after == math.inf or not self.adoptable() & self.listed
+            needed, usable = self.recovery + self.compares, len(available)
+            if has_begun and self.kind in ("rows", "compared rows"):
+                usable = min(
+                    len(available | {n for n, rows in self.usable_rows.items() if row in rows})
+                    for row in set(range(ROWS)) - self.decoded
                 )
-            if self.begun and self.kind == "terms":
-                needed += 1  # and the machine whose term is missing
-            assert able < needed
-        elif isinstance(cause, Disagreement):
-            found = cause.rows
-            assert not self.are_right(found.start, found.stop, found.machines)
-            assert set(found.machines) >= available or len(found.machines) < self.recovery + 3
-
-    def given_up(self):
-        return {n for n, p in self.processes.items() if p.is_given_up}
+            if has_begun and self.kind == "terms":
+                needed += 1  # including the machine whose term is missing
+            assert usable < needed
+        elif isinstance(cause, events.Disagreement):
+            rows = cause.rows
+            assert not self.are_correct(rows.start, rows.stop, rows.machines)
+            assert set(rows.machines) >= available or len(rows.machines) < self.recovery + 3
 
     def contribution(self, machine, intervals, coefficients):
-        """Return what rows of a shard add to the parts of X."""
-        found = np.zeros((self.recovery, ROWS))
+        """Return the contribution of rows of a shard to the parts of X' V."""
+        parts = np.zeros((self.recovery, ROWS))
         for row in rows_of(intervals):
-            found[:, row] = coefficients[row] * self.code.generator[machine - 1]
-        return found
-
-    def value(self, term):
-        return self.contribution(term.machine, term.intervals, self.coefficients_of(term))
+            parts[:, row] = coefficients[row] * self.code.generator[machine - 1]
+        return parts
 
     def coefficients_of(self, term):
         if term.replaces is None:
@@ -545,34 +509,33 @@ class World(RuleBasedStateMachine):
         return weights[term.basis.index(term.machine)] * self.coefficients_of(term.replaces)
 
     def teardown(self):
-        """Whoever computes answers, whoever opens a shard joins, and nobody else comes."""
+        """Let all pending events happen, without new machines: the step must end."""
         if not hasattr(self, "outcome"):
             return
-        self.vacant = False
-        self.step._waits_for_vacant = False
-        for _ in range(10_000):  # each loss of a replacement makes L terms of one
+        self.waits_for_vacant = False
+        for _ in range(10_000):  # a loss replaces a term by L terms
             if not self.is_running:
                 return
             if self.computing():
                 self.answer_one(0)
-            elif any(p.is_busy for p in self.processes.values()):
-                self.free()
+            elif self.busy():
+                self.answer_previous_step()
             elif self.opening:
                 self.end_opening(0, True, False)
-            elif self.moment < math.inf:
-                self.let_time_pass()
+            elif self.wait_end < math.inf:
+                self.time_out()
             else:
-                self.follow()
+                self.follow_instructions()
         raise AssertionError("the step does not end")
 
 
-def pick(several, place):
-    return several[place % len(several)]
+def pick(candidates, index):
+    return candidates[index % len(candidates)]
 
 
 def rows_of(intervals):
     return [row for start, stop in intervals for row in range(start, stop)]
 
 
-TestRandomEvents = World.TestCase
-TestRandomEvents.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestRandomEvents = Cluster.TestCase
+TestRandomEvents.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

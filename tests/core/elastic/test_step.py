@@ -1,4 +1,4 @@
-"""What a step waits for, and for how long."""
+"""What an elastic step waits for, and how long."""
 
 from __future__ import annotations
 
@@ -7,187 +7,161 @@ import math
 import pytest
 
 from cec_mpi import make_code
-from cec_mpi.core.elastic.events import (
-    Adopt,
-    AnswerRejected,
-    AvailabilityTick,
-    BusyMachineAnswered,
-    Compare,
-    Decode,
-    Disagreement,
-    Done,
-    Exclude,
-    FaultUndetermined,
-    GiveUp,
-    IdentifyFaulty,
-    MachineExcluded,
-    MachineJoined,
-    MachineLost,
-    MarkLate,
-    PendingMachines,
-    Request,
-    RequestAnswered,
-    RequestsSent,
-    RowsDisagree,
-    StartStep,
-    StepFailed,
-    TooFewMachines,
-    WaitUntil,
-)
+from cec_mpi.core.elastic import events
+from cec_mpi.core.elastic.events import PendingMachines, Request, StepFailed, WaitUntil
 from cec_mpi.core.elastic.forward import RowLedger
 from cec_mpi.core.elastic.losses import Deadline, State
 from cec_mpi.core.elastic.step import ElasticStep
 from cec_mpi.core.step.answers import Decoders
 
-ROWS, MACHINES, RECOVERY = 6, (1, 2, 3, 4), 2
-ALL = ((0, ROWS),)
+ROWS, RECOVERY = 6, 2
+ALL_ROWS = ((0, ROWS),)
 
 
-def missing_of_two(machines):
+def count_missing(machines):
     return max(0, 2 - len(machines))
 
 
-def step_of(machines, planned, *, compares=False, deadline=None, predicted=None, **options):
-    """A running step, and its requests for all rows."""
+def running_step(machines, planned, *, compares=False, deadline=None, **options):
+    """Return a running step of four machines, and its requests for all rows."""
     states = dict.fromkeys(machines, State.IDLE)
-    step = ElasticStep(states, {}, missing_of_two, deadline, **options)
+    step = ElasticStep(states, {}, count_missing, deadline, **options)
     ledger = RowLedger(ROWS, RECOVERY, (1.0,) * 4, Decoders(make_code(4, RECOVERY)), compares)
-    ledger.plan(dict.fromkeys(planned, ALL))
-    step.begin(ledger, MACHINES, predicted, 0.0)
+    ledger.plan(dict.fromkeys(planned, ALL_ROWS))
+    step.begin(ledger, (1, 2, 3, 4), None, 0.0)
     requests = step.instructions(0.0)
-    assert [type(each) for each in requests] == [Request] * len(planned)
-    step.handle(RequestsSent(requests), 0.0)
+    assert [type(request) for request in requests] == [Request] * len(planned)
+    step.handle(events.RequestsSent(requests), 0.0)
     return step, requests
 
 
-def test_it_begins_when_enough_machines_are_idle():
-    states = {1: State.IDLE, 2: State.BUSY}
-    step = ElasticStep(states, {2: 0.0}, missing_of_two)
-    step.handle(AvailabilityTick(frozenset({1, 2})), 0.0)
+def step_with_loss(**options):
+    """Return a step of machines 1 and 2 after an answer of the former and a loss of the latter."""
+    step, (first, _) = running_step((1, 2), (1, 2), **options)
+    step.handle(events.RequestAnswered(first), 0.1)
+    step.handle(events.MachineLost(2, "gone"), 0.2)
+    return step
+
+
+def check_request(step, now, machine):
+    (request,) = step.instructions(now)
+    assert (request.machine, request.intervals) == (machine, ALL_ROWS)
+
+
+def test_a_step_starts_when_enough_machines_are_idle():
+    step = ElasticStep({1: State.IDLE, 2: State.BUSY}, {2: 0.0}, count_missing)
+    step.handle(events.AvailabilityTick(frozenset({1, 2})), 0.0)
     assert step.instructions(0.0) == [WaitUntil(math.inf)]
-    step.handle(BusyMachineAnswered(2), 1.0)
-    assert step.instructions(1.0) == [StartStep((1, 2))]
+    step.handle(events.BusyMachineAnswered(2), 1.0)
+    assert step.instructions(1.0) == [events.StartStep((1, 2))]
 
 
-def test_it_does_not_begin_with_machines_that_never_come():
-    step = ElasticStep({1: State.IDLE}, {}, missing_of_two)
-    step.handle(AvailabilityTick(frozenset({1})), 0.0)
-    assert step.instructions(0.0) == [StepFailed(TooFewMachines((1,)))]
+def test_a_step_fails_unless_missing_machines_are_opening():
+    step = ElasticStep({1: State.IDLE}, {}, count_missing)
+    step.handle(events.AvailabilityTick(frozenset({1})), 0.0)
+    assert step.instructions(0.0) == [StepFailed(events.TooFewMachines((1,)))]
     step.handle(PendingMachines(opening=frozenset({2})), 0.0)
     assert step.instructions(0.0) == [WaitUntil(math.inf)]
 
 
-def test_rows_of_a_late_machine_are_shared_and_its_answer_counts_if_it_is_first():
-    step, (first, second) = step_of((1, 2, 3), (1, 2), deadline=Deadline(seconds=1.0))
-    step.handle(RequestAnswered(first), 0.5)
+def test_rows_of_a_late_machine_are_shared_and_the_first_answer_counts():
+    step, (first, second) = running_step((1, 2, 3), (1, 2), deadline=Deadline(seconds=1.0))
+    step.handle(events.RequestAnswered(first), 0.5)
     assert step.instructions(0.5) == [WaitUntil(pytest.approx(1.0, abs=1e-3))]
-    late, other = step.instructions(1.1)
-    assert (late, other.machine, other.intervals) == (MarkLate(2), 3, ALL)
-    step.handle(RequestsSent([other]), 1.1)
-    step.handle(RequestAnswered(second), 1.2)
-    assert step.instructions(1.2) == [Decode(0, ROWS, (1, 2))]
-    assert step.instructions(1.2) == [Done((other.machine,))]
+    late, shared = step.instructions(1.1)
+    assert (late, shared.machine, shared.intervals) == (events.MarkLate(2), 3, ALL_ROWS)
+    step.handle(events.RequestsSent([shared]), 1.1)
+    step.handle(events.RequestAnswered(second), 1.2)
+    assert step.instructions(1.2) == [events.Decode(0, ROWS, (1, 2))]
+    assert step.instructions(1.2) == [events.Done((3,))]
 
 
 def test_a_silent_machine_is_given_up_after_ten_deadlines():
-    step, _ = step_of((1, 2), (1, 2), deadline=Deadline(seconds=1.0))
-    assert step.instructions(1.1) == [MarkLate(1), MarkLate(2)]
+    step, _ = running_step((1, 2), (1, 2), deadline=Deadline(seconds=1.0))
+    assert step.instructions(1.1) == [events.MarkLate(1), events.MarkLate(2)]
     assert step.instructions(1.1) == [WaitUntil(pytest.approx(10.0, abs=1e-3))]
-    assert step.instructions(10.1) == [GiveUp(1, 10.1), GiveUp(2, 10.1)]
-    assert step.instructions(10.1) == [StepFailed(TooFewMachines(()))]
+    assert step.instructions(10.1) == [events.GiveUp(1, 10.1), events.GiveUp(2, 10.1)]
+    assert step.instructions(10.1) == [StepFailed(events.TooFewMachines(()))]
 
 
-@pytest.mark.parametrize("waits", [False, True])
-def test_lost_rows_wait_for_a_machine_that_may_join(waits):
-    step, (first, _) = step_of((1, 2), (1, 2), waits_for_vacant=waits)
-    step.handle(RequestAnswered(first), 0.1)
-    step.handle(MachineLost(2, "gone"), 0.2)
-    step.handle(PendingMachines(vacant=frozenset({2})), 0.2)
-    assert step.instructions(0.2) == [
-        WaitUntil(math.inf) if waits else StepFailed(TooFewMachines((1,)))
-    ]
-    if waits:
-        step.handle(MachineJoined(2), 0.3)
-        (again,) = step.instructions(0.3)
-        assert (again.machine, again.intervals) == (2, ALL)
+def test_lost_rows_wait_for_a_machine_that_may_join():
+    vacant = PendingMachines(vacant=frozenset({2}))
+    step = step_with_loss(waits_for_vacant=False)
+    step.handle(vacant, 0.2)
+    assert step.instructions(0.2) == [StepFailed(events.TooFewMachines((1,)))]
+    step = step_with_loss(waits_for_vacant=True)
+    step.handle(vacant, 0.2)
+    assert step.instructions(0.2) == [WaitUntil(math.inf)]
+    step.handle(events.MachineJoined(2), 0.3)
+    check_request(step, 0.3, machine=2)
 
 
-def test_a_disagreement_waits_ten_seconds_for_machines_that_may_never_join():
-    step, requests = step_of((1, 2, 3), (1, 2, 3), compares=True)
+def test_a_disagreement_waits_ten_seconds_for_vacant_machines():
+    step, requests = running_step((1, 2, 3), (1, 2, 3), compares=True)
     step.handle(PendingMachines(vacant=frozenset({4})), 0.1)
     for request in requests:
-        step.handle(RequestAnswered(request), 0.1)
-    assert step.instructions(0.1) == [Compare(0, ROWS, (1, 2, 3))]
-    step.handle(RowsDisagree(0, ROWS, (1, 2, 3)), 0.1)
-    assert step.instructions(0.1) == [IdentifyFaulty(0, ROWS, (1, 2, 3))]
-    found = FaultUndetermined(0, ROWS, (1, 2, 3), ((1,), (2,), (3,)))
-    step.handle(found, 0.1)
+        step.handle(events.RequestAnswered(request), 0.1)
+    assert step.instructions(0.1) == [events.Compare(0, ROWS, (1, 2, 3))]
+    step.handle(events.RowsDisagree(0, ROWS, (1, 2, 3)), 0.1)
+    assert step.instructions(0.1) == [events.IdentifyFaulty(0, ROWS, (1, 2, 3))]
+    undetermined = events.FaultUndetermined(0, ROWS, (1, 2, 3), ((1,), (2,), (3,)))
+    step.handle(undetermined, 0.1)
     assert step.instructions(0.1) == [WaitUntil(pytest.approx(10.1))]
-    assert step.instructions(10.2) == [StepFailed(Disagreement(found))]
+    assert step.instructions(10.2) == [StepFailed(events.Disagreement(undetermined))]
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_process_that_has_replaced_a_wrong_one_is_not_excluded(is_replaced):
-    step, (first, second) = step_of((1, 2, 3), (1, 2))
-    step.handle(RequestAnswered(first), 0.1)
-    step.handle(AnswerRejected(second), 0.1)
+def test_a_process_that_has_replaced_a_faulty_one_is_not_excluded(is_replaced):
+    step, (first, second) = running_step((1, 2, 3), (1, 2))
+    step.handle(events.RequestAnswered(first), 0.1)
+    step.handle(events.AnswerRejected(second), 0.1)
     if is_replaced:
-        step.handle(MachineLost(2, "gone"), 0.1)
-        step.handle(MachineJoined(2), 0.1)
-    found = step.instructions(0.1)
-    assert (Exclude(2, MachineExcluded) in found) == (not is_replaced)
-    assert {each.machine for each in found if isinstance(each, Request)} <= {2, 3}
-    assert sum(isinstance(each, Request) for each in found) >= 1
+        step.handle(events.MachineLost(2, "gone"), 0.1)
+        step.handle(events.MachineJoined(2), 0.1)
+    instructions = step.instructions(0.1)
+    assert (events.Exclude(2, events.MachineExcluded) in instructions) == (not is_replaced)
+    machines = {request.machine for request in instructions if isinstance(request, Request)}
+    assert machines
+    assert machines <= {2, 3}
 
 
-def test_hosts_carry_missing_machines_once_too_few_were_left_for_this_long():
-    step, (first, _) = step_of((1, 2), (1, 2), adopt_after=2.0)
-    step.handle(RequestAnswered(first), 0.1)
-    step.handle(MachineLost(2, "gone"), 0.2)
+def test_hosts_adopt_a_machine_after_a_shortage():
+    step = step_with_loss(adopt_after=2.0)
     step.handle(PendingMachines(adoptable=frozenset({2, 3, 4})), 0.2)
     assert step.instructions(0.2) == [WaitUntil(pytest.approx(2.2))]
-    assert step.instructions(2.3) == [Adopt(2)]
+    assert step.instructions(2.3) == [events.Adopt(2)]
     step.handle(PendingMachines(opening=frozenset({2}), adoptable=frozenset({3, 4})), 2.3)
-    assert step.instructions(2.3) == [WaitUntil(math.inf)]  # that is enough
-    step.handle(MachineJoined(2), 2.4)
+    assert step.instructions(2.3) == [WaitUntil(math.inf)]  # no shortage any more
+    step.handle(events.MachineJoined(2), 2.4)
     step.handle(PendingMachines(adoptable=frozenset({3, 4})), 2.4)
-    (again,) = step.instructions(2.4)
-    assert (again.machine, again.intervals) == (2, ALL)
+    check_request(step, 2.4, machine=2)
 
 
-def test_no_host_carries_another_machine_if_one_joins_in_time_or_is_opening():
-    step, (first, _) = step_of((1, 2), (1, 2), adopt_after=2.0)
-    step.handle(RequestAnswered(first), 0.1)
-    step.handle(MachineLost(2, "gone"), 0.2)
+def test_a_machine_that_is_opening_or_joins_in_time_ends_the_shortage():
+    step = step_with_loss(adopt_after=2.0)
     step.handle(PendingMachines(opening=frozenset({3}), adoptable=frozenset({2, 4})), 0.2)
     assert step.instructions(2.3) == [WaitUntil(math.inf)]
-    step.handle(
-        PendingMachines(adoptable=frozenset({2, 3, 4})), 2.3
-    )  # machine 3 could not be opened
+    step.handle(PendingMachines(adoptable=frozenset({2, 3, 4})), 2.3)  # opening has failed
     assert step.instructions(2.3) == [WaitUntil(pytest.approx(4.3))]
-    step.handle(MachineJoined(2), 4.0)
-    assert [type(each) for each in step.instructions(4.4)] == [Request]
+    step.handle(events.MachineJoined(2), 4.0)
+    check_request(step, 4.4, machine=2)
 
 
-def test_a_machine_whose_host_is_slow_to_open_it_is_carried_by_another():
-    step, (first, _) = step_of((1, 2), (1, 2), adopt_after=2.0)
-    step.handle(RequestAnswered(first), 0.1)
-    step.handle(MachineLost(2, "gone"), 0.2)
+def test_hosts_adopt_a_machine_whose_process_is_slow_to_open_its_shard():
+    step = step_with_loss(adopt_after=2.0)
     step.handle(PendingMachines(opening=frozenset({3}), adoptable=frozenset({3})), 0.2)
     assert step.instructions(0.2) == [WaitUntil(pytest.approx(2.2))]
-    assert step.instructions(2.3) == [Adopt(3)]
+    assert step.instructions(2.3) == [events.Adopt(3)]
 
 
-def test_hosts_carry_only_listed_machines_and_those_that_help_first():
-    states = {1: State.IDLE}
-
-    def missing(machines):  # machine 3 has the same rows as machine 1
+def test_hosts_adopt_the_listed_machine_that_reduces_the_shortage_most():
+    def count_missing(machines):  # machine 3 has the same rows as machine 1
         return 2 - len(set(machines) - {3})
 
-    step = ElasticStep(states, {}, missing, adopt_after=2.0)
-    step.handle(AvailabilityTick(frozenset({1, 3, 4})), 0.0)
+    step = ElasticStep({1: State.IDLE}, {}, count_missing, adopt_after=2.0)
+    step.handle(events.AvailabilityTick(frozenset({1, 3, 4})), 0.0)
     step.handle(PendingMachines(adoptable=frozenset({2, 3, 4})), 0.0)
     assert step.instructions(0.0) == [WaitUntil(pytest.approx(2.0))]
-    assert step.instructions(2.1) == [Adopt(4)]
+    assert step.instructions(2.1) == [events.Adopt(4)]
     step.handle(PendingMachines(), 2.1)  # no host has memory for it
-    assert step.instructions(2.1) == [StepFailed(TooFewMachines((1,)))]
+    assert step.instructions(2.1) == [StepFailed(events.TooFewMachines((1,)))]

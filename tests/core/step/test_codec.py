@@ -1,6 +1,8 @@
-"""Answers of a plan become the rows of X W, and V the machines' coefficients, whatever the plan."""
+"""The codec of a plan decodes its answers, and its adjoint is the transpose."""
 
 from __future__ import annotations
+
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,110 +15,83 @@ from cec_mpi.core.step.codec import Codec, make_scratch, panel_width
 from cec_mpi.core.threads import PARALLEL_THRESHOLD
 
 
-class Coded:
-    """A plan, and what its machines answer where X_1 W .. X_L W are known."""
+class Product:
+    """The exact parts of X W, the answers of a plan, and its codec."""
 
-    def __init__(self, code, speeds, rows, columns, seed=0, threads=1):
+    def __init__(self, code, speeds, rows, columns=1, threads=1):
         machines = range(1, code.machines + 1)
-        self.plan = plan_step(machines, speeds, code.recovery, rows)
-        rng = np.random.default_rng(seed)
-        self.parts = rng.standard_normal((code.recovery, rows * columns))
-        self.given = rng.standard_normal(self.parts.shape)
-        whole = (code.generator @ self.parts).reshape(code.machines, rows, columns)
-        assignment = self.plan.assignment
-        self.answers = np.concatenate(
-            [whole[n - 1, a:b].ravel() for n in machines for a, b in assignment.intervals(n)]
+        plan = plan_step(machines, speeds, code.recovery, rows)
+        self.assignment = plan.assignment
+        self.parts, self.vectors = np.random.default_rng(0).standard_normal(
+            (2, code.recovery, rows * columns)
         )
-        work = make_scratch(code.recovery, rows * columns, threads)
-        for scratch in work:
-            scratch.fill(np.nan)
-        self.codec = Codec(self.plan, code, columns, work)
+        coded = (code.generator @ self.parts).reshape(code.machines, rows, columns)
+        self.answers = np.concatenate(
+            [coded[n - 1, a:b].ravel() for n in machines for a, b in self.assignment.intervals(n)]
+        )
+        scratch = make_scratch(code.recovery, rows * columns, threads)
+        for array in scratch:
+            array.fill(np.nan)
+        self.codec = Codec(plan, code, columns, scratch)
 
-    def decoded(self, dtype=np.float64):
+    def check(self, dtype=np.float64):
+        """Check the decoded parts, and that coefficients are the transpose of decoding."""
+        tolerance = 1e-12 * self.codec.condition * (1e8 if dtype == np.float32 else 1)
         answers, parts = self.answers.astype(dtype), np.full(self.parts.shape, np.nan)
-        before = answers.copy()
         self.codec.decode(answers, parts)
-        np.testing.assert_array_equal(answers, before)  # they may still be looked at
-        return parts
-
-    def coefficients(self, dtype=np.float64):
-        coded = np.full(self.answers.size, np.nan, dtype)
-        self.codec.coefficients(self.given, coded)
-        return coded
+        np.testing.assert_array_equal(answers, self.answers.astype(dtype))
+        np.testing.assert_allclose(parts, self.parts, atol=tolerance)
+        coefficients = np.full(self.answers.size, np.nan, dtype)
+        self.codec.coefficients(self.vectors, coefficients)
+        expected = self.parts.ravel() @ self.vectors.ravel()
+        assert self.answers @ coefficients == pytest.approx(expected, rel=1e-4, abs=1e3 * tolerance)
 
 
 @given(st.data())
-def test_what_was_coded_is_decoded_and_the_adjoint_is_its_transpose(data):
+def test_answers_of_any_plan_are_decoded(data):
     machines = data.draw(st.integers(1, 8), "machines")
-    recovery = data.draw(st.integers(1, machines), "recovery")
-    speeds = data.draw(
-        st.lists(st.floats(0.1, 10), min_size=machines, max_size=machines)
-        | st.just([1.0] * machines),
-        "speeds",
-    )
+    code = make_code(machines, data.draw(st.integers(1, machines), "recovery"))
+    equal, speed = st.just([1.0] * machines), st.floats(0.1, 10)
+    speeds = data.draw(equal | st.lists(speed, min_size=machines, max_size=machines), "speeds")
     rows, columns = data.draw(st.integers(1, 40), "rows"), data.draw(st.integers(1, 3), "columns")
-    code = make_code(machines, recovery)
-    coded = Coded(code, speeds, rows, columns)
-    tolerance = 1e-13 * coded.codec.condition
-    for dtype, exact in ((np.float64, 1), (np.float32, 1e8)):
-        parts, coefficients = coded.decoded(dtype), coded.coefficients(dtype)
-        np.testing.assert_allclose(parts, coded.parts, atol=10 * tolerance * exact)
-        left, right = (parts * coded.given).sum(), coded.answers @ coefficients
-        assert left == pytest.approx(right, abs=1000 * tolerance * exact)
+    product = Product(code, speeds, rows, columns)
+    for dtype in (np.float64, np.float32):
+        product.check(dtype)
 
 
-@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.parametrize("speeds", [[1.0] * 4, [1.0, 2.0, 3.0, 4.0]])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_more_numbers_than_are_decoded_at_a_time(equal, threads):
-    rows, speeds = 3 * panel_width(2) // 2, [1.0] * 4 if equal else [1.0, 2.0, 3.0, 4.0]
-    coded = Coded(make_code(4, 2), speeds, rows, 1, threads=threads)
-    assert coded.parts.size > PARALLEL_THRESHOLD  # so that there are threads
-    np.testing.assert_allclose(coded.decoded(), coded.parts, atol=1e-13)
-    assert coded.decoded().ravel() @ coded.given.ravel() == pytest.approx(
-        coded.answers @ coded.coefficients()
-    )
+def test_long_shards_are_decoded_in_panels_and_threads(speeds, threads):
+    product = Product(make_code(4, 2), speeds, 3 * panel_width(2) // 2, threads=threads)
+    assert product.parts.size > PARALLEL_THRESHOLD
+    product.check()
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_long_and_short_blocks(dtype):
-    speeds = [1.0, 1.01, 1.5, 2.0, 2.02, 2.03, 4.0]
-    coded = Coded(make_code(7, 3), speeds, 4_000, 1)
-    sizes = np.diff([*coded.plan.assignment.starts, 4_000])
+@pytest.mark.parametrize(
+    ("machines", "recovery", "rows"), [(7, 3, 4_000), (196, 10, 38_426)], ids=["few", "many"]
+)
+def test_long_and_short_blocks_are_decoded(machines, recovery, rows):
+    speeds = np.random.default_rng(3).uniform(1, 4, machines)
+    product = Product(make_code(machines, recovery, "gaussian"), speeds, rows)
+    sizes = product.assignment.stops - product.assignment.starts
     assert min(sizes) <= 512 < max(sizes)
-    tolerance = 1e-4 if dtype == np.float32 else 1e-12
-    np.testing.assert_allclose(coded.decoded(dtype), coded.parts, atol=tolerance)
-    left, right = coded.parts.ravel() @ coded.given.ravel(), coded.answers @ coded.coefficients()
-    assert left == pytest.approx(right)
+    assert (np.diff(product.assignment.starts) < 0).any()
+    product.check()
 
 
-def test_many_short_blocks_among_long_ones_in_any_order():
-    speeds = np.random.default_rng(3).uniform(1, 4, 196)
-    coded = Coded(make_code(196, 10, "gaussian"), speeds, 38_426, 1)
-    starts = coded.plan.assignment.starts
-    assert (np.diff(starts) < 0).any()
-    np.testing.assert_allclose(coded.decoded(), coded.parts, atol=1e-13 * coded.codec.condition)
-
-
-def test_each_step_has_its_own_answers_in_the_same_array():
-    coded = Coded(make_code(6, 3), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 60, 1)
-    answers, parts = coded.answers.copy(), np.empty(coded.parts.shape)
-    for factor in (1.0, -2.0, 0.5):
-        np.multiply(coded.answers, factor, out=answers)
-        coded.codec.decode(answers, parts)
-        np.testing.assert_allclose(parts, factor * coded.parts, atol=1e-12)
-
-
-def test_a_codec_factors_and_allocates_nothing_more():
-    import tracemalloc
-
-    coded = Coded(make_code(6, 3), [1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 30_000, 1)
-    parts, coefficients = np.empty(coded.parts.shape), np.empty(coded.answers.size)
-    coded.codec.decode(coded.answers, parts)
+def test_answers_may_change_in_the_same_array_without_allocations():
+    product = Product(make_code(6, 3), [1.0, 1.0, 2.0, 2.0, 3.0, 4.0], 30_000)
+    exact, answers = product.answers.copy(), product.answers
+    parts, coefficients = np.empty(product.parts.shape), np.empty(answers.size)
+    product.codec.decode(answers, parts)
+    product.codec.coefficients(product.vectors, coefficients)
     tracemalloc.start()
     try:
-        coded.codec.decode(coded.answers, parts)
-        coded.codec.coefficients(coded.given, coefficients)
+        np.multiply(exact, -2.0, out=answers)
+        product.codec.decode(answers, parts)
+        product.codec.coefficients(product.vectors, coefficients)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
+    np.testing.assert_allclose(parts, -2.0 * product.parts, atol=1e-12)
     assert peak < 20_000
