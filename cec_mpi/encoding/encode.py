@@ -285,11 +285,11 @@ def _encode_blocks(
                 reason = describe_missing(matrix, np.dtype(skeleton.dtype)) or str(error)
                 raise NotEncodableError(reason) from None
             check_unchanged(matrix)
-            manifest = journal.finish(directory, skeleton)
+            rounding = sum((rounding for _, rounding in results), NO_ROUNDING)
+            is_rounded = skeleton.rounded or bool(rounding.count)
+            manifest = journal.finish(directory, skeleton, is_rounded)
     size_ratio = max((ratio for ratio, _ in results), default=0.0)
-    warn_of_rounding(
-        matrix.name, sum((rounding for _, rounding in results), NO_ROUNDING), manifest.dtype
-    )
+    warn_of_rounding(matrix.name, rounding, manifest.dtype)
     if size_ratio * float(np.finfo(manifest.dtype).eps) > _MAX_ROW_ERROR:
         _warn_of_small_rows(matrix.name, manifest, size_ratio)
 

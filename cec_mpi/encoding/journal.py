@@ -239,7 +239,7 @@ def discard(target: Path, skeleton: CodedManifest) -> None:
         target.rmdir()
 
 
-def finish(target: Path, skeleton: CodedManifest) -> CodedManifest:
+def finish(target: Path, skeleton: CodedManifest, is_rounded: bool) -> CodedManifest:
     """Complete a store whose blocks are on disk: write its other files, and the manifest last."""
     checksums, _ = read_checksums(target, skeleton)
     shards = tuple(
@@ -250,7 +250,8 @@ def finish(target: Path, skeleton: CodedManifest) -> CodedManifest:
     sizes = Bands(skeleton.grid).column_sizes(target / INCOMPLETE_SIZES)
     shape: tuple[int, ...] = (skeleton.columns,)
     digest = publish_pieces(target, COLUMN_SIZES, shape, np.dtype(np.float64), sizes)
-    manifest = replace(skeleton, shards=shards, column_sizes=ArrayEntry(COLUMN_SIZES, digest))
+    column_sizes = ArrayEntry(COLUMN_SIZES, digest)
+    manifest = replace(skeleton, shards=shards, column_sizes=column_sizes, rounded=is_rounded)
     if skeleton.row_exponents is not None:
         exponents = _iter_exponents(target)
         shape = (skeleton.code.recovery, skeleton.grid.rows)

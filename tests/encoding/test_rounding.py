@@ -126,3 +126,11 @@ def test_decode_says_whether_copies_are_x(number, content, tmp_path, call):
     assert open_store(tmp_path / "S").manifest.rounded == (number == BIG)
     code, printed, _ = call(["decode", "S", "back.npz"], tmp_path)
     assert (code, printed.strip()) == (0, f"back.npz: {content}")
+
+
+@pytest.mark.parametrize("number", [7, BIG])
+def test_a_store_of_columns_of_several_dtypes_is_rounded_only_if_a_number_was(number, tmp_path):
+    frame = pd.DataFrame({"id": [number, 5], "value": [1.5, 2.5]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert encode(frame, tmp_path / "S", 3, 2).rounded == (number == BIG)
