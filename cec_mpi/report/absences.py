@@ -1,4 +1,4 @@
-"""Absences of machines with their reasons, according to the records."""
+"""Absences of machines with their reasons, from the records of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEPARTURES = "lost", "given up", "left", "excluded"
 """Events after which a machine is absent."""
 
 
-def reason_by_machine(away: AbsenceTable) -> dict[int, str]:
+def reason_by_machine(absent: AbsenceTable) -> dict[int, str]:
     """Return the reason of absence of each machine.
 
     Examples
@@ -22,7 +22,7 @@ def reason_by_machine(away: AbsenceTable) -> dict[int, str]:
     >>> reason_by_machine({"lost": {3: 7}, "preempted": {1: 2, 5: 2}})
     {3: 'lost', 1: 'preempted', 5: 'preempted'}
     """
-    return {machine: reason for reason, machines in away.items() for machine in machines}
+    return {machine: reason for reason, machines in absent.items() for machine in machines}
 
 
 @dataclass
@@ -33,9 +33,9 @@ class Absence:
     ----------
     machine : int
     reason : str
-        Reason, or several reasons in their order, separated by commas.
+        Reason, or successive reasons separated by commas.
     step : int
-        Step in which the machine left, or was late for the first time.
+        Step in which the machine left, or in which it was late for the first time.
     return_step : int or None
         First step after its return; None if it did not return.
     """
@@ -54,7 +54,7 @@ class Absences:
     late : Counter of int
         Number of steps that each machine missed because it was still computing an earlier step.
     unanswered : Counter of int
-        Number of steps that did not wait for the answer of each machine.
+        Number of steps that ended without the answer of each machine.
     cut_short : Counter of int
         Number of steps during which each machine left.
     entries : list of Absence
@@ -66,9 +66,9 @@ class Absences:
         self.unanswered: Counter[int] = Counter()
         self.cut_short: Counter[int] = Counter()
         self.entries: list[Absence] = []
-        self._away: AbsenceTable | None = None
-        self._open: dict[int, Absence] = {}
-        self._seen: set[int] = set()  # machines that have been available
+        self._absent: AbsenceTable | None = None
+        self._current: dict[int, Absence] = {}
+        self._ever_available: set[int] = set()
         self._available: Ints | None = None
         self._late_since: dict[int, int] = {}  # last step in which each machine became late
 
@@ -78,49 +78,49 @@ class Absences:
             self.unanswered.update(machines)
         for stretch in chunk.stretches:
             step = stretch.step
-            if step["away"] is not self._away:
-                self._away = step["away"]
-                self._compare_with_open(reason_by_machine(self._away), step["step"])
+            if step["away"] is not self._absent:
+                self._absent = step["away"]
+                self._update_current(reason_by_machine(self._absent), step["step"])
             if step["available"] is not self._available:
                 self._available = step["available"]
-                self._seen.update(self._available.tolist())
-            for machine in self._away.get("late", ()):
+                self._ever_available.update(self._available.tolist())
+            for machine in self._absent.get("late", ()):
                 self.late[machine] += stretch.end - stretch.begin
             available = set(step["available"].tolist()) if step["events"] else ()
             for kind, machine in map(kind_and_machine, step["events"]):
                 if machine in available:
-                    self._apply(kind, machine, step["step"])
+                    self._add_event(kind, machine, step["step"])
                     if kind == "late":
                         self._late_since[machine] = step["step"]
                     if kind in DEPARTURES:
                         self.cut_short[machine] += 1
 
-    def end(self, events: Sequence[Event], step: int) -> None:
-        """Add the events of a last step that did not end."""
+    def add_unfinished(self, events: Sequence[Event], step: int) -> None:
+        """Add the events of the last step, which did not end."""
         for kind, machine in map(kind_and_machine, events):
-            self._apply(kind, machine, step)
+            self._add_event(kind, machine, step)
 
-    def _compare_with_open(self, away: dict[int, str], step: int) -> None:
-        """Open and close absences by the machines that are absent at the start of a step."""
-        for machine in self._open.keys() - away.keys():
-            self._open.pop(machine).return_step = step
-        for machine, reason in away.items():
+    def _update_current(self, reasons: dict[int, str], step: int) -> None:
+        """Begin and end absences; `reasons` has the machines that are absent when a step starts."""
+        for machine in self._current.keys() - reasons.keys():
+            self._current.pop(machine).return_step = step
+        for machine, reason in reasons.items():
             if reason == "not joined":
                 continue
-            if machine in self._open:
-                absence = self._open[machine]
+            if machine in self._current:
+                absence = self._current[machine]
                 if reason not in absence.reason.split(", "):
                     absence.reason += f", {reason}"
-            elif machine in self._seen:
+            elif machine in self._ever_available:
                 was_late = self._late_since.get(machine) == step - 1
                 self._begin(machine, reason, step - 1 if was_late else step)
 
-    def _apply(self, kind: str, machine: int, step: int) -> None:
-        if kind in DEPARTURES and machine not in self._open:
+    def _add_event(self, kind: str, machine: int, step: int) -> None:
+        if kind in DEPARTURES and machine not in self._current:
             self._begin(machine, kind, step)
-        elif kind == "joined" and machine in self._open:
-            self._open.pop(machine).return_step = step
+        elif kind == "joined" and machine in self._current:
+            self._current.pop(machine).return_step = step
 
     def _begin(self, machine: int, reason: str, step: int) -> None:
-        self._open[machine] = Absence(machine, reason, step)
-        self.entries.append(self._open[machine])
+        self._current[machine] = Absence(machine, reason, step)
+        self.entries.append(self._current[machine])

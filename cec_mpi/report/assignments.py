@@ -1,4 +1,4 @@
-"""Assignments of a run that a page shows, and the rows that moved between them."""
+"""Assignments of a run on a page, and the rows that are new to machines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RecordedAssignment:
         Whether one of its steps has an event, or it is the first assignment.
     is_requested : bool
         Whether the user requested one of its steps.
-    away : dict
+    absent : dict
         Absent machines by reason.
     """
 
@@ -52,11 +52,11 @@ class RecordedAssignment:
     seconds_per_row: Floats
     has_event: bool
     is_requested: bool
-    away: AbsenceTable
+    absent: AbsenceTable
 
 
 class Assignments:
-    """Collects assignments while steps are read: all, or those with events and a sample.
+    """Collects assignments while steps are read; drops some of them if there are many.
 
     Parameters
     ----------
@@ -114,52 +114,31 @@ class Assignments:
             self._drop_samples()
 
     def _drop_samples(self) -> None:
-        """Drop every second assignment that is neither requested nor has an event."""
+        """Drop every second assignment that is not requested; those with events if necessary."""
         *earlier, newest = self._assignments
-        selected = [
-            assignment
-            for index, assignment in enumerate(earlier)
-            if assignment.is_requested or assignment.has_event or index % 2 == 0
-        ]
-        if len(selected) > _MAX_BUFFERED * 3 // 4:
-            selected = [
-                assignment
-                for index, assignment in enumerate(selected)
-                if assignment.is_requested or index % 2 == 0
-            ]
-        self._assignments = [*selected, newest]
+        kept = [a for k, a in enumerate(earlier) if a.is_requested or a.has_event or k % 2 == 0]
+        if len(kept) > _MAX_BUFFERED * 3 // 4:
+            kept = [a for k, a in enumerate(kept) if a.is_requested or k % 2 == 0]
+        self._assignments = [*kept, newest]
 
     def select(self) -> list[RecordedAssignment]:
         """Return the assignments to show: all, or a selection that fits in a page."""
-        small = [
-            assignment
-            for assignment in self._assignments
-            if _count_numbers(assignment.bounds) <= _MAX_NUMBERS
-        ]
-        self.n_omitted += len(self._assignments) - len(small)
-        self._assignments = small
-        samples = _sample_evenly(self._assignments, 3)
-        size = max((_count_numbers(assignment.bounds) for assignment in samples), default=1)
-        limit = max(2, min(_MAX_SHOWN, _MAX_NUMBERS // max(size, 1)))
-        requested = [assignment for assignment in self._assignments if assignment.is_requested]
-        with_events = _sample_evenly(
-            [assignment for assignment in self._assignments if assignment.has_event],
-            max(limit // 2, 1),
-        )
-        sample_of_all = _sample_evenly(
-            self._assignments, max(limit - len(with_events) - len(requested), 1)
-        )
-        if len(self._assignments) <= limit:
-            return self._assignments
-        selected = {
-            assignment.index: assignment
-            for assignment in (*requested, *with_events, *sample_of_all)
-        }
+        fitting = [a for a in self._assignments if _count_numbers(a.bounds) <= _MAX_NUMBERS]
+        self.n_omitted += len(self._assignments) - len(fitting)
+        self._assignments = fitting
+        sizes = (_count_numbers(a.bounds) for a in _sample_evenly(fitting, 3))
+        limit = max(2, min(_MAX_SHOWN, _MAX_NUMBERS // max([1, *sizes])))
+        if len(fitting) <= limit:
+            return fitting
+        requested = [a for a in fitting if a.is_requested]
+        with_events = _sample_evenly([a for a in fitting if a.has_event], max(limit // 2, 1))
+        rest = _sample_evenly(fitting, max(limit - len(with_events) - len(requested), 1))
+        selected = {a.index: a for a in (*requested, *with_events, *rest)}
         return [selected[index] for index in sorted(selected)]
 
 
 def _sample_evenly(assignments: list[RecordedAssignment], count: int) -> list[RecordedAssignment]:
-    """Return a number of evenly spaced assignments, including the first and the last."""
+    """Return `count` evenly spaced assignments, including the first and the last."""
     if len(assignments) <= count:
         return assignments
     if count == 1:
@@ -168,13 +147,13 @@ def _sample_evenly(assignments: list[RecordedAssignment], count: int) -> list[Re
 
 
 def _count_numbers(bounds: Bounds) -> int:
-    """Return the count of numbers for an assignment in a page: bounds, and machines of blocks."""
+    """Return the size of an assignment on a page: bounds, and machines of blocks."""
     positions = np.searchsorted(np.unique(bounds.bounds), bounds.bounds)
     return int((positions[1::2] - positions[::2]).sum()) + len(positions)
 
 
 def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
-    """Return the blocks in the order of rows: ranges of rows with the machines that compute them.
+    """Return blocks in the order of rows: start, stop and the machines that compute the rows.
 
     Examples
     --------
@@ -199,7 +178,7 @@ def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
 
 
 def new_rows_by_machine(bounds: list[list[int]], before: list[list[int]]) -> dict[str, Intervals]:
-    """Return the rows of each machine that it did not compute before.
+    """Return the rows of each machine that it did not compute with the bounds `before`.
 
     Examples
     --------
@@ -208,53 +187,54 @@ def new_rows_by_machine(bounds: list[list[int]], before: list[list[int]]) -> dic
     """
     new_rows = {}
     for machine, after in enumerate(bounds, start=1):
-        before_machine = before[machine - 1] if machine <= len(before) else []
-        if after != before_machine and before:
-            new = _subtract(after, before_machine)
+        previous = before[machine - 1] if machine <= len(before) else []
+        if after != previous and before:
+            new = _subtract(after, previous)
             if new:
                 new_rows[str(machine)] = new
     return new_rows
 
 
 def _subtract(bounds: list[int], removed: list[int]) -> Intervals:
+    """Return the intervals of `bounds` without those of `removed`."""
     remaining = []
-    cuts = list(zip(removed[::2], removed[1::2], strict=True))
-    cut = 0
+    removed_intervals = list(zip(removed[::2], removed[1::2], strict=True))
+    k = 0
     for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
         begin = start
-        while cut < len(cuts) and cuts[cut][0] < stop:
-            first, last = cuts[cut]
-            if first > begin:
-                remaining.append((begin, first))
-            begin = max(begin, last)
-            if last > stop:
-                break  # the removed interval may extend into the next interval
-            cut += 1
+        while k < len(removed_intervals) and removed_intervals[k][0] < stop:
+            removed_start, removed_stop = removed_intervals[k]
+            if removed_start > begin:
+                remaining.append((begin, removed_start))
+            begin = max(begin, removed_stop)
+            if removed_stop > stop:
+                break  # it may extend into the next interval
+            k += 1
         if begin < stop:
             remaining.append((begin, stop))
     return remaining
 
 
 def assignment_data(
-    assignment: RecordedAssignment, until: int, known_speeds: Floats | None
+    assignment: RecordedAssignment, last_step: int, default_speeds: Floats | None
 ) -> dict[str, Any]:
     """Return the data of an assignment for a page.
 
     Parameters
     ----------
     assignment : RecordedAssignment
-    until : int
+    last_step : int
         Number of its last step.
-    known_speeds : (N,) ndarray or None
+    default_speeds : (N,) ndarray or None
         Rows per second for machines without a measured speed.
     """
     speeds = 1 / assignment.seconds_per_row
-    if known_speeds is not None and len(known_speeds) == len(speeds):
-        speeds = np.where(np.isnan(speeds), known_speeds, speeds)
+    if default_speeds is not None and len(default_speeds) == len(speeds):
+        speeds = np.where(np.isnan(speeds), default_speeds, speeds)
     bounds, available = assignment.bounds.lists(), assignment.available.tolist()
     return {
         "step": assignment.step,
-        "until": until,
+        "until": last_step,
         "available": available,
         "blocks": blocks_of(bounds),
         "loads": assignment.bounds.loads().tolist(),
@@ -263,6 +243,6 @@ def assignment_data(
         ),
         "speeds": to_json_numbers(speeds),
         "away": {
-            str(n): reason for n, reason in sorted(reason_by_machine(assignment.away).items())
+            str(n): reason for n, reason in sorted(reason_by_machine(assignment.absent).items())
         },
     }

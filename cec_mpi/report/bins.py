@@ -1,4 +1,4 @@
-"""Bins of steps, which limit the size of the page of a long run."""
+"""Bins of steps, which limit the size of a page about a long run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ABSENCE_STATES = STATE_OF | {"given up": STATE_OF["lost"]}
 
 
 class MachineBins:
-    """Sums and states of each machine in each bin; bins widen as steps are added.
+    """Sums and states of each machine in each bin; bins are merged in pairs if there are many.
 
     Parameters
     ----------
@@ -38,8 +38,10 @@ class MachineBins:
         Sums over the steps of a bin: rows, seconds, and fractions of the shard computed.
     present : (B, N) ndarray
         Number of steps of the bin in which a machine was available.
-    away_states : (B, N) ndarray
+    absence_states : (B, N) ndarray
         State of an unavailable machine; the first in `STATES` if a bin has several.
+    event_states : (B, N) ndarray
+        State that an event of a machine shows; the first in `STATES` if a bin has several.
     """
 
     def __init__(self, max_bins: int = MAX_BINS) -> None:
@@ -66,14 +68,14 @@ class MachineBins:
             self._merge_pairs()
         first = self.count
         self.count += chunk.steps
-        lowest = first // self.width
-        self.seconds[lowest : self.bins, :machines] += self._sum_seconds(
-            chunk.seconds, first, lowest
+        first_bin = first // self.width
+        self.seconds[first_bin : self.bins, :machines] += self._sum_seconds(
+            chunk.seconds, first, first_bin
         )
         if not chunk.steps:
             return
         # Each piece lies in one stretch and in one bin.
-        starts = np.arange(lowest, self.bins) * self.width - first
+        starts = np.arange(first_bin, self.bins) * self.width - first
         edges = np.union1d(chunk.stretch_begins, np.maximum(starts, 0))
         stretch_of_piece = chunk.stretch_index[edges]
         steps = np.diff(edges, append=chunk.steps)[:, None]
@@ -81,28 +83,30 @@ class MachineBins:
 
         def accumulate(sums: Floats, values: NDArray[Any]) -> None:
             totals = np.add.reduceat(values[stretch_of_piece] * steps, pieces_of_bin, axis=0)
-            sums[lowest : self.bins, :machines] += totals
+            sums[first_bin : self.bins, :machines] += totals
 
         accumulate(self.rows, chunk.rows)
         accumulate(self.shares, chunk.rows / rows_per_shard)
         accumulate(self.present, chunk.available)
-        away: AbsenceTable | None = None
+        absent: AbsenceTable | None = None
         for stretch in chunk.stretches:
             bins = (first + stretch.begin) // self.width, (first + stretch.end - 1) // self.width
-            if stretch.step["away"] is not away:
-                away = stretch.step["away"]
+            if stretch.step["away"] is not absent:
+                absent = stretch.step["away"]
                 states = [
-                    (_ABSENCE_STATES[why], np.fromiter(machines_away, np.int64) - 1)
-                    for why, machines_away in away.items()
-                    if why != "preempted"
+                    (_ABSENCE_STATES[reason], np.fromiter(absent_machines, np.int64) - 1)
+                    for reason, absent_machines in absent.items()
+                    if reason != "preempted"
                 ]
-            for state, absent in states:
-                cells = self.away_states[bins[0] : bins[1] + 1]
-                cells[:, absent] = np.minimum(cells[:, absent], state)
+            for state, columns in states:
+                cells = self.absence_states[bins[0] : bins[1] + 1]
+                cells[:, columns] = np.minimum(cells[:, columns], state)
             for kind, machine in map(kind_and_machine, stretch.step["events"]):
                 if kind in _EVENT_STATES and machine <= machines:
-                    marks = self.marks[bins[0]]
-                    marks[machine - 1] = min(_EVENT_STATES[kind], marks[machine - 1])
+                    states_of_bin = self.event_states[bins[0]]
+                    states_of_bin[machine - 1] = min(
+                        _EVENT_STATES[kind], states_of_bin[machine - 1]
+                    )
 
     def cells(self) -> str:
         """Return the map in base64: a byte for each bin of each machine."""
@@ -112,10 +116,10 @@ class MachineBins:
         cells = (16 + np.rint(share * 239)).astype(np.uint8)
         cells[self.rows[:bins] == 0] = IDLE
         cells[self.present[:bins] == 0] = PREEMPTED
-        away_states = self.away_states[:bins]
-        cells = np.where((self.present[:bins] == 0) & (away_states < _NO_STATE), away_states, cells)
-        marked = self.marks[:bins]
-        cells = np.where(marked < _NO_STATE, marked, cells)
+        absence_states, event_states = self.absence_states[:bins], self.event_states[:bins]
+        is_absent = (self.present[:bins] == 0) & (absence_states < _NO_STATE)
+        cells = np.where(is_absent, absence_states, cells)
+        cells = np.where(event_states < _NO_STATE, event_states, cells)
         return base64.b64encode(np.ascontiguousarray(cells.T).tobytes()).decode()
 
     def steps_of_bins(self) -> NDArray[np.int64]:
@@ -123,14 +127,14 @@ class MachineBins:
         ends = np.minimum((np.arange(self.bins) + 1) * self.width, self.count)
         return np.diff(ends, prepend=0)
 
-    def _sum_seconds(self, seconds: Floats, first: int, lowest: int) -> Floats:
-        """Return sums of bins from `lowest` on, for steps from `first` on."""
+    def _sum_seconds(self, seconds: Floats, first: int, first_bin: int) -> Floats:
+        """Return the sums of bins from `first_bin` on, for steps from `first` on."""
         steps, machines = seconds.shape
-        if self.bins == lowest + 1:
+        if self.bins == first_bin + 1:
             return np.asarray(seconds.sum(axis=0, keepdims=True))
         if first % self.width == 0 and steps % self.width == 0:  # much faster than reduceat
             return np.asarray(seconds.reshape(-1, self.width, machines).sum(axis=1))
-        starts = np.arange(lowest, self.bins) * self.width - first
+        starts = np.arange(first_bin, self.bins) * self.width - first
         return np.add.reduceat(seconds, np.maximum(starts, 0), axis=0)
 
     def _add_machines(self, machines: int) -> None:
@@ -149,8 +153,8 @@ class MachineBins:
             self.seconds,
             self.shares,
             self.present,
-            self.away_states,
-            self.marks,
+            self.absence_states,
+            self.event_states,
         ]
 
     def _allocate(self, bins: int, machines: int) -> None:
@@ -158,8 +162,8 @@ class MachineBins:
         self.seconds: Floats = np.zeros((bins, machines))
         self.shares: Floats = np.zeros((bins, machines))
         self.present: Floats = np.zeros((bins, machines))
-        self.away_states = np.full((bins, machines), _NO_STATE, np.uint8)
-        self.marks = np.full((bins, machines), _NO_STATE, np.uint8)
+        self.absence_states = np.full((bins, machines), _NO_STATE, np.uint8)
+        self.event_states = np.full((bins, machines), _NO_STATE, np.uint8)
 
     def _merge_pairs(self) -> None:
         """Merge pairs of bins."""

@@ -1,4 +1,4 @@
-"""The time of a run, divided into parts."""
+"""Parts of the duration of a run and of its steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_LONGEST = 10  # steps in the table of the longest steps
 _PARTS = {
     "compute": ("Computing", "the slowest machine of each step"),
     "load": ("Reading shards", "delay of steps"),
-    "talk": ("Communication", "announcing, sharing, collecting and decoding"),
+    "communication": ("Communication", "announcing, sharing, collecting and decoding"),
     "stall": ("Stalls", "lost, given up, wrong and late machines"),
     "waiting": ("Waiting for machines", ""),
     "outside": ("Outside steps", "start, the task's own work, checkpoints"),
@@ -31,20 +31,22 @@ def step_parts(run: Run) -> dict[str, Floats]:
     Machines compute and load while rank 0 collects; the rest of this time is communication, stalls
     and waiting. Times of machines are limited to the time that rank 0 waited for them.
     """
-    n = run.numbers
-    compute = np.minimum(n["measured_makespan"], n["collect_seconds"])
-    load = np.minimum(n["load_seconds"], n["collect_seconds"] - compute)
-    remaining = n["collect_seconds"] - compute - load
-    stall, short = (np.minimum(n[name], remaining) for name in ("stall_seconds", "short_seconds"))
+    numbers = run.numbers
+    collect = numbers["collect_seconds"]
+    compute = np.minimum(numbers["measured_makespan"], collect)
+    load = np.minimum(numbers["load_seconds"], collect - compute)
+    remaining = collect - compute - load
+    stall = np.minimum(numbers["stall_seconds"], remaining)
+    shortage = np.minimum(numbers["shortage_seconds"], remaining)
     return {
-        "announce": n["announce_seconds"],
-        "share": n["share_seconds"],
+        "announce": numbers["announce_seconds"],
+        "share": numbers["share_seconds"],
         "compute": compute,
-        "collect": remaining - stall - short,
+        "collect": remaining - stall - shortage,
         "stall": stall,
-        "decode": n["decode_seconds"],
+        "decode": numbers["decode_seconds"],
         "load": load,
-        "waiting": n["waited_seconds"] + short,
+        "waiting": numbers["waited_seconds"] + shortage,
     }
 
 
@@ -57,11 +59,11 @@ def time_breakdown(run: Run) -> dict[str, Any]:
         ``parts``: dicts of ``part``, ``label``, ``note``, ``seconds``, ``text`` and ``share``.
         Parts that round to 0 are omitted.
     """
-    spent = {name: float(values.sum()) for name, values in step_parts(run).items()}
+    totals = {name: float(values.sum()) for name, values in step_parts(run).items()}
     notes = {name: note for name, (_, note) in _PARTS.items()} | {"waiting": _waiting_note(run)}
-    spent["talk"] = sum(spent.pop(name) for name in _COMMUNICATION)
-    spent["outside"] = max(float(run.numbers["time"][-1]) - sum(spent.values()), 0.0)
-    parts = {name: spent[name] for name in _PARTS if spent[name] > 0}
+    totals["communication"] = sum(totals.pop(name) for name in _COMMUNICATION)
+    totals["outside"] = max(float(run.numbers["time"][-1]) - sum(totals.values()), 0.0)
+    parts = {name: totals[name] for name in _PARTS if totals[name] > 0}
     _, texts = format_sum(list(parts.values()))
     total = sum(parts.values())
     return {
@@ -81,7 +83,7 @@ def time_breakdown(run: Run) -> dict[str, Any]:
 
 
 def _waiting_note(run: Run) -> str:
-    """Return the note about waits: the number of steps, the longest wait and its machines."""
+    """Return the number of steps that waited, and the longest wait with the lost machines."""
     waited = step_parts(run)["waiting"]
     longest = int(waited.argmax())
     seconds, step = float(waited[longest]), int(run.numbers["step"][longest])
@@ -96,7 +98,7 @@ def _waiting_note(run: Run) -> str:
 
 
 def format_sum(seconds: Sequence[float]) -> tuple[str, list[str]]:
-    """Format a sum and its parts, so that the rounded parts add up to the rounded sum.
+    """Return a sum and its terms as text; the rounded terms add up to the rounded sum.
 
     Examples
     --------
@@ -133,9 +135,9 @@ def format_sum(seconds: Sequence[float]) -> tuple[str, list[str]]:
 
 
 def parts_by_bin(run: Run, width: int) -> dict[str, dict[str, list[float | None]]]:
-    """Return the parts of bins: their medians (``mid``), and those of the longest step (``top``).
+    """Return each part in bins: its median (``mid``), and its value in the longest step (``top``).
 
-    If a bin is one step, each part has only ``value``.
+    If bins have one step, each part has only ``value``.
     """
     parts = step_parts(run)
     if width == 1 or not run.steps:

@@ -10,7 +10,7 @@ from cec_mpi.report.summary import PARTS, run_letter
 Run = Mapping[str, Any]
 Line = dict[str, Any]
 
-_MEASURED, _HINDSIGHT, _FAINT = "var(--measured)", "var(--hindsight)", "var(--muted)"
+_MEASURED, _HINDSIGHT, _MUTED = "var(--measured)", "var(--hindsight)", "var(--muted)"
 _RUN_COLOURS = 8  # in one chart
 
 
@@ -27,8 +27,8 @@ def build_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     list of dict
         ``title``, ``note``, ``unit`` (seconds, bytes, rate, percent or number), ``lines``, and
         optionally ``log`` (logarithmic axis), ``layers`` (stacked lines) and ``height`` (pixels).
-        A line has ``run`` (its number), ``label``, ``paint`` (a CSS colour) and ``y``, and may
-        have the options of `chart` in the script. A chart of speeds has ``run`` instead of lines,
+        A line has ``run`` (its number), ``label``, ``colour`` (in CSS) and ``y``, and may have the
+        options of `chart` in the script. A chart of speeds has ``run`` instead of lines,
         because its lines depend on the selected machine.
     """
     return [chart for chart in _charts(runs) if chart.get("lines") or chart.get("run")]
@@ -36,15 +36,15 @@ def build_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def _charts(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     has_bins = any(run["bin"] > 1 for run in runs)
-    spread = " Lines show the median of each bin, shading its range."
+    bin_note = " Lines show the median of each bin, shading its range."
     yield {
         "title": "Makespan",
-        "note": f"Time of the slowest machine.{spread * has_bins}",
+        "note": f"Time of the slowest machine.{bin_note * has_bins}",
         "unit": "seconds",
         "height": 230,
         "lines": [
             *_lines(runs, "measured", "measured", width=1.75),
-            *_lines(runs, "predicted", "predicted", _FAINT, dash=[2, 3], scales=False),
+            *_lines(runs, "predicted", "predicted", _MUTED, dash=[2, 3], scales=False),
             *_lines(runs, "hindsight", "best in hindsight", _HINDSIGHT, dash=[7, 3]),
         ],
     }
@@ -101,28 +101,28 @@ def _charts(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     }
 
 
-def _line(runs: Sequence[Run], run: Run, label: str, paint: str, **options: Any) -> Line:
-    """Return a line; if there are several runs, with the colour and the letter of its run."""
+def _line(runs: Sequence[Run], run: Run, label: str, colour: str, **options: Any) -> Line:
+    """Return a line; if there are several runs, it has the colour and the letter of its run."""
     number = next(n for n, other in enumerate(runs, start=1) if other is run)
     if len(runs) > 1:
         label = f"{run_letter(number)} {label}".rstrip()
-        paint = f"var(--series-{(number - 1) % _RUN_COLOURS})"
-    return {"run": number, "label": label, "paint": paint, **options}
+        colour = f"var(--series-{(number - 1) % _RUN_COLOURS})"
+    return {"run": number, "label": label, "colour": colour, **options}
 
 
 def _lines(
-    runs: Sequence[Run], name: str, label: str, paint: str = _MEASURED, **options: Any
+    runs: Sequence[Run], name: str, label: str, colour: str = _MEASURED, **options: Any
 ) -> list[Line]:
-    """Return a line for each run with this series; only lines without dashes have ranges."""
-    curves = []
+    """Return a line for each run with this series; solid lines show the ranges of bins."""
+    lines = []
     for run in runs:
         series = run["series"].get(name, {})
         values: dict[str, Any] = {"y": series.get("value", series.get("mid"))}
         if "min" in series and "dash" not in options:
             values |= {"low": series["min"], "high": series["max"]}
         if values["y"]:
-            curves.append(_line(runs, run, label, paint, **values, **options))
-    return curves
+            lines.append(_line(runs, run, label, colour, **values, **options))
+    return lines
 
 
 def _part_lines(number: int, run: Run, key: str) -> list[Line]:
@@ -132,7 +132,7 @@ def _part_lines(number: int, run: Run, key: str) -> list[Line]:
         values = part.get("value", part.get(key, ()))
         if any(values):
             lines.append(
-                {"run": number, "label": label, "paint": f"var(--part-{name})", "y": values}
+                {"run": number, "label": label, "colour": f"var(--part-{name})", "y": values}
             )
     return lines
 

@@ -1,4 +1,4 @@
-"""Recorded steps in chunks of arrays, divided into stretches in which only times change."""
+"""Chunks of recorded steps as arrays, divided into stretches in which only times change."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "bytes": lambda values: sum(values.values()),
     "away": lambda values: values,
 }
-"""Fields whose change begins a stretch, with their conversions; ``bytes`` are summed."""
+"""Fields whose change begins a stretch, with functions that convert their values."""
 
 MAX_STEPS = 512
 _MAX_CELLS = 1 << 20  # steps times machines of a chunk
@@ -71,7 +71,7 @@ class Stretch:
     begin, end : int
         First step in the chunk, and one past the last.
     step : dict
-        Content of its first step: ``step``, and the fields whose change begins a stretch.
+        Its first step: ``step``, ``events``, and the fields whose change begins a stretch.
     """
 
     begin: int
@@ -100,7 +100,7 @@ class Chunk:
     delays : list of (int, dict of int to float)
         Indices of steps, and the seconds by which machines delayed them.
     unanswered : list of (int, list of int)
-        Indices of steps, and the machines for whose answers they did not wait.
+        Indices of steps, and the machines whose answers they did not await.
     notes : list of (int, Note)
         Number of earlier steps of the run, and the note.
     """
@@ -161,7 +161,7 @@ class _ChunkBuilder:
     def __init__(
         self, header: dict[str, Any], max_steps: int, previous: _ChunkBuilder | None
     ) -> None:
-        steps_before = 0 if previous is None else previous.end
+        steps_before = 0 if previous is None else previous.steps_made
         if previous is not None and previous.header is not header:
             previous = None  # of another part
         self._chunk = Chunk(header, previous is None, steps_before)
@@ -177,7 +177,7 @@ class _ChunkBuilder:
         return self._chunk.header
 
     @property
-    def end(self) -> int:
+    def steps_made(self) -> int:
         """Number of steps of the run up to the end of the chunk."""
         return self._chunk.steps_before + self._chunk.steps
 
@@ -214,9 +214,9 @@ class _ChunkBuilder:
         self._seconds.fromlist(step.seconds)
         self._last = step
 
-    def note(self, note: Note) -> None:
+    def add_note(self, note: Note) -> None:
         """Add a line between steps."""
-        self._chunk.notes.append((self.end, note))
+        self._chunk.notes.append((self.steps_made, note))
 
     def finish(self) -> Chunk:
         """Return the chunk."""
@@ -252,6 +252,6 @@ def read_chunks(path: Path, max_steps: int = MAX_STEPS) -> Iterator[Chunk]:
             builder = _ChunkBuilder(line.about, max_steps, builder)
         else:
             assert builder is not None
-            builder.note(line)
+            builder.add_note(line)
     assert builder is not None
     yield builder.finish()

@@ -1,10 +1,10 @@
 """Time of steps: measured, with the cyclic assignment, and lost to each machine.
 
-Each step measures the seconds per row of each machine. At these rates the *cyclic* assignment takes
-the time of the slowest machine with equal loads. With stragglers this is unknown, because the
-records lack unused answers.
+The records have the seconds per row of each machine in each step. At these rates the *cyclic*
+assignment takes the time of the slowest machine with equal loads. With stragglers this time is
+unknown, because the records lack unused answers.
 
-Reading, and machines that are lost, given up, late or wrong, delay a step beyond its makespan; the
+Reading, and machines that are lost, given up, late or wrong, delay a step beyond its makespan. The
 records contain this delay. Later steps take longer without an absent machine. *Time lost* is the
 excess over the time with the machines that were available at the start.
 """
@@ -24,7 +24,7 @@ from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.step import Waiting
 
 Counts = NDArray[np.int64]
-_KINDS_OF_LOSS = {
+_CATEGORIES = {
     "lost": "losses",
     "given up": "losses",
     "left": "losses",
@@ -34,11 +34,11 @@ _KINDS_OF_LOSS = {
     "slow": "lateness",
     "preempted": "preemption",
 }
-"""Categories of lost time, by event or reason of absence."""
+"""Categories of lost time, by kind of event or reason of absence."""
 
-_MIN_DELAY = 0.1  # seconds from which a delay counts without an event of the machine
-_SLOW_FACTOR = 2.0  # of the planned or first time per row, above which a machine counts as late
-_MIN_LOAD_FRACTION = 0.1  # of its equal load, from which the rate of a machine is extrapolated
+_MIN_DELAY = 0.1  # seconds from which the delay by a machine without an event counts
+_SLOW_FACTOR = 2.0  # of the planned or first seconds per row, above which a machine is late
+_MIN_LOAD_FRACTION = 0.1  # of its equal load, from which the rate of a machine is known
 
 
 def cyclic_rows(available: NDArray[np.bool_], machines_per_row: int, rows: int) -> Floats:
@@ -57,12 +57,12 @@ def cyclic_rows(available: NDArray[np.bool_], machines_per_row: int, rows: int) 
     array([[40., 40., 40.,  0.]])
     """
     loads = np.zeros(available.shape)
-    known: dict[int, Counts] = {}
+    loads_by_count: dict[int, Counts] = {}
     for stretch, count in enumerate(available.sum(axis=1).tolist()):
         if count >= machines_per_row:
-            if count not in known:
-                known[count] = cyclic_loads(count, machines_per_row, rows)
-            loads[stretch, available[stretch]] = known[count]
+            if count not in loads_by_count:
+                loads_by_count[count] = cyclic_loads(count, machines_per_row, rows)
+            loads[stretch, available[stretch]] = loads_by_count[count]
     return loads
 
 
@@ -105,7 +105,7 @@ class Costs:
         Seconds lost to the absence of each machine: longer steps (for later steps an estimate), and
         waits for machines.
     stragglers : int
-        S of a part in which each row is computed by L + S machines; 0 if there is none.
+        S of the last part in which each row is computed by L + S machines; 0 without such a part.
     seconds_per_row : list of (N,) ndarray
         Last measured seconds per row at each stretch of the last chunk; NaN without a measurement.
     """
@@ -121,16 +121,16 @@ class Costs:
         self.stalls: Floats = np.zeros(0)
         self.away: Floats = np.zeros(0)
         self.lost = dict.fromkeys(("losses", "preemption", "waiting", "lateness"), 0.0)
-        self._at_start: frozenset[int] = frozenset()  # machines of the first step
+        self._initial_machines: frozenset[int] = frozenset()
         self._absence_key: tuple[bytes, tuple[int, ...]] | None = None  # available and absent
-        self._absence = 0.0, np.zeros(0)  # fraction of a step that is lost, missing speeds
+        self._absence = 0.0, np.zeros(0)  # lost fraction of a step, and lost speeds
         self.read_delays: Floats = np.zeros(0)
         self.stall_seconds: Floats = np.zeros(0)
         self.shortage_seconds: Floats = np.zeros(0)
-        self._waited_steps: set[int] = set()  # steps with a wait before or in them
+        self._waited_steps: set[int] = set()  # steps that waited for machines
         self._last_seconds_per_row = np.zeros(0)  # NaN if not measured yet
-        self._first_seconds_per_row = np.zeros(0)  # since the beginning of the part
-        self._no_reads: Floats | None = None  # last array of load seconds with only zeros
+        self._first_seconds_per_row = np.zeros(0)  # first of the part
+        self._zero_loads: Floats | None = None  # the last array of load seconds with only zeros
         self.seconds_per_row: list[Floats] = []
 
     def add(self, chunk: Chunk, recovery: int, rows_per_shard: int) -> None:
@@ -142,40 +142,40 @@ class Costs:
         self._add_machines(machines)
         self.seconds_per_row = []
         self.read_delays, self.stall_seconds, self.shortage_seconds = np.zeros((3, chunk.steps))
-        self._waited_steps.update(after for after, note in chunk.notes if isinstance(note, Waiting))
+        self._waited_steps.update(step for step, note in chunk.notes if isinstance(note, Waiting))
         if not chunk.steps:
             return
         stragglers = chunk.header.get("stragglers", 0)
-        is_counted = not stragglers
-        self.stragglers = self.stragglers if is_counted else stragglers
-        if not self._at_start:
-            self._at_start = frozenset(chunk.stretches[0].step["available"].tolist())
+        has_all_answers = not stragglers
+        self.stragglers = stragglers or self.stragglers
+        if not self._initial_machines:
+            self._initial_machines = frozenset(chunk.stretches[0].step["available"].tolist())
         last = chunk.seconds.argmax(axis=1)
         makespans = chunk.numbers["measured_makespan"]
         hindsight, plan = chunk.numbers["hindsight_makespan"], chunk.numbers["predicted_makespan"]
-        hindsight = hindsight if is_counted else np.full(chunk.steps, np.nan)
-        late, over = np.nan_to_num(makespans - hindsight), np.nan_to_num(makespans - plan)
-        for stretch in chunk.stretches:  # its own excess is charged to a machine with an event
+        hindsight = hindsight if has_all_answers else np.full(chunk.steps, np.nan)
+        excess, over_plan = np.nan_to_num(makespans - hindsight), np.nan_to_num(makespans - plan)
+        for stretch in chunk.stretches:  # charge the excess of a step to machines with an event
             if absent := _absent_from(stretch.step):
                 at = stretch.begin
-                self._charge(absent, max(float(late[at]), 0.0), np.ones(machines))
-                late[at] = over[at] = 0.0
-        any_last = chunk.seconds.any(axis=1)
-        is_late = is_counted & (over > (_SLOW_FACTOR - 1) * plan)
-        late = np.where(is_late, over, late)
-        self.lost["lateness"] += float(late[is_late].sum())
+                self._charge(absent, max(float(excess[at]), 0.0), np.ones(machines))
+                excess[at] = over_plan[at] = 0.0
+        has_computed = chunk.seconds.any(axis=1)
+        is_late = has_all_answers & (over_plan > (_SLOW_FACTOR - 1) * plan)
+        excess = np.where(is_late, over_plan, excess)
+        self.lost["lateness"] += float(excess[is_late].sum())
         best = np.where(is_late, 0.0, np.where(np.isnan(hindsight), makespans, hindsight))
-        last_machines, late, over = last[any_last], late[any_last], over[any_last]
-        self.slowest += np.bincount(last_machines, minlength=len(self.slowest))
-        self.excess += _sums(last_machines, late, len(self.excess))
-        self.over_plan += _sums(last_machines, over, len(self.over_plan))
-        known = ~np.isnan(hindsight)
-        self.hindsight_steps += int(known.sum())
-        self.computing += float(makespans[known].sum())
-        self.hindsight += float(hindsight[known].sum())
+        last = last[has_computed]
+        self.slowest += np.bincount(last, minlength=len(self.slowest))
+        self.excess += _sums(last, excess[has_computed], len(self.excess))
+        self.over_plan += _sums(last, over_plan[has_computed], len(self.over_plan))
+        has_hindsight = ~np.isnan(hindsight)
+        self.hindsight_steps += int(has_hindsight.sum())
+        self.computing += float(makespans[has_hindsight].sum())
+        self.hindsight += float(hindsight[has_hindsight].sum())
         self._add_loads(chunk)
         self._add_stalls(chunk)
-        self._add_cyclic(chunk, makespans, recovery, rows_per_shard, is_counted)
+        self._add_cyclic(chunk, makespans, recovery, rows_per_shard, has_all_answers)
         self._record_rates(chunk)
         self._add_absences(chunk, best, recovery + stragglers, rows_per_shard)
         waited = chunk.numbers["waited_seconds"].sum() + self.shortage_seconds.sum()
@@ -186,75 +186,93 @@ class Costs:
         """Total seconds lost to each machine, of shape (N,)."""
         return np.maximum(self.excess, 0.0) + self.loads + self.stalls + self.away
 
-    def wait(self, seconds: float, missing: Waiting) -> None:
+    def add_wait(self, seconds: float, waiting: Waiting) -> None:
         """Charge a wait to the machines that were absent."""
         absent = [
             n
-            for n, reason in missing.away.items()
+            for n, reason in waiting.away.items()
             if reason != "not joined" and n <= len(self.away)
         ]
         for machine in absent:
             self.away[machine - 1] += seconds / len(absent)
 
     def _charge(self, causes: Mapping[int, str], seconds: float, lost_speeds: Floats) -> None:
-        """Charge seconds to machines in proportion to their lost speeds; `causes` has reasons."""
+        """Charge seconds to machines in proportion to their lost speeds.
+
+        Parameters
+        ----------
+        causes : mapping of int to str
+            Reason of each machine.
+        seconds : float
+        lost_speeds : (N,) ndarray
+        """
         weights = {n: max(float(lost_speeds[n - 1]), 0.0) for n in causes}
         total = sum(weights.values())
         for machine, reason in causes.items():
             charged = seconds * weights[machine] / total if total else 0.0
             (self.excess if reason == "slow" else self.away)[machine - 1] += charged
-            self.lost[_KINDS_OF_LOSS[reason]] += charged
+            self.lost[_CATEGORIES[reason]] += charged
 
     def _add_absences(self, chunk: Chunk, best: Floats, machines_per_row: int, rows: int) -> None:
-        """Estimate the excess of steps that is due to absent or slow machines.
+        """Estimate the excess of steps that absent or slow machines cause.
 
-        The estimate uses the ratio of the optimal makespans with and without these machines, at the
-        last measured speeds, or at the first speeds of slow machines. `best` holds the (K,) seconds
-        with the optimal assignment. Preempted machines count only if they were available at the
-        start.
+        It follows from the optimal makespans with and without these machines, at the last measured
+        speeds, or at the first speeds of slow machines. Preempted machines count only if they were
+        available at the start.
+
+        Parameters
+        ----------
+        chunk : Chunk
+        best : (K,) ndarray
+            Seconds of each step with the optimal assignment.
+        machines_per_row, rows : int
+            Number of machines that compute each row, and rows of a shard.
         """
         first = self._first_seconds_per_row
         slow = chunk.available & (np.array(self.seconds_per_row) > _SLOW_FACTOR * first)
-        for at, (stretch, pace) in enumerate(
+        for index, (stretch, seconds_per_row) in enumerate(
             zip(chunk.stretches, self.seconds_per_row, strict=True)
         ):
             step = stretch.step
-            in_step = _absent_from(step, chunk.seconds[stretch.begin])
-            if not (step["away"] or in_step or slow[at].any()):
+            left = _absent_from(step, chunk.seconds[stretch.begin])
+            if not (step["away"] or left or slow[index].any()):
                 continue
             causes = {
                 n: reason
                 for reason, machines in step["away"].items()
-                if reason in _KINDS_OF_LOSS
+                if reason in _CATEGORIES
                 for n in machines
-                if reason != "preempted" or n in self._at_start
-            } | in_step
-            causes = {n: reason for n, reason in causes.items() if not np.isnan(pace[n - 1])}
-            present = chunk.available[at] & ~np.isnan(pace)
-            present[np.array([*in_step], np.intp) - 1] = False
-            if (present & slow[at]).any():  # unless all are slower, for example with more columns
-                slowed = pace / first
-                factor = float(np.median(slowed[present]))
-                more_than_others = present & (slowed > _SLOW_FACTOR * max(factor, 1.0))
-                causes |= dict.fromkeys((np.flatnonzero(more_than_others) + 1).tolist(), "slow")
+                if reason != "preempted" or n in self._initial_machines
+            } | left
+            is_measured = ~np.isnan(seconds_per_row)
+            causes = {n: reason for n, reason in causes.items() if is_measured[n - 1]}
+            present = chunk.available[index] & is_measured
+            present[np.array([*left], np.intp) - 1] = False
+            if (present & slow[index]).any():
+                slowdown = seconds_per_row / first
+                # All machines are slower if a step has more columns, for example.
+                common = float(np.median(slowdown[present]))
+                is_slower = present & (slowdown > _SLOW_FACTOR * max(common, 1.0))
+                causes |= dict.fromkeys((np.flatnonzero(is_slower) + 1).tolist(), "slow")
             if not causes:
                 continue
             key = present.tobytes(), tuple(causes)
             if key != self._absence_key:
-                speeds, more = np.where(present, 1 / pace, 0.0), np.zeros(len(pace))
+                speeds = np.where(present, 1 / seconds_per_row, 0.0)
+                full_speeds = np.zeros(len(speeds))
                 for n, reason in causes.items():
-                    more[n - 1] = 1 / (factor * first[n - 1] if reason == "slow" else pace[n - 1])
-                without, with_them = (
-                    optimal_loads(some, np.zeros(len(some)), machines_per_row, rows)[0]
-                    if len(some := each[each > 0]) >= machines_per_row
-                    else 0.0
-                    for each in (speeds, np.maximum(speeds, more))
+                    expected = common * first[n - 1] if reason == "slow" else seconds_per_row[n - 1]
+                    full_speeds[n - 1] = 1 / expected
+                actual = _optimal_makespan(speeds, machines_per_row, rows)
+                possible = _optimal_makespan(
+                    np.maximum(speeds, full_speeds), machines_per_row, rows
                 )
-                lost_share = max(1 - with_them / without, 0.0) if without else 0.0
-                self._absence_key, self._absence = key, (lost_share, more - speeds)
-            lost_share, lost_speeds = self._absence
+                lost_fraction = max(1 - possible / actual, 0.0) if actual else 0.0
+                self._absence_key = key
+                self._absence = lost_fraction, full_speeds - speeds
+            lost_fraction, lost_speeds = self._absence
             seconds = float(best[stretch.begin : stretch.end].sum())
-            self._charge(causes, lost_share * seconds, lost_speeds)
+            self._charge(causes, lost_fraction * seconds, lost_speeds)
 
     def _add_cyclic(
         self,
@@ -262,15 +280,15 @@ class Costs:
         makespans: Floats,
         recovery: int,
         rows_per_shard: int,
-        is_counted: bool,
+        has_all_answers: bool,
     ) -> None:
         """Add the time of the cyclic assignment in steps for which it is known."""
         rows, available, stretch_of_step = chunk.rows, chunk.available, chunk.stretch_index
         count = available.sum(axis=1)
-        share = recovery * rows_per_shard / np.maximum(count, 1)
+        equal_load = recovery * rows_per_shard / np.maximum(count, 1)
         min_rows = np.min(rows, axis=1, where=available, initial=np.inf)
-        has_enough_rows = (count >= recovery) & (min_rows >= _MIN_LOAD_FRACTION * share)
-        is_compared: NDArray[np.bool_] = (is_counted & has_enough_rows)[stretch_of_step]
+        has_enough_rows = (count >= recovery) & (min_rows >= _MIN_LOAD_FRACTION * equal_load)
+        is_compared: NDArray[np.bool_] = (has_all_answers & has_enough_rows)[stretch_of_step]
         is_compared[is_compared] = ((chunk.seconds > 0) | ~available[stretch_of_step])[
             is_compared
         ].all(axis=1)
@@ -279,71 +297,68 @@ class Costs:
         self.compared += int(is_compared.sum())
         self.measured += float(makespans[is_compared].sum())
         stretches = stretch_of_step[is_compared]
-        paces = chunk.seconds[is_compared] / np.where(available, rows, np.inf)[stretches]
-        paces *= cyclic_rows(available, recovery, rows_per_shard)[stretches]
-        self.cyclic += float(paces.max(axis=1).sum())
+        seconds_per_row = chunk.seconds[is_compared] / np.where(available, rows, np.inf)[stretches]
+        seconds = seconds_per_row * cyclic_rows(available, recovery, rows_per_shard)[stretches]
+        self.cyclic += float(seconds.max(axis=1).sum())
 
     def _record_rates(self, chunk: Chunk) -> None:
-        """Record the last measured seconds per row at each stretch."""
+        """Record the last measured seconds per row before each stretch."""
         last = chunk.seconds[np.append(chunk.stretch_begins[1:], chunk.steps) - 1]
         with np.errstate(divide="ignore", invalid="ignore"):
-            paces = last / chunk.rows
+            seconds_per_row = last / chunk.rows
         is_measured = (chunk.rows > 0) & (last > 0)
-        for rates_of_stretch, known in zip(paces, is_measured, strict=True):
+        for measured, where in zip(seconds_per_row, is_measured, strict=True):
             self.seconds_per_row.append(self._last_seconds_per_row.copy())
-            np.copyto(self._last_seconds_per_row, rates_of_stretch, where=known)
-            is_new = known & np.isnan(self._first_seconds_per_row)
-            np.copyto(self._first_seconds_per_row, rates_of_stretch, where=is_new)
+            np.copyto(self._last_seconds_per_row, measured, where=where)
+            is_new = where & np.isnan(self._first_seconds_per_row)
+            np.copyto(self._first_seconds_per_row, measured, where=is_new)
 
     def _add_loads(self, chunk: Chunk) -> None:
-        """Add the delays of steps by reading."""
+        """Add the delays by reading."""
         for stretch in chunk.stretches:
             loads = stretch.step["load_seconds"]
-            if loads is self._no_reads:
+            if loads is self._zero_loads:
                 continue
             if not loads.any():
-                self._no_reads = loads
+                self._zero_loads = loads
                 continue
             steps = slice(stretch.begin, stretch.end)
             ends = chunk.seconds[steps] + loads
-            waited = np.round(ends.max(axis=1) - chunk.seconds[steps].max(axis=1), 9)
-            self.read_delays[steps] = waited
-            skipped = int(chunk.is_first and stretch.begin == 0)  # first reads of a part
-            self.loads += _sums(ends.argmax(axis=1)[skipped:], waited[skipped:], len(self.loads))
+            delays = np.round(ends.max(axis=1) - chunk.seconds[steps].max(axis=1), 9)
+            self.read_delays[steps] = delays
+            skipped = int(chunk.is_first and stretch.begin == 0)  # the first reads of a part
+            self.loads += _sums(ends.argmax(axis=1)[skipped:], delays[skipped:], len(self.loads))
 
     def _add_stalls(self, chunk: Chunk) -> None:
         """Add the delays by machines with an event, and other long delays."""
         events = {stretch.begin: stretch.step["events"] for stretch in chunk.stretches}
         collect = chunk.numbers["collect_seconds"]
-        # Neither reading nor computing:
-        other_seconds = collect - chunk.seconds.max(axis=1) - self.read_delays
+        remaining = collect - chunk.seconds.max(axis=1) - self.read_delays
         for at, delays in chunk.delays:
             step_events = map(kind_and_machine, events.get(at, ()))
-            troubled = {
-                n: _KINDS_OF_LOSS[kind] for kind, n in step_events if kind in _KINDS_OF_LOSS
-            }
-            delayed = {
+            categories = {n: _CATEGORIES[kind] for kind, n in step_events if kind in _CATEGORIES}
+            counted = {
                 n: seconds
                 for n, seconds in delays.items()
-                if n <= len(self.stalls) and (n in troubled or seconds > _MIN_DELAY)
+                if n <= len(self.stalls) and (n in categories or seconds > _MIN_DELAY)
             }
-            total, limit = sum(delayed.values()), float(other_seconds[at])
-            stall = min(total, limit)
-            if stall <= 0 or (not troubled and stall < collect[at] / 2):
+            total = sum(counted.values())
+            stall = min(total, float(remaining[at]))
+            if stall <= 0 or (not categories and stall < collect[at] / 2):
                 continue
-            waited = chunk.steps_before + at in self._waited_steps
-            charged = self.away if waited else self.stalls
-            for machine, seconds in delayed.items():
+            has_waited = chunk.steps_before + at in self._waited_steps
+            charged = self.away if has_waited else self.stalls
+            for machine, seconds in counted.items():
                 charged[machine - 1] += stall * seconds / total
-                if not waited:
-                    self.lost[troubled.get(machine, "lateness")] += stall * seconds / total
-            (self.shortage_seconds if waited else self.stall_seconds)[at] = stall
+                if not has_waited:
+                    self.lost[categories.get(machine, "lateness")] += stall * seconds / total
+            (self.shortage_seconds if has_waited else self.stall_seconds)[at] = stall
 
     def _add_machines(self, machines: int) -> None:
-        more = machines - len(self.slowest)
-        if more > 0:
+        missing = machines - len(self.slowest)
+        if missing > 0:
             for name in ("slowest", "excess", "over_plan", "loads", "stalls", "away"):
-                setattr(self, name, np.append(getattr(self, name), np.zeros(more)))
+                setattr(self, name, np.append(getattr(self, name), np.zeros(missing)))
         if len(self._last_seconds_per_row) != machines:
             self._last_seconds_per_row = np.full(machines, np.nan)
             self._first_seconds_per_row = np.full(machines, np.nan)
@@ -352,7 +367,7 @@ class Costs:
 def _absent_from(step: Mapping[str, Any], seconds: Floats | None = None) -> dict[int, str]:
     """Return the machines that left or were late in a step, with reasons.
 
-    Machines that computed for nonzero `seconds`, of shape (N,), are excluded.
+    With `seconds`, of shape (N,), only machines are returned that did not compute.
     """
     if not step["events"]:
         return {}
@@ -360,11 +375,19 @@ def _absent_from(step: Mapping[str, Any], seconds: Floats | None = None) -> dict
     return {
         n: reason
         for reason, n in map(kind_and_machine, step["events"])
-        if reason in _KINDS_OF_LOSS
+        if reason in _CATEGORIES
         and reason != "wrong"
         and n in available
         and (seconds is None or not seconds[n - 1])
     }
+
+
+def _optimal_makespan(speeds: Floats, machines_per_row: int, rows: int) -> float:
+    """Return the optimal makespan of machines with nonzero speeds; 0 if they are too few."""
+    positive = speeds[speeds > 0]
+    if len(positive) < machines_per_row:
+        return 0.0
+    return optimal_loads(positive, np.zeros(len(positive)), machines_per_row, rows)[0]
 
 
 def _sums(machine_indices: NDArray[np.int64], values: Floats, machines: int) -> Floats:

@@ -70,16 +70,16 @@ def page_data(runs: Sequence[Run], about: About) -> dict[str, Any]:
 
 
 def _run_data(run: Run) -> dict[str, Any]:
-    n, width = run.numbers, run.bins.width
+    numbers, width = run.numbers, run.bins.width
     starts = np.arange(0, run.steps, width)
-    selected, known_speeds = run.assignments.select(), _known_speeds(run)
+    selected, default_speeds = run.assignments.select(), _default_speeds(run)
     return {
         "name": run.name,
         "state": run.state,
         "facts": run_facts(run),
-        "words": status_sentences(run),
+        "status": status_sentences(run),
         "figures": [figure._asdict() for figure in key_figures(run)],
-        "sum": time_breakdown(run) if run.steps else None,
+        "breakdown": time_breakdown(run) if run.steps else None,
         "cyclic": cyclic_comparison(run),
         "longest": longest_steps(run),
         "warnings": [*run_warnings(run), *_omission_notes(run)],
@@ -88,12 +88,12 @@ def _run_data(run: Run) -> dict[str, Any]:
         "rows": run.header["rows_per_shard"],
         "names": _host_names(run),
         "steps": run.steps,
-        "first": int(n["step"][0]) if run.steps else 0,
+        "first": int(numbers["step"][0]) if run.steps else 0,
         "bin": width,
         "bins": run.bins.bins,
-        "at": n["step"][starts].astype(int).tolist(),
-        "time": to_json_numbers(n["time"][starts]),
-        "seconds": float(n["time"][-1]) if run.steps else None,
+        "at": numbers["step"][starts].astype(int).tolist(),
+        "time": to_json_numbers(numbers["time"][starts]),
+        "seconds": float(numbers["time"][-1]) if run.steps else None,
         "by_machine": machine_table(run) if run.steps else None,
         "series": _series(run),
         "parts": parts_by_bin(run, width),
@@ -101,10 +101,10 @@ def _run_data(run: Run) -> dict[str, Any]:
         "speeds": _speeds(run),
         "events": [list(event) for event in run.events],
         "assignments": [
-            assignment_data(assignment, _until(run, assignment.index), known_speeds)
+            assignment_data(assignment, _last_step(run, assignment.index), default_speeds)
             for assignment in selected
         ],
-        "left_out": len(run.assignments.first_steps) - len(selected),
+        "omitted": len(run.assignments.first_steps) - len(selected),
         "progress": _progress(run),
         "checkpoints": [_step_at(run, count) for count in run.checkpoints],
         "resumes": [_step_at(run, count + 1) for count in run.resumes],
@@ -112,11 +112,11 @@ def _run_data(run: Run) -> dict[str, Any]:
 
 
 def _host_names(run: Run) -> list[str]:
-    """Return the known hosts of each machine."""
-    hosts = [run.hosts.get(n + 1, []) for n in range(run.machines)]
+    """Return the hosts of each machine as text; empty if unknown."""
+    hosts = run.hosts
     return [
-        truncate(hosts_of_machine, _MAX_HOSTS)[:_MAX_HOST_CHARACTERS] if hosts_of_machine else ""
-        for hosts_of_machine in hosts
+        truncate(hosts[n], _MAX_HOSTS)[:_MAX_HOST_CHARACTERS] if hosts.get(n) else ""
+        for n in range(1, run.machines + 1)
     ]
 
 
@@ -124,16 +124,12 @@ def _series(run: Run) -> dict[str, Any]:
     return {name: bin_series(run.numbers[field], run.bins.width) for name, field in _SERIES.items()}
 
 
-def _known_speeds(run: Run) -> Floats | None:
-    """Return the speeds of the options in rows per second; None if their scale is unknown."""
-    known_speeds, scale = run.header.get("speeds"), run.summary.get("rows_per_second_per_speed")
-    if (
-        not isinstance(known_speeds, list)
-        or not isinstance(scale, int | float)
-        or not 0 < scale < 1e300
-    ):
+def _default_speeds(run: Run) -> Floats | None:
+    """Return the speeds in the options as rows per second; None if their scale is unknown."""
+    speeds, scale = run.header.get("speeds"), run.summary.get("rows_per_second_per_speed")
+    if not isinstance(speeds, list) or not isinstance(scale, int | float) or not 0 < scale < 1e300:
         return None
-    return np.asarray(np.clip(known_speeds, 0, 1e300 / scale) * scale, np.float64)
+    return np.asarray(np.clip(speeds, 0, 1e300 / scale) * scale, np.float64)
 
 
 def _speeds(run: Run) -> dict[str, Any] | None:
@@ -147,7 +143,10 @@ def _speeds(run: Run) -> dict[str, Any] | None:
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         rates = rows / seconds
-    return {"bins": edges.tolist(), "machines": [to_json_numbers(sums) for sums in rates.T]}
+    return {
+        "bins": edges.tolist(),
+        "machines": list(map(to_json_numbers, rates.T)),
+    }
 
 
 def _omission_notes(run: Run) -> list[str]:
@@ -155,7 +154,8 @@ def _omission_notes(run: Run) -> list[str]:
     return [f"{format_count(count, 'assignment')} too large to show."] if count else []
 
 
-def _until(run: Run, index: int) -> int:
+def _last_step(run: Run, index: int) -> int:
+    """Return the number of the last step of the assignment that begins at step `index`."""
     first_steps = run.assignments.first_steps
     next_assignment = int(np.searchsorted(first_steps, index, side="right"))
     return _step_at(

@@ -29,7 +29,7 @@ class Figure(NamedTuple):
     ----------
     label, value : str
     note : str
-        Parts of the figure.
+        Explanation of the value.
     """
 
     label: str
@@ -42,8 +42,8 @@ def _threshold_fact(run: Run) -> dict[str, str]:
     copies, machines = run.header.get("copies"), format_count(run.machines, "machine")
     if isinstance(copies, int):
         threshold = run.machines - copies + 1
-        where = plural(copies, "machine")
-        return {"Copies": f"each row is on {where}: any {threshold} of {machines} suffice"}
+        holders = plural(copies, "machine")
+        return {"Copies": f"each row is on {holders}: any {threshold} of {machines} suffice"}
     family, threshold = _text(run.header, "code"), run.header["recovery"]
     return {"Code": f"{family}: any {threshold} of {machines} suffice"}
 
@@ -76,7 +76,7 @@ def run_facts(run: Run) -> list[dict[str, str]]:
 
 
 def _restart_fact(run: Run) -> str:
-    """Return how cheap restarts must have been to be as fast as decoding; empty without changes."""
+    """Return the duration of a restart at which a run without a code would be as fast."""
     changes = {
         step
         for absence in run.absences.entries
@@ -86,15 +86,15 @@ def _restart_fact(run: Run) -> str:
     if not changes or not run.steps:
         return ""
     decoding = float(run.numbers["decode_seconds"].sum())
-    each = "the change" if len(changes) == 1 else f"each of {len(changes):,} changes"
+    subject = "the change" if len(changes) == 1 else f"each of {len(changes):,} changes"
     return (
-        f"as fast, without a code, if {each} had taken less than "
+        f"as fast, without a code, if {subject} had taken less than "
         f"{format_duration(decoding / len(changes))} (decoding took {format_duration(decoding)})"
     )
 
 
 def _digits_fact(run: Run) -> str:
-    """Return the number of correct digits of the worst step; empty if it is not known."""
+    """Return the number of correct digits in the worst step; empty if unknown."""
     dtype = run.header.get("dtype")
     if not run.steps or dtype not in ("float32", "float64"):
         return ""
@@ -103,7 +103,7 @@ def _digits_fact(run: Run) -> str:
     if not finite_errors.size:
         return ""
     digits = -math.log10(max(float(finite_errors.max()), 1.0) * float(np.finfo(dtype).eps))
-    return f"about {max(int(digits), 0)} are correct, or more, in all steps"
+    return f"about {max(int(digits), 0)} or more are correct in all steps"
 
 
 def status_sentences(run: Run) -> list[str]:
@@ -131,8 +131,8 @@ def key_figures(run: Run) -> list[Figure]:
     costs, duration = run.costs, float(run.numbers["time"][-1])
     steps = format_count(run.steps, "step")
     if run.resumes:
-        after = join_names((f"{steps_made:,}" for steps_made in run.resumes), _MAX_NAMED)
-        steps += f" in {len(run.headers)} parts, resumed after {after} steps"
+        counts = join_names((f"{count:,}" for count in run.resumes), _MAX_NAMED)
+        steps += f" in {len(run.headers)} parts, resumed after {counts} steps"
     lost = {name: seconds for name, seconds in costs.lost.items() if seconds >= _MIN_SHOWN_SECONDS}
     total, texts = format_sum(list(lost.values()))
     share = f" ({100 * sum(lost.values()) / duration:.1f} %)" if lost and duration else ""
@@ -185,7 +185,7 @@ def machine_table(run: Run) -> dict[str, Any]:
     costs, absences = run.costs, run.absences
     numbers = range(1, run.machines + 1)
     rows, seconds = (
-        absence[: run.bins.bins].sum(axis=0) for absence in (run.bins.rows, run.bins.seconds)
+        sums[: run.bins.bins].sum(axis=0) for sums in (run.bins.rows, run.bins.seconds)
     )
     absences_by_machine: dict[int, list[Absence]] = {}
     for absence in absences.entries:
@@ -215,10 +215,10 @@ def machine_table(run: Run) -> dict[str, Any]:
         for name, (unit, values) in table.items()
         if any(value if unit == "text" else value >= _MIN_SHOWN_SECONDS for value in values)
     }
-    first = delay if "Delay" in columns else np.zeros(len(delay))
-    answers = np.array([absences.unanswered[n] + absences.late[n] for n in numbers])
-    order = (
-        np.lexsort((-answers, -first)) if not costs.stragglers else np.lexsort((-first, -answers))
+    visible_delay = delay if "Delay" in columns else np.zeros(len(delay))
+    missing = np.array([absences.unanswered[n] + absences.late[n] for n in numbers])
+    order = np.lexsort(
+        (-visible_delay, -missing) if costs.stragglers else (-missing, -visible_delay)
     )
     return {
         "caption": "Machines, in descending order of missing answers"

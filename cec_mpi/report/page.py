@@ -20,8 +20,17 @@ from cec_mpi.text import printable
 _STYLES = ("uPlot.min.css", "report.css")
 # The order matters: later scripts use earlier ones.
 _SCRIPTS = ("base.js", "steps.js", "chart.js", "map.js", "assignment.js", "events.js", "page.js")
-# Keys of a run that the HTML contains, and those that charts contain.
-_HTML_KEYS = {"facts", "figures", "words", "sum", "cyclic", "longest", "warnings", "by_machine"}
+# Keys of a run that only the HTML uses, and those that only charts use.
+_HTML_KEYS = {
+    "facts",
+    "figures",
+    "status",
+    "breakdown",
+    "cyclic",
+    "longest",
+    "warnings",
+    "by_machine",
+}
 _CHART_KEYS = {"series", "parts", "progress", "time"}
 _MIN_COMPRESSED = 500_000  # characters
 # Characters that could end the script element with the data, or a line in it.
@@ -64,11 +73,13 @@ def page(data: dict[str, Any]) -> str:
 
 def _encode_data(data: dict[str, Any]) -> tuple[str, str]:
     """Return the media type of the data, and the data, which are compressed if large."""
-    drawn = data | {
+    script_data = data | {
         "charts": build_charts(data["runs"]),
         "runs": [_chart_data(run) for run in data["runs"]],
     }
-    text = msgspec.json.encode(drawn, enc_hook=float).decode()  # `float` converts numbers of NumPy
+    text = msgspec.json.encode(
+        script_data, enc_hook=float
+    ).decode()  # `float` converts numbers of NumPy
     if len(text) <= _MIN_COMPRESSED:
         return "application/json", text.translate(_ESCAPES)
     packed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
@@ -84,7 +95,7 @@ def _chart_data(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _escape_controls(value: Any) -> Any:
-    """Return the data with escaped control characters."""
+    """Escape the control characters in all strings."""
     if isinstance(value, str):
         return printable(value, keep="\n")
     if isinstance(value, dict):
@@ -97,9 +108,9 @@ def _escape_controls(value: Any) -> Any:
 @cache
 def _scripts() -> str:
     licence = f"/*! uPlot is shipped under this licence:\n{_asset('uPlot.LICENSE')}*/"
-    own = "\n".join(_asset(name) for name in _SCRIPTS)
+    scripts = "\n".join(_asset(name) for name in _SCRIPTS)
     chart_library = _asset("uPlot.iife.min.js")
-    return f'{licence}\n{chart_library}\n(async () => {{\n"use strict";\n{own}}})();\n'
+    return f'{licence}\n{chart_library}\n(async () => {{\n"use strict";\n{scripts}}})();\n'
 
 
 @cache

@@ -51,15 +51,14 @@ class Run:
         `DONE`, `STOPPED` (with a checkpoint after its last step), `INTERRUPTED` or `RUNNING`.
     numbers : dict of (T,) ndarray
         Values of each step: `NUMBER_FIELDS`, ``load_seconds`` (delay by reading), ``bytes``,
-        ``available`` (number of machines), ``stall_seconds`` and ``short_seconds`` (stalls and
-        waits, see `Costs`), and ``time`` (of its end, in seconds of the run, without the time
-        between parts).
+        ``available`` (number of machines), ``stall_seconds`` and ``shortage_seconds`` (see
+        `Costs`), and ``time`` (of its end, in seconds of the run, without the time between parts).
     events : list of (int, int, int, str)
         Step, kind, machine and text of each event, in the order of steps.
     progress : list of (int, dict)
         Number of steps, and the numbers that the task recorded after them.
     checkpoints, resumes : list of int
-        Number of steps before each checkpoint, and before each resume.
+        Number of steps before each checkpoint, and before each resumption.
     waits : dict of int to Waiting
         Last wait for machines after a number of steps.
     """
@@ -81,13 +80,13 @@ class Run:
         self.checkpoints: list[int] = []
         self.waits: dict[int, Waiting] = {}
         self.resumes: list[int] = []
-        self._parts: dict[str, list[Floats]] = {name: [] for name in NUMBER_FIELDS}
+        self._recorded: dict[str, list[Floats]] = {name: [] for name in NUMBER_FIELDS}
         self._derived: dict[str, list[Floats]] = {
             name: []
             for name in (
                 "load_seconds",
                 "stall_seconds",
-                "short_seconds",
+                "shortage_seconds",
                 "bytes",
                 "available",
                 "time",
@@ -109,16 +108,16 @@ class Run:
         if summary is None and not is_running and os.path.lexists(path / SUMMARY):
             raise InputError(f"{path / SUMMARY} cannot be read: expected the summary of a run")
         self.summary = summary or {}
-        merged = {**self._parts, **self._derived}
         self.numbers: dict[str, Floats] = {
-            name: np.concatenate(parts) if parts else np.empty(0) for name, parts in merged.items()
+            name: np.concatenate(arrays) if arrays else np.empty(0)
+            for name, arrays in {**self._recorded, **self._derived}.items()
         }
-        for after, missing in self.waits.items():
-            if after < self.steps:
-                self.costs.wait(float(self.numbers["waited_seconds"][after]), missing)
-        is_saved = self.checkpoints[-1:] == [self.steps] and not has_lock_file(path)
-        ended_state = DONE if self.summary else STOPPED if is_saved else INTERRUPTED
-        self.state = RUNNING if is_running else ended_state
+        for step, waiting in self.waits.items():
+            if step < self.steps:
+                self.costs.add_wait(float(self.numbers["waited_seconds"][step]), waiting)
+        has_stopped = self.checkpoints[-1:] == [self.steps] and not has_lock_file(path)
+        final_state = DONE if self.summary else STOPPED if has_stopped else INTERRUPTED
+        self.state = RUNNING if is_running else final_state
 
     @property
     def header(self) -> dict[str, Any]:
@@ -150,16 +149,16 @@ class Run:
                     raise InputError(f'{self.name}: a header in {STEPS} has no field "{name}"')
         if chunk.steps:
             self._add_steps(chunk)
-        for after, note in chunk.notes:
+        for steps, note in chunk.notes:
             if isinstance(note, Checkpoint):
-                self.checkpoints.append(after)
+                self.checkpoints.append(steps)
             elif isinstance(note, Progress):
-                self.progress.append((after, note.known))
-            elif isinstance(note, Unfinished) and after:
+                self.progress.append((steps, note.known))
+            elif isinstance(note, Unfinished) and steps:
                 self._add_events(note.events, self._last_step)
-                self.absences.end(note.events, self._last_step)
+                self.absences.add_unfinished(note.events, self._last_step)
             elif isinstance(note, Waiting):
-                self.waits[after] = note
+                self.waits[steps] = note
 
     def _add_steps(self, chunk: Chunk) -> None:
         rows = chunk.header["rows_per_shard"]
@@ -167,7 +166,7 @@ class Run:
         self.bins.add(chunk, rows)
         self.costs.add(chunk, chunk.header["recovery"], rows)
         for name in NUMBER_FIELDS:
-            self._parts[name].append(chunk.numbers[name])
+            self._recorded[name].append(chunk.numbers[name])
         sizes, available = np.zeros((2, chunk.steps))
         for stretch, seconds_per_row in zip(
             chunk.stretches, self.costs.seconds_per_row, strict=True
@@ -180,7 +179,7 @@ class Run:
         self.last_time, self._last_step = chunk.times[-1], int(chunk.numbers["step"][-1])
         self._derived["load_seconds"].append(self.costs.read_delays)
         self._derived["stall_seconds"].append(self.costs.stall_seconds)
-        self._derived["short_seconds"].append(self.costs.shortage_seconds)
+        self._derived["shortage_seconds"].append(self.costs.shortage_seconds)
         self._derived["available"].append(available)
         self._derived["bytes"].append(sizes)
         self._derived["time"].append(self._times_since_start(chunk))
@@ -192,27 +191,27 @@ class Run:
             self._record_host(*map(event.get, names))
 
     def _record_host(self, machine: Any, rank: Any, host: Any, device: Any) -> None:
-        """Record the host and device of a machine, if they are known."""
+        """Record the host and device of a machine, unless the fields are invalid."""
         if type(machine) is type(rank) is int and isinstance(host, str):
             self._placements[len(self.headers), machine, rank, host, device or ""] = None
 
     @property
     def hosts(self) -> dict[int, list[str]]:
-        """Known hosts of each machine, in the order of use; the master is machine 0."""
-        carried = Counter((part, rank) for part, _, rank, _, _ in self._placements)
+        """Hosts of each machine, in the order of use; the master is machine 0."""
+        machines = Counter((part, rank) for part, _, rank, _, _ in self._placements)
         hosts: dict[int, list[str]] = {}
         for part, machine, rank, host, device in self._placements:
-            words = describe_host(rank, host, carried[part, rank], device)
-            if words not in hosts.setdefault(machine, []):
-                hosts[machine].append(words)
+            text = describe_host(rank, host, machines[part, rank], device)
+            if text not in hosts.setdefault(machine, []):
+                hosts[machine].append(text)
         return hosts
 
     def _times_since_start(self, chunk: Chunk) -> Floats:
-        began = parse_timestamp(chunk.header["started"])
+        start = parse_timestamp(chunk.header["started"])
         ends = np.array(list(map(parse_timestamp, chunk.times)))
         last = self._derived["time"][-1][-1] if self._derived["time"] else 0.0
-        since = np.maximum.accumulate(np.maximum(self._seconds_before + ends - began, last))
-        return np.asarray(np.round(since, 3), np.float64)
+        times = np.maximum.accumulate(np.maximum(self._seconds_before + ends - start, last))
+        return np.asarray(np.round(times, 3), np.float64)
 
 
 def _initial_hosts(header: dict[str, Any]) -> Iterator[tuple[Any, int, Any, Any]]:

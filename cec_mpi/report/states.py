@@ -7,14 +7,14 @@ from typing import NamedTuple
 from cec_mpi.runtime.records.events import KINDS, Event, kind_and_machine
 from cec_mpi.text import shorten
 
-_MAX_CHARACTERS = 300  # characters of a description
+_MAX_CHARACTERS = 300  # of a description
 
 
 class State(NamedTuple):
     """A state of a machine in a step."""
 
     state: str
-    words: str
+    description: str
     colour: str
     dark: str
 
@@ -29,7 +29,7 @@ STATES = (
     State("excluded", "excluded", "#a1887f", "#6d4c41"),
     State("not joined", "not joined yet", "#b9a8c4", "#5d4d69"),
 )
-"""States in the map; if a cell has several states, the first in this list is shown."""
+"""States in the map; a cell with several states shows the first in this order."""
 
 PREEMPTED, IDLE = 0, 1
 _INDEX = {kind.kind: index for index, kind in enumerate(KINDS)}

@@ -1,6 +1,6 @@
 """The head of a page as plain HTML: key figures, time by part, and time lost to each machine.
 
-All texts are escaped, because they come from files that others may have written.
+All texts are escaped, because records may come from an untrusted source.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PARTS = {
 }
 """Parts of a step, in the order in which they are stacked."""
 
-_SUM_COLOURS = {"talk": "collect", "outside": "announce"}
-_UNCLOSED_TAGS = {"tr", "th", "td"}  # HTML closes these implicitly; a page has thousands
+_BREAKDOWN_COLOURS = {"communication": "collect", "outside": "announce"}
+_UNCLOSED_TAGS = {"tr", "th", "td"}  # HTML closes these implicitly, which saves space
 _MAX_EVENTS = 4  # of a step in the table of the longest steps
 
 
@@ -78,16 +78,16 @@ def run_letter(number: int) -> str:
 
 def link(text: str, runs: int, number: int, **target: int) -> Html:
     """Return a link to a step or a machine of a run."""
-    words = {"run": number, **target} if runs > 1 else target
-    return tag("a", text, href="#" + "&".join(f"{key}={value}" for key, value in words.items()))
+    fields = {"run": number, **target} if runs > 1 else target
+    return tag("a", text, href="#" + "&".join(f"{key}={value}" for key, value in fields.items()))
 
 
 def _run(run: Run, number: int, data: Mapping[str, Any]) -> Html:
     runs = len(data["runs"])
     name = f"{run_letter(number)}: {run['name']}" if runs > 1 else run["name"]
     state = tag("span", run["state"], class_=f"state {run['state'].replace(' ', '-')}")
-    words = tag("div", *(tag("p", text) for text in run["words"]), class_="words")
-    parts = [tag("div", tag("h2", name), state, class_="run-head"), words]
+    status = tag("div", *(tag("p", text) for text in run["status"]), class_="status")
+    parts = [tag("div", tag("h2", name), state, class_="run-head"), status]
     if run["figures"]:
         parts.append(tag("dl", *map(_figure, run["figures"]), class_="figures"))
     if run["warnings"]:
@@ -96,7 +96,7 @@ def _run(run: Run, number: int, data: Mapping[str, Any]) -> Html:
         parts.append(tag("div", heading, warnings, class_="warnings", role="note"))
     if run["by_machine"]:
         parts.append(_machines(run, number, runs))
-    left = [_breakdown(run["sum"])] if run["sum"] else []
+    left = [_breakdown(run["breakdown"])] if run["breakdown"] else []
     if run["cyclic"]:
         left.append(_cyclic(run["cyclic"]))
     right = [_longest(run, number, data)] if run["longest"] else []
@@ -136,19 +136,19 @@ def _table(
 
 def _breakdown(breakdown: Mapping[str, Any]) -> Html:
     """Return a bar and a table of the parts of a run's time."""
-    pieces, rows, begin = [], [], 0.0
+    rectangles, rows, begin = [], [], 0.0
     for part in breakdown["parts"]:
-        kind = f"part-{_SUM_COLOURS.get(part['part'], part['part'])}"
-        place = {"x": f"{100 * begin:.2f}%", "width": f"{100 * part['share']:.2f}%"}
-        pieces.append(tag("rect", class_=kind, height="100%", **place))
+        kind = f"part-{_BREAKDOWN_COLOURS.get(part['part'], part['part'])}"
+        extent = {"x": f"{100 * begin:.2f}%", "width": f"{100 * part['share']:.2f}%"}
+        rectangles.append(tag("rect", class_=kind, height="100%", **extent))
         begin += part["share"]
         swatch = tag("span", class_=f"swatch {kind}")
         name = tag("th", swatch, part["label"], tag("small", part["note"]), scope="row")
         cells = tag("td", part["text"]), tag("td", f"{100 * part['share']:.1f} %")
         rows.append(tag("tr", name, *cells))
-    bar = tag("svg", *pieces, class_="sum-bar", aria_hidden="true")
+    bar = tag("svg", *rectangles, class_="breakdown-bar", aria_hidden="true")
     table = _table("Time by part", ("Part", "Time", "Share"), rows)
-    return tag("div", bar, table, class_="sum")
+    return tag("div", bar, table, class_="breakdown")
 
 
 def _cyclic(comparison: Mapping[str, Any]) -> Html:
@@ -164,7 +164,7 @@ def _cyclic(comparison: Mapping[str, Any]) -> Html:
     row = tag("tr", tag("th", "Cyclic", scope="row"), *times, tag("td", comparison["text"]))
     rows = [row, tag("tr", tag("td", note, colspan=4), class_="note")]
     names = "Assignment", "Cyclic time", "Measured time", "Difference"
-    return _table("Time with the cyclic assignment", names, rows, "otherwise")
+    return _table("Time with the cyclic assignment", names, rows, "cyclic")
 
 
 def _longest(run: Run, number: int, data: Mapping[str, Any]) -> Html:
@@ -195,24 +195,24 @@ def _machines(run: Run, number: int, runs: int) -> Html:
     units = [column["unit"] for column in table["columns"]]
     rows = []
     head = ["Machine", *(column["label"] for column in table["columns"])]
-    place = head.index("Left") + 1 if "Left" in head else 2  # of the host
-    head.insert(place, "Host")
-    units.insert(place - 1, "text")
+    host_column = head.index("Left") + 1 if "Left" in head else 2
+    head.insert(host_column, "Host")
+    units.insert(host_column - 1, "text")
     for machine, *values in table["rows"]:
-        values.insert(place - 1, run["names"][machine - 1] or "\u2013")
+        values.insert(host_column - 1, run["names"][machine - 1] or "\u2013")
         cells = (
             tag(
                 "td",
                 _format_value(value, unit),
                 class_="text" if unit == "text" else None,
-                data_label=label,  # shown where a row has several lines
+                data_label=label,  # shown if a row has several lines
             )
             for value, unit, label in zip(values, units, head[1:], strict=True)
         )
         name = tag("th", link(f"{machine}", runs, number, machine=machine), scope="row")
         rows.append(tag("tr", name, *cells))
-    text = ["text", *("text" if unit == "text" else None for unit in units)]
-    return _table(table["caption"], head, rows, "by-machine", text)
+    classes = ["text", *("text" if unit == "text" else None for unit in units)]
+    return _table(table["caption"], head, rows, "by-machine", classes)
 
 
 def _format_value(value: Any, unit: str) -> str:

@@ -120,7 +120,7 @@ def run(
             {"label": "Hosts", "text": "node01, node02, node03"},
             {"label": "Began", "text": "2026-11-22 14:00:00 UTC"},
         ],
-        "words": ["matvec is done."],
+        "status": ["matvec is done."],
         "figures": [
             {"label": "Duration", "value": f"{time[-1]:.1f} s", "note": f"{steps:,} steps"},
             {"label": "Lost to waiting and losses", "value": "1.20 s (2.0 %)", "note": "stalls"},
@@ -144,7 +144,7 @@ def run(
             ],
         },
         "warnings": ["machine 3 was lost 2 times: its process ended"],
-        "sum": {
+        "breakdown": {
             "parts": [
                 {
                     "part": "compute",
@@ -187,7 +187,7 @@ def run(
         },
         "events": events,
         "assignments": assignments,
-        "left_out": 0,
+        "omitted": 0,
         "progress": [
             {
                 "name": "residual",
@@ -283,7 +283,7 @@ def large_run(
         },
         events=events,
         assignments=assignments,
-        left_out=2850,
+        omitted=2850,
         progress=[],
         checkpoints=list(range(5000, steps, 5000)),
         resumes=[40_000],
@@ -296,7 +296,7 @@ def hostile(text: str) -> dict[str, Any]:
     """A run whose every text is this one."""
     made = run(steps=40, losses=2)
     made["figures"] = [{"label": text, "value": text, "note": text}]
-    made.update(name=text, words=[text], warnings=[text], names=[text] * made["machines"])
+    made.update(name=text, status=[text], warnings=[text], names=[text] * made["machines"])
     made["facts"] = [{"label": text, "text": text}]
     made["events"] = [[*event[:3], text] for event in made["events"]]
     made["progress"][0]["name"] = text

@@ -31,7 +31,7 @@ def test_a_machine_is_on_the_map_and_beside_assignments_as_what_it_was(make_run,
     assert cells.tolist() == [cells[0], state, cells[0], PREEMPTED]
     assert cells[0] > 16
     _, away, _, preempted = run.assignments.select()
-    assert (away.away, preempted.away) == ({why: {4: 1}}, {"preempted": {4: 3}})
+    assert (away.absent, preempted.absent) == ({why: {4: 1}}, {"preempted": {4: 3}})
 
 
 def test_a_machine_that_was_lost_in_a_step_left_in_that_step(make_run):

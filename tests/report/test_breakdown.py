@@ -49,7 +49,7 @@ def test_a_run_is_the_sum_of_its_parts(make_run):
     assert said == {
         "compute": "2.00 s",
         "load": "0.10 s",
-        "talk": "0.16 s",
+        "communication": "0.16 s",
         "stall": "0.50 s",
         "outside": "7.24 s",
     }
@@ -81,5 +81,5 @@ def test_the_longest_step_of_a_bin_is_kept(make_run):
 def test_a_clock_that_was_set_back_makes_no_part_negative(make_run):
     steps = [step_of(n, time="2026-01-02T03:04:05.100+00:00") for n in range(5)]
     found = time_breakdown(Run(str(make_run(steps))))
-    assert {each["part"] for each in found["parts"]} == {"compute", "talk"}
+    assert {each["part"] for each in found["parts"]} == {"compute", "communication"}
     assert sum(each["seconds"] for each in found["parts"]) == pytest.approx(1.08)

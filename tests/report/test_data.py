@@ -28,7 +28,7 @@ def test_a_run_that_stopped_can_be_resumed_and_one_that_was_killed_broke_off(mak
     run = make_run([step_of(0), step_of(1), '{"kind": "checkpoint"}\n'])
     (one,) = data(run)["runs"]
     assert one["state"] == "stopped"
-    assert one["words"][0] == "The run stopped, and --resume continues it."
+    assert one["status"][0] == "The run stopped, and --resume continues it."
     (run / ".lock").touch()  # which whoever is killed leaves
     (one,) = data(run)["runs"]
     assert one["state"] == "interrupted"
@@ -60,7 +60,7 @@ def test_a_run_with_a_loss(make_run):
     assert second["moved"] == {"1": [(50, 67)], "2": [(50, 67)], "3": [(0, 50)]}
     assert third["moved"] == {"3": [(66, 100)], "4": [(50, 100)]}
     assert second["speeds"] == [500, 500, 250, 250]
-    assert one["left_out"] == 0
+    assert one["omitted"] == 0
     assert one["speeds"]["machines"][3] == [250, None, 250]
 
 
@@ -196,7 +196,7 @@ def test_assignments_around_events_and_asked_for_are_kept(make_run):
     assert {0, 77, 101, 1202, 1680, 1999} <= set(shown)
     assert len(shown) <= 202
     assert shown == sorted(shown)
-    assert one["left_out"] == 2000 - len(shown)
+    assert one["omitted"] == 2000 - len(shown)
     for each in one["assignments"]:
         assert each["until"] == each["step"]
         assert each["loads"] == list(steps[each["step"]].rows)

@@ -287,6 +287,6 @@ def test_the_facts_answer_whether_restarting_was_as_fast_and_how_many_digits_are
         "as fast, without a code, if each of 2 changes had taken less than 6.00 ms "
         "(decoding took 12.0 ms)"
     )
-    assert facts["Digits"] == "about 10 are correct, or more, in all steps"
+    assert facts["Digits"] == "about 10 or more are correct in all steps"
     without = {each["label"] for each in run_facts(Run(str(make_run([step_of(0)], name="one"))))}
     assert "Restarting" not in without

@@ -190,7 +190,7 @@ def test_an_assignment_that_would_fill_a_page_is_left_out_and_said_to_be(make_ru
     (one,) = page_data([run], About("x"))["runs"]
     assert [each["step"] for each in one["assignments"]] == [0, 2]
     assert "1 assignment too large to show." in one["warnings"]
-    assert one["left_out"] == 1
+    assert one["omitted"] == 1
     crossing = Run(str(make_run([step_of(0, **rows, assignment=nested)], name="nested")))
     (one,) = page_data([crossing], About("x"))["runs"]
     assert one["assignments"] == []

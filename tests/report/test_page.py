@@ -142,7 +142,7 @@ def test_the_top_says_in_words_what_ran(browser):
     assert browser.driver.title == browser.text("h1") == "Spot & run"
     said = browser.text("#runs")
     figures = [text for figure in made["figures"] for text in figure.values()]
-    for text in (*figures, *made["words"], *made["warnings"], made["state"]):
+    for text in (*figures, *made["status"], *made["warnings"], made["state"]):
         assert text in said
 
 
@@ -258,10 +258,10 @@ def test_the_slider_moves_the_drawing_and_its_table(browser):
     browser.press("#assignment", "\ue011")  # Home
     seen = set()
     for key in ("\ue014", "\ue014", "\ue00f", "\ue010", "\ue012"):  # right, right, page, end, left
-        before = browser.picture("#drawing"), browser.text("#assignment-words")
+        before = browser.picture("#drawing"), browser.text("#assignment-text")
         browser.press("#assignment", key)
         browser.until(lambda before=before: browser.picture("#drawing") != before[0])
-        assert browser.text("#assignment-words") != before[1]
+        assert browser.text("#assignment-text") != before[1]
         seen.add(browser.find("#assignment").get_attribute("aria-valuetext"))
     assert len(seen) == 5
 
@@ -297,7 +297,7 @@ def test_keys_on_the_map_pick_steps_and_machines(browser):
 
 def test_map_and_charts_are_zoomed_together_and_a_reload_keeps_it(browser):
     browser.open(small())
-    window = lambda: browser.text("#window")  # noqa: E731
+    window = lambda: browser.text("#range")  # noqa: E731
     chart, everything = browser.picture("#charts canvas"), window()
     browser.click("#zoom-in")
     browser.until(lambda: window() != everything)
@@ -325,7 +325,7 @@ def test_dragging_zooms(browser):
     pointer = ActionChains(browser.driver, duration=0)
     pointer.move_to_element_with_offset(target, -200, 0).click_and_hold().move_by_offset(200, 0)
     pointer.release().perform()
-    browser.until(lambda: 600 < steps_in(browser.text("#window")) < 1200)
+    browser.until(lambda: 600 < steps_in(browser.text("#range")) < 1200)
 
 
 def test_a_row_of_the_table_leads_to_its_step(browser):
@@ -334,7 +334,7 @@ def test_a_row_of_the_table_leads_to_its_step(browser):
     step, _, machine, _ = next(event for event in made["events"] if event[1] == 0)
     browser.click(f"#event-section a[href='#step={step}&machine={machine}']")
     browser.until(lambda: browser.find("#step").get_attribute("value") == str(step))
-    assert f"Step {step:,} " in browser.text("#assignment-words")
+    assert f"Step {step:,} " in browser.text("#assignment-text")
     assert machine not in next(a["available"] for a in made["assignments"] if a["step"] == step)
     said = browser.find(".map").get_attribute("aria-valuetext")
     assert said.startswith(f"Step {step:,} ")
@@ -352,7 +352,7 @@ def test_machines_are_listed_by_what_they_cost(browser):
     browser.click(".by-machine tbody tr:nth-child(2) a")
     machine = str(made["by_machine"]["rows"][1][0])
     browser.until(lambda: browser.find("#machine").get_attribute("value") == machine)
-    assert browser.text(".by-machine tr.picked th") == machine
+    assert browser.text(".by-machine tr.selected th") == machine
 
 
 def test_events_are_found_by_machine_and_words(browser):
@@ -394,9 +394,9 @@ def test_two_runs_have_common_axes_and_the_ratio_of_their_times(browser):
     browser.click("#zoom-in")
     for n in (1, 2):
         browser.until(lambda n=n: browser.picture(f".map:nth-of-type({n}) canvas") != before[n - 1])
-    assert browser.text("#assignment-words").startswith("A Step")
+    assert browser.text("#assignment-text").startswith("A Step")
     browser.press(".map:nth-of-type(2)", "\ue014")
-    browser.until(lambda: browser.text("#assignment-words").startswith("B Step"))
+    browser.until(lambda: browser.text("#assignment-text").startswith("B Step"))
 
 
 def test_the_reports_that_the_docs_show(browser, run, cec, square_store, tmp_path):
@@ -414,7 +414,7 @@ def test_the_reports_that_the_docs_show(browser, run, cec, square_store, tmp_pat
     browser.open((tmp_path / "report.html").read_text(encoding="utf-8"))
     steps = json.loads((tmp_path / "results" / "summary.json").read_text())["steps"]
     assert f"{steps} steps" in browser.text("#runs")
-    assert steps_in(browser.text("#window")) == steps
+    assert steps_in(browser.text("#range")) == steps
     assert len(browser.run(ROWS, "table.by-machine")) == 3
     browser.press("#assignment", "\ue010")
     browser.until(lambda: browser.find("#step").get_attribute("value") != "")
@@ -425,9 +425,9 @@ def test_a_hundred_thousand_steps_on_500_machines(browser):
     browser.open(large())
     assert len(large()) < 4e6
     assert "5,000 events" in browser.text("#event-count")
-    assert steps_in(browser.text("#window")) == 100_000
+    assert steps_in(browser.text("#range")) == 100_000
     browser.press(".map", "\ue010", "+", "+")
-    browser.until(lambda: steps_in(browser.text("#window")) == 25_000)
+    browser.until(lambda: steps_in(browser.text("#range")) == 25_000)
     browser.until(lambda: "Steps 99,950\u201399,999" in browser.text(".readout"))
     browser.press(".map", "\ue015")  # down: the next machine, also in the chart of speeds
     browser.until(lambda: "machine 2 (node001)" in browser.text(".readout"))
@@ -441,7 +441,7 @@ def test_a_hundred_thousand_steps_on_500_machines(browser):
 def test_one_machine_or_one_step_is_enough(browser, speeds, recovery, steps):
     made = report_data.run(speeds=speeds, recovery=recovery, steps=steps, losses=0)
     browser.open(page(report_data.report(made)))
-    assert steps_in(browser.text("#window")) == steps
+    assert steps_in(browser.text("#range")) == steps
     browser.press(".map", "\ue014")
     browser.until(lambda: browser.find("#step").get_attribute("value") == "0")
 
@@ -451,7 +451,7 @@ def test_a_run_without_a_step_says_so_in_words(browser):
     for name in ("at", "time", "events", "assignments", "progress", "checkpoints", "resumes"):
         made[name] = []
     made.update(
-        steps=0, bins=0, words=["It was interrupted before its first step."], series={}, parts={}
+        steps=0, bins=0, status=["It was interrupted before its first step."], series={}, parts={}
     )
     made["map"] = {"rows": 6, "bins": 0, "cells": ""}
     made["speeds"] = None
@@ -465,7 +465,7 @@ def test_what_files_say_stays_text(browser):
     browser.open(page(data))
     assert browser.driver.title == browser.text("h1") == printable(HOSTILE)
     assert browser.all("img") == []
-    assert printable(HOSTILE) in browser.text("#runs .words")
+    assert printable(HOSTILE) in browser.text("#runs .status")
     browser.press(".map", "\ue014")
     browser.until(lambda: printable(HOSTILE) in browser.text(".readout"))
 
@@ -553,8 +553,9 @@ def test_where_data_cannot_be_unpacked_the_words_are_there_and_no_empty_frame(dr
 def test_a_sum_that_adds_up_and_the_cyclic_assignment_are_at_the_top(browser):
     made = report_data.run()
     browser.open(page(report_data.report(made)))
-    assert [row[1] for row in browser.run(ROWS, ".sum table")] == [made["sum"]["parts"][0]["text"]]
-    first, note = browser.run(ROWS, "table.otherwise")
+    times = [row[1] for row in browser.run(ROWS, ".breakdown table")]
+    assert times == [made["breakdown"]["parts"][0]["text"]]
+    first, note = browser.run(ROWS, "table.cyclic")
     assert (first[0], first[3]) == ("Cyclic", "less")
     assert note[0].endswith(" steps.")
 
@@ -656,7 +657,7 @@ def test_of_many_machines_one_has_a_line_of_its_speed(browser):
 
 def test_nothing_in_the_legend_of_the_map_is_named_twice(browser):
     browser.open(small())
-    names = [each.get_attribute("textContent") for each in browser.all("#map-key .entry")]
+    names = [each.get_attribute("textContent") for each in browser.all("#map-legend .entry")]
     assert len(names) == len(set(names))
 
 

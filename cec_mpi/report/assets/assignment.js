@@ -1,120 +1,125 @@
-// The assignment of a step as the paper draws it: machines by the rows of their shards.
+// The assignment of a step as in the paper: machines by the rows of their shards.
 
-const LOADS = 76; // room for rows, at the right
+const LOADS_WIDTH = 76; // of the numbers of rows at the right
 
 function assignments() {
-  const filled = RUNS.filter((run) => run.assignments.length);
-  byId("assignment-section").hidden = !filled.length;
-  if (!filled.length) return;
+  const drawable = RUNS.filter((run) => run.assignments.length);
+  byId("assignment-section").hidden = !drawable.length;
+  if (!drawable.length) return;
   const slider = byId("assignment");
   const canvas = byId("drawing");
-  let run, current, shown;
+  let run, assignment, shownKey;
 
-  /** Which assignment held at a step, or the nearest that is kept. */
-  function holding(step) {
+  /** Return the index of the assignment of a step, or of the nearest one on the page. */
+  function indexOfStep(step) {
     const list = run.assignments;
-    const at = Math.max(list.findLastIndex((each) => each.step <= step), 0);
-    const apart = step - list[at].until;
-    return at + 1 < list.length && apart > 0 && list[at + 1].step - step < apart ? at + 1 : at;
+    const index = Math.max(list.findLastIndex((entry) => entry.step <= step), 0);
+    const distance = step - list[index].until;
+    const isNextNearer = index + 1 < list.length && distance > 0 && list[index + 1].step - step < distance;
+    return isNextNearer ? index + 1 : index;
   }
 
   function show() {
-    if (shown === `${view.step} ${view.run.number}`) return;
-    shown = `${view.step} ${view.run.number}`;
-    run = filled.includes(view.run) ? view.run : filled[0];
+    const key = `${view.step} ${view.run.number}`;
+    if (shownKey === key) return;
+    shownKey = key;
+    run = drawable.includes(view.run) ? view.run : drawable[0];
     slider.max = run.assignments.length - 1;
-    slider.value = holding(view.step ?? first);
-    current = run.assignments[+slider.value];
-    const { step, until, available, blocks } = current;
-    const held = until > step ? ` (held until step ${whole(until)})` : "";
-    const there = `${available.length} of ${plural(run.machines, "machine")} available`;
-    const made = `${plural(blocks.length, "block")} of ${whole(run.rows)} rows`;
-    const text = `${named(run, "")}Step ${whole(step)}${held}: ${there}, ${made}.`;
+    slider.value = indexOfStep(view.step ?? first);
+    assignment = run.assignments[+slider.value];
+    const { step, until, available, blocks } = assignment;
+    const end = until > step ? ` (until step ${whole(until)})` : "";
+    const machines = `${available.length} of ${plural(run.machines, "machine")} available`;
+    const rows = `${plural(blocks.length, "block")} of ${whole(run.rows)} rows`;
+    const text = `${withLetter(run, "")}Step ${whole(step)}${end}: ${machines}, ${rows}.`;
     const isOther = view.step !== null && (view.step < step || view.step > until);
-    const near = `The assignment of step ${whole(view.step)} is not held here; this is the nearest.`;
-    const more = run.left_out ? `${plural(run.left_out, "further assignment")} not held here.` : "";
-    byId("assignment-words").textContent = `${text} ${isOther ? near : more}`;
+    const nearest = `This page lacks the assignment of step ${whole(view.step)}; this is the nearest one.`;
+    const omitted = run.omitted ? `${plural(run.omitted, "other assignment")} omitted.` : "";
+    byId("assignment-text").textContent = `${text} ${isOther ? nearest : omitted}`;
     slider.setAttribute("aria-valuetext", text);
-    canvas.setAttribute("aria-label", `Assignment. ${text} The table beneath has its blocks.`);
+    canvas.setAttribute("aria-label", `Assignment. ${text} The table below lists its blocks.`);
     draw();
-    fill();
+    fillTables();
   }
 
-  /** Why a machine is not available, as far as that is known. */
-  const away = (machine) => current.away?.[machine] ?? "preempted";
+  const reasonOfAbsence = (machine) => assignment.away?.[machine] ?? "preempted";
 
   function draw() {
     const width = canvas.parentElement.clientWidth;
     if (!width) return;
-    const high = clamp(480 / run.machines, 1.5, 26);
-    const gap = high >= 8 ? 2 : 0;
-    const context = sharp(canvas, width, run.machines * high + AXIS);
-    const inner = width - LEFT - LOADS;
-    const x = (row) => LEFT + (row / run.rows) * inner;
-    const top = (machine) => (machine - 1) * high;
-    const text = (words, at, y, align) => {
+    const laneHeight = clamp(480 / run.machines, 1.5, 26);
+    const gap = laneHeight >= 8 ? 2 : 0;
+    const context = resizeCanvas(canvas, width, run.machines * laneHeight + AXIS_HEIGHT);
+    const inner = width - LEFT - LOADS_WIDTH;
+    const xOfRow = (row) => LEFT + (row / run.rows) * inner;
+    const top = (machine) => (machine - 1) * laneHeight;
+    const write = (text, x, y, align) => {
       context.textAlign = align;
-      context.fillText(words, at, y, align === "right" ? LOADS - 6 : inner);
+      context.fillText(text, x, y, align === "right" ? LOADS_WIDTH - 6 : inner);
     };
-    const bar = (machine, start, stop, paint) => {
-      context.fillStyle = colour(paint);
-      context.fillRect(x(start), top(machine), Math.max(x(stop) - x(start) - gap / 2, 0.5), high - gap);
+    const bar = (machine, start, stop, colour) => {
+      context.fillStyle = currentColour(colour);
+      const barWidth = Math.max(xOfRow(stop) - xOfRow(start) - gap / 2, 0.5);
+      context.fillRect(xOfRow(start), top(machine), barWidth, laneHeight - gap);
     };
     context.textBaseline = "middle";
-    const available = new Set(current.available);
+    const available = new Set(assignment.available);
     for (let n = 1; n <= run.machines; n++) {
       if (available.has(n)) bar(n, 0, run.rows, "var(--sunken)");
-      if (n % Math.ceil(14 / high)) continue;
-      context.fillStyle = colour("var(--muted)");
-      const y = top(n) + (high - gap) / 2;
-      text(`${n}`, LEFT - 8, y, "right");
-      text(available.has(n) ? whole(current.loads[n - 1]) : away(n), width - 2, y, "right");
+      if (n % Math.ceil(14 / laneHeight)) continue;
+      context.fillStyle = currentColour("var(--muted)");
+      const y = top(n) + (laneHeight - gap) / 2;
+      write(`${n}`, LEFT - 8, y, "right");
+      write(available.has(n) ? whole(assignment.loads[n - 1]) : reasonOfAbsence(n), width - 2, y, "right");
     }
-    current.blocks.forEach(([start, stop, its], i) => {
-      for (const machine of its) {
-        bar(machine, start, stop, `var(--block-${i % SERIES})`);
-        if (high < 14 || x(stop) - x(start) < 18) continue;
-        context.fillStyle = colour("var(--on-block)");
-        text(`${i + 1}`, (x(start) + x(stop)) / 2, top(machine) + (high - gap) / 2, "center");
+    assignment.blocks.forEach(([start, stop, machines], i) => {
+      for (const machine of machines) {
+        bar(machine, start, stop, `var(--block-${i % SERIES_COLOURS})`);
+        if (laneHeight < 14 || xOfRow(stop) - xOfRow(start) < 18) continue;
+        context.fillStyle = currentColour("var(--on-block)");
+        const y = top(machine) + (laneHeight - gap) / 2;
+        write(`${i + 1}`, (xOfRow(start) + xOfRow(stop)) / 2, y, "center");
       }
     });
-    context.fillStyle = colour("var(--text)");
-    for (const [machine, pieces] of Object.entries(high < 6 ? {} : current.moved ?? {})) {
-      const foot = top(+machine) + high - gap;
-      for (const [start, stop] of pieces) context.fillRect(x(start), foot - 3, x(stop) - x(start), 3);
+    context.fillStyle = currentColour("var(--text)");
+    for (const [machine, intervals] of Object.entries(laneHeight < 6 ? {} : assignment.moved ?? {})) {
+      const bottom = top(+machine) + laneHeight - gap;
+      for (const [start, stop] of intervals) {
+        context.fillRect(xOfRow(start), bottom - 3, xOfRow(stop) - xOfRow(start), 3);
+      }
     }
-    context.fillStyle = colour("var(--muted)");
-    const foot = top(run.machines + 1) + 12;
-    for (const row of ticks(0, run.rows, inner / 80)) text(whole(row), x(row), foot, "center");
-    text("rows", width - 2, foot, "right");
+    context.fillStyle = currentColour("var(--muted)");
+    const y = top(run.machines + 1) + 12;
+    for (const row of ticks(0, run.rows, inner / 80)) write(whole(row), xOfRow(row), y, "center");
+    write("rows", width - 2, y, "right");
   }
 
-  function fill() {
-    const { blocks, available, loads, moved, speeds } = current;
+  function fillTables() {
+    const { blocks, available, loads, moved, speeds } = assignment;
     byId("blocks").replaceChildren(
-      ...blocks.map(([start, stop, its], i) => {
-        const swatch = el("span", { class: "swatch", colour: `var(--block-${i % SERIES})` });
+      ...blocks.map(([start, stop, machines], i) => {
+        const swatch = el("span", { class: "swatch", colour: `var(--block-${i % SERIES_COLOURS})` });
         const head = el("span", {}, swatch, `${i + 1}`);
-        return row(head, [`${whole(start)}–${whole(stop - 1)}`, whole(stop - start), its.join(" ")]);
+        return tableRow(head, [`${whole(start)}–${whole(stop - 1)}`, whole(stop - start), machines.join(" ")]);
       }),
     );
-    const up = new Set(available);
+    const availableSet = new Set(available);
     byId("machines").replaceChildren(
       ...loads.map((load, i) => {
-        const fresh = (moved?.[i + 1] ?? []).reduce((sum, [start, stop]) => sum + stop - start, 0);
-        const its = [whole(load), UNITS.percent(load / run.rows), UNITS.number(speeds?.[i]), whole(fresh)];
+        const newRows = (moved?.[i + 1] ?? []).reduce((sum, [start, stop]) => sum + stop - start, 0);
+        const cells = [whole(load), UNITS.percent(load / run.rows), UNITS.number(speeds?.[i]), whole(newRows)];
         const head = link(machineName(run, i + 1), run, { machine: i + 1 });
-        return row(head, up.has(i + 1) ? its : [away(i + 1), "–", "–", "–"]);
+        return tableRow(head, availableSet.has(i + 1) ? cells : [reasonOfAbsence(i + 1), "–", "–", "–"]);
       }),
     );
   }
 
   slider.addEventListener("input", () => {
     view.run = run;
-    setStep(run.assignments[+slider.value].step);
+    selectStep(run.assignments[+slider.value].step);
   });
   show();
-  when("step", show);
+  onChange("selection", show);
   redraws.push(draw);
   new ResizeObserver(draw).observe(canvas.parentElement);
 }

@@ -1,87 +1,89 @@
-// The page put together.
+// Builds the page from the parts in the other scripts.
 
-/** Speeds of few machines, or of many their range, and one of them. */
-function speedsOf(run) {
-  const x = run.speeds.bins.map((bin) => middles(run)[bin]);
+/** Return the lines of speeds: of all machines or, if they are many, their range and one machine. */
+function speedLines(run) {
+  const x = run.speeds.bins.map((bin) => binCentres(run)[bin]);
   const reach = Math.max(run.bin, (last - first) / Math.max(x.length, 1));
-  const its = run.speeds.machines;
-  if (run.machines <= SERIES) {
-    return its.map((y, i) => ({ label: `machine ${machineName(run, i + 1)}`, paint: series(i), x, y, reach }));
+  const speeds = run.speeds.machines;
+  if (run.machines <= SERIES_COLOURS) {
+    return speeds.map((y, i) => ({
+      label: `machine ${machineName(run, i + 1)}`, colour: seriesColour(i), x, y, reach,
+    }));
   }
-  const sorted = x.map((_, at) => its.map((y) => y[at]).filter(isNumber).sort((a, b) => a - b));
-  const part = (share) => sorted.map((ys) => (ys.length ? ys[Math.round(share * (ys.length - 1))] : null));
+  const sorted = x.map((_, k) => speeds.map((y) => y[k]).filter(isNumber).sort((a, b) => a - b));
+  const quantile = (p) => sorted.map((values) => (values.length ? values[Math.round(p * (values.length - 1))] : null));
   const machine = clamp(view.machine ?? run.costliest, 1, run.machines);
-  const which = view.machine === null ? ", which heads the table" : "";
-  const range = { y: part(0.5), low: part(0), high: part(1), span: true, paint: "var(--measured)" };
-  const one = { y: its[machine - 1], width: 2, paint: "var(--hindsight)" };
+  const note = view.machine === null ? ", the first of the table" : "";
+  const range = { y: quantile(0.5), low: quantile(0), high: quantile(1), span: true, colour: "var(--measured)" };
+  const one = { y: speeds[machine - 1], width: 2, colour: "var(--hindsight)" };
   return [
-    { label: "median of all machines, and their range", x, reach, ...range },
-    { label: `machine ${machineName(run, machine)}${which}`, x, reach, ...one },
+    { label: "median and range of all machines", x, reach, ...range },
+    { label: `machine ${machineName(run, machine)}${note}`, x, reach, ...one },
   ];
 }
 
-/** The charts, of which those of runs without a step have nothing to show. */
 function charts() {
-  const lineOf = (line) => {
+  const withSteps = (line) => {
     const run = DATA.runs[line.run - 1];
     const reach = line.x ? (last - first) / line.x.length : run.bin;
-    return { x: middles(run), reach: Math.max(reach, 1), ...line };
+    return { x: binCentres(run), reach: Math.max(reach, 1), ...line };
   };
-  for (const { run, lines, unit, ...more } of DATA.charts) {
-    const made = run ? () => speedsOf(DATA.runs[run - 1]) : () => lines.map(lineOf);
-    chart({ ...more, unit: UNITS[unit], lines: made });
+  for (const { run, lines, unit, ...options } of DATA.charts) {
+    const makeLines = run ? () => speedLines(DATA.runs[run - 1]) : () => lines.map(withSteps);
+    chart({ ...options, unit: UNITS[unit], makeLines });
   }
 }
 
-/** Buttons for the window, fields for step and machine. */
 function toolbar() {
-  const act = { "zoom-in": () => zoom(0.5), "zoom-out": () => zoom(2), all: showAll };
-  for (const [id, action] of Object.entries(act)) byId(id).addEventListener("click", action);
-  for (const [id, pick] of [["step", setStep], ["machine", setMachine]]) {
-    byId(id).addEventListener("change", ({ target }) => target.value !== "" && pick(+target.value));
+  const actions = { "zoom-in": () => zoom(0.5), "zoom-out": () => zoom(2), all: showAll };
+  for (const [id, action] of Object.entries(actions)) byId(id).addEventListener("click", action);
+  for (const [id, select] of [["step", selectStep], ["machine", selectMachine]]) {
+    byId(id).addEventListener("change", ({ target }) => target.value !== "" && select(+target.value));
   }
-  const tell = () => {
-    const of = `${whole(Math.floor(view.to))} of ${whole(last - first + 1)}`;
-    const shown = `Steps ${whole(Math.ceil(view.from))}–${of}`;
-    if (byId("window").textContent !== shown) byId("window").textContent = shown;
-    byId("zoom-out").disabled = byId("all").disabled = isWhole();
+  const update = () => {
+    const end = `${whole(Math.floor(view.to))} of ${whole(last - first + 1)}`;
+    const text = `Steps ${whole(Math.ceil(view.from))}–${end}`;
+    if (byId("range").textContent !== text) byId("range").textContent = text;
+    byId("zoom-out").disabled = byId("all").disabled = showsAll();
     byId("step").value = view.step ?? "";
     byId("machine").value = view.machine ?? "";
-    for (const each of document.querySelectorAll(".by-machine a")) {
-      each.closest("tr").classList.toggle("picked", each.hash.endsWith(`machine=${view.machine}`));
+    for (const machineLink of document.querySelectorAll(".by-machine a")) {
+      const isSelected = machineLink.hash.endsWith(`machine=${view.machine}`);
+      machineLink.closest("tr").classList.toggle("selected", isSelected);
     }
   };
-  tell();
-  when("step", tell);
+  update();
+  onChange("selection", update);
 }
 
-/** While the run goes on the page is loaded again, and keeps where one was. */
-function reloading() {
+/** Reload the page at intervals while a run continues; keep the scroll position. */
+function autoReload() {
   if (!DATA.refresh || !DATA.runs.some((run) => run.state === "running")) return;
-  const kept = (key) => sessionStorage.getItem(`${location.pathname} ${key}`);
-  const keep = (key, value) => sessionStorage.setItem(`${location.pathname} ${key}`, value);
-  const check = el("input", { type: "checkbox", id: "reload", onchange: () => keep("reload", check.checked) });
-  check.checked = kept("reload") !== "false";
-  byId("reloading").append(el("label", {}, check, ` Reload every ${whole(DATA.refresh)} s`));
-  scrollTo(0, kept("top") ?? 0);
+  const load = (key) => sessionStorage.getItem(`${location.pathname} ${key}`);
+  const store = (key, value) => sessionStorage.setItem(`${location.pathname} ${key}`, value);
+  const onchange = () => store("reload", checkbox.checked);
+  const checkbox = el("input", { type: "checkbox", id: "reload", onchange });
+  checkbox.checked = load("reload") !== "false";
+  byId("reloading").append(el("label", {}, checkbox, ` Reload every ${whole(DATA.refresh)} s`));
+  scrollTo(0, load("top") ?? 0);
   setInterval(() => {
-    const busy = document.hidden || document.activeElement?.matches("input:not([type=checkbox])");
-    if (!check.checked || busy) return;
-    keep("top", scrollY);
+    const isBusy = document.hidden || document.activeElement?.matches("input:not([type=checkbox])");
+    if (!checkbox.checked || isBusy) return;
+    store("top", scrollY);
     location.reload();
   }, Math.max(DATA.refresh, 1) * 1000);
 }
 
 if (RUNS.length) {
-  byId("drawn").hidden = false;
-  mapKey();
-  follow();
+  byId("figures").hidden = false;
+  mapLegend();
+  readAddress();
   toolbar();
   RUNS.forEach(machineMap);
   charts();
   assignments();
   events();
-  addEventListener("hashchange", () => (follow(), byId("time-section").scrollIntoView()));
+  addEventListener("hashchange", () => (readAddress(), byId("time-section").scrollIntoView()));
 }
-reloading();
+autoReload();
 requestAnimationFrame(() => (root.dataset.ready = "yes"));
