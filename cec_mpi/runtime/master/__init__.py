@@ -1,4 +1,4 @@
-"""Rank 0: plans each step, asks machines, decodes their answers, and records what happened.
+"""Rank 0: plans steps, sends requests to machines, decodes their answers, and records steps.
 
 It reaches machines through a wire, and does not use MPI.
 """

@@ -1,0 +1,159 @@
+"""The directory of a run, which may contain results of an earlier run."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cec_mpi.errors import InputError
+from cec_mpi.runtime.records.directory import (
+    discard_earlier,
+    move_results_aside,
+    prepare_directory,
+    read_summary,
+    remove_if_rejected,
+    restore_results,
+)
+from cec_mpi.store.files.durable import locked
+
+RESULTS = ["steps.jsonl", "summary.json", "result.npy", "checkpoint.npz", "checkpoint.previous.npz"]
+HEADER = '{"kind":"header","version":4}\n'
+
+
+def create(directory, files, text="old"):
+    for name in files:
+        (directory / name).write_text(text)
+
+
+def names_in(directory):
+    return {path.name for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["new/below/deep", "existing"])
+def test_a_directory_without_results_is_created_or_used(tmp_path, name):
+    (tmp_path / "existing").mkdir()
+    create(tmp_path / "existing", ["notes.txt"])
+    prepare_directory(tmp_path / name, allow_existing=False)
+    assert (tmp_path / name / "logs").is_dir()
+    assert (tmp_path / "existing" / "notes.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["steps.jsonl", "summary.json", "result.npy"], "holds results"),
+        (["result.npy"], r"holds results \(result.npy\): use --resume, --overwrite or another"),
+        (["steps.jsonl"], "holds an incomplete run .*: --resume restarts it, .*--overwrite"),
+        (["checkpoint.npz"], "holds an incomplete run .*: --resume continues it, "),
+        (["checkpoint.previous.npz"], "holds an incomplete run .*: --resume continues it, "),
+    ],
+)
+def test_results_are_not_overwritten_without_the_option(tmp_path, files, message):
+    create(tmp_path, files, f'{HEADER}{{"kind": "step"}}\n')
+    with pytest.raises(InputError, match=message):
+        prepare_directory(tmp_path, allow_existing=False)
+    assert names_in(tmp_path) == set(files)
+    prepare_directory(tmp_path, allow_existing=True)
+
+
+@pytest.mark.parametrize(
+    ("existing", "name", "message"),
+    [
+        ("manifest.json", ".", "is a store, or in a store"),
+        ("incomplete.json", "below", "is a store, or in a store"),
+        ("file", "file", "file cannot be used for results: it is a file"),
+        ("file", "file/below", "file/below cannot be used for results"),
+    ],
+)
+def test_stores_and_files_are_no_directories_for_results(tmp_path, existing, name, message):
+    create(tmp_path, [existing])
+    with pytest.raises(InputError, match=message):
+        prepare_directory(tmp_path / name, allow_existing=True)
+    assert names_in(tmp_path) == {existing}
+
+
+def test_logs_are_not_written_through_a_link(tmp_path):
+    (tmp_path / "logs").symlink_to("/tmp")
+    with pytest.raises(InputError, match="logs is a link"):
+        prepare_directory(tmp_path, allow_existing=True)
+
+
+@pytest.mark.parametrize("text", ["", '{"kind":"header"', HEADER])
+def test_a_run_that_was_killed_before_its_first_step_is_overwritten(tmp_path, text):
+    create(tmp_path, ["steps.jsonl"], text)
+    create(tmp_path, ["result.npy", ".lock"])
+    prepare_directory(tmp_path, allow_existing=False)
+    with locked(tmp_path, "busy"), pytest.raises(InputError, match="holds an incomplete run"):
+        prepare_directory(tmp_path, allow_existing=False)
+    (tmp_path / ".earlier").mkdir()
+    with pytest.raises(InputError, match="holds"):
+        prepare_directory(tmp_path, allow_existing=False)
+
+
+def test_a_rejected_run_leaves_no_directory(tmp_path):
+    path = tmp_path / "new" / "run"
+
+    def reject(files):
+        with remove_if_rejected(path):
+            prepare_directory(path, allow_existing=False)
+            create(path, files)
+            raise InputError("wrong")
+
+    for files, remain in (([], False), (["notes.txt"], True), (["result.npy"], True)):
+        with pytest.raises(InputError, match="wrong"):
+            reject(files)
+        assert path.parent.exists() == remain
+        assert (path / "logs").exists() == (files == ["result.npy"])
+
+
+def test_earlier_results_are_moved_and_discarded_or_restored(tmp_path):
+    (tmp_path.parent / "mine.npy").write_text("")
+    for finish, remaining in ((restore_results, "old"), (discard_earlier, "new")):
+        create(tmp_path, [*RESULTS, "extra.npy", "None.npy", "notes.txt"])
+        arrays = '{"arrays": ["result", "extra", "../mine", ["u"], 3, null]}'
+        create(tmp_path, ["summary.json"], arrays)
+        move_results_aside(tmp_path)
+        assert names_in(tmp_path) == {".earlier", "None.npy", "notes.txt"}
+        create(tmp_path, ["steps.jsonl"], "new")
+        finish(tmp_path)
+        assert (tmp_path / "steps.jsonl").read_text() == remaining
+        assert (tmp_path / "extra.npy").exists() == (remaining == "old")
+        assert not (tmp_path / ".earlier").exists()
+    assert (tmp_path.parent / "mine.npy").exists()
+
+
+def test_a_kill_while_results_are_moved_leaves_no_checkpoint_without_records(tmp_path, monkeypatch):
+    move, remaining_moves = Path.rename, 0
+
+    def move_or_be_killed(path, target):
+        nonlocal remaining_moves
+        if not remaining_moves:
+            raise KeyboardInterrupt
+        remaining_moves -= 1
+        return move(path, target)
+
+    monkeypatch.setattr(Path, "rename", move_or_be_killed)
+    for moves in range(len(RESULTS)):
+        directory = tmp_path / str(moves)
+        directory.mkdir()
+        create(directory, RESULTS)
+        remaining_moves = moves
+        with pytest.raises(KeyboardInterrupt):
+            move_results_aside(directory)
+        assert "steps.jsonl" in names_in(directory) or "checkpoint.npz" not in names_in(directory)
+    assert not (directory / "checkpoint.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"task": "cg"}', {"task": "cg"}),
+        *((text, None) for text in ("[]", "[", None, '{"run": "cg"}', "[" * 100_000, "\x00")),
+    ],
+)
+def test_an_invalid_summary_is_none(tmp_path, text, expected):
+    if text is None:
+        os.mkfifo(tmp_path / "summary.json")
+    else:
+        create(tmp_path, ["summary.json"], text)
+    assert read_summary(tmp_path) == expected
