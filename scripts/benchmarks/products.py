@@ -8,14 +8,15 @@
   NumPy's routines and over a plain read of the same rows. A shard of float32 is multiplied in
   float64, too ("in double").
 - block: time of X W and X'V over that with one vector, and over that of ``np.dot`` with one.
-- decoding: time of the decoder in a step of X w over ``np.copyto`` of as many bytes, and for each
-  number of the result, by L and number of blocks, on one core and on all of them.
+- decoding: speed of the decoder in a step of X w over ``np.copyto`` of as many bytes and over
+  ``np.matmul`` of one matrix of all answers, both on one core, and its time for each number of the
+  result, by L and number of blocks, on one core and on all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -152,43 +153,41 @@ def decoding(options: Any, directory: Path) -> Iterator[Figure]:
     for recovery in options.recovery:
         machines = recovery + min(recovery, SPARE)
         for rows in ((options.megabytes << 20) // 8, 8000 * recovery):
+            rows -= rows % recovery
             store = measure.store_of(directory, rows, 1, machines, recovery, code="orthonormal")
             for kind, speeds in ("equal", [1.0] * machines), ("different", None):
                 told = tuple(speeds or rng.uniform(1, 4, machines).tolist())
                 blocks: list[int] = []
-                answers, other = np.ones(rows), np.empty(rows)
-                ways = {"copy": clocked(lambda a=answers, b=other: np.copyto(b, a))}
-                with ExitStack() as stack:
-                    for name, threads in ("one core", 1), ("all cores", None):
-                        options_of = {"speeds": told, "threads": threads}
-                        ways[name] = stack.enter_context(decoder_of(store, blocks, options_of))
-                    times = in_turns(ways, options.turns)
+                answers, other = np.ones((recovery, rows // recovery)), np.empty(rows)
+                out, square = other.reshape(answers.shape), rng.random((recovery, recovery))
+                ways = {
+                    "np.copyto": clocked(partial(np.copyto, out, answers)),
+                    "np.matmul": clocked(partial(np.matmul, square, answers, out=out)),
+                    "one core": partial(decoder, store, blocks, speeds=told, threads=1),
+                    "all cores": partial(decoder, store, blocks, speeds=told),
+                }
+                times = in_turns(ways, options.turns)
                 where = f"L = {recovery}, {rows} rows, {kind} speeds, {blocks[0]} blocks"
                 for name in ("one core", "all cores"):
-                    yield ratio(times, name, "copy", f"{where}, {name}", "np.copyto")
+                    for over in ("np.copyto", "np.matmul"):
+                        yield ratio(times, name, over, f"{where}, {name}", speed=True)
                     nanoseconds = [1e9 * t / rows for t in times[name]]
                     yield figure(f"{where}, {name}", nanoseconds, "ns a number")
 
 
-@contextmanager
-def decoder_of(
-    store: Path, blocks: list[int], options: dict[str, Any]
-) -> Iterator[Callable[[], float]]:
-    """Give the seconds of decoding, the least of three steps; notes the numbers of blocks."""
+def decoder(store: Path, blocks: list[int], **options: Any) -> float:
+    """Seconds of decoding, the least of five steps; notes the number of blocks."""
     seconds: list[float] = []
 
     def watch(record: Any) -> None:
         seconds.append(record.decode_seconds)
         blocks.append(len({bound for each in record.assignment for bound in each}) - 1)
 
+    # One operator at a time, because the number of threads of BLAS is one of the process.
     with cec_mpi.open_operator(store, None, recorder=Recorder(watch), **options) as X:
-
-        def decoded() -> float:
-            for _ in range(3):
-                X.matvec(np.ones(1))
-            return min(seconds[-3:])
-
-        yield decoded
+        for _ in range(5):
+            X.matvec(np.ones(1))
+    return min(seconds)
 
 
 def add_options(parser: Any) -> None:

@@ -73,7 +73,6 @@ class Decoder:
             if refined is not None:
                 self.inverse = np.ascontiguousarray(refined)
                 self.condition = _condition_number(matrix, self.inverse)
-        self._is_identity = recovery == 1 and self.inverse.item() == 1  # copies of rows
 
     def decode(self, values: Floats, out: Floats) -> None:
         """Decode without allocating: ``out <- inv(G_P) @ values``.
@@ -85,10 +84,7 @@ class Decoder:
         out : (L, rows) ndarray of float64
             Receives the rows of X_1 w .. X_L w. May be strided.
         """
-        if self._is_identity:
-            np.copyto(out, values)
-        else:
-            np.matmul(self.inverse, values, out=out)
+        _multiply(self.inverse, values, out)
 
     def decode_transposed(self, values: Floats, out: Floats) -> None:
         """Apply the transposed decoder for the adjoint: ``out <- inv(G_P') @ values``.
@@ -100,10 +96,14 @@ class Decoder:
         out : (L, rows) ndarray of float64
             Receives the coefficients in the order of the machines.
         """
-        if self._is_identity:
-            np.copyto(out, values)
-        else:
-            np.matmul(self.inverse.T, values, out=out)
+        _multiply(self.inverse.T, values, out)
+
+
+def _multiply(matrix: Floats, values: Floats, out: Floats) -> None:
+    if matrix.size == 1:  # as for copies of rows; `matmul` takes four times as long
+        np.multiply(values, matrix, out=out)
+    else:
+        np.matmul(matrix, values, out=out)
 
 
 def _condition_number(matrix: Floats, inverse: Floats) -> float:
