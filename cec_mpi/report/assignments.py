@@ -11,13 +11,13 @@ import numpy as np
 from cec_mpi.report.absences import reason_by_machine
 from cec_mpi.report.bins import to_json_numbers
 from cec_mpi.report.chunks import Floats, Stretch
+from cec_mpi.report.drawing.drawn_assignment import Intervals, subtract_intervals
 from cec_mpi.runtime.records.step import AbsenceTable, Bounds, Ints
 
 _MAX_SHOWN = 200  # assignments
 _MAX_BUFFERED = 400  # assignments while steps are read
 _MAX_NUMBERS = 150_000  # in all assignments of a page, to limit its size
 _MAX_BOUNDS = _MAX_NUMBERS // 2  # of one assignment
-Intervals = list[tuple[int, int]]
 
 
 @dataclass
@@ -163,7 +163,7 @@ def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
     begins: dict[int, list[int]] = {}
     ends: dict[int, list[int]] = {}
     for machine, machine_bounds in enumerate(bounds, start=1):
-        for start, stop in zip(machine_bounds[::2], machine_bounds[1::2], strict=True):
+        for start, stop in _to_intervals(machine_bounds):
             begins.setdefault(start, []).append(machine)
             ends.setdefault(stop, []).append(machine)
     positions = sorted(begins.keys() | ends.keys())
@@ -189,30 +189,14 @@ def new_rows_by_machine(bounds: list[list[int]], before: list[list[int]]) -> dic
     for machine, after in enumerate(bounds, start=1):
         previous = before[machine - 1] if machine <= len(before) else []
         if after != previous and before:
-            new = _subtract(after, previous)
+            new = subtract_intervals(_to_intervals(after), _to_intervals(previous))
             if new:
                 new_rows[str(machine)] = new
     return new_rows
 
 
-def _subtract(bounds: list[int], removed: list[int]) -> Intervals:
-    """Return the intervals of `bounds` without those of `removed`."""
-    remaining = []
-    removed_intervals = list(zip(removed[::2], removed[1::2], strict=True))
-    k = 0
-    for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
-        begin = start
-        while k < len(removed_intervals) and removed_intervals[k][0] < stop:
-            removed_start, removed_stop = removed_intervals[k]
-            if removed_start > begin:
-                remaining.append((begin, removed_start))
-            begin = max(begin, removed_stop)
-            if removed_stop > stop:
-                break  # it may extend into the next interval
-            k += 1
-        if begin < stop:
-            remaining.append((begin, stop))
-    return remaining
+def _to_intervals(bounds: list[int]) -> Intervals:
+    return list(zip(bounds[::2], bounds[1::2], strict=True))
 
 
 def assignment_data(

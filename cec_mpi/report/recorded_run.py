@@ -16,7 +16,7 @@ from cec_mpi.report.assignments import Assignments
 from cec_mpi.report.bins import MAX_BINS, MachineBins
 from cec_mpi.report.chunks import NUMBER_FIELDS, Chunk, read_chunks
 from cec_mpi.report.costs import Costs
-from cec_mpi.report.live.words import describe_host
+from cec_mpi.report.live.descriptions import describe_host
 from cec_mpi.report.states import describe_event
 from cec_mpi.runtime.records.directory import STEPS, SUMMARY, read_summary
 from cec_mpi.runtime.records.events import Event

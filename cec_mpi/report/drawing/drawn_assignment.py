@@ -42,8 +42,8 @@ class DrawnAssignment:
     new: Mapping[int, Intervals] = field(default_factory=dict)
 
     @property
-    def away(self) -> list[int]:
-        """Preempted machines."""
+    def preempted(self) -> list[int]:
+        """Machines that are not available."""
         available = set(self.available)
         return [n for n in range(1, self.machines + 1) if n not in available]
 
@@ -72,7 +72,7 @@ def block_letter(number: int) -> str:
 
 
 def new_rows(before: Iterable[Block], after: Iterable[Block]) -> dict[int, Intervals]:
-    """Return the rows that each machine computes only after a change.
+    """Return the rows that each machine computes only after a change of the assignment.
 
     Examples
     --------
@@ -82,7 +82,8 @@ def new_rows(before: Iterable[Block], after: Iterable[Block]) -> dict[int, Inter
     """
     rows_before, rows_after = _intervals(before), _intervals(after)
     differences = {
-        n: _subtract(spans, rows_before.get(n, [])) for n, spans in sorted(rows_after.items())
+        n: subtract_intervals(spans, rows_before.get(n, []))
+        for n, spans in sorted(rows_after.items())
     }
     return {n: spans for n, spans in differences.items() if spans}
 
@@ -100,20 +101,25 @@ def _intervals(blocks: Iterable[Block]) -> dict[int, Intervals]:
     return intervals
 
 
-def _subtract(spans: Intervals, removed: Intervals) -> Intervals:
-    """Return the set difference of two ascending lists of intervals."""
+def subtract_intervals(intervals: Intervals, removed: Intervals) -> Intervals:
+    """Return the set difference of two ascending lists of intervals.
+
+    Examples
+    --------
+    >>> subtract_intervals([(0, 4), (6, 9)], [(1, 2), (3, 7)])
+    [(0, 1), (2, 3), (7, 9)]
+    """
     remaining: Intervals = []
     k = 0
-    for start, stop in spans:
+    for start, stop in intervals:
         position = start
-        while k < len(removed) and removed[k][1] <= position:
+        while k < len(removed) and removed[k][0] < stop:
+            if removed[k][0] > position:
+                remaining.append((position, removed[k][0]))
+            position = max(position, removed[k][1])
+            if removed[k][1] > stop:
+                break  # it may extend into the next interval
             k += 1
-        j = k
-        while j < len(removed) and removed[j][0] < stop:
-            if removed[j][0] > position:
-                remaining.append((position, removed[j][0]))
-            position = max(position, removed[j][1])
-            j += 1
         if position < stop:
             remaining.append((position, stop))
     return remaining

@@ -19,13 +19,13 @@ from cec_mpi.text import plural, printable, truncate
 
 _WIDTH = 6.7  # inches
 _MAX_LANE, _MAX_LANES = 0.28, 5.6  # inches: height of a lane, and of all lanes
-_TOP_MARGIN, _LINE, _RIGHT_MARGIN, _LETTER = 0.5, 0.2, 0.85, 0.075  # inches; width of a letter
+_TOP_MARGIN, _RIGHT_MARGIN, _LINE_HEIGHT, _LETTER_WIDTH = 0.5, 0.85, 0.2, 0.075  # inches
 _BAR_HEIGHT = 0.83  # fraction of a lane; the rest is a gap
-_MAX_SEPARATE = 60  # machines; more machines are drawn as one image
+_MAX_SEPARATE = 60  # machines with lanes of their own; more machines are drawn as one image
 _MAX_LABELS = 40  # of lanes
 _MAX_LISTED = 12  # blocks in a legend
 _MAX_LABEL_LENGTH = 22
-_MAX_STEPS, _MAX_MACHINES, _MAX_NUMBERED = 24, 24, 8  # in the panel of steps
+_MAX_STEPS, _MAX_MACHINES, _MAX_NUMBERED = 24, 24, 8  # in the panel of Algorithm 1
 
 
 def draw(
@@ -48,24 +48,24 @@ def draw(
 
     heights = [_lane_height(p) * p.machines for p in panels]
     above = [_TOP_MARGIN] * len(panels)
-    below = [0.55 + _LINE * _legend_lines(p) for p in panels]
+    below = [0.55 + _LINE_HEIGHT * _legend_lines(p) for p in panels]
     names = [_shorten(label) for p in panels for label in p.labels]
     if steps:
         heights.append(0.31 * min(len(steps), _MAX_STEPS))
-        above.append(_TOP_MARGIN + _LINE)
+        above.append(_TOP_MARGIN + _LINE_HEIGHT)
         below.append(0.3)
         names += _step_names(steps)
-    left = 0.15 + _LETTER * max(map(len, names))
+    left = 0.15 + _LETTER_WIDTH * max(map(len, names))
     height = 0.3 + sum(above) + sum(heights) + sum(below) + 0.3
     figure = Figure(figsize=(_WIDTH, height))
     figure.text(0.01, 1 - 0.2 / height, printable(heading), fontsize=10.5, weight="bold")
     top, axes = height - 0.3, []
-    for panel_height, head, foot in zip(heights, above, below, strict=True):
-        top -= head + panel_height
+    for panel_height, margin_above, margin_below in zip(heights, above, below, strict=True):
+        top -= margin_above + panel_height
         width = _WIDTH - left - _RIGHT_MARGIN
         position = left / _WIDTH, top / height, width / _WIDTH, panel_height / height
         axes.append(figure.add_axes(position))
-        top -= foot
+        top -= margin_below
     for panel, axes_of_panel in zip(panels, axes, strict=False):
         _draw_panel(axes_of_panel, panel)
     if steps:
@@ -84,14 +84,14 @@ def _legend_lines(panel: DrawnAssignment) -> int:
 
 
 def _draw_panel(axes: Any, panel: DrawnAssignment) -> None:
-    separate = panel.machines <= _MAX_SEPARATE
-    bar_height = _BAR_HEIGHT if separate else 1.0
+    has_lanes = panel.machines <= _MAX_SEPARATE
+    bar_height = _BAR_HEIGHT if has_lanes else 1.0
     axes.set_title(f"{printable(panel.title)}\n{printable(panel.subtitle)}", fontsize="medium")
     axes.barh(panel.available, panel.rows, bar_height, color=STORED)
     axes.barh(
-        panel.away, panel.rows, bar_height, color="white", edgecolor=FAINT, hatch="////", lw=0
+        panel.preempted, panel.rows, bar_height, color="white", edgecolor=FAINT, hatch="////", lw=0
     )
-    if separate:
+    if has_lanes:
         _draw_blocks(axes, panel)
     else:
         _draw_image(axes, panel)
@@ -101,7 +101,7 @@ def _draw_panel(axes: Any, panel: DrawnAssignment) -> None:
     axes.text(1.01, 0, "row", transform=axes.transAxes, color=FAINT, va="top")
     axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
     axes.spines[["left", "bottom"]].set_visible(False)
-    axes.tick_params(left=False, bottom=separate)
+    axes.tick_params(left=False, bottom=has_lanes)
     _add_block_legend(axes, panel)
 
 
@@ -144,15 +144,15 @@ def _draw_image(axes: Any, panel: DrawnAssignment) -> None:
 
 
 def _label_lanes(axes: Any, panel: DrawnAssignment) -> None:
-    """Label lanes as far as labels fit: machine on the left, number of rows on the right."""
+    """Label as many lanes as fit: the machine on the left, its number of rows on the right."""
     stride = -(-panel.machines // _MAX_LABELS)
     labelled = range(stride, panel.machines + 1, stride)
     axes.set_yticks(labelled, [_shorten(panel.labels[n - 1]) for n in labelled])
     right = axes.get_yaxis_transform()
     axes.text(1.01, 1.01, "rows", transform=axes.transAxes, color=FAINT, va="bottom")
-    loads, away = panel.loads(), set(panel.away)
+    loads, preempted = panel.loads(), set(panel.preempted)
     for n in labelled:
-        label = "preempted" if n in away else str(loads[n - 1])
+        label = "preempted" if n in preempted else str(loads[n - 1])
         axes.text(1.01, n, label, transform=right, va="center_baseline")
 
 
@@ -169,9 +169,9 @@ def _add_block_legend(axes: Any, panel: DrawnAssignment) -> None:
         )
         for f, block in enumerate(panel.blocks[:_MAX_LISTED], start=1)
     ]
-    more = len(panel.blocks) - len(handles)
-    if more:
-        handles.append(Patch(color="none", label=f"and {plural(more, 'block')} more"))
+    omitted = len(panel.blocks) - len(handles)
+    if omitted:
+        handles.append(Patch(color="none", label=f"and {plural(omitted, 'block')} more"))
     axes.legend(
         handles=handles,
         loc="upper left",
@@ -183,11 +183,11 @@ def _add_block_legend(axes: Any, panel: DrawnAssignment) -> None:
 
 
 def _mark_legend(panels: Sequence[DrawnAssignment]) -> list[Any]:
-    """Return the entries of the legend for other marks."""
+    """Return the legend entries of stored rows, preempted machines and new rows."""
     from matplotlib.patches import Patch
 
     patches = [Patch(color=STORED, label="stored, not computed")]
-    if any(panel.away for panel in panels):
+    if any(panel.preempted for panel in panels):
         patches.append(Patch(facecolor="white", edgecolor=FAINT, hatch="////", label="preempted"))
     if any(panel.new and panel.machines <= _MAX_SEPARATE for panel in panels):
         patches.append(Patch(color="black", label="black line: rows new to the machine"))
@@ -199,19 +199,19 @@ def _draw_steps(
 ) -> None:
     """Draw a row for each iteration and a column for the remaining load of each machine."""
     drawn, machines = iterations[:_MAX_STEPS], available[:_MAX_MACHINES]
-    numbered = len(machines) <= _MAX_NUMBERED
+    shows_numbers = len(machines) <= _MAX_NUMBERED
     max_load = max(Fraction(load) for load in iterations[0]["loads"])
     positions = np.arange(len(machines))
     right = axes.get_yaxis_transform()
     for f, iteration in enumerate(drawn, start=1):
         loads = iteration["loads"][: len(machines)]
-        parts = [0.85 * float(Fraction(load) / max_load) for load in loads]
-        part = 0.85 * float(Fraction(iteration["alpha"]) / max_load)
-        assigned = [part if n in iteration["machines"] else 0 for n in machines]
-        axes.barh([f + 0.18] * len(parts), parts, 0.32, left=positions, color="#b6bec7")
-        axes.barh([f + 0.18] * len(parts), assigned, 0.32, left=positions, color=_colour(f))
+        widths = [0.85 * float(Fraction(load) / max_load) for load in loads]
+        alpha = 0.85 * float(Fraction(iteration["alpha"]) / max_load)
+        assigned = [alpha if n in iteration["machines"] else 0 for n in machines]
+        axes.barh([f + 0.18] * len(widths), widths, 0.32, left=positions, color="#b6bec7")
+        axes.barh([f + 0.18] * len(widths), assigned, 0.32, left=positions, color=_colour(f))
         axes.text(1.01, f, str(iteration["total"]), transform=right, va="center_baseline")
-        if numbered:
+        if shows_numbers:
             for position, load in zip(positions, loads, strict=True):
                 axes.text(position, f - 0.05, str(load), va="bottom")
     axes.set_yticks(range(1, len(drawn) + 1), _step_names(drawn))
@@ -224,8 +224,11 @@ def _draw_steps(
     axes.tick_params(left=False, bottom=False, top=False, labeltop=True, labelbottom=False)
     unit = "fractions of a shard" if isinstance(iterations[0]["alpha"], str) else "rows"
     axes.set_title(f"Algorithm 1 step by step\nm: {unit} not yet assigned; L': their sum", pad=18)
-    rest = [(len(iterations) - len(drawn), "step"), (len(available) - len(machines), "machine")]
-    omitted = " and ".join(plural(count, word) for count, word in rest if count)
+    omitted_counts = [
+        (len(iterations) - len(drawn), "step"),
+        (len(available) - len(machines), "machine"),
+    ]
+    omitted = " and ".join(plural(count, word) for count, word in omitted_counts if count)
     if omitted:
         axes.set_xlabel(f"and {omitted} more", loc="left")
 

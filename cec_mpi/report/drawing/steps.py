@@ -13,7 +13,7 @@ _GAP = "  "
 def steps_table(
     available: Sequence[int], iterations: Sequence[Mapping[str, Any]], width: int | None = None
 ) -> list[str]:
-    r"""Return the lines of a table with f, alpha_f, P_f, the bound that alpha_f equals, m and L'.
+    r"""Return a table with f, alpha_f, P_f, the bound that alpha_f equals, m and L', as lines.
 
     Parameters
     ----------

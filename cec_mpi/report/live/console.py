@@ -1,4 +1,4 @@
-"""Consoles of rich that tolerate the loss of their terminal."""
+"""Consoles of rich that survive the loss of their terminal."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ def console_on(stream: TextIO) -> Console:
 
 
 class _Console(Console):
-    """A console with the size of its terminal that never hides the cursor.
-
-    A process that is killed could not show the cursor again.
-    """
+    """A console that never hides the cursor, because a killed process could not show it again."""
 
     @property  # type: ignore[misc]  # rich's property has a setter
     def size(self) -> ConsoleDimensions:

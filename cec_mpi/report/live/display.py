@@ -1,4 +1,4 @@
-"""Display of progress: lines that are redrawn on a terminal, or a line at intervals."""
+"""Displays of progress: lines that are redrawn in place, or a line at intervals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AUTO, PLAIN, OFF = "auto", "plain", "off"
 CHOICES = (AUTO, PLAIN, OFF)
 
 _LAUNCHERS = {"mpirun", "mpiexec", "prterun", "orterun", "mpiexec.hydra"}
-_MAX_ANCESTORS = 4  # to search for the launcher of a rank, which may use proxies
+_MAX_ANCESTORS = 4  # between a rank and its launcher, which may start proxies
 _WITHOUT_CURSOR = {"dumb", "unknown"}  # values of TERM
 _NOTEBOOK_VARIABLE = "JPY_PARENT_PID"  # set in processes that a notebook starts
 _REDRAWS_PER_SECOND = 4
@@ -51,8 +51,8 @@ class Display:
 
 LIVE = Display(True)
 NOTEBOOK = Display(True, is_notebook=True)  # below the cell that runs
-TERMINAL_LINES = Display(False, 5.0)  # a terminal that is not redrawn
-FILE_LINES = Display(False, 60.0)  # for example the output of a batch job
+TERMINAL_LINES = Display(False, 5.0)  # for a terminal that cannot be redrawn
+FILE_LINES = Display(False, 60.0)  # for example in the output of a batch job
 VERBOSE_LINES = Display(False, 1.0)
 
 
@@ -70,7 +70,7 @@ def reaches_terminal() -> bool:
             if (directory / "comm").read_text().strip() in _LAUNCHERS:
                 errors = str((directory / "fd" / "2").readlink())
                 return errors.startswith(("/dev/pts/", "/dev/tty"))
-            process = int((directory / "stat").read_text().rpartition(")")[2].split()[1])
+            process = int((directory / "stat").read_text().rpartition(")")[2].split()[1])  # parent
     except (OSError, ValueError):
         pass  # the process has exited or cannot be read: assume no terminal
     return False
@@ -92,9 +92,9 @@ def choose_display(choice: str = AUTO, environ: Mapping[str, str] = os.environ) 
         return NOTEBOOK
     launcher = detect_launcher(environ)
     if launcher is not None and launcher.is_srun:  # srun is not an ancestor of its ranks
-        is_read = environ.get("ENVIRONMENT") != "BATCH"  # which sbatch sets
+        has_reader = environ.get("ENVIRONMENT") != "BATCH"  # sbatch sets BATCH
     else:
-        is_read = reaches_terminal()
+        has_reader = reaches_terminal()
         has_cursor = (
             environ.get("TERM") not in _WITHOUT_CURSOR and _NOTEBOOK_VARIABLE not in environ
         )
@@ -102,7 +102,7 @@ def choose_display(choice: str = AUTO, environ: Mapping[str, str] = os.environ) 
             return LIVE
     if verbosity() == VERBOSE:
         return VERBOSE_LINES
-    return TERMINAL_LINES if is_read else FILE_LINES
+    return TERMINAL_LINES if has_reader else FILE_LINES
 
 
 class View(Protocol):
@@ -169,7 +169,7 @@ def _draw_live(view: View, lock: threading.RLock) -> Iterator[None]:
 @contextmanager
 def _print_lines(view: View, lock: threading.RLock, display: Display) -> Iterator[None]:
     """Print the line of a view at intervals."""
-    from cec_mpi.report.live.words import format_clock  # not needed by machines of a run
+    from cec_mpi.report.live.descriptions import format_clock  # only rank 0 needs it
 
     begin = time.monotonic()
 
@@ -204,8 +204,8 @@ def _update_cell(view: View, lock: threading.RLock) -> Iterator[None]:
 
 def _runs_in_notebook() -> bool:
     """Return whether this process is the kernel of a notebook."""
-    python = sys.modules.get("IPython")
-    shell = None if python is None else python.get_ipython()
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
     return hasattr(shell, "kernel")
 
 

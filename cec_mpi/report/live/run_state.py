@@ -8,19 +8,19 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from cec_mpi.report.live.words import describe_host, describe_machine_event
+from cec_mpi.report.live.descriptions import describe_host, describe_machine_event
 from cec_mpi.runtime.records.events import Event, kind_and_machine
 from cec_mpi.runtime.records.reading import Line
 from cec_mpi.runtime.records.step import Header, Progress, StepRecord, Unfinished, Waiting
 
-_MAX_RECENT = 64  # steps for medians and the rate
-_MIN_SLOW_SECONDS = 2.0  # of a step, from which the time of the next step is shown
+_MAX_RECENT = 64  # steps that medians and the rate use
+_MIN_SLOW_SECONDS = 2.0  # duration of a step from which the time since the last step is shown
 
 
 class RunState:
     """State of a run, from its header and its steps.
 
-    Adding a step is cheap, because figures are computed on access.
+    Adding a step is cheap, because statistics are computed on access.
 
     Parameters
     ----------
@@ -136,8 +136,8 @@ class RunState:
         rate = self.rate
         if self.planned is None or not rate or self.is_over:
             return None
-        left = self.planned - self.steps_made - min(1.0, self.seconds_since_step * rate)
-        return max(0.0, left) / rate
+        remaining = self.planned - self.steps_made - min(1.0, self.seconds_since_step * rate)
+        return max(0.0, remaining) / rate
 
     @property
     def makespan(self) -> float | None:
@@ -146,24 +146,24 @@ class RunState:
 
     @property
     def hosts(self) -> dict[int, str]:
-        """Host and device of each machine, with the rank of a host that carries several."""
+        """Host and device of each machine, with the rank of a process with several machines."""
         hosts, devices = (self._at_start(name) for name in ("hosts", "devices"))
         ranks = {n: rank for rank, n in enumerate(self.header.get("machine_of_rank") or [])}
-        placed = {n: (ranks[n], host, devices.get(n, "")) for n, host in hosts.items()}
-        placed |= self._joined_hosts
-        carried = Counter(rank for rank, _, _ in placed.values())
+        placements = {n: (ranks[n], host, devices.get(n, "")) for n, host in hosts.items()}
+        placements |= self._joined_hosts
+        machines = Counter(rank for rank, _, _ in placements.values())
         return {
-            n: describe_host(rank, host, carried[rank], device)
-            for n, (rank, host, device) in placed.items()
+            n: describe_host(rank, host, machines[rank], device)
+            for n, (rank, host, device) in placements.items()
         }
 
     @property
     def pids(self) -> dict[int, int]:
-        """Number of each machine's process on its host; 0 if unknown."""
+        """Process ID of each machine; 0 if unknown."""
         return self._at_start("pids") | self._joined_pids
 
     def _at_start(self, name: str) -> dict[int, Any]:
-        """Return a field of the header that has an entry for each rank, by machine."""
+        """Return a field of the header with an entry for each rank, as a dict by machine."""
         machines, entries = (self.header.get(key) or [] for key in ("machine_of_rank", name))
         if len(entries) == 1:  # all machines are in one process
             entries = entries * len(machines)

@@ -8,9 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
+from cec_mpi.report.live.descriptions import (
+    describe_available,
+    describe_wait,
+    format_clock,
+    format_rate,
+)
 from cec_mpi.report.live.display import AUTO, CHOICES, show
 from cec_mpi.report.live.run_state import RunState
-from cec_mpi.report.live.words import describe_available, describe_wait, format_clock, format_rate
 from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.records.step import StepRecord, Waiting
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 IDLE, WORKING, WRONG, LOST, ENDED = "idle", "works", "wrong", "lost", "ended"
-STYLES = {  # of the text of each state
+STYLES = {  # of each state
     IDLE: "green",
     WORKING: "green",
     ENDED: "dim",
@@ -33,46 +38,40 @@ STYLES = {  # of the text of each state
     "given up": "bold red",
     LOST: "bold red",
 }
-TIMED_STATES = WORKING, WRONG, ENDED
-_BAR = 30  # columns
+TIMED_STATES = WORKING, WRONG, ENDED  # with a time of the last step
+_BAR_WIDTH = 30  # columns
 _MIN_TITLED_WIDTH = 60  # columns from which lines have titles
-_TITLE = 10  # columns of a title
+_TITLE_WIDTH = 10  # columns
 _MIN_MULTILINE_HEIGHT = 6  # terminal lines from which several lines are shown
 
 
-def states_of(state: RunState) -> dict[int, str]:
-    """Return the activity of each machine in the last step, or the reason of its absence."""
-    step = state.last
+def states_of(run: RunState) -> dict[int, str]:
+    """Return the state of each machine in the last step, or the reason of its absence."""
+    step = run.last
     if step is None:
-        return dict.fromkeys(state.taking_part, "preempted")
+        return dict.fromkeys(run.taking_part, "preempted")
     rows = dict(enumerate(step.rows, start=1))
-    activities = {machine: WORKING if rows.get(machine) else IDLE for machine in state.taking_part}
-    activities |= {machine: "preempted" for machine in activities if machine not in step.available}
-    activities |= {
+    states = {machine: WORKING if rows.get(machine) else IDLE for machine in run.taking_part}
+    states |= {machine: "preempted" for machine in states if machine not in step.available}
+    states |= {
         machine: reason
         for reason, machines in step.away.items()
         for machine in machines
-        if machine in activities
+        if machine in states
     }
-    activities |= {machine: "late" for machine in step.unanswered if machine in activities}
-    if state.shortage is not None:
-        activities |= {
-            machine: reason
-            for machine, reason in state.shortage.away.items()
-            if machine in activities
+    states |= {machine: "late" for machine in step.unanswered if machine in states}
+    if run.shortage is not None:
+        states |= {
+            machine: reason for machine, reason in run.shortage.away.items() if machine in states
         }
-    for kind, machine in map(kind_and_machine, [*step.events, *state.unfinished]):
-        if kind in STYLES and machine in activities:
-            activities[machine] = kind
-        elif kind == "joined" and activities.get(machine) in STYLES.keys() - {IDLE, WORKING}:
-            activities[machine] = WORKING if rows.get(machine) else IDLE
-    if state.is_over:
-        activities |= {
-            machine: ENDED
-            for machine, activity in activities.items()
-            if activity in (IDLE, WORKING)
-        }
-    return activities
+    for kind, machine in map(kind_and_machine, [*step.events, *run.unfinished]):
+        if kind in STYLES and machine in states:
+            states[machine] = kind
+        elif kind == "joined" and states.get(machine) in STYLES.keys() - {IDLE, WORKING}:
+            states[machine] = WORKING if rows.get(machine) else IDLE
+    if run.is_over:
+        states |= {machine: ENDED for machine, state in states.items() if state in (IDLE, WORKING)}
+    return states
 
 
 class RunView:
@@ -100,7 +99,13 @@ class RunView:
             return describe_wait(self._state.shortage, seconds)
         if self._state.last is None:
             return "no step yet"
-        return ", ".join([f"{self._step()}: {self._machines()}", self._makespan(), *self._pace()])
+        last = self._state.last
+        machines = describe_available(len(last.available), self._state.machines)
+        predicted = last.predicted_makespan
+        expected = f" (predicted {1e3 * predicted:.2f})" if predicted else ""
+        makespan = f"{1e3 * last.measured_makespan:.2f} ms{expected}"
+        head = f"{describe_step(self._state)}: {machines}"
+        return ", ".join([head, makespan, *describe_pace(self._state)])
 
     def lines(self, width: int, height: int) -> Iterable[RenderableType]:
         """Yield lines for a terminal of this size."""
@@ -116,25 +121,6 @@ class RunView:
         if self._state.event is not None:
             yield event_line(self._state, width)
 
-    def _step(self) -> str:
-        return describe_step(self._state)
-
-    def _machines(self) -> str:
-        assert self._state.last is not None
-        return describe_available(len(self._state.last.available), self._state.machines)
-
-    def _makespan(self) -> str:
-        assert self._state.last is not None
-        measured, predicted = (
-            self._state.last.measured_makespan,
-            self._state.last.predicted_makespan,
-        )
-        expected = f" (predicted {1e3 * predicted:.2f})" if predicted else ""
-        return f"{1e3 * measured:.2f} ms{expected}"
-
-    def _pace(self) -> list[str]:
-        return describe_pace(self._state)
-
 
 def describe_step(state: RunState) -> str:
     """Return the number of the last step, and the total number if known."""
@@ -145,13 +131,13 @@ def describe_step(state: RunState) -> str:
 
 
 def describe_pace(state: RunState) -> list[str]:
-    """Return the rate of steps and the remaining time, if known."""
-    words = []
+    """Return the known ones of the rate of steps and the remaining time."""
+    texts = []
     if state.rate is not None:
-        words.append(format_rate(state.rate, "steps"))
+        texts.append(format_rate(state.rate, "steps"))
     if state.seconds_left is not None:
-        words.append(f"{format_clock(round(state.seconds_left))} left")
-    return words
+        texts.append(f"{format_clock(round(state.seconds_left))} left")
+    return texts
 
 
 def head_line(state: RunState, width: int) -> RenderableType:
@@ -160,17 +146,19 @@ def head_line(state: RunState, width: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    name = printable(state.header.get("task", ""))[:_BAR] if width >= _MIN_TITLED_WIDTH else ""
-    words = ", ".join(describe_pace(state))
+    name = (
+        printable(state.header.get("task", ""))[:_BAR_WIDTH] if width >= _MIN_TITLED_WIDTH else ""
+    )
+    pace = ", ".join(describe_pace(state))
     left = Text.assemble((f"{name}  " if name else "", "bold"), describe_step(state))
     if state.planned is None:
-        return Text.assemble(left, f"  {words}")
-    columns = width - 5 - left.cell_len - len(words)
+        return Text.assemble(left, f"  {pace}")
+    columns = width - 5 - left.cell_len - len(pace)
     if columns < 8:
-        return Text.assemble(left, f"  {words}")
+        return Text.assemble(left, f"  {pace}")
     grid = Table.grid(padding=(0, 2, 0, 0))
-    bar = ProgressBar(max(1, state.planned), state.steps_made, width=min(_BAR, columns))
-    grid.add_row(left, bar, Text(words))
+    bar = ProgressBar(max(1, state.planned), state.steps_made, width=min(_BAR_WIDTH, columns))
+    grid.add_row(left, bar, Text(pace))
     return grid
 
 
@@ -180,10 +168,10 @@ def machines_line(state: RunState, width: int) -> RenderableType:
 
     latest = state.shortage or state.last
     available = 0 if latest is None else len(latest.available)
-    words = f"{available} of {len(state.taking_part)} available"
+    text = f"{available} of {len(state.taking_part)} available"
     if state.is_over:
-        words += " in the last step"
-    return with_title("machines", Text(words), width)
+        text += " in the last step"
+    return with_title("machines", Text(text), width)
 
 
 def waiting_line(waiting: Waiting, seconds: float) -> RenderableType:
@@ -206,9 +194,9 @@ def slow_step_lines(state: RunState, width: int) -> Iterable[RenderableType]:
     from rich.text import Text
 
     if state.is_slow and not state.is_over:
-        words = format_clock(state.seconds_since_step)
+        clock = format_clock(state.seconds_since_step)
         yield with_title(
-            "next step", Text(words if width >= _MIN_TITLED_WIDTH else f"next step {words}"), width
+            "next step", Text(clock if width >= _MIN_TITLED_WIDTH else f"next step {clock}"), width
         )
 
 
@@ -217,16 +205,18 @@ def event_line(state: RunState, width: int) -> RenderableType:
     from rich.text import Text
 
     assert state.event is not None
-    number, words = state.event
-    return with_title("last event", Text(f"step {number}: {words}"), width)
+    step, text = state.event
+    return with_title("last event", Text(f"step {step}: {text}"), width)
 
 
 def with_title(title: str, text: Any, width: int) -> RenderableType:
-    """Return a line with its title if that fits."""
+    """Return a line, with its title if that fits."""
     from rich.text import Text
 
     return (
-        Text.assemble((f"{title:{_TITLE}} ", "dim"), text) if width >= _MIN_TITLED_WIDTH else text
+        Text.assemble((f"{title:{_TITLE_WIDTH}} ", "dim"), text)
+        if width >= _MIN_TITLED_WIDTH
+        else text
     )
 
 
@@ -247,7 +237,7 @@ def show_progress(recorder: Recorder, choice: str = AUTO) -> Iterator[None]:
     Raises
     ------
     InputError
-        It is not a recorder, or the choice is unknown.
+        `recorder` is not a Recorder, or the choice is unknown.
 
     Examples
     --------
@@ -273,7 +263,7 @@ def show_progress(recorder: Recorder, choice: str = AUTO) -> Iterator[None]:
 
         def update(record: StepRecord | Waiting) -> None:
             with lock:
-                if state.header is not recorder.common:  # the operator was opened meanwhile
+                if state.header is not recorder.common:  # the operator has been opened
                     state.begin(recorder.common)
                 view.update(record)
 

@@ -23,7 +23,7 @@ from cec_mpi.report.live.steps import (
 from cec_mpi.report.live.watched_run import WatchedRun
 from cec_mpi.text import format_duration, printable
 
-# Terminal widths from which columns fit.
+# Smallest widths of terminals for these columns.
 _WIDTH_WITH_HOSTS, _WIDTH_WITH_SPEEDS, _WIDTH_WITH_PIDS, _WIDTH_WITH_EVENTS = 48, 64, 74, 100
 _PROBLEM_STATES = "lost", "given up", "excluded", "late", "wrong"
 _MIN_NAME_WIDTH, _MAX_NAME_LENGTH = 8, 24
@@ -43,9 +43,9 @@ def top_lines(run: WatchedRun, width: int, height: int | None) -> list[Renderabl
     state, status = run.state, run.status
     state.is_over = status.is_over
     state.set_idle_seconds(0.0 if status.is_over else run.seconds_since_growth)
-    lines: list[RenderableType] = [_title(run, status.words, width)]
+    lines: list[RenderableType] = [_title(run, status.text, width)]
     if run.unread_bytes:
-        lines.append(Text(f"reading its records: {run.unread_bytes / 1e6:.0f} MB are left"))
+        lines.append(Text(f"reading the records: {run.unread_bytes / 1e6:.0f} MB left"))
     if state.last is None:
         return lines
     lines.append(head_line(state, width))
@@ -59,31 +59,33 @@ def top_lines(run: WatchedRun, width: int, height: int | None) -> list[Renderabl
         lines.append(with_title("solver", Text(progress), width))
     if state.event is not None:
         lines.append(event_line(state, width))
-    lines_left = None if height is None else height - len(lines) - 2
-    return [*lines, Text(""), *_machines(state, width, lines_left)]
+    max_lines = None if height is None else height - len(lines) - 2
+    return [*lines, Text(""), *_machine_table(state, width, max_lines)]
 
 
-def _title(run: WatchedRun, words: str, width: int) -> RenderableType:
+def _title(run: WatchedRun, status: str, width: int) -> RenderableType:
     """Return the directory, truncated at its beginning, and the status of the run."""
     name = printable(run.out)
-    columns = max(_MIN_NAME_WIDTH, width - len(words) - 2)
+    columns = max(_MIN_NAME_WIDTH, width - len(status) - 2)
     if len(name) > columns:
         name = f"...{name[3 - columns :]}"
-    return Text.assemble((name, "bold"), f": {words}")
+    return Text.assemble((name, "bold"), f": {status}")
 
 
-def _machines(run_state: RunState, width: int, lines: int | None) -> Iterable[RenderableType]:
-    """Yield a table of machines; if not all fit, of those with problems and the slowest."""
+def _machine_table(
+    run_state: RunState, width: int, max_lines: int | None
+) -> Iterable[RenderableType]:
+    """Yield a table of machines; if not all fit, of those with problems and of the slowest."""
     assert run_state.last is not None
     states, hosts, pids = states_of(run_state), run_state.hosts, run_state.pids
     has_pids = width >= _WIDTH_WITH_PIDS and any(pids.values())
     rows, seconds = run_state.last.rows, run_state.last.seconds
-    chosen = [machine for machine in states if 1 <= machine <= len(rows)]
+    shown = [machine for machine in states if 1 <= machine <= len(rows)]
     omitted = 0
-    if lines is not None and len(chosen) > lines:
-        chosen.sort(key=lambda n: (states[n] not in _PROBLEM_STATES, -seconds[n - 1], n))
-        omitted = len(chosen) - max(0, lines - 1)
-        del chosen[max(0, lines - 1) :]
+    if max_lines is not None and len(shown) > max_lines:
+        shown.sort(key=lambda n: (states[n] not in _PROBLEM_STATES, -seconds[n - 1], n))
+        omitted = len(shown) - max(0, max_lines - 1)
+        del shown[max(0, max_lines - 1) :]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("machine", justify="right", no_wrap=True)
     if width >= _WIDTH_WITH_HOSTS:
@@ -98,16 +100,16 @@ def _machines(run_state: RunState, width: int, lines: int | None) -> Iterable[Re
         table.add_column("available", justify="right", no_wrap=True)
     if width >= _WIDTH_WITH_EVENTS:
         table.add_column("last event")
-    for n in chosen:
-        activity = states[n]
+    for n in shown:
+        state = states[n]
         cells = [Text(str(n))]
         if width >= _WIDTH_WITH_HOSTS:
             cells.append(_truncated(printable(hosts.get(n, ""))))
         if has_pids:
             cells.append(Text(str(pids.get(n) or "-")))
-        cells.append(Text(activity, STYLES[activity]))
+        cells.append(Text(state, STYLES[state]))
         cells.append(Text(str(rows[n - 1])))
-        cells.append(Text(format_duration(seconds[n - 1]) if activity in TIMED_STATES else "-"))
+        cells.append(Text(format_duration(seconds[n - 1]) if state in TIMED_STATES else "-"))
         if width >= _WIDTH_WITH_SPEEDS:
             speed = run_state.rows_per_second(n)
             cells.append(Text("-" if speed is None else f"{speed:,.0f}"))
@@ -123,5 +125,5 @@ def _machines(run_state: RunState, width: int, lines: int | None) -> Iterable[Re
 
 
 def _truncated(text: str) -> Text:
-    """Return text that is truncated if necessary, unlike numbers in other columns."""
+    """Return text that is truncated if necessary, because only numbers must be complete."""
     return Text(text, no_wrap=True, overflow="ellipsis")

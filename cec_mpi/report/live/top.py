@@ -1,4 +1,4 @@
-"""``cec-mpi top``: display of a run of another process, from its files."""
+"""``cec-mpi top``: show a run of another process, from its files."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from cec_mpi.report.live.table import top_lines
 from cec_mpi.report.live.watched_run import WatchedRun
 from cec_mpi.text.terminal import print_result
 
-_READING_INTERVAL = 0.1  # seconds between updates while old records are read
+_READING_INTERVAL = 0.1  # seconds between updates until all records are read
 _END_SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
 _MAX_SLEEP = 3600.0
-_WIDTH = 100  # columns, if unknown
+_DEFAULT_WIDTH = 100  # columns
 
 
 def top(out: Path, every: float, once: bool) -> None:
@@ -49,15 +49,13 @@ def top(out: Path, every: float, once: bool) -> None:
             if not _watch(run, every):
                 return
     _read_all(run)
-    _show(run, console)
+    _print(run, console)
 
 
-def _show(run: WatchedRun, console: Console) -> None:
-    """Print the run once."""
-    encoding = console.encoding
-    width = _reader_columns() - console.is_terminal
+def _print(run: WatchedRun, console: Console) -> None:
+    width = _user_columns() - console.is_terminal
     lines = top_lines(run, width, None)
-    text = render_lines(lines, width, encoding, is_terminal=console.is_terminal)
+    text = render_lines(lines, width, console.encoding, is_terminal=console.is_terminal)
     print_result("\n".join(line.rstrip() for line in text.splitlines()))
 
 
@@ -71,7 +69,7 @@ def _watch(run: WatchedRun, every: float) -> bool:
     """Update the display until the run ends; return False if the terminal was lost."""
     console = console_on(sys.stdout)
     with _exit_on_signals(), Live(console=console, screen=True, auto_refresh=False) as live:
-        while (size := _size()) is not None:  # the terminal still exists
+        while (size := _terminal_size()) is not None:
             run.read()
             width, height = size
             live.update(TruncatedLines(top_lines(run, width - 1, height)[:height]), refresh=True)
@@ -85,10 +83,10 @@ def _watch(run: WatchedRun, every: float) -> bool:
 def _exit_on_signals() -> Iterator[None]:
     """Raise SystemExit on termination signals, so that the terminal is restored."""
 
-    def end(number: int, _: FrameType | None) -> None:
+    def handle(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in _END_SIGNALS}
+    before = {number: signal.signal(number, handle) for number in _END_SIGNALS}
     try:
         yield
     finally:
@@ -96,8 +94,8 @@ def _exit_on_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _size(descriptor: int | None = None) -> tuple[int, int] | None:
-    """Return columns and lines of a terminal, by default that of standard output."""
+def _terminal_size(descriptor: int | None = None) -> tuple[int, int] | None:
+    """Return columns and lines of a terminal (by default standard output); None if it is lost."""
     try:
         size = os.get_terminal_size(sys.stdout.fileno() if descriptor is None else descriptor)
     except (OSError, ValueError):
@@ -105,9 +103,12 @@ def _size(descriptor: int | None = None) -> tuple[int, int] | None:
     return (size.columns or 80, size.lines or 24)
 
 
-def _reader_columns() -> int:
+def _user_columns() -> int:
     """Return the columns of the user's terminal, even through a pipe."""
     with suppress(ValueError):
         if (columns := int(os.environ.get("COLUMNS", "0"))) > 0:
             return columns
-    return next((size[0] for descriptor in (None, 2, 0) if (size := _size(descriptor))), _WIDTH)
+    return next(
+        (size[0] for descriptor in (None, 2, 0) if (size := _terminal_size(descriptor))),
+        _DEFAULT_WIDTH,
+    )

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from cec_mpi.report.live.descriptions import format_clock
 from cec_mpi.report.live.display import show
-from cec_mpi.report.live.words import format_clock
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_BAR = 30  # columns
-_MIN_SECONDS = 0.5  # before a rate is shown
+_BAR_WIDTH = 30  # columns
+_MIN_SECONDS = 0.5  # of a transfer, from which its rate is shown
 
 
 class TransferView:
@@ -28,19 +28,19 @@ class TransferView:
 
     def __init__(self, activity: str) -> None:
         self._activity = activity
-        self._begin = 0.0
-        self._first = 0  # bytes done at that time
+        self._start = 0.0
+        self._initial = 0  # bytes done at the start
         self.done = self.total = 0
 
     def update(self, done: int, total: int) -> None:
-        """Set the numbers of done and total bytes."""
+        """Set the number of transferred and of all bytes."""
         if total != self.total or done < self.done:  # a new transfer
-            self._begin, self._first = time.monotonic(), done
+            self._start, self._initial = time.monotonic(), done
         self.done, self.total = done, total
 
     def line(self) -> str:
         """Return one line."""
-        return f"{self._activity} {self._fraction():.0%} of {self._figures()}"
+        return f"{self._activity} {self._fraction():.0%} of {self._rate()}"
 
     def lines(self, width: int, height: int) -> Iterable[RenderableType]:
         """Return a line, with a bar if it fits."""
@@ -48,22 +48,23 @@ class TransferView:
         from rich.table import Table
         from rich.text import Text
 
-        name, words = Text(self._activity, "bold"), f"{self._fraction():4.0%} of {self._figures()}"
-        columns = width - 5 - name.cell_len - len(words)
+        name, status = Text(self._activity, "bold"), f"{self._fraction():4.0%} of {self._rate()}"
+        columns = width - 5 - name.cell_len - len(status)
         if columns < 8:
-            return [Text.assemble(name, " ", words.strip())]
+            return [Text.assemble(name, " ", status.strip())]
         grid = Table.grid(padding=(0, 2, 0, 0))
         grid.add_row(
-            name, ProgressBar(self.total, self.done, width=min(_BAR, columns)), Text(words)
+            name, ProgressBar(self.total, self.done, width=min(_BAR_WIDTH, columns)), Text(status)
         )
         return [grid]
 
     def _fraction(self) -> float:
         return self.done / self.total if self.total else 1.0
 
-    def _figures(self) -> str:
-        seconds = time.monotonic() - self._begin
-        size, done = f"{self.total / 1e9:.2f} GB", self.done - self._first
+    def _rate(self) -> str:
+        """Return the size and, if known, the rate and the remaining time."""
+        seconds = time.monotonic() - self._start
+        size, done = f"{self.total / 1e9:.2f} GB", self.done - self._initial
         if not done or seconds < _MIN_SECONDS:
             return size
         rate = done / seconds
@@ -74,7 +75,7 @@ class TransferView:
 
 @contextmanager
 def transfer(activity: str, choice: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function to call with done and total bytes, or None if nothing is shown.
+    """Yield a function to call with transferred and all bytes, or None if nothing is shown.
 
     Parameters
     ----------

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cec_mpi.errors import InputError
+from cec_mpi.report.live.descriptions import describe_wait, format_clock
 from cec_mpi.report.live.run_state import RunState
-from cec_mpi.report.live.words import describe_wait, format_clock
 from cec_mpi.runtime.records.directory import STEPS, has_checkpoint, read_summary
 from cec_mpi.runtime.records.reading import RecordFollower
 from cec_mpi.store.files.durable import has_lock_file, is_locked
 
-_STUCK_SECONDS = 10.0  # without a step, after which a run seems stuck,
-_STUCK_STEPS = 10  # if this is also longer than this many typical steps
+# A run without a new step for these seconds, and the time of this many typical steps, seems stuck.
+_STUCK_SECONDS = 10.0
+_STUCK_STEPS = 10
 _ENDED_SECONDS = 60.0  # without a step, after which a run has ended if locks are unsupported
 
 
@@ -24,12 +25,12 @@ class RunStatus:
 
     Attributes
     ----------
-    words : str
+    text : str
     is_over : bool
         Whether the run has ended.
     """
 
-    words: str
+    text: str
     is_over: bool = False
 
 
@@ -51,7 +52,7 @@ class WatchedRun:
         self.out = out
         self.state = RunState({})
         self._steps = RecordFollower(out / STEPS)
-        self._changed = 0.0
+        self._modified_at = 0.0  # of the records; 0 before they are read
         self._last_growth = 0.0  # monotonic time
         if not out.is_dir():
             problem = "is not a directory" if out.exists() else "does not exist"
@@ -72,15 +73,15 @@ class WatchedRun:
             self.state = RunState({})
         for line in lines:
             self.state.read(line)
-        if self._steps.modified_at != self._changed:
+        if self._steps.modified_at != self._modified_at:
             now = time.monotonic()
-            age = max(0.0, time.time() - self._steps.modified_at) if not self._changed else 0.0
-            self._last_growth, self._changed = now - age, self._steps.modified_at
+            age = 0.0 if self._modified_at else max(0.0, time.time() - self._steps.modified_at)
+            self._last_growth, self._modified_at = now - age, self._steps.modified_at
 
     @property
     def seconds_since_growth(self) -> float:
         """Seconds since the records grew."""
-        return time.monotonic() - self._last_growth if self._changed else 0.0
+        return time.monotonic() - self._last_growth if self._modified_at else 0.0
 
     @property
     def status(self) -> RunStatus:
@@ -98,9 +99,9 @@ class WatchedRun:
             return RunStatus("running")
         if read_summary(self.out) is not None:
             return RunStatus("done", True)
-        ended = "interrupted" if has_lock_file(self.out) else "stopped"
+        text = "interrupted" if has_lock_file(self.out) else "stopped"
         if self.state.last is None:
-            return RunStatus(f"{ended} before the first step", True)
+            return RunStatus(f"{text} before the first step", True)
         if has_checkpoint(self.out):
-            return RunStatus(f"{ended}, --resume continues", True)
-        return RunStatus(f"{ended} without a checkpoint", True)
+            return RunStatus(f"{text}, --resume continues", True)
+        return RunStatus(f"{text} without a checkpoint", True)

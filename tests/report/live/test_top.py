@@ -54,7 +54,7 @@ def printed(capsys, *words):
 def state_of(out):
     run = WatchedRun(out)
     run.read()
-    return run.status.words
+    return run.status.text
 
 
 def test_what_is_shown_of_a_run(out, capsys, monkeypatch):

@@ -40,7 +40,7 @@ def format_rate(rate: float, unit_name: str) -> str:
 
 
 def describe_wait(waiting: Waiting, seconds: float) -> str:
-    """Return the description of a wait.
+    """Return a description of a wait for machines.
 
     Examples
     --------
@@ -48,12 +48,12 @@ def describe_wait(waiting: Waiting, seconds: float) -> str:
     'waiting for 1 more machine, 0:12: 2 of 3 available'
     """
     available = len(waiting.available)
-    words = f"waiting for {plural(waiting.missing, 'more machine')}, {format_clock(seconds)}"
-    return f"{words}: {available} of {available + waiting.missing} available"
+    text = f"waiting for {plural(waiting.missing, 'more machine')}, {format_clock(seconds)}"
+    return f"{text}: {available} of {available + waiting.missing} available"
 
 
 def describe_host(rank: int, name: str, machines: int, device: str = "") -> str:
-    """Return the host and device of a machine, and the rank of a host with several machines.
+    """Return the host and device of a machine, and the rank of a process with several machines.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def describe_host(rank: int, name: str, machines: int, device: str = "") -> str:
     machines : int
         Number of machines that the process serves.
     device : str
-        Device; empty for the CPU.
+        Name of the device; empty for the CPU.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def describe_host(rank: int, name: str, machines: int, device: str = "") -> str:
 
 
 def describe_machine_event(event: Event) -> str:
-    """Return the description of an event, without control characters.
+    """Return a description of an event, without control characters.
 
     Examples
     --------
