@@ -30,11 +30,13 @@ def _resolve(
         return missing_reference(app, env, node, content) or content
     last = name.rpartition(".")[2]
     entries = env.domains.python_domain.objects
-    found = [full for full in entries if full.rpartition(".")[2] == last]
-    if len(found) == 1:
-        entry = entries[found[0]]
-        place = node["refdoc"], entry.docname, entry.node_id
-        return make_refnode(app.builder, *place, content, found[0])
+    places = {
+        (entry.docname, entry.node_id)  # the same for the aliases of a name
+        for full, entry in entries.items()
+        if full.rpartition(".")[2] == last
+    }
+    if len(places) == 1:
+        return make_refnode(app.builder, node["refdoc"], *places.pop(), content, name)
     return content if not is_ours or _exists(name) else None
 
 
