@@ -64,23 +64,21 @@ def test_adjoint_steps_take_as_long_as_in_a_simulation(recovery, elastic):
     assert both[0] == pytest.approx(both[1], rel=0.05)
 
 
-@pytest.mark.parametrize(("machines", "depth"), [(1, 1), (2, 2), (3, 2), (6, 3), (7, 3), (8, 4)])
-def test_messages_go_along_a_tree(machines, depth):
-    assert step_traffic(machines, 100, 100, is_elastic=False)[0] == depth + 1
-    assert step_traffic(machines, 100, 10_000, is_elastic=False)[0] == 2 * depth + 1
-    assert step_traffic(machines, 100_000, 100, is_elastic=False)[0] == depth + 2
-
-
 @pytest.mark.parametrize(
-    ("columns", "is_elastic", "copies"),
+    ("machines", "rows", "columns", "is_elastic", "messages", "copies_of_w"),
     [
-        (500, False, 3),  # along the tree
-        (10_000, False, 1),  # in parts that machines pass on
-        (10_000, True, 6),  # to each machine
+        (1, 100, 100, False, 1 + 1, 1),
+        (2, 100, 100, False, 2 + 1, 2),
+        (7, 100, 100, False, 3 + 1, 3),  # along a tree
+        (8, 100, 100, False, 4 + 1, 4),
+        (6, 100, 10_000, False, 2 * 3 + 1, 1),  # in parts that machines pass on
+        (6, 100_000, 100, False, 3 + 2, 3),
+        (6, 1000, 10_000, True, 2, 6),  # to each machine
     ],
 )
-def test_how_often_w_leaves_the_master(columns, is_elastic, copies):
-    assert step_traffic(6, 1000, columns, is_elastic)[1] == 8 * (copies * columns + 1000)
+def test_messages_of_a_step(machines, rows, columns, is_elastic, messages, copies_of_w):
+    sent = 8 * (copies_of_w * columns + rows)
+    assert step_traffic(machines, rows, columns, is_elastic) == (messages, sent)
 
 
 def test_a_step_by_hand():
