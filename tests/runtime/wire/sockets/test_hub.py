@@ -1,4 +1,4 @@
-"""The master's end: who becomes which machine, and what becomes of machines that die or err."""
+"""The master's hub: assignment of machines to processes, answers, losses and leaving."""
 
 from __future__ import annotations
 
@@ -55,53 +55,55 @@ from cec_mpi.runtime.wire.sockets.messages import (
     unpack_order,
 )
 from cec_mpi.runtime.wire.sockets.zeromq import MAX_FRAME_BYTES
-from helpers.waiting import LIMIT
-from helpers.waiting import wait_until as until
+from helpers.waiting import LIMIT, wait_until
 
 ROWS, COLUMNS = 6, 4  # of a shard
 X = np.arange(2.0 * ROWS * COLUMNS).reshape(2 * ROWS, COLUMNS)
+OPENED = OpenReport(shard="file")
+NO_SHARD = OpenReport("machine 3 sees no shard", shard_missing=True)
 
 
 class Process:
-    """A process that talks to the master, word for word."""
+    """A process that sends and receives messages one by one."""
 
     def __init__(self, file, **hello):
         self.connection = Connection(file)
         place = replace(detect_place(), **hello.pop("place", {}))
-        said_first = Hello(hello.pop("package", package_fingerprint()), os.getpid(), place, **hello)
-        self.say(HELLO, pack(said_first))
+        self.send(HELLO, pack(Hello(package_fingerprint(), os.getpid(), place, **hello)))
 
-    def say(self, kind, head=b"", *frames):
+    def send(self, kind, head=b"", *frames):
         self.connection.send(kind, head, frames)
 
-    def hear(self, kind):
-        """The next message, which is of this kind."""
-        heard = self.connection.receive(LIMIT)
-        assert heard is not None
-        assert heard[0] == kind
-        return heard[1:]
+    def receive(self, kind):
+        message = self.connection.receive(LIMIT)
+        assert message is not None
+        assert message[0] == kind
+        return message[1:]
 
-    def order(self, kind):
-        """The next order, which is of this kind."""
-        head, *frames = self.hear(ORDER)
+    def receive_order(self, kind):
+        head, *frames = self.receive(ORDER)
         order, _, _ = unpack_order(np.frombuffer(head, np.int64))
         assert order.kind == kind
         return order, b"".join(frames)
 
-    def opens(self):
-        """Open a store; the machine that it is in it."""
-        order, content = self.order(OrderKind.OPEN)
-        self.say(STATUS, pack(OpenReport(shard="file")))
-        return parse_order(order, content).machine
+    def open_shard(self, report=OPENED):
+        """Report on the shard of the next order; return its machine."""
+        order, payload = self.receive_order(OrderKind.OPEN)
+        self.send(STATUS, pack(report))
+        return parse_order(order, payload).machine
 
-    def admission(self):
-        """What the master makes of the opening."""
-        return unpack(b"".join(self.hear(ADMISSION)[1:]), Admission)
+    def receive_admission(self):
+        return unpack(b"".join(self.receive(ADMISSION)[1:]), Admission)
 
-    def answer(self, machine, numbers=ROWS):
-        """Answer the job that was asked: so many numbers."""
+    def answer(self, machine, values=ROWS):
+        """Answer a job with this number of values."""
         report = np.array(pack_report(Report(0.5), machine), dtype=np.float64)
-        self.say(ANSWER, report.tobytes() + np.ones(numbers).tobytes())
+        self.send(ANSWER, report.tobytes() + np.ones(values).tobytes())
+
+    def expect_error(self, error, match):
+        with pytest.raises(error, match=match) as raised:
+            self.connection.receive(LIMIT)
+        assert type(raised.value) is error
 
     def close(self):
         self.connection.close()
@@ -114,615 +116,590 @@ def manifest(tmp_path_factory):
 
 
 @pytest.fixture
-def meanwhile():
-    """Do something of the master's while a test says what processes do."""
+def in_background():
+    """Call a method of the hub while a test plays the processes."""
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit
 
 
 @pytest.fixture
-def make():
-    """A hub at 127.0.0.1."""
-    made = []
+def make_hub():
+    """Make a hub at 127.0.0.1."""
+    hubs = []
 
-    def make(path=None, **options):
+    def make_hub(path=None, **options):
         listener = Listener(["127.0.0.1"], None)
-        made.append((SocketHub(listener, path, **options), listener.file))
-        return made[-1][0]
+        hubs.append((SocketHub(listener, path, **options), listener.file))
+        return hubs[-1][0]
 
-    make.made = made
-    yield make
-    for hub, _ in made:  # without those that a test has stopped
+    make_hub.hubs = hubs
+    yield make_hub
+    for hub, _ in hubs:
         hub.stop(None)
 
 
 @pytest.fixture
-def come(make):
-    """Processes that come to the last hub; they end before it does."""
+def connect(make_hub):
+    """Connect a process to the last hub."""
     processes = []
 
-    def come(**hello):
-        processes.append(Process(make.made[-1][1], **hello))
+    def connect(**hello):
+        processes.append(Process(make_hub.hubs[-1][1], **hello))
         return processes[-1]
 
-    yield come
+    yield connect
     for process in processes:
         with suppress(Exception):
             process.close()
 
 
 @pytest.fixture
-def gathered(make, come, manifest, meanwhile, tmp_path):
-    """A hub with so many machines that have opened a store, and spares: and its end."""
+def begin_opening(make_hub, connect, manifest, in_background):
+    """Begin to open a store on processes with ranks: the hub, the processes and the result."""
 
-    def gathered(machines=3, spares=0, **options):
-        hub = make(**options)
-        processes = [come(rank=n + 1) for n in range(machines + spares)]
-        places = hub.gather(lambda: machines + spares, 2, LIMIT)
-        numbers, _ = hub.assign_machines((1, 2, 3), places)
-        later = tuple(n for n in (1, 2, 3) if n not in numbers)
-        opening = opening_of(manifest, numbers, expected=later)
-        opened = meanwhile(hub.open, opening)
-        assert [process.opens() for process in processes[:machines]] == [*range(1, machines + 1)]
-        opened.result(LIMIT)
-        end = hub.admit(None)
-        assert all(process.admission() == Admission() for process in processes[:machines])
-        return hub, end, processes
+    def begin_opening(ranks, hub_options=None, **options):
+        hub = make_hub(**hub_options or {})
+        processes = [connect(rank=rank) for rank in range(1, ranks + 1)]
+        places = hub.gather(lambda: ranks, 2, LIMIT)
+        machines, _ = hub.assign_machines((1, 2, 3), places)
+        later = tuple(n for n in (1, 2, 3) if n not in machines)
+        opening = opening_of(manifest, machines, later, **options)
+        return hub, processes, in_background(hub.open, opening)
 
-    return gathered
+    return begin_opening
 
 
-def opening_of(manifest, numbers, **more):
-    options = MachineOptions(threads=1)
-    served = "store", manifest, numbers, options
-    return Opening(*served, (1,) * (len(numbers) + 1), **more)
+@pytest.fixture
+def serve(begin_opening):
+    """Serve a store by machines and spares: the hub, its endpoint and the processes."""
+
+    def serve(machines=3, spares=0, **options):
+        hub, processes, result = begin_opening(machines + spares, options)
+        serving = processes[:machines]
+        assert [process.open_shard() for process in serving] == [*range(1, machines + 1)]
+        result.result(LIMIT)
+        endpoint = hub.admit(None)
+        assert all(process.receive_admission() == Admission() for process in serving)
+        return hub, endpoint, processes
+
+    return serve
 
 
-def ask(end, *machines, step=0):
-    """The jobs of these machines, or the one job."""
+def opening_of(manifest, machines, expected=(), **options):
+    options = MachineOptions(threads=1, **options)
+    threads = (1,) * (len(machines) + 1)
+    return Opening("store", manifest, machines, options, threads, expected=expected)
+
+
+def send_jobs(endpoint, *machines, step=0):
     w = np.ones((1, COLUMNS))
-    asked = {Request(machine, ((0, ROWS),)): w for machine in machines}
-    jobs = [job for jobs in end.send_jobs(step, Product(), asked) for job in jobs]
-    return jobs if len(machines) > 1 else jobs[0]
+    operands = {Request(machine, ((0, ROWS),)): w for machine in machines}
+    return [job for jobs in endpoint.send_jobs(step, Product(), operands) for job in jobs]
 
 
-def numbers_of(job):
-    """The numbers of an answer; none if there was no answer."""
-    return [number for piece in job.pieces for number in piece.tolist()]
+def values_of(job):
+    """The values of an answer; none before the answer."""
+    return [value for piece in job.pieces for value in piece.tolist()]
 
 
-def happened(hub, *kinds):
-    """The events until one of each kind has come."""
+def collect_events(hub, *types):
+    """Collect events until there is one of each type."""
     events = []
-
-    def look():
-        events.extend(hub.events())
-        return {type(event) for event in events} >= set(kinds)
-
-    until(look)
+    wait_until(
+        lambda: events.extend(hub.events()) or {type(event) for event in events} >= set(types)
+    )
     return events
 
 
-def happens_nothing(hub):
-    """For a while: enough for what would happen at once."""
-    until_then = time.monotonic() + 0.3
-    while time.monotonic() < until_then:
+def run_until(hub, condition):
+    """Let the hub process messages until a condition is true; return its value."""
+    return wait_until(lambda: list(hub.events()) or condition())
+
+
+def run_without_events(hub, seconds=0.3):
+    """Let the hub process messages for a while, without an event."""
+    due = time.monotonic() + seconds
+    while time.monotonic() < due:
         assert list(hub.events()) == []
         time.sleep(0.01)
 
 
-# --- who comes ----------------------------------------------------------------------------
+# --- join ---------------------------------------------------------------------------------
 
 
-def test_who_comes_has_a_rank_and_the_machine_in_its_place(make, come):
-    hub = make()
+def test_processes_get_the_machine_of_their_rank_or_one_that_they_request(make_hub, connect):
+    hub = make_hub()
     for rank in (3, 1, 4, 0, 2, 0):
-        come(rank=rank, machines=() if rank else (6,))
-    places = hub.gather(lambda: 6, 2, 3.0)  # those that no launcher has started are waited for
+        connect(rank=rank, machines=() if rank else (6,))
+    places = hub.gather(lambda: 6, 2, 3.0)  # waits only for ranks of the launcher
     assert len(places) == 7
     assert {place.ranks for place in places} == {7}
-    numbers, again = hub.assign_machines((1, 3, 4, 6, 7), places)
-    assert again is places
-    # Those of the launcher first; one that came by itself has what it asks for, or what is left.
-    assert numbers == (1, 3, 4, 6, 7, 0)
-    assert hub.roster.available == set()  # they have not opened anything
+    machines, same_places = hub.assign_machines((1, 3, 4, 6, 7), places)
+    assert same_places is places
+    assert machines == (1, 3, 4, 6, 7, 0)
+    assert hub.roster.available == set()
 
 
-def test_a_process_that_never_comes_is_waited_for_until_the_time_limit(make, come, capsys):
-    hub = make()
-    come(rank=1)
-    come(rank=3)
-    places = hub.gather(lambda: 3, 3, 0.5)
-    assert len(places) <= 3
+def test_the_hub_waits_for_expected_processes_that_have_not_ended(make_hub, connect, capsys):
+    hub = make_hub()
+    connect(rank=1)
+    connect(rank=3)
+    assert len(hub.gather(lambda: 3, 3, 0.5)) <= 3
     assert "machines have not joined yet, but can still join" in capsys.readouterr().out
-    until(lambda: list(hub.events()) or len(hub.roster.hosts) == 2)
+    run_until(hub, lambda: len(hub.roster.hosts) == 2)
+    hub = make_hub()
+    connect(rank=2)
+    expected = iter([3, 3, 2, 1] + [1] * 10**6)
+    assert len(hub.gather(expected.__next__, 3, LIMIT)) == 2
 
 
-def test_who_has_ended_before_it_came_is_not_waited_for(make, come):
-    hub = make()
-    come(rank=2)
-    left = iter([3, 3, 2, 1] + [1] * 10**6)
-    assert len(hub.gather(left.__next__, 3, LIMIT)) == 2
-
-
-def test_who_came_and_has_ended_is_no_machine(make, come):
-    hub = make()
-    come(rank=1).close()
-    come(rank=2)
-    come(rank=3)
+def test_a_process_that_ends_before_the_start_gets_no_machine(make_hub, connect):
+    hub = make_hub()
+    connect(rank=1).close()
+    connect(rank=2)
+    connect(rank=3)
     hub.gather(lambda: 2, 2, LIMIT)
-    until(lambda: list(hub.events()) or len(hub.roster.hosts) == 2)
+    run_until(hub, lambda: len(hub.roster.hosts) == 2)
     assert len(hub.roster.spares()) == 2
 
 
-def test_a_signal_ends_the_wait(make):
-    def look():
+def test_an_exception_ends_the_wait_for_processes(make_hub):
+    def check_cancelled():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make().gather(lambda: 3, 2, LIMIT, look)
+        make_hub().gather(lambda: 3, 2, LIMIT, check_cancelled)
 
 
-def test_another_version_is_refused_with_the_reason(make, come, capsys):
-    hub = make()
-    version, digest, where = package_fingerprint()
-    stranger = come(package=("0.0.1", digest, where))
-    until(lambda: list(hub.events()) or capsys.readouterr().out)
-    with pytest.raises(InputError, match=rf"0\.0\.1.*{version}|{version}.*0\.0\.1"):
-        stranger.connection.receive(LIMIT)
+def hello_of(*package):
+    return pack(Hello(package, 1, detect_place()))
+
+
+@pytest.mark.parametrize(
+    ("hello", "reason"),
+    [
+        (b"{}", "its hello is not valid; install the same cec_mpi on all hosts"),
+        (b"[" * 10**5, "its hello is not valid"),
+        (hello_of("0.0.1", *package_fingerprint()[1:]), "different versions of cec_mpi: .*0.0.1"),
+        (hello_of("1", "2", "x" * MAX_FRAME_BYTES), "bytes at once, expected at most"),
+    ],
+)
+def test_a_process_with_a_wrong_hello_is_refused(hello, reason, make_hub, capsys):
+    hub = make_hub()
+    connection = Connection(make_hub.hubs[-1][1])
+    connection.send(HELLO, hello)
+    assert "a machine cannot join: " in run_until(hub, lambda: capsys.readouterr().out)
+    with pytest.raises(InputError, match=reason):
+        connection.receive(LIMIT)
+    connection.close()
     assert hub.roster.hosts == []
 
 
-@pytest.mark.parametrize("first", [b"", b"{}", b"[" * 10**5, b"\xff"])
-def test_a_process_without_a_hello_is_refused_with_the_reason(make, capsys, first):
-    hub = make()
-    stranger = Connection(make.made[-1][1])
-    stranger.send(HELLO, first)
-    until(lambda: list(hub.events()) or capsys.readouterr().out)
-    with pytest.raises(InputError, match="its hello is not valid; install the same cec_mpi"):
-        stranger.receive(LIMIT)
-    stranger.close()
-    assert hub.roster.hosts == []
-
-
-def test_unknown_messages_are_dropped_and_harm_nobody(gathered, caplog):
-    hub, end, (first, *_) = gathered()
-    first.say(b"?")
-    first.say(ANSWER, b"that nobody has asked for")
-    first.say(STATUS, b"[1]")
-    first.say(STATUS, b"[" * 10**5)
-    first.say(b"\xff" * 20, b"", b"")
-    until(lambda: list(hub.events()) or caplog.text.count("received an invalid message") == 5)
-    job = ask(end, 1)
-    first.order(OrderKind.MULTIPLY)
+def test_invalid_messages_are_ignored(serve, caplog):
+    hub, endpoint, (first, *_) = serve()
+    first.send(b"?")
+    first.send(ANSWER, b"without a job")
+    first.send(STATUS, b"[1]")
+    first.send(b"\xff" * 20, b"", b"")
+    run_until(hub, lambda: caplog.text.count("received an invalid message") == 4)
+    (job,) = send_jobs(endpoint, 1)
+    first.receive_order(OrderKind.MULTIPLY)
     first.answer(1)
-    assert happened(hub, JobsAnswered)[-1].jobs == (job,)
-    assert numbers_of(job) == [1.0] * ROWS
+    assert collect_events(hub, JobsAnswered)[-1].jobs == (job,)
+    assert values_of(job) == [1.0] * ROWS
 
 
-def test_who_floods_the_master_is_excluded_and_delays_nobody(gathered):
-    hub, end, (first, second, *_, spare) = gathered(spares=1)
-    job = ask(end, 2)
-    second.order(OrderKind.MULTIPLY)
+def test_a_process_that_floods_the_master_is_excluded(serve):
+    hub, endpoint, (first, second, *_, spare) = serve(spares=1)
+    (job,) = send_jobs(endpoint, 2)
+    second.receive_order(OrderKind.MULTIPLY)
     for number in range(3000):
-        first.say((STATUS, ANSWER, b"?")[number % 3], b'"x"')
+        first.send((STATUS, ANSWER, b"?")[number % 3], b'"x"')
     second.answer(2)
-    found = []
-    until(lambda: found.extend(hub.events()) or any(isinstance(e, JobsAnswered) for e in found))
-    assert numbers_of(job) == [1.0] * ROWS
-    until(lambda: found.extend(hub.events()) or any(isinstance(e, MachineLost) for e in found))
-    lost = next(event for event in found if isinstance(event, MachineLost))
-    assert lost == MachineLost(1, "it sends too many unsolicited messages")
-    assert spare.opens() == 1
+    events = collect_events(hub, JobsAnswered, MachineLost)
+    assert values_of(job) == [1.0] * ROWS
+    assert MachineLost(1, "it sends too many unsolicited messages") in events
+    assert spare.open_shard() == 1
 
 
-def test_who_is_lost_again_and_again_waits_longer_each_time(gathered, come):
-    hub, _, (first, *_) = gathered()
-    pauses = []
-    for _ in range(4):
+def test_a_process_with_too_large_messages_is_excluded_with_one_message(serve):
+    hub, endpoint, (first, *_, spare) = serve(spares=1)
+    send_jobs(endpoint, 1)
+    first.receive_order(OrderKind.MULTIPLY)
+    for _ in range(3):
+        first.send(ANSWER, bytes(MAX_FRAME_BYTES))
+    reason = f"it sends {MAX_FRAME_BYTES + 8} bytes at once, expected at most {MAX_FRAME_BYTES}"
+    assert collect_events(hub, MachineLost)[-1] == MachineLost(1, reason)
+    first.expect_error(MachineError, f"has excluded this machine: {reason}")
+    assert first.connection.receive(0.5) is None
+    assert spare.open_shard() == 1
+
+
+def test_a_process_that_is_lost_repeatedly_waits_before_it_gets_a_machine(serve, connect):
+    hub, _, (process, *_) = serve()
+    for min_pause in (0.0, 0.4, 0.9):
         lost = time.monotonic()
-        first.close()
-        until(lambda: [list(hub.events()), 1 in hub.roster.vacant][1])
-        first = come()
-        until(lambda: [list(hub.events()), not hub.roster.vacant][1])
-        pauses.append(time.monotonic() - lost)
-        first.opens()
-    for pause, least in zip(pauses, (0.0, 0.4, 0.9, 1.9), strict=True):
-        assert pause > least
-
-
-# --- who lies about itself ----------------------------------------------------------------
+        process.close()
+        run_until(hub, lambda: 1 in hub.roster.vacant)
+        process = connect()
+        run_until(hub, lambda: not hub.roster.vacant)
+        assert time.monotonic() - lost > min_pause
+        process.open_shard()
 
 
 @pytest.mark.parametrize("cores", [0, 2**61])
-def test_who_lies_about_its_computer_changes_nothing_for_others(cores, gathered, come):
-    hub, _, _ = gathered(machines=1)
-    lie = {"ranks": 0, "cores": cores, "own_cores": cores, "unbound_cores": cores, "node": 9}
-    come(place=lie, machines=(2,))
-    until(lambda: list(hub.events()) or hub.roster.vacant == [3])
-    honest = come(machines=(3,))
-    until(lambda: list(hub.events()) or not hub.roster.vacant)
-    order, _ = honest.order(OrderKind.OPEN)
+def test_wrong_resources_of_a_process_do_not_affect_others(cores, serve, connect):
+    hub, _, _ = serve(machines=1)
+    wrong = {"ranks": 0, "cores": cores, "own_cores": cores, "unbound_cores": cores, "node": 9}
+    connect(place=wrong, machines=(2,))
+    run_until(hub, lambda: hub.roster.vacant == [3])
+    other = connect(machines=(3,))
+    run_until(hub, lambda: not hub.roster.vacant)
+    order, _ = other.receive_order(OrderKind.OPEN)
     assert order.step == 1  # threads
 
 
-# --- the store -------------------------------------------------------------------------------
+# --- open a store -------------------------------------------------------------------------
 
 
-def test_machines_open_a_store_and_answer(gathered):
-    hub, end, processes = gathered()
+def test_machines_open_a_store_and_answer(serve):
+    hub, endpoint, processes = serve()
     assert hub.roster.available == {1, 2, 3}
-    jobs = [ask(end, n) for n in (1, 2, 3)]
+    jobs = [job for n in (1, 2, 3) for job in send_jobs(endpoint, n)]
     assert hub.pending_jobs().keys() == {1, 2, 3}
     for n, process in enumerate(processes, start=1):
-        process.order(OrderKind.MULTIPLY)
+        process.receive_order(OrderKind.MULTIPLY)
         process.answer(n)
     answered = []
-    until(lambda: answered.extend(hub.events()) or len(answered) == 3)
+    wait_until(lambda: answered.extend(hub.events()) or len(answered) == 3)
     assert {event.jobs for event in answered} == {(job,) for job in jobs}
-    # They say half a second, which is more than there was.
+    # The machines report 0.5 s, which is more than the elapsed time.
     assert all(0 < job.report_fields.seconds <= time.monotonic() - job.sent_at for job in jobs)
     assert hub.pending_jobs() == {}
 
 
-def test_a_machine_that_dies_while_it_opens_is_replaced_by_a_spare(make, come, manifest, meanwhile):
-    hub = make()
-    processes = [come(rank=n) for n in (1, 2, 3, 4)]
-    numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 4, 2, LIMIT))
-    assert numbers == (1, 2, 3, 0)
-    opened = meanwhile(hub.open, opening_of(manifest, numbers))
-    processes[1].order(OrderKind.OPEN)
-    processes[1].close()
-    assert [processes[n].opens() for n in (0, 2)] == [1, 3]
-    shown = opened.result(LIMIT)
-    assert [each.shard for each in shown] == ["file", "", "file", ""]
+def test_a_machine_that_is_lost_while_it_opens_is_replaced(begin_opening):
+    hub, (first, second, third, spare), result = begin_opening(4)
+    second.receive_order(OrderKind.OPEN)
+    second.close()
+    assert [first.open_shard(), third.open_shard()] == [1, 3]
+    assert [report.shard for report in result.result(LIMIT)] == ["file", "", "file", ""]
     hub.admit(None)
     assert hub.roster.available == {1, 3}
-    assert processes[3].opens() == 2
-    (joined,) = [
-        event for event in happened(hub, MachineJoined) if isinstance(event, MachineJoined)
-    ]
+    assert spare.open_shard() == 2
+    joined = collect_events(hub, MachineJoined)[-1]
     assert (joined.machine, joined.rank) == (2, 4)
 
 
+def test_a_machine_that_cannot_open_is_replaced(begin_opening, capsys):
+    hub, (first, second, third, spare), result = begin_opening(4)
+    third.open_shard(NO_SHARD)
+    assert [first.open_shard(), second.open_shard()] == [1, 2]
+    assert result.result(LIMIT)[2].problem == "machine 3 sees no shard"
+    hub.admit(None)
+    assert type(third.receive_admission().failure.to_exception()) is MachineError
+    third.expect_error(MachineError, "excluded this machine: machine 3 sees no shard")
+    assert "a machine cannot join: machine 3 sees no shard" in capsys.readouterr().out
+    assert spare.open_shard() == 3
+
+
 @pytest.fixture
-def impatient(monkeypatch):
-    """Hosts that open a machine without progress are slow at once."""
+def low_slow_limit(monkeypatch):
+    """Hosts that open a machine without progress are slow after half a second."""
     monkeypatch.setattr("cec_mpi.runtime.wire.sockets.hub.SLOW_OPEN_SECONDS", 0.5)
 
 
-def test_who_never_opens_is_replaced_and_is_a_spare_if_it_opens_at_last(
-    impatient, make, come, manifest, capsys
-):
-    hub = make()
-    processes = [come(rank=n) for n in (1, 2, 3, 4)]
-    numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 4, 2, LIMIT))
-    hub.open(opening_of(manifest, numbers))  # returns, although none of them opens
+@pytest.mark.usefixtures("low_slow_limit")
+def test_a_slow_machine_is_replaced_and_is_a_spare_when_it_has_opened(begin_opening):
+    hub, (*processes, spare), result = begin_opening(4)
+    result.result(LIMIT)  # although no machine has opened
     hub.admit(None)
-    for process in processes[:3]:
-        process.order(OrderKind.OPEN)
-    spare, others = processes[3], {1, 2, 3}
-    until(lambda: list(hub.events()) or hub.roster[4].machines)
-    taken = spare.opens()
-    happened(hub, MachineJoined)
-    (slow,) = (process for process, n in zip(processes, (1, 2, 3), strict=False) if n == taken)
-    assert hub.expected_machines() == others - {taken}  # nobody else can open them
-    slow.say(STATUS, pack(OpenReport(shard="file")))
-    until(lambda: list(hub.events()) or hub.roster[taken].opening)
-    assert "already opened" in slow.admission().failure.text
-    assert slow.opens() in others - {taken}  # it is faster now
+    for process in processes:
+        process.receive_order(OrderKind.OPEN)
+    run_until(hub, lambda: hub.roster[4].machines)
+    replaced = spare.open_shard()
+    collect_events(hub, MachineJoined)
+    slow = processes[replaced - 1]
+    assert hub.expected_machines() == {1, 2, 3} - {replaced}
+    slow.send(STATUS, pack(OPENED))
+    run_until(hub, lambda: hub.roster[replaced].opening)
+    assert "already opened" in slow.receive_admission().failure.text
+    assert slow.open_shard() in {1, 2, 3} - {replaced}
 
 
-def test_who_copies_its_shard_is_not_slow(impatient, gathered, come):
-    hub, _, _ = gathered(machines=2)
-    copying = come()
-    until(lambda: list(hub.events()) or hub.roster.opening == {3})
-    come()
-    begin = time.monotonic()
-    while time.monotonic() < begin + 1.5:
-        copying.say(PROGRESS)
-        assert list(hub.events()) == []
-        time.sleep(0.1)
+@pytest.mark.usefixtures("low_slow_limit")
+def test_a_machine_that_copies_its_shard_is_not_slow(serve, connect):
+    hub, _, _ = serve(machines=2)
+    copying = connect()
+    run_until(hub, lambda: hub.roster.opening == {3})
+    connect()
+    for _ in range(15):
+        copying.send(PROGRESS)
+        run_without_events(hub, 0.1)
     assert hub.roster.opening == {3}
     assert list(hub.roster[3].machines) == [3]
 
 
-def test_a_machine_that_cannot_open_is_replaced(make, come, manifest, meanwhile, capsys):
-    hub = make()
-    processes = [come(rank=n) for n in (1, 2, 3, 4)]
-    numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 4, 2, LIMIT))
-    opened = meanwhile(hub.open, opening_of(manifest, numbers))
-    processes[2].order(OrderKind.OPEN)
-    processes[2].say(STATUS, pack(OpenReport("machine 3 sees no shard", shard_missing=True)))
-    assert [processes[n].opens() for n in (0, 1)] == [1, 2]
-    assert opened.result(LIMIT)[2].problem == "machine 3 sees no shard"
-    hub.admit(None)
-    assert type(processes[2].admission().failure.to_exception()) is MachineError
-    with pytest.raises(MachineError, match="excluded this machine: machine 3 sees no shard"):
-        processes[2].connection.receive(LIMIT)
-    assert "a machine cannot join: machine 3 sees no shard" in capsys.readouterr().out
-    assert processes[3].opens() == 3
-
-
-def test_machines_are_measured_at_once_without_one_that_dies(make, come, manifest, meanwhile):
-    hub = make()
-    first, second, third = processes = [come(rank=n) for n in (1, 2, 3)]
-    numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 3, 2, LIMIT))
-    options = MachineOptions(threads=1, measures_speed=True)
-    opened = meanwhile(hub.open, replace(opening_of(manifest, numbers), options=options))
+def test_machines_measure_their_speeds_at_once(begin_opening):
+    _, processes, result = begin_opening(3, measures_speed=True)
     for process in processes:
-        process.order(OrderKind.OPEN)
-    first.say(STATUS, pack(None))
-    second.say(STATUS, pack(None))
+        process.receive_order(OrderKind.OPEN)
+    first, second, third = processes
+    first.send(STATUS, pack(None))
+    second.send(STATUS, pack(None))
     third.close()
     for process in (first, second):
-        process.hear(MEASURE)
-        process.say(STATUS, pack(OpenReport(shard="file", rate=7.0)))
-    assert [each.rate for each in opened.result(LIMIT)] == [7.0, 7.0, 0.0]
+        process.receive(MEASURE)
+        process.send(STATUS, pack(OpenReport(shard="file", rate=7.0)))
+    assert [report.rate for report in result.result(LIMIT)] == [7.0, 7.0, 0.0]
 
 
-def test_machines_get_the_reason_why_the_store_is_refused(make, come, manifest, meanwhile):
-    hub = make()
-    processes = [come(rank=n) for n in (1, 2, 3)]
-    numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 3, 2, LIMIT))
-    opened = meanwhile(hub.open, opening_of(manifest, numbers))
+def test_machines_get_the_reason_why_the_store_is_refused(begin_opening):
+    hub, processes, result = begin_opening(3)
     for process in processes:
-        process.opens()
-    opened.result(LIMIT)
-    hub.refuse(InputError("it is not the store"))
-    for process in processes:
-        assert process.admission().failure.text == "it is not the store"
+        process.open_shard()
+    result.result(LIMIT)
+    hub.refuse(InputError("wrong store"))
+    assert {process.receive_admission().failure.text for process in processes} == {"wrong store"}
 
 
-def test_who_comes_later_is_a_machine_that_nobody_is(gathered, come):
-    hub, end, _ = gathered(machines=2, waits=True)
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_process_that_joins_later_gets_a_vacant_machine(waits, serve, connect):
+    hub, _, _ = serve(machines=2, waits=waits)
     assert hub.roster.available == {1, 2}
+    assert hub.expected_machines() == ({3} if waits else set())
+    late = connect(rank=3)
+    run_until(hub, lambda: hub.roster.opening)
     assert hub.expected_machines() == {3}
-    late = come(rank=3)
-    until(lambda: list(hub.events()) or not hub.roster.vacant)
-    assert late.opens() == 3
-    (joined,) = happened(hub, MachineJoined)
-    assert (joined.machine, joined.host) == (3, detect_place().host)
-    assert (hub.roster.available, hub.expected_machines()) == ({1, 2, 3}, set())
-    ask(end, 3)
-    assert late.admission() == Admission()
-    late.order(OrderKind.MULTIPLY)
-
-
-def test_a_run_that_does_not_wait_awaits_only_those_who_open(gathered, come):
-    hub, _, _ = gathered(machines=2)
-    assert hub.expected_machines() == set()
-    late = come(rank=3)
-    until(lambda: list(hub.events()) or hub.expected_machines() == {3})
-    late.opens()
-    happened(hub, MachineJoined)
+    assert late.open_shard() == 3
+    assert collect_events(hub, MachineJoined) == [MachineJoined(3, 3, detect_place().host)]
     assert hub.expected_machines() == set()
 
 
 # --- answers ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("numbers", [-1, 0, 1, ROWS - 1, ROWS + 1, 10**5])
-def test_an_answer_of_another_length_ends_a_machine(numbers, gathered):
-    hub, end, (first, *_, spare) = gathered(spares=1)
-    job = ask(end, 1)
-    first.order(OrderKind.MULTIPLY)
-    if numbers < 0:
-        first.say(ANSWER, b"no whole report")
-    else:
-        first.answer(1, numbers)
-    assert happened(hub, MachineLost) == [MachineLost(1, "its answer has the wrong length")]
-    assert numbers_of(job) == []
-    with pytest.raises(MachineError, match="its answer has the wrong length"):
-        first.connection.receive(LIMIT)
-    assert spare.opens() == 1
+@pytest.mark.parametrize("values", [None, ROWS - 1])
+def test_an_answer_of_the_wrong_length_excludes_a_machine(values, serve):
+    hub, endpoint, (first, *_, spare) = serve(spares=1)
+    (job,) = send_jobs(endpoint, 1)
+    first.receive_order(OrderKind.MULTIPLY)
+    first.send(ANSWER, b"no report") if values is None else first.answer(1, values)
+    assert collect_events(hub, MachineLost) == [MachineLost(1, "its answer has the wrong length")]
+    assert values_of(job) == []
+    first.expect_error(MachineError, "its answer has the wrong length")
+    assert spare.open_shard() == 1
 
 
-def test_an_answer_that_was_sent_before_the_end_counts(gathered):
-    hub, end, (first, *_) = gathered()
-    job = ask(end, 1)
-    first.order(OrderKind.MULTIPLY)
+def test_an_answer_counts_that_was_sent_before_a_loss(serve):
+    hub, endpoint, (first, *_) = serve()
+    (job,) = send_jobs(endpoint, 1)
+    first.receive_order(OrderKind.MULTIPLY)
     first.answer(1)
     first.close()
-    time.sleep(0.3)  # so that the master finds both at once
-    assert [type(event) for event in happened(hub, MachineLost)] == [JobsAnswered, MachineLost]
-    assert numbers_of(job) == [1.0] * ROWS
+    time.sleep(0.3)  # so that the master receives both in one poll
+    assert [type(event) for event in collect_events(hub, MachineLost)] == [
+        JobsAnswered,
+        MachineLost,
+    ]
+    assert values_of(job) == [1.0] * ROWS
 
 
-def test_who_was_given_up_is_a_spare_when_another_is_its_machine(gathered):
-    hub, end, (first, *_, spare) = gathered(spares=1)
-    old = ask(end, 1)
-    first.order(OrderKind.MULTIPLY)
+def test_a_late_answer_is_one_to_its_own_job(serve):
+    hub, endpoint, (first, *_, spare) = serve(spares=1)
+    (old,) = send_jobs(endpoint, 1)
+    first.receive_order(OrderKind.MULTIPLY)
     hub.mark_late(1)
     hub.give_up(1, "no answer")
-    assert spare.opens() == 1
-    assert happened(hub, MachineGivenUp, MachineJoined) == [
+    assert spare.open_shard() == 1
+    assert collect_events(hub, MachineGivenUp, MachineJoined) == [
         MachineGivenUp(1, "no answer"),
         MachineJoined(1, 4, detect_place().host),
     ]
-    new = ask(end, 1, step=1)
-    first.answer(1)  # at last
-    (answered,) = happened(hub, JobsAnswered)
-    assert answered.jobs == (old,)
-    assert numbers_of(new) == []
-    assert [each.rank for each in hub.roster.spares()] == [1]
+    (new,) = send_jobs(endpoint, 1, step=1)
+    first.answer(1)
+    assert collect_events(hub, JobsAnswered) == [JobsAnswered((old,))]
+    assert values_of(new) == []
+    assert [host.rank for host in hub.roster.spares()] == [1]
     assert hub.pending_jobs() == {1: new}
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_machine_that_was_given_up_is_available_after_its_answer(waits, serve):
+    hub, endpoint, (first, *_) = serve(waits=waits)
+    send_jobs(endpoint, 1)
+    first.receive_order(OrderKind.MULTIPLY)
+    hub.give_up(1, "silent")
+    assert hub.expected_machines() == ({1} if waits else set())
+    assert hub.pending_jobs() == {}
+    first.answer(1)
+    types = [type(event) for event in collect_events(hub, MachineJoined)]
+    assert types == [MachineGivenUp, JobsAnswered, MachineJoined]
+    assert hub.expected_machines() == set()
 
 
 @pytest.mark.parametrize(
     ("change", "error"), [(MachineExcluded, DismissedError), (MachineLost, MachineError)]
 )
-def test_an_excluded_process_gets_the_reason(change, error, gathered):
-    hub, _, (first, *_, spare) = gathered(spares=1)
+def test_an_excluded_process_gets_the_reason(change, error, serve):
+    hub, _, (first, *_, spare) = serve(spares=1)
     hub.exclude(1, "wrong in 3 steps", change)
-    with pytest.raises(error, match="wrong in 3 steps") as raised:
-        first.connection.receive(LIMIT)
-    assert type(raised.value) is error
-    assert happened(hub, change) == [change(1, "wrong in 3 steps")]
-    assert spare.opens() == 1
+    first.expect_error(error, "wrong in 3 steps")
+    assert collect_events(hub, change) == [change(1, "wrong in 3 steps")]
+    assert spare.open_shard() == 1
+
+
+def test_the_last_error_of_a_machine(serve):
+    hub, _, (first, *_) = serve()
+    assert hub.last_error(1) == "no report"
+    first.send(STATUS, pack("no memory"))
+    run_until(hub, lambda: hub.last_error(1) == "no memory")
+    assert hub.last_error(9) == "no report"
 
 
 # --- hosts of several machines ------------------------------------------------------------
 
 
-def serves(process, hub):
-    """The machine that a host opens next, and serves."""
-    machine = process.opens()
-    happened(hub, MachineJoined)
-    assert process.admission() == Admission()
+def serve_next(process, hub):
+    """Serve the next machine of a host; return its number."""
+    machine = process.open_shard()
+    collect_events(hub, MachineJoined)
+    assert process.receive_admission() == Admission()
     return machine
 
 
 @pytest.fixture
-def host(gathered, come):
+def with_host(serve, connect):
     """A hub with machine 1 in a process, and 2 and 3 on a host."""
-    hub, end, (first,) = gathered(machines=1)
-    second = come(count=3, memory=10**9)
-    until(lambda: list(hub.events()) or hub.roster.opening)
-    assert [serves(second, hub), serves(second, hub)] == [2, 3]
-    return hub, end, first, second
+    hub, endpoint, _ = serve(machines=1)
+    host = connect(count=3, memory=10**9)
+    run_until(hub, lambda: hub.roster.opening)
+    assert [serve_next(host, hub), serve_next(host, hub)] == [2, 3]
+    return hub, endpoint, host
 
 
-def test_a_host_gets_w_once_and_answers_for_all_of_its_machines(host):
-    hub, end, _, second = host
-    jobs = ask(end, 2, 3)
-    head, *frames = second.hear(ORDER)
-    order, job, content = unpack_order(np.frombuffer(head, np.int64))
-    assert (order.shard, [part.machine for part in job.parts]) == (2, [2, 3])
-    assert (content.size, frames) == (8 * COLUMNS, [])
+def test_a_host_gets_one_message_and_answers_for_all_of_its_machines(with_host):
+    hub, endpoint, host = with_host
+    jobs = send_jobs(endpoint, 2, 3)
+    head, *frames = host.receive(ORDER)
+    order, parsed, operand = unpack_order(np.frombuffer(head, np.int64))
+    assert (order.shard, [part.machine for part in parsed.parts]) == (2, [2, 3])
+    assert (operand.size, frames) == (8 * COLUMNS, [])
     reports = [pack_report(Report(0.5), machine) for machine in (2, 3)]
-    second.say(ANSWER, np.array(reports).tobytes() + np.arange(2.0 * ROWS).tobytes())
-    assert happened(hub, JobsAnswered) == [JobsAnswered(tuple(jobs))]
-    assert list(map(numbers_of, jobs)) == [[*range(ROWS)], [*range(ROWS, 2 * ROWS)]]
+    host.send(ANSWER, np.array(reports).tobytes() + np.arange(2.0 * ROWS).tobytes())
+    assert collect_events(hub, JobsAnswered) == [JobsAnswered(tuple(jobs))]
+    assert list(map(values_of, jobs)) == [[*range(ROWS)], [*range(ROWS, 2 * ROWS)]]
     assert hub.roster.machines(State.IDLE) == {1, 2, 3}
 
 
-def test_machines_of_a_host_can_have_jobs_of_their_own_which_are_answered_in_turn(host):
-    hub, end, _, second = host
-    first, other = ask(end, 3), ask(end, 2)
-    second.order(OrderKind.MULTIPLY)
-    second.order(OrderKind.MULTIPLY)
-    second.answer(3)
-    assert happened(hub, JobsAnswered) == [JobsAnswered((first,))]
-    assert hub.pending_jobs() == {2: other}
-    second.answer(2)
-    assert happened(hub, JobsAnswered) == [JobsAnswered((other,))]
+def test_a_host_answers_jobs_of_several_messages_in_turn(with_host):
+    hub, endpoint, host = with_host
+    first, second = send_jobs(endpoint, 3) + send_jobs(endpoint, 2)
+    host.receive_order(OrderKind.MULTIPLY)
+    host.receive_order(OrderKind.MULTIPLY)
+    host.answer(3)
+    assert collect_events(hub, JobsAnswered) == [JobsAnswered((first,))]
+    assert hub.pending_jobs() == {2: second}
+    host.answer(2)
+    assert collect_events(hub, JobsAnswered) == [JobsAnswered((second,))]
 
 
-def test_all_machines_of_a_host_are_lost_with_it_and_a_spare_takes_them(host, come):
-    hub, _, _, second = host
-    second.close()
-    lost = [event.machine for event in happened(hub, MachineLost)]
-    assert lost == [2, 3]
-    spare = come(count=2)
-    until(lambda: list(hub.events()) or hub.roster.opening)
-    assert [serves(spare, hub), serves(spare, hub)] == [2, 3]
+def test_a_host_that_joins_again_gets_the_machines_that_it_requests(with_host, connect):
+    hub, _, host = with_host
+    host.close()
+    assert [event.machine for event in collect_events(hub, MachineLost)] == [2, 3]
+    again = connect(count=2, machines=(3, 2))
+    run_until(hub, lambda: hub.roster.opening)
+    assert {serve_next(again, hub), serve_next(again, hub)} == {2, 3}
 
 
-def test_all_machines_of_a_host_leave_with_it(host):
-    hub, _, _, second = host
-    second.say(LEAVE)
-    assert [event.machine for event in happened(hub, MachineLeft)] == [2, 3]
-    second.hear(LEAVE_ACK)
+def test_a_host_that_leaves_answers_its_job_first(with_host):
+    hub, endpoint, host = with_host
+    (job,) = send_jobs(endpoint, 2)
+    host.receive_order(OrderKind.MULTIPLY)
+    host.send(LEAVE)
+    run_without_events(hub)
+    host.answer(2)
+    answered, *left = collect_events(hub, MachineLeft)
+    assert answered == JobsAnswered((job,))
+    assert [event.machine for event in left] == [2, 3]
+    assert values_of(job) == [1.0] * ROWS
+    host.receive(LEAVE_ACK)
+    host.send(HELLO, hello_of(*package_fingerprint()))  # a connection is a host only once
+    run_without_events(hub)
+    assert len(hub.roster.hosts) == 1
 
 
-def test_all_machines_of_a_silent_host_are_given_up_and_a_spare_takes_them(host, come):
-    hub, end, _, second = host
-    ask(end, 2)
-    second.order(OrderKind.MULTIPLY)
+def test_all_machines_of_a_host_are_given_up_and_a_spare_opens_one(with_host, connect):
+    hub, endpoint, host = with_host
+    send_jobs(endpoint, 2)
+    host.receive_order(OrderKind.MULTIPLY)
     hub.give_up(2, "silent")
-    assert happened(hub, MachineGivenUp) == [
+    assert collect_events(hub, MachineGivenUp) == [
         MachineGivenUp(2, "silent"),
         MachineGivenUp(3, "silent"),
     ]
-    spare = come()
-    until(lambda: list(hub.events()) or hub.roster.opening)
-    taken = serves(spare, hub)
-    order, _ = second.order(OrderKind.CLOSE)
-    second.answer(2)
-    (_, joined) = happened(hub, JobsAnswered, MachineJoined)
-    assert taken == order.shard
-    assert {taken, joined.machine} == {2, 3}
+    spare = connect()
+    run_until(hub, lambda: hub.roster.opening)
+    opened = serve_next(spare, hub)
+    order, _ = host.receive_order(OrderKind.CLOSE)
+    host.answer(2)
+    (_, joined) = collect_events(hub, JobsAnswered, MachineJoined)
+    assert opened == order.shard
+    assert {opened, joined.machine} == {2, 3}
     assert hub.roster.machines(State.IDLE) == {1, 2, 3}
 
 
-@pytest.mark.parametrize("waits", [False, True])
-def test_only_a_run_that_waits_awaits_machines_of_a_silent_host(waits, gathered):
-    hub, end, (first, *_) = gathered(waits=waits)
-    ask(end, 1)
-    first.order(OrderKind.MULTIPLY)
-    hub.give_up(1, "silent")
-    assert hub.expected_machines() == ({1} if waits else set())
-    assert hub.pending_jobs() == {}
-    first.answer(1)
-    kinds = [type(event) for event in happened(hub, MachineJoined)]
-    assert kinds == [MachineGivenUp, JobsAnswered, MachineJoined]
-    assert hub.expected_machines() == set()
-
-
-def test_a_host_that_comes_back_gets_the_machines_that_it_had(host, come):
-    hub, _, _, second = host
-    second.close()
-    happened(hub, MachineLost)
-    again = come(count=2, machines=(3, 2))
-    until(lambda: list(hub.events()) or hub.roster.opening)
-    assert {serves(again, hub), serves(again, hub)} == {2, 3}
-
-
-def test_a_host_that_cannot_open_a_machine_keeps_its_others(gathered, come, capsys):
-    hub, end, _ = gathered(machines=1)
-    second = come(count=2)
-    until(lambda: list(hub.events()) or hub.roster.opening)
-    assert serves(second, hub) == 2
-    second.order(OrderKind.OPEN)
-    second.say(STATUS, pack(OpenReport("machine 3 sees no shard", shard_missing=True)))
-    assert happened(hub, MachineLost) == [MachineLost(3, "machine 3 sees no shard")]
-    assert second.admission().failure.text == "machine 3 sees no shard"
+def test_a_host_that_cannot_open_a_machine_keeps_its_others(serve, connect, capsys):
+    hub, endpoint, _ = serve(machines=1)
+    host = connect(count=2)
+    run_until(hub, lambda: hub.roster.opening)
+    assert serve_next(host, hub) == 2
+    host.open_shard(NO_SHARD)
+    assert collect_events(hub, MachineLost) == [MachineLost(3, "machine 3 sees no shard")]
+    assert host.receive_admission().failure.text == "machine 3 sees no shard"
     assert "a machine cannot join: machine 3 sees no shard" in capsys.readouterr().out
-    happens_nothing(hub)  # it is not asked again
+    run_without_events(hub)
     assert hub.roster.vacant == [3]
-    ask(end, 2)
-    second.order(OrderKind.MULTIPLY)
+    send_jobs(endpoint, 2)
+    host.receive_order(OrderKind.MULTIPLY)
 
 
-def test_a_machine_that_cannot_compute_leaves_its_host(host):
-    hub, _, _, second = host
+def test_a_failed_machine_is_removed_from_its_host(with_host):
+    hub, _, host = with_host
     hub.exclude(3, "its shard is damaged", MachineLost)
-    order, _ = second.order(OrderKind.CLOSE)
+    order, _ = host.receive_order(OrderKind.CLOSE)
     assert order.shard == 3
-    assert happened(hub, MachineLost) == [MachineLost(3, "its shard is damaged")]
+    assert collect_events(hub, MachineLost) == [MachineLost(3, "its shard is damaged")]
     assert hub.roster.available == {1, 2}
 
 
-def test_wrong_answers_of_one_machine_exclude_its_host(host):
-    hub, _, _, second = host
+def test_wrong_answers_of_one_machine_exclude_its_host(with_host):
+    hub, _, host = with_host
     hub.exclude(3, "wrong", MachineExcluded)
-    assert happened(hub, MachineExcluded) == [
-        MachineExcluded(2, "wrong"),
-        MachineExcluded(3, "wrong"),
-    ]
-    with pytest.raises(DismissedError, match="wrong"):
-        second.connection.receive(LIMIT)
+    excluded = [MachineExcluded(machine, "wrong") for machine in (2, 3)]
+    assert collect_events(hub, MachineExcluded) == excluded
+    host.expect_error(DismissedError, "wrong")
 
 
-def test_an_adopted_machine_goes_to_a_newcomer_once_that_has_opened_it(gathered, come):
-    hub, end, (first, _, third) = gathered()
+def test_an_adopted_machine_moves_to_a_new_host_between_two_jobs(serve, connect):
+    hub, endpoint, (first, _, third) = serve()
     third.close()
-    happened(hub, MachineLost)
+    collect_events(hub, MachineLost)
     hub.adopt(1, 3)
-    assert serves(first, hub) == 3
-    job = ask(end, 3)
-    newcomer = come()
-    until(lambda: list(hub.events()) or State.JOINING in hub.roster.hosts[-1].machines.values())
-    assert newcomer.opens() == 3
-    first.order(OrderKind.MULTIPLY)
-    happens_nothing(hub)  # the first one has a job of this machine
+    assert serve_next(first, hub) == 3
+    (job,) = send_jobs(endpoint, 3)
+    new = connect()
+    run_until(hub, lambda: State.JOINING in hub.roster.hosts[-1].machines.values())
+    assert new.open_shard() == 3
+    first.receive_order(OrderKind.MULTIPLY)
+    run_without_events(hub)
     assert hub.expected_machines() == set()
     first.answer(3)
-    answered, joined = happened(hub, JobsAnswered, MachineJoined)
+    answered, joined = collect_events(hub, JobsAnswered, MachineJoined)
     assert (answered.jobs, joined.machine, joined.rank) == ((job,), 3, 4)
-    assert newcomer.admission() == Admission()
-    order, _ = first.order(OrderKind.CLOSE)
+    assert new.receive_admission() == Admission()
+    order, _ = first.receive_order(OrderKind.CLOSE)
     assert order.shard == 3
 
 
@@ -735,145 +712,81 @@ def test_an_adopted_machine_goes_to_a_newcomer_once_that_has_opened_it(gathered,
             {"single_option": "--check"},
             "--machines 2: expected 1 at most, because with --",
         ),
+        ({"machines": (4,)}, {}, "--machine 4: expected 1 to 3, the machines of store"),
         ({"memory": 5, "is_limited": True}, {}, "--memory is 5 bytes: expected at least 320 bytes"),
         ({"memory": 9}, {}, "90 % of the free memory of .* is 9 bytes: expected at least"),
     ],
 )
-@pytest.mark.parametrize("comes", ["before", "later"])
-def test_who_asks_for_too_much_is_refused_in_one_sentence(
-    hello, options, message, comes, make, come, manifest, meanwhile, capsys
+def test_a_host_that_requests_too_much_is_refused(
+    hello, options, message, make_hub, connect, manifest, capsys
 ):
-    hub = make(**options)
+    hub = make_hub(**options)
     hub.gather(lambda: 0, 0, LIMIT)
-    if comes == "before":
-        process = come(**hello)
-        until(lambda: list(hub.events()) or hub.roster.hosts)
+    early = connect(**hello)
+    run_until(hub, lambda: hub.roster.hosts)
     hub.open(opening_of(manifest, (), expected=(1, 2, 3)))
     hub.admit(None)
-    if comes == "later":
-        process = come(**hello)
-    found = until(lambda: list(hub.events()) or capsys.readouterr().out)
-    assert "a host cannot join: " in found
-    with pytest.raises(InputError, match=message):
-        process.connection.receive(LIMIT)
+    late = connect(**hello)
+    run_until(hub, lambda: len(hub.roster.hosts) == 2)
+    assert "a host cannot join: " in capsys.readouterr().out
+    for host in (early, late):
+        host.expect_error(InputError, message)
     assert hub.roster.vacant == [1, 2, 3]
 
 
-def test_a_host_takes_as_many_machines_as_fit_into_its_memory(gathered, come, manifest):
-    hub, _, _ = gathered(machines=1)
-    host = come(count=2, memory=2 * manifest.shard_bytes - 1)
-    until(lambda: list(hub.events()) or hub.roster.opening)
-    assert serves(host, hub) == 2
-    happens_nothing(hub)
+def test_a_host_gets_as_many_machines_as_fit_into_its_memory(serve, connect, manifest):
+    hub, _, _ = serve(machines=1)
+    host = connect(count=2, memory=2 * manifest.shard_bytes - 1)
+    run_until(hub, lambda: hub.roster.opening)
+    assert serve_next(host, hub) == 2
+    run_without_events(hub)
     assert hub.roster.vacant == [3]
 
 
-def test_hosts_that_are_left_on_a_computer_share_its_memory(gathered, come, manifest):
-    hub, _, _ = gathered(machines=1)
-    hosts = [come(memory=6 * manifest.shard_bytes) for _ in range(2)]
-    for host in hosts:
-        until(lambda: list(hub.events()) or hub.roster.opening)
-        serves(host, hub)
-    assert [host.capacity for host in hub.roster.hosts][1:] == [2, 2]
-    hosts[1].close()
-    happened(hub, MachineLost)
-    assert hub.roster.hosts[1].capacity == 3
+def test_hosts_on_a_computer_share_its_memory_but_not_that_of_devices(serve, connect, manifest):
+    hub, _, _ = serve(machines=1)  # also on this computer
+
+    def capacities():
+        return [host.capacity for host in hub.roster.hosts][1:]
+
+    memory = 6 * manifest.shard_bytes
+    hosts = [connect(memory=memory, device=device) for device in ("", "", "torch:cuda:0")]
+    run_until(hub, lambda: len(hub.roster.hosts) == 4)
+    assert sorted(capacities()) == [2, 2, 3]
+    hosts[0].close()
+    run_until(hub, lambda: capacities() == [3, 3])
 
 
-def test_a_host_with_a_device_does_not_share_the_memory_of_the_computer(gathered, come, manifest):
-    hub, _, _ = gathered(machines=1)
-    for device in ("", "torch:cuda:0"):
-        host = come(memory=4 * manifest.shard_bytes, device=device)
-        until(lambda: list(hub.events()) or hub.roster.opening)
-        serves(host, hub)
-    assert [host.capacity for host in hub.roster.hosts][1:] == [2, 3]
+# --- stop ---------------------------------------------------------------------------------
 
 
-# --- reports -----------------------------------------------------------------------------
-
-
-def test_a_machine_reports_what_went_wrong_before_it_answers(gathered):
-    hub, _, (first, *_) = gathered()
-    assert hub.last_error(1) == "no report"
-    first.say(STATUS, pack("no memory"))
-    until(lambda: list(hub.events()) or hub.last_error(1) == "no memory")
-    assert hub.last_error(9) == "no report"
-
-
-# --- the end ------------------------------------------------------------------------------
-
-
-def test_a_process_that_leaves_with_a_job_answers_first(gathered):
-    hub, end, (first, *_) = gathered()
-    job = ask(end, 1)
-    first.order(OrderKind.MULTIPLY)
-    first.say(LEAVE)
-    happens_nothing(hub)
-    first.answer(1)
-    kinds = [type(event) for event in happened(hub, MachineLeft)]
-    assert kinds == [JobsAnswered, MachineLeft]
-    assert numbers_of(job) == [1.0] * ROWS
-
-
-def test_the_end_of_the_hub_ends_all_and_removes_the_file(make, come, tmp_path, capsys, meanwhile):
-    hub = make(tmp_path / "conn.json", job="7.0")
+def test_stop_ends_all_processes_and_removes_the_file(
+    make_hub, connect, tmp_path, capsys, in_background
+):
+    path = tmp_path / "conn.json"
+    hub = make_hub(path, job="7.0")
     hub.listen(prints=True)
-    assert f"cec-mpi join {tmp_path / 'conn.json'}" in capsys.readouterr().out
-    assert (tmp_path / "conn.json").stat().st_mode & 0o777 == 0o600
-    assert read_connection_file(tmp_path / "conn.json").job == "7.0"
-    process = come(rank=1)
-    hub.gather(lambda: 1, 1, LIMIT)  # and no store is opened
-    stopped = meanwhile(hub.stop, InputError("no such store"))
-    shown = parse_order(*process.order(OrderKind.STOP))
-    assert str(shown.error) == "no such store"
+    assert f"cec-mpi join {path}" in capsys.readouterr().out
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_connection_file(path).job == "7.0"
+    process = connect(rank=1)
+    hub.gather(lambda: 1, 1, LIMIT)
+    stopped = in_background(hub.stop, InputError("no such store"))
+    stop = parse_order(*process.receive_order(OrderKind.STOP))
+    assert str(stop.error) == "no such store"
     process.close()
     stopped.result(LIMIT)
     assert hub.stuck_ranks == []
-    assert not (tmp_path / "conn.json").exists()
+    assert not path.exists()
     with pytest.raises(MasterLostError):
-        come()
-    make.made.clear()
+        connect()
+    make_hub.hubs.clear()
 
 
-def test_ranks_that_do_not_leave_are_named(make, gathered):
-    hub, _, processes = gathered()
-    processes[0].close()
-    processes[2].close()
+def test_ranks_that_do_not_leave_are_named(make_hub, serve):
+    hub, _, (first, _, third) = serve()
+    first.close()
+    third.close()
     hub.stop(None)
     assert hub.stuck_ranks == [2]
-    make.made.clear()
-
-
-def test_who_sends_too_much_at_once_is_excluded_with_one_reason(gathered):
-    hub, end, (first, *_, spare) = gathered(spares=1)
-    ask(end, 1)
-    first.order(OrderKind.MULTIPLY)
-    for _ in range(3):
-        first.say(ANSWER, bytes(MAX_FRAME_BYTES))
-    why = f"it sends {MAX_FRAME_BYTES + 8} bytes at once, expected at most {MAX_FRAME_BYTES}"
-    assert happened(hub, MachineLost)[-1] == MachineLost(1, why)
-    with pytest.raises(MachineError, match=f"has excluded this machine: {why}"):
-        first.connection.receive(LIMIT)
-    assert first.connection.receive(0.5) is None
-    assert spare.opens() == 1
-
-
-def test_a_caller_whose_first_message_is_too_large_is_refused(make, come, capsys):
-    hub = make()
-    stranger = come(package=("1", "2", "x" * MAX_FRAME_BYTES))
-    until(lambda: list(hub.events()) or "cannot join" in capsys.readouterr().out)
-    with pytest.raises(InputError, match="at once, expected at most"):
-        stranger.connection.receive(LIMIT)
-    assert hub.roster.hosts == []
-
-
-def test_a_connection_is_one_host_once(gathered):
-    """One that leaves and comes again and again would keep the master busy."""
-    hub, _, (first, *_, spare) = gathered(spares=1)
-    first.say(LEAVE)
-    assert happened(hub, MachineLeft)[-1].machine == 1
-    first.hear(LEAVE_ACK)
-    first.say(HELLO, pack(Hello(package_fingerprint(), 1, detect_place())))
-    assert until(lambda: list(hub.events()) or spare.connection.receive(0.01))[0] == ORDER
-    list(hub.events())
-    assert len(hub.roster.hosts) == 3
+    make_hub.hubs.clear()
