@@ -1,6 +1,7 @@
-"""Jobs: what goes in one message, and what must not change until it is sent."""
+"""Jobs: those of one message, and operands that must not change until they are sent."""
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,65 +15,60 @@ from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.wire.jobs import JobsEndpoint
 from cec_mpi.runtime.wire.orders import Opening
 
+ROWS = ((0, 2),)
 
-class SilentHub:
-    """A hub whose machines never answer, with one host for these machines."""
 
-    clock, keeps = time, False
+class OneHostHub:
+    """A hub with one host for all machines, which never answers."""
 
-    def __init__(self, machines=9):
+    clock, borrows = time, False
+
+    def __init__(self, machines=4):
         self.roster = Roster(lambda change: None)
         self.roster.add_vacant(range(1, machines + 1))
         self.roster.add_host(machines)
         for machine in range(1, machines + 1):
             self.roster.assign(1, machine)
             self.roster.mark_joined(1, machine)
-        self.sent = []
+        self.messages = []
 
     def send_jobs(self, rank, jobs):
-        self.sent.append([job.machine for job in jobs])
+        self.messages.append([job.machine for job in jobs])
         for job in jobs:
-            job.is_borrowed = self.keeps
-
-
-class Tracker:
-    """As of ZeroMQ."""
-
-    done = False
+            job.is_borrowed = self.borrows
 
 
 @pytest.fixture
-def end(tmp_path):
+def endpoint(tmp_path):
     manifest = cec_mpi.encode(np.ones((4, 2)), tmp_path / "store", 2, 2)
-    served = tmp_path / "store", manifest, (1, 2)
-    opening = Opening(*served, MachineOptions(), (1, 1, 1))
-    return JobsEndpoint(SilentHub(), opening)
+    opening = Opening(tmp_path / "store", manifest, (1, 2), MachineOptions(), (1, 1, 1))
+    return JobsEndpoint(OneHostHub(), opening)
 
 
-def send(end, *requests, adjoint=False, content=None):
-    w = np.ones(2) if content is None else content
-    sent = end.send_jobs(0, Product(adjoint, 1), dict.fromkeys(requests, w))
-    return [job for jobs in sent for job in jobs]
+def send(endpoint, *requests, adjoint=False, operand=None):
+    operand = np.ones(2) if operand is None else operand
+    messages = endpoint.send_jobs(0, Product(adjoint, 1), dict.fromkeys(requests, operand))
+    return [job for jobs in messages for job in jobs]
 
 
-def test_jobs_of_a_host_go_in_one_message_unless_they_are_of_different_sums(end):
-    rows, lost = ((0, 2),), Term(9, ((0, 2),))
-    terms = [Term(1, rows), Term(2, rows), Term(3, rows, lost), Term(4, rows, lost)]
-    send(end, *(Request(term.machine, rows, term) for term in terms), adjoint=True)
-    send(end, Request(1, rows), Request(2, rows))
-    assert end.hub.sent == [[1, 2], [3, 4], [1, 2]]
+def test_jobs_of_a_host_are_one_message_unless_their_terms_belong_to_different_sums(endpoint):
+    lost = Term(9, ROWS)
+    terms = [Term(1, ROWS), Term(2, ROWS), Term(3, ROWS, lost), Term(4, ROWS, lost)]
+    send(endpoint, *(Request(term.machine, ROWS, term) for term in terms), adjoint=True)
+    send(endpoint, Request(1, ROWS), Request(2, ROWS))
+    assert endpoint.hub.messages == [[1, 2], [3, 4], [1, 2]]
 
 
-def test_what_is_sent_must_not_change_until_the_hub_has_released_it(end):
+def test_an_operand_must_not_change_until_the_hub_has_released_it(endpoint):
     shared, other = np.ones(4), np.ones(4)
-    end.hub.keeps = True
-    contents = shared[:2], other
-    jobs = [job for w in contents for job in send(end, Request(1, ((0, 1),)), content=w)]
-    assert end.is_sending(shared)
-    assert not end.is_sending(shared[2:])
-    jobs[0].is_borrowed = False  # it was answered
-    assert not end.is_sending(shared)
-    jobs[1].tracker = Tracker()  # as it is of a lost machine
-    assert end.is_sending(other)
-    jobs[1].tracker.done = True
-    assert not end.is_sending(other)
+    endpoint.hub.borrows = True
+    (first,) = send(endpoint, Request(1, ROWS), operand=shared[:2])
+    (second,) = send(endpoint, Request(1, ROWS), operand=other)
+    assert endpoint.is_sending(shared)
+    assert not endpoint.is_sending(shared[2:])
+    first.is_borrowed = False  # it was answered
+    assert not endpoint.is_sending(shared)
+    second.tracker = SimpleNamespace(done=False)  # of a lost machine
+    assert endpoint.is_sending(other)
+    second.tracker.done = True
+    assert not endpoint.is_sending(other)

@@ -1,4 +1,4 @@
-"""What goes over each wire: orders, and reports of answers."""
+"""Orders, exceptions and reports: they arrive as they were sent."""
 
 from __future__ import annotations
 
@@ -30,93 +30,86 @@ from cec_mpi.runtime.wire.orders import (
 )
 from cec_mpi.store.shard import Loaded
 
-NUMBERS = st.integers(0, 2**40)
+COUNTS = st.integers(0, 2**40)
 
 
-@given(st.booleans(), NUMBERS, NUMBERS, NUMBERS, NUMBERS)
-def test_an_order_comes_as_it_was_sent(adjoint, columns, shard, step, length):
-    product = Product(adjoint, columns)
-    order = Order.for_step(product, shard, step, length)
+@given(st.booleans(), COUNTS, COUNTS, COUNTS, COUNTS)
+def test_the_header_of_a_step_has_40_bytes(adjoint, columns, shard, step, length):
+    order = Order.for_step(Product(adjoint, columns), shard, step, length)
     header = np.array(order, dtype=np.int64)
     assert header.nbytes == 40
-    come = Order(*header.tolist())
-    assert come == order
-    assert come.product == product
-    assert (come.shard, come.step, come.length) == (shard, step, length)
+    parsed = Order(*header.tolist())
+    assert parsed == order
+    assert parsed.product == Product(adjoint, columns)
+    assert (parsed.shard, parsed.step, parsed.length) == (shard, step, length)
 
 
-def test_orders_that_are_no_step():
-    assert parse_order(Order(OrderKind.STOP), Stop().packed()) == Stop()
-    stop = parse_order(Order(OrderKind.STOP), Stop(InputError("no")).packed())
-    assert isinstance(stop, Stop)
-    assert isinstance(stop.error, InputError)
-    with pytest.raises(RuntimeError):
-        parse_order(Order(99), b"")
-
-
-class Mine(ValueError):
-    """An exception that cannot be made from its text."""
+class TwoArgumentError(ValueError):
+    """An exception that cannot be created from its text."""
 
     def __init__(self, one, two):
         super().__init__(f"{one} and {two}")
 
 
 def unknown(base):
-    """A class that other processes do not have."""
+    """Return a class that other processes do not have."""
     return type("Unknown", (base,), {})
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "text", "code"),
+    ("error", "type_", "text", "code"),
     [
+        (None, type(None), "None", 1),
         (InputError("no such store"), InputError, "no such store", 2),
         (DamagedStoreError("a\udcff\x1b"), DamagedStoreError, "a\udcff\x1b", 5),
-        (Mine(1, 2), Mine, "1 and 2", 1),
+        (TwoArgumentError(1, 2), TwoArgumentError, "1 and 2", 1),
         (KeyError("w"), KeyError, "'w'", 1),
         (OSError(2, "gone"), FileNotFoundError, "[Errno 2] gone", 1),
         (KeyboardInterrupt(), KeyboardInterrupt, "", 1),
         (unknown(InputError)("no"), InputError, "no", 2),
         (unknown(OSError)("no"), CecError, "Unknown: no", 1),
+        (SystemExit(None), SystemExit, "0", 1),
+        (SystemExit(3), SystemExit, "3", 1),
+        (SystemExit("why"), SystemExit, "why", 1),
     ],
 )
-def test_an_exception_crosses_as_kind_text_and_exit_code(error, kind, text, code):
+def test_an_exception_is_sent_with_class_text_and_exit_code(error, type_, text, code):
     stop = parse_order(Order(OrderKind.STOP), Stop(error).packed())
-    assert type(stop.error) is kind
+    assert type(stop.error) is type_
     assert str(stop.error) == text
     assert getattr(stop.error, "exit_code", 1) == code
 
 
-@pytest.mark.parametrize(("given", "code"), [(None, 0), (3, 3), ("why", "why")])
-def test_the_end_of_a_program_crosses_with_its_exit_code(given, code):
-    stop = parse_order(Order(OrderKind.STOP), Stop(SystemExit(given)).packed())
-    assert (stop.error.code or 0) == code
+def test_an_unknown_order_is_refused():
+    with pytest.raises(RuntimeError, match="unknown order"):
+        parse_order(Order(99), b"")
 
 
-def test_an_opening_comes_as_it_was_sent(tmp_path):
+def test_an_opening_arrives_as_it_was_sent(tmp_path):
     path = tmp_path / os.fsdecode(b"caf\xe9")
     manifest = cec_mpi.encode(np.arange(12.0).reshape(6, 2), tmp_path / "store", 3, 2)
     options = MachineOptions(precision="shard", measures_speed=True, inject="random:1", threads=2)
-    opening = Opening(path, manifest, (1, 0, 3), options, (1, 2, 3, 4), path, True, (2,))
-    come = unpack_fields(pack_fields(opening), Opening)
-    assert replace(come, manifest=manifest) == replace(opening, manifest=manifest)
-    assert come.manifest == manifest
-    assert (come.store, come.options) == (path, options)
+    sent = Opening(path, manifest, (1, 0, 3), options, (1, 2, 3, 4), path, True, (2,))
+    received = unpack_fields(pack_fields(sent), Opening)
+    assert replace(received, manifest=manifest) == sent
+    assert received.manifest == manifest
 
 
-def job_of(*intervals):
-    return Job(Request(3, intervals), 7, Product(), np.ones(1), 0.0)
-
-
-def test_a_report_comes_as_it_was_sent():
+def test_a_job_fails_without_an_answer_by_its_machine():
+    job = Job(Request(3, ((0, 4), (6, 9))), 7, Product(), np.ones(1), 0.0)
+    assert job.count == 7
+    assert job.failed
+    for shard, failed in (3, False), (0, True), (2, True), (np.nan, True):
+        job.report_fields = pack_report(Report(), shard=shard)
+        assert job.failed is failed
     report = Report(1.5, Loaded(0.5, 80), "no memory", leaving=True, damaged=True)
-    job = job_of((0, 4), (6, 9))
     job.report_fields = pack_report(report, shard=3, finite=False)
     assert job.report_fields == ReportFields(3, 1.5, 0.5, 80, 1, 1, 1, 1)
-    assert (job.count, job.failed) == (7, True)
+    assert job.failed
 
 
 @pytest.mark.parametrize(
-    ("reported", "bounded"),
+    ("reported", "clipped"),
     [
         ((1.5, 0.5, 80), (1.5, 0.5, 80)),
         ((9.0, 2.5, 101), (2.0, 2.0, 100)),
@@ -124,17 +117,7 @@ def test_a_report_comes_as_it_was_sent():
         ((np.inf, 1e300, 2.0**62), (2.0, 2.0, 100)),
     ],
 )
-def test_what_a_machine_reports_is_bounded_by_what_is_possible(reported, bounded):
-    seconds, load_seconds, size = reported
-    report = pack_report(Report(seconds, Loaded(load_seconds, size)), shard=3)
-    assert clip_report(report, 2.0, 100)[:4] == (3, *bounded)
-
-
-@pytest.mark.parametrize("answered", [0, 2, np.nan])
-def test_an_answer_for_another_shard_is_none(answered):
-    job = job_of((0, 4))
-    assert job.failed  # before it is answered
-    job.report_fields = pack_report(Report(), shard=3)
-    assert not job.failed
-    job.report_fields = job.report_fields._replace(shard=answered)
-    assert job.failed
+def test_reported_times_and_bytes_are_clipped(reported, clipped):
+    seconds, load_seconds, load_bytes = reported
+    report = pack_report(Report(seconds, Loaded(load_seconds, load_bytes)), shard=3)
+    assert clip_report(report, 2.0, 100)[:4] == (3, *clipped)

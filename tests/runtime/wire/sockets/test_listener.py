@@ -1,4 +1,4 @@
-"""The master's sockets: who is heard, who is gone, and what is left when they are closed."""
+"""Connections of machines to the master: addresses, keys, messages, losses."""
 
 from __future__ import annotations
 
@@ -22,16 +22,23 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import connection_from_key, generate_keys
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection, MasterLostError
-from cec_mpi.runtime.wire.sockets.messages import ANSWER, HELLO, ORDER, copy_frames
-from cec_mpi.runtime.wire.sockets.zeromq import MAX_READ_BYTES, PIECE_BYTES, make_tracker, to_frames
-from helpers.waiting import LIMIT
-from helpers.waiting import wait_until as until
+from cec_mpi.runtime.wire.sockets.messages import ANSWER, HEARTBEAT, HELLO, ORDER, copy_frames
+from cec_mpi.runtime.wire.sockets.zeromq import (
+    MAX_READ_BYTES,
+    PIECE_BYTES,
+    make_tracker,
+    open_monitor,
+    read_event,
+    to_frames,
+)
+from helpers.waiting import LIMIT, wait_until
 
-SILENCE = 2.0  # seconds after which a stopped machine counts as gone over TCP
+HEARTBEAT_TIMEOUT = 2.0  # seconds
 SECRET = "a secret of some length"
 WAYS = ("unix", "curve", "plain")
+REFUSED = "no answer, or different keys or encryption"
 
-# Says hello, and answers what it is sent.
+# A machine that returns the content of each message.
 MACHINE = """
 import sys
 from pathlib import Path
@@ -42,29 +49,30 @@ from cec_mpi.runtime.wire.sockets.messages import ANSWER, HELLO
 connection = Connection(read_connection_file(Path(sys.argv[1])), heartbeat_timeout=1e3)
 connection.send(HELLO, connection.address.encode())
 while True:
-    heard = connection.receive(60)
-    if heard:
-        connection.send(ANSWER, bytes(heard[1]))
+    message = connection.receive(60)
+    if message:
+        connection.send(ANSWER, bytes(message[1]))
 """
 
 
 @pytest.fixture
 def listen():
-    """Make a listener at 127.0.0.1."""
-    made = []
+    """Make a listener at 127.0.0.1; return it with a connection file for a kind of connection."""
+    listeners = []
 
-    def listen(**options):
-        made.append(Listener(["127.0.0.1"], None, **options))
-        return made[-1]
+    def listen(way="unix", **options):
+        listeners.append(Listener(["127.0.0.1"], None, encrypted=way != "plain", **options))
+        file = listeners[-1].file
+        return listeners[-1], file if way == "unix" else replace(file, local="")
 
     yield listen
-    for listener in made:
+    for listener in listeners:
         listener.close()
 
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a machine, a process of its own, with this connection file."""
+    """Start a machine in a process of its own."""
     processes = []
 
     def start(file):
@@ -79,184 +87,234 @@ def start(tmp_path):
         process.wait(LIMIT)
 
 
-def over(way, listen, **options):
-    """A listener, and a file with which machines come this way."""
-    listener = listen(encrypted=way != "plain", **options)
-    return listener, listener.file if way == "unix" else replace(listener.file, local="")
+def receive(listener):
+    """Return the sender of the next message, and its frames as bytes."""
+    peer, frames = wait_until(listener.receive)
+    return peer, [bytes(frame) for frame in frames]
 
 
-def hear(listener):
-    """The next message, as the caller and bytes."""
-    caller, frames = until(listener.receive)
-    return caller, [bytes(frame) for frame in frames]
-
-
-def known(listener):
-    """Who has said hello."""
-    caller, frames = hear(listener)
+def receive_hello(listener):
+    """Return the peer that has sent a hello, and track its connection."""
+    peer, frames = receive(listener)
     assert frames[0].startswith(HELLO)
     listener.track_disconnect()
-    return caller
+    return peer
+
+
+def wait_for_disconnects(listener, peers, count=1):
+    found: set[bytes] = set()
+    wait_until(lambda: len(found.update(listener.find_disconnected(peers)) or found) == count)
+    return found
+
+
+# --- messages -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_messages_go_both_ways(listen, way):
-    listener, file = over(way, listen)
+def test_messages_are_sent_in_both_directions(listen, way):
+    listener, file = listen(way)
     with closing(Connection(file)) as connection:
-        place = f"Unix socket {file.local}" if way == "unix" else "127.0.0.1, port "
-        assert connection.address.startswith(place)
+        address = f"Unix socket {file.local}" if way == "unix" else "127.0.0.1, port "
+        assert connection.address.startswith(address)
         connection.send(HELLO, b"head", [bytes(PIECE_BYTES), b""])
-        caller, frames = hear(listener)
+        peer, frames = receive(listener)
         assert frames == [HELLO.ljust(8) + b"head", bytes(PIECE_BYTES), b""]
         sent = np.random.default_rng(1).standard_normal(PIECE_BYTES // 8)
-        assert listener.send(caller, ORDER, b"order", to_frames(sent))
+        assert listener.send(peer, ORDER, b"order", to_frames(sent))
         kind, head, *frames = connection.receive(LIMIT)
-        found = np.empty_like(sent)
+        received = np.empty_like(sent)
         assert (kind, bytes(head)) == (ORDER, b"order")
-        assert copy_frames(frames, found)
-        np.testing.assert_array_equal(found, sent)
+        assert copy_frames(frames, received)
+        np.testing.assert_array_equal(received, sent)
         assert connection.receive(0) is None
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL])
-def test_what_is_sent_is_released_when_a_machine_has_it_or_is_lost(listen, start, way, then):
-    """Until then it is not copied, so that it must not change."""
-    listener, file = over(way, listen, heartbeat_timeout=1e3)
+@pytest.mark.parametrize(("way", "then"), [("unix", signal.SIGCONT), ("curve", signal.SIGKILL)])
+def test_frames_are_released_when_a_machine_has_received_them_or_is_lost(listen, start, way, then):
+    """They are not copied, so their content must not change before."""
+    listener, file = listen(way, heartbeat_timeout=1e3)
     process = start(file)
-    caller = known(listener)
+    peer = receive_hello(listener)
     process.send_signal(signal.SIGSTOP)
     frames = to_frames(np.zeros(64 * PIECE_BYTES // 8))
     tracker = make_tracker(frames)
-    assert listener.send(caller, ORDER, b"order", frames)
+    assert listener.send(peer, ORDER, b"order", frames)
     del frames
     time.sleep(0.3)
     assert not tracker.done
     process.send_signal(then)
-    until(lambda: tracker.done)
+    wait_until(lambda: tracker.done)
 
 
-def test_callers_of_both_sockets_have_names_of_their_own(listen):
-    listener, file = over("unix", listen)
-    files = [file, replace(file, local="")] * 2
-    connections = [Connection(file) for file in files]
-    callers = []
-    for number, connection in enumerate(connections):
-        connection.send(HELLO)
-        callers.append(known(listener))
-        assert listener.send(callers[-1], ORDER, b"%d" % number)
-    for number, connection in enumerate(connections):
-        assert bytes(connection.receive(LIMIT)[1]) == b"%d" % number
-    assert len(set(callers)) == 4
-    connections.pop(1).close()
-    assert until(lambda: listener.find_disconnected(callers)) == [callers.pop(1)]
-    connections.pop(1).close()
-    assert until(lambda: listener.find_disconnected(callers)) == [callers.pop(1)]
-    for connection in connections:
-        connection.close()
-
-
-@pytest.mark.parametrize("many", ["unix", "curve"])
-def test_many_messages_on_one_socket_do_not_delay_the_other(listen, many):
-    listener, file = over("unix", listen)
-    other = replace(file, local="")
-    busy, idle = (file, other) if many == "unix" else (other, file)
-    with closing(Connection(busy)) as busy, closing(Connection(idle)) as idle:
+@pytest.mark.parametrize("busy_way", ["unix", "curve"])
+def test_many_messages_on_one_socket_do_not_delay_the_other(listen, busy_way):
+    listener, unix = listen()
+    files = unix, replace(unix, local="")
+    busy_file, idle_file = files if busy_way == "unix" else files[::-1]
+    with closing(Connection(busy_file)) as busy, closing(Connection(idle_file)) as idle:
         for _ in range(500):
             busy.send(ANSWER)
-        hear(listener)
+        receive(listener)
         idle.send(HELLO)
         due = time.monotonic() + LIMIT
-        while not hear(listener)[1][0].startswith(HELLO):
-            busy.send(ANSWER)  # so that there are always more
+        while not receive(listener)[1][0].startswith(HELLO):
+            busy.send(ANSWER)
             assert time.monotonic() < due
 
 
-def test_the_last_message_arrives(listen):
-    listener, file = over("unix", listen)
+def test_a_machine_receives_messages_from_before_the_end_of_the_master(listen):
+    listener, file = listen()
     with closing(Connection(file)) as connection:
         connection.send(HELLO)
-        caller = known(listener)
-        assert listener.send(caller, ORDER, b"last")
+        assert listener.send(receive_hello(listener), ORDER, b"last")
         listener.close()
         assert bytes(connection.receive(LIMIT)[1]) == b"last"
         with pytest.raises(MasterLostError, match="the connection to the master has ended"):
             connection.receive(LIMIT)
 
 
+@pytest.mark.parametrize("way", ["unix", "curve"])
+def test_a_frame_above_the_limit_ends_only_its_connection(listen, way):
+    listener, file = listen(way)
+    with closing(Connection(file)) as bad, closing(Connection(file)) as good:
+        peers = []
+        for connection in (bad, good):
+            connection.send(HELLO)
+            peers.append(receive_hello(listener))
+        bad.send(ANSWER, b"", [bytes(MAX_READ_BYTES + 1)])
+        assert wait_for_disconnects(listener, peers) == {peers[0]}
+        with pytest.raises(MasterLostError):
+            wait_until(lambda: bad.receive(1))
+        assert listener.receive() is None
+        good.send(ANSWER, b"", [bytes(PIECE_BYTES)])
+        assert receive(listener)[0] == peers[1]
+
+
+# --- losses -------------------------------------------------------------------------------
+
+
+def test_connections_to_both_sockets_end_one_by_one(listen):
+    listener, file = listen()
+    connections = [Connection(each) for each in (file, replace(file, local="")) * 2]
+    peers = []
+    for number, connection in enumerate(connections):
+        connection.send(HELLO)
+        peers.append(receive_hello(listener))
+        assert listener.send(peers[-1], ORDER, b"%d" % number)
+    for number, connection in enumerate(connections):
+        assert bytes(connection.receive(LIMIT)[1]) == b"%d" % number
+    assert len(set(peers)) == 4
+    for _ in range(2):
+        connections.pop(1).close()
+        assert wait_for_disconnects(listener, peers) == {peers.pop(1)}
+    for connection in connections:
+        connection.close()
+
+
+@pytest.mark.parametrize("way", ["unix", "curve"])
+def test_killed_processes_are_detected_without_heartbeats(listen, start, way):
+    listener, file = listen(way, heartbeat_timeout=1e3)
+    processes = [start(file), start(file)]
+    peers = [receive_hello(listener) for _ in processes]
+    assert listener.find_disconnected(peers) == []
+    for process in processes:
+        process.kill()
+    assert wait_for_disconnects(listener, peers, 2) == set(peers)
+
+
+def test_a_suspended_machine_is_lost_only_over_tcp(listen, start):
+    listener, unix = listen(heartbeat_timeout=HEARTBEAT_TIMEOUT)
+    local = start(unix)
+    local_peer = receive_hello(listener)
+    remote = start(replace(unix, local=""))
+    remote_peer = receive_hello(listener)
+    for process in (local, remote):
+        process.send_signal(signal.SIGSTOP)
+    assert wait_for_disconnects(listener, [local_peer, remote_peer]) == {remote_peer}
+    assert listener.find_disconnected([local_peer]) == []
+    assert listener.send(local_peer, ORDER, b"still there")
+    local.send_signal(signal.SIGCONT)
+    assert receive(listener) == (local_peer, [ANSWER.ljust(8) + b"still there"])
+
+
+def test_a_machine_that_receives_nothing_for_long_stays_connected(listen):
+    """Its computation may take longer than the heartbeat timeout, while the master sends."""
+    timeout = 2 * HEARTBEAT_TIMEOUT  # enough for a busy computer
+    listener, file = listen("curve", heartbeat_timeout=timeout)
+    with closing(Connection(file, heartbeat_timeout=timeout)) as connection:
+        connection.send(HELLO)
+        peer = receive_hello(listener)
+        for _ in range(3000):
+            assert listener.send(peer, HEARTBEAT)
+        assert listener.send(peer, ORDER)
+        time.sleep(1.5 * timeout)
+        assert listener.find_disconnected([peer]) == []
+        assert connection.receive(LIMIT)[0] == ORDER
+
+
+def test_many_sockets_can_be_monitored_one_after_the_other():
+    with zmq.Context() as context:
+        for _ in range(200):
+            router = context.socket(zmq.DEALER)
+            monitor = open_monitor(router, zmq.Event.LISTENING)
+            router.bind("tcp://127.0.0.1:*")
+            assert monitor.poll(10_000)
+            assert read_event(monitor)["event"] == zmq.Event.LISTENING
+            router.disable_monitor()
+            monitor.close(0)
+            router.close(0)
+
+
+# --- keys ---------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("way", ["curve", "plain"])
 @pytest.mark.parametrize("wrong", ["keys", "encryption"])
 def test_wrong_keys_are_refused(listen, way, wrong, caplog):
     caplog.set_level(logging.DEBUG)
-    listener, file = over(way, listen)
+    listener, file = listen(way)
     other = generate_keys()
     if wrong == "keys":
         bad = replace(file, public_key=other.public_key, secret_key=other.secret_key)
     else:
         bad = replace(file, encrypted=not file.encrypted)
-    with pytest.raises(MasterLostError, match="no answer, or different keys or encryption"):
+    with pytest.raises(MasterLostError, match=REFUSED):
         Connection(bad)
     with closing(Connection(file)) as connection:
         connection.send(HELLO)
-        known(listener)
+        receive_hello(listener)
     assert file.secret_key.decode() not in caplog.text
 
 
 def test_a_master_with_other_keys_is_refused(listen):
-    _, file = over("curve", listen)
-    with pytest.raises(MasterLostError, match="no answer, or different keys"):
+    _, file = listen("curve")
+    with pytest.raises(MasterLostError, match=REFUSED):
         Connection(replace(file, server_key=generate_keys().server_key))
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_end_of_a_process_shows_at_once(listen, start, way):
-    listener, file = over(way, listen, heartbeat_timeout=1e3)
-    processes = [start(file), start(file)]
-    callers = [known(listener) for _ in processes]
-    assert listener.find_disconnected(callers) == []
-    assert listener.send(callers[0], ORDER, b"first")
-    hear(listener)
-    for process in processes:
-        os.kill(process.pid, signal.SIGKILL)
-    gone: set[bytes] = set()
-    until(lambda: len(gone.update(listener.find_disconnected(callers)) or gone) == 2)
+@pytest.mark.parametrize("way", ["curve", "plain"])
+def test_a_secret_replaces_the_connection_file(listen, way):
+    listener, file = listen(way, secret=SECRET)
+    address = "localhost", file.addresses[0][1]
+    with closing(Connection(connection_from_key(*address, SECRET, file.encrypted))) as connection:
+        assert connection.address == f"localhost, port {address[1]}"
+        connection.send(HELLO)
+        receive_hello(listener)
+    with pytest.raises(MasterLostError, match=REFUSED):
+        Connection(connection_from_key(*address, f"{SECRET}.", file.encrypted))
 
 
-def test_a_stopped_machine_is_gone_over_tcp_alone(listen, start):
-    listener, local = over("unix", listen, heartbeat_timeout=SILENCE)
-    here = start(local)
-    caller = known(listener)
-    there = start(replace(local, local=""))
-    other = known(listener)
-    for process in (here, there):
-        os.kill(process.pid, signal.SIGSTOP)
-    assert until(lambda: listener.find_disconnected([caller, other])) == [other]
-    time.sleep(SILENCE)
-    assert listener.find_disconnected([caller]) == []
-    assert listener.send(caller, ORDER, b"still there")
-    os.kill(here.pid, signal.SIGCONT)
-    assert hear(listener) == (caller, [ANSWER.ljust(8) + b"still there"])
+def test_encryption_is_required(monkeypatch):
+    monkeypatch.setattr(zmq, "has", lambda feature: False)
+    with pytest.raises(InputError, match=r"was built without encryption \(CURVE\)"):
+        Listener(["127.0.0.1"], None)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_frame_above_the_limit_ends_its_connection_alone(listen, way):
-    listener, file = over(way, listen)
-    with closing(Connection(file)) as bad, closing(Connection(file)) as good:
-        bad.send(HELLO)
-        callers = [known(listener)]
-        good.send(HELLO)
-        callers.append(known(listener))
-        bad.send(ANSWER, b"", [bytes(MAX_READ_BYTES + 1)])
-        assert until(lambda: listener.find_disconnected(callers)) == callers[:1]
-        with pytest.raises(MasterLostError):
-            until(lambda: bad.receive(1))
-        assert listener.receive() is None
-        good.send(ANSWER, b"", [bytes(PIECE_BYTES)])
-        assert hear(listener)[0] == callers[1]
+# --- addresses ----------------------------------------------------------------------------
 
 
-def test_nobody_else_can_open_the_directory_of_the_socket(listen):
-    listener, file = over("unix", listen)
+def test_only_the_owner_can_open_the_directory_of_the_unix_socket(listen):
+    listener, file = listen()
     directory = Path(file.local).parent
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     listener.close()
@@ -267,101 +325,76 @@ def test_a_temporary_directory_with_a_long_name_is_not_used(listen, tmp_path, mo
     long = tmp_path / ("x" * 100)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
-    _, file = over("unix", listen)
+    _, file = listen()
     assert file.local.startswith("/tmp/")
     assert list(long.iterdir()) == []
     with closing(Connection(file)) as connection:
         assert connection.address == f"Unix socket {file.local}"
 
 
-def test_a_host_without_space_for_a_unix_socket_has_tcp(listen, monkeypatch):
-    monkeypatch.setattr("tempfile.mkdtemp", no_room)
-    _, file = over("unix", listen)
+def test_a_host_without_disk_space_has_no_unix_socket(listen, monkeypatch):
+    def fail(**_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.mkdtemp", fail)
+    _, file = listen()
     assert file.local == ""
-    with closing(Connection(file)) as connection:
-        assert connection.address.startswith("127.0.0.1, port ")
+    Connection(file).close()
 
 
-def no_room(**_):
-    raise OSError(28, "No space left on device")
-
-
-def test_a_unix_socket_that_is_dead_or_elsewhere_is_not_used(listen, tmp_path):
-    _, file = over("unix", listen)
+def test_machines_use_tcp_if_the_unix_socket_cannot_be_used(listen, tmp_path, monkeypatch):
+    _, file = listen()
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "dead"))
-    for other in (
-        replace(file, local=str(tmp_path / "dead")),
-        replace(file, local=str(tmp_path / "missing")),
-        replace(file, network="elsewhere"),
-    ):
+    files = [replace(file, local=str(tmp_path / name)) for name in ("dead", "missing")]
+    for other in (*files, replace(file, network="elsewhere")):
         with closing(Connection(other)) as connection:
             assert connection.address.startswith("127.0.0.1, port ")
-
-
-def test_the_socket_of_another_user_is_not_used(listen, monkeypatch):
-    _, file = over("unix", listen)
     monkeypatch.setattr(os, "geteuid", lambda: Path(file.local).stat().st_uid + 1)
     with closing(Connection(file)) as connection:
         assert connection.address.startswith("127.0.0.1, port ")
 
 
-def test_all_addresses_that_were_tried_are_named(listen, tmp_path):
-    listener, file = over("unix", listen)
+def test_the_error_lists_all_addresses_and_the_socket_of_a_killed_master_is_removed(
+    listen, tmp_path
+):
+    listener, file = listen()
     listener.close()
-    path = str(tmp_path / "dead")
+    path = tmp_path / "cec_mpi-1" / "master"
+    path.parent.mkdir()
     with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(path)
-    places = (*file.addresses, ("no such host", 1))
-    with pytest.raises(MasterLostError) as shown:
-        Connection(replace(file, local=path, addresses=places))
-    assert f"tried Unix socket {path} (Connection refused); port" in str(shown.value)
-    assert "port 1 of no such host (" in str(shown.value)
+        dead.bind(str(path))
+    addresses = (*file.addresses, ("no such host", 1))
+    with pytest.raises(MasterLostError) as error:
+        Connection(replace(file, local=str(path), addresses=addresses))
+    assert f"tried Unix socket {path} (Connection refused); port" in str(error.value)
+    assert "port 1 of no such host (" in str(error.value)
+    assert not path.parent.exists()
 
 
-def test_the_attempt_can_be_ended(listen):
-    _, file = over("unix", listen)
-
-    def look():
+def test_an_exception_ends_the_attempt_to_connect(listen):
+    def check_cancelled():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Connection(file, look)
+        Connection(listen()[1], check_cancelled)
 
 
-@pytest.mark.parametrize("encrypted", [True, False])
-def test_a_secret_stands_for_the_file(listen, encrypted):
-    listener = listen(encrypted=encrypted, secret=SECRET)
-    port = listener.file.addresses[0][1]
-    with closing(Connection(connection_from_key("localhost", port, SECRET, encrypted))) as machine:
-        assert machine.address == f"localhost, port {port}"
-        machine.send(HELLO)
-        known(listener)
-    with pytest.raises(MasterLostError, match="no answer, or different keys"):
-        Connection(connection_from_key("localhost", port, f"{SECRET}.", encrypted))
+@pytest.mark.parametrize(
+    ("host", "last"), [("localhost", "localhost"), ("0.0.0.0", "127.0.0.1"), ("", "127.0.0.1")]
+)
+def test_the_master_listens_at_a_name_or_at_all_addresses(host, last):
+    with closing(Listener([host], None)) as listener:
+        assert listener.file.addresses[-1][0] == last
+        with closing(Connection(replace(listener.file, local=""))) as connection:
+            connection.send(HELLO)
+            receive_hello(listener)
 
 
-def test_it_listens_at_a_name_or_at_all_addresses():
-    for host, expected in ("localhost", "localhost"), ("0.0.0.0", "127.0.0.1"), ("", "127.0.0.1"):
-        with closing(Listener([host], None)) as listener:
-            assert listener.file.addresses[-1][0] == expected
-            with closing(Connection(replace(listener.file, local=""))) as connection:
-                connection.send(HELLO)
-                known(listener)
-
-
-def test_an_address_that_it_cannot_listen_at_is_named(listen):
-    port = listen().file.addresses[0][1]
-    with pytest.raises(InputError) as shown:
+def test_an_address_that_cannot_be_used_is_named(listen):
+    port = listen()[1].addresses[0][1]
+    message = f"the master cannot listen on port {port} of 127.0.0.1: Address already in use"
+    with pytest.raises(InputError, match=message):
         Listener(["127.0.0.1"], (port, port))
-    assert str(shown.value) == (
-        f"the master cannot listen on port {port} of 127.0.0.1: Address already in use"
-    )
-    with pytest.raises(InputError, match=r"the master cannot listen on no such host: "):
+    with pytest.raises(InputError, match="the master cannot listen on no such host: "):
         Listener(["no such host"], None)
-
-
-def test_encryption_is_needed(monkeypatch):
-    monkeypatch.setattr(zmq, "has", lambda feature: False)
-    with pytest.raises(InputError, match=r"was built without encryption \(CURVE\)"):
-        Listener(["127.0.0.1"], None)
