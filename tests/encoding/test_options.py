@@ -1,95 +1,110 @@
 """Options of encode, as flags of the command and keywords of the function."""
 
 import numpy as np
+import pandas
 import pytest
 import scipy.sparse as sp
 
 import cec_mpi
 from cec_mpi.errors import InputError
 
+DENSE = np.arange(8.0).reshape(4, 2)
+SPARSE = sp.csr_array(DENSE)
 
-def test_a_function_names_keywords_and_a_command_flags(call, tmp_path):
-    np.save(tmp_path / "X.npy", np.eye(4))
-    with pytest.raises(InputError, match=r"a recovery threshold \(recovery=L\)"):
-        cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 4)
+
+def npy(directory):
+    np.save(directory / "X.npy", DENSE)
+    return directory / "X.npy"
+
+
+def csv(directory):
+    np.savetxt(directory / "X.csv", DENSE, delimiter=",")
+    return directory / "X.csv"
+
+
+def npz(directory):
+    sp.save_npz(directory / "X.npz", SPARSE)
+    return directory / "X.npz"
+
+
+SOURCES = {
+    "array": lambda _: DENSE,
+    "frame": lambda _: pandas.DataFrame(DENSE),
+    "sparse": lambda _: SPARSE,
+    "npy": npy,
+    "csv": csv,
+    "npz": npz,
+}
+ONE = "expected only one of them"
+CODES = "is only for a code"
+FILES = "is only for files, not for the ndarray"
+TABLES = r"only for text tables \(\.csv, \.tsv\), not for .*X\.npy"
+CONTAINERS = "=True is only for HDF5"
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("csv", {"recovery": True}, "^recovery True: expected a whole number"),
+        ("csv", {"machines": "3"}, "^machines '3': expected a whole number"),
+        ("csv", {"memory": "64M"}, "^memory '64M': expected a whole number"),
+        ("csv", {"seed": None}, "^seed None: expected a whole number"),
+        ("csv", {"systematic": 3}, "^systematic 3: expected True or False"),
+        ("csv", {"header": "maybe"}, "^header 'maybe': expected True or False"),
+        ("csv", {"delimiter": 3}, "^delimiter 3: expected one character"),
+        ("csv", {"columns": 3}, "^columns 3: expected a list of names or numbers"),
+        ("csv", {"drop": "a"}, "^drop 'a': expected a list of names or numbers"),
+        ("csv", {"target": "a"}, "^target 'a': expected columns with files"),
+        ("csv", {"shape": (4,)}, r"^shape \(4,\): expected two numbers of at least 1"),
+        ("csv", {"shape": "4,2"}, "^shape '4,2': expected two numbers of at least 1"),
+        ("csv", {"raw_values": True, "decode_cf": True}, "^raw_values=True and decode_cf=True: "),
+        ("csv", {"recover": 2}, "^encode got an unexpected keyword argument 'recover'"),
+        ("array", {"shape": (4, 2)}, FILES),
+        ("array", {"input_dtype": "<f8"}, FILES),
+        ("array", {"target": {"a": "y.npy"}}, FILES),
+        ("array", {"header": True}, FILES),
+        ("npy", {"columns": [1]}, TABLES),
+        ("npy", {"target": {1: "y.npy"}}, TABLES),
+        ("npy", {"input_dtype": "<f8"}, "input_dtype= <f8 is only for raw binary"),
+        ("array", {"raw_values": True}, CONTAINERS),
+        ("frame", {"raw_values": True}, CONTAINERS),
+        ("npy", {"decode_cf": True}, CONTAINERS),
+        ("csv", {"raw_values": True}, CONTAINERS),
+        ("sparse", {"copies": 2, "decode_cf": True}, CONTAINERS),
+        ("npz", {"copies": 2, "raw_values": True}, CONTAINERS),
+        ("npy", {"recovery": None}, r"a recovery threshold \(recovery=L\)"),
+        ("frame", {"recovery": None}, r"DataFrame is not a sparse matrix; .*recovery=L"),
+        ("sparse", {"recovery": 2, "copies": 2}, f"copies and recovery: {ONE}"),
+        ("sparse", {"recovery": 2, "speeds": [1, 1, 1]}, f"speeds and recovery: {ONE}"),
+        ("sparse", {"copies": 2, "systematic": True}, f"systematic {CODES}"),
+        ("sparse", {"copies": 2, "scaling": "rows"}, f"scaling {CODES}"),
+        ("sparse", {"copies": 2, "resume": True}, f"resume {CODES}"),
+        ("sparse", {"copies": 2, "shape": (3, 3)}, f"shape {CODES}"),
+        ("sparse", {"copies": 4}, "copies 4: expected from 1 to 3"),
+        ("sparse", {"copies": 0}, "copies 0: expected from 1 to 3"),
+        ("sparse", {"copies": 1.5}, "copies 1.5: expected a whole number"),
+        ("sparse", {"copies": 2, "speeds": [1, 2]}, "2 speeds for 3 machines"),
+        ("sparse", {"copies": 2, "speeds": []}, "speeds have shape"),
+        ("sparse", {"copies": 2, "speeds": [1, 0, 1]}, "the speed at position 2 is 0"),
+        ("sparse", {"copies": 2, "speeds": ["a", 1, 1]}, "the speed at position 1 is 'a'"),
+        ("sparse", {"copies": 2, "spread": 0}, "in 0 orders"),
+    ],
+)
+def test_wrong_options_are_named_and_leave_no_files(source, options, message, tmp_path):
+    X = SOURCES[source](tmp_path)
+    before = sorted(tmp_path.iterdir())
+    defaults = {"machines": 3} if "copies" in options else {"machines": 3, "recovery": 2}
+    with pytest.raises(InputError, match=message):
+        cec_mpi.encode(X, tmp_path / "store", **defaults | options)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_command_names_flags(call, tmp_path):
+    npy(tmp_path)
     _, _, err = call(["encode", "X.npy", "store", "--machines", 4], tmp_path)
     assert "a recovery threshold (--recovery L)" in err
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"recovery": True}, "recovery True: expected a whole number"),
-        ({"machines": "3"}, "machines '3': expected a whole number"),
-        ({"memory": "64M"}, "memory '64M': expected a whole number"),
-        ({"seed": None}, "seed None: expected a whole number"),
-        ({"systematic": 3}, "systematic 3: expected True or False"),
-        ({"raw_values": "yes"}, "raw_values 'yes': expected True or False"),
-        ({"header": "maybe"}, "header 'maybe': expected True or False"),
-        ({"delimiter": 3}, "delimiter 3: expected one character"),
-        ({"columns": 3}, "columns 3: expected a list of names or numbers"),
-        ({"drop": "a"}, "drop 'a': expected a list of names or numbers"),
-        ({"target": "a"}, "target 'a': expected columns with files"),
-        ({"shape": (4,)}, r"shape \(4,\): expected two numbers of at least 1"),
-        ({"shape": "4,2", "dtype": "float64"}, "shape '4,2': expected two numbers of at least 1"),
-        ({"raw_values": True, "decode_cf": True}, "raw_values=True and decode_cf=True: expected"),
-        ({"recover": 2}, "encode got an unexpected keyword argument 'recover'"),
-    ],
-)
-def test_keywords_of_wrong_types_are_named(given, message, tmp_path):
-    (tmp_path / "X.csv").write_text("a,b\n1,2\n3,4\n")
-    with pytest.raises(InputError, match=f"^{message}"):
-        cec_mpi.encode(
-            tmp_path / "X.csv", tmp_path / "store", **{"machines": 3, "recovery": 2} | given
-        )
-    assert [path.name for path in tmp_path.iterdir()] == ["X.csv"]
-
-
-def test_numbers_of_numpy_are_taken(tmp_path):
-    made = cec_mpi.encode(np.eye(6, 2), tmp_path / "S", np.int64(3), np.uint8(2), seed=np.int32(1))
+def test_numbers_may_be_those_of_numpy(tmp_path):
+    made = cec_mpi.encode(DENSE, tmp_path / "S", np.int64(3), np.uint8(2), seed=np.int32(1))
     assert (made.code.machines, made.code.recovery) == (3, 2)
-
-
-def test_a_dataframe_without_recovery_is_dense(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    with pytest.raises(InputError, match=r"DataFrame is not a sparse matrix; .*recovery=L"):
-        cec_mpi.encode(pandas.DataFrame({"a": [1.0, 2.0]}), tmp_path / "store", 3)
-
-
-# --- options of some formats --------------------------------------------------------------
-
-X = np.arange(8.0).reshape(4, 2)
-WRITERS = {
-    "array": lambda path: X,
-    "npy": lambda path: np.save(path / "X.npy", X) or path / "X.npy",
-    "csv": lambda path: np.savetxt(path / "X.csv", X, delimiter=",") or path / "X.csv",
-    "sparse": lambda path: sp.csr_array(X),
-    "npz": lambda path: sp.save_npz(path / "X.npz", sp.csr_array(X)) or path / "X.npz",
-}
-FILES, TABLES = "is only for files, not for the ndarray", r"only for text tables \(\.csv, \.tsv\)"
-
-
-@pytest.mark.parametrize(
-    ("formats", "options", "message"),
-    [
-        ("array", {"shape": (4, 2)}, FILES),
-        ("array", {"input_dtype": "<f8"}, FILES),
-        ("array", {"drop": ["a"]}, FILES),
-        ("array", {"target": {"a": "y.npy"}}, FILES),
-        ("array", {"columns": [1]}, FILES),
-        ("array", {"header": True}, FILES),
-        ("npy", {"columns": [1]}, rf"{TABLES}, not for .*X\.npy"),
-        ("npy", {"header": True}, rf"{TABLES}, not for .*X\.npy"),
-        ("npy", {"target": {1: "y.npy"}}, rf"{TABLES}, not for .*X\.npy"),
-        ("array npy csv sparse npz", {"raw_values": True}, "raw_values=True is only for HDF5"),
-        ("array npy csv sparse npz", {"decode_cf": True}, "decode_cf=True is only for HDF5"),
-    ],
-)
-def test_formats_without_an_option_refuse_it(formats, options, message, tmp_path):
-    for name in formats.split():
-        source = WRITERS[name](tmp_path)
-        before = sorted(tmp_path.iterdir())
-        way = {"copies": 2} if name in ("sparse", "npz") else {"recovery": 2}
-        with pytest.raises(InputError, match=message):
-            cec_mpi.encode(source, tmp_path / "store", 3, **way, **options)
-        assert sorted(tmp_path.iterdir()) == before
