@@ -1,4 +1,4 @@
-"""The least time of a step with costs of calls, against exact numbers."""
+"""The minimum makespan with overheads, in exact fractions."""
 
 from fractions import Fraction
 
@@ -7,40 +7,49 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cec_mpi.core.demand import optimal_loads
+from cec_mpi.core.demand import CodedDemand, optimal_loads
+from cec_mpi.errors import InfeasibleError, InputError
 
 
-def exact_time(speeds, overheads, needed, most):
-    """The least time at which machines have done what is needed, by trying all events."""
-    speeds, overheads = ([Fraction(each) for each in values] for values in (speeds, overheads))
-    machines = list(zip(speeds, overheads, most, strict=True))
-    events = {cost / speed for speed, cost, _ in machines}
-    events |= {(cost + rows) / speed for speed, cost, rows in machines}
-    before, done_before = Fraction(0), Fraction(0)
+def exact_makespan(speeds, overheads, total, max_load):
+    """Return the time at which the machines have computed `total` rows."""
+    machines = [(Fraction(s), Fraction(cost)) for s, cost in zip(speeds, overheads, strict=True)]
+    events = {(cost + rows) / s for s, cost in machines for rows in (0, max_load)}
+    last_time, last_rows = Fraction(0), Fraction(0)
     for time in sorted(events):
-        done = sum(min(max(s * time - cost, 0), rows) for s, cost, rows in machines)
-        if done >= needed:
+        rows = sum(min(max(s * time - cost, 0), max_load) for s, cost in machines)
+        if rows >= total:
             break
-        before, done_before = time, done
-    return before + (time - before) * (needed - done_before) / (done - done_before)
+        last_time, last_rows = time, rows
+    return last_time + (time - last_time) * (total - last_rows) / (rows - last_rows)
 
 
 @st.composite
 def machines(draw):
-    """Speeds of which some are much slower than others, costs of calls, L and rows."""
+    """Draw speeds of different magnitudes, overheads, machines per row and rows."""
     count = draw(st.integers(1, 6))
-    scales = st.sampled_from([1.0, 1.0, 1e-2, 1e-4, 1e-12])
-    speeds = [draw(st.floats(1, 6)) * draw(scales) for _ in range(count)]
-    costs = [draw(st.sampled_from([0.0, 0.195, 3.0]) | st.floats(0, 50)) for _ in range(count)]
-    return speeds, costs, draw(st.integers(1, count)), draw(st.integers(1, 1000))
+    factors = st.sampled_from([1.0, 1.0, 1e-2, 1e-4, 1e-12])
+    speeds = [draw(st.floats(1, 6)) * draw(factors) for _ in range(count)]
+    overhead = st.sampled_from([0.0, 0.195, 3.0]) | st.floats(0, 50)
+    overheads = [draw(overhead) for _ in range(count)]
+    return speeds, overheads, draw(st.integers(1, count)), draw(st.integers(1, 1000))
 
 
 @given(machines())
-@example(([5.071, 5.533, 4.72, 3.2e-4], [0.195] * 4, 3, 703))  # 703 rows, then a gap
-def test_the_least_time(case):
-    speeds, costs, copies, rows = case
-    time, loads = optimal_loads(np.array(speeds), np.array(costs), copies, rows)
-    most = [rows] * len(speeds)
-    assert time == pytest.approx(float(exact_time(speeds, costs, copies * rows, most)), rel=1e-12)
-    assert loads.sum() == pytest.approx(copies * rows, rel=1e-12)
+@example(([5.071, 5.533, 4.72, 3.2e-4], [0.195] * 4, 3, 703))  # a slow machine starts too late
+def test_the_makespan_is_optimal(case):
+    speeds, overheads, machines_per_row, rows = case
+    time, loads = optimal_loads(np.array(speeds), np.array(overheads), machines_per_row, rows)
+    expected = float(exact_makespan(speeds, overheads, machines_per_row * rows, rows))
+    assert time == pytest.approx(expected, rel=1e-12)
+    assert loads.sum() == pytest.approx(machines_per_row * rows, rel=1e-12)
     assert (loads <= rows).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [((2, 3, 10), InfeasibleError), ((3, 0, 10), InputError), ((3, 2, 0), InputError)],
+)
+def test_invalid_demands_are_rejected(arguments, error):
+    with pytest.raises(error):
+        CodedDemand(*arguments)

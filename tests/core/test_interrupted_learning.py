@@ -1,4 +1,4 @@
-"""Ctrl-C while speeds are learned or planned with: what is not known whole is learned again."""
+"""Interrupts while speeds are updated: inconsistent estimates are discarded."""
 
 import math
 
@@ -10,42 +10,40 @@ from cec_mpi.core.speeds import SpeedEstimator
 from helpers.interrupts import interrupted
 
 SPEEDS = np.array([1.0, 2.0, 3.0, 4.0])
-EVERYONE, OTHERS = (1, 2, 3, 4), (1, 3, 4)
-COPIES, ROWS = 2, 600
-FAR = 400  # lines
+MACHINES, SOME = (1, 2, 3, 4), (1, 3, 4)
+MACHINES_PER_ROW, ROWS = 2, 600
+MAX_LINES = 400
 
 
-def make_step(speeds, available):
-    """Plan and learn; the machines take as long as they are slow."""
-    planned = np.array(speeds.plan_speeds(available))
-    assert np.isfinite(planned).all()
-    loads = np.zeros(len(SPEEDS))
-    which = np.array(available) - 1
-    loads[which] = ROWS * COPIES * planned[which] / planned[which].sum()
+def run_step(speeds, available):
+    plan_speeds = np.array(speeds.plan_speeds(available))
+    assert np.isfinite(plan_speeds).all()
+    loads, indices = np.zeros(len(SPEEDS)), np.array(available) - 1
+    shares = plan_speeds[indices] / plan_speeds[indices].sum()
+    loads[indices] = ROWS * MACHINES_PER_ROW * shares
     speeds.observe("matvec", loads, loads / SPEEDS)
     assert speeds.bound("matvec", available) > 0
 
 
-def learned(speeds):
-    found = np.array(speeds.plan_speeds(EVERYONE))
-    return found / found[0]
-
-
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("known", [0, 3])
-@pytest.mark.parametrize("available", [EVERYONE, OTHERS])
-def test_a_step_cut_off_at_any_line_leaves_speeds_that_are_learned_again(known, available):
-    for place in range(FAR):
-        speeds = SpeedEstimator(CodedDemand(len(SPEEDS), COPIES, ROWS))
-        for _ in range(known):
-            make_step(speeds, EVERYONE)
-        cut = interrupted(place, "core/speeds", lambda: make_step(speeds, available))  # noqa: B023
+@pytest.mark.parametrize(("steps", "available"), [(0, MACHINES), (3, SOME)])
+def test_speeds_are_estimated_after_an_interrupt_at_any_line(steps, available):
+    for line in range(MAX_LINES):
+        speeds = SpeedEstimator(CodedDemand(len(SPEEDS), MACHINES_PER_ROW, ROWS))
+        for _ in range(steps):
+            run_step(speeds, MACHINES)
+        was_interrupted = interrupted(
+            line,
+            "core/speeds",
+            lambda: run_step(speeds, available),  # noqa: B023
+        )
         for _ in range(4):
-            make_step(speeds, available)
-            make_step(speeds, EVERYONE)
-        assert learned(speeds) == pytest.approx(SPEEDS, rel=0.05)
+            run_step(speeds, available)
+            run_step(speeds, MACHINES)
+        plan_speeds = np.array(speeds.plan_speeds(MACHINES))
+        assert plan_speeds / plan_speeds[0] == pytest.approx(SPEEDS, rel=0.05)
         assert math.isfinite(speeds.scale)
-        if not cut:
+        if not was_interrupted:
             break
-    assert not cut
-    assert place > 20
+    assert not was_interrupted
+    assert line > 20

@@ -16,137 +16,116 @@ from cec_mpi.errors import InfeasibleError, InputError
 
 
 @st.composite
-def speeds(draw, most=12):
-    """Speeds of available machines, some of which are equal, and L."""
-    machines = draw(st.lists(st.integers(1, 30), min_size=1, max_size=most, unique=True))
-    speed = st.one_of(st.integers(1, 6), st.fractions(min_value=Fraction(1, 1000), max_value=1000))
+def speeds(draw, max_machines=12):
+    """Draw speeds of available machines, with ties, and L."""
+    machines = draw(st.sets(st.integers(1, 30), min_size=1, max_size=max_machines))
+    speed = st.integers(1, 6) | st.fractions(min_value=Fraction(1, 1000), max_value=1000)
     return {n: draw(speed) for n in sorted(machines)}, draw(st.integers(1, len(machines)))
 
 
-def largest_level(s, L):
-    """c* and k* by the clean statement of Theorem 1: the last of the largest c_k."""
-    ascending = sorted(s.values())
-    first = len(s) - L + 1
-    levels = {k: Fraction(k + L - len(s)) / sum(ascending[:k]) for k in range(first, len(s) + 1)}
-    return max((c, k) for k, c in levels.items())
-
-
 @given(speeds())
-def test_the_load_has_the_least_time(case):
+def test_the_load_is_optimal(case):
     s, L = case
     mu, c, k = paper.optimal_load(s, L)
-    assert sum(mu.values()) == L
-    assert all(0 < part <= 1 for part in mu.values())
+    assert sum(mu.values()) == sum(min(1, c * speed) for speed in s.values()) == L
+    assert all(0 < load <= 1 for load in mu.values())
     assert paper.computation_time(mu, s) == c
-    assert sum(min(1, c * speed) for speed in s.values()) == L
-    if len(s) > L:
-        assert (c, k) == largest_level(s, L)
+    if len(s) > L:  # c* is the largest c_k, and k* its last argument
+        sums = {k: sum(sorted(s.values())[:k]) for k in range(len(s) - L + 1, len(s) + 1)}
+        assert (c, k) == max((Fraction(k + L - len(s)) / sums[k], k) for k in sums)
 
 
 @given(speeds())
-def test_blocks_meet_the_loads_with_l_machines_for_each_row(case):
+def test_blocks_have_the_loads_of_l_machines_for_each_row(case):
     s, L = case
-    mu = paper.optimal_load(s, L).mu
-    left = dict(mu)
-    blocks = paper.algorithm_1(mu, L)
+    remaining = dict(paper.optimal_load(s, L).mu)
+    blocks = paper.algorithm_1(remaining, L)
     for block in blocks:
-        assert (block.m, block.total) == (left, sum(left.values()))
+        assert (block.m, block.total) == (remaining, sum(remaining.values()))
         assert len(set(block.P)) == L
         assert block.alpha > 0
         for n in block.P:
-            left[n] -= block.alpha
-    assert not any(left.values())
+            remaining[n] -= block.alpha
+    assert not any(remaining.values())
     assert len(blocks) <= len(s)
     assert sum(block.alpha for block in blocks) == 1
 
 
-def generators(machines, recovery):
-    """A Vandermonde matrix, any rows of which are independent."""
-    return [[Fraction(n) ** power for power in range(recovery)] for n in range(1, machines + 1)]
-
-
-@given(speeds(most=6), st.data())
-def test_a_step_computes_x_w_exactly(case, data):
+@given(speeds(max_machines=6), st.lists(st.integers(-9, 9), min_size=2, max_size=2))
+def test_a_step_is_exact(case, w):
     s, L = case
     blocks = paper.algorithm_1(paper.optimal_load(s, L).mu, L)
     rows = lcm(*(Fraction(block.alpha).denominator for block in blocks))
-    if rows > 500:
-        return
-    numbers = st.integers(-9, 9)
-    w = data.draw(st.lists(numbers, min_size=2, max_size=2))
-    X = np.random.default_rng(0).integers(-9, 10, (L * rows, 2))
-    y = paper.multiply(generators(max(s), L), X, w, s)
-    assert y.tolist() == (X @ w).tolist()
+    if rows <= 500:
+        X = np.random.default_rng(0).integers(-9, 10, (L * rows, 2))
+        vandermonde = [[Fraction(n) ** power for power in range(L)] for n in range(1, max(s) + 1)]
+        assert paper.multiply(vandermonde, X, w, s).tolist() == (X @ w).tolist()
 
 
 @pytest.mark.parametrize(
-    ("loads", "L", "kind", "message"),
+    ("function", "arguments", "error", "message"),
     [
-        ({1: 3, 2: 1}, 2, InputError, r"\['3', '1'\] cannot be met with each row on 2 machines"),
-        ({1: -1, 2: 3}, 1, InputError, "from 0 to 1"),
-        ({1: 0.5, 2: 0.5}, 1, InputError, "floats leave residues"),
-        ({1: 3}, 2, InfeasibleError, "1 machines available: each row needs 2"),
-        ({1: 3}, 0, InputError, "L = 0: expected at least 1"),
+        ("algorithm_1", ({1: 3, 2: 1}, 2), InputError, r"\['3', '1'\] cannot be met with each row"),
+        ("algorithm_1", ({1: -1, 2: 3}, 1), InputError, "expected values from 0 to 1"),
+        ("algorithm_1", ({1: 0.5, 2: 0.5}, 1), InputError, "floats leave residues"),
+        ("algorithm_1", ({1: 3}, 2), InfeasibleError, "1 machines available: each row needs 2"),
+        ("algorithm_1", ({1: 3}, 0), InputError, "L = 0: expected at least 1"),
+        ("optimal_load", ({1: 2, 2: 0}, 1), InputError, "expected positive numbers"),
+        ("coded_shards", ([[1, 0], [0, 1]], [[1]] * 5), InputError, "5 rows: expected a multiple"),
+        ("solve", ([[1, 2], [2, 4]], [[1], [2]]), InputError, "singular"),
     ],
 )
-def test_loads_that_cannot_be_met_are_refused(loads, L, kind, message):
-    with pytest.raises(kind, match=message):
-        paper.algorithm_1(loads, L)
+def test_invalid_arguments_are_rejected(function, arguments, error, message):
+    with pytest.raises(error, match=message):
+        getattr(paper, function)(*arguments)
 
 
-def test_what_the_paper_leaves_out_is_refused():
-    with pytest.raises(InputError, match="expected positive numbers"):
-        paper.optimal_load({1: 2, 2: 0}, 1)
+def test_blocks_have_whole_rows():
     with pytest.raises(InputError, match=r"a block of 1/2 of 3 rows: expected whole rows"):
         paper.row_sets(paper.algorithm_1({1: Fraction(1, 2), 2: Fraction(1, 2)}, 1), 3)
-    with pytest.raises(InputError, match="X has 5 rows: expected a multiple of L = 2"):
-        paper.coded_shards([[1, 0], [0, 1]], [[1]] * 5)
-    with pytest.raises(InputError, match="singular"):
-        paper.solve([[1, 2], [2, 4]], [[1], [2]])
 
 
 # --- fast versions ------------------------------------------------------------------------
 
 
-@given(speeds(most=30))
+@given(speeds(max_machines=30))
 def test_fractional_load_is_optimal_load(case):
     s, L = case
     mu, c, k = paper.optimal_load(s, L)
-    found = fractional_load([Fraction(speed) for speed in s.values()], L)
-    assert (list(found.mu), found.c_star, found.k_star) == (list(mu.values()), c, k)
-    floats = fractional_load([float(speed) for speed in s.values()], L)
-    assert floats.c_star == pytest.approx(float(c), rel=1e-12)
-    assert floats.mu == pytest.approx([float(part) for part in mu.values()], rel=1e-12)
+    load = fractional_load([Fraction(speed) for speed in s.values()], L)
+    assert (list(load.mu), load.c_star, load.k_star) == (list(mu.values()), c, k)
+    load = fractional_load([float(speed) for speed in s.values()], L)
+    assert load.c_star == pytest.approx(float(c), rel=1e-12)
+    assert load.mu == pytest.approx([float(fraction) for fraction in mu.values()], rel=1e-12)
 
 
-@given(speeds(most=30), st.integers(1, 2000), st.sampled_from([1, 2**42, 2**70]))
+@given(speeds(max_machines=30), st.integers(1, 2000), st.sampled_from([1, 2**42, 2**70]))
 def test_assign_blocks_is_algorithm_1(case, rows, scale):
-    """Also for numbers of more than 62 bits."""
+    """Also for more than 62 bits."""
     s, L = case
     loads = whole_row_load([float(speed) for speed in s.values()], L, rows)
     loads = [load * scale for load in loads.tolist()]
     sizes, members = assign_blocks(np.array(loads, dtype=object), L)
-    found = paper.algorithm_1(dict(enumerate(loads)), L)
-    assert sizes == [block.alpha for block in found]
-    assert members.tolist() == [list(block.P) for block in found]
+    blocks = paper.algorithm_1(dict(enumerate(loads)), L)
+    assert sizes == [block.alpha for block in blocks]
+    assert members.tolist() == [list(block.P) for block in blocks]
 
 
-@pytest.mark.parametrize(("machines", "recovery"), [(3, 1), (4, 2), (6, 3), (7, 7)])
-def test_stores_have_the_shards_of_the_paper_and_codes_decode_as_it_does(
+@pytest.mark.parametrize(("machines", "recovery"), [(3, 1), (6, 3), (7, 7)])
+def test_encode_and_decoders_compute_the_shards_and_products_of_the_paper(
     machines, recovery, tmp_path
 ):
-    X = np.random.default_rng(machines).integers(-99, 100, (8 * recovery, 5)).astype(float)
+    rng = np.random.default_rng(machines)
+    X = rng.integers(-99, 100, (8 * recovery, 5)).astype(float)
     manifest = cec_mpi.encode(X, tmp_path / "store", machines, recovery, scaling="none")
-    G = manifest.code.generator
-    exact = [[Fraction(float(each)) for each in row] for row in G]
-    shards = paper.coded_shards(exact, X.astype(int))
+    G = np.vectorize(Fraction, otypes=[object])(manifest.code.generator)
     files = [np.load(tmp_path / "store" / shard.file) for shard in manifest.shards]
-    np.testing.assert_allclose(files, shards.astype(float), rtol=1e-13, atol=1e-12)
+    shards = paper.coded_shards(G, X.astype(int)).astype(float)
+    np.testing.assert_allclose(files, shards, rtol=1e-13, atol=1e-12)
     chosen = tuple(range(machines - recovery + 1, machines + 1))
-    answers = np.random.default_rng(1).integers(-9, 10, (recovery, 4)).tolist()
-    V = {n: dict(enumerate(row)) for n, row in zip(chosen, answers, strict=True)}
-    y = paper.decode(exact, [range(4)], [chosen], V).reshape(recovery, 4)
-    decoder = manifest.code.make_decoder(np.array(chosen))
+    answers = rng.integers(-9, 10, (recovery, 4))
+    V = {n: dict(enumerate(row)) for n, row in zip(chosen, answers.tolist(), strict=True)}
+    y = paper.decode(G, [range(4)], [chosen], V).reshape(recovery, 4).astype(float)
     decoded = np.empty((recovery, 4))
-    decoder.decode(np.array(answers, float), decoded)
-    np.testing.assert_allclose(decoded, y.astype(float), rtol=1e-9, atol=1e-9)
+    manifest.code.make_decoder(chosen).decode(answers.astype(float), decoded)
+    np.testing.assert_allclose(decoded, y, rtol=1e-9, atol=1e-9)

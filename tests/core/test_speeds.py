@@ -111,24 +111,6 @@ def test_without_noise_one_step_determines_the_speeds():
     assert run.plan_speeds[1] == approx_relative(SPEEDS, rel=1e-12)
 
 
-@pytest.mark.parametrize(("noise", "tolerance"), [(0.0, 0.02), (0.02, 0.02), (0.1, 0.06)])
-def test_plan_speeds_have_nearly_the_minimum_makespan(noise, tolerance):
-    run = estimated(noise=noise)
-    for _ in range(40):
-        run.steps(1, probability=0.6)
-        available = run.cluster.draw_available(0.6)
-        indices, loads = np.array(available) - 1, np.zeros(6)
-        speeds = np.array(run.speeds.plan_speeds(available))[indices]
-        loads[indices] = np.multiply(fractional_load(speeds, 3).mu, ROWS)
-        bound = run.speeds.bound("matvec", available)
-        assert run.speeds.predict("matvec", loads) <= (1.00001 + tolerance) * bound
-
-
-def test_equal_measurements_give_equal_speeds():
-    first, second = (run_twenty(60, 4, drift=0.02, overhead=0.2)[1] for _ in range(2))
-    assert (first == second).all()
-
-
 # --- changes of plans ---------------------------------------------------------------------
 
 
@@ -381,27 +363,11 @@ def test_estimated_overheads_improve_plans_and_predictions():
     assert np.std(errors) < 0.06
 
 
-def test_no_plan_beats_the_bound_with_overheads():
-    run = Run(Cluster(0.02, 1, OVERHEADS), estimator()).steps(200, probability=0.6)
-    bound = run.speeds.bound("matvec", MACHINES)
-    loads = plan_step(MACHINES, run.speeds.plan_speeds(MACHINES), 3, ROWS).assignment.loads
-    assert bound <= run.speeds.predict("matvec", loads) <= 1.021 * bound
-    for speeds in np.random.default_rng(0).uniform(1, 4, (20, 6)):
-        loads = plan_step(MACHINES, speeds, 3, ROWS).assignment.loads
-        assert run.speeds.predict("matvec", loads) >= bound * (1 - 1e-12)
-    assert run.speeds.bound("matvec", (2, 4, 6)) == pytest.approx(
-        run.speeds.predict("matvec", [0, ROWS, 0, ROWS, 0, ROWS])
-    )
-
-
 @pytest.mark.parametrize(("noise", "probability"), [(0.0, 0.6), (0.1, 1.0), (0.3, 0.6)])
-def test_noise_does_not_look_like_an_overhead(probability, noise):
+def test_noise_and_changes_do_not_look_like_an_overhead(probability, noise):
     run = Run(Cluster(noise, 1), estimator()).steps(150, probability=probability)
     assert not has_overhead(run.speeds)
-
-
-def test_changes_of_a_machine_do_not_look_like_an_overhead():
-    run = estimated(10, noise=0.02)
+    run = estimated(10, noise=min(noise, 0.02))
     for factor in [0.5, 2.0] * 8:
         run.cluster.rates[1] *= factor
         run.steps(12)
@@ -411,7 +377,7 @@ def test_changes_of_a_machine_do_not_look_like_an_overhead():
 # --- twenty machines ----------------------------------------------------------------------
 
 
-def run_twenty(steps, seed=0, noise=0.05, drift=0.0, overhead=0.0, changes=(), call=0.0, rows=600):
+def run_twenty(steps, seed=0, noise=0.05, drift=0.0, changes=(), call=0.0, rows=600):
     """Run 20 machines, 10 of which compute each row; return regrets, loads and the estimator."""
     rng, machines = np.random.default_rng(seed), tuple(range(1, 21))
     rates = rng.uniform(1, 4, 20) * rows * 20
@@ -421,7 +387,7 @@ def run_twenty(steps, seed=0, noise=0.05, drift=0.0, overhead=0.0, changes=(), c
             rates[machine] *= factor if change_step == step else 1
         rates *= np.exp(drift * rng.standard_normal(20))
         loads.append(plan_step(machines, speeds.plan_speeds(machines), 10, rows).assignment.loads)
-        overheads = overhead * rows + call * rates
+        overheads = call * rates
         seconds = (overheads + loads[-1]) / rates
         regrets.append(seconds.max() / optimal_loads(rates, overheads, 10, rows)[0] - 1)
         speeds.observe("matvec", loads[-1], seconds * np.exp(noise * rng.standard_normal(20)))
@@ -439,14 +405,6 @@ def test_a_sudden_slowdown_costs_one_step(factor):
     regrets, _, _ = run_twenty(50, changes=[(40, 3, factor)])
     assert regrets[40] > 0.7 * (1 / factor - 1)
     assert regrets[41:].max() < 0.25
-
-
-def test_a_common_overhead_is_estimated_in_a_few_steps():
-    regrets, _, speeds = run_twenty(20, noise=0.02, overhead=0.3)
-    assert regrets[2:].mean() < 0.06
-    unit = np.eye(20)[3]
-    ratio = speeds.predict("matvec", 600 * unit) / speeds.predict("matvec", 300 * unit)
-    assert ratio == pytest.approx(0.9 / 0.6, abs=0.2)
 
 
 @pytest.mark.parametrize("call", [0.0, 3e-3])

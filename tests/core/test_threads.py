@@ -1,16 +1,17 @@
+"""Threads of NumPy computations."""
+
 from threadpoolctl import ThreadpoolController
 
 from cec_mpi.core.threads import run_in_threads
 
 
-def blas_threads():
-    return {library["num_threads"] for library in ThreadpoolController().info()}
-
-
 def test_blas_has_one_thread_while_several_threads_compute():
-    numpy_blas = ThreadpoolController().select(user_api="blas")
-    with numpy_blas.limit(limits=2):
-        found = []
-        run_in_threads([lambda: found.append(min(blas_threads())), lambda: None])
-        assert found == [1]
-        assert min(blas_threads()) == 2
+    blas, counts = ThreadpoolController().select(user_api="blas"), []
+
+    def record_threads():
+        counts.append(max(library["num_threads"] for library in blas.info()))
+
+    with blas.limit(limits=2):
+        run_in_threads([record_threads, lambda: None])
+        record_threads()
+    assert counts == [1, 2]

@@ -44,7 +44,9 @@ class Product:
         return self.checker.has_disagreement(machines, answers, self.scale[rows])
 
 
-def product(machines=6, recovery=3, family="fourier", dtype="float64", seed=0, rows=40, columns=30):
+def random_product(
+    machines=6, recovery=3, family="fourier", dtype="float64", seed=0, rows=40, columns=30
+):
     """Return the product of a random X and w."""
     rng = np.random.default_rng([seed, 1])  # a Gaussian code is drawn from default_rng(seed)
     code = make_code(machines, recovery, family, seed=seed, dtype=dtype)
@@ -105,71 +107,54 @@ def test_errors_of_answers_are_within_their_bounds(size, family, dtype, columns,
     code = make_code(*size, family, seed=seed, dtype=dtype)
     X = rng.standard_normal((size[1], 2, columns)).astype(dtype)
     w = rng.standard_normal(columns).astype(dtype)
-    numbers = Product(code, X, w)
+    product = Product(code, X, w)
     exact_X, exact_w, exact_generator = (
         np.vectorize(Fraction, otypes=[object])(array.astype(float))
         for array in (X, w, code.generator)
     )
     exact = (exact_generator @ (exact_X @ exact_w)).astype(float)
     bounds = answer_error_bound(code.generator, dtype, dtype, columns)
-    assert (np.abs(numbers.answers - exact) <= bounds[:, None] * numbers.scale).all()
-
-
-def matrices(recovery, rows, columns, rng):
-    """Yield X of normal, positive, constant, scaled, sparse and padded entries."""
-    shape = (recovery, rows, columns)
-    normal = rng.standard_normal(shape)
-    yield normal
-    yield rng.random(shape)
-    yield np.full(shape, 0.1)
-    yield normal * np.exp(3 * rng.standard_normal((recovery, rows, 1)))
-    yield normal * (rng.random(shape) < 0.05)
-    padded = normal.copy()
-    padded[-1, rows // 2 :] = 0
-    yield padded
-
-
-@pytest.mark.parametrize(("machines", "recovery"), [(6, 3), (14, 7), (12, 8)])
-@pytest.mark.parametrize(("family", "dtype"), [(None, "float64"), ("gaussian", "float32")])
-def test_ten_thousand_correct_rows_agree(machines, recovery, family, dtype):
-    rng = np.random.default_rng(0)
-    code = make_code(machines, recovery, family, dtype=dtype)
-    for X in matrices(recovery, 500, 100, rng):
-        for w in (rng.standard_normal(100), rng.random(100), np.tile([1.0, -1.0], 50)):
-            count = rng.integers(recovery + 1, machines + 1)
-            chosen = 1 + rng.choice(machines, count, replace=False)
-            numbers = Product(code, X.astype(dtype), w.astype(dtype))
-            assert not numbers.has_disagreement(chosen.tolist())
+    assert (np.abs(product.answers - exact) <= bounds[:, None] * product.scale).all()
 
 
 @given(
-    size=st.sampled_from(SIZES),
+    size=st.sampled_from([*SIZES, (14, 7), (12, 8)]),
     family=FAMILY,
     dtype=st.sampled_from(DTYPES),
     factor=st.sampled_from([0.0, 1e-300, 1e-37, 1e-18, 1.0, 1e18, 1e30, 1e250]),
-    rows=st.sampled_from([1, 20]),
-    closeness=st.sampled_from([0.0, 1e-6, 1e-2, 1.0]),
+    rows=st.sampled_from([1, 500]),
+    distribution=st.sampled_from(["normal", "constant", "nearly constant", "scaled", "sparse"]),
+    cancels=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_rounding_errors_agree(size, family, dtype, factor, rows, closeness, seed):
-    """Also if the terms of all rows cancel."""
-    rng = np.random.default_rng(seed)
+def test_rounding_errors_agree(size, family, dtype, factor, rows, distribution, cancels, seed):
+    rng = np.random.default_rng([seed, 1])
     factor = min(factor, 1e30) if dtype == "float32" else factor
     code = make_code(*size, family, seed=seed, dtype=dtype)
-    X = factor * (1 + closeness * rng.standard_normal((size[1], rows, 30)))
-    w = rng.standard_normal(30)
-    numbers = Product(code, X.astype(dtype), (w - w.mean()).astype(dtype))
-    assert numbers.identify().agree
+    normal = rng.standard_normal((size[1], rows, 100))
+    X = (
+        factor
+        * {
+            "normal": normal,
+            "constant": np.full(normal.shape, 0.1),
+            "nearly constant": 1 + 1e-6 * normal,
+            "scaled": normal * np.exp(3 * rng.standard_normal((size[1], rows, 1))),
+            "sparse": normal * (rng.random(normal.shape) < 0.05),
+        }[distribution]
+    )
+    w = rng.standard_normal(100)
+    product = Product(code, X.astype(dtype), (w - cancels * w.mean()).astype(dtype))
+    assert product.identify().agree
 
 
 def test_the_error_of_repaired_shards_is_tolerated():
-    numbers, generator = product(), make_code(6, 3, "fourier").generator
-    numbers.answers[2] += 1e-9 * numbers.scale
-    assert numbers.has_disagreement()
+    product, generator = random_product(), make_code(6, 3, "fourier").generator
+    product.answers[2] += 1e-9 * product.scale
+    assert product.has_disagreement()
     errors = encoding_error_bound(generator, "float64")
     errors[2] = 1e-9
-    numbers.checker = answer_checker(generator, "float64", 30, errors)
-    assert not numbers.has_disagreement()
+    product.checker = answer_checker(generator, "float64", 30, errors)
+    assert not product.has_disagreement()
 
 
 # --- detection ----------------------------------------------------------------------------
@@ -185,20 +170,20 @@ def test_the_error_of_repaired_shards_is_tolerated():
 )
 def test_an_error_above_the_detectable_size_is_identified(size, family, dtype, factor, seed, data):
     machines, recovery = size
-    numbers = product(machines, recovery, family, dtype, seed)
-    chosen = sorted(data.draw(st.permutations(numbers.machines))[: recovery + 3])
+    product = random_product(machines, recovery, family, dtype, seed)
+    chosen = sorted(data.draw(st.permutations(product.machines))[: recovery + 3])
     faulty, row = data.draw(st.sampled_from(chosen)), data.draw(st.integers(0, 39))
     subsets = [subset for subset in combinations(chosen, recovery + 1) if faulty in subset]
     errors = [
-        detectable_errors(numbers.checker, subset)[subset.index(faulty)] for subset in subsets
+        detectable_errors(product.checker, subset)[subset.index(faulty)] for subset in subsets
     ]
     if not np.isfinite(errors).all():
         return
-    numbers.answers[faulty - 1, row] += max(errors) * numbers.scale[row] * factor
+    product.answers[faulty - 1, row] += max(errors) * product.scale[row] * factor
     for subset in subsets:
-        assert numbers.has_disagreement(subset)
-        assert not numbers.has_disagreement(subset, np.arange(40) != row)
-    assert numbers.identify(chosen).faulty == (faulty,)
+        assert product.has_disagreement(subset)
+        assert not product.has_disagreement(subset, np.arange(40) != row)
+    assert product.identify(chosen).faulty == (faulty,)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -211,11 +196,8 @@ def test_sensitivity_is_that_of_the_least_sensitive_set(machines, recovery, dtyp
     assert (sensitivity.measured, sensitivity.complete) == (len(sets), True)
     assert sensitivity.error == pytest.approx(max(errors))
     assert sensitivity.error == errors[sets.index(sensitivity.machines)]
-
-
-def test_l_machines_detect_no_error():
-    sensitivity = measure_sensitivity(answer_checker(make_code(3, 3).generator, "float64", 30), 3)
-    assert (sensitivity.error, sensitivity.machines, sensitivity.measured) == (np.inf, (), 0)
+    none = measure_sensitivity(answer_checker(make_code(3, 3).generator, dtype, 30), 3)
+    assert (none.error, none.machines, none.measured) == (np.inf, (), 0)
 
 
 def test_of_many_sets_a_repeatable_sample_is_measured():
@@ -234,27 +216,27 @@ def test_of_many_sets_a_repeatable_sample_is_measured():
 
 @pytest.mark.parametrize("error", [1e6, 1e300, 1.7e308, -1.7e308, np.nan, np.inf, -np.inf])
 def test_a_huge_error_is_identified(error):
-    numbers = product()
-    numbers.answers[2, 7] += error
-    assert numbers.has_disagreement((1, 2, 3, 4))
-    assert numbers.has_disagreement((1, 2, 3, 4), slice(7, 8))
-    assert not numbers.has_disagreement((1, 2, 4, 5))
-    assert numbers.identify().faulty == (3,)
-    numbers.answers[2] = error
-    assert numbers.identify().faulty == (3,)
+    product = random_product()
+    product.answers[2, 7] += error
+    assert product.has_disagreement((1, 2, 3, 4))
+    assert product.has_disagreement((1, 2, 3, 4), slice(7, 8))
+    assert not product.has_disagreement((1, 2, 4, 5))
+    assert product.identify().faulty == (3,)
+    product.answers[2] = error
+    assert product.identify().faulty == (3,)
 
 
 def test_two_machines_with_errors_in_different_rows_are_identified():
-    numbers = product()
-    numbers.answers[1, 3] += 1.0
-    numbers.answers[4, 9] -= 0.5
-    assert numbers.identify() == Comparison(agree=False, faulty=(2, 5), candidates=((2, 5),))
+    product = random_product()
+    product.answers[1, 3] += 1.0
+    product.answers[4, 9] -= 0.5
+    assert product.identify() == Comparison(agree=False, faulty=(2, 5), candidates=((2, 5),))
 
 
 def test_many_machines_are_compared_in_groups():
-    numbers = product(60, 5, "orthonormal")
-    numbers.answers[41, 3] += 1.0
-    assert numbers.identify().faulty == (42,)
+    product = random_product(60, 5, "orthonormal")
+    product.answers[41, 3] += 1.0
+    assert product.identify().faulty == (42,)
 
 
 @pytest.mark.parametrize("count", [4, 5])
@@ -283,60 +265,60 @@ def test_no_correct_machine_is_identified_if_one_or_two_are_faulty(
     size, family, dtype, magnitudes, redundancy, rows, pattern, seed, data
 ):
     machines, recovery = size
-    numbers = product(machines, recovery, family, dtype, seed % 30, rows=rows)
+    product = random_product(machines, recovery, family, dtype, seed % 30, rows=rows)
     rng = np.random.default_rng(seed)
-    chosen = data.draw(st.permutations(numbers.machines))[: recovery + redundancy]
+    chosen = data.draw(st.permutations(product.machines))[: recovery + redundancy]
     faulty = chosen[: len(magnitudes)]
-    errors = rng.standard_normal((len(faulty), rows)) * numbers.scale
+    errors = rng.standard_normal((len(faulty), rows)) * product.scale
     if pattern == "one row":
         errors[:, 1:] = 0
     elif pattern in ("proportional", "equal"):
         errors[:] = errors[0]
     factors = magnitudes[:1] if pattern == "equal" else magnitudes
-    numbers.answers[indices(faulty)] += errors * 10.0 ** np.array(factors)[:, None]
-    comparison = numbers.identify(chosen)
+    product.answers[indices(faulty)] += errors * 10.0 ** np.array(factors)[:, None]
+    comparison = product.identify(chosen)
     assert set(comparison.faulty) <= set(faulty)
     if len(faulty) == 1:
         assert comparison.agree or tuple(faulty) in comparison.candidates
 
 
 def test_errors_of_two_machines_that_look_like_one_of_a_third_need_l_plus_3_answers():
-    numbers = product()
-    checks, _ = numbers.checker.checks((1, 2, 3, 4, 5))
-    numbers.answers[:2] += np.linalg.solve(checks[:, :2], checks[:, 2])[:, None]
-    comparison = numbers.identify(range(1, 6))
+    product = random_product()
+    checks, _ = product.checker.checks((1, 2, 3, 4, 5))
+    product.answers[:2] += np.linalg.solve(checks[:, :2], checks[:, 2])[:, None]
+    comparison = product.identify(range(1, 6))
     assert comparison == Comparison(agree=False, faulty=(), candidates=((3,),))
-    comparison = numbers.identify()
+    comparison = product.identify()
     assert (comparison.agree, comparison.faulty) == (False, ())
     assert (1, 2) in comparison.candidates
 
 
 def test_fewer_than_l_plus_3_answers_identify_no_machine():
-    numbers = product(5)
-    numbers.answers[1] += 1e3 * numbers.scale
-    assert numbers.identify() == Comparison(agree=False, candidates=((2,),))
-    assert numbers.identify(range(1, 5)) == Comparison(False, (), ((1,), (2,), (3,), (4,)))
-    numbers.answers[3] += 1e2 * numbers.scale
-    assert numbers.identify() == Comparison(agree=False)
+    product = random_product(5)
+    product.answers[1] += 1e3 * product.scale
+    assert product.identify() == Comparison(agree=False, candidates=((2,),))
+    assert product.identify(range(1, 5)) == Comparison(False, (), ((1,), (2,), (3,), (4,)))
+    product.answers[3] += 1e2 * product.scale
+    assert product.identify() == Comparison(agree=False)
 
 
 @pytest.mark.parametrize("family", ["orthonormal", "gaussian"])
 def test_candidates_are_those_of_brute_force(family):
     """Machines explain a disagreement if no L + 1 of the other machines disagree."""
-    numbers, rng = product(7, 4, family, seed=3), np.random.default_rng(0)
-    correct = numbers.answers
+    product, rng = random_product(7, 4, family, seed=3), np.random.default_rng(0)
+    correct = product.answers
 
     def explain(candidates):
-        remaining = [n for n in numbers.machines if n not in candidates]
-        return not any(map(numbers.has_disagreement, combinations(remaining, 5)))
+        remaining = [n for n in product.machines if n not in candidates]
+        return not any(map(product.has_disagreement, combinations(remaining, 5)))
 
     for exponent in np.arange(-15, 12, 0.5):
-        numbers.answers = correct.copy()
+        product.answers = correct.copy()
         for n in rng.choice(7, rng.integers(1, 3), replace=False):
-            numbers.answers[n, 5] += 10.0**exponent * rng.standard_normal()
-        comparison = numbers.identify()
-        assert comparison.agree == (not numbers.has_disagreement())
+            product.answers[n, 5] += 10.0**exponent * rng.standard_normal()
+        comparison = product.identify()
+        assert comparison.agree == (not product.has_disagreement())
         singles, pairs = (
-            tuple(filter(explain, combinations(numbers.machines, size))) for size in (1, 2)
+            tuple(filter(explain, combinations(product.machines, size))) for size in (1, 2)
         )
         assert comparison.candidates == (() if comparison.agree else singles or pairs)

@@ -51,21 +51,6 @@ def test_any_l_machines_determine_x(family, systematic):
             assert np.array_equal(shards[:recovery], parts)
 
 
-@pytest.mark.parametrize("condition", [1e3, 1e5, 1e8])
-def test_decoding_is_as_accurate_as_solving(condition):
-    errors = []
-    for seed in range(30):
-        rng = np.random.default_rng(seed)
-        left, right = np.linalg.qr(rng.standard_normal((2, 8, 8)))[0]
-        code = MDSCode(left * np.geomspace(1, 1 / condition, 8) @ right)
-        parts = rng.standard_normal((8, 20))
-        shards = code.generator @ parts
-        solutions = decode(code, shards, range(1, 9)), np.linalg.solve(code.generator, shards)
-        errors.append([np.abs(solution - parts).max() for solution in solutions])
-    decoding, solving = np.median(errors, axis=0)
-    assert decoding <= min(2 * solving, condition * 20 * EPS)
-
-
 @pytest.mark.parametrize("machines", [(1, 2), (1, 2, 3, 4), (), (0, 1, 2), (1, 2, 7), (1, 1, 2)])
 def test_a_decoder_needs_l_different_machines(machines):
     with pytest.raises(InputError, match="machines"):
@@ -102,10 +87,9 @@ def test_few_subsets_are_all_measured_and_many_are_sampled():
     assert sample == measure_conditioning(generator, max_exhaustive=100)
 
 
-@pytest.mark.parametrize("first", [0, 25])
-def test_a_sample_includes_runs_of_consecutive_machines(first):
+def test_a_sample_includes_runs_of_consecutive_machines():
     rng = np.random.default_rng(0)
-    generator, run = rng.standard_normal((30, 15)), np.arange(first, first + 15) % 30
+    generator, run = rng.standard_normal((30, 15)), np.arange(25, 40) % 30
     generator[run[0]] = rng.standard_normal(14) @ generator[run[1:]]
     generator[run[0]] += 1e-10 * rng.standard_normal(15)
     conditioning = measure_conditioning(generator)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from cec_mpi.core.plan.replan import MissingAnswers, replan
 from cec_mpi.errors import InfeasibleError
-from helpers.linear_program import least_time
 
 
 def replanned_loads(missing, speeds):
@@ -27,31 +26,20 @@ def replanned_loads(missing, speeds):
 
 
 @st.composite
-def problems(draw, max_rows, is_uniform=False):
+def problems(draw):
     machines = draw(st.integers(1, 6))
-    min_needed = draw(st.integers(1, machines)) if is_uniform else 1
     missing, start = [], 0
     for _ in range(draw(st.integers(1, 4))):
-        eligible = draw(st.sets(st.integers(1, machines), min_size=min_needed))
-        needed = min_needed if is_uniform else draw(st.integers(1, len(eligible)))
+        eligible = draw(st.sets(st.integers(1, machines), min_size=1))
+        needed = draw(st.integers(1, len(eligible)))
         start += draw(st.integers(0, 3))
-        stop = start + draw(st.integers(1, max_rows))
+        stop = start + draw(st.integers(1, 3))
         missing.append(MissingAnswers(start, stop, needed, tuple(sorted(eligible))))
         start = stop
     return missing, draw(st.lists(st.floats(0.1, 10), min_size=machines, max_size=machines))
 
 
-@given(problems(max_rows=40, is_uniform=True))
-def test_the_makespan_is_within_one_row_of_the_linear_program(problem):
-    missing, speeds = problem
-    makespan = max(replanned_loads(missing, speeds) / speeds)
-    rows = [group.stop - group.start for group in missing]
-    eligible = [[n - 1 for n in group.eligible] for group in missing]
-    optimum = least_time(rows, eligible, np.array(speeds), copies=missing[0].needed)
-    assert optimum * (1 - 1e-9) <= makespan <= optimum + 1 / min(speeds) + 1e-9
-
-
-@given(problems(max_rows=3))
+@given(problems())
 def test_no_whole_rows_have_a_smaller_makespan(problem):
     missing, speeds = problem
     choices = [

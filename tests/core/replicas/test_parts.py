@@ -1,4 +1,4 @@
-"""How rows of a sparse X are cut into parts."""
+"""Parts and cells of the rows of a sparse X."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from cec_mpi.core.replicas.parts import ROW_OVERHEAD, cut_parts
 from cec_mpi.errors import InputError
 
 
-def indptr_of(counts):
+def row_pointers(counts):
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
@@ -18,47 +18,41 @@ def indptr_of(counts):
     parts=st.integers(1, 50),
     cells=st.integers(1, 20),
 )
-def test_parts_follow_each_other_and_have_all_rows(counts, parts, cells):
-    indptr = indptr_of(counts)
+def test_parts_partition_the_rows_at_about_equal_costs(counts, parts, cells):
+    indptr = row_pointers(counts)
     cut = cut_parts(indptr, parts, cells)
     assert 1 <= cut.count <= min(parts, len(counts))
-    assert (cut.bounds[0], cut.bounds[-1]) == (0, len(counts))
-    assert (np.diff(cut.bounds) > 0).all()
-    assert (cut.rows[0], cut.rows[-1]) == (0, len(counts))
-    assert (np.diff(cut.rows) > 0).all()
+    for bounds in (cut.bounds, cut.rows):
+        assert (bounds[0], bounds[-1]) == (0, len(counts))
+        assert (np.diff(bounds) > 0).all()
     assert np.array_equal(cut.entries, indptr[cut.rows])
     costs = np.array(counts) + ROW_OVERHEAD
-    expected = [costs[a:b].sum() for a, b in zip(cut.bounds[:-1], cut.bounds[1:], strict=True)]
-    np.testing.assert_allclose(cut.costs, expected)
-    # A part costs no more than its share and half a row at each end.
+    np.testing.assert_allclose(cut.costs, np.add.reduceat(costs, cut.bounds[:-1]))
+    # A part costs at most its share and half a row at each end.
     assert cut.costs.max() <= costs.sum() / min(parts, len(counts)) + costs.max() + 1e-6
     np.testing.assert_allclose(cut.cost(cut.rows[:-1], cut.rows[1:]), np.diff(cut.cost_before))
 
 
-def test_a_heavy_row_is_a_part_of_its_own():
-    counts = [1] * 100 + [10_000] + [1] * 100
-    cut = cut_parts(indptr_of(counts), 8, 4)
-    at = int(np.searchsorted(cut.bounds, 100))
-    assert cut.bounds[at : at + 2].tolist() == [100, 101]
-    assert cut.count == 3  # fewer than requested
+@pytest.mark.parametrize(
+    ("counts", "parts", "expected"),
+    [
+        ([1] * 100 + [10_000] + [1] * 100, 8, [0, 100, 101, 201]),
+        ([1000] + [0] * 49, 4, [0, 1, 50]),
+        ([0] * 49 + [1000], 4, [0, 49, 50]),
+    ],
+)
+def test_an_expensive_row_is_a_part(counts, parts, expected):
+    assert cut_parts(row_pointers(counts), parts, 4).bounds.tolist() == expected
 
 
-@pytest.mark.parametrize("heavy", [0, 49])
-def test_a_heavy_row_at_an_end(heavy):
-    counts = [0] * 50
-    counts[heavy] = 1000
-    cut = cut_parts(indptr_of(counts), 4, 4)
-    assert cut.bounds.tolist() == ([0, 1, 50] if heavy == 0 else [0, 49, 50])
-
-
-def test_pointers_of_32_bits_that_are_mapped(tmp_path):
-    indptr = indptr_of(np.full(1000, 4)).astype(np.int32)
+def test_pointers_may_be_a_memory_map_of_int32(tmp_path):
+    indptr = row_pointers(np.full(1000, 4)).astype(np.int32)
     np.save(tmp_path / "indptr.npy", indptr)
-    mapped = np.load(tmp_path / "indptr.npy", mmap_mode="r")
-    assert np.array_equal(cut_parts(mapped, 5, 3).bounds, cut_parts(indptr, 5, 3).bounds)
-    assert cut_parts(mapped, 5, 3).entries.dtype == np.int64
+    cut = cut_parts(np.load(tmp_path / "indptr.npy", mmap_mode="r"), 5, 3)
+    assert np.array_equal(cut.bounds, cut_parts(indptr, 5, 3).bounds)
+    assert cut.entries.dtype == np.int64
 
 
-def test_no_rows():
+def test_a_matrix_without_rows_is_rejected():
     with pytest.raises(InputError, match="a matrix without rows"):
         cut_parts(np.array([0]), 3, 3)

@@ -1,4 +1,4 @@
-"""Who computes which rows of a sparse X: what a plan promises."""
+"""Plans of steps with a replicated sparse X."""
 
 from itertools import combinations, product
 
@@ -14,61 +14,53 @@ from cec_mpi.core.replicas.planner import ReplicaPlanner
 from cec_mpi.errors import InfeasibleError, InputError
 
 
-def indptr_of(counts):
+def row_pointers(counts):
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def made(counts, machines, copies, stragglers=0, parts=None, cells=64, speeds=None):
-    """Parts of rows with so many nonzeros, on machines, and a planner of them."""
-    cut = cut_parts(indptr_of(counts), parts or 8 * machines, cells)
-    holders = spread_copies(cut.count, speeds or [1.0] * machines, copies)
+def make_planner(counts, machines, copies, stragglers=0, parts=None, cells=64):
+    """Return the parts of rows with these nonzeros, their placement, and a planner."""
+    cut = cut_parts(row_pointers(counts), parts or 8 * machines, cells)
+    holders = spread_copies(cut.count, [1.0] * machines, copies)
     placement = ReplicaPlacement(holders, cut.bounds.tolist(), machines)
     return cut, placement, ReplicaPlanner(cut, placement, stragglers)
 
 
-def check(plan, placement, available, copies):
-    """Each row is computed by so many different machines, all of which hold it and are there."""
-    rows = placement.bounds[-1]
-    times = np.zeros((rows, placement.machines), int)
+def check_plan(plan, placement, available, machines_per_row):
+    """Check that each row is on this many different available holders."""
+    is_assigned = np.zeros((placement.bounds[-1], placement.machines), int)
     for block in plan.assignment.blocks:
-        assert block.start < block.stop
-        times[block.start : block.stop, np.array(block.machines) - 1] += 1
-    assert times.max() == 1
-    assert (times.sum(axis=1) == copies).all()
-    for row, each in enumerate(times):
-        computing = set((np.flatnonzero(each) + 1).tolist())
-        assert computing <= set(placement.holders_of(row)) & set(available)
+        is_assigned[block.start : block.stop, np.array(block.machines) - 1] += 1
+    assert is_assigned.max() == 1
+    assert (is_assigned.sum(axis=1) == machines_per_row).all()
+    for row, assigned in enumerate(is_assigned):
+        machines = set((np.flatnonzero(assigned) + 1).tolist())
+        assert machines <= set(placement.holders_of(row)) & set(available)
 
 
-@st.composite
-def situations(draw):
-    machines = draw(st.integers(1, 7))
-    copies = draw(st.integers(1, machines))
-    stragglers = draw(st.integers(0, copies))
-    counts = draw(st.lists(st.integers(0, 30) | st.just(1000), min_size=1, max_size=120))
-    parts, cells = draw(st.integers(1, 20)), draw(st.integers(1, 10))
-    speeds = draw(st.lists(st.floats(0.1, 10), min_size=machines, max_size=machines))
-    numbers = st.integers(1, machines)
-    available = tuple(sorted(draw(st.sets(numbers, min_size=1, max_size=machines))))
-    return (counts, machines, copies, stragglers, parts, cells), tuple(speeds), available
-
-
-@given(situations())
-def test_each_row_is_computed_by_machines_that_hold_it(situation):
-    numbers, speeds, available = situation
-    stragglers = numbers[3]
-    cut, placement, planner = made(*numbers)
-    least = placement.min_holders(available)
-    if not least:
-        lost = {each for each in placement.holders if not set(each) & set(available)}
+@given(st.data())
+def test_rows_are_on_available_holders(data):
+    machines = data.draw(st.integers(1, 7), "machines")
+    copies = data.draw(st.integers(1, machines), "copies")
+    stragglers = data.draw(st.integers(0, copies), "stragglers")
+    row = st.integers(0, 30) | st.just(1000)
+    counts = data.draw(st.lists(row, min_size=1, max_size=120), "nonzeros")
+    parts, cells = data.draw(st.integers(1, 20), "parts"), data.draw(st.integers(1, 10), "cells")
+    speed = st.floats(0.1, 10)
+    speeds = tuple(data.draw(st.lists(speed, min_size=machines, max_size=machines), "speeds"))
+    available = st.sets(st.integers(1, machines), min_size=1, max_size=machines)
+    available = tuple(sorted(data.draw(available, "available")))
+    cut, placement, planner = make_planner(counts, machines, copies, stragglers, parts, cells)
+    min_holders = placement.min_holders(available)
+    if not min_holders:
+        lost = {n for n in placement.holders if not set(n) & set(available)}
         with pytest.raises(InfeasibleError, match=r"on no available machine: part \d+") as caught:
             planner.plan(available, speeds)
-        assert any(str(caught.value).endswith(" or ".join(map(str, each))) for each in lost)
+        assert any(str(caught.value).endswith(" or ".join(map(str, n))) for n in lost)
         return
     plan = planner.plan(available, speeds)
-    check(plan, placement, available, min(1 + stragglers, least))
-    # What it costs is what the rows cost, and the slowest machine sets the time.
-    costs = np.diff(indptr_of(numbers[0])) + cut.row_cost
+    check_plan(plan, placement, available, min(1 + stragglers, min_holders))
+    costs = np.array(counts) + cut.row_cost
     for n, cost in enumerate(plan.costs, start=1):
         exact = sum(costs[start:stop].sum() for start, stop in plan.assignment.intervals(n))
         assert cost == pytest.approx(exact)
@@ -77,38 +69,28 @@ def test_each_row_is_computed_by_machines_that_hold_it(situation):
 
 
 @pytest.mark.parametrize("stragglers", [0, 1])
-@pytest.mark.parametrize(("machines", "copies"), [(6, 3), (30, 3), (12, 4)])
-def test_a_plan_takes_hardly_more_than_the_least_time(machines, copies, stragglers):
+@pytest.mark.parametrize(
+    ("machines", "copies", "has_expensive_rows"),
+    [(6, 3, False), (12, 4, False), (30, 3, True), (100, 2, True)],
+)
+def test_plans_are_within_2_percent_of_the_bound(machines, copies, has_expensive_rows, stragglers):
     rng = np.random.default_rng(machines)
     counts = rng.zipf(2.0, 60_000) % 100
-    _, _, planner = made(counts, machines, copies, stragglers)
-    for gone in range(copies - stragglers):
-        available = tuple(range(1 + gone, machines + 1))
-        plan = planner.plan(available, tuple(rng.uniform(1, 4, machines).tolist()))
-        assert plan.bound * (1 - 1e-8) <= plan.makespan <= 1.02 * plan.bound
+    if has_expensive_rows:  # each costs from a tenth to a third of a machine's load
+        rows = rng.choice(counts.size, 100, replace=False)
+        counts[rows] = rng.uniform(0.1, 0.3, rows.size) * counts.sum() / machines
+    _, _, planner = make_planner(counts, machines, copies, stragglers)
+    for lost in range(1 if has_expensive_rows else copies - stragglers):
+        available = tuple(range(1 + lost, machines + 1))
+        plan = planner.plan(available, tuple(rng.uniform(1, 3, machines).tolist()))
+        assert plan.bound * (1 - 1e-6) <= plan.makespan <= 1.02 * plan.bound
 
 
-@pytest.mark.parametrize("stragglers", [0, 1])
-@pytest.mark.parametrize(("machines", "copies"), [(30, 3), (100, 2), (100, 3)])
-def test_rows_that_cost_much_lengthen_a_plan_hardly(machines, copies, stragglers):
-    """A hundred rows cost a tenth to a third of what a machine has to do."""
-    rng = np.random.default_rng(machines)
-    counts = rng.integers(1, 30, 60_000)
-    share = counts.sum() / machines
-    heavy = rng.choice(counts.size, 100, replace=False)
-    counts[heavy] = rng.uniform(0.1, 0.3, heavy.size) * share
-    _, _, planner = made(counts, machines, copies, stragglers)
-    speeds = tuple(rng.uniform(1, 3, machines).tolist())
-    plan = planner.plan(tuple(range(1, machines + 1)), speeds)
-    assert plan.bound * (1 - 1e-8) <= plan.makespan <= 1.02 * plan.bound
-
-
-def least_of_whole_rows(costs, holders, speeds, copies):
-    """The least makespan of rows that are not cut: all choices of machines, by brute force."""
-    loads, best = np.zeros(len(speeds)), np.inf
-    choices = [combinations(each, copies) for each in holders]
-    for choice in product(*choices):
-        loads[:] = 0
+def optimal_makespan(costs, holders, speeds, machines_per_row):
+    """Return the minimum makespan of whole rows by brute force."""
+    best = np.inf
+    for choice in product(*(combinations(machines, machines_per_row) for machines in holders)):
+        loads = np.zeros(len(speeds))
         for cost, machines in zip(costs, choice, strict=True):
             loads[np.array(machines) - 1] += cost
         best = min(best, (loads / speeds).max())
@@ -116,71 +98,56 @@ def least_of_whole_rows(costs, holders, speeds, copies):
 
 
 @pytest.mark.parametrize("stragglers", [0, 1])
-def test_a_plan_of_a_few_rows_is_near_the_optimum(stragglers):
+def test_plans_of_few_rows_are_nearly_optimal(stragglers):
     ratios = []
-    for seed in range(150):
+    for seed in range(80):
         rng = np.random.default_rng(seed)
         machines, rows = int(rng.integers(2, 5)), int(rng.integers(1, 6))
         speeds = 10 ** rng.uniform(-2, 2, machines)
         counts = [np.full(rows, 14), rng.integers(0, 31, rows)][seed % 2]
-        cut = cut_parts(indptr_of(counts), 8 * machines)
-        each = int(rng.integers(1 + stragglers, machines + 1))
+        cut = cut_parts(row_pointers(counts), 8 * machines)
+        copies = int(rng.integers(1 + stragglers, machines + 1))
         holders = tuple(
-            tuple(sorted((1 + rng.choice(machines, each, replace=False)).tolist()))
+            tuple(sorted((1 + rng.choice(machines, copies, replace=False)).tolist()))
             for _ in range(cut.count)
         )
         placement = ReplicaPlacement(holders, cut.bounds.tolist(), machines)
-        planner = ReplicaPlanner(cut, placement, stragglers)
         available = tuple(range(1, machines + 1))
+        planner = ReplicaPlanner(cut, placement, stragglers)
         plan = planner.plan(available, tuple(speeds.tolist()))
-        check(plan, placement, available, 1 + stragglers)
-        rows_held = [placement.holders_of(row) for row in range(rows)]
-        best = least_of_whole_rows(counts + cut.row_cost, rows_held, speeds, 1 + stragglers)
+        check_plan(plan, placement, available, 1 + stragglers)
+        row_holders = [placement.holders_of(row) for row in range(rows)]
+        best = optimal_makespan(counts + cut.row_cost, row_holders, speeds, 1 + stragglers)
         ratios.append(plan.makespan / best)
-    assert min(ratios) > 1 - 1e-9
-    assert max(ratios) < 1.5
+    assert 1 - 1e-9 < min(ratios) <= max(ratios) < 1.5
     assert np.mean(np.array(ratios) < 1 + 1e-9) > 0.9
 
 
-def test_a_row_takes_as_long_as_on_its_fastest_machine():
-    """It costs more than all others: nothing else is there for the machine that has it."""
-    counts = np.ones(600, int)
-    counts[0] = 10_000
-    cut, placement, planner = made(counts, 6, 3)
-    speeds = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5)
+def test_the_most_expensive_row_is_on_its_fastest_holder():
+    counts, speeds = np.array([10_000] + [1] * 599), (1.0, 1.5, 2.0, 2.5, 3.0, 3.5)
+    cut, placement, planner = make_planner(counts, 6, 3)
     plan = planner.plan((1, 2, 3, 4, 5, 6), speeds)
     fastest = max(speeds[n - 1] for n in placement.holders_of(0))
     assert plan.bound == pytest.approx((10_000 + cut.row_cost) / fastest)
     assert plan.makespan == pytest.approx(plan.bound)
 
 
-def test_a_plan_is_the_same_object_while_nothing_changes():
-    _, _, planner = made(range(100), 4, 2)
-    everyone, speeds = (1, 2, 3, 4), (1.0, 2.0, 3.0, 4.0)
-    first = planner.plan(everyone, speeds)
-    assert planner.plan(tuple(everyone), tuple(speeds)) is first
-    other = planner.plan((1, 3, 4), speeds)
-    assert other is not first
-    assert planner.plan((1, 2, 3, 4), (1.0, 2.0, 3.0, 4.0)) is first
-    assert planner.plan(everyone, (1.0, 2.0, 3.0, 5.0)) is not first
-
-
-def test_speeds_of_machines_that_are_away_do_not_matter():
-    _, _, planner = made(range(300), 4, 3)
-    one = planner.plan((1, 2, 4), (1.0, 2.0, 9.0, 1.0))
-    other = planner.plan((1, 2, 4), (1.0, 2.0, 0.1, 1.0))
-    assert one.assignment == other.assignment
-    assert (one.makespan, one.bound) == (other.makespan, other.bound)
-
-
-def test_a_machine_that_alone_holds_a_part_is_the_bound():
-    """Two machines of three are left; one holds a third of X alone, and is slow."""
+def test_a_slow_single_holder_determines_the_bound():
     cut = cut_parts(np.arange(0, 601, 2), 3, 64)
     placement = ReplicaPlacement(((1, 2), (2, 3), (1, 3)), cut.bounds.tolist(), 3)
     plan = ReplicaPlanner(cut, placement).plan((2, 3), (1.0, 1.0, 0.1))
-    alone = cut.costs[2] / 0.1
-    assert plan.bound == pytest.approx(alone, rel=1e-6)
-    assert plan.makespan == pytest.approx(alone, rel=1e-6)
+    assert plan.bound == pytest.approx(cut.costs[2] / 0.1, rel=1e-6)
+    assert plan.makespan == pytest.approx(plan.bound, rel=1e-6)
+
+
+def test_equal_arguments_give_the_same_plan():
+    _, _, planner = make_planner(range(300), 4, 3)
+    machines, speeds = (1, 2, 3, 4), (1.0, 2.0, 9.0, 4.0)
+    plan, fewer = planner.plan(machines, speeds), planner.plan((1, 2, 4), speeds)
+    assert planner.plan((1, 2, 3, 4), (1.0, 2.0, 9.0, 4.0)) is plan
+    assert planner.plan(machines, (1.0, 2.0, 3.0, 5.0)) is not plan
+    same = planner.plan((1, 2, 4), (1.0, 2.0, 0.1, 4.0))  # without machine 3
+    assert (same.assignment, same.makespan) == (fewer.assignment, fewer.makespan)
 
 
 @pytest.mark.parametrize(
@@ -188,23 +155,19 @@ def test_a_machine_that_alone_holds_a_part_is_the_bound():
     [
         ((), (1.0, 1.0, 1.0), "expected ascending numbers from 1"),
         ((2, 1), (1.0, 1.0, 1.0), "expected ascending numbers from 1"),
-        ((1, 1), (1.0, 1.0, 1.0), "expected ascending numbers from 1"),
-        ((0, 1), (1.0, 1.0, 1.0), "expected ascending numbers from 1"),
         ((1, 2, 3), (1.0, 0.0, 1.0), "position 2 is 0.0"),
-        ((1, 2, 3), (1.0, np.nan, 1.0), "position 2 is nan"),
     ],
 )
-def test_what_cannot_be_planned_is_refused(available, speeds, message):
-    _, _, planner = made(range(20), 3, 2)
+def test_invalid_arguments_are_rejected(available, speeds, message):
+    _, _, planner = make_planner(range(20), 3, 2)
     with pytest.raises(InputError, match=message):
         planner.plan(available, speeds)
 
 
-def test_losses_that_a_placement_can_and_cannot_bear():
-    """As brute force counts them."""
-    _, placement, _ = made(range(400), 7, 3)
-    for size in range(8):
-        for some in combinations(range(1, 8), size):
-            least = min(len(set(each) & set(some)) for each in placement.holders)
-            assert placement.min_holders(some) == least
-            assert placement.tolerated_losses(1, some) == least - 1
+def test_tolerated_losses_are_those_of_brute_force():
+    _, placement, _ = make_planner(range(400), 7, 3)
+    for count in range(8):
+        for machines in combinations(range(1, 8), count):
+            expected = min(len(set(holders) & set(machines)) for holders in placement.holders)
+            assert placement.min_holders(machines) == expected
+            assert placement.tolerated_losses(1, machines) == expected - 1
