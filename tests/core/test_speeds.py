@@ -46,8 +46,10 @@ class Run:
         self.cluster, self.speeds = cluster, speeds
         self.planner = Planner(MACHINES_PER_ROW, rows)
         self.makespans, self.predicted, self.plan_speeds, self.rows = [], [], [], []
+        self.plan = None
 
     def steps(self, count, probability=1.0, operations=("matvec",), late=None):
+        rows = self.rows[-1] if self.rows else None
         for step in range(count):
             operation = operations[step % len(operations)]
             available = MACHINES if probability == 1 else self.cluster.draw_available(probability)
@@ -55,7 +57,9 @@ class Run:
                 speeds = tuple(self.cluster.rates.tolist())
             else:
                 speeds = self.speeds.plan_speeds(available)
-            rows = self.planner.plan(available, speeds).assignment.counts(len(SPEEDS))
+            plan = self.planner.plan(available, speeds)
+            if plan is not self.plan:
+                self.plan, rows = plan, plan.assignment.counts(len(SPEEDS))
             seconds = self.cluster.seconds(rows, operation)
             if late is not None and step == 0:
                 seconds[late] *= 100
@@ -228,6 +232,15 @@ def test_a_coarse_clock_gives_plans_not_much_worse_than_equal_loads():
         seconds = cluster.seconds(rows) / tick + cluster.rng.random(6)
         speeds.observe("matvec", rows, np.floor(seconds) * tick)
     assert np.mean(times[10:]) < 1.25 * (30 / cluster.rates).max()
+
+
+def test_times_of_short_steps_are_averaged():
+    run = Run(Cluster(0.05), estimator(rows=60), rows=60).steps(60)  # of 1 ms
+    assert run.plan_speeds[-1] == approx_relative(SPEEDS, rel=0.1)
+    run.cluster.rates[5] /= 2
+    run.steps(60)
+    assert run.plan_speeds[-1] == approx_relative([2, 2, 3, 3, 4, 2], rel=0.1)
+    assert np.mean(run.predicted[-20:]) == pytest.approx(np.mean(run.makespans[-20:]), rel=0.1)
 
 
 OBSERVATIONS = st.tuples(

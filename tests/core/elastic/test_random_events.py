@@ -23,7 +23,7 @@ from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.step.answers import Decoders
 
 ROWS = 12
-KINDS = st.sampled_from(["terms", "compared rows", "rows", "probe"])
+KINDS = st.sampled_from(["terms", "compared rows", "compared rows", "rows", "probe"])
 INDEX = st.integers(0, 10**6)  # taken modulo the number of candidates
 LOSSES = st.sampled_from([events.MachineLost, events.MachineLeft])
 
@@ -64,7 +64,7 @@ class Cluster(RuleBasedStateMachine):
     def set_up(self, data):
         draw = data.draw
         self.recovery = draw(st.integers(1, 4), "recovery")
-        self.count = self.recovery + draw(st.sampled_from([3, 2, 4, 1, 0]), "machines beyond L")
+        self.count = self.recovery + draw(st.sampled_from([3, 4, 2, 1, 0]), "machines beyond L")
         self.all_machines = tuple(range(1, self.count + 1))
         at_most_one = st.sets(st.sampled_from(self.all_machines), max_size=1)
         faulty = draw(st.sets(st.sampled_from(self.all_machines), max_size=2), "faulty")
@@ -164,7 +164,7 @@ class Cluster(RuleBasedStateMachine):
         return machine, request
 
     @precondition(has_computing)
-    @rule(indices=st.lists(INDEX, min_size=1, max_size=8))
+    @rule(indices=st.lists(INDEX, min_size=1, max_size=12))
     def answer(self, indices):
         for index in indices:
             if has_computing(self):
@@ -312,8 +312,15 @@ class Cluster(RuleBasedStateMachine):
         self.report(events.MachineLost(pick(lost, index), "repeated"))
 
     @precondition(lambda self: not self.is_running)
-    @rule(kind=KINDS, preempted=st.sets(st.integers(1, 8), max_size=1))
-    def start_next_step(self, kind, preempted):
+    @rule(
+        kind=KINDS,
+        preempted=st.sets(st.integers(1, 8), max_size=1),
+        join=st.sampled_from([True, True, False]),
+        faulty=st.sets(st.integers(1, 8), max_size=2),
+    )
+    def start_next_step(self, kind, preempted, join, faulty):
+        for machine in self.absent() if join else ():
+            self.processes[machine] = Process(next(self.hosts), machine in faulty)
         self.start(kind, preempted)
 
     def remove(self, machine):
