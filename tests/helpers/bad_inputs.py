@@ -81,7 +81,7 @@ def judge(done: Done, code: int) -> str | None:
     """What is wrong with how a command failed, or None."""
     if done.returncode is None:
         running = "; ".join(done.left)
-        return f"no end within {LIMIT} s of {running}, having said {done.errors[-400:]!r}"
+        return f"no end within {LIMIT} s of {running} after {done.errors[-400:]!r}"
     if done.left:
         return f"left processes behind: {'; '.join(done.left)}"
     if done.returncode != code:
@@ -312,7 +312,7 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def npy_with_header(shape: str, descr: str = "<f8") -> bytes:
-    """An .npy file whose header says what it likes."""
+    """Return an .npy file with any header."""
     header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}"
     return b"\x93NUMPY\x01\x00\x76\x00" + header.ljust(117).encode() + b"\n" + bytes(120)
 

@@ -1,4 +1,4 @@
-"""A task that multiplies until a file says that it is enough, and counts wrong products."""
+"""A task that multiplies until a file exists, and counts wrong products."""
 
 from __future__ import annotations
 

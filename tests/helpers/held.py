@@ -1,4 +1,4 @@
-"""A matrix whose last rows can be read only when a test says so."""
+"""A matrix whose last rows can be read only when a test allows it."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class Job:
     desk: Desk
     number: str
 
-    def says(self, name: str) -> str:
+    def field(self, name: str) -> str:
         """One of the fields of ``scontrol show job``."""
         text = self.desk.ask("scontrol", "show", "job", "--oneliner", self.number)
         return re.search(rf"(?:^| ){name}=(.*?)(?: \w+[:\w/]*=|$)", text, re.MULTILINE)[1]
@@ -130,8 +130,8 @@ class Job:
         """Wait until the job is in one of these states, or by default until it is over."""
         wanted = states or _OVER
         return wait_until(
-            lambda: (state := self.says("JobState")) in wanted and state,
-            said=lambda: f"{self.says('JobState')}, no {wanted}: {self.output()}",
+            lambda: (state := self.field("JobState")) in wanted and state,
+            describe=lambda: f"{self.field('JobState')}, no {wanted}: {self.output()}",
             pause=0.2,
         )
 
@@ -139,10 +139,10 @@ class Job:
         """Wait until the run of the job has made so many steps."""
 
         def are_made() -> bool:
-            assert self.says("JobState") not in _OVER, self.output()
+            assert self.field("JobState") not in _OVER, self.output()
             return steps_of(out) >= steps
 
-        wait_until(are_made, said=self.output, pause=0.2)
+        wait_until(are_made, describe=self.output, pause=0.2)
 
     def go_on(self) -> None:
         """Start a requeued job soon: Slurm lets it wait for two minutes.

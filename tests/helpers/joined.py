@@ -14,6 +14,6 @@ def exit_codes(processes: Iterable[subprocess.Popen[str]]) -> list[int]:
 
 
 def error_of(process: subprocess.Popen[str]) -> str:
-    """What a process that has ended, or is about to, has said was wrong."""
+    """Return the error message of a process that has ended or is ending."""
     _, stderr = process.communicate(timeout=LIMIT)
     return stderr.removeprefix("cec-mpi: error: ")

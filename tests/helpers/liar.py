@@ -136,17 +136,17 @@ ANSWERS: tuple[Lie, ...] = (
 
 
 def hello(random: np.random.Generator) -> bytes:
-    """What a process says about itself, which is seldom true."""
-    said = asdict(Hello(package_fingerprint(), int(random.integers(1, 1 << 20)), detect_place()))
+    """Return a hello message whose fields are mostly wrong."""
+    fields = asdict(Hello(package_fingerprint(), int(random.integers(1, 1 << 20)), detect_place()))
     if random.random() < 0.5:
-        place = said["place"]
+        place = fields["place"]
         name = random.choice(["cores", "ranks", "own_cores", "node", "memory", "group"])
         place[name] = int(random.choice([0, 1, 1 << 40, (1 << 62) - 1]))
-        said["machines"] = [int(random.choice([0, 1, 6, 7, 1 << 40]))]
-        said["count"] = int(random.choice([1, 1, 1, 0, 2, 1 << 40]))
-        said["rank"] = int(random.choice([0, 1, 1 << 40]))
+        fields["machines"] = [int(random.choice([0, 1, 6, 7, 1 << 40]))]
+        fields["count"] = int(random.choice([1, 1, 1, 0, 2, 1 << 40]))
+        fields["rank"] = int(random.choice([0, 1, 1 << 40]))
         place["host"] = str(random.choice(["node1", "x" * 10**5, "\x1b[2J", ""]))
-    return pack(said)
+    return pack(fields)
 
 
 def opened(random: np.random.Generator) -> OpenReport:

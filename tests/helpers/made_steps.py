@@ -22,7 +22,7 @@ class Made:
         np.testing.assert_allclose(self.operator.rmatvec(v), self.X.T @ v, atol=self.tolerance)
 
     def until(self, condition):
-        wait_until(lambda: condition() or self.step(), said=self.happened)
+        wait_until(lambda: condition() or self.step(), describe=self.happened)
 
     def happened(self, *kinds):
         """Machines to which something of these kinds has happened."""

@@ -23,7 +23,7 @@ def header(machines=6, **others):
 def step(number, machines=6, preempted=(), events=(), away=None, **others):
     """A step of machines that compute 100 n rows each, at 1000 rows in a second.
 
-    Those that are away are preempted where nothing else is said.
+    Those that are away are preempted by default.
     """
     away = {"preempted": dict.fromkeys(preempted, number)} if away is None else away
     preempted = {n for those in away.values() for n in those}

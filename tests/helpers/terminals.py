@@ -93,7 +93,7 @@ class Terminal:
         """Wait until something is to be seen."""
         return wait_until(
             lambda: wanted in (text := self.text) and text,
-            said=lambda: f"no {wanted!r} in:\n{self.text}",
+            describe=lambda: f"no {wanted!r} in:\n{self.text}",
         )
 
     def await_clean_end(self) -> None:

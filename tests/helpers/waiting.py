@@ -15,7 +15,7 @@ LEAVING = 50  # seconds for processes that are about to end; a lost machine look
 def wait_until(
     condition: Callable[[], Any],
     process: subprocess.Popen[str] | None = None,
-    said: Callable[[], object] = lambda: "",
+    describe: Callable[[], object] = lambda: "",
     pause: float = 0.01,
 ) -> Any:
     """Wait until a condition is true; return what it has returned.
@@ -25,7 +25,7 @@ def wait_until(
     condition : callable
     process : subprocess.Popen, optional
         Fail if it ends before.
-    said : callable
+    describe : callable
         Returns what to show if the condition does not become true.
     pause : float
         Seconds before the condition is examined again.
@@ -33,7 +33,7 @@ def wait_until(
     due = time.monotonic() + LIMIT
     while not (value := condition()):
         assert process is None or process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < due, said()
+        assert time.monotonic() < due, describe()
         time.sleep(pause)
     return value
 

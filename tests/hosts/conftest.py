@@ -170,7 +170,7 @@ def start(hosts, tmp_path, nothing_is_left):
 
 @dataclass(frozen=True)
 class Run:
-    """What a run has left, and has said."""
+    """The files and the output of a run."""
 
     out: Path
     done: Done
@@ -185,7 +185,7 @@ class Run:
 
     @property
     def messages(self) -> list[str]:
-        """Those of cec_mpi, whatever the launcher and ssh have said beside them."""
+        """Lines of cec_mpi, without those of the launcher and of ssh."""
         return re.findall(r"^cec-mpi: .*$", self.done.stderr, re.MULTILINE)
 
     def where(self) -> dict[int, str]:

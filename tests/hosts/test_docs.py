@@ -1,4 +1,4 @@
-"""What the page about several hosts shows runs on several hosts, and prints what it says."""
+"""The commands of the page about several hosts print what the page shows."""
 
 import re
 

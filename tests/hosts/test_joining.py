@@ -49,8 +49,8 @@ def end():
         process.communicate()
 
 
-def said(run):
-    """The next of the lines that start with what has happened."""
+def next_change(run):
+    """Return the next line about machines that joined or were lost, as words."""
     while (line := run.stdout.readline()).split()[:1] not in (["joined"], ["lost"], []):
         pass
     return line.split()
@@ -70,16 +70,16 @@ def test_a_host_that_goes_dark_without_a_word_is_missed(hosts, made, end, tmp_pa
     slow = [end(hosts.begin("node2", *join, "--retry", 20)) for _ in range(2)]
     dark = end(hosts.begin("node3", *join, "--retry", 60))
     gone = end(hosts.begin("node3", *join, "--retry", 1))
-    assert sorted(said(run)) == ["joined", "node2", "node2", "node3", "node3"]
+    assert sorted(next_change(run)) == ["joined", "node2", "node2", "node3", "node3"]
     hosts.link("node3", "cut", "yes")
     try:
-        kinds = said(run)
-        assert kinds.index("late") < kinds.index("lost", 1)  # the step did not wait for that
+        words = next_change(run)
+        assert words.index("late") < words.index("lost", 1)  # the step did not wait for that
         assert gone.wait(LIMIT) == 3
         assert dark.poll() is None
     finally:
         hosts.link("node3", "cut", "no")
-    assert said(run)[-1] == "node3"
+    assert next_change(run)[-1] == "node3"
     assert [process.wait(LIMIT) for process in (run, *slow, dark)] == [0] * 4
 
 

@@ -125,8 +125,8 @@ def test_a_machine_says_that_it_cannot_reach_the_card_that_is_named(multiply):
     # Rank 0 exits with 4 and the machines with 3; MPICH's mpiexec returns 3 | 4
     code = 7 if library().startswith("MPICH") else 3
     run = multiply("--elastic", "--interface", "lo", "--start-timeout", 5, code=code)
-    said = "cec-mpi: error: the master has not begun to listen within 5 s"
-    messages = [message for message in run.messages if message.startswith(said)]
+    start = "cec-mpi: error: the master has not begun to listen within 5 s"
+    messages = [message for message in run.messages if message.startswith(start)]
     assert 1 <= len(messages) <= 2  # the first two ranks say so
     assert all("of 127.0.0.1 (Connection refused)" in message for message in messages)
     assert not (run.out / "summary.json").exists()
@@ -207,7 +207,7 @@ def test_a_host_that_is_gone_ends_the_job_and_others_go_on_with_it(
     start(*words, *slowly, ranks=(3, 1), on=two_hosts)
     thread.join()
     assert not (out / "summary.json").exists()
-    wait_until(lambda: not two_hosts.processes(), said=two_hosts.processes)
+    wait_until(lambda: not two_hosts.processes(), describe=two_hosts.processes)
     done = start(*words, "--resume", "--machines", "1,2", ranks=(3, 0), on=two_hosts)
     assert done.returncode == 0, done.stderr
     assert np.allclose(np.load(out / "result.npy"), made.expected)

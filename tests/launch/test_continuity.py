@@ -1,4 +1,4 @@
-"""What a process says of its launcher's reaction to a killed process, and what happens then."""
+"""The reaction of launchers to a killed process: predicted and observed."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def test_a_launcher_without_options_and_the_name_of_its_job(killed):
     code, found, lived = killed(seconds=LIVES if continues else ENDS)
     assert lived == (PROCESSES - 1 if continues else 0)
     assert code
-    said = {"Intel": True, "Open ": None, "MPICH": False}[library()[:5]]
-    assert [each["continues"] for each in found] == [said] * PROCESSES
+    expected = {"Intel": True, "Open ": None, "MPICH": False}[library()[:5]]
+    assert [each["continues"] for each in found] == [expected] * PROCESSES
     assert all(bool(each["remedy"]) == (not continues) for each in found)
 
     (other,) = {each["job"] for each in killed(seconds=0, name="two")[1]}
@@ -42,9 +42,9 @@ def test_a_launcher_without_options_and_the_name_of_its_job(killed):
 
 @pytest.mark.needs("openmpi")
 @pytest.mark.parametrize(
-    ("options", "said"), [(("--with-ft", "ulfm"), True), (("--continuous",), None)]
+    ("options", "expected"), [(("--with-ft", "ulfm"), True), (("--continuous",), None)]
 )
-def test_options_of_open_mpi(killed, options, said):
+def test_options_of_open_mpi(killed, options, expected):
     code, found, lived = killed(*options)
     assert (code, lived) == (0, PROCESSES - 1)
-    assert [each["continues"] for each in found] == [said] * PROCESSES
+    assert [each["continues"] for each in found] == [expected] * PROCESSES

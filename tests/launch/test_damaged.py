@@ -82,8 +82,8 @@ def test_in_lockstep_damage_ends_the_run_with_5(multiply, store):
     message = multiply("--serial", code=5)
     assert message.startswith("cec-mpi: error: ")
     assert len(message.splitlines()) == 1
-    says = f"shard-0004.npy: {BLOCK} do not match their checksum"
-    for words in (says, f"cec-mpi repair {store}", "--elastic"):
+    problem = f"shard-0004.npy: {BLOCK} do not match their checksum"
+    for words in (problem, f"cec-mpi repair {store}", "--elastic"):
         assert words in message
 
 

@@ -33,12 +33,12 @@ def test_the_commands_of_the_readme_run(run, tmp_path):
     assert slow == 1  # so that they need not be as slow as for somebody who types
     done = run(["bash", "-e", "-o", "pipefail", "-c", commands], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    said = re.search(
+    shown = re.search(
         r"^    (cec-mpi: warning: .*)\n    .*\n    (machines: .*)$", README, re.MULTILINE
     )
-    assert said
-    assert said[1] in done.stderr
-    assert said[2] in done.stdout.splitlines()
+    assert shown
+    assert shown[1] in done.stderr
+    assert shown[2] in done.stdout.splitlines()
     X = np.load(tmp_path / "X.npy")
     values = np.linalg.svd(X, compute_uv=False)[:5]
     assert np.allclose(np.load(tmp_path / "factors" / "result.npy"), values)
@@ -62,7 +62,7 @@ def test_the_first_program_of_the_readme_prints_what_it_shows(run, tmp_path):
         (DOCS.parent / "README.md", r"add `(\S+)` after `mpirun`"),
     ],
 )
-def test_what_is_said_of_too_few_cores_starts_more_ranks(run, tmp_path, page, pattern):
+def test_the_remedy_for_too_few_cores_starts_more_ranks(run, tmp_path, page, pattern):
     (words,) = re.findall(pattern, page.read_text("utf-8"))
     # Where a user has set nothing, and two ranks are more than there are slots.
     unset = "unset PRTE_MCA_rmaps_default_mapping_policy OMPI_MCA_rmaps_base_oversubscribe"
@@ -129,10 +129,10 @@ def check_programs(run, directory, blocks, launcher=(), *options):
 def check_example(block, known, page):
     """Run examples of doctest, with the names that those before them on the page have made."""
     test = doctest.DocTestParser().get_doctest(block.text, known, page, f"{page}.md", block.line)
-    said: list[str] = []
-    results = doctest.DocTestRunner().run(test, out=said.append, clear_globs=False)
+    printed: list[str] = []
+    results = doctest.DocTestRunner().run(test, out=printed.append, clear_globs=False)
     assert results.attempted
-    assert not results.failed, "".join(said)
+    assert not results.failed, "".join(printed)
     known.update(test.globs)
 
 

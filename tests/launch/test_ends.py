@@ -85,7 +85,7 @@ ELASTIC = [
 
 @pytest.mark.parametrize(("task", "ranks"), [*((task, 4) for task in ENDS), *ELASTIC])
 def test_a_task_ends_its_run_with_its_code(run, small_store, tmp_path, task, ranks):
-    code, says = ENDS[task]
+    code, message = ENDS[task]
     (tmp_path / "my_tasks.py").write_text(TASKS)
     words = ["cec-mpi", "run", small_store.path, f"my_tasks:{task}", "--out", "out"]
     command = ["mpirun", "-n", ranks, *words] if ranks else [*words, "--local", "3"]
@@ -96,7 +96,7 @@ def test_a_task_ends_its_run_with_its_code(run, small_store, tmp_path, task, ran
         assert done.returncode == code
     else:  # launchers that kill the other ranks may return a code of their own
         assert done.returncode not in (0, None)
-    assert says in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("Traceback") == (task in ("raises", "forks"))
     assert done.stderr.count("cec-mpi: error: ") == (code in (1, 2))
     summary = tmp_path / "out" / "summary.json"

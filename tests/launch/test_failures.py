@@ -111,18 +111,18 @@ def test_a_lost_rank_that_mpi_reports_is_one_message(run, small_store, faulty, t
 
 @pytest.mark.any_mpi
 @pytest.mark.parametrize(
-    ("fault", "says", "where"),
+    ("fault", "message_part", "where"),
     [
         ("import numpy; numpy.empty(1 << 57)", "Unable to allocate 1.00 EiB", {}),
         ('raise RuntimeError("can\'t start new thread")', "can't start", {"ranks": 0}),
     ],
 )
-def test_too_little_memory_is_one_message_and_code_2(multiply, faulty, fault, says, where):
+def test_too_little_memory_is_one_message_and_code_2(multiply, faulty, fault, message_part, where):
     options = ("--serial",) if where else ()
     done = multiply(*options, **where, **faulty(fault, method="assign", when="True"))
     assert done.returncode == 2
     assert done.stderr.count("cec-mpi: ") == 1
-    assert f"too little memory: {says}" in done.stderr
+    assert f"too little memory: {message_part}" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -167,5 +167,5 @@ def test_a_directory_that_cannot_be_written(on_small_disk):
     lines = ["mkdir -p small/out/logs", "mount -o remount,ro small"]
     done = on_small_disk("1m", *lines, "cec vectors=few.npy || code=$?", ranks=0)
     assert done.returncode == 2
-    says = "cannot be used for results: it cannot be written"
-    assert done.errors == f"cec-mpi: error: {SMALL}/out {says}"
+    problem = "cannot be used for results: it cannot be written"
+    assert done.errors == f"cec-mpi: error: {SMALL}/out {problem}"

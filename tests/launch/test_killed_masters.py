@@ -75,7 +75,7 @@ def test_a_master_that_is_killed_when_its_machines_have_left_leaves_nothing(
     run = start([*words, "--out", tmp_path / "out"], variables=variables)
     code = run.wait(LIMIT)
     assert code == (code_with_kills(0) if launched else -signal.SIGKILL)
-    wait_until(lambda: list(scratch.iterdir()) == [], said=lambda: list(scratch.iterdir()))
+    wait_until(lambda: list(scratch.iterdir()) == [], describe=lambda: list(scratch.iterdir()))
     assert not (tmp_path / "out" / "connection.json").exists()
 
 

@@ -171,9 +171,9 @@ def test_machines_leave_when_the_master_is_killed(start, run, store, tmp_path, l
     processes[0].kill()
     _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode != 0
-    said = "cec-mpi: error: the connection to the master has ended\n"
-    assert launched <= stderr.count(said) <= 2 * launched, stderr  # the first two ranks say so
-    assert stderr.count(said) == stderr.count("cec-mpi: error: ")
+    message = "cec-mpi: error: the connection to the master has ended\n"
+    assert launched <= stderr.count(message) <= 2 * launched, stderr  # the first two ranks say so
+    assert stderr.count(message) == stderr.count("cec-mpi: error: ")
     assert not psutil.wait_procs(list(processes.values()), timeout=LIMIT)[1]
     if not launched:
         resumed = run([*words, "--resume"])

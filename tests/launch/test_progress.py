@@ -64,8 +64,8 @@ def test_steps_are_shown_on_a_terminal_while_they_are_made(on_a_terminal, words,
     terminal.close()
     seen = [text for text in terminal.history if " of 3 available" in text]
     assert all(text.count(" of 3 available") == text.count("talking:task") == 1 for text in seen)
-    _, said, warned, done, results, report, *rest = terminal.lines
-    assert (said, warned) == ("the task prints", "cec-mpi: warning: the task warns")
+    _, printed, warning, done, results, report, *rest = terminal.lines
+    assert (printed, warning) == ("the task prints", "cec-mpi: warning: the task warns")
     assert done.startswith("talking:task is done: 40 steps on 3 machines, ")
     assert results.startswith("results: ")
     assert "report: cec-mpi report " in f"{report}{''.join(rest)}"

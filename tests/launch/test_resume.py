@@ -121,13 +121,13 @@ def test_products_go_on_at_the_next_row(start, cec, small_store, tmp_path):
     assert 60 <= steps_of(out) <= 60 + 4 + 1
 
     np.save(tmp_path / "others.npy", np.vstack((W[:-1], W[:1])))
-    for other, says in (
+    for other, message in (
         ([*run, f"vectors={tmp_path / 'others.npy'}"], "has vectors"),
         ([*words, "iterations=50"], "result.npy has shape (60, "),
     ):
         refused = cec(*other, "--resume", "--serial")
         assert refused.returncode == 2
-        assert says in refused.errors
+        assert message in refused.errors
     again = cec(*words, "--resume", "--serial")
     assert again.returncode == 0
     assert "nothing to resume" in again.stdout
@@ -325,14 +325,14 @@ def test_a_checkpoint_of_something_else_is_refused(cec, slow_store, make_store, 
     stopped = cec("run", slow_store.path, *words, *only(20), "--serial")
     assert stopped.returncode == 4
     kept = (out / "checkpoint.npz").read_bytes()
-    for others, says in (
+    for others, message in (
         (["run", slow_store.path, *words, "tol=1e-3"], "options"),
         (["run", slow_store.path, "--out", out, "svd"], "task 'power', but this run has 'svd'"),
         (["run", other.path, *words], "another matrix"),
     ):
         refused = cec(*others, "--resume", "--serial")
         assert refused.returncode == 2
-        assert says in refused.errors
+        assert message in refused.errors
         assert (out / "checkpoint.npz").read_bytes() == kept
     (out / "checkpoint.npz").write_bytes(kept[: len(kept) // 2])
     refused = cec("run", slow_store.path, *words, "--resume", "--serial")

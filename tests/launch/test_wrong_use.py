@@ -240,7 +240,7 @@ def test_an_elastic_program_under_a_launcher(program, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         pytest.param(
             "X @ w", "all code that uses X under `if X is not None:`", marks=pytest.mark.any_mpi
@@ -248,10 +248,10 @@ def test_an_elastic_program_under_a_launcher(program, tmp_path):
         ("if X is not None: raise KeyError('mine')", "KeyError: 'mine'"),
     ],
 )
-def test_an_elastic_program_that_fails_ends_all_and_says_why(program, tmp_path, body, says):
+def test_an_elastic_program_that_fails_ends_all_and_says_why(program, tmp_path, body, message):
     done = program(SERVED.format(options="", body=body), launcher=LAUNCHED, around=ELASTIC)
     assert done.returncode == 1, done.stderr
-    assert 1 <= done.stderr.count(says) <= (2 if "X" in says else 1)  # two machines at once
+    assert 1 <= done.stderr.count(message) <= (2 if "X" in message else 1)  # two machines at once
     assert not (tmp_path / "conn").exists()
 
 

@@ -30,10 +30,10 @@ def test_hosts_with_and_without_a_device_serve_one_run(accepting, join, store):
         assert devices.count("jax:cpu") == 2
         assert devices[0 if devices[0] else 1] == STRICT
     assert exit_codes([machines[1], host]) == [0, 0]
-    said, _ = host.communicate()
-    assert "computes on jax:cpu" in said
-    assert "shards of" in said
-    assert "would fit in" in said
+    printed, _ = host.communicate()
+    assert "computes on jax:cpu" in printed
+    assert "shards of" in printed
+    assert "would fit in" in printed
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_machines_that_a_launcher_starts_come_and_go(start, store, tmp_path):
                 np.testing.assert_allclose(operator @ w, store.X @ w, atol=1e-10)
                 return sum(kind in event for event in recorder.happened for kind in kinds)
 
-            wait_until(lambda: happened() >= count, said=lambda: recorder.happened)
+            wait_until(lambda: happened() >= count, describe=lambda: recorder.happened)
 
         first = start(machines)
         until(2, "joined")

@@ -61,12 +61,12 @@ def test_a_machine_without_the_key_is_refused(call, tmp_path, monkeypatch):
 @pytest.mark.parametrize("most", [10, 22])
 def test_a_run_with_too_few_file_descriptors_to_listen(run, store, conn, tmp_path, most):
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
-    words += ["power"]
+    words += ["svd"]
     done = run(["sh", "-c", f'ulimit -n {most} && exec "$@"', "sh", *words])
     assert done.returncode == 2
-    says = f"this process uses all {most} of its file descriptors"
+    message = f"this process uses all {most} of its file descriptors"
     assert done.errors.startswith("cec-mpi: error: the sockets that machines use cannot be opened")
-    assert says in done.errors
+    assert message in done.errors
     assert done.errors.count("\n") == 0
 
 

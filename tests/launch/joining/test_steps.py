@@ -113,8 +113,8 @@ def test_a_machine_whose_answers_are_wrong_has_to_leave(accepting, make_store, j
         bad = start([sys.executable, "-c", WRONG, conn])
         made.until(lambda: made.happened("excluded"))
         assert exit_codes([bad]) == [7]
-        says = r"the master has excluded this machine: wrong in step \d+\n"
-        assert re.fullmatch(says, error_of(bad))
+        message = r"the master has excluded this machine: wrong in step \d+\n"
+        assert re.fullmatch(message, error_of(bad))
         assert len(made.happened("wrong")) == 1
         made.step()
     assert exit_codes(good) == [0] * 3

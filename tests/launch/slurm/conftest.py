@@ -52,7 +52,7 @@ def desk(cluster, tmp_path):
     desk = Desk(cluster | {"OMPI_MCA_mpi_yield_when_idle": "1"}, tmp_path)  # as cores are shared
     yield desk
     desk.cancel_jobs()
-    wait_until(lambda: not desk.jobs(), said=desk.jobs, pause=0.1)
+    wait_until(lambda: not desk.jobs(), describe=desk.jobs, pause=0.1)
 
 
 @pytest.fixture(scope="module")

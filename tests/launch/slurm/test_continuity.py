@@ -1,4 +1,4 @@
-"""What a process says of srun's reaction to a killed process, and what happens then."""
+"""The reaction of srun to a killed process: predicted and observed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENDS = 60  # seconds to live on where all end, so that a slow end is seen too
 
 
 @pytest.mark.parametrize(
-    ("options", "variables", "continues", "said"),
+    ("options", "variables", "continues", "expected"),
     [
         ((), {}, True, True),
         (("--kill-on-bad-exit=1",), {}, False, True),  # which processes cannot see
@@ -22,12 +22,12 @@ ENDS = 60  # seconds to live on where all end, so that a slow end is seen too
     ],
     ids=str,
 )
-def test_srun(run, cluster, tmp_path, options, variables, continues, said):
+def test_srun(run, cluster, tmp_path, options, variables, continues, expected):
     command = [*SRUN, *options, *words(tmp_path, 2 if continues else ENDS)]
     done = run(command, variables=cluster | variables)
     found, lived = seen(tmp_path)
     assert lived == (PROCESSES - 1 if continues else 0)
     assert done.returncode in (137, 143)  # of the killed process, or of those that srun ended
-    assert [each["continues"] for each in found] == [said] * PROCESSES
+    assert [each["continues"] for each in found] == [expected] * PROCESSES
     (job,) = {each["job"] for each in found}
     assert job.endswith(".0")

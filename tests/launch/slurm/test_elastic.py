@@ -35,7 +35,7 @@ class Story:
             shutil.copy(file, desk.directory)
         own = "--cpus-per-task 2 --sbatch exclude=n1 --time 10"
         task = f"endless_task:products --checkpoint-every 5 {SLOWLY}"
-        said = desk.run(
+        hint = desk.run(
             "cec-mpi",
             "slurm",
             "--elastic",
@@ -47,7 +47,7 @@ class Story:
             "out",
             *task.split(),
         )
-        assert said == "sbatch cec-mpi-machines.sbatch $(sbatch --parsable cec-mpi-master.sbatch)\n"
+        assert hint == "sbatch cec-mpi-machines.sbatch $(sbatch --parsable cec-mpi-master.sbatch)\n"
         self.master = self.submit("--partition=high", "--nodelist=n1", "cec-mpi-master.sbatch")
         self.tasks: list[Job] = []
 
@@ -67,7 +67,7 @@ class Story:
         assert job.wait() == "COMPLETED"
 
     def on(self, node):
-        return [task for task in self.tasks if task.says("NodeList") == node]
+        return [task for task in self.tasks if task.field("NodeList") == node]
 
     def events(self, *kinds):
         path = self.out / "steps.jsonl"
@@ -80,13 +80,13 @@ class Story:
         """Wait until so many events of these kinds have happened."""
         by, again = time.monotonic() + LIMIT, 0.0
         while len(self.events(*kinds)) < count:
-            assert time.monotonic() < by, (self.events(*kinds), self.said())
+            assert time.monotonic() < by, (self.events(*kinds), self.outputs())
             if time.monotonic() > again:
                 self.desk.let_go_on()
                 again = time.monotonic() + 5
             time.sleep(0.1)
 
-    def said(self):
+    def outputs(self):
         return self.master.output() + "".join(task.output() for task in self.tasks)
 
 
@@ -100,13 +100,13 @@ def test_machines_come_late_are_preempted_and_come_back(desk, symmetric):
     warned = story.on("n2")
     story.preempt("n2")
     story.until(2, "left")
-    assert [task.says("Restarts") for task in story.tasks] == [
+    assert [task.field("Restarts") for task in story.tasks] == [
         "1" if task in warned else "0" for task in story.tasks
     ]
     story.until(8, "joined")
 
     killed = story.tasks[4:]
-    story.preempt(killed[0].says("NodeList"))
+    story.preempt(killed[0].field("NodeList"))
     story.until(4, "left", "lost")
     story.until(10, "joined")
 
@@ -118,14 +118,14 @@ def test_machines_come_late_are_preempted_and_come_back(desk, symmetric):
     story.until(18, "joined")
     (desk.directory / ENOUGH).touch()
     for job in (story.master, *story.tasks):
-        assert job.wait() == "COMPLETED", story.said()
+        assert job.wait() == "COMPLETED", story.outputs()
 
     summary = json.loads((story.out / "summary.json").read_text())
     assert summary["wrong"] == 0
     w = sum(vector(number, 60) for number in range(summary["products"]))
     result = np.load(story.out / "result.npy")
     np.testing.assert_allclose(result, symmetric.X @ w, rtol=1e-9, atol=1e-7)
-    assert story.master.says("Restarts") == "1"
+    assert story.master.field("Restarts") == "1"
     assert not (story.out / "connection.json").exists()
 
 
@@ -135,6 +135,6 @@ def test_machines_that_wait_for_a_node_end_with_the_run(desk, symmetric):
     story.until(6, "joined")
     (desk.directory / ENOUGH).touch()
     assert story.master.wait() == "COMPLETED"
-    assert [task.wait() for task in story.tasks[:6]] == ["COMPLETED"] * 6, story.said()
-    wait_until(lambda: not desk.jobs(), said=desk.jobs, pause=0.2)
+    assert [task.wait() for task in story.tasks[:6]] == ["COMPLETED"] * 6, story.outputs()
+    wait_until(lambda: not desk.jobs(), describe=desk.jobs, pause=0.2)
     assert not any(task.output() for task in story.tasks[6:])

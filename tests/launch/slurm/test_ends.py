@@ -29,7 +29,7 @@ WAYS = [
 def test_a_task_ends_its_run_with_its_code(
     run, cluster, small_store, tmp_path, task, start, options
 ):
-    code, says = ENDS[task]
+    code, message = ENDS[task]
     (tmp_path / "my_tasks.py").write_text(TASKS)
     words = ["cec-mpi", "run", small_store.path, f"my_tasks:{task}", "--out", "out", *options]
     done = run(["srun", "-n", 4, *start, *words], cwd=tmp_path, variables=cluster)
@@ -37,6 +37,6 @@ def test_a_task_ends_its_run_with_its_code(
         assert done.returncode not in (0, None)
     else:
         assert done.returncode == code, done.stderr
-    assert says in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("Traceback") == (task == "raises")
     assert not (tmp_path / "out" / "summary.json").exists()

@@ -57,13 +57,13 @@ def test_doctor_says_what_srun_has(run, cluster):
 @pytest.mark.needs("slurm-pmix", "hosts")
 @pytest.mark.parametrize("launcher", [(), SRUN], ids=["by hand", "in a step"])
 def test_a_library_that_slurm_lists_and_cannot_load(run, cluster, launcher):
-    """In a namespace in which the library is an empty file: said where the MPI needs it."""
+    """In a namespace in which the library is an empty file: an error where the MPI needs it."""
     known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True)
     (file,) = re.findall(r"libpmix\.so .*=> (.*)", known.stdout)
     hide = 'mount --bind /dev/null "$0" && exec "$@"'
     words = [*launcher, "unshare", "--mount", "sh", "-c", hide, file, "cec-mpi", "doctor"]
     done = run(words, variables=cluster)
-    said = done.stdout + done.stderr
+    printed = done.stdout + done.stderr
     is_needed = parse_library(library(), None).srun_type == "pmix"
-    assert said.count("libpmix.so is missing (on Debian: apt install libpmix-dev") == is_needed
-    assert "Traceback" not in said
+    assert printed.count("libpmix.so is missing (on Debian: apt install libpmix-dev") == is_needed
+    assert "Traceback" not in printed

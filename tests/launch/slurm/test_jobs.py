@@ -89,7 +89,7 @@ def test_bad_input_fails_the_job_with_its_exit_code(desk, symmetric):
     run = f"run {symmetric.path} --out out vectors=none.npy"
     job = desk.submit(desk.write(f"--ntasks 4 --time 5 {run}"))
     assert job.wait() == "FAILED"
-    assert job.says("ExitCode") == "2:0"
+    assert job.field("ExitCode") == "2:0"
     assert job.output().count("cec-mpi: error: ") == 1
 
 
@@ -146,7 +146,7 @@ def check_continued(job, out, signal):
     before = int(re.search(r"after (\d+) steps: .* --resume continues", job.output())[1])
     job.go_on()
     assert job.wait() == "COMPLETED", job.output()
-    assert job.says("Restarts") == "1"
+    assert job.field("Restarts") == "1"
     check_power(out)
     assert summary_of(out)["steps"] == summary_of(out)["iterations"] > before >= 10
 
@@ -175,7 +175,7 @@ def test_a_cancelled_job_does_not_come_back(desk, symmetric):
     job.wait_for_steps(desk.directory / "out", 5)
     desk.run("scancel", job.number)
     assert job.wait() == "CANCELLED"
-    assert job.says("Restarts") == "0"
+    assert job.field("Restarts") == "0"
     assert (desk.directory / "out" / "checkpoint.npz").exists()
 
 
@@ -191,7 +191,7 @@ def test_a_job_that_has_lost_a_machine_completes_once(desk, symmetric):
     out = desk.directory / "out"
     job = desk.submit(elastic_script(desk, symmetric, "kill:2@5"))
     assert job.wait() == "COMPLETED", job.output()
-    assert job.says("Restarts") == "0"
+    assert job.field("Restarts") == "0"
     check_power(out)
     assert '"lost":2' in (out / "steps.jsonl").read_text()
     summary = summary_of(out)
@@ -207,7 +207,7 @@ def test_a_job_that_has_lost_too_many_machines_does_not_come_back(desk, symmetri
     job = desk.submit(elastic_script(desk, symmetric, "kill:1@5,kill:2@5"))
     job.wait("RUNNING")
     assert job.wait("FAILED", "PENDING", "COMPLETED") == "FAILED", job.output()
-    assert job.says("ExitCode") in ("3:0", "4:0")  # where srun hides it, and as it is
+    assert job.field("ExitCode") in ("3:0", "4:0")  # where srun hides it, and as it is
     assert job.output().count("cec-mpi: error: ") == 1
     assert (desk.directory / "out" / "checkpoint.npz").exists()
 
@@ -217,7 +217,7 @@ def test_a_job_continues_without_a_node_that_goes_down(desk, symmetric):
     out = desk.directory / "out"
     job = desk.submit(elastic_script(desk, symmetric), options=ALL_NODES)
     job.wait_for_steps(out, 10)
-    last = expand_nodelist(job.says("NodeList"))[-1]
+    last = expand_nodelist(job.field("NodeList"))[-1]
     with desk.without(last):
         assert job.wait() == "COMPLETED", job.output()
     assert f"Node failure on {last}" in job.output()

@@ -36,15 +36,15 @@ def test_lost_and_cancelled_machines_are_replaced(desk, symmetric, endless_task)
         words = ("--noheader", "--array", f"--name=cec-mpi-machines-{job.number}")
         return desk.ask("squeue", *words, "--states=RUNNING", "--format=%i").split()
 
-    wait_until(lambda: len(array()) == 3, said=job.output, pause=0.2)
+    wait_until(lambda: len(array()) == 3, describe=job.output, pause=0.2)
     job.wait_for_steps(out, 3)
     first = array()
     machines_of(out / "connection.json")[0].kill()
-    wait_until(lambda: len(set(array()) & set(first)) == 2, said=desk.jobs, pause=0.2)
-    wait_until(lambda: len(array()) == 3, said=desk.jobs, pause=0.2)
+    wait_until(lambda: len(set(array()) & set(first)) == 2, describe=desk.jobs, pause=0.2)
+    wait_until(lambda: len(array()) == 3, describe=desk.jobs, pause=0.2)
     second = array()
     desk.run("scancel", second[0])
-    wait_until(lambda: len(set(array()) - set(second)) == 1, said=desk.jobs, pause=0.2)
+    wait_until(lambda: len(set(array()) - set(second)) == 1, describe=desk.jobs, pause=0.2)
     desk.run("scancel", "--signal=USR1", "--batch", job.number)
     assert job.wait("PENDING") == "PENDING"
     assert len(array()) == 3  # they wait for the master
@@ -55,4 +55,4 @@ def test_lost_and_cancelled_machines_are_replaced(desk, symmetric, endless_task)
     summary = json.loads((out / "summary.json").read_text())
     assert summary["products"] > 0
     assert summary["wrong"] == 0
-    wait_until(lambda: not desk.jobs(), said=desk.jobs, pause=0.2)  # machines have left
+    wait_until(lambda: not desk.jobs(), describe=desk.jobs, pause=0.2)  # machines have left

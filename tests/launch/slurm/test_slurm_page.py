@@ -19,8 +19,8 @@ def run_page(desk, name):
         try:
             printed = desk.run("bash", "-e", "-o", "pipefail", "-c", block.text, limit=LIMIT)
         except subprocess.TimeoutExpired:
-            said = [path.read_text() for path in desk.directory.glob("slurm-*.out")]
-            raise AssertionError(f"line {block.line}: {desk.jobs()}, {said}") from None
+            outputs = [path.read_text() for path in desk.directory.glob("slurm-*.out")]
+            raise AssertionError(f"line {block.line}: {desk.jobs()}, {outputs}") from None
         assert printed == block.printed, f"line {block.line}"
 
 
