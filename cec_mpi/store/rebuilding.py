@@ -132,14 +132,14 @@ def rebuild_blocks(
         Description of each replaced link, by machine.
     """
     directory, manifest = work.directory, work.manifest
-    others = set(work.machines) - damaged
-    work.writable = [n for n in others if is_writable_in_place(directory / manifest.file_of(n))]
+    undamaged = set(work.machines) - damaged
+    work.writable = [n for n in undamaged if is_writable_in_place(directory / manifest.file_of(n))]
     replaced: dict[int, str] = {}
     while True:
         for n in sorted(damaged):
-            kind = make_shard_file(directory, manifest, n, partial(work.blocks.read_from, n))
-            if kind:
-                replaced[n] = kind
+            link_kind = make_shard_file(directory, manifest, n, partial(work.blocks.read_from, n))
+            if link_kind:
+                replaced[n] = link_kind
         work.writable += sorted(damaged)
         outcomes = [outcome for piece in runner.run(work) for outcome in piece]
         damaged = {n for outcome in outcomes for n in outcome.linked}

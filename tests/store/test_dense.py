@@ -44,11 +44,11 @@ def make_shard(request, tmp_path):
     return make
 
 
-# The last two: more columns, or more rows, than are converted at once.
-SHAPES = [(1, 1), (130, 1), (1, 300), (130, 7), (90, 300), (2, 150_001), (130, 9000)]
+# The last two have several slabs of columns, or of rows.
+SHAPES = [(1, 1), (1, 300), (130, 7), (2, 150_001), (130, 9000)]
 
 
-@pytest.mark.parametrize("k", [1, 2, 5])
+@pytest.mark.parametrize("k", [1, 5])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_products_are_those_of_float64(make_shard, shape, k):
     shard, rows = make_shard(RNG.standard_normal(shape).astype(np.float32))
@@ -116,6 +116,7 @@ def test_products_in_the_dtype_of_the_shard(make_shard, dtype, k):
     np.testing.assert_allclose(adjoint, used.T @ U, rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("make_shard", DEVICES, indirect=True)
 def test_sums_of_many_rows_of_float32_do_not_stand_still(make_shard):
     """In float32 alone ones would add up to 2**24."""
     count = 9 << 21

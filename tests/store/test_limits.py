@@ -42,17 +42,34 @@ def process(tmp_path):
     return made
 
 
+POD = {"pod__cpu_DOT_max": "max 100000", "pod__box__cpu_DOT_max": "max 100000"}
+TWO = {"cpu_DOT_max": "200000 100000"}
+
+
 @pytest.mark.parametrize(
-    ("outer", "inner", "processors"),
+    ("groups", "files", "options", "processors"),
     [
-        ("max 100000", "150000 100000", 1.5),
-        ("100000 200000", "400000 100000", 0.5),
-        ("max 100000", "max 100000", math.inf),
+        ("0::/pod/box\n", POD, {}, math.inf),
+        ("0::/pod/box\n", POD | {"pod__box__cpu_DOT_max": "150000 100000"}, {}, 1.5),
+        ("0::/pod/box\n", POD | {"pod__cpu_DOT_max": "100000 200000"}, {}, 0.5),
+        ("0::/docker/12\n", TWO, {"root": "/docker/12"}, 2),  # only this group is mounted
+        ("0::/\n", TWO, {}, 2),  # the root of a namespace
+        ("0::/../34\n", TWO, {"root": "/.."}, 2),
+        ("0::/elsewhere\n", TWO, {"root": "/docker/12"}, 2),
+        (
+            "0::/docker/12/sub\n",
+            TWO | {"sub__cpu_DOT_max": "100000 100000"},
+            {"root": "/docker/12"},
+            1,
+        ),
+        ("0::/\n", TWO, {"at": "f s"}, 2),  # a mount point with a space
+        ("0::/job\n", {}, {}, math.inf),
     ],
 )
-def test_the_smallest_quota_of_a_group_and_of_those_around_it(process, outer, inner, processors):
-    files = {"pod__cpu_DOT_max": outer, "pod__box__cpu_DOT_max": inner}
-    assert cpu_quota(process("0::/pod/box\n", **files)).processors == processors
+def test_the_smallest_quota_of_a_group_and_its_ancestors(
+    process, groups, files, options, processors
+):
+    assert cpu_quota(process(groups, **options, **files)).processors == processors
 
 
 def test_a_quota_of_the_first_version(process):
@@ -62,24 +79,6 @@ def test_a_quota_of_the_first_version(process):
     assert cpu_quota(process(groups, (V2, MEMORY, CPU), **files)).processors == 2.5
 
 
-@pytest.mark.parametrize(
-    ("groups", "root"),
-    [
-        ("0::/docker/12\n", "/docker/12"),  # the container's group is mounted alone
-        ("0::/\n", "/"),  # in a namespace, in which it is the first one
-        ("0::/../34\n", "/.."),
-        ("0::/elsewhere\n", "/docker/12"),
-    ],
-)
-def test_a_container_sees_its_own_group(process, groups, root):
-    assert cpu_quota(process(groups, root=root, cpu_DOT_max="200000 100000")).processors == 2
-
-
-def test_a_group_within_a_container(process):
-    files = {"sub__cpu_DOT_max": "100000 100000", "cpu_DOT_max": "200000 100000"}
-    assert cpu_quota(process("0::/docker/12/sub\n", root="/docker/12", **files)).processors == 1
-
-
 def test_processes_that_share_a_quota_have_the_same_group(process):
     files = dict.fromkeys(("a__cpu_DOT_max", "b__cpu_DOT_max"), "100000 100000")
     quotas = [cpu_quota(process(f"0::/{path}\n", **files)) for path in ("a", "a/x", "b", "c")]
@@ -87,12 +86,7 @@ def test_processes_that_share_a_quota_have_the_same_group(process):
     assert (0 in quotas[0], quotas[3].group) == (False, 0)
 
 
-def test_a_mount_with_a_space_in_its_name(process):
-    assert cpu_quota(process("0::/\n", at="f s", cpu_DOT_max="1000 2000")).processors == 0.5
-
-
-def test_without_groups_there_is_no_quota(process, tmp_path):
-    assert cpu_quota(process("0::/job\n")).limit(8) == 8
+def test_without_groups_there_is_no_quota(tmp_path):
     assert cpu_quota(tmp_path / "nothing").limit(8) == 8
     assert 1 <= count_processors() <= len(os.sched_getaffinity(0))
 

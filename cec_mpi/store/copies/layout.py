@@ -193,8 +193,8 @@ class FileLayout:
     @property
     def header(self) -> bytes:
         """Header of the file."""
-        kind = f"cec_mpi csr {self._layout.dtype} {self._layout.index} {self.counts[VALUES]}"
-        return kind.ljust(HEADER_BYTES - 1).encode() + b"\n"
+        text = f"cec_mpi csr {self._layout.dtype} {self._layout.index} {self.counts[VALUES]}"
+        return text.ljust(HEADER_BYTES - 1).encode() + b"\n"
 
     def block_offset(self, block: Block) -> int:
         """Return the offset of a block in the file, in bytes."""

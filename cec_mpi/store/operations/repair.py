@@ -160,7 +160,7 @@ def _restore_manifest(directory: Path, result: Repaired) -> Manifest:
 
 
 def _undo_swaps(directory: Path, condition: Condition, result: Repaired) -> bool:
-    """Rename shards that were swapped."""
+    """Rename shard files whose names were swapped, and return whether there were any."""
     names = [shard.file for shard in condition.manifest.shards]
     holders = {owner: n for n, owner in condition.swapped.items() if owner in condition.damaged}
     renames = {names[n - 1]: names[owner - 1] for owner, n in holders.items()}
@@ -193,6 +193,7 @@ def _rebuild(
     runner: Runner,
     result: Repaired,
 ) -> None:
+    """Rebuild the damaged blocks of a machine or of all; if no block is damaged, compare shards."""
     manifest, good = condition.manifest, condition.good
     machines = range(1, manifest.machines + 1) if machine is None else (machine,)
     damaged = manifest.block_placement & ~good

@@ -44,7 +44,7 @@ class Condition:
         Problems of checksums, exponents of rows, sizes of columns and the copy of the manifest, by
         file.
     swapped : dict of int to int
-        Machine whose shard is in the file of another machine, by the latter.
+        For each machine whose file has the shard of another machine, that other machine.
     """
 
     manifest: Manifest

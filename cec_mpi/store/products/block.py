@@ -112,9 +112,9 @@ def multiply_block(
         if prefetches:
             _prefetch(row_slab)
         np.matmul(row_slab[:, :width], columns_of_W[:width], out=target)
-        for left in range(width, columns, width):
+        for column in range(width, columns, width):
             partial = scratch.of("partial", target.shape, out.dtype)
-            panel = slice(left, left + width)
+            panel = slice(column, column + width)
             np.matmul(row_slab[:, panel], columns_of_W[panel], out=partial)
             target += partial
 
@@ -185,10 +185,10 @@ def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch:
         row_slab, vector_slab = rows[first : first + height], U[first : first + height]
         if prefetches:
             _prefetch(row_slab)
-        for left in range(0, columns, width):
-            panel = sums[left : left + width]
+        for column in range(0, columns, width):
+            panel = sums[column : column + width]
             partial = scratch.of("partial", panel.shape, rows.dtype)
-            np.matmul(row_slab[:, left : left + width].T, vector_slab, out=partial)
+            np.matmul(row_slab[:, column : column + width].T, vector_slab, out=partial)
             panel += partial
 
 

@@ -3,7 +3,6 @@
 import json
 import mmap
 import os
-import re
 import shutil
 
 import numpy as np
@@ -21,22 +20,21 @@ MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 300, 100  # shards of 120 kB, so with 
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A store, and another one of the same shape with other numbers."""
-    directory = tmp_path_factory.mktemp("made")
-    for seed, name in enumerate(["store", "other"]):
-        np.save(directory / "X.npy", np.random.default_rng(seed).standard_normal((ROWS, COLUMNS)))
-        encode(directory / "X.npy", directory / name, MACHINES, RECOVERY)
-    return directory
+def template(tmp_path_factory):
+    """A store of one block per shard."""
+    X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
+    path = tmp_path_factory.mktemp("template") / "store"
+    encode(X, path, MACHINES, RECOVERY)
+    return path
 
 
 @pytest.fixture
-def path(made, tmp_path):
-    return shutil.copytree(made / "store", tmp_path / "store")
+def path(template, tmp_path):
+    return shutil.copytree(template, tmp_path / "store")
 
 
-def found(path):
-    """What verify has against each file of a store."""
+def problems_of(path):
+    """Problems of the files of a store, by name."""
     condition = verify(path)
     shards = open_store(path).manifest.shards
     problems = {shard.file: text for shard, text in zip(shards, condition.problems, strict=True)}
@@ -73,10 +71,10 @@ def test_a_shard_is_a_read_only_memory_map(path):
 def test_a_store_can_be_moved_and_linked(path, tmp_path):
     path.rename(tmp_path / "elsewhere")
     (tmp_path / "link").symlink_to("elsewhere")
-    assert found(tmp_path / "link") == {}
+    assert problems_of(tmp_path / "link") == {}
 
 
-@pytest.mark.parametrize("machine", [-1, 0, MACHINES + 1, 1.5])
+@pytest.mark.parametrize("machine", [0, MACHINES + 1, 1.5])
 def test_a_machine_that_the_store_does_not_have(path, machine):
     with pytest.raises(InputError, match=f"machine {machine}: expected 1 to {MACHINES}"):
         open_store(path).shard(machine)
@@ -85,46 +83,31 @@ def test_a_machine_that_the_store_does_not_have(path, machine):
 # --- damaged shards -----------------------------------------------------------------------
 
 
-def append(file, data):
-    with file.open("ab") as stream:
-        stream.write(data)
-
-
-def replace_by_directory(file):
-    file.unlink()
-    file.mkdir()
-
-
-# A change of shard 3, given also another store of the same shape, and the message.
 SHARD = "shard-0003.npy"
+# A change of a shard file, the message, and whether it is found without reading the rows.
 DAMAGES = {
-    "missing": (lambda file, other: file.unlink(), "missing"),
-    "truncated": (lambda file, other: os.truncate(file, 120_127), "120127 bytes, expected 120128"),
-    "empty": (lambda file, other: os.truncate(file, 0), "0 bytes, expected 120128"),
-    "longer": (lambda file, other: append(file, b"x"), "120129 bytes, expected 120128"),
-    "foreign": (lambda file, other: shutil.copy(other / SHARD, file), "rows 0..149 do not match"),
-    "another": (
-        lambda file, other: shutil.copy(file.with_name(name_of(1)), file),
-        "rows 0..149 do not match their checksum",
-    ),
-    "a number": (lambda file, other: alter(file, 130), "rows 0..149 do not match their checksum"),
-    "the header": (
-        lambda file, other: alter(file, 0),
-        "its header differs from what was written",
-    ),
-    "a directory": (lambda file, other: replace_by_directory(file), ""),
+    "missing": (lambda file: file.unlink(), "missing", True),
+    "truncated": (lambda file: os.truncate(file, 9), "9 bytes, expected 120128", True),
+    "longer": (lambda file: os.truncate(file, 120_129), "120129 bytes, expected 120128", True),
+    "header": (lambda file: alter(file, 0), "its header differs from what was written", True),
+    "rows": (lambda file: alter(file, 130), "rows 0..149 do not match their checksum", False),
+    "directory": (lambda file: (file.unlink(), file.mkdir()), "a directory, expected a", True),
 }
 
 
-@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_shard_is_named_when_it_is_read_and_by_verify(made, path, damage, message):
-    damage(path / SHARD, made / "other")
+@pytest.mark.parametrize(("damage", "message", "is_visible"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_shard_is_named(path, damage, message, is_visible):
+    damage(path / SHARD)
     store = open_store(path)
     with pytest.raises(DamagedStoreError, match=rf"shard-0003\.npy: .*{message}") as refused:
         store.shard(3)
     assert refused.value.exit_code == 5
-    assert list(found(path)) == [name_of(3)]
+    assert problems_of(path).keys() == {SHARD}
+    assert message in problems_of(path)[SHARD]
     assert store.shard(1).shape == store.shard(4).shape == (ROWS // RECOVERY, COLUMNS)
+    if is_visible:
+        with pytest.raises(DamagedStoreError, match=message):
+            store.check_files()
 
 
 def test_shards_that_changed_places_are_both_named(path):
@@ -133,44 +116,10 @@ def test_shards_that_changed_places_are_both_named(path):
     (path / "aside").rename(path / name_of(2))
     with pytest.raises(DamagedStoreError, match=r"shard-0001\.npy: rows 0..149 do not match"):
         open_store(path).shard(1)
-    assert found(path) == {
+    assert problems_of(path) == {
         name_of(1): "holds the data of shard-0002.npy",
         name_of(2): "holds the data of shard-0001.npy",
     }
-
-
-@pytest.mark.parametrize("name", ["missing", "truncated", "longer", "the header"])
-def test_what_is_seen_without_reading_shards(made, path, name):
-    DAMAGES[name][0](path / SHARD, made / "other")
-    with pytest.raises(DamagedStoreError, match=r"shard-0003\.npy"):
-        open_store(path).check_files()
-
-
-@given(
-    machine=st.integers(1, MACHINES),
-    bit=st.integers(0, 8 * 120_128 - 1),
-)
-def test_one_flipped_bit_anywhere_in_a_shard_is_found(flipping, machine, bit):
-    file = flipping / name_of(machine)
-    flip(file, bit)
-    try:
-        row = max(0, bit // 8 - 128) // (8 * COLUMNS)
-        (problem,) = found(flipping).items()
-        assert problem[0] == name_of(machine)
-        with pytest.raises(DamagedStoreError) as refused:
-            open_store(flipping).shard(machine)
-        for text in (problem[1], str(refused.value)):
-            if bit < 8 * 128:
-                assert "its header differs" in text
-            else:
-                start, stop = map(
-                    int, re.search(r"rows (\d+)\.\.(\d+) do not match", text).groups()
-                )
-                assert start <= row <= stop
-                assert stop - start <= 5
-    finally:
-        flip(file, bit)
-    assert found(flipping) == {}
 
 
 @pytest.fixture(scope="module")
@@ -229,18 +178,15 @@ def test_what_is_no_store_is_refused_by_name(tmp_path, name):
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"\xff\xfe\x00garbage", b"[]", b"{}", b"[" * 100_000],
-    ids=["empty", "cut", "bytes", "list", "object", "deep"],
+    [b"", b"{", b"\xff\xfe\x00garbage", b"[]", b"{}", b"[" * 100_000, None],
+    ids=["empty", "cut", "bytes", "list", "object", "deep", "directory"],
 )
-def test_a_manifest_that_is_no_manifest(path, data):
-    (path / "manifest.json").write_bytes(data)
-    with pytest.raises(StoreError, match=r"manifest\.json"):
-        open_store(path)
-
-
-def test_a_manifest_that_is_a_directory(path):
+def test_a_file_that_is_no_manifest(path, data):
     (path / "manifest.json").unlink()
-    (path / "manifest.json").mkdir()
+    if data is None:
+        (path / "manifest.json").mkdir()
+    else:
+        (path / "manifest.json").write_bytes(data)
     with pytest.raises(StoreError, match=r"manifest\.json"):
         open_store(path)
 
@@ -270,7 +216,7 @@ def places(value, *above):
 
 
 def accepted_without(path, change):
-    """Entries without which a manifest is taken, or with another value; written with dots."""
+    """Dotted names of entries with whose change a manifest is still accepted."""
     text, accepted, refusals = (path / "manifest.json").read_text(), set(), []
     for keys in places(json.loads(text)):
         for options in change(json.loads(text), keys):
@@ -312,41 +258,29 @@ def test_a_manifest_with_an_entry_of_another_type(path):
         (("version",), 0),
         (("rows",), 0),
         (("rows",), ROWS + 1),
-        (("rows",), float("inf")),
         (("machines",), 5),
         (("recovery",), 3),
         (("rows_per_shard",), 151),
         (("dtype",), "float16"),
-        (("code", "generator", 0), [1.0]),
-        (("code", "conditioning", "unknown"), 1),
         (("code", "generator"), [[0.0, 0.0]] * 4),
-        (("code", "generator"), []),
         (("code", "generator", 0, 0), 1e400),
         (("code", "conditioning", "worst"), 1.0),
         (("code", "conditioning", "median"), float("nan")),
         (("code", "conditioning", "worst_machines"), [1, 99]),
         (("code", "conditioning", "worst_machines"), [1, 1]),
-        (("code", "conditioning", "measured"), -1),
         (("code", "conditioning", "measured"), 5),
         (("code", "family"), "nonsense"),
         (("code", "systematic"), True),
         (("shards", 0, "xxh3_128"), "\ud800"),
-        (("column_sizes", "xxh3_128"), "0"),
         (("shards", 0, "rebuilt"), [{"start": 0, "stop": 151, "error_bound": 0.0}]),
-        (("shards", 0, "rebuilt"), [{"start": 5, "stop": 5, "error_bound": 0.0}]),
-        (("shards", 0, "rebuilt"), [{"start": 0, "stop": 5, "error_bound": 1e400}]),
         (("shards", 0, "rebuilt"), [{"start": 0, "stop": 5, "error_bound": 0.0}] * 2),
-        (("shards",), []),
         (("shards", 0, "file"), "../other/shard-0001.npy"),
-        (("shards", 0, "rebuilt"), [{"start": 0, "stop": 5}]),
         (("grid", "block_rows"), 151),
         (("grid", "block_columns"), 50),
         (("checksums", "algorithm"), "md5"),
         (("checksums", "file"), "../checksums-1.npy"),
-        (("checksums", "file"), "checksums-01.npy"),
         (("shard_header",), ""),
         (("shard_header",), "\x93NUMPY\x01\x00v\x00{}"),
-        (("shards", 0, "unknown"), 1),
     ],
     ids=str,
 )
@@ -380,22 +314,15 @@ def test_a_flipped_bit_in_the_manifest_is_found_and_repaired(flipping, bit):
             (flipping / name).write_bytes(before)
 
 
-def test_an_unknown_version_says_which_one_is_read(path):
-    with_manifest(path, "version", value=7)
-    with pytest.raises(
-        StoreError, match=r"has version 7, but this version of cec_mpi reads only 2: encode X again"
-    ):
-        open_store(path)
-
-
 @pytest.mark.parametrize(
-    ("keys", "value"),
+    ("key", "value", "error", "message"),
     [
-        (("rows",), ROWS - 1),
-        (("created_by",), "somebody else"),
+        ("version", 7, StoreError, "has version 7, but this version of cec_mpi reads only 2: enc"),
+        ("rows", ROWS - 1, DamagedStoreError, "is damaged: it was altered"),
+        ("created_by", "somebody else", DamagedStoreError, "is damaged: it was altered"),
     ],
 )
-def test_a_manifest_that_was_altered_is_damaged(path, keys, value):
-    with_manifest(path, *keys, value=value)
-    with pytest.raises(DamagedStoreError, match=r"manifest\.json is damaged: it was altered"):
+def test_an_altered_manifest_is_refused(path, key, value, error, message):
+    with_manifest(path, key, value=value)
+    with pytest.raises(error, match=rf"manifest\.json {message}"):
         open_store(path)

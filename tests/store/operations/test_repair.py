@@ -22,7 +22,7 @@ from cec_mpi.store.manifest_files import publish_generation
 from helpers.stores import encode_in_small_blocks
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 6, 3, 301, 40
-R = 101  # rows per shard; blocks of 12 rows
+R = 101  # rows per shard
 
 
 both = pytest.mark.parametrize("made", ["float32", "float64"], indirect=True)
@@ -124,49 +124,53 @@ def test_any_l_shards_give_the_others_and_x_back(path, X, lost):
             assert marks[0].error_bound <= done.error_bound
 
 
-@settings(max_examples=15)
+@settings(max_examples=30)
 @given(data=st.data())
-def test_whatever_is_damaged_is_rebuilt_and_only_that(made, tmp_path_factory, data):
+def test_any_damage_is_found_and_only_damaged_blocks_are_rebuilt(made, tmp_path_factory, data):
     path = shutil.copytree(made / "store", tmp_path_factory.mktemp("any") / "store")
-    X = np.load(made / "X.npy")
-    rows = data.draw(st.lists(st.integers(0, R - 1), min_size=1, max_size=4, unique=True))
-    hurt = {
-        row: data.draw(
-            st.lists(st.integers(1, MACHINES), min_size=1, max_size=3, unique=True), label=str(row)
-        )
-        for row in rows
-    }
-    blocks = open_store(path).manifest.grid
-    bad = np.zeros((MACHINES, blocks.count), dtype=bool)
-    for row, machines in hurt.items():
-        for machine in machines:
-            overwrite(path, machine, row)
-            bad[machine - 1, list(blocks.blocks_of_rows(row, row + 1))] = True
-    before = {n: np.load(path / name_of(n)) for n in range(1, MACHINES + 1)}
-    if (bad.sum(axis=0) > MACHINES - RECOVERY).any():
-        written = contents(path)
+    X, before = np.load(made / "X.npy"), contents(path)
+    machines = data.draw(st.lists(st.integers(1, MACHINES), min_size=1, max_size=5, unique=True))
+    kinds = {n: data.draw(st.sampled_from(DAMAGES), label=f"machine {n}") for n in machines}
+    if "swap" in kinds.values():
+        kinds = {min(n, 5): kind for n, kind in list(kinds.items())[:1]}
+    damaged, first_rows = set(), {}
+    for machine, kind in kinds.items():
+        machines, first_rows[machine] = damage(path, kind, machine, data)
+        damaged |= machines
+    block_rows = open_store(path).manifest.grid.block_rows
+    condition, after_damage = verify(path), contents(path)
+    assert set(condition.damaged) == damaged
+    if (condition.good.sum(axis=0) < RECOVERY).any():
         with pytest.raises(DamagedStoreError, match=r"fewer than 3 of 6 shards are good at rows"):
             repair(path)
-        assert contents(path) == written
+        assert contents(path) == after_damage
         return
-    repair(path)
+    result = repair(path)
     assert verify(path).damaged == []
-    for n, shard in before.items():
-        same = (np.load(path / name_of(n)) == shard).all(axis=1)
-        for number in np.flatnonzero(~bad[n - 1]).tolist():
-            block = blocks.block(number)
-            assert same[block.start : block.stop].all()
+    assert set(result.rebuilt) <= damaged
+    after = contents(path)
+    for n in range(1, MACHINES + 1):
+        if n not in result.rebuilt:  # also after a swap, or if only the header was damaged
+            assert after[name_of(n)] == before[name_of(n)]
+        elif kinds[n] in ("flip", "cut"):
+            start = int(result.rebuilt[n].split()[1].partition("..")[0])
+            assert start <= first_rows[n] < start + block_rows
+            assert (
+                after[name_of(n)][: 128 + 4 * COLUMNS * start]
+                == before[name_of(n)][: 128 + 4 * COLUMNS * start]
+            )
     check_decodes(path, X)
     shutil.rmtree(path.parent)
 
 
-HARMS = ("flip", "cut", "grow", "delete", "swap", "header")
+DAMAGES = ("flip", "cut", "grow", "delete", "swap", "header")
 
 
-def harm(path, kind, machine, data):
-    """Do it, and say which shards are not whole afterwards."""
+def damage(path, kind, machine, data):
+    """Damage a shard; return the damaged machines, and the first row that must be rebuilt."""
     file = path / name_of(machine)
     size = file.stat().st_size
+    position = 128
     if kind == "delete":
         file.unlink()
     elif kind == "swap":
@@ -174,43 +178,22 @@ def harm(path, kind, machine, data):
         (path / name_of(other)).rename(path / "aside")
         file.rename(path / name_of(other))
         (path / "aside").rename(file)
-        return {machine, other}
+        return {machine, other}, 0
     elif kind == "cut":
-        os.truncate(file, data.draw(st.integers(0, size - 1)))
+        position = data.draw(st.integers(128, size - 1))
+        os.truncate(file, position)
     elif kind == "grow":
         os.truncate(file, size + data.draw(st.integers(1, 5000)))
     else:
-        place = data.draw(st.integers(0, 127) if kind == "header" else st.integers(128, size - 1))
+        position = data.draw(
+            st.integers(0, 127) if kind == "header" else st.integers(128, size - 1)
+        )
         with file.open("r+b") as stream:
-            stream.seek(place)
+            stream.seek(position)
             byte = stream.read(1)[0]
-            stream.seek(place)
+            stream.seek(position)
             stream.write(bytes([byte ^ 1 << data.draw(st.integers(0, 7))]))
-    return {machine}
-
-
-@settings(max_examples=15)
-@given(data=st.data())
-def test_any_mix_of_damage_is_found_and_repaired_or_refused(made, tmp_path_factory, data):
-    path = shutil.copytree(made / "store", tmp_path_factory.mktemp("harm") / "store")
-    X = np.load(made / "X.npy")
-    machines = data.draw(
-        st.lists(st.sampled_from([1, 3, 5]), min_size=1, max_size=3, unique=True), label="machines"
-    )
-    hurt = set()
-    for machine in machines:
-        hurt |= harm(path, data.draw(st.sampled_from(HARMS)), machine, data)
-    assert set(verify(path).damaged) == hurt
-    try:
-        done = repair(path)
-    except DamagedStoreError:
-        assert len(hurt) > MACHINES - RECOVERY
-        assert set(verify(path).damaged) == hurt
-    else:
-        assert set(done.rebuilt) <= hurt
-        assert verify(path).damaged == []
-        check_decodes(path, X)
-    shutil.rmtree(path.parent)
+    return {machine}, max(0, position - 128) // (4 * COLUMNS)
 
 
 def test_rows_that_are_lost_are_named_and_nothing_is_written(path, tmp_path):
@@ -232,29 +215,6 @@ def test_rows_that_are_lost_are_named_and_nothing_is_written(path, tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["store"]
 
 
-@pytest.mark.parametrize("size", [0, 60, 5000, 10**6])
-def test_a_shard_of_another_size_keeps_what_is_good_of_it(path, X, size):
-    file = path / name_of(2)
-    before = file.read_bytes()
-    with file.open("r+b") as stream:
-        stream.truncate(size)
-    repair(path)
-    assert verify(path).damaged == []
-    after = file.read_bytes()
-    assert len(after) == len(before)
-    assert after[:128] == before[:128]
-    assert size < 5000 or after[:2048] == before[:2048]
-    check_decodes(path, X)
-
-
-def test_a_header_is_written_again_and_the_numbers_stay(path):
-    before = (path / name_of(5)).read_bytes()
-    with (path / name_of(5)).open("r+b") as stream:
-        stream.write(b"garbage")
-    repair(path)
-    assert (path / name_of(5)).read_bytes() == before
-
-
 def test_repair_of_one_machine(path):
     (path / name_of(2)).unlink()
     (path / name_of(5)).unlink()
@@ -264,14 +224,6 @@ def test_repair_of_one_machine(path):
     assert verify(path).damaged == [2]
     with pytest.raises(InputError, match="machine 7"):
         repair(path, 7)
-
-
-def test_bounds_grow_slowly_where_one_shard_is_lost_again_and_again(path, X):
-    rng = np.random.default_rng(0)
-    for _ in range(8):
-        (path / name_of(int(rng.integers(1, 7)))).unlink()
-        repair(path)
-    check_decodes(path, X)
 
 
 def test_a_second_repair_of_the_same_rows_builds_on_marked_ones(path, X):
@@ -284,13 +236,10 @@ def test_a_second_repair_of_the_same_rows_builds_on_marked_ones(path, X):
     assert min(bounds[n - 1] for n in (1, 3, 5)) > max(bounds[n - 1] for n in (2,))
 
 
-@pytest.mark.parametrize("order", [(2, 1, 3, 4, 5, 6), (2, 3, 1, 4, 6, 5), (6, 5, 4, 3, 2, 1)])
 @pytest.mark.parametrize("stops", [0, 1, 2, 3])
-def test_exchanged_files_are_put_back_bit_for_bit_also_after_a_kill(
-    path, monkeypatch, order, stops
-):
+def test_swapped_files_get_their_names_back_even_after_a_kill(path, monkeypatch, stops):
     before = contents(path)
-    for n, other in enumerate(order, start=1):
+    for n, other in enumerate((2, 3, 1, 4, 6, 5), start=1):
         (path / name_of(n)).rename(path / f"aside-{other}")
     for n in range(1, MACHINES + 1):
         (path / f"aside-{n}").rename(path / name_of(n))
@@ -387,8 +336,10 @@ def test_decode_needs_the_checksums_of_l_shards_only(path, X):
 # --- comparing ----------------------------------------------------------------------------
 
 
-def test_a_shard_that_is_wrong_with_right_checksums_is_named_and_rebuilt(path, X):
-    forge(path, 4, 30)
+@both
+@pytest.mark.parametrize("value", [77.0, np.inf])  # the latter becomes the largest finite number
+def test_a_wrong_shard_with_matching_checksums_is_named_and_rebuilt(path, X, value):
+    forge(path, 4, 30, min(value, np.finfo(X.dtype).max))
     assert verify(path).damaged == []
     done = repair(path)
     assert done.named == (4,)
@@ -459,13 +410,6 @@ def test_decode_leaves_out_a_shard_that_is_named(path, X):
         check_decodes(path, X)
     with pytest.warns(UserWarning, match="shard 2 is wrong"):
         add_machine(path)
-
-
-@both
-def test_a_wrong_number_that_makes_sums_overflow_is_named_too(path, X):
-    forge(path, 3, 30, np.finfo(X.dtype).max)
-    assert repair(path).named == (3,)
-    check_decodes(path, X)
 
 
 def test_l_shards_alone_are_not_compared(path):

@@ -1,6 +1,5 @@
 """Rows divided by powers of two before they are encoded: exact, kept twice, and an option."""
 
-import json
 import os
 import shutil
 
@@ -14,7 +13,6 @@ from msgspec import structs
 
 import cec_mpi
 from cec_mpi import encode
-from cec_mpi.cli import main
 from cec_mpi.core.accuracy.scaling import ZERO_ROW, equilibrate
 from cec_mpi.errors import DamagedStoreError, InputError, MachineError, ScaleWarning
 from cec_mpi.store import decode, open_store, repair, verify
@@ -72,9 +70,8 @@ def test_rows_come_to_one_size_and_back(dtype, data):
     assert (exponents[largest == 0] == ZERO_ROW).all()
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_rows_that_are_not_finite_are_none(value):
-    for columns in (1, 5, 33, 300):
+def test_rows_that_are_not_finite_are_none():
+    for columns, value in (1, np.nan), (5, np.inf), (33, -np.inf), (300, np.nan):
         rows = np.ones((4, columns))
         rows[2, -1] = value
         assert equilibrate(rows, np.empty_like(rows), np.empty_like(rows)) is None
@@ -150,33 +147,17 @@ def test_products_that_are_too_large_are_refused(tmp_path):
 
 def test_rows_are_not_scaled_without_scaling_or_with_a_systematic_code(tmp_path):
     X = rows_of_all_sizes("float64")
-    for name, options in (
-        ("none", {"scaling": "none"}),
-        ("systematic", {"systematic": True}),
-    ):
+    for name, options in ("none", {"scaling": "none"}), ("systematic", {"systematic": True}):
         manifest = encode(X, tmp_path / name, 5, 3, **options)
         assert manifest.row_exponents is None
         assert scaling_of(tmp_path / name).exponents is None
         assert not list((tmp_path / name).glob("row-exponents*"))
         np.testing.assert_array_equal(scaling_of(tmp_path / name).largest, np.abs(X).max(axis=0))
     assert np.array_equal(open_store(tmp_path / "systematic").shard(2), X[100:200])
+    with pytest.warns(ScaleWarning, match=r"use scaling rows \(--scaling rows\)"):
+        encode(rows_of_all_sizes("float32"), tmp_path / "narrow", 5, 3, scaling="none")
     with pytest.raises(InputError, match=r"scaling 'columns': expected rows or none"):
         encode(X, tmp_path / "other", 5, 3, scaling="columns")
-
-
-@pytest.mark.usefixtures("no_launcher")
-@pytest.mark.filterwarnings("always::cec_mpi.errors.ScaleWarning")
-def test_it_is_an_option_of_the_command(tmp_path, capsys):
-    np.save(tmp_path / "X.npy", rows_of_all_sizes("float32"))
-    words = ["encode", tmp_path / "X.npy", tmp_path / "store", "--machines", 5, "--recovery", 3]
-    assert main([*map(str, words), "--scaling", "none"]) == 0
-    assert "use scaling rows (--scaling rows)" in capsys.readouterr().err
-    manifest = json.loads((tmp_path / "store" / "manifest.json").read_text())
-    assert manifest["row_exponents"] is None
-    with pytest.raises(InputError, match="started with scaling none, not None"):
-        encode(tmp_path / "X.npy", tmp_path / "store", 5, 3, resume=True)
-    assert main(["decode", str(tmp_path / "store"), str(tmp_path / "Y.npy")]) == 0
-    assert capsys.readouterr().out.strip().endswith("times the largest entry of X")
 
 
 class Counting(np.ndarray):
@@ -198,15 +179,6 @@ def test_x_is_read_again_only_where_rows_are_longer_than_a_block(tmp_path, colum
     assert (counting.times == times).all()
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_numbers_that_are_not_finite_are_named_in_long_rows(tmp_path, value):
-    X = rows_of_all_sizes("float32", 70, 1500)
-    X[31, 1203] = value
-    with pytest.raises(InputError, match=rf"holds {value} at row 31, column 1203 "):
-        encode_blocks(X, tmp_path / "store", 5, 3)
-    assert not (tmp_path / "store").exists()
-
-
 class Interrupted(LocalRunner):
     """Stops after some pieces."""
 
@@ -226,17 +198,23 @@ class Interrupted(LocalRunner):
         return found
 
 
-@pytest.mark.parametrize("spoilt", ["", "incomplete.exponents", "incomplete.sizes"])
-@pytest.mark.parametrize(("rows", "columns", "pieces"), [(900, 30, 3), (210, 1500, 72)])
-def test_a_resume_trusts_nothing_of_the_journal(tmp_path, spoilt, rows, columns, pieces):
-    """Bands of several blocks, and rows of several blocks."""
+@pytest.mark.parametrize(
+    ("damaged", "rows", "columns", "pieces"),
+    [
+        ("", 900, 30, 3),  # bands of several blocks
+        ("", 210, 1500, 72),  # rows of several blocks
+        ("incomplete.exponents", 900, 30, 3),
+        ("incomplete.sizes", 210, 1500, 72),
+    ],
+)
+def test_a_resume_trusts_nothing_of_the_journal(tmp_path, damaged, rows, columns, pieces):
     np.save(tmp_path / "X.npy", rows_of_all_sizes("float32", rows, columns))
     encode_blocks(tmp_path / "X.npy", tmp_path / "whole", 5, 3)
-    for change in (lambda file: os.truncate(file, 40), scribble) if spoilt else (None,):
+    for change in (lambda file: os.truncate(file, 40), scribble) if damaged else (None,):
         with pytest.raises(KeyboardInterrupt):
             encode_blocks(tmp_path / "X.npy", tmp_path / "store", 5, 3, runner=Interrupted(pieces))
         if change:
-            change(tmp_path / "store" / spoilt)
+            change(tmp_path / "store" / damaged)
         encode_blocks(tmp_path / "X.npy", tmp_path / "store", 5, 3, resume=True)
         assert contents(tmp_path / "store") == contents(tmp_path / "whole")
         shutil.rmtree(tmp_path / "store")
@@ -271,11 +249,13 @@ def header(file):
     file.write_bytes(b"\x93NUMPY\x01\x00v\x00{" + b"(" * 117 + data[128:])
 
 
-HARM = [os.unlink, cut_off, of_another, longer, header, scribble]
+DAMAGES = [cut_off, of_another, longer, header, scribble]
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("harm", HARM, ids=lambda harm: harm.__name__)
+@pytest.mark.parametrize(
+    ("name", "harm"),
+    [*((name, os.unlink) for name in FILES), *((FILES[0], harm) for harm in DAMAGES)],
+)
 def test_one_damaged_file_is_named_does_no_harm_and_is_restored(store, name, harm):
     before, X = contents(store), scaling_of(store)
     harm(store / name)
@@ -289,11 +269,10 @@ def test_one_damaged_file_is_named_does_no_harm_and_is_restored(store, name, har
 
 
 @pytest.mark.parametrize("kind", ["row-exponents", "column-sizes"])
-@pytest.mark.parametrize("harm", [os.unlink, of_another, scribble], ids=lambda harm: harm.__name__)
-def test_with_both_damaged_nothing_is_computed(store, kind, harm):
+def test_with_both_damaged_nothing_is_computed(store, kind):
     both = [f"{kind}.npy", f"{kind}.copy.npy"]
-    for name in both:
-        harm(store / name)
+    (store / both[0]).unlink()
+    scribble(store / both[1])
     message = rf"{kind}\.npy and {kind}\.copy\.npy are missing or altered and cannot be restored"
     with pytest.raises(DamagedStoreError, match=message), cec_mpi.open_operator(store, None):
         pass
@@ -305,21 +284,6 @@ def test_with_both_damaged_nothing_is_computed(store, kind, harm):
     (store / "shard-0002.npy").unlink()
     done = repair(store)
     assert (done.lost, done.restored, list(done.rebuilt)) == (both, [], [2])
-
-
-@pytest.mark.usefixtures("no_launcher")
-def test_commands_say_so_in_one_line_with_code_5(store, capsys):
-    for name in FILES[:2]:
-        (store / name).unlink()
-    for words in (
-        ["repair", store],
-        ["decode", store, store.parent / "X.npy"],
-        ["run", store, "--serial", "power", "--out", store.parent / "out"],
-    ):
-        assert main([*map(str, words), "-q"] if words[0] == "run" else [*map(str, words)]) == 5
-        printed = capsys.readouterr().err
-        assert "row-exponents.npy and row-exponents.copy.npy" in printed
-        assert printed.count("\n") == 1
 
 
 def test_what_is_no_file_is_named_and_left(store):

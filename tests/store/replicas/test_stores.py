@@ -1,9 +1,9 @@
 """Stores of a sparse X: products of what machines hold, and damage found and mended."""
 
-import json
 import os
 import random
 import shutil
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi import encode, open_operator
-from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoreError
+from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.format.scaling import read_scaling
-from cec_mpi.store.manifest_files import content_checksum
 from helpers.recording import Kept
 from helpers.sparse import sparse
 
@@ -181,9 +180,9 @@ def test_damage_is_found_and_mended(store, name, how):
         os.truncate(file, len(before) - 3)
     else:
         flip(file, random.Random(name).randrange(128, len(before)))
-    if is_whole(store):
+    if is_whole(store):  # the byte was in the padding between sections
         assert how == "flipped"
-        assert name.startswith("shard")  # between sections nothing is stored
+        assert name.startswith("shard")
         return
     repair(store)
     assert is_whole(store)
@@ -203,16 +202,16 @@ def test_every_number_of_a_file_is_checked(store):
     assert is_whole(store)
 
 
-def test_files_that_were_exchanged_are_written_again(store):
-    one, other = store / "shard-0001.csr", store / "shard-0002.csr"
-    before = one.read_bytes(), other.read_bytes()
-    one.write_bytes(before[1])
-    other.write_bytes(before[0])
-    assert verify(store).damaged == [1, 2]
-    layout = open_store(store).manifest.layout
-    if (1, 2) not in layout.holders:
-        repair(store)
-        assert (one.read_bytes(), other.read_bytes()) == before
+def test_swapped_files_are_rebuilt(store):
+    holders = open_store(store).manifest.layout.holders
+    pair = next(pair for pair in combinations(range(1, MACHINES + 1), 2) if pair not in holders)
+    files = [store / f"shard-000{machine}.csr" for machine in pair]
+    before = [file.read_bytes() for file in files]
+    for file, data in zip(files, reversed(before), strict=True):
+        file.write_bytes(data)
+    assert verify(store).damaged == list(pair)
+    repair(store)
+    assert [file.read_bytes() for file in files] == before
 
 
 def test_rows_whose_copies_are_all_gone_are_named(store, tmp_path):
@@ -264,12 +263,6 @@ def test_the_rows_of_a_shard_are_those_that_its_machine_holds(made):
         opened.shard(5)
 
 
-def test_a_damaged_shard_is_named(store):
-    flip(store / "shard-0002.csr", 200)
-    with pytest.raises(DamagedStoreError, match=r"shard-0002\.csr: rows .* do not match"):
-        open_store(store).shard(2)
-
-
 def test_a_file_that_was_cut_between_steps_is_named(store):
     """Whether the rows of the next step are those of the last one or not."""
     opened = open_store(store)
@@ -294,50 +287,3 @@ def test_what_is_no_file_is_refused(store, make):
         repair(store)
     with pytest.raises(DamagedStoreError, match="shard-0002"):
         open_store(store).open_shard(2)
-
-
-VALUES = [
-    None, True, 0, -1, 1, 99, 2**31, 2**63, 10**400, 0.5, float("nan"), "", "../S", [], [[]], [0],
-    [None] * 3, [1] * 1000, {}, {"a": 1},
-]  # fmt: skip
-
-
-def places(value, above=()):
-    if above:
-        yield above
-    if isinstance(value, dict | list):
-        for key in value if isinstance(value, dict) else range(len(value)):
-            yield from places(value[key], (*above, key))
-
-
-def test_altered_manifests_are_harmless_or_refused(store, tmp_path):
-    written = (store / "manifest.json").read_text()
-    rng = random.Random(3)
-    everywhere = list(places(json.loads(written)))
-    refusals = []
-    for _ in range(150):
-        content = json.loads(written)
-        *above, last = rng.choice(everywhere)
-        inner = content
-        for key in above:
-            inner = inner[key]
-        if rng.random() < 0.2:
-            del inner[last]
-        else:
-            inner[last] = rng.choice(VALUES)
-        content["sha256"] = content_checksum(content)
-        for name in ("manifest.json", "manifest.copy.json"):
-            (store / name).write_text(json.dumps(content))
-        try:
-            opened = open_store(store)
-            verify(store)
-            for machine in range(1, len(opened.manifest.shards) + 1):
-                shard = opened.open_shard(machine)
-                rows = tuple(held_by(opened.manifest.layout, machine))
-                shard.load(rows)
-                out = np.empty((sum(b - a for a, b in rows), 1))
-                shard.multiply(np.ones((1, opened.manifest.columns)), rows, out)
-        except StoreError as error:
-            refusals.append(str(error))
-    assert refusals
-    assert max(map(len, refusals)) < 1000
