@@ -1,4 +1,4 @@
-"""Stores for elastic sessions with three machines: processes where they are late or leave."""
+"""Stores of one matrix for elastic sessions of three machines."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ def X():
 
 @pytest.fixture(scope="session")
 def stores(make_store, X):
-    """Stores of X for three machines, any two of which are enough: dtype to path."""
-    return {
-        "float64": make_store(X, 3, 2).path,
-        "float32": make_store(X, 3, 2, dtype="float32").path,
-    }
+    """Paths of stores with recovery threshold 2, by dtype."""
+    return {dtype: make_store(X, 3, 2, dtype=dtype).path for dtype in ("float64", "float32")}
 
 
 @pytest.fixture(scope="session")
@@ -27,5 +24,5 @@ def store(stores):
 
 @pytest.fixture(scope="session")
 def replicated(make_store, X):
-    """X for three machines, each of which is enough: two are to spare."""
+    """Path of a store with recovery threshold 1."""
     return make_store(X, 3, 1).path

@@ -1,4 +1,4 @@
-"""Steps that need not all answers: first answers, deadlines, wrong answers, warnings."""
+"""Elastic steps: stragglers, wrong answers, machines that leave, bounds of errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RNG = np.random.default_rng(3)
 
 @pytest.mark.parametrize("scheme", ["heterogeneous", "cyclic"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 3e-6)])
-def test_products_in_every_mask(stores, X, dtype, tolerance, scheme):
+def test_products_with_each_set_of_available_machines(stores, X, dtype, tolerance, scheme):
     masks = ListedAvailability([(1, 2, 3), (1, 2), (1, 3), (2, 3)], repeat=True)
     options = {"availability": masks, "stragglers": 1, "scheme": scheme}
     with opened_here(stores[dtype], **options) as operator:
@@ -33,23 +33,23 @@ def test_a_step_does_not_wait_for_a_straggler(store, X):
     options = {"stragglers": 1, "speeds": (1, 1, 1), "recorder": recorder, **emulated}
     with open_operator(store, local=3, **options) as operator:
         w = np.ones(40)
-        for _ in range(3):
+        for _ in range(2):
             assert np.allclose(operator @ w, X @ w)
-        assert all(0 < r.cancellation < 1e3 for r in recorder.records)
-        assert all(r.hindsight_makespan is None for r in recorder.records)
-        assert recorder.summary()["median_regret"] is None
-        assert recorder.common["stragglers"] == 1
-        # It is busy with the first step, and is not asked until it is done with it.
-        assert 2 in recorder.records[0].available
-        assert 2 not in recorder.records[1].available
-        assert [r.rows[1] for r in recorder.records[:2]] == [0, 0]
+    first, second = recorder.records
+    assert all(0 < step.cancellation < 1e3 for step in recorder.records)
+    assert first.hindsight_makespan is second.hindsight_makespan is None
+    assert recorder.summary()["median_regret"] is None
+    assert recorder.common["stragglers"] == 1
+    # Machine 2 still computes the first step, and gets no job.
+    assert (2 in first.available, 2 in second.available) == (True, False)
+    assert [step.rows[1] for step in recorder.records] == [0, 0]
 
 
-def test_a_machine_that_was_warned_gets_no_more_rows(store, X):
+def test_a_machine_that_leaves_gets_no_more_rows(store, X):
     recorder = Kept()
     with open_operator(store, local=3, recorder=recorder, inject="leave:3@1") as operator:
         check_products(operator, X)
-        assert [r.rows[2] > 0 for r in recorder.records] == [True, True, False, False]
+        assert [step.rows[2] > 0 for step in recorder.records] == [True, True, False, False]
         (event,) = recorder.happened
         assert event["left"] == 3
         operator.available = {1, 3}
@@ -57,19 +57,18 @@ def test_a_machine_that_was_warned_gets_no_more_rows(store, X):
             operator @ np.ones(40)
 
 
-def test_with_one_to_spare_a_step_with_a_wrong_answer_is_refused(store, X):
-    options = {"check": True, "inject": "corrupt:2@1"}
-    with opened_here(store, **options) as operator:
+def test_check_refuses_a_step_if_the_wrong_machine_cannot_be_identified(store, X):
+    with opened_here(store, check=True, inject="corrupt:2@1") as operator:
         assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
         with pytest.raises(MachineError, match=r"step 1 has failed: .* machines 1, 2, 3 to r"):
             operator @ np.ones(40)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_right_answers_are_never_doubted(stores, dtype):
+def test_check_accepts_correct_answers_of_all_sizes(stores, dtype):
     recorder = Kept()
     with opened_here(stores[dtype], check=True, recorder=recorder) as operator:
-        for size in 10.0 ** np.arange(-15, 15):
+        for size in 10.0 ** np.arange(-15, 15, 2):
             operator @ (RNG.standard_normal(40) * size)
             operator.H @ (RNG.standard_normal(1001) * size)
     assert recorder.happened == []
@@ -78,12 +77,11 @@ def test_right_answers_are_never_doubted(stores, dtype):
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("options", [{}, {"stragglers": 1}])
 def test_errors_are_below_accuracy_times_cancellation(stores, X, options, dtype):
-    recorder, wide = Kept(), X.astype(np.longdouble)
+    recorder, exact = Kept(), X.astype(np.longdouble)
     with opened_here(stores[dtype], recorder=recorder, **options) as operator:
         for _ in range(5):
             w, v = RNG.standard_normal(40), RNG.standard_normal(1001)
-            y, z = operator @ w, operator.rmatvec(v)
-            forward, adjoint = recorder.records[-2:]
-            for found, exact, step in ((y, wide @ w, forward), (z, wide.T @ v, adjoint)):
-                wrong = np.abs(found - exact).max() / np.abs(found).max()
-                assert wrong <= operator.accuracy * step.cancellation < 1e-2
+            results = (operator @ w, exact @ w), (operator.rmatvec(v), exact.T @ v)
+            for step, (result, expected) in zip(recorder.records[-2:], results, strict=True):
+                error = np.abs(result - expected).max() / np.abs(result).max()
+                assert error <= operator.accuracy * step.cancellation < 1e-2

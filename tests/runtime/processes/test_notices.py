@@ -1,4 +1,4 @@
-"""Notices of preemption, from services that answer rightly, wrongly, late or not at all."""
+"""Notices of preemption, from services with correct, wrong, late or no answers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ EXPECTED = {
     "gcp": "the notice of gcp (preempted)",
     "azure": "the notice of azure (Preempt at Sat, 28 Nov 2026 12:00:00 GMT)",
 }
-FIRST = {
-    "aws": "/latest/api/token",
-    "gcp": "/computeMetadata",
-    "azure": "/metadata/instance",
-}
+FIRST = {"aws": "/latest/api/token", "gcp": "/computeMetadata", "azure": "/metadata/instance"}
 LAST = {
     "aws": "/latest/meta-data",
     "gcp": "/computeMetadata",
@@ -32,146 +28,132 @@ LAST = {
 }
 
 
-class Notice:
-    """The first notice of a watch."""
+class Recorder:
+    """Records the text of a notice."""
 
     def __init__(self):
-        self.came, self.texts = threading.Event(), []
+        self.has_notice, self.texts = threading.Event(), []
 
     def __call__(self, text):
         self.texts.append(text)
-        self.came.set()
+        self.has_notice.set()
 
 
 @pytest.fixture
-def serve(monkeypatch):
+def watch(monkeypatch):
+    """Serve notices and watch them: the service and the recorder."""
+
     @contextmanager
-    def serve(name):
+    def watch(name, service_option=None, wrong=None, **attributes):
+        recorder = Recorder()
         with metadata.serve(name) as service:
             monkeypatch.setenv(ADDRESS_VARIABLE, service.address)
-            yield service
+            vars(service).update(attributes)
+            service.wrong.update(wrong or {})
+            if wrong:
+                service.is_preempted.set()
+            with watch_notices(service_option or name, recorder, PAUSE):
+                yield service, recorder
 
-    return serve
+    return watch
 
 
-def threads():
-    return [thread for thread in threading.enumerate() if thread.name == "notices"]
+def is_watching():
+    return any(thread.name == "notices" for thread in threading.enumerate())
 
 
-@pytest.mark.parametrize("chosen", ["named", "auto"])
+@pytest.mark.parametrize("option", ["name", "auto"])
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_notice_comes_when_the_service_gives_it(serve, capfd, name, chosen):
-    notice = Notice()
-    with serve(name) as service:
-        with watch_notices(name if chosen == "named" else "auto", notice, PAUSE):
-            wait_until(lambda: any(LAST[name] in request for request in service.requests))
-            assert not notice.texts
-            service.is_preempted.set()
-            assert notice.came.wait(LIMIT)
-        wait_until(lambda: not threads())
-    assert notice.texts == [EXPECTED[name]]
+def test_a_notice_is_reported_once(watch, capfd, name, option):
+    with watch(name, name if option == "name" else "auto") as (service, recorder):
+        wait_until(lambda: any(LAST[name] in request for request in service.requests))
+        assert not recorder.texts
+        service.is_preempted.set()
+        assert recorder.has_notice.wait(LIMIT)
+        wait_until(lambda: not is_watching())
+    assert recorder.texts == [EXPECTED[name]]
     assert capfd.readouterr() == ("", "")
 
 
-WRONG = [
-    ("aws", LAST, (200, "<html>sign in</html>")),
-    ("aws", LAST, (200, '{"action": "stop"}')),
-    ("aws", LAST, (200, "[" * 100_000)),
-    ("aws", FIRST, (401, "")),
-    ("aws", FIRST, (404, "")),
-    ("aws", FIRST, (200, "two\nlines")),
-    ("gcp", FIRST, (404, "")),
-    ("gcp", FIRST, (200, "TRUE")),  # without the header of the service
-    ("azure", FIRST, (404, "")),
-    ("azure", FIRST, (200, "")),
-    ("azure", LAST, (503, "\x00\n")),
-    ("azure", LAST, (200, '{"Events": [{"EventType": "Preempt"}]}')),
-    ("azure", LAST, (200, '{"Events": [{"EventType": "Preempt", "Resources": [1]}]}')),
-]
+@pytest.mark.parametrize(
+    ("name", "paths", "wrong"),
+    [
+        ("aws", LAST, (200, "<html>sign in</html>")),
+        ("aws", LAST, (200, '{"action": "stop"}')),
+        ("aws", LAST, (200, "[" * 100_000)),
+        ("aws", FIRST, (401, "")),
+        ("aws", FIRST, (200, "two\nlines")),
+        ("gcp", FIRST, (404, "")),
+        ("gcp", FIRST, (200, "TRUE")),  # without the header of the service
+        ("azure", FIRST, (404, "")),
+        ("azure", FIRST, (200, "")),
+        ("azure", LAST, (503, "\x00\n")),
+        ("azure", LAST, (200, '{"Events": [{"EventType": "Preempt"}]}')),
+        ("azure", LAST, (200, '{"Events": [{"EventType": "Preempt", "Resources": [1]}]}')),
+        ("aws", FIRST, None),  # no answer within the time limit
+    ],
+)
+def test_a_wrong_answer_is_no_notice_and_the_request_is_repeated(watch, capfd, name, paths, wrong):
+    with watch(name, wrong={paths[name]: wrong}) as (service, recorder):
+        wait_until(lambda: sum(paths[name] in request for request in service.requests) > 1)
+        assert not recorder.texts
+        service.wrong.clear()
+        assert recorder.has_notice.wait(LIMIT)
+    assert recorder.texts == [EXPECTED[name]]
+    (note,) = "".join(capfd.readouterr()).splitlines()
+    assert note.startswith(f"notice {name}: no answer (")
+    assert wrong or "timed out" in note
 
 
-@pytest.mark.parametrize(("name", "where", "wrong"), WRONG)
-def test_a_wrong_answer_is_no_notice_and_is_asked_for_again(serve, capfd, name, where, wrong):
-    notice = Notice()
-    with serve(name) as service:
-        service.is_preempted.set()
-        service.wrong[where[name]] = wrong
-        with watch_notices(name, notice, PAUSE):
-            wait_until(lambda: sum(where[name] in request for request in service.requests) > 1)
-            assert not notice.texts
-            service.wrong.clear()
-            assert notice.came.wait(LIMIT)
-    assert notice.texts == [EXPECTED[name]]
-    notes = "".join(capfd.readouterr()).splitlines()
-    assert len(notes) == 1
-    assert notes[0].startswith(f"notice {name}: no answer (")
-
-
-@pytest.mark.parametrize("name", ["aws", "azure"])
-def test_a_service_that_does_not_answer_is_asked_again(serve, capfd, name):
-    notice = Notice()
-    with serve(name) as service:
-        service.is_preempted.set()
-        service.wrong[FIRST[name]] = None
-        with watch_notices(name, notice, PAUSE):
-            wait_until(lambda: len(service.requests) > 1)
-            service.wrong.clear()
-            assert notice.came.wait(LIMIT)
-    assert "timed out" in "".join(capfd.readouterr())
-
-
-def test_a_token_that_has_expired_is_replaced(serve):
-    notice = Notice()
-    with serve("aws") as service, watch_notices("aws", notice, PAUSE):
+def test_an_expired_token_is_replaced(watch):
+    with watch("aws") as (service, recorder):
         wait_until(lambda: len(service.requests) > 2)
         service.tokens.append("another")
         service.is_preempted.set()
-        assert notice.came.wait(LIMIT)
+        assert recorder.has_notice.wait(LIMIT)
         assert len(service.tokens) == 3
 
 
 @pytest.mark.parametrize(
-    ("change", "leaves"),
+    ("change", "is_notice"),
     [
         ({"Resources": ["vm_2", "vm_10"]}, False),
         ({"EventType": "Reboot"}, False),
-        ({"EventType": "Freeze"}, False),
         ({"EventType": "Terminate", "Resources": ["vm_2", "VM_1"]}, True),
         ({"EventStatus": "Started", "NotBefore": ""}, True),
     ],
 )
-def test_events_of_azure_for_this_instance_count(serve, change, leaves):
-    notice = Notice()
-    with serve("azure") as service, watch_notices("azure", notice, PAUSE):
-        service.events = [metadata.EVENT | change]
+def test_only_preemptions_of_this_instance_are_notices(watch, change, is_notice):
+    with watch("azure", events=[metadata.EVENT | change]) as (service, recorder):
         service.is_preempted.set()
         before = len(service.requests)
-        wait_until(lambda: notice.texts or len(service.requests) > before + 2)
-        assert bool(notice.texts) is leaves
+        wait_until(lambda: recorder.texts or len(service.requests) > before + 2)
+        assert bool(recorder.texts) is is_notice
 
 
-def test_auto_goes_on_where_no_service_answers(monkeypatch, capfd):
+def test_auto_ends_with_a_note_if_no_service_answers(monkeypatch, capfd):
+    monkeypatch.setattr("cec_mpi.runtime.processes.notices.SERVICE_SECONDS", 0.5)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # and does not listen
         monkeypatch.setenv(ADDRESS_VARIABLE, "{}:{}".format(*closed.getsockname()))
         with watch_notices("auto", pytest.fail, PAUSE):
-            wait_until(lambda: not threads())
+            wait_until(lambda: not is_watching())
     assert "neither aws, gcp nor azure answers" in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:x", "", "no such host:1", "ü"])
-def test_an_address_that_is_none_is_no_notice(monkeypatch, address, capfd):
+def test_a_wrong_address_is_no_notice(monkeypatch, address, capfd):
     monkeypatch.setenv(ADDRESS_VARIABLE, address)
-    said = []
+    output = []
     with watch_notices("gcp", pytest.fail, PAUSE):
-        wait_until(lambda: said.extend(capfd.readouterr()) or any(said))
-    assert "notice gcp: no answer" in "".join(said)
-    wait_until(lambda: not threads())
+        wait_until(lambda: output.extend(capfd.readouterr()) or any(output))
+    assert "notice gcp: no answer" in "".join(output)
+    wait_until(lambda: not is_watching())
 
 
-def test_none_asks_nobody_and_another_word_is_refused():
+def test_none_starts_no_watch_and_another_name_is_refused():
     with watch_notices("none", pytest.fail):
-        assert not threads()
+        assert not is_watching()
     with (
         pytest.raises(InputError, match="notice 'oci': expected none, auto, aws, gcp, azure"),
         watch_notices("oci", pytest.fail),

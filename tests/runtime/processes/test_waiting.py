@@ -1,4 +1,4 @@
-"""Waiting: awake for what comes soon, asleep for what does not, and on time."""
+"""Waits: they spin if a short wait is expected, sleep otherwise, and end in time."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from cec_mpi.runtime.processes.waiting import MAX_SLEEP_SECONDS, PollTimer, Wait
 
 
 class Clock:
-    """Goes on while somebody sleeps, gives the core away, or is said to have worked."""
+    """A clock that advances by sleeps, yields and computations."""
 
     tests = count(1)
 
     def __init__(self):
-        # What other tests have learned, by any clock, is long ago.
+        # Contention that other tests have recorded, by any clock, is over.
         self.now = time.monotonic() + 1000.0 * next(Clock.tests)
-        self.slept = []
+        self.sleeps = []
 
     def monotonic(self):
         return self.now
 
     def sleep(self, seconds):
         self.now += seconds
-        self.slept.append(seconds)
+        self.sleeps.append(seconds)
 
-    def work(self, seconds=1e-6):
+    def advance(self, seconds=1e-6):
         self.now += seconds
 
 
@@ -36,47 +36,54 @@ class Clock:
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr("cec_mpi.runtime.processes.waiting.time", clock)
-    monkeypatch.setattr(os, "sched_yield", clock.work)
+    monkeypatch.setattr(os, "sched_yield", clock.advance)
     return clock
 
 
-class Due:
-    """A request that is complete after some time, and whose test takes some."""
+class Request:
+    """A request that is complete after some time, and whose test takes some time."""
 
-    def __init__(self, clock, seconds, takes=1e-6):
-        self._clock, self._due, self._takes = clock, clock.now + seconds, takes
+    def __init__(self, clock, seconds, test_seconds=1e-6):
+        self._clock, self._due, self._test_seconds = clock, clock.now + seconds, test_seconds
 
     def Test(self):
-        self._clock.work(self._takes)
+        self._clock.advance(self._test_seconds)
         return self._clock.now >= self._due
 
 
-def test_after_a_long_wait_the_next_one_sleeps_and_after_a_short_one_it_does_not(clock):
+def test_a_wait_spins_after_a_short_wait_and_sleeps_after_a_long_one(clock):
     history = WaitHistory()
-    awake = history.spin
-    assert wait_for([Due(clock, 0), Due(clock, 0.02)], history=history)
+    long_spin = history.spin
+    assert wait_for([Request(clock, 0), Request(clock, 0.02)], history=history)
     assert 0.02 <= history.last < 0.021
-    assert history.spin < awake / 10
-    assert wait_for([Due(clock, awake / 2)], history=history)
-    assert history.spin == awake
-    clock.slept.clear()
-    assert wait_for([Due(clock, awake / 2)], history=history)
-    assert clock.slept == []
+    assert history.spin < long_spin / 10
+    assert wait_for([Request(clock, long_spin / 2)], history=history)
+    assert history.spin == long_spin
+    clock.sleeps.clear()
+    assert wait_for([Request(clock, long_spin / 2)], history=history)
+    assert clock.sleeps == []
 
 
-def test_where_others_keep_the_core_all_waits_sleep_for_a_while(clock):
-    history, another = WaitHistory(), WaitHistory()
-    awake = another.spin
-    assert wait_for([Due(clock, 0, takes=0.002)], history=history)
-    assert another.spin < awake / 10
-    clock.work(60)
-    assert another.spin == awake
+@pytest.mark.parametrize("by_pause", [False, True])
+def test_no_wait_spins_for_a_while_after_contention(clock, by_pause):
+    history, other = WaitHistory(), WaitHistory()
+    long_spin = other.spin
+    if by_pause:
+        timer = PollTimer(history=history)
+        timer.pause()
+        clock.advance(0.002)
+        timer.pause()
+    else:
+        assert wait_for([Request(clock, 0, test_seconds=0.002)], history=history)
+    assert other.spin < long_spin / 10
+    clock.advance(60)
+    assert other.spin == long_spin
 
 
-def test_where_things_come_one_by_one_the_longest_wait_is_expected(clock):
+def test_the_longest_wait_between_arrivals_is_recorded(clock):
     history = WaitHistory()
     timer = PollTimer(history=history)
-    clock.work(0.02)
+    clock.advance(0.02)
     timer.restart()
     assert timer.elapsed() == 0
     timer.restart()
@@ -85,34 +92,24 @@ def test_where_things_come_one_by_one_the_longest_wait_is_expected(clock):
     assert history.last == pytest.approx(0.02)
 
 
-def test_pauses_see_others_keep_the_core(clock):
+def test_a_wait_that_reaches_its_time_limit_is_not_recorded(clock):
     history = WaitHistory()
-    awake = history.spin
-    timer = PollTimer(history=history)
-    timer.pause()
-    clock.work(0.002)
-    timer.pause()
-    assert history.spin < awake / 10
-
-
-def test_a_wait_that_is_given_up_leaves_the_rhythm(clock):
-    history = WaitHistory()
-    assert not wait_for([Due(clock, 60)], seconds=0.01, history=history)
+    assert not wait_for([Request(clock, 60)], seconds=0.01, history=history)
     assert history.last == 0
 
 
-def test_a_long_wait_is_slept_through_and_ends_on_time(clock):
+def test_a_long_wait_sleeps_and_ends_in_time(clock):
     begin = clock.now
-    wait_for([Due(clock, 0.3)])
-    assert sum(clock.slept) > 0.95 * 0.3
+    wait_for([Request(clock, 0.3)])
+    assert sum(clock.sleeps) > 0.95 * 0.3
     assert clock.now - begin < 0.3 + MAX_SLEEP_SECONDS + 1e-5
 
 
-@pytest.mark.parametrize("longest", [MAX_SLEEP_SECONDS, 5e-3])
-def test_sleeps_grow_to_the_longest(clock, longest):
-    timer = PollTimer(max_sleep=longest)
+@pytest.mark.parametrize("max_sleep", [MAX_SLEEP_SECONDS, 5e-3])
+def test_sleeps_grow_to_the_longest(clock, max_sleep):
+    timer = PollTimer(max_sleep=max_sleep)
     for _ in range(600):
         timer.pause()
-    assert clock.slept == sorted(clock.slept)
-    assert clock.slept[0] < longest / 10
-    assert clock.slept[-1] == longest
+    assert clock.sleeps == sorted(clock.sleeps)
+    assert clock.sleeps[0] < max_sleep / 10
+    assert clock.sleeps[-1] == max_sleep

@@ -1,0 +1,265 @@
+"""Cores of processes, and findings about them: what doctor and a start report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cec_mpi.cli.doctor.advice import advise_binding, find_version_differences
+from cec_mpi.runtime.processes.launcher import Launcher
+from cec_mpi.runtime.processes.places import (
+    Place,
+    combine_places,
+    core_numbers,
+    count_domains,
+    detect_place,
+    find_oversubscription,
+    missing_shards_message,
+    rank_count_problem,
+    ranks_by_node,
+)
+from cec_mpi.runtime.processes.start import version_mismatch_message
+from cec_mpi.text import join_names
+
+# --- resources ----------------------------------------------------------------------------
+
+
+def alone(network="a", own=2, cores=8, first=0, group=0):
+    """Return the place that a process with these cores detects."""
+    numbers = tuple(range(first, first + own))
+    place = Place("node", 1, own, own, unbound_cores=cores, network=network, core_numbers=numbers)
+    return replace(place, group=group)
+
+
+@pytest.mark.parametrize(
+    ("places", "cores", "threads"),
+    [
+        ([alone(own=8)] * 3, 8, 2),
+        ([alone(first=2 * k) for k in range(3)], 6, 2),  # bound to different cores
+        ([alone()] * 3, 2, 1),  # bound to the same cores
+        ([alone(cores=2)] * 5, 2, 1),
+        ([alone(own=4, cores=0)], 4, 4),  # unknown
+    ],
+)
+def test_processes_of_a_node_share_its_cores(places, cores, threads):
+    combined = combine_places(places)
+    assert {place.ranks for place in combined} == {len(places)}
+    assert {(place.cores, place.threads) for place in combined} == {(cores, threads)}
+
+
+def test_nodes_are_networks_and_control_groups_with_quotas():
+    places = combine_places([alone(network) for network in "abbac"])
+    assert [place.node for place in places] == [0, 1, 1, 0, 4]
+    assert [place.ranks for place in places] == [2, 2, 2, 2, 1]
+    assert list(ranks_by_node(places).values()) == [[0, 3], [1, 2], [4]]
+    places = combine_places([alone(cores=2, group=group) for group in (7, 7, 9)])
+    assert [(place.ranks, place.threads) for place in places] == [(2, 1), (2, 1), (1, 2)]
+
+
+def test_the_place_of_this_process():
+    here = detect_place()
+    assert combine_places([here])[0].threads == here.threads
+
+
+@pytest.fixture
+def system(tmp_path):
+    """Two NUMA domains of two cores with two hardware threads each, as Linux numbers them."""
+    for number in range(8):
+        topology = tmp_path / f"cpu/cpu{number}/topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(f"{number % 4},{number % 4 + 4}\n")
+    for number, processors in enumerate(["0-1,4-5", "2-3,6-7", ""]):
+        (tmp_path / f"node/node{number}").mkdir(parents=True)
+        (tmp_path / f"node/node{number}/cpulist").write_text(f"{processors}\n")
+    return tmp_path
+
+
+def test_cores_and_domains_of_processors(system, tmp_path):
+    assert core_numbers({0, 1, 4, 5}, system) == (0, 1)
+    assert core_numbers(set(range(8)), system) == (0, 1, 2, 3)
+    assert core_numbers({8, 9}, system) == (8, 9)
+    assert count_domains({0, 4}, system) == 1
+    assert count_domains({0, 7}, system) == 2
+    assert count_domains({0, 7}, tmp_path / "nothing") == 1
+
+
+# --- findings -----------------------------------------------------------------------------
+
+
+def nodes(*ranks, cores=4, own=None, domains=1, own_domains=None):
+    """Return the places of ranks on nodes n1, n2, ..., each bound to `own` cores."""
+    return [
+        Place(
+            f"n{number}",
+            count,
+            cores if own is None else min(cores, own * count),
+            own or cores,
+            domains,
+            own_domains or domains,
+            sum(ranks[: number - 1]),
+            cores,
+        )
+        for number, count in enumerate(ranks, start=1)
+        for _ in range(count)
+    ]
+
+
+def launched(implementation):
+    return Launcher(implementation, implementation, 2, 0)
+
+
+def warnings(places, threads=None, implementation="Open MPI"):
+    threads = [threads or place.threads for place in places]
+    findings = find_oversubscription(places, threads, launched(implementation))
+    assert {finding.kind for finding in findings} <= {"warning"}
+    return [finding.text for finding in findings]
+
+
+def advice(places, implementation="Open MPI"):
+    findings = advise_binding(places, launched(implementation))
+    assert {finding.kind for finding in findings} <= {"advice"}
+    return [finding.text for finding in findings]
+
+
+@pytest.mark.parametrize(
+    ("places", "threads"),
+    [
+        (nodes(5), None),  # the master needs no core
+        (nodes(1, 4, 4), None),
+        (nodes(3), 2),
+        (nodes(2, own=1), None),
+        ([replace(place, host="localhost") for place in nodes(3, 3, cores=3)], None),
+    ],
+)
+def test_enough_cores(places, threads):
+    assert warnings(places, threads) == []
+
+
+@pytest.mark.parametrize(
+    ("places", "threads", "message"),
+    [
+        (
+            nodes(7, cores=2),
+            None,
+            "oversubscribed: more machines than cores on n1 (6 machines on 2 cores); this is fine "
+            "for a test, but measured speeds are unreliable: use more nodes, or fewer machines on "
+            "each node",
+        ),
+        (
+            nodes(*[5] * 20),
+            None,
+            "more machines than cores on n2, n3, n4 and 16 more (5 machines on 4 cores on n2)",
+        ),
+        (nodes(4), 2, "more threads than cores on n1 (3 machines of 2 threads on 4 cores)"),
+        (nodes(2, own=1), 4, "more threads than cores on n1 (4 threads bound to 1 core)"),
+        (nodes(2, own=1), 5, "more threads than cores on n1 (1 machine of 5 threads on 2 cores)"),
+    ],
+)
+def test_oversubscription(places, threads, message):
+    (text,) = warnings(places, threads)
+    assert message in text
+    assert len(text) < 250
+
+
+def test_ranks_and_threads_may_both_be_too_many():
+    assert len(warnings(nodes(7), 2)) == 2
+
+
+def test_advice_on_binding():
+    (message,) = advice(nodes(2, own=1))
+    assert message == (
+        "ranks are bound to one core, and other cores are idle on n1 (2 ranks on 2 cores "
+        "of 4): start them with mpirun --bind-to none"
+    )
+    (message,) = advice(nodes(1, 1, 1, cores=64, domains=2))
+    assert message.startswith("machines spread over NUMA domains on n2 and n3 (1 machine, 2 ")
+    for places in nodes(3, own=1), nodes(2, cores=2, own=1), nodes(5):
+        assert advice(places) == []
+    assert advise_binding(nodes(1), None) == []
+
+
+# Options of each launcher: no binding, binding to NUMA domains, seven ranks.
+OPTIONS = {
+    "Open MPI": ("mpirun --bind-to none", "mpirun --map-by numa --bind-to numa", "mpirun -n 7"),
+    "MPICH": ("mpiexec -bind-to none", "mpiexec -bind-to numa", "mpiexec -n 7"),
+    "Intel MPI": ("I_MPI_PIN=off", "I_MPI_PIN_DOMAIN=numa", "mpirun -n 7"),
+    "srun": ("srun --cpu-bind=none", "srun --cpu-bind=ldoms", "srun -n 7"),
+    "a launcher": ("no binding", "4 domains): binding to NUMA domains keeps", ""),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_remedies_name_the_options_of_the_launcher(name):
+    unbound, numa, ranks = OPTIONS[name]
+    (text,) = warnings(nodes(2, own=1), 4, name)
+    assert text.endswith(f"use fewer --threads, or start with {unbound}")
+    (text,) = advice(nodes(2, own=1), name)
+    assert text.endswith(f": start them with {unbound}")
+    (text,) = advice(nodes(5, cores=64, domains=4), name)
+    assert text.startswith("machines may move between NUMA domains on n1 (4 machines, 4 domains): ")
+    assert numa in text
+    assert advice(nodes(5, cores=64, domains=4, own_domains=1), name) == []
+    text = rank_count_problem(2, range(1, 7), 6, launcher=launched(name))
+    assert text.endswith(f" machines ({ranks})" if ranks else "one for each of its 6 machines")
+
+
+@pytest.mark.parametrize(
+    ("size", "machines", "message"),
+    [
+        (7, 6, ""),
+        (1, 6, "1 rank was started: the store needs 7, one for the master and one for each of "),
+        (9, 6, "9 ranks were started: the store needs 7"),
+        (4, 4, "needs 5, one for the master and one for each of 4 of its 6 machines (mpirun -n"),
+    ],
+)
+def test_a_wrong_number_of_ranks(size, machines, message):
+    problem = rank_count_problem(size, range(1, machines + 1), 6)
+    assert message in problem
+    assert bool(message) == bool(problem)
+
+
+def test_shards_that_machines_cannot_see():
+    one = missing_shards_message("/data/store/shard-0003.npy", "n1", {3: "n2"})
+    assert one.startswith(
+        "machine 3 on n2 cannot see the shard: only rank 0 on n1 sees /data/store/shard-0003.npy"
+    )
+    many = missing_shards_message(
+        "/s", "n1", {number: f"n{number // 5}" for number in range(5, 105)}
+    )
+    assert many.startswith("machines 5, 6, 7 and 97 more on n1, n2, n3 and 17 more cannot see ")
+    assert join_names(["a", "b", "c", "d"]) == "a, b, c and d"
+
+
+# --- versions -----------------------------------------------------------------------------
+
+SAME = ("0.1.0", "15cd45ca", "/opt/cec_mpi")
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (("0.1.0", "15cd45ca", "/home/cec_mpi"), ""),
+        (
+            ("0.2.0", "17305258", "/opt/cec_mpi"),
+            "0.1.0 in /opt/cec_mpi on n1; 0.2.0 in /opt/cec_mpi on n2 and n3; ",
+        ),
+        (
+            ("0.1.0", "17305258", "/opt/cec_mpi"),
+            "0.1.0 (files 15cd45ca) in /opt/cec_mpi on n1; 0.1.0 (files 17305258) in /opt/",
+        ),
+        (("0.3.0", "0", "/opt", "field of a later version"), "0.3.0 in /opt on n2 and n3"),
+    ],
+)
+def test_different_versions_of_the_package(other, message):
+    packages = [("n1", *SAME), ("n1", *SAME), ("n2", *other), ("n3", *other)]
+    problem = version_mismatch_message(packages)
+    assert message in problem
+    assert bool(message) == bool(problem)
+
+
+def test_different_versions_of_libraries():
+    versions = [{"NumPy": "2.1", "SciPy": "1.14"}, {"NumPy": "2.2", "SciPy": "1.14"}]
+    (finding,) = find_version_differences(versions, ["n1", "n2"])
+    assert finding.text == "NumPy differs between ranks: 2.1 on n1; 2.2 on n2"
+    assert finding.kind == "warning"
