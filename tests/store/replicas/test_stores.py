@@ -204,13 +204,12 @@ def test_every_number_of_a_file_is_checked(store):
 def test_swapped_files_are_rebuilt(tmp_path):
     store = tmp_path / "three-copies"
     encode(X, store, MACHINES, copies=3)
-    files = store / "shard-0001.csr", store / "shard-0004.csr"
-    before = [file.read_bytes() for file in files]
-    for file, data in zip(files, reversed(before), strict=True):
-        file.write_bytes(data)
+    (store / "shard-0001.csr").rename(tmp_path / "aside")
+    (store / "shard-0004.csr").rename(store / "shard-0001.csr")
+    (tmp_path / "aside").rename(store / "shard-0004.csr")
     assert verify(store).damaged == [1, 4]
     repair(store)
-    assert [file.read_bytes() for file in files] == before
+    assert is_whole(store)
 
 
 def test_rows_whose_copies_are_all_gone_are_named(store, tmp_path):
