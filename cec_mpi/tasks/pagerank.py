@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from cec_mpi.tasks.common.options import (
     read_vector,
     warn_of_tolerance,
 )
-from cec_mpi.tasks.common.units import divide_operator, rescale
+from cec_mpi.tasks.common.units import factors_of_division, rescale
 
 _MIN_GAP = 100  # smallest ratio of sums of links to rounding errors
 _NEGATIVE_TOLERANCE = 1000  # times the accuracy; scores below are not rounding errors
@@ -118,34 +119,39 @@ def pagerank(
         accuracy = float(state["accuracy"])
     else:
         with np.errstate(over="ignore", invalid="ignore"):
-            scores, degrees, done_iterations = jump, sum_links(np.ones(size)), 0
+            degrees, done_iterations = sum_links(np.ones(size)), 0
+        scores = np.broadcast_to(jump, size)
         rescale(f"the largest sum of the {links} of X", degrees, 0, {}, may_underflow=True)
         accuracy = _sum_accuracy(X, links)  # of the sums of links
     has_links = _links_mask(degrees, accuracy, links, is_strict=hasattr(X, "accurate_along"))
     propagate = _make_propagate(X, np.where(has_links, degrees, 0.0), links)
+    dangling = np.flatnonzero(~has_links)
+    work = np.empty(size)
     converged = False
     max_iterations = max(max_iterations, done_iterations + 1)
     while not converged and done_iterations < max_iterations:
         checkpoint.save(
-            scores=scores,
-            degrees=degrees,
+            scores=partial(np.asarray, scores),  # the next iteration makes a new array
+            degrees=lambda: degrees,
             accuracy=np.float64(accuracy),
             iterations=done_iterations,
         )
-        previous = scores
-        propagated = propagate(scores)
-        _check_not_negative(X, propagated, links)
-        propagated += scores[~has_links].sum() * jump
-        scores = np.maximum(damping * propagated + (1 - damping) * jump, 0.0)
+        previous, scores = scores, propagate(scores)
+        _check_not_negative(X, scores, links)
+        scores += previous[dangling].sum() * jump
+        scores *= damping
+        scores += (1 - damping) * jump
+        np.maximum(scores, 0.0, out=scores)
         scores /= scores.sum()
         done_iterations += 1
-        change = float(np.abs(scores - previous).sum())
+        np.subtract(scores, previous, out=work)
+        change = float(np.abs(work, out=work).sum())
         checkpoint.progress(change=change)
         converged = change < tol
     return {
         "result": scores,
         "change": change,
-        "dangling": int(size - has_links.sum()),
+        "dangling": len(dangling),
         "iterations": done_iterations,
         "converged": converged,
     }
@@ -153,10 +159,10 @@ def pagerank(
 
 def _jump_distribution(
     personalization: ArrayLike | os.PathLike[str] | None, size: int
-) -> NDArray[np.float64]:
-    """Return the probability of each node as the target of a jump."""
+) -> NDArray[np.float64] | float:
+    """Return the probability of each node as the target of a jump; one number if all are equal."""
     if personalization is None:
-        return np.full(size, 1 / size)
+        return 1 / size
     weights = read_vector("personalization", personalization, size)
     if weights.min() < 0 or not weights.any():
         raise InputError(
@@ -184,20 +190,23 @@ def _make_propagate(X: Any, degrees: NDArray[Any], links: str) -> Product:
     has_links = degrees > 0
     top = int(exponents[has_links].max(initial=-_MAX_EXPONENT))
     bands = np.where(has_links, (top - exponents) // _BAND_LOG2, -1)
-    products: list[tuple[Product, NDArray[Any]]] = []
+    products: list[tuple[Product, NDArray[Any], float]] = []
     for band in np.unique(bands[has_links]).tolist():
         exponent = top - _BAND_LOG2 * band
         in_band = bands == band
         weights = np.divide(1.0, mantissas, out=np.zeros(len(degrees)), where=in_band)
-        operator = divide_operator(X, exponent)
-        product = operator.rmatvec if links == "rows" else operator.matvec
-        products.append((product, np.ldexp(weights, np.where(in_band, exponent - exponents, 0))))
+        weights = np.ldexp(weights, np.where(in_band, exponent - exponents, 0))
+        input_factor, output_factor = factors_of_division(exponent)
+        product = X.rmatvec if links == "rows" else X.matvec
+        products.append((product, weights * input_factor, output_factor))
+    weighted = np.empty(len(degrees))
 
     def propagate(scores: NDArray[Any]) -> NDArray[Any]:
-        propagated = np.zeros(len(scores))
-        for product, weights in products:
-            propagated += product(scores * weights)
-        return propagated
+        terms = [
+            factor * product(np.multiply(scores, weights, out=weighted))
+            for product, weights, factor in products
+        ]
+        return reduce(np.add, terms) if terms else np.zeros(len(scores))
 
     return propagate
 

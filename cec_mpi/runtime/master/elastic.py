@@ -187,9 +187,7 @@ class ElasticExecutor:
         generator = self._manifest.code.generator
         products = AdjointProducts(step.product, buffers.coded, rows, generator, self._term_checker)
         measured = self._run(step, ledger, products, self._counts(step), eligible)
-        values = products.sum(
-            ledger.answered_terms(), self._manifest.columns * step.product.columns
-        )
+        values = products.sum(ledger.answered_terms())
         return self._make_result(step, measured, values, buffers.codec.condition)
 
     def _probe(self, step: Step, checker: ParityChecker, term_checker: TermChecker) -> None:

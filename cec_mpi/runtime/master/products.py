@@ -206,10 +206,12 @@ class AdjointProducts:
         """Raise RuntimeError: terms are not compared."""
         raise RuntimeError(f"a step of X' V cannot {instruction}")
 
-    def sum(self, terms: list[Term], size: int) -> Floats:
-        """Return the sum of these terms, a vector of this size."""
-        total = np.zeros(size)  # terms that a host has summed share arrays
-        for pieces in {id(pieces := self._pieces[term]): pieces for term in terms}.values():
+    def sum(self, terms: list[Term]) -> Floats:
+        """Return the sum of these terms."""
+        # Terms that a host has summed share arrays.
+        first, *others = {id(pieces := self._pieces[term]): pieces for term in terms}.values()
+        total = np.concatenate(first)
+        for pieces in others:
             begin = 0
             for piece in pieces:
                 total[begin : begin + piece.size] += piece

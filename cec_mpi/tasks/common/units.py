@@ -106,16 +106,20 @@ def _warn_of_range(label: str, magnitudes: NDArray[np.float64]) -> None:
         )
 
 
-def divide_operator(X: Any, exponent: int) -> LinearOperator:
-    """Return the operator ``X / 2**exponent``.
+def factors_of_division(exponent: int) -> tuple[float, float]:
+    """Return the factors of vectors and of products that divide X by ``2**exponent``.
 
     Vectors are divided by one half of the power and products by the other, so that neither
     underflows if X is very large or very small.
     """
+    return 2.0 ** -(exponent // 2), 2.0 ** (exponent // 2 - exponent)
+
+
+def divide_operator(X: Any, exponent: int) -> LinearOperator:
+    """Return the operator ``X / 2**exponent``."""
     from scipy.sparse.linalg import LinearOperator
 
-    input_factor = 2.0 ** -(exponent // 2)
-    output_factor = 2.0 ** (exponent // 2 - exponent)
+    input_factor, output_factor = factors_of_division(exponent)
     return LinearOperator(
         X.shape,
         matvec=lambda w: output_factor * X.matvec(input_factor * w),
