@@ -1,5 +1,7 @@
 """Singular values and principal components against NumPy and scikit-learn."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,18 +9,21 @@ from hypothesis import strategies as st
 from scipy.sparse.linalg import aslinearoperator, svds
 from sklearn.decomposition import PCA
 
-from cec_mpi.errors import InputError
+from cec_mpi.errors import InputError, ToleranceWarning
 from cec_mpi.tasks import pca, svd
 from cec_mpi.tasks.common.centring import centre_rows
+from helpers.operators import Counted, Memory, Noisy
 
 RNG = np.random.default_rng(3)
-SHAPES = [(60, 30), (30, 60), (40, 40)]
+shapes = pytest.mark.parametrize("shape", [(60, 30), (30, 60), (40, 40)])
 
 
 def with_singular_values(values, shape, rng=RNG):
-    u, _ = np.linalg.qr(rng.standard_normal((shape[0], len(values))))
-    v, _ = np.linalg.qr(rng.standard_normal((shape[1], len(values))))
+    u, v = (np.linalg.qr(rng.standard_normal((size, len(values))))[0] for size in shape)
     return u * values @ v.T
+
+
+# --- singular triplets --------------------------------------------------------------------
 
 
 @given(
@@ -27,7 +32,7 @@ def with_singular_values(values, shape, rng=RNG):
     seed=st.integers(0, 1000),
     data=st.data(),
 )
-def test_triplets_as_numpy_finds_them(rows, columns, seed, data):
+def test_triplets_are_those_of_numpy(rows, columns, seed, data):
     k = data.draw(st.integers(1, min(rows, columns)))
     matrix = np.random.default_rng(seed).standard_normal((rows, columns))
     found = svd(aslinearoperator(matrix), k=k)
@@ -41,31 +46,8 @@ def test_triplets_as_numpy_finds_them(rows, columns, seed, data):
     assert (vt.max(axis=1) >= np.abs(vt).max(axis=1)).all()
 
 
-@pytest.mark.parametrize("tol", [1e-1, 1e-3])
-def test_a_larger_tolerance_takes_fewer_products(tol, counted):
-    matrix = with_singular_values(np.linspace(1, 2, 200), (300, 200))
-    exact, rough = counted(matrix), counted(matrix)
-    best = svd(exact)["result"]
-    assert np.allclose(svd(rough, tol=tol)["result"], best, rtol=tol)
-    assert rough.products < exact.products
-
-
-@pytest.mark.parametrize(("iterations", "least", "most"), [(15, 1, 3), (5, 0, 0)])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_what_has_not_converged_is_not_there(shape, iterations, least, most):
-    matrix = with_singular_values(np.append([9.0, 7.0], np.linspace(1, 1.01, 28)), shape)
-    found = svd(aslinearoperator(matrix), k=4, iterations=iterations)
-    assert found["converged"] is False
-    assert found["iterations"] == iterations
-    number = len(found["result"])
-    assert least <= number <= most
-    assert found["u"].shape == (shape[0], number)
-    assert found["vt"].shape == (number, shape[1])
-    assert np.allclose(found["result"], [9, 7][:number])
-
-
 @given(seed=st.integers(0, 1000), k=st.integers(2, 9), tol=st.sampled_from([0.0, 1e-3]))
-def test_no_copy_of_a_repeated_singular_value_is_missed(seed, k, tol):
+def test_repeated_singular_values_are_found(seed, k, tol):
     rng = np.random.default_rng(seed)
     values = np.repeat([9.0, 7.0, 6.0, 4.0, 2.0, 1.0], rng.integers(1, 5, 6))
     matrix = with_singular_values(values, (60, 40), rng)
@@ -74,41 +56,72 @@ def test_no_copy_of_a_repeated_singular_value_is_missed(seed, k, tol):
     assert np.allclose(found["result"], values[:k], rtol=max(tol, 1e-12))
 
 
-def cases():
-    """Matrices with the number of singular values to find."""
-    rng = np.random.default_rng(1)
-    steps = np.arange(1, 201)
-    clustered = np.append(10 + 1e-3 * np.arange(20), np.linspace(0, 5, 180))
-    yield with_singular_values(1 / steps, (400, 200), rng), 6
-    yield with_singular_values(0.95**steps, (200, 300), rng), 10
-    yield with_singular_values(np.linspace(1, 2, 200), (300, 200), rng), 6
-    yield with_singular_values(clustered, (300, 200), rng), 10
-    yield with_singular_values(np.linspace(1, 2, 40), (300, 200), rng), 8
-    yield rng.standard_normal((300, 200)), 1
-    yield rng.standard_normal((200, 200)), 5
-    yield rng.standard_normal((200, 400)), 20
+CLUSTERED = np.append(10 + 1e-3 * np.arange(20), np.linspace(0, 5, 180))
 
 
-@pytest.mark.parametrize(("matrix", "k"), list(cases()))
-def test_no_more_products_than_arpack_for_residuals_as_small(matrix, k, counted):
-    ours, others = counted(matrix), counted(matrix)
-    found = svd(ours, k=k)
+@pytest.mark.parametrize(
+    ("matrix", "k"),
+    [
+        (with_singular_values(1 / np.arange(1, 201), (400, 200)), 6),
+        (with_singular_values(0.95 ** np.arange(1, 201), (200, 300)), 10),
+        (with_singular_values(np.linspace(1, 2, 200), (300, 200)), 6),
+        (with_singular_values(CLUSTERED, (300, 200)), 10),
+        (RNG.standard_normal((300, 200)), 1),
+        (RNG.standard_normal((200, 400)), 20),
+    ],
+)
+def test_products_are_at_most_those_of_arpack(matrix, k):
+    ours, arpack = Counted(matrix), Counted(matrix)
+    checkpoint = Memory()
+    found = svd(ours, k=k, checkpoint=checkpoint)
     start = np.random.default_rng(0).standard_normal(min(matrix.shape))
-    u, s, vt = svds(others, k=k, v0=start)
-    assert ours.products <= others.products
+    u, s, vt = svds(arpack, k=k, v0=start)
+    assert ours.products <= arpack.products
     assert np.allclose(found["result"], s[::-1], rtol=1e-12)
     errors = 1e-14 * s.max()
     assert np.abs(matrix @ vt.T - u * s).max() < errors
     assert np.abs(matrix @ found["vt"].T - found["u"] * found["result"]).max() < errors
     assert np.abs(matrix.T @ found["u"] - found["vt"].T * found["result"]).max() < errors
+    sizes = [state["basis"].shape for state in checkpoint.saves]
+    assert {columns for _, columns in sizes} == {min(matrix.shape)}
+    assert max(rows for rows, _ in sizes) <= 2 * k + 20
+
+
+@pytest.mark.parametrize("tol", [1e-1, 1e-3])
+def test_a_larger_tolerance_takes_fewer_products(tol):
+    matrix = with_singular_values(np.linspace(1, 2, 100), (150, 100))
+    exact, rough = Counted(matrix), Counted(matrix)
+    assert np.allclose(svd(rough, tol=tol)["result"], svd(exact)["result"], rtol=tol)
+    assert rough.products < exact.products
+
+
+@pytest.mark.parametrize(("iterations", "least", "most"), [(15, 1, 3), (5, 0, 0)])
+@shapes
+def test_only_converged_triplets_are_returned(shape, iterations, least, most):
+    matrix = with_singular_values(np.append([9.0, 7.0], np.linspace(1, 1.01, 28)), shape)
+    checkpoint = Memory()
+    found = svd(aslinearoperator(matrix), k=4, iterations=iterations, checkpoint=checkpoint)
+    assert (found["converged"], found["iterations"]) == (False, iterations)
+    count = len(found["result"])
+    assert least <= count <= most
+    assert (found["u"].shape, found["vt"].shape) == ((shape[0], count), (count, shape[1]))
+    assert np.allclose(found["result"], [9, 7][:count])
+    resumed = svd(aslinearoperator(matrix), k=4, checkpoint=Memory(checkpoint.saves[-1]))
+    expected = svd(aslinearoperator(matrix), k=4)
+    assert resumed["converged"]
+    assert resumed["iterations"] == expected["iterations"]
+    assert np.allclose(resumed["result"], expected["result"], rtol=1e-14)
+
+
+# --- rounding errors ----------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:.* singular values are below")
 @pytest.mark.parametrize("accuracy", [1e-12, 1e-7, 1e-4])
 @pytest.mark.parametrize("values", [np.linspace(1, 2, 60), 0.5 ** np.arange(60), [3, 2]])
-def test_errors_of_products_end_it_when_they_are_all_that_is_left(values, accuracy, noisy):
+def test_iterations_stop_when_residuals_are_errors_of_products(values, accuracy):
     matrix = with_singular_values(np.sort(values)[::-1].astype(float), (90, 60))
-    operator = noisy(matrix, accuracy, np.random.default_rng(4))
+    operator = Noisy(matrix, accuracy, np.random.default_rng(4))
     exact = np.linalg.svd(matrix, compute_uv=False)[:5]
     found = svd(operator, k=5)
     assert found["converged"]
@@ -116,115 +129,53 @@ def test_errors_of_products_end_it_when_they_are_all_that_is_left(values, accura
     assert np.allclose(found["result"], exact, rtol=0, atol=20 * accuracy * exact[0])
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("task", [svd, pca])
-def test_going_on_after_any_product_is_as_without_a_break(task, shape, counted, memory):
-    matrix = with_singular_values(np.repeat(np.linspace(1, 2, 15), 2), shape)
-    unbroken, checkpoint = counted(matrix), memory()
-    expected = task(unbroken, k=3, checkpoint=checkpoint)
-    assert len(checkpoint.saves) == expected["iterations"] - 1  # the last one ends the task
-    for number in (1, 2, 7, 20, len(checkpoint.saves) - 4, len(checkpoint.saves)):
-        rest = counted(matrix)
-        found = task(rest, k=3, checkpoint=memory(checkpoint.saves[number - 1]))
-        assert found["iterations"] == expected["iterations"]
-        made = 2 * (expected["iterations"] - number) + 1
-        assert rest.products == made + (task is pca)  # the mean
-        for (_, one), (_, other) in zip(rest.calls[-made:], unbroken.calls[-made:], strict=True):
-            assert np.allclose(one, other, rtol=0, atol=1e-12)
-        assert found.keys() == expected.keys()
-        for name, value in expected.items():
-            assert np.allclose(found[name], value, atol=1e-12), name
+def test_singular_values_whose_squares_are_lost_cause_a_warning():
+    values = 0.5 ** np.arange(60)
+    X = aslinearoperator(with_singular_values(values, (60, 60)))
+    with pytest.warns(ToleranceWarning, match="of 30 singular values are below .* the largest"):
+        found = svd(X, k=30)["result"]
+    assert np.abs(found[:22] / values[:22] - 1).max() < 0.01
+    with warnings.catch_warnings(action="error"):
+        found = svd(X, k=20)["result"]
+    assert np.abs(found / values[:20] - 1).max() < 1e-6
+    with pytest.warns(ToleranceWarning, match="1 of 2 singular values are below .* the largest"):
+        svd(aslinearoperator(np.ones((3, 3))), k=2)  # of rank 1
 
 
-def test_one_that_did_not_converge_goes_on_with_more_iterations(memory):
-    matrix = aslinearoperator(RNG.standard_normal((60, 40)))
-    checkpoint = memory()
-    assert not svd(matrix, iterations=20, checkpoint=checkpoint)["converged"]
-    found = svd(matrix, checkpoint=memory(checkpoint.saves[-1]))
-    alone = svd(matrix)
-    assert found["converged"]
-    assert found["iterations"] == alone["iterations"]
-    assert np.allclose(found["result"], alone["result"], rtol=1e-14)
-
-
-def test_no_more_than_so_many_vectors_are_kept(memory):
-    matrix = RNG.standard_normal((300, 200))
-    checkpoint = memory()
-    svd(aslinearoperator(matrix), k=4, checkpoint=checkpoint)
-    sizes = {state["basis"].shape for state in checkpoint.saves}
-    assert {columns for _, columns in sizes} == {200}
-    assert max(rows for rows, _ in sizes) <= 2 * 4 + 20
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_centred_operator_is_the_matrix_less_the_mean_of_its_rows(shape):
-    matrix = RNG.standard_normal(shape) + RNG.uniform(0, 9, shape[1])
-    operator, mean = centre_rows(aslinearoperator(matrix))
-    dense = matrix - matrix.mean(axis=0)
-    assert np.allclose(mean, matrix.mean(axis=0))
-    for size in ((), (1,), (4,)):
-        right, left = RNG.standard_normal((shape[1], *size)), RNG.standard_normal((shape[0], *size))
-        assert np.allclose(operator @ right, dense @ right)
-        assert np.allclose(operator.H @ left, dense.T @ left)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("k", [1, 5])
-def test_components_as_scikit_learn_finds_them(shape, k):
-    matrix = RNG.standard_normal(shape) * np.linspace(3, 1, shape[1]) + RNG.uniform(0, 9, shape[1])
-    expected = PCA(k, svd_solver="full").fit(matrix)
-    found = pca(aslinearoperator(matrix), k=k)
-    assert found["converged"] is True
-    assert np.allclose(found["result"], expected.components_)
-    assert np.allclose(found["mean"], expected.mean_)
-    assert np.allclose(found["explained_variance"], expected.explained_variance_)
-    assert np.allclose(found["singular_values"], expected.singular_values_)
-
-
-@pytest.mark.parametrize("task", [svd, pca])
-@pytest.mark.parametrize(
-    ("shape", "options", "message"),
-    [
-        ((5, 4), {"k": 5}, "k 5: expected 1 to 4"),
-        ((4, 5), {"k": 9}, "k 9: expected 1 to 4"),
-        ((5, 4), {"k": 0}, "k 0"),
-        ((5, 4), {"k": 1.5}, r"k 1\.5"),
-        ((5, 4), {"k": 2, "tol": -1}, "tol -1: expected 0 or"),
-        ((5, 4), {"k": 2, "tol": 1}, "tol 1: expected 0 or"),
-        ((5, 4), {"k": 2, "iterations": 0}, "iterations 0"),
-        ((5, 4), {"k": 2, "seed": -1}, "seed -1"),
-    ],
-)
-def test_options_out_of_range_cost_no_product(task, shape, options, message, counted):
-    operator = counted(np.ones(shape))
-    with pytest.raises(InputError, match=message):
-        task(operator, **options)
-    assert operator.products == 0
-
-
-def test_a_zero_matrix_has_singular_values_zero():
+def test_singular_values_of_a_zero_matrix_are_zero():
     found = svd(aslinearoperator(np.zeros((9, 8))), k=2)
     assert found["result"].tolist() == [0, 0]
     assert np.allclose(found["u"].T @ found["u"], np.eye(2))
     assert np.allclose(found["vt"] @ found["vt"].T, np.eye(2))
 
 
-def test_a_matrix_with_nan_has_no_singular_vectors():
-    matrix = np.ones((9, 8))
-    matrix[2, 3] = np.nan
-    with pytest.raises(InputError, match=r"svd: X is too large or not finite: .* infinity or NaN"):
-        svd(aslinearoperator(matrix), k=2)
+# --- principal components -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("task", [svd, pca])
-def test_a_checkpoint_of_other_vectors_is_refused(task, memory, state_after):
-    matrix = aslinearoperator(RNG.standard_normal((9, 8)))
-    state = state_after(1, task, matrix, k=2)
-    for wrong in (
-        {"basis": np.ones((3, 7))},
-        {"basis": np.eye(8)[:0], "projected": np.ones((0, 0))},
-        {"projected": np.ones((1, 1))},
-        {"first": np.array(9)},
-    ):
-        with pytest.raises(InputError, match="the checkpoint does not fit"):
-            task(matrix, k=2, checkpoint=memory(state | wrong))
+@shapes
+def test_the_centred_operator_subtracts_the_mean_of_rows(shape):
+    matrix = RNG.standard_normal(shape) + RNG.uniform(0, 9, shape[1])
+    operator, mean = centre_rows(aslinearoperator(matrix))
+    dense = matrix - matrix.mean(axis=0)
+    assert np.allclose(mean, matrix.mean(axis=0))
+    for size in ((), (1,), (4,)):
+        right, left = (RNG.standard_normal((length, *size)) for length in shape[::-1])
+        assert np.allclose(operator @ right, dense @ right)
+        assert np.allclose(operator.H @ left, dense.T @ left)
+
+
+@shapes
+@pytest.mark.parametrize("k", [1, 5])
+def test_components_are_those_of_scikit_learn(shape, k):
+    matrix = RNG.standard_normal(shape) * np.linspace(3, 1, shape[1]) + RNG.uniform(0, 9, shape[1])
+    expected = PCA(k, svd_solver="full").fit(matrix)
+    found = pca(aslinearoperator(matrix), k=k)
+    assert found["converged"] is True
+    for name in ("mean", "explained_variance", "singular_values"):
+        assert np.allclose(found[name], getattr(expected, f"{name}_"))
+    assert np.allclose(found["result"], expected.components_)
+
+
+def test_components_need_two_rows():
+    with pytest.raises(InputError, match="pca needs at least 2 rows, found 1"):
+        pca(aslinearoperator(np.ones((1, 4))), k=1)

@@ -1,4 +1,4 @@
-"""Which tasks there are, and tasks of the user's own."""
+"""Finding tasks, and the options, checkpoints and progress of all tasks."""
 
 import sys
 import warnings
@@ -22,11 +22,16 @@ from cec_mpi.tasks import (
     ridge,
     svd,
 )
+from helpers.operators import Counted, Memory, state_after
+
+RNG = np.random.default_rng(1)
+
+# --- tasks by name ------------------------------------------------------------------------
 
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """The name of a module in the working directory, as a user has it."""
+    """The name of a user's module in the working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     name = f"task_module_of_{tmp_path.name}"
@@ -40,53 +45,44 @@ def module(tmp_path, monkeypatch):
     return name
 
 
-def test_tasks_by_name_and_in_a_module_of_the_working_directory(module):
-    assert find_task("power") is power
+def test_tasks_have_names_and_options(module):
     assert all(find_task(name) is task for name, task in TASKS.items())
     assert find_task(f"{module}:first")(None, checkpoint=None, a=1) == {"result": [1, 2]}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "nothing",
-        "Power",
-        "power:",
-        ":function",
-        "no_such_module:function",
-        "{}:missing",
-        "{}:",
-        "{}:CONSTANT",
-        "{}:first:a",
-        "{}.first:a",
-        "{}",
-        ".{}:first",
-        "..:first",
-    ],
-)
-def test_a_task_that_is_none_is_refused_by_name(module, name):
-    name = name.format(module)
-    with pytest.raises(InputError, match=f"task {name!r}"):
-        find_task(name)
-
-
-def test_every_task_says_iterations(module):
-    for name, task in TASKS.items():
-        others = {"steps", "maxiter", "max_iter", "iter_lim", "n_iter", "iteration"}
-        assert not options_of(task) & others
-        assert ("iterations" in options_of(task)) == (name != "matvec")
-
-
-def test_options_that_a_task_takes(module):
     assert options_of(power) == {"tol", "iterations", "seed"}
     assert options_of(find_task(f"{module}:first")) == {"a", "b"}
     assert options_of(find_task(f"{module}:any")) is None
+    for name, task in TASKS.items():
+        synonyms = {"steps", "maxiter", "max_iter", "iter_lim", "n_iter", "iteration"}
+        assert not options_of(task) & synonyms
+        assert ("iterations" in options_of(task)) == (name != "matvec")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("", ""),
+        ("powr", "power"),
+        ("Ridge", "ridge"),
+        ("power:", ""),
+        (":function", ""),
+        ("no_such_module:function", ""),
+        ("{}:fist", "first"),
+        ("{}:CONSTANT", ""),
+        ("{}.first:a", ""),
+        ("{}", "{}:function"),
+        ("{}.py:first", "{}:first"),
+        ("..:first", ""),
+    ],
+)
+def test_unknown_tasks_are_named_with_a_hint(module, name, hint):
+    name = name.format(module)
+    with pytest.raises(InputError, match=f"task {name!r}") as error:
+        find_task(name)
+    assert hint.format(module) in str(error.value)
 
 
 MODULES = {
     "import sys\nsys.exit('no licence')\n": "sys.exit('no licence')",
-    "raise SystemExit\n": "sys.exit(None)",
     "raise KeyboardInterrupt\n": "line 1: KeyboardInterrupt",
     "class Odd(BaseException): pass\nraise Odd('much\\nmore')\n": "line 2: Odd: much more",
     "def first(:\n": "line 1: invalid syntax",
@@ -97,12 +93,12 @@ MODULES = {
 
 
 @pytest.mark.parametrize("text", MODULES)
-def test_a_module_may_do_anything_while_it_is_imported(module, tmp_path, text):
+def test_errors_of_an_import_are_one_line(module, tmp_path, text):
     (tmp_path / f"{module}.py").write_text(text)
-    with pytest.raises(InputError, match=f"task '{module}:first' cannot be imported") as refused:
+    with pytest.raises(InputError, match=f"task '{module}:first' cannot be imported") as error:
         find_task(f"{module}:first")
-    assert MODULES[text] in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert MODULES[text] in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_file_with_the_name_of_a_module_of_python_is_refused(module, tmp_path):
@@ -111,95 +107,311 @@ def test_a_file_with_the_name_of_a_module_of_python_is_refused(module, tmp_path)
         find_task("random:mine")
 
 
+# --- options ------------------------------------------------------------------------------
+
+REQUIRED = {
+    cg: {"b": np.ones(3)},
+    lstsq: {"b": np.ones(3)},
+    ridge: {"y": np.ones(3)},
+    logistic: {"y": [0, 1, 1]},
+    matvec: {"vectors": np.ones((2, 3))},
+    svd: {"k": 1},
+    pca: {"k": 1},
+}
+NOT_0_TO_1 = "expected a number between 0 and 1"
+
+
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("task", "options", "message"),
     [
-        ("powr", "power"),
-        ("{}:fist", "first"),
-        ("Ridge", "ridge"),
-        ("{}.py:first", "{}:first"),
-        ("{}", "{}:function"),
+        *((task, {"iterations": 0}, "iterations 0") for task in TASKS.values() if task != matvec),
+        (power, {"iterations": "many"}, "iterations many: expected a whole number"),
+        (lstsq, {"iterations": 1.5}, r"iterations 1\.5"),
+        (power, {"seed": "one"}, "seed one: expected a whole number"),
+        (svd, {"seed": -1}, "seed -1"),
+        *((task, {"tol": 0}, f"tol 0: {NOT_0_TO_1}") for task in (power, pagerank, logistic, cg)),
+        (power, {"tol": 1.0}, rf"tol 1\.0: {NOT_0_TO_1}"),
+        (ridge, {"tol": float("nan")}, "tol nan"),
+        (power, {"tol": "small"}, "tol small"),
+        (svd, {"tol": -1}, "tol -1: expected 0 or"),
+        (pca, {"tol": 1}, "tol 1: expected 0 or"),
+        (svd, {"k": 4}, "k 4: expected 1 to 3 for a 3 x 3 matrix"),
+        (pca, {"k": 0}, "k 0"),
+        (svd, {"k": 1.5}, r"k 1\.5"),
+        (lstsq, {"damp": -1}, "damp -1: expected a finite number of at least 0"),
+        (lstsq, {"damp": float("inf")}, "damp inf"),
+        (lstsq, {"conlim": 0}, "conlim 0: expected a finite number above 0"),
+        (lstsq, {"solver": "qr"}, "solver 'qr': expected one of lsmr, lsqr"),
+        (ridge, {"alpha": -0.1}, r"alpha -0\.1"),
+        (ridge, {"alpha": 10**400}, "alpha 1000"),
+        (ridge, {"fit_intercept": "false"}, "fit_intercept 'false': expected True or False"),
+        (logistic, {"fit_intercept": 1}, "fit_intercept 1: expected True or False"),
+        (logistic, {"C": 0}, "C 0: expected a finite number above 0"),
+        (logistic, {"y": [1, 1, 1]}, "y has 1 different value, expected two classes"),
+        (logistic, {"y": [1, 2, 3]}, "y has 3 different values, expected two classes"),
+        (pagerank, {"damping": 1}, "damping 1: expected 0 or a number between 0 and 1"),
+        (pagerank, {"links": "in"}, "links 'in': expected one of rows, columns"),
+        (pagerank, {"personalization": [1, -2, 3]}, r"from -2\.0 to 3\.0"),
+        (pagerank, {"personalization": [0, 0, 0]}, "not all 0"),
+        (pagerank, {"personalization": [1, 2]}, r"personalization has shape \(2,\), expected"),
+        *(
+            (task, {name: [1, 2]}, rf"{name} has shape \(2,\), expected \(3,\)")
+            for task, name in ((cg, "b"), (lstsq, "b"), (ridge, "y"), (logistic, "y"))
+        ),
+        (cg, {"b": np.ones((3, 1))}, r"b has shape \(3, 1\)"),
+        (cg, {"b": 4.0}, r"b has shape \(\)"),
+        (cg, {"b": [1, 2, np.nan]}, r"b holds nan at entry 2 \(counted from 0\)"),
+        (lstsq, {"b": [1, -np.inf, 2]}, r"b holds -inf at entry 1 \(counted from 0\)"),
+        (ridge, {"y": [1, 2, 3j]}, "y has dtype complex128, expected real numbers"),
+        (ridge, {"y": ["1", "2", "3"]}, "y has dtype <U1, expected real numbers"),
+        (cg, {"b": [1, [2], 3]}, "b is not an array"),
+        (lstsq, {"b": None}, "b has dtype object"),
+        (ridge, {"y": "missing.npy"}, r"missing\.npy does not exist"),
+        *(
+            (matvec, {"vectors": np.ones(shape)}, r"expected \(T, 3\)")
+            for shape in ((3,), (2, 2), (2, 3, 1))
+        ),
+        (matvec, {"vectors": np.ones((1, 3)) * 1j}, "vectors has dtype complex128, expected real"),
+        *(
+            (
+                task,
+                {name: np.ma.masked_equal([1.0, -999.0, 3.0], -999.0)},
+                f"{name} is masked at entry 1 ",
+            )
+            for task, name in (
+                (ridge, "y"),
+                (logistic, "y"),
+                (lstsq, "b"),
+                (pagerank, "personalization"),
+            )
+        ),
+        (cg, {"b": [1.0, np.ma.masked, 3.0]}, "b is masked at entry 1 "),
+        (
+            matvec,
+            {"vectors": np.ma.masked_equal([[1.0, -999.0, 3.0]], -999.0)},
+            "vectors is masked at row 0, column 1 ",
+        ),
     ],
 )
-def test_what_was_perhaps_meant(module, name, meant):
-    with pytest.raises(InputError) as refused:
-        find_task(name.format(module))
-    assert meant.format(module) in str(refused.value)
+def test_bad_options_cost_no_product(task, options, message):
+    operator = Counted(np.eye(3))
+    with pytest.raises(InputError, match=message):
+        task(operator, **REQUIRED.get(task, {}) | options)
+    assert operator.products == 0
 
 
-RNG = np.random.default_rng(1)
+@pytest.mark.parametrize("task", [cg, power, pagerank])
+def test_a_square_matrix_is_needed(task):
+    with pytest.raises(InputError, match="needs a square matrix, found 3 x 4"):
+        task(aslinearoperator(np.ones((3, 4))), **REQUIRED.get(task, {}))
+
+
+def test_a_vector_may_be_a_file(tmp_path):
+    vector = RNG.standard_normal(3)
+    np.save(tmp_path / "v.npy", vector)
+    matrix = aslinearoperator(np.diag([1.0, 2.0, 3.0]))
+    expected = cg(matrix, b=vector)["result"]
+    for value in (tmp_path / "v.npy", str(tmp_path / "v.npy"), list(vector)):
+        assert np.array_equal(cg(matrix, b=value)["result"], expected)
+
+
+# --- matvec -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i4", "?"])
+@pytest.mark.parametrize("number", [0, 1, 5])
+def test_matvec_multiplies_every_vector(number, dtype):
+    matrix = RNG.standard_normal((9, 4))
+    vectors = RNG.uniform(0, 3, (number, 4)).astype(dtype)
+    result = matvec(aslinearoperator(matrix), vectors=vectors)["result"]
+    assert (result.shape, result.dtype) == ((number, 9), np.float64)
+    assert np.allclose(result, vectors @ matrix.T, rtol=1e-6)
+    out = np.zeros((number, 9))
+    assert matvec(aslinearoperator(matrix), vectors=vectors, out=out)["result"] is out
+    assert np.array_equal(out, result)
+
+
+@pytest.mark.parametrize("number", [1, 3, 5])
+def test_a_resumed_matvec_computes_only_missing_products(number):
+    matrix, vectors, out = (
+        RNG.standard_normal((9, 4)),
+        RNG.standard_normal((5, 4)),
+        np.zeros((5, 9)),
+    )
+    state = state_after(number, matvec, aslinearoperator(matrix), vectors=vectors, out=out)
+    assert not out[number:].any()
+    operator = Counted(matrix)
+    found = matvec(operator, vectors=vectors, out=out, checkpoint=Memory(state))
+    assert operator.products == 5 - number
+    assert np.allclose(found["result"], vectors @ matrix.T)
+    out[0, 0] += 1
+    with pytest.raises(InputError, match="out has changed since the checkpoint was written"):
+        matvec(operator, vectors=vectors, out=out, checkpoint=Memory(state))
+    for wrong in ({"out": None}, {"vectors": vectors[: number - 1], "out": out[: number - 1]}):
+        with pytest.raises(InputError, match="the checkpoint does not fit a task"):
+            matvec(operator, **{"vectors": vectors} | wrong, checkpoint=Memory(state))
+
+
+# --- checkpoints --------------------------------------------------------------------------
+
 TALL = RNG.standard_normal((40, 6))
 GRAM = TALL.T @ TALL
 VECTOR, CLASSES = RNG.standard_normal(40), np.arange(40) % 2
-X = {"x": np.ones(6), "iterations": np.array(1)}
-BASIS = {"basis": np.eye(3, 6), "projected": np.eye(3), "first": np.array(0)}
-BASIS |= {
+STATE = {"x": np.ones(6), "iterations": np.array(1)}
+BASIS = {
+    "basis": np.eye(3, 6),
+    "projected": np.eye(3),
+    "first": np.array(0),
     "noise": np.array(0.0),
-    "repeated": np.array(0),
-    "iterations": np.array(2),
-    "exponent": np.zeros(1),
 }
+BASIS |= {"repeated": np.array(0), "iterations": np.array(2), "exponent": np.zeros(1)}
 SCORES = {"scores": np.full(6, 1 / 6), "degrees": np.ones(6), "accuracy": np.array(1e-12)}
 SCORES["iterations"] = np.array(1)
-STATES = [
-    (cg, GRAM, {"b": VECTOR[:6]}, X),
-    (lstsq, TALL, {"b": VECTOR}, X),
-    (lstsq, TALL, {"b": VECTOR, "damp": 1e3, "solver": "lsqr"}, X),
-    (ridge, TALL, {"y": VECTOR}, X),
-    (logistic, TALL, {"y": CLASSES}, {**X, "x": np.ones(7)}),
-    (logistic, TALL, {"y": CLASSES, "fit_intercept": False}, X),
+PRODUCT = {"vector": np.ones(6), "iterations": np.array(1)}
+RESUMED = [
+    (cg, GRAM, {"b": VECTOR[:6]}, STATE),
+    (lstsq, TALL, {"b": VECTOR, "damp": 1e3, "solver": "lsqr"}, STATE),
+    (ridge, TALL, {"y": VECTOR}, STATE),
+    (logistic, TALL, {"y": CLASSES}, {**STATE, "x": np.ones(7)}),
+    (logistic, TALL, {"y": CLASSES, "fit_intercept": False}, STATE),
     (svd, TALL, {"k": 2}, BASIS),
     (pca, TALL, {"k": 2}, BASIS),
     (pagerank, np.abs(GRAM), {}, SCORES),
+    (power, GRAM, {}, PRODUCT),
 ]
 
 
-@pytest.mark.parametrize("size", [1e200, 1e308])
-@pytest.mark.parametrize(("task", "matrix", "options", "state"), STATES)
-def test_a_checkpoint_of_numbers_that_would_overflow_is_refused(
-    task, matrix, options, state, size, memory
-):
+@pytest.mark.parametrize(("task", "matrix", "options", "state"), RESUMED)
+def test_wrong_checkpoints_are_refused(task, matrix, options, state):
     name = next(iter(state))
-    state = {**state, name: size * state[name]}
-    words = f"the checkpoint does not fit this task: {name} holds numbers up to "
-    with warnings.catch_warnings(action="error"), pytest.raises(InputError, match=words):
-        task(aslinearoperator(matrix), checkpoint=memory(state), **options)
+    wrong = [
+        ({**state, name: state[name][..., 1:]}, "does not fit this task: found .* expected "),
+        ({"done": np.array(1)}, "does not fit this task: found done of shape"),
+        ({**state, name: state[name].astype(complex)}, f"{name} of dtype complex128"),
+        ({**state, name: np.nan * state[name]}, "other values than finite"),
+        ({**state, "iterations": np.array(-1)}, "iterations is -1, expected a number of at least"),
+    ]
+    if task is not power:
+        wrong += [
+            ({**state, name: size * state[name]}, f"{name} holds numbers up to ")
+            for size in (1e200, 1e308)
+        ]
+    if task in (svd, pca):
+        wrong += [
+            ({**state, **change}, "the checkpoint does not fit")
+            for change in (
+                {"basis": np.eye(6)[:0], "projected": np.ones((0, 0))},
+                {"projected": np.ones((1, 1))},
+                {"first": np.array(9)},
+            )
+        ]
+    for changed, message in wrong:
+        with warnings.catch_warnings(action="error"), pytest.raises(InputError, match=message):
+            task(aslinearoperator(matrix), checkpoint=Memory(changed), **options)
 
 
-@pytest.mark.parametrize(
-    ("task", "matrix", "name", "state"),
-    [
-        (power, GRAM, "vector", {"vector": np.ones(6), "iterations": np.array(1)}),
-        (pagerank, np.abs(GRAM), "degrees", SCORES),
-    ],
-)
-def test_what_tasks_divide_by_its_size_may_be_large(task, matrix, name, state, memory):
-    state = {**state, name: np.full(6, 1e308)}
+@pytest.mark.parametrize(("task", "state"), [(power, PRODUCT), (pagerank, SCORES)])
+def test_values_that_a_task_normalises_may_be_large(task, state):
+    state = {**state, "vector" if task is power else "degrees": np.full(6, 1e308)}
     with warnings.catch_warnings(action="error"):
-        found = task(aslinearoperator(matrix), checkpoint=memory(state))
+        found = task(aslinearoperator(np.abs(GRAM)), checkpoint=Memory(state))
     assert np.isfinite(found["result"]).all()
 
 
-MASKED = np.ma.masked_equal([1.0, -999.0, 3.0], -999.0)
+def with_spectrum(values, shape):
+    u, v = (np.linalg.qr(RNG.standard_normal((n, len(values))))[0] for n in shape)
+    return u * values @ v.T
+
+
+REPEATED = np.repeat(np.linspace(2, 1, 15), 2)
+LINKS = RNG.uniform(0.5, 3, (20, 20)) * (RNG.random((20, 20)) < 0.3)
+EXACT = {
+    "power": (power, np.diag([3.0, 2.5, 1.0, 0.5]) + 0.1, {}, 1),
+    "pagerank": (pagerank, LINKS, {"tol": 1e-12}, 1),
+    **{
+        f"{task.__name__} {shape}": (task, with_spectrum(REPEATED, shape), {"k": 3}, 2)
+        for task in (svd, pca)
+        for shape in ((60, 30), (30, 60))
+    },
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_resumed_runs_make_the_same_iterations(name):
+    task, matrix, options, products = EXACT[name]
+    uninterrupted, checkpoint = Counted(matrix), Memory()
+    expected = task(uninterrupted, checkpoint=checkpoint, **options)
+    count = len(checkpoint.saves)
+    for number in (1, 2, 7, count):
+        resumed = Counted(matrix)
+        found = task(resumed, checkpoint=Memory(checkpoint.saves[number - 1]), **options)
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            assert np.allclose(found[key], value, rtol=0, atol=1e-12), key
+        done = int(checkpoint.saves[number - 1]["iterations"])
+        assert uninterrupted.products - resumed.products in (
+            products * done,
+            products * done + 1,  # the product before the iterations
+        )
+
+
+SQUARE = with_spectrum(np.geomspace(1, 1000, 60), (60, 60))
+SQUARE = SQUARE @ SQUARE.T
+LONG = with_spectrum(np.geomspace(1, 100, 80), (150, 80))
+Y = RNG.standard_normal(150)
+ITERATIVE = {
+    "cg": (cg, SQUARE, {"b": np.ones(60), "tol": 1e-6}),
+    "ridge": (ridge, LONG, {"y": Y, "alpha": 1e-3}),
+    "ridge without intercept": (ridge, LONG, {"y": Y, "alpha": 1e-3, "fit_intercept": False}),
+    "lstsq": (lstsq, LONG, {"b": Y}),
+    "damped": (lstsq, LONG, {"b": Y, "damp": 0.01}),
+    "lsqr": (lstsq, LONG, {"b": Y, "solver": "lsqr"}),
+    "logistic": (logistic, TALL, {"y": CLASSES, "C": 100, "tol": 1e-7}),
+    "logistic without intercept": (
+        logistic,
+        TALL,
+        {"y": CLASSES, "C": 100, "tol": 1e-7, "fit_intercept": False},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_resumed_solvers_continue_from_the_last_iterate(name):
+    task, matrix, options = ITERATIVE[name]
+    uninterrupted, checkpoint = Counted(matrix), Memory()
+    expected = task(uninterrupted, checkpoint=checkpoint, **options)
+    assert expected["converged"] is True
+    for part in (0.5, 1):
+        state = checkpoint.saves[max(0, int(part * len(checkpoint.saves)) - 1)]
+        resumed = Counted(matrix)
+        found = task(resumed, checkpoint=Memory(state), **options)
+        assert found["converged"] is True
+        assert found.keys() == expected.keys()
+        assert found["iterations"] > state["iterations"] - 1
+        assert resumed.products < uninterrupted.products
+        assert np.allclose(found["result"], expected["result"], rtol=1e-3, atol=1e-3)
+    short = task(aslinearoperator(matrix), iterations=3, **options)
+    assert (short["converged"], short["iterations"]) == (False, 3)
 
 
 @pytest.mark.parametrize(
-    ("task", "options"),
+    ("task", "options", "names"),
     [
-        (ridge, {"y": MASKED}),
-        (logistic, {"y": MASKED > 2}),
-        (lstsq, {"b": MASKED}),
-        (cg, {"b": list(MASKED)}),
-        (pagerank, {"personalization": MASKED}),
-        (matvec, {"vectors": MASKED[None, :]}),
+        (power, {}, {"residual", "eigenvalue"}),
+        (pagerank, {}, {"change"}),
+        (lstsq, {"b": np.arange(4.0)}, {"residual"}),
+        (ridge, {"y": np.arange(4.0)}, {"residual"}),
+        (logistic, {"y": [0, 1, 0, 1]}, {"objective", "gradient"}),
+        (svd, {"k": 2}, {"residual"}),
     ],
 )
-def test_masked_entries_are_refused(task, options):
-    (name,) = options
-    with pytest.raises(InputError, match=f"{name} is masked at (entry|row 0, column) 1 "):
-        task(aslinearoperator(np.eye(3)), **options)
-
-
-def test_vectors_that_are_not_real_are_refused():
-    with pytest.raises(InputError, match="vectors has dtype complex128, expected real numbers"):
-        matvec(aslinearoperator(np.eye(3)), vectors=np.ones((1, 3)) * 1j)
+def test_tasks_report_progress(task, options, names):
+    matrix, checkpoint = np.eye(4) + np.arange(16.0).reshape(4, 4) % 5, Memory()
+    found = task(aslinearoperator(matrix), checkpoint=checkpoint, **options)
+    assert checkpoint.reports
+    assert all(set(report) == names for report in checkpoint.reports)
+    assert all(np.isfinite(list(report.values())).all() for report in checkpoint.reports)
+    if task in (power, pagerank):
+        assert len(checkpoint.reports) == found["iterations"]
+    for name in names & found.keys() if task in (power, pagerank, lstsq) else ():
+        assert checkpoint.reports[-1][name] == pytest.approx(found[name], rel=1e-6)

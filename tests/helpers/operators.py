@@ -1,4 +1,4 @@
-"""What the tests of tasks share: operators that count, and checkpoints in memory."""
+"""Operators that count or have errors, and checkpoints in memory, for tasks."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from scipy.sparse.linalg import LinearOperator
 
 
 class Counted(LinearOperator):
-    """An operator that keeps the vectors that it is multiplied with; a block is one product."""
+    """An operator that records its products; a block is one product."""
 
     def __init__(self, matrix):
         super().__init__(matrix.dtype, matrix.shape)
@@ -29,19 +29,19 @@ class Counted(LinearOperator):
 
 
 class Noisy(Counted):
-    """An operator with errors in its products, of this size against the largest entry."""
+    """An operator whose products have errors relative to their largest entry."""
 
     def __init__(self, matrix, accuracy, rng):
         super().__init__(matrix)
         self.accuracy, self.rng = accuracy, rng
 
     def _matvec(self, w):
-        return self._with_errors(self.matrix @ w)
+        return self._add_errors(super()._matvec(w))
 
     def _rmatvec(self, u):
-        return self._with_errors(self.matrix.T @ u)
+        return self._add_errors(super()._rmatvec(u))
 
-    def _with_errors(self, product):
+    def _add_errors(self, product):
         errors = self.rng.uniform(-1, 1, product.shape)
         return product + self.accuracy * np.abs(product).max() * errors
 
@@ -51,48 +51,27 @@ class Interrupted(Exception):
 
 
 class Memory:
-    """A checkpoint that keeps copies, and may interrupt the task at a save."""
+    """A checkpoint that keeps all states, and may interrupt the task at a save."""
 
     def __init__(self, state=None, stop_at=None, wanted=True, every=1):
         self.state = dict(state or {})
         self.wanted, self.every = wanted, every
-        self.saves = []
+        self.saves, self.reports = [], []
         self.stop_at = stop_at
-        self.reports = []
 
     def progress(self, **numbers):
         self.reports.append(numbers)
 
     def save(self, **state):
-        given = {name: value() if callable(value) else value for name, value in state.items()}
-        self.saves.append({name: np.array(array) for name, array in given.items()})
+        values = {name: value() if callable(value) else value for name, value in state.items()}
+        self.saves.append({name: np.array(array) for name, array in values.items()})
         if len(self.saves) == self.stop_at:
             raise Interrupted
 
 
-@pytest.fixture
-def counted():
-    return Counted
-
-
-@pytest.fixture
-def noisy():
-    return Noisy
-
-
-@pytest.fixture
-def memory():
-    return Memory
-
-
-@pytest.fixture
-def state_after():
-    """What is left of a task that is interrupted at its n-th save."""
-
-    def run(number, task, X, **options):
-        checkpoint = Memory(stop_at=number)
-        with pytest.raises(Interrupted):
-            task(X, checkpoint=checkpoint, **options)
-        return checkpoint.saves[-1]
-
-    return run
+def state_after(number, task, X, **options):
+    """The state of a task that is interrupted at its n-th save."""
+    checkpoint = Memory(stop_at=number)
+    with pytest.raises(Interrupted):
+        task(X, checkpoint=checkpoint, **options)
+    return checkpoint.saves[-1]
