@@ -1,4 +1,4 @@
-"""Whole runs step on a clock of the test's own: no machine, no wire and no second is needed."""
+"""Plans of runs with a simulated clock, without machines."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Clock:
         self.now += seconds
 
 
-def planner_of(ticks, speeds=None, rows=ROWS, **options):
+def planner_of(ticks, speeds=None, **options):
     schedule = Schedule(ListedAvailability(ticks), EVERYONE, **options)
-    speeds = speeds or FixedSpeeds(SPEEDS, CodedDemand(6, RECOVERY, rows))
+    speeds = speeds or FixedSpeeds(SPEEDS, CodedDemand(6, RECOVERY, ROWS))
     return StepPlanner(schedule, speeds, CodedPlacement(6), RECOVERY)
 
 
 def run(steps, count, clock=None):
-    """Plans and makespans of so many steps, of machines as fast as they should be."""
+    """Yield steps and their makespans, for machines with these speeds."""
     for _ in range(count):
         step = steps.plan(steps.next())
         steps.begin(step)
@@ -51,50 +51,34 @@ def run(steps, count, clock=None):
         yield step, steps.learn(step, rows, seconds)
 
 
-def test_the_papers_run_with_the_speeds_that_are_given():
+def test_the_run_of_the_paper_with_known_speeds():
     done = list(run(planner_of(PAPER_AVAILABLE), 6))
     available = [*PAPER_AVAILABLE, *PAPER_AVAILABLE[-1:] * 2]
-    assert [step.available for step, _ in done] == available
-    assert [step.number for step, _ in done] == list(range(6))
+    assert [(step.number, step.available) for step, _ in done] == list(enumerate(available))
     for step, _ in done:
-        alone = plan_step(step.available, SPEEDS, RECOVERY, ROWS)
-        assert step.plan.assignment == alone.assignment
-        assert step.plan.makespan == alone.makespan
+        plan = plan_step(step.available, SPEEDS, RECOVERY, ROWS)
+        assert (step.plan.assignment, step.plan.makespan) == (plan.assignment, plan.makespan)
     assert [step.plan_changed for step, _ in done] == [True] * 4 + [False] * 2
-    assert [known.predicted for _, known in done] == [None, 84, 120, 210, 210, 210]
-    assert [known.bound for _, known in done] == [None, 84, 120, 210, 210, 210]
-    assert [known.hindsight for _, known in done] == pytest.approx([70, 84, 120, 210, 210, 210])
+    assert [makespans.predicted for _, makespans in done] == [None, 84, 120, 210, 210, 210]
+    assert [makespans.bound for _, makespans in done] == [None, 84, 120, 210, 210, 210]
+    hindsight = [makespans.hindsight for _, makespans in done]
+    assert hindsight == pytest.approx([70, 84, 120, 210, 210, 210])
 
 
-def test_speeds_are_learned_from_the_first_step_on():
-    steps = planner_of(PAPER_AVAILABLE, SpeedEstimator(CodedDemand(6, RECOVERY, 42000)), rows=42000)
-    (first, known), *others = run(steps, 6)
-    assert first.speeds == (1.0,) * 6
-    assert known.predicted is None
-    for step, known in others:
-        alone = plan_step(step.available, SPEEDS, RECOVERY, 42000)
-        assert step.speeds == pytest.approx(SPEEDS / 3)
-        np.testing.assert_allclose(
-            step.plan.assignment.counts(6), alone.assignment.counts(6), atol=1
-        )
-        assert known.predicted == pytest.approx(alone.makespan, rel=1e-3)
-        assert known.hindsight == pytest.approx(alone.bound, rel=1e-3)
-
-
-def test_ticks_of_a_clock_pass_while_machines_compute_and_are_waited_for():
+def test_ticks_pass_while_machines_compute_and_while_a_step_waits():
     clock = Clock()
     ticks = [EVERYONE, (1, 2, 3, 5, 6), (1, 2), EVERYONE]
     steps = planner_of(ticks, tick_seconds=100.0, wait=True, clock=clock)
-    done, begun = [], []
-    for step, known in run(steps, 4, clock):
+    done, begins = [], []
+    for step, makespans in run(steps, 4, clock):
         done.append((step.tick, step.waited_ticks))
-        begun.append(clock.now - 1000 - known.hindsight)
-    # 70 s each with all machines; the second begins in tick 0 too, the third finds tick 1.
+        begins.append(clock.now - 1000 - makespans.hindsight)
+    # 70 s each with all machines; the second begins in tick 0 too, the third in tick 1.
     assert done == [(0, 0), (0, 0), (1, 0), (3, 1)]
-    assert begun == pytest.approx([0, 70, 140, 300], abs=0.2)
+    assert begins == pytest.approx([0, 70, 140, 300], abs=0.2)
 
 
-def test_no_machine_is_waited_for_in_vain():
+def test_a_step_does_not_wait_if_no_later_tick_has_enough_machines():
     clock = Clock()
     steps = planner_of([EVERYONE, (1, 2)], tick_seconds=10.0, wait=True, clock=clock)
     assert len(list(run(steps, 1, clock))) == 1
@@ -103,41 +87,34 @@ def test_no_machine_is_waited_for_in_vain():
     assert clock.now == 1070
 
 
-def test_a_step_that_was_not_begun_is_planned_again():
+def test_a_step_that_has_not_begun_is_planned_again():
     steps = planner_of([(1, 2, 3), EVERYONE])
     first, again = (steps.plan(steps.next()) for _ in range(2))
     assert (first.number, first.available) == (again.number, again.available)
     assert first.plan_changed
     steps.begin(again)
-    after = steps.plan(steps.next())
-    assert (after.number, after.available) == (1, EVERYONE)
+    following = steps.plan(steps.next())
+    assert (following.number, following.available) == (1, EVERYONE)
 
 
-def test_stragglers_have_rows_computed_more_often_where_machines_are_there():
+def test_stragglers_add_machines_per_row_if_available():
     steps = planner_of([EVERYONE])
-    for more, copies in ((0, 3), (2, 5), (3, 6)):
-        assert steps.plan(steps.next(more), more).plan.assignment.machines_per_row == copies
+    for stragglers, machines_per_row in ((0, 3), (2, 5), (3, 6)):
+        plan = steps.plan(steps.next(stragglers), stragglers).plan
+        assert plan.assignment.machines_per_row == machines_per_row
     steps = planner_of([(1, 2, 3, 4)])
     assert steps.plan(steps.next(), 2).plan.assignment.machines_per_row == 4
     with pytest.raises(InfeasibleError, match="a step needs 5"):
         steps.next(2)
-
-
-def test_there_is_no_hindsight_if_answers_do_not_count():
-    """Machines that were too late have shown no speed, and the best assignment would use them."""
-    steps = planner_of([EVERYONE])
-    steps.uses_all_answers = False
-    ((_, known),) = run(steps, 1)
-    assert known.hindsight is None
-    steps.uses_all_answers = True
-    ((_, known),) = run(steps, 1)
-    assert known.hindsight == pytest.approx(70)
+    steps.uses_all_answers = False  # the speeds of machines with unused answers are unknown
+    ((_, makespans),) = run(steps, 1)
+    assert makespans.hindsight is None
 
 
 @pytest.mark.parametrize("speeds", ["learn", tuple(SPEEDS)])
-def test_it_predicts_what_a_run_has_recorded(tmp_path, speeds):
-    np.save(tmp_path / "X.npy", np.random.default_rng(0).standard_normal((1260, 50)))
-    cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 6, RECOVERY)
+def test_planning_recorded_steps_again_gives_the_recorded_plans(tmp_path, speeds):
+    X = np.random.default_rng(0).standard_normal((1260, 50))
+    manifest = cec_mpi.encode(X, tmp_path / "store", 6, RECOVERY)
     records = []
     with cec_mpi.open_operator(
         tmp_path / "store",
@@ -149,40 +126,35 @@ def test_it_predicts_what_a_run_has_recorded(tmp_path, speeds):
         for step in range(24):
             (X.rmatvec if step % 3 else X.matvec)(np.ones(X.shape[0 if step % 3 else 1]))
     schedule = Schedule(ListedAvailability([record.available for record in records]), EVERYONE)
-    manifest = cec_mpi.open_store(tmp_path / "store").manifest
-    steps = StepPlanner.of(
-        manifest,
-        schedule,
-        None if speeds == "learn" else speeds,
-        "heterogeneous",
-    )
+    fixed = None if speeds == "learn" else speeds
+    steps = StepPlanner.of(manifest, schedule, fixed, "heterogeneous")
     for record in records:
         step = steps.plan(steps.next())
         steps.begin(step)
         assert step.plan_changed == record.plan_changed
         assert step.plan.assignment.counts(6).tolist() == record.rows
         step.product = Product(record.adjoint, record.columns)
-        known = steps.learn(step, record.rows, record.seconds)
-        assert known.predicted == record.predicted_makespan
-        assert (known.bound, known.hindsight) == (record.bound, record.hindsight_makespan)
+        makespans = steps.learn(step, record.rows, record.seconds)
+        assert makespans.predicted == record.predicted_makespan
+        assert (makespans.bound, makespans.hindsight) == (record.bound, record.hindsight_makespan)
 
 
-def joins(roster, machine, host):
+def join(roster, machine, host):
     rank = roster.add_host(name=host).rank
     roster.assign(rank, machine)
     roster.mark_joined(rank, machine)
 
 
-def test_who_joins_on_a_host_that_is_known_begins_with_its_speed():
-    """Of each store that the session has, whichever made the step in which it joined."""
+def test_a_machine_that_joins_on_a_known_host_has_the_learned_speed():
     roster = Roster(lambda change: None)
     roster.add_vacant(EVERYONE)
     for n in EVERYONE:
-        joins(roster, n, f"node{n}")
+        join(roster, n, f"node{n}")
     steps = planner_of([EVERYONE], SpeedEstimator(CodedDemand(6, RECOVERY, ROWS)), roster=roster)
-    step = [step for step, _ in run(steps, 8)][-1]
-    assert step.speeds == pytest.approx(SPEEDS / 3)
+    (first, makespans), *_, (last, _) = run(steps, 8)
+    assert (first.speeds, makespans.predicted) == ((1.0,) * 6, None)
+    assert last.speeds == pytest.approx(SPEEDS / 3)
     for machine, host in ((6, "node1"), (1, "node6"), (2, "new")):
         roster.remove_host(roster.host_of(machine).rank, "gone")
-        joins(roster, machine, host)
+        join(roster, machine, host)
     assert steps.plan(steps.next()).speeds == pytest.approx(np.array([4, 3, 3, 3, 4, 2]) / 3)

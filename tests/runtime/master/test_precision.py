@@ -1,4 +1,4 @@
-"""What products with float32 shards are computed in; the size of a vector decides nothing."""
+"""Precision of products, for vectors and rows of all magnitudes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cec_mpi.errors import MachineError
 ROWS, COLUMNS = 101, 40
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((ROWS, COLUMNS)).astype(np.float32)
-MACHINES = {1, 2}  # of a systematic code: they have X as it is
+MACHINES = {1, 2}  # whose shards are the halves of X
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """X for four machines of which the first two have its halves, by dtype."""
+    """Directory of systematic stores for four machines, by dtype."""
     path = tmp_path_factory.mktemp("precision")
     for dtype in ("float32", "float64"):
         cec_mpi.encode(X, path / dtype, 4, 2, systematic=True, dtype=dtype)
@@ -38,7 +38,7 @@ EXACT = X.astype(np.float64)
 
 
 @pytest.mark.parametrize("k", [1, 4])
-def test_a_float64_vector_counts_in_full(operator, k):
+def test_products_have_double_precision(operator, k):
     W, V = RNG.standard_normal((COLUMNS, k)), RNG.standard_normal((ROWS, k))
     assert error(operator @ W, EXACT @ W) < 2e-15
     assert error(operator.H @ V, EXACT.T @ V) < 2e-15
@@ -47,7 +47,7 @@ def test_a_float64_vector_counts_in_full(operator, k):
 
 
 @pytest.mark.parametrize("available", [{1, 2}, {3, 4}])
-def test_in_the_dtype_of_the_shards_it_is_rounded(stores, available):
+def test_precision_of_shards_rounds_vectors(stores, available):
     w = RNG.standard_normal(COLUMNS)
     with cec_mpi.open_operator(stores / "float32", None, precision="shard") as operator:
         operator.available = available
@@ -56,8 +56,8 @@ def test_in_the_dtype_of_the_shards_it_is_rounded(stores, available):
 
 
 @pytest.mark.parametrize("precision", ["double", "shard"])
-@pytest.mark.parametrize("size", [1e-300, 1e-46, 1e-19, 1e39, 1e300])
-def test_the_size_of_a_vector_decides_nothing(stores, precision, size):
+@pytest.mark.parametrize("size", [1e-300, 1e-46, 1e39, 1e300])
+def test_the_relative_error_is_the_same_for_all_magnitudes(stores, precision, size):
     W, V = RNG.standard_normal((COLUMNS, 3)), RNG.standard_normal((ROWS, 3))
     W[:, 1], V[:, 1] = 0, 0
     tolerance = 2e-15 if precision == "double" else 1e-6
@@ -74,7 +74,7 @@ def test_the_size_of_a_vector_decides_nothing(stores, precision, size):
             assert not found[:, 1].any()
 
 
-def test_the_smallest_number_there_is_and_one_that_is_almost_too_large(operator):
+def test_the_smallest_and_almost_the_largest_numbers(operator):
     w = np.full(COLUMNS, 5e-324)
     expected = np.array([float(row.sum()) for row in EXACT]) * 5e-324  # rounded once
     found = operator @ w
@@ -86,7 +86,7 @@ def test_the_smallest_number_there_is_and_one_that_is_almost_too_large(operator)
         assert error(operator @ unit, EXACT[:, 3] * (largest / 8)) < 1e-15
 
 
-def test_what_is_too_large_is_refused_and_the_next_one_is_right(operator):
+def test_an_overflow_raises_and_the_next_product_is_right(operator):
     for _ in range(2):
         with pytest.raises(MachineError, match=r"^X w is too large for float64, .* step \d+"):
             operator @ np.full(COLUMNS, 1.7e308)
@@ -95,8 +95,7 @@ def test_what_is_too_large_is_refused_and_the_next_one_is_right(operator):
         assert error(operator @ np.ones(COLUMNS), EXACT.sum(axis=1)) < 2e-15
 
 
-def test_rows_of_all_sizes_and_vectors_of_all_sizes(tmp_path):
-    """What the one has too much the other has too little: nothing overflows on the way."""
+def test_rows_and_vectors_of_all_magnitudes(tmp_path):
     sizes = np.ldexp(1.0, np.linspace(-1000, 1000, 60).astype(int))[:, np.newaxis]
     matrix = RNG.standard_normal((60, 7)) * sizes
     cec_mpi.encode(matrix, tmp_path / "store", 3, 2)
