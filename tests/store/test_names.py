@@ -73,8 +73,8 @@ def test_a_column_of_any_name_goes_through_a_store(names):
         assert found == tuple(name.strip() for name in names)
 
 
-def made(path):
-    """Whether a file of this name can be made."""
+def can_exist(path):
+    """Whether a file can have this name."""
     try:
         path.touch(exist_ok=False)
     except (OSError, ValueError):
@@ -90,7 +90,7 @@ def test_files_and_stores_of_any_name(name, suffix):
     with TemporaryDirectory() as scratch:
         source, store = Path(f"{scratch}/X{name}{suffix}"), Path(f"{scratch}/X{name}.store")
         out = Path(f"{scratch}/X{name} again{suffix}")
-        if not made(out):
+        if not can_exist(out):
             with pytest.raises(InputError, match=r"does not exist|no such file"):
                 encode(source, Path(scratch, "store"), 3, 2)
             np.save(f"{scratch}/matrix.npy", X)

@@ -14,7 +14,7 @@ from msgspec import structs
 import cec_mpi
 from cec_mpi import encode
 from cec_mpi.core.accuracy.scaling import ZERO_ROW, equilibrate
-from cec_mpi.errors import DamagedStoreError, InputError, MachineError, ScaleWarning
+from cec_mpi.errors import DamagedStoreError, InputError, ScaleWarning
 from cec_mpi.store import decode, open_store, repair, verify
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.manifest_files import read_manifest, text_of
@@ -111,11 +111,8 @@ def test_small_rows_lose_nothing_to_large_ones(tmp_path, dtype, columns):
 def test_extreme_numbers_come_back_as_they_were(tmp_path, dtype):
     """Of a systematic code, whose first shards hold the rows as they were scaled."""
     sizes = np.array([*EXTREMES[dtype], 0.0], dtype)
-    X = np.vstack(
-        [sizes[:, np.newaxis] * np.array([[1, -1, 0]], dtype), np.tile(sizes[:3], (2, 1))]
-    )
-    mixed = [EXTREMES[dtype][k] for k in (0, 4, 5)]  # a row that no power of two brings together
-    X = np.vstack([X, np.array([mixed], dtype)])
+    same, mixed = sizes[:, np.newaxis] * np.array([[1, -1, 0]], dtype), sizes[[0, 4, 5]]
+    X = np.vstack([same, sizes[:3], sizes[:3], mixed])
     with pytest.warns(ScaleWarning, match="a row has entries too far apart"):
         encode(X, tmp_path / "store", 6, 3, systematic=True, scaling="rows")
     decode(tmp_path / "store", tmp_path / "X.npy")
@@ -131,18 +128,6 @@ def test_the_largest_number_does_not_become_infinite_by_rounding(tmp_path):
     encode(X, tmp_path / "store", 6, 3)
     bound = decode(tmp_path / "store", tmp_path / "X.npy")
     assert np.allclose(np.load(tmp_path / "X.npy"), X, rtol=2 * bound, atol=0)
-
-
-def test_products_that_are_too_large_are_refused(tmp_path):
-    X = np.ones((6, 2))
-    X[3] = 1e308
-    encode(X, tmp_path / "store", 5, 3)
-    with cec_mpi.open_operator(tmp_path / "store", None) as operator:
-        assert np.allclose(operator @ [0.1, 0.1], X @ [0.1, 0.1])
-        with pytest.raises(MachineError, match="X w is too large for float64"):
-            operator @ np.full(2, 10.0)
-        with pytest.raises(MachineError, match="X' v is too large for float64"):
-            operator.H @ np.full(6, 1e10)
 
 
 def test_rows_are_not_scaled_without_scaling_or_with_a_systematic_code(tmp_path):
