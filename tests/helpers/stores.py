@@ -7,10 +7,19 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from cec_mpi import encode
+from cec_mpi.store import open_store, verify
+from cec_mpi.store.format.checksums import row_checksum
+from cec_mpi.store.manifest_files import publish_generation
 
-__all__ = ["SmallStore", "encode_blocks", "encode_in_small_blocks"]
+__all__ = [
+    "SmallStore",
+    "encode_blocks",
+    "encode_in_small_blocks",
+    "publish_matching_checksums",
+]
 
 
 @dataclass(frozen=True)
@@ -39,3 +48,11 @@ def encode_in_small_blocks(directory, X, machines, recovery):
     np.save(directory / "X.npy", X)
     encode_blocks(directory / "X.npy", directory / "store", machines, recovery)
     return directory / "store"
+
+
+def publish_matching_checksums(store, machine):
+    """Write the checksums of the content that the shard of a machine has now."""
+    sums, manifest = verify(store).sums, open_store(store).manifest
+    shards = list(manifest.shards)
+    shards[machine - 1] = replace(shards[machine - 1], xxh3_128=row_checksum(sums[machine - 1]))
+    publish_generation(store, manifest, tuple(shards), sums)

@@ -142,10 +142,8 @@ def store(X, tmp_path, monkeypatch):
     return path
 
 
-def flip(file, place):
-    data = bytearray(file.read_bytes())
-    data[place] ^= 1
-    file.write_bytes(data)
+def flip(file, position):
+    np.memmap(file, np.uint8, "r+")[position] ^= 1
 
 
 def test_damage_is_found_and_rebuilt_from_other_machines(store, X, tmp_path):

@@ -8,7 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from cec_mpi import encode
 from cec_mpi.cli import main
@@ -16,10 +15,12 @@ from cec_mpi.errors import InputError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.files.durable import locked, publish, replace_by_copy
 from cec_mpi.store.files.replacing import partial_name
-from cec_mpi.store.format.checksums import block_checksum, read_rows, row_checksum
-from cec_mpi.store.manifest_files import publish_generation
 from cec_mpi.store.work import LocalRunner
-from helpers.stores import encode_blocks, encode_in_small_blocks
+from helpers.stores import (
+    encode_blocks,
+    encode_in_small_blocks,
+    publish_matching_checksums,
+)
 from helpers.waiting import LIMIT
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 5, 2, 300, 100
@@ -117,20 +118,12 @@ def test_a_damaged_shard_behind_a_link_is_repaired_in_the_store(path, tmp_path, 
 
 
 def test_a_shard_behind_a_link_that_is_found_wrong_by_comparison(path, tmp_path):
-    """Its checksums are right, so that this shows only when it is compared."""
-    away = tmp_path / "away.npy"
-    wrong = np.load(path / "shard-0003.npy")
+    """Its checksums match, so only the comparison of shards finds it."""
+    away = linked_away(path, 3, tmp_path)
+    wrong = np.load(away)
     wrong[100] += 1
     np.save(away, wrong)
-    manifest = open_store(path).manifest
-    sums = read_rows(path, manifest, MACHINES)
-    for number in range(manifest.grid.count):
-        block = manifest.grid.block(number)
-        sums[2, number] = block_checksum(np.ascontiguousarray(wrong[block.start : block.stop]))
-    shards = list(manifest.shards)
-    shards[2] = replace(shards[2], xxh3_128=row_checksum(sums[2]))
-    publish_generation(path, manifest, tuple(shards), sums)
-    link(path / "shard-0003.npy", away)
+    publish_matching_checksums(path, 3)
     assert verify(path).damaged == []
     done = repair(path)
     assert done.named == (3,)
