@@ -1,4 +1,4 @@
-"""A rank of an elastic run: whom it serves, how long it looks, and its exit code."""
+"""A rank of an elastic run: the run that it serves, its messages and its exit code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -39,7 +38,7 @@ def file(tmp_path):
 
 @pytest.fixture
 def start(file):
-    """Start a rank that looks for this connection file."""
+    """Return a function that starts a rank with this connection file."""
     started = []
 
     def start(rank=1, seconds=LIMIT):
@@ -55,7 +54,7 @@ def start(file):
 
 @pytest.fixture
 def listen(file):
-    """A master that has written the file."""
+    """Return a function that opens a hub with this connection file."""
     listeners = []
 
     def listen():
@@ -69,33 +68,78 @@ def listen(file):
         listener.close()
 
 
-def ended(process):
-    """The exit code, and what it has said."""
-    _, said = process.communicate(timeout=LIMIT)
-    return process.returncode, said
+def finish(process):
+    """Wait for a rank, and return its exit code and its messages."""
+    _, errors = process.communicate(timeout=LIMIT)
+    return process.returncode, errors
 
 
-def test_a_rank_waits_for_the_file_of_its_job_and_serves_until_the_end(start, listen, file):
+def test_ranks_wait_for_the_file_of_their_job_and_leave_with_0(start, listen, file):
     other = Listener(["127.0.0.1"], None)
     try:
-        structs.replace(other.file, job="6.0").write(file)  # of the job before
-        process = start(rank=2)
+        structs.replace(other.file, job="6.0").write(file)  # of an earlier job
+        ranks = [start(rank) for rank in (1, 2, 3)]
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1)
-        file.unlink()
-        hub, _ = listen()
-        assert len(hub.gather(lambda: 1, 1, LIMIT)) == 2
-        hub.stop(InputError("the master has said why"))
+            ranks[0].wait(1)
     finally:
         other.close()
-    assert ended(process) == (0, "")
+    file.unlink()
+    hub, _ = listen()
+    assert len(hub.gather(lambda: 3, 3, LIMIT)) == 4
+
+    def await_exits(number):
+        def have_exited():
+            list(hub.events())
+            return sum(rank.poll() is not None for rank in ranks) == number
+
+        wait_until(have_exited)
+
+    hub.roster.add_vacant([1])
+    hub.roster.assign(1, 1)
+    hub.roster.mark_joined(1, 1)
+    hub.exclude(1, "wrong in 3 steps", MachineExcluded)
+    await_exits(1)
+    next(rank for rank in ranks if rank.poll() is None).send_signal(signal.SIGTERM)
+    await_exits(2)
+    hub.stop(InputError("the master prints this"))
+    assert [finish(rank) for rank in ranks] == [(0, "")] * 3
 
 
-def test_a_rank_that_finds_no_master_in_time_says_so(start):
-    code, said = ended(start(seconds=0.2))
+def test_only_the_first_ranks_print_that_no_master_has_started(start, file):
+    ranks = [start(rank, seconds=0.2) for rank in (1, 2, 3)]
+    codes, messages = zip(*map(finish, ranks), strict=True)
+    assert codes == (3, 3, 3)
+    for message in messages[:2]:
+        assert "the master has not begun to listen within 0.2 s" in message
+        assert message.count("\n") == 1
+    assert messages[2] == ""
+    assert list(file.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("keeps_file", [True, False])
+def test_a_rank_prints_that_its_master_has_died(keeps_file, start, listen, file):
+    hub, listener = listen()
+    process = start()
+    hub.gather(lambda: 1, 1, LIMIT)
+    if not keeps_file:
+        file.unlink()
+    listener.close()
+    code, message = finish(process)
     assert code == 3
-    assert "the master has not begun to listen within 0.2 s" in said
-    assert said.count("\n") == 1
+    assert "master" in message
+    assert message.count("\n") == 1
+
+
+def test_end_notes_make_late_ranks_leave(start, listen, file):
+    _, listener = listen()
+    connected = start()
+    wait_until(listener.receive)  # the hub does not answer
+    with end_note(file, "another job"), end_note(file, JOB):
+        file.unlink()
+        listener.close()
+        late = start(rank=2)
+        assert [finish(connected), finish(late)] == [(0, "")] * 2
+    assert list(file.parent.iterdir()) == []
 
 
 LAUNCHER = """
@@ -105,93 +149,16 @@ with subprocess.Popen([sys.executable, "-c", *sys.argv[1:]]) as rank:
 """
 
 
-def test_a_rank_whose_launcher_has_ended_leaves(file):
+def test_a_rank_leaves_if_its_launcher_has_ended(file):
     command = [sys.executable, "-c", LAUNCHER, RANK, file, "1", "600"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as launcher:
         status = Path("/proc", launcher.stdout.readline().strip(), "status")
         wait_until(lambda: handles(status, signal.SIGUSR1))  # it has begun to serve
         launcher.kill()
-        assert launcher.communicate(timeout=LIMIT) == ("", "")  # the rank has ended, too
+        assert launcher.communicate(timeout=LIMIT) == ("", "")  # after the rank has ended
 
 
 def handles(status, number):
     (mask,) = re.findall(r"^SigCgt:\s+(\w+)$", status.read_text(), re.MULTILINE)
     return int(mask, 16) >> (number - 1) & 1
-
-
-def test_a_rank_that_comes_when_the_run_is_over_leaves(start, file):
-    process = start()
-    over = threading.Event()
-
-    def leave_notes():
-        while not over.is_set():
-            with end_note(file, "another job"), end_note(file, JOB):
-                pass
-
-    notes = threading.Thread(target=leave_notes)
-    notes.start()
-    try:
-        assert ended(process) == (0, "")
-    finally:
-        over.set()
-        notes.join()
-    assert list(file.parent.iterdir()) == []
-
-
-def test_a_rank_that_connects_when_the_run_ends_leaves(start, listen, file):
-    _, listener = listen()
-    process = start()
-    wait_until(listener.receive)  # it has connected, and is not heard
-    with end_note(file, JOB):
-        file.unlink()
-        listener.close()
-    assert ended(process) == (0, "")
-
-
-def test_a_signal_ends_a_rank(start, listen):
-    hub, _ = listen()
-    process = start()
-    hub.gather(lambda: 1, 1, LIMIT)
-    process.send_signal(signal.SIGTERM)
-
-    def has_left():
-        list(hub.events())
-        return process.poll() is not None
-
-    wait_until(has_left)
-    assert ended(process) == (0, "")
-
-
-def test_a_rank_whose_answers_were_wrong_leaves_and_is_no_failure(start, listen):
-    hub, _ = listen()
-    process = start()
-    hub.gather(lambda: 1, 1, LIMIT)
-    hub.roster.add_vacant([1])
-    hub.roster.assign(1, 1)
-    hub.roster.mark_joined(1, 1)
-    hub.exclude(1, "wrong in 3 steps", MachineExcluded)
-    assert ended(process) == (0, "")
-
-
-@pytest.mark.parametrize("keeps_file", [True, False])
-def test_a_rank_whose_master_died_says_so(keeps_file, start, listen, file):
-    hub, listener = listen()
-    process = start()
-    hub.gather(lambda: 1, 1, LIMIT)
-    if not keeps_file:
-        file.unlink()
-    listener.close()
-    code, said = ended(process)
-    assert code == 3
-    assert "master" in said
-    assert said.count("\n") == 1
-
-
-def test_only_the_first_ranks_say_that_their_master_died(start, listen, file):
-    _, listener = listen()
-    listener.close()
-    left = [ended(start(rank, seconds=0.2)) for rank in (1, 2, 3)]
-    assert [code for code, _ in left] == [3, 3, 3]
-    assert ["master" in said for _, said in left] == [True, True, False]
-    assert list(file.parent.iterdir()) == [file]
