@@ -193,14 +193,22 @@ class Scales:
         term_norms = [self._matrix_max * norm for norm in norms]
         return exponents or [0] * len(term_norms), term_norms
 
+    def norms_of_unscaled_adjoint(self, V: Floats) -> list[float] | None:
+        """Return the norms of the terms of X' V if V, (q, k), needs no scaling, otherwise None."""
+        if self.row_exponents is not None:
+            return None
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            norms = self._copy_unscaled(V, None, None, self._matrix_exponent)
+        return norms and [self._matrix_max * norm for norm in norms]
+
     def _copy_unscaled(
-        self, W: NDArray[Any], out: NDArray[Any], weights: Floats | None, power: int
+        self, W: NDArray[Any], out: NDArray[Any] | None, weights: Floats | None, power: int
     ) -> list[float] | None:
         """Copy vectors, (n, k) to (k, n), and return the norms of their terms over 2**power.
 
-        The result is None if a vector may need scaling.
+        The result is None if a vector may need scaling. Without `out` nothing is copied.
         """
-        columns, length = out.shape
+        length, columns = W.shape
         max_sum_log2 = self._unscaled_exponent + self._target_exponent - power
         low = max(max_sum_log2 - 2 * self._unscaled_exponent, -_MAX_SQUARABLE_LOG2)
         high = min(max_sum_log2 - length.bit_length() // 2 - 1, _MAX_SQUARABLE_LOG2)
@@ -209,8 +217,10 @@ class Scales:
         squares, blocks = [0.0] * columns, _blocks(length, columns)
         work = np.empty(blocks[0].stop)
         for block in blocks:
-            vectors = out[:, block]
-            np.copyto(vectors, W[block].T, casting="unsafe")
+            vectors = W[block].T
+            if out is not None:
+                np.copyto(out[:, block], vectors, casting="unsafe")
+                vectors = out[:, block]
             for column, entries in enumerate(vectors):
                 if weights is not None:
                     entries = np.multiply(entries, weights[block], out=work[: len(entries)])

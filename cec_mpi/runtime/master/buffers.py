@@ -83,8 +83,12 @@ class Buffers:
         self.is_scaled = any(self.exponents)
         return terms
 
-    def load_adjoint_vectors(self, name: str, V: NDArray[Any], scales: Scales) -> list[float]:
-        """Scale V, of shape (q, k), into `product`; return the size of the terms of each column.
+    def load_adjoint_vectors(
+        self, name: str, V: NDArray[Any], scales: Scales
+    ) -> tuple[Floats, list[float]]:
+        """Return V, of shape (q, k), as parts, and the sizes of its terms.
+
+        V is converted into `product`, unless it already has all rows and needs no scaling.
 
         Raises
         ------
@@ -92,12 +96,17 @@ class Buffers:
             An entry is not a finite real number.
         """
         _check_real(name, V)
+        if V.shape == self.product.shape and V.dtype == np.float64 and V.flags.c_contiguous:
+            terms = scales.norms_of_unscaled_adjoint(V)
+            if terms is not None:
+                self.exponents = [0] * self._columns
+                return V.reshape(self._shape), terms
         try:
             self.exponents, terms = scales.prepare_adjoint(V, self.product[: len(V)])
         except NotFiniteError:
             raise _not_finite(name, V) from None
         self.product[len(V) :] = 0
-        return terms
+        return self.parts, terms
 
     def prepare(self, plan: Plan) -> None:
         """Set `codec` to the codec of this plan, which is cached until the plan is deleted."""

@@ -227,7 +227,7 @@ class Master:
                 buffers.renew_if_sending(self._endpoint.is_sending)
             try:
                 if adjoint:
-                    terms = buffers.load_adjoint_vectors(name, block, self.scales)
+                    parts, terms = buffers.load_adjoint_vectors(name, block, self.scales)
                 else:
                     terms = buffers.load_vectors(name, block, self.scales)
             except InputError as error:
@@ -240,7 +240,7 @@ class Master:
             if adjoint:
                 with step.timed("code"):
                     buffers.prepare(step.plan)
-                    buffers.codec.coefficients(buffers.parts, buffers.coded)
+                    buffers.codec.coefficients(parts, buffers.coded)
             try:
                 result = self._executor.multiply(step, buffers)
                 break
@@ -248,7 +248,7 @@ class Master:
                 if not self.steps.schedule.waits:
                     raise
         product = out if out is None else out.reshape(-1, 1)
-        exponents, parts = buffers.exponents, None if adjoint else buffers.parts
+        exponents, decoded = buffers.exponents, None if adjoint else buffers.parts
         if adjoint:
             values = result.answers.values.reshape(-1, columns)
             if product is None and not any(exponents):
@@ -268,7 +268,7 @@ class Master:
         if not is_finite:
             self._executor.check_finite(step, result)
         self._record(step, result, cancellation(terms, exponents, largest))
-        self._note_overflow(step, largest[0] if columns == 1 else float(np.max(largest)), parts)
+        self._note_overflow(step, largest[0] if columns == 1 else float(np.max(largest)), decoded)
         if not is_finite:
             raise MachineError(
                 f"{step.name} is too large for float64, so the product is not finite: "

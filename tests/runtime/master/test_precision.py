@@ -108,3 +108,15 @@ def test_rows_and_vectors_of_all_magnitudes(tmp_path):
         np.testing.assert_allclose(operator.H @ v, matrix.T @ v, rtol=1e-12)
         with pytest.raises(MachineError, match=r"^X w is too large for float64, .* step \d+"):
             operator @ np.full(7, 1e20)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1.0, 1e300])
+def test_a_vector_of_all_rows_is_not_changed_and_need_not_be_contiguous(tmp_path, size):
+    cec_mpi.encode(EXACT[:100], tmp_path / "even", 4, 2)
+    v = size * RNG.standard_normal(100)
+    before, strided = v.copy(), np.repeat(v, 2)[::2]
+    with cec_mpi.open_operator(tmp_path / "even", None, speeds=(1, 2, 3, 4)) as operator:
+        product = operator.H @ v
+        np.testing.assert_array_equal(operator.H @ strided, product)
+    np.testing.assert_array_equal(v, before)
+    assert error(product / size, EXACT[:100].T @ (v / size)) < 1e-14
