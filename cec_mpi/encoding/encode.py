@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, replace
@@ -46,6 +45,7 @@ from cec_mpi.store.format.manifest import (
 from cec_mpi.store.manifest_files import INCOMPLETE, MANIFEST, remove_journal
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import LocalRunner, Runner
+from cec_mpi.text import warn_caller
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -262,7 +262,7 @@ def _encode_blocks(
     if not is_resumed:
         if matrix.warning:
             size = skeleton.shard_bytes * options.machines
-            warnings.warn(matrix.warning.replace("{bytes}", str(size)), stacklevel=5)
+            warn_caller(matrix.warning.replace("{bytes}", str(size)))
         journal.create_store(directory, skeleton, matrix, options.to_arguments(), resume_command)
     with locked(directory, f"{directory} is being written by another process"):
         if is_resumed:
@@ -299,11 +299,10 @@ def _warn_of_small_rows(name: str, manifest: CodedManifest, size_ratio: float) -
     advice = "use scaling rows (--scaling rows)"
     if manifest.row_exponents is not None:
         advice = f"a row has entries too far apart to be scaled in {manifest.dtype}"
-    warnings.warn(
+    warn_caller(
         f"{name} has rows in one code word that differ in size by a factor of {size_ratio:.0e}, so "
         f"the smaller ones lose most or all of their digits: {advice}",
         ScaleWarning,
-        stacklevel=5,
     )
 
 

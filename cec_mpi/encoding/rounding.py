@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.text import plural
+from cec_mpi.text import plural, warn_caller
 
 
 @dataclass(frozen=True)
@@ -87,9 +86,8 @@ def warn_of_rounding(name: object, rounding: Rounding, dtype: str) -> None:
         Dtype of the store.
     """
     if rounding.count:
-        warnings.warn(
+        warn_caller(
             f"{name}: {plural(rounding.count, 'number', 'was', 'were')} rounded, by at most "
             f"{rounding.largest:.3g}, because {dtype} can represent neither all integers beyond "
-            f"2^{np.finfo(dtype).nmant + 1} nor all long doubles",
-            stacklevel=2,
+            f"2^{np.finfo(dtype).nmant + 1} nor all long doubles"
         )

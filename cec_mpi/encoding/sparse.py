@@ -6,7 +6,6 @@ CSR in HDF5, and objects with slices, are read in pieces into temporary files ne
 from __future__ import annotations
 
 import os
-import warnings
 from collections import ChainMap
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -38,7 +37,7 @@ from cec_mpi.store.files.npy import check_real
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.regular import check_regular
 from cec_mpi.store.files.replacing import temporary
-from cec_mpi.text import as_text
+from cec_mpi.text import as_text, warn_caller
 
 _PIECE_ENTRIES = 1 << 20  # entries to read at a time
 _MAX_LISTED = 5  # groups of a file, in messages
@@ -277,7 +276,7 @@ def _open_group(path: Path, inner_path: str, options: EncodeOptions) -> _Pieces 
         view = hdf5_view(data, f"{name}/{names[0]}", options, ChainMap(data.attrs, group.attrs))
         views = [view, *(hdf5_view(node, node.name, _RAW_OPTIONS) for node in (indices, pointers))]
         for warning in (name for array_view in views for name in array_view.warnings):
-            warnings.warn(warning, stacklevel=6)
+            warn_caller(warning)
         check_real(name, view.dtype)
         if view.decoder and "add_offset" in view.decoder.attributes:
             raise InputError(

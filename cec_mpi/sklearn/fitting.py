@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,7 +22,7 @@ from cec_mpi.runtime.processes.packing import broadcast
 from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.tasks.common.options import check_integer
-from cec_mpi.text import truncate
+from cec_mpi.text import truncate, warn_caller
 
 _MAX_LISTED = 5
 
@@ -139,11 +138,10 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """Return the results of a task, and warn if it has not converged."""
         results = task(operator, tol=self.tol, **options)
         if not results["converged"]:
-            warnings.warn(
+            warn_caller(
                 f"{type(self).__name__} did not converge with max_iter {self.max_iter}: increase "
                 "it",
                 ConvergenceWarning,
-                stacklevel=2,
             )
         return results
 

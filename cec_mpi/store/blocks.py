@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from cec_mpi.store.format.shard_files import read_block
 from cec_mpi.store.limits import count_processors
 from cec_mpi.store.products.scratch import Scratch
 from cec_mpi.store.work import fit_memory
+from cec_mpi.text import warn_caller
 
 M = TypeVar("M", bound=Manifest)
 
@@ -250,8 +250,7 @@ def check_outcomes(
         rows = manifest.describe_rows(
             outcome.block for outcome in outcomes if machine in outcome.faulty
         )
-        warnings.warn(
+        warn_caller(
             f"shard {machine} is wrong at {rows} though its checksums match, so it was left out: "
-            f"cec-mpi repair {directory} rebuilds it",
-            stacklevel=3,
+            f"cec-mpi repair {directory} rebuilds it"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ from cec_mpi.tasks.common.options import (
     warn_of_tolerance,
 )
 from cec_mpi.tasks.common.units import normalise_operator, normalise_vector, rescale
+from cec_mpi.text import warn_caller
 
 
 def cg(
@@ -157,12 +157,11 @@ def conjugate_gradients(
     error = attainable * norm_bound * float(np.linalg.norm(x)) / rhs_norm if rhs_norm else 0.0
     if converged and error > 10 * max(tol, attainable):
         converged = False
-        warnings.warn(
+        warn_caller(
             f"the residual {residual:.0e} may have an error of {error:.0e}, because products of X "
             f"with different machines differ by {attainable:.0e} and X is ill-conditioned (a store "
             "of float64 is more accurate)",
             ToleranceWarning,
-            stacklevel=3,
         )
     return {
         "result": rescale("x", x, exponent, scales),

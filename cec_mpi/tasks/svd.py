@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.common.lanczos import Lanczos, lanczos_state
 from cec_mpi.tasks.common.options import check_fraction, check_integer, warn_of_tolerance
 from cec_mpi.tasks.common.units import divide_operator, normalise_operator, rescale
+from cec_mpi.text import warn_caller
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -171,12 +171,11 @@ def _warn_of_noise(s: NDArray[Any], noise: float) -> None:
         return
     limit = math.sqrt(_MIN_SQUARE_RATIO * max(noise, np.finfo(np.float64).eps * s[0] ** 2))
     if s[-1] < limit:
-        warnings.warn(
+        warn_caller(
             f"{int((s < limit).sum())} of {s.size} singular values are below {limit / s[0]:.0e} "
             "times the largest one, and may have errors of more than 1 %, because products with X "
             "are not accurate enough (use a smaller k to leave them out)",
             ToleranceWarning,
-            stacklevel=3,
         )
 
 

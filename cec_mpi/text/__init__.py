@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import reprlib
+import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from numbers import Integral
+
+_LIBRARIES = ("cec_mpi", "scipy", "contextlib")  # between a program and what it calls
 
 _SIZES = "kMGTPE"
 _ES_ENDINGS = ("s", "x", "ch", "sh")  # nouns with these endings have the plural -es
@@ -199,3 +203,11 @@ def printable(text: object, keep: str = "") -> str:
         else character.encode("unicode_escape", "surrogatepass").decode("ascii")
         for character in str(text)
     )
+
+
+def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn with the line of the program that called this package, directly or through SciPy."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)

@@ -110,6 +110,7 @@ def test_a_tolerance_that_products_cannot_show_is_warned_of_once(stores, task, o
             task(A, tol=1e-10, iterations=3, **options)
         assert len([each for each in seen if each.category is ToleranceWarning]) == 1
         assert "\n" not in str(seen[0].message)
+        assert seen[0].filename == __file__  # the line of the program, not one of the package
         with warnings.catch_warnings():
             warnings.simplefilter("error", ToleranceWarning)
             task(A, tol=1e-4, iterations=3, **options)

@@ -84,7 +84,7 @@ from cec_mpi.store.files.saving import open_lines, writing
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.shard import CPU
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
-from cec_mpi.text import join_names, plural, printable
+from cec_mpi.text import join_names, plural, printable, warn_caller
 from cec_mpi.text.terminal import ALREADY_PRINTED, print_note, print_result, print_stderr, warn
 
 log = logging.getLogger(__name__)
@@ -229,7 +229,7 @@ class TaskRun:
                     f"{printable(self.out)} has no checkpoint, so the run starts from the beginning"
                 )
         if self.resume_state.problem:
-            warnings.warn(self.resume_state.problem, stacklevel=2)
+            warn_caller(self.resume_state.problem)
 
     def run(self, session: Session) -> None:
         """Call the task, and write its results, the records and the summary.

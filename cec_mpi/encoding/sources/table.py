@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import os
 import re
-import warnings
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -29,7 +28,7 @@ from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding, warn_of_rounding
 from cec_mpi.encoding.sources.columns import choose_columns, column_label, column_option
 from cec_mpi.encoding.sources.source import StreamedMatrix, file_stamps, read_error
 from cec_mpi.errors import InputError
-from cec_mpi.text import plural, truncate
+from cec_mpi.text import plural, truncate, warn_caller
 
 _MISSING_MARKS = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "-NaN", "null", "None", "?", ".", r"\N")
 _MISSING_LOWERCASE = {mark.lower() for mark in _MISSING_MARKS}
@@ -259,10 +258,9 @@ class TextTable(StreamedMatrix):
                 row = comment[0].replace(b"#", b"", 1)
                 if any(len(cells) == self.width for *_, cells in _rows([row], self.delimiter)):
                     number = line + text.count(b"\n", 0, comment.start())
-                    warnings.warn(
+                    warn_caller(
                         f"{self.path}: line {number} and other lines that begin with # are skipped "
-                        "as comments",
-                        stacklevel=2,
+                        "as comments"
                     )
                     return True
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from cec_mpi.text import warn_caller
 
 
 class PostponedWarnings:
@@ -23,4 +23,4 @@ class PostponedWarnings:
         """Issue all warnings that were added since the last call."""
         pending, self._pending = self._pending, []
         for text, category in pending:
-            warnings.warn(text, category, stacklevel=3)
+            warn_caller(text, category)

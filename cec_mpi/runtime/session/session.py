@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from enum import Enum
@@ -37,6 +36,7 @@ from cec_mpi.runtime.wire.orders import Opening, OpenReport
 from cec_mpi.runtime.wire.protocol import Hub
 from cec_mpi.store.files.paths import as_path, node_directory
 from cec_mpi.store.reader import Store, open_store
+from cec_mpi.text import warn_caller
 
 
 class ExecutionMode(Enum):
@@ -280,7 +280,7 @@ class Session:
     def _warn(self, texts: Sequence[str]) -> None:
         self.slow_warnings += texts
         for text in texts:
-            warnings.warn(text, SlowWarning, stacklevel=2)
+            warn_caller(text, SlowWarning)
 
 
 def _summarise(problems: Sequence[str]) -> str:

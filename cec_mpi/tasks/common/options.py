@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from numbers import Integral, Real
 from typing import Any
 
@@ -16,6 +15,7 @@ from cec_mpi.errors import InputError, ScaleWarning, ToleranceWarning
 from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.tasks.common.units import divide_operator
+from cec_mpi.text import warn_caller
 
 _PROBES = 7  # random vectors; with only 3, a wide X causes a false warning in 1 of 25 to 40 cases
 _MAX_SCALE_RATIO = 300.0  # above this solvers are slow or stop too early
@@ -158,7 +158,7 @@ def warn_of_tolerance(X: Any, task: str, tol: float) -> None:
             "X with different machines: the solver may not converge, or the result may be less "
             "accurate (a store of float64 is more accurate)"
         )
-        warnings.warn(text, ToleranceWarning, stacklevel=3)
+        warn_caller(text, ToleranceWarning)
 
 
 def warn_of_scales(X: Any, task: str, *, has_intercept: bool, exponent: int) -> None:
@@ -219,4 +219,4 @@ def warn_of_scales(X: Any, task: str, *, has_intercept: bool, exponent: int) -> 
 
 
 def _warn_of_columns(text: str) -> None:
-    warnings.warn(text, ScaleWarning, stacklevel=4)
+    warn_caller(text, ScaleWarning)

@@ -7,13 +7,13 @@ multiplies its result by a power of two at the end.
 from __future__ import annotations
 
 import math
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError, ScaleWarning
+from cec_mpi.text import warn_caller
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -98,11 +98,10 @@ def _warn_of_range(label: str, magnitudes: NDArray[np.float64]) -> None:
         nonzero[find(np.log(magnitudes[nonzero]))] for find in (np.argmin, np.argmax)
     )
     if np.log10(magnitudes[largest]) - np.log10(magnitudes[smallest]) > _MAX_RANGE:
-        warnings.warn(
+        warn_caller(
             f"{label} {smallest} of X (counted from 0) is more than 1e{_MAX_RANGE} times smaller "
             f"than {label.split()[-1]} {largest} and may be ignored in the solution: scale X",
             ScaleWarning,
-            stacklevel=4,
         )
 
 
