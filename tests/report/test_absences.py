@@ -34,57 +34,66 @@ def test_a_machine_is_on_the_map_and_beside_assignments_as_what_it_was(make_run,
     assert (away.absent, preempted.absent) == ({why: {4: 1}}, {"preempted": {4: 3}})
 
 
-def test_a_machine_that_was_lost_in_a_step_left_in_that_step(make_run):
-    steps = [step_of(0), step_of(1, events=[LOST]), step_of(2, **THREE, why="lost"), step_of(3)]
-    run = Run(str(make_run(steps)))
-    assert run.absences.cut_short == {4: 1}
-    assert left(run) == "step 1 (lost), returned in step 3"
-    gone = Run(str(make_run(steps[:3], name="gone")))
-    assert left(gone) == "step 1 (lost), not returned"
-
-
-def test_a_loss_in_a_last_step_that_did_not_end_is_told(make_run):
-    line = '{"kind":"unfinished","events":[{"lost":4,"reason":"gone"}]}\n'
-    run = Run(str(make_run([step_of(0), step_of(1), line])))
-    assert left(run) == "step 1 (lost), not returned"
-    assert [event[2] for event in run.events] == [4]
-
-
-def test_a_machine_that_was_late_and_given_up_later(make_run):
-    given_up = {"given up": 4, "reason": "slow"}
-    steps = [step_of(0), step_of(1, events=[{"late": 4}]), step_of(2, **THREE, why="late")]
-    late = Run(str(make_run(steps, name="late")))
-    assert (left(late), late.absences.late) == ("step 1 (late), not returned", {4: 1})
-    steps += [step_of(3, **THREE, why="given up", events=[given_up]), step_of(4)]
-    run = Run(str(make_run(steps)))
-    assert (left(run), run.absences.late) == ("step 1 (late, given up), returned in step 4", {4: 1})
-
-
-def test_a_machine_that_is_replaced_within_a_step_left_all_the_same(make_run):
-    """It was available when each step began, but not throughout."""
-    both = [LOST, {"joined": 4, "rank": 5}]
-    run = Run(str(make_run([step_of(0), step_of(1, events=both), step_of(2)])))
-    assert run.absences.cut_short == {4: 1}
-    assert left(run) == "step 1 (lost), returned in the same step"
-
-
-def test_stragglers_have_not_left(make_run):
-    steps = [step_of(0), step_of(1, unanswered=[4])]
-    steps += [step_of(n, **THREE, why="late") for n in range(2, 30)]
-    run = Run(str(make_run(steps, header={"stragglers": 1})))
-    assert (run.absences.late, run.absences.unanswered, left(run)) == ({4: 28}, {4: 1}, "")
-
-
-def test_a_machine_that_is_preempted_has_left_if_it_was_there(make_run):
-    steps = [step_of(0), step_of(1, **THREE), step_of(2)]
-    assert left(Run(str(make_run(steps)))) == "step 1 (preempted), returned in step 2"
-    assert left(Run(str(make_run(steps[1:], name="later")))) == ""
+LATE = {"late": 4}
+UNFINISHED = '{"kind":"unfinished","events":[{"lost":4,"reason":"gone"}]}\n'
+LATE_STEPS = [step_of(0), step_of(1, events=[LATE]), step_of(2, **THREE, why="late")]
+GIVEN_UP = step_of(3, **THREE, why="given up", events=[{"given up": 4, "reason": "slow"}])
+ANSWERED_LATE = [
+    step_of(0),
+    step_of(1, unanswered=[4]),
+    *(step_of(n, **THREE, why="late") for n in range(2, 30)),
+]
 
 
 @pytest.mark.parametrize(
-    ("resumed", "back"), [(step_of(2), 2), (step_of(2, **THREE, why="not joined"), None)]
+    ("steps", "text", "counts"),
+    [
+        (
+            [step_of(0), step_of(1, events=[LOST]), step_of(2, **THREE, why="lost"), step_of(3)],
+            "step 1 (lost), returned in step 3",
+            {"cut_short": 1},
+        ),
+        (
+            [step_of(0), step_of(1, events=[LOST]), step_of(2, **THREE, why="lost")],
+            "step 1 (lost), not returned",
+            {"cut_short": 1},
+        ),
+        ([step_of(0), step_of(1), UNFINISHED], "step 1 (lost), not returned", {}),
+        (
+            [step_of(0), step_of(1, events=[LOST, {"joined": 4, "rank": 5}]), step_of(2)],
+            "step 1 (lost), returned in the same step",
+            {"cut_short": 1},
+        ),
+        (LATE_STEPS, "step 1 (late), not returned", {"late": 1}),
+        (
+            [*LATE_STEPS, GIVEN_UP, step_of(4)],
+            "step 1 (late, given up), returned in step 4",
+            {"late": 1},
+        ),
+        (
+            [step_of(0), step_of(1, **THREE), step_of(2)],
+            "step 1 (preempted), returned in step 2",
+            {},
+        ),
+        ([step_of(1, **THREE), step_of(2)], "", {}),
+    ],
 )
-def test_a_resumed_run_begins_with_whoever_is_there(make_run, resumed, back):
+def test_absences_of_a_machine_with_their_reasons(make_run, steps, text, counts):
+    run = Run(str(make_run(steps)))
+    assert left(run) == text
+    for name in ("late", "cut_short", "unanswered"):
+        assert getattr(run.absences, name) == ({4: counts[name]} if name in counts else {})
+
+
+def test_with_stragglers_a_late_machine_has_not_left(make_run):
+    run = Run(str(make_run(ANSWERED_LATE, header={"stragglers": 1})))
+    assert (run.absences.late, run.absences.unanswered, left(run)) == ({4: 28}, {4: 1}, "")
+
+
+@pytest.mark.parametrize(
+    ("resumed", "return_step"), [(step_of(2), 2), (step_of(2, **THREE, why="not joined"), None)]
+)
+def test_a_resumed_run_begins_with_the_machines_of_its_first_step(make_run, resumed, return_step):
     run = Run(str(make_run([step_of(0), step_of(1, events=[LOST])], [resumed])))
     (absence,) = run.absences.entries
-    assert (absence.step, absence.return_step) == (1, back)
+    assert (absence.step, absence.return_step) == (1, return_step)

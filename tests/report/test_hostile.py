@@ -166,22 +166,6 @@ def test_chunks_of_two_parts_hold_all_steps(many):
     assert [chunk.is_first for chunk in chunks] == [True, False, False, True, False, False]
 
 
-def test_machines_that_a_step_repeats_are_checked_as_in_each_line(tmp_path):
-    path = tmp_path / "steps.jsonl"
-    lines = lines_of_a_run()
-    lines[2]["seconds"] = [0.5, 0.5, 0.5]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(InputError, match=r"line 3, .*: expected 3 entries .*, got 4"):
-        read_steps(path)
-
-
-def test_an_odd_line_is_one_message(many):
-    path = many / "steps.jsonl"
-    path.write_text(path.read_text().replace('"step":77', '"step":"77"'))
-    with pytest.raises(InputError, match='line 80, field "step": '):
-        Run(str(many))
-
-
 def test_an_assignment_that_would_fill_a_page_is_left_out_and_said_to_be(make_run):
     bounds = [3 * n + end for n in range(100_000) for end in (0, 1)]
     nested = [[n, 10_000 - n] for n in range(2000)]
@@ -204,9 +188,3 @@ def test_moved_rows_of_many_intervals_do_not_take_their_square():
         "1": [(4 * n + 2, 4 * n + 3) for n in range(25_000)]
     }
     assert len(blocks_of([new])) == 50_000
-
-
-def test_a_line_with_more_events_than_any_step_has_is_refused(make_run):
-    run = make_run([step_of(0, events=[{"late": 1}] * 140_000)])
-    with pytest.raises(InputError, match="line 2 has more than 131072 braces"):
-        Run(str(run))

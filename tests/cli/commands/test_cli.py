@@ -74,16 +74,12 @@ def listed(numbers):
 
 
 class Step(NamedTuple):
-    """A step of the paper's example: what is planned, by whole rows and by fractions."""
+    """A step of the paper's example, and its plan."""
 
     available: tuple[int, ...]
     loads: list[int]
     blocks: list[tuple[int, list[int]]]
     makespan: float
-    mu: str
-    alpha: str
-    c_star: str
-    k_star: int | None
 
 
 STEPS = [
@@ -92,40 +88,24 @@ STEPS = [
         [140, 140, 210, 210, 280, 280],
         [(140, [1, 5, 6]), (140, [2, 3, 4]), (70, [3, 5, 6]), (70, [4, 5, 6])],
         makespan=70,
-        mu="1/3 1/3 1/2 1/2 2/3 2/3",
-        alpha="1/3 1/3 1/6 1/6",
-        c_star="1/6",
-        k_star=6,
     ),
     Step(
         (1, 2, 3, 5, 6),
         [168, 168, 252, 0, 336, 336],
         [(168, [1, 5, 6]), (84, [2, 3, 6]), (84, [2, 3, 5]), (84, [3, 5, 6])],
         makespan=84,
-        mu="2/5 2/5 3/5 4/5 4/5",
-        alpha="2/5 1/5 1/5 1/5",
-        c_star="1/5",
-        k_star=5,
     ),
     Step(
         (1, 2, 3, 5),
         [240, 240, 360, 0, 420, 0],
         [(180, [1, 3, 5]), (60, [1, 2, 5]), (180, [2, 3, 5])],
         makespan=120,
-        mu="4/7 4/7 6/7 1",
-        alpha="3/7 1/7 3/7",
-        c_star="2/7",
-        k_star=3,
     ),
     Step(
         (2, 3, 5),
         [0, 420, 420, 0, 420, 0],
         [(420, [2, 3, 5])],
         makespan=210,
-        mu="1 1 1",
-        alpha="1",
-        c_star="1/2",
-        k_star=None,
     ),
 ]
 every_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: listed(step.available))
@@ -158,40 +138,6 @@ def test_the_papers_example(cec, step):
     }
 
 
-@every_step
-def test_the_papers_fractions(cec, step):
-    _, out, _ = cec(*EXAMPLE, "--available", listed(step.available), "--json", "--exact")
-    plan = json.loads(out)
-    assert plan["mu"] == step.mu.split()
-    assert plan["alpha"] == step.alpha.split()
-    assert plan["alpha_machines"] == [machines for _, machines in step.blocks]
-    assert (plan["c_star"], plan["k_star"]) == (step.c_star, step.k_star)
-
-
-@pytest.mark.parametrize(
-    ("available", "c_star"), [((1, 2, 3, 4, 5, 6), "2/9"), ((1, 2, 3, 5, 6), "2/7")]
-)
-def test_a_tolerated_straggler(cec, available, c_star):
-    words = [*EXAMPLE, "--available", listed(available), "--stragglers", 1, "--json", "--exact"]
-    code, out, _ = cec(*words)
-    plan = json.loads(out)
-    assert (code, plan["c_star"], plan["recovery"]) == (0, c_star, 3)
-    assert sum(plan["loads"]) == 4 * 420
-    assert {len(set(block["machines"])) for block in plan["blocks"]} == {4}
-
-
-def test_all_machines_are_available_by_default(cec):
-    assert cec(*EXAMPLE, "--json") == cec(*EXAMPLE, "--json", "--available", "1,2,3,4,5,6")
-
-
-@pytest.mark.parametrize("speeds", ["1/3,1/3,1/2", "2,2,3", "0.2,0.2,0.3", " 2e3 , 2e3 , 3e3 "])
-def test_speeds_may_be_written_in_many_ways(cec, speeds):
-    words = ["plan", "--speeds", speeds, "--recovery", 2, "--rows", 70, "--json", "--exact"]
-    plan = json.loads(cec(*words)[1])
-    assert plan["mu"] == ["4/7", "4/7", "6/7"]
-    assert plan["loads"] == [40, 40, 60]
-
-
 def test_a_plan_for_people(cec):
     code, out, err = cec(*EXAMPLE, "--available", "1,2,3,5", "--exact")
     assert (code, err) == (0, "")
@@ -206,17 +152,6 @@ def test_a_plan_for_people(cec):
     assert "makespan 120 " in out
     assert ["mu", "4/7", "4/7", "6/7", "1"] in rows
     assert "2/7" in out
-
-
-@pytest.mark.parametrize("speeds", ["1e-100,1e-100,1e-100,1", "1,1e12,1e-12,5", "1,1,1,1e100"])
-def test_extreme_speeds_still_give_every_row_to_enough_machines(cec, speeds):
-    words = ["plan", "--speeds", speeds, "--recovery", 2, "--rows", 100, "--json"]
-    code, out, err = cec(*words)
-    plan = json.loads(out)
-    assert (code, err) == (0, "")
-    assert sum(plan["loads"]) == 200
-    assert is_partition(plan["blocks"], 100)
-    assert plan["makespan"] >= plan["bound"] * (1 - 1e-12)
 
 
 # --- encode, info, verify -----------------------------------------------------------------
@@ -243,51 +178,50 @@ def test_a_store_is_made_described_and_verified(cec, made, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("machines", "recovery", "said"),
+    ("machines", "recovery", "said", "seen_by"),
     [
-        (3, 3, r"not detected, because all machines are needed\n"),
-        (4, 3, r"any 4 machines detect errors above \d\.\de-\d\d .* terms of a row\n"),
-        (16, 8, r"any 9 machines detect .*; any 11 machines identify the wrong answer; a sample"),
+        (3, 3, r"not detected, because all machines are needed\n", None),
+        (4, 3, r"any 4 machines detect errors above \d\.\de-\d\d .* terms of a row\n", 4),
+        (
+            16,
+            8,
+            r"any 9 machines detect .*; any 11 machines identify the wrong answer; a sample",
+            9,
+        ),
     ],
 )
-def test_info_says_what_becomes_of_wrong_answers(cec, made, tmp_path, machines, recovery, said):
+def test_info_says_what_becomes_of_wrong_answers(
+    cec, made, tmp_path, machines, recovery, said, seen_by
+):
     words = ["--machines", machines, "--recovery", recovery]
     assert cec("encode", made / "X.npy", tmp_path / "new", *words)[0] == 0
     assert re.search(f"\nwrong answers  {said}", cec("info", tmp_path / "new")[1])
+    facts = json.loads(cec("info", tmp_path / "new", "--json")[1])["wrong_answers"]
+    assert facts["seen_by"] == seen_by
+    assert (facts["error"] is None) == (seen_by is None)
 
 
-def test_info_is_one_object_with_all_that_is_said(cec, made, tmp_path):
+def test_info_in_json_has_the_numbers_of_the_text(cec, made, tmp_path):
     words = ["--machines", 6, "--recovery", 3, "--code", "gaussian", "--systematic"]
     assert cec("encode", made / "X.npy", tmp_path / "new", *words)[0] == 0
     (tmp_path / "new" / "shard-0004.npy").unlink()
     assert cec("repair", tmp_path / "new")[0] == 0
-    said = cec("info", tmp_path / "new")[1]
+    text = cec("info", tmp_path / "new")[1]
     code, out, err = cec("info", "--json", tmp_path / "new")
     assert (code, err, out.count("\n")) == (0, "", 1)
     facts = json.loads(out)
     (rebuilt,) = facts["shards"][3]["rebuilt"]
-    seen, measured = facts["wrong_answers"], facts["condition_number"]
     for figure in (
-        f"store           {facts['store']}\n",
         f"X               {facts['rows']} x {facts['columns']} {facts['dtype']}\n",
-        f"machines        {facts['machines']} machines, any {facts['recovery']} of them suffice\n",
-        f"code            systematic {facts['family']} code, condition number "
-        f"{measured['median']:.1f} (worst {measured['worst']:.1f}), measured on all "
-        f"{measured['measured']} sets",
-        f"any {seen['seen_by']} machines detect errors above {seen['error']:.1e} times",
-        f"any {seen['named_by']} machines identify the wrong answer",
-        f"shards          {facts['rows_per_shard']} rows each; {facts['bytes']} bytes in all, each "
-        f"shard in {facts['blocks_per_shard']} block",
-        f" of {facts['block_rows']} x {facts['block_columns']} with",
+        f"condition number {facts['condition_number']['median']:.1f} (worst ",
+        f"{facts['rows_per_shard']} rows each; {facts['bytes']} bytes in all, each ",
         f"shard-0004.npy  rows {rebuilt['start']}..{rebuilt['stop'] - 1} were",
-        f"at most {rebuilt['error_bound']:.1e} times the largest",
     ):
-        assert figure in said
+        assert figure in text
     assert [shard["problem"] for shard in facts["shards"]] == [None] * 6
-    assert facts["shards"][0]["file"] == "shard-0001.npy"
 
 
-def test_info_in_json_says_which_shard_is_missing(cec, made):
+def test_a_missing_shard_is_exit_code_5(cec, made):
     code, out, err = cec("info", made / "hurt", "--json")
     facts = json.loads(out)
     assert (code, err.count("\n")) == (5, 1)
@@ -296,71 +230,10 @@ def test_info_in_json_says_which_shard_is_missing(cec, made):
     inner = [facts["condition_number"], facts["wrong_answers"], facts["shards"][0]]
     for name in [*facts, *(name for each in inner for name in each)]:
         assert f"`{name}`" in page or f".{name}`" in page
-
-
-@pytest.mark.parametrize("machines", [3, 4])
-def test_what_is_not_seen_is_null(cec, made, tmp_path, machines):
-    words = ["--machines", machines, "--recovery", 3]
-    assert cec("encode", made / "X.npy", tmp_path / "new", *words)[0] == 0
-    seen = json.loads(cec("info", tmp_path / "new", "--json")[1])["wrong_answers"]
-    assert (seen["seen_by"], seen["named_by"]) == ((None, None) if machines == 3 else (4, None))
-    assert (seen["error"] is None) == (machines == 3)
-
-
-@pytest.mark.parametrize("command", ["info", "verify"])
-def test_a_missing_shard_is_exit_code_5(cec, made, command):
-    code, _, err = cec(command, made / "hurt")
-    assert code == 5
-    assert err.startswith("cec-mpi: error: ")
-    assert err.count("\n") == 1
-    assert "shard-0003.npy" in err
-
-
-def test_verify_says_how_each_shard_is(cec, made):
-    _, out, err = cec("verify", made / "hurt")
+    code, out, err = cec("verify", made / "hurt")
     assert [line.split(": ")[1] for line in out.splitlines()] == ["good", "good", "missing", "good"]
-    assert "1 of 4 shards" in err
-
-
-SINGLE = re.compile(
-    r"(?<![\w.,-])1 (machines|shards|rows|columns|blocks|sets|steps|ticks|vectors|speeds|"
-    r"bytes|processes|numbers|answers|files|options)\b"
-)
-
-
-def test_one_machine_is_no_machines(cec, made, tmp_path):
-    np.save(tmp_path / "one.npy", np.ones((1, 1)))
-    np.save(tmp_path / "W.npy", np.ones((1, 1)))
-    (tmp_path / "who.json").write_text('{"available": [[]]}')
-    (tmp_path / "who.csv").write_text("1,0\n")
-    store, out = tmp_path / "single", tmp_path / "out"
-    run = ["run", store, "--serial", "--out", out, f"vectors={tmp_path / 'W.npy'}", "--overwrite"]
-    two = ["run", made / "store", "--serial", "--out", out, f"vectors={made / 'W.npy'}"]
-    two.append("--overwrite")
-    plan = ["plan", "--recovery", 1, "--rows", 1, "--speeds"]
-    for code, line in (
-        (0, ["encode", tmp_path / "one.npy", store, "--machines", 1, "--recovery", 1]),
-        (0, ["info", store]),
-        (0, ["verify", store]),
-        (0, run),
-        (0, [*plan, 1]),
-        (4, ["encode", made / "X.npy", tmp_path / "no", "--machines", 1, "--recovery", 2]),
-        (4, [*two, "--machines", 2]),
-        (4, [*two, "--availability", tmp_path / "one.json"]),
-        (2, [*run, "--speeds", "1,2"]),
-        (2, [*two, "--speeds", "1"]),
-        (2, [*two, "--emulate-speeds", "1"]),
-        (2, [*run, "--machines", 2]),
-        (2, [*run, "--availability", tmp_path / "who.csv"]),
-        (4, [*run, "--availability", tmp_path / "who.json"]),
-        (2, [*plan, 1, "--available", 2]),
-        (4, [*plan, 1, "--stragglers", 1]),
-        (5, ["verify", made / "hurt"]),
-    ):
-        (tmp_path / "one.json").write_text('{"available": [[3]]}')
-        found, *texts = cec(*line)
-        assert (line, found) == (line, code)
-        assert [text for text in texts if SINGLE.search(text)] == []
+    assert (code, err.count("\n")) == (5, 1)
+    assert "1 of 4 shards is damaged: shard-0003.npy" in err
 
 
 # --- bad command lines --------------------------------------------------------------------
@@ -373,8 +246,6 @@ POWER = SQUARE + "power "
 @pytest.mark.parametrize(
     ("line", "names"),
     [
-        ("plan --speeds 1,x --recovery 1 --rows 3", ["--speeds", "'1,x'", "2,2,3"]),
-        ("plan --speeds 1,2 --recovery 1 --rows 0", ["--rows", "'0'", "at least 1"]),
         ("plan --speeds 1,2 --recovery 3 --rows 5", ["2 machines", "3"]),
         ("plan --speeds 1,2 --recovery 1", ["--rows"]),
         (
@@ -391,8 +262,6 @@ POWER = SQUARE + "power "
         (RUN + "--machines 3", ["1 machine takes part", "2"]),
         (RUN + "--machines 1,5", ["machines 1,5", "from 1 to 4"]),
         (RUN + "--availability {}/few.json", ["tick 0", "needs 2", "--wait"]),
-        (RUN + "--speeds 1,2,3", ["speeds", "3", "4"]),
-        (RUN + "--tick 0", ["tick", "0", "expected a time"]),
         (RUN + "nonsense", ["'nonsense'", "matvec", "power", "my_module:function"]),
         (POWER + "unknown=1", ["unknown", "tol", "iterations", "seed"]),
         (POWER + "iteration=1", ["iteration", "did you mean iterations?"]),
@@ -400,7 +269,6 @@ POWER = SQUARE + "power "
         (SQUARE + "powr", ["did you mean power?"]),
         (SQUARE + "tasks_of_the_cli_test:leaves", ["sys.exit(0)", "its results"]),
         ("encode {}/X.npy {}/new --machine 6", ["--machine ", "did you mean --machines?"]),
-        ("encode --machine=6", ["--machine ", "did you mean --machines?"]),
         ("encod {}/X.npy {}/new", ["unknown command encod", "did you mean encode?"]),
         ("advise {}/store", ["expected cec-mpi advise --shape Q,R --machines", "--steps T"]),
         (
@@ -410,24 +278,14 @@ POWER = SQUARE + "power "
         ("info {}/store more", ["unexpected 'more': expected cec-mpi info STORE"]),
         ("join {}/none.json", ["does not exist", "connection file", "--retry TIME"]),
         ("join {}/store", ["is a directory", "DIR/connection.json"]),
-        ("plan --speed 1,2", ["did you mean --speeds?"]),
-        ("plan --speeds 1e-320,1 --recovery 1 --rows 3", ["--speeds: '1e-320,1'", "1e-100 to"]),
-        ("plan --speeds -1,2 --recovery 1 --rows 3", ["--speeds: '-1,2'", "positive numbers"]),
-        ("plan --speeds 1,2 --recovery 1 --rows 3 --available -1,2", ["--available: '-1,2'"]),
         (RUN + "--emulate-speeds -1,2,3,4", ["--emulate-speeds: '-1,2,3,4'"]),
-        (RUN + "--emulate-change -1:1:2", ["--emulate-change: '-1:1:2'"]),
-        (RUN + "--machines -1", ["--machines: '-1'"]),
-        (RUN + "--tick -.5", ["--tick", "'-.5'", "expected a time"]),
         (RUN + "--availability -who.json", ["-who.json does not exist"]),
         (RUN + "--tresume", ["did you mean --resume?"]),
-        (RUN + "--availability-comand date", ["did you mean --availability-command?"]),
         (RUN + "matvec --availability-command cat who.txt", ["'who.txt'", "quote values"]),
-        (POWER + "k=5", ["task power has no option k", "iterations"]),
         (
             "run {}/store --serial --out {}/out k=5",
             ["task matvec has no option k", "name a task", "svd"],
         ),
-        (RUN + "--time-limit 1d", ["--time-limit: '1d'", "1h"]),
         (
             "encode {}/X.npy {}/new --machines 4 --recovery 2 --drop a b",
             ["'b'", "lists without spaces"],
@@ -435,11 +293,9 @@ POWER = SQUARE + "power "
         (RUN + "--scheme cyclik", ["did you mean cyclic?"]),
         ("slurm --ntask 3 run {}/store --out {}/out", ["did you mean --ntasks?"]),
         ("slurm --sbatch --mem=4G run {}/store --out {}/out", ["--sbatch=--mem=4G"]),
-        ("slurm --time 5 run {}/store --out {}/out --overwrit", ["did you mean --overwrite?"]),
         ("info {}/store --memry", ["--memry"]),
         ("stage store copies", ["stage was removed: use run --cache DIR"]),
         ("hostfile --format mpich a:2", ["hostfile was removed: ", "hostfiles/"]),
-        ("--vesion", ["did you mean --version?"]),
     ],
 )
 def test_the_message_names_what_was_found_and_what_was_expected(
@@ -461,15 +317,9 @@ def test_the_version(cec):
     assert cec("--version") == (0, f"cec_mpi {cec_mpi.__version__}\n", "")
 
 
-@pytest.mark.parametrize("option", ["--help", "-h"])
-def test_help_lists_the_commands(cec, option):
-    code, out, err = cec(option)
-    assert (code, err) == (0, "")
-    assert [command for command in COMMANDS if f" {command} " not in out] == []
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(cec, command):
+    assert f" {command} " in cec("--help")[1]
     code, out, err = cec(command, "--help")
     assert (code, err) == (0, "")
     assert out.startswith(f"usage: cec-mpi {command}")
@@ -516,31 +366,20 @@ def test_the_module_is_the_command():
 
 
 @pytest.mark.parametrize("machines", [3, 3000])
-def test_a_reader_that_has_seen_enough_is_no_error(machines):
+def test_output_without_a_reader_is_no_error_and_a_full_disk_is_one_message(machines):
+    words = ["--speeds", ",".join(["2"] * machines), "--recovery", 2, "--rows", 20]
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        words = ["--speeds", ",".join(["2"] * machines), "--recovery", 2, "--rows", 20]
         done = in_a_process("plan", *words, stdout=writing)
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("machines", [3, 3000])
-def test_output_that_cannot_be_written_is_one_message(machines):
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device, no path
-        words = ["--speeds", ",".join(["2"] * machines), "--recovery", 2, "--rows", 20]
         done = in_a_process("plan", *words, stdout=full)
     assert done.returncode == 2
     assert done.stderr.startswith("cec-mpi: error: ")
     assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("words", ["1-2,4", "4,1-2", "1-1,2,4-4"])
-def test_machines_may_be_written_as_ranges(cec, words):
-    line = ["plan", "--speeds", "1,1,1,1", "--recovery", 2, "--rows", 6, "--json", "--available"]
-    assert cec(*line, words) == cec(*line, "1,2,4")
 
 
 def test_help_comes_before_what_is_wrong(cec):

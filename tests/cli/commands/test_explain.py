@@ -15,27 +15,6 @@ def fractions(text):
     return tuple(Fraction(word) for word in text.split())
 
 
-def test_figure_2_as_json():
-    speeds = fractions("2 2 3 3 4 4")
-    plan = explain_plan((1, 2, 3, 5, 6), speeds, 3, 420, exact=True, steps=True)
-    rows = explain_plan((1, 2, 3, 5, 6), speeds, 3, 420, steps=True)
-    assert plan["iterations"][1] == {
-        "alpha": "1/5",
-        "machines": [2, 3, 6],
-        "smallest": 2,
-        "load": "2/5",
-        "next_largest": 5,
-        "margin": "1/5",
-        "decided_by": "margin",
-        "loads": ["0", "2/5", "3/5", "2/5", "2/5"],
-        "total": "9/5",
-    }
-    assert [each["decided_by"] for each in plan["iterations"]] == ["load", "margin", "load", "load"]
-    assert [each["alpha"] for each in rows["iterations"]] == [168, 84, 84, 84]
-    assert rows["iterations"][1]["loads"] == [0, 168, 252, 168, 168]
-    assert [each["total"] for each in rows["iterations"]] == [1260, 756, 504, 252]
-
-
 @st.composite
 def problems(draw):
     machines = draw(st.integers(1, 12))

@@ -1,19 +1,15 @@
 """Pictures that `cec-mpi plan` makes, and the steps of Algorithm 1."""
 
-import fcntl
 import json
 import os
 import re
-import struct
 import subprocess
 import sys
-import termios
 import xml.etree.ElementTree as ET
 
 import pytest
 
 from cec_mpi.cli import main
-from cec_mpi.runtime.processes.launcher import remove_launcher_variables
 from helpers import ROOT
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
@@ -64,14 +60,6 @@ def test_a_figure_takes_the_place_of_a_file_and_the_plan_is_printed(cec, tmp_pat
     assert names_in(tmp_path) == [name]
 
 
-def test_a_figure_does_not_write_through_a_link(cec, tmp_path):
-    (tmp_path / "other").write_text("kept")
-    (tmp_path / "a.svg").symlink_to("other")
-    assert cec(*EXAMPLE, "--figure", tmp_path / "a.svg")[0] == 0
-    assert (tmp_path / "other").read_text() == "kept"
-    assert not (tmp_path / "a.svg").is_symlink()
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -79,24 +67,16 @@ def test_a_figure_does_not_write_through_a_link(cec, tmp_path):
             ["--figure", "{}/a.jpg"],
             r"picture '.*a\.jpg': expected a name that ends in \.svg, \.pdf or \.png",
         ),
-        (["--figure", "{}/a"], r"expected a name that ends in \.svg"),
-        (["--figure", ""], r"''.*expected a name that ends in \.svg"),
         (["--figure", "{}/none/a.svg"], r"a\.svg cannot be written: no directory"),
         (["--figure", "{}/directory.svg"], r"directory\.svg is not a regular file"),
         (["--figure", "{}/pipe.png"], r"pipe\.png is not a regular file"),
         (["--figure", "{}/" + "x" * 300 + ".svg"], r"\.svg cannot be written: File name too long"),
         (["--figure", "{}/\x1b[2J/a.svg"], r"no directory .*\\x1b\[2J"),
-        (["--figure", "/proc/a.svg"], r"/proc/a\.svg cannot be written: "),
         (["--before", "1-6"], r"--before needs --figure FILE"),
         (
             ["--before", "1-9", "--figure", "{}/a.svg"],
             r"--before: found machine 9, expected 1 to 6",
         ),
-        (
-            ["--available", "1-9"],
-            r"--available: found machine 9, expected 1 to 6",
-        ),
-        (["--before", "x", "--figure", "{}/a.svg"], r"expected distinct machine numbers"),
         (["--draw", "yes"], r"--draw: it was removed; use --figure FILE"),
         (["--figures", "p.svg"], r"--figures \(did you mean --figure\?\)"),  # of report, removed
         (["--steps", "--scheme", "cyclic"], r"cyclic scheme has no steps"),
@@ -150,38 +130,10 @@ def test_steps_are_added_to_what_is_printed(cec):
     assert "m[4] = 70, of the last 3 machines" in cec(*EXAMPLE, "--steps")[1]
 
 
-def on_a_terminal(*words, columns=72, **variables):
-    """What a command writes to a terminal of so many columns."""
-    ours, its = os.openpty()
-    try:
-        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        env = {**remove_launcher_variables(os.environ), "PYTHONIOENCODING": "utf-8", **variables}
-        for name in {"COLUMNS", "NO_COLOR"} - variables.keys():
-            env.pop(name, None)
-        command = [sys.executable, "-m", "cec_mpi", *words]
-        with subprocess.Popen(command, stdout=its, stderr=subprocess.PIPE, env=env) as process:
-            os.close(its)
-            its = -1
-            text = b""
-            while part := _read(ours):
-                text += part
-            assert (process.stderr.read(), process.wait()) == (b"", 0)
-        return text.decode().replace("\r\n", "\n")
-    finally:
-        os.close(ours)
-        if its >= 0:
-            os.close(its)
-
-
-def _read(descriptor):
-    try:
-        return os.read(descriptor, 1 << 16)
-    except OSError:  # as Linux says that the other end of a terminal is closed
-        return b""
-
-
-def test_steps_on_a_terminal_are_as_wide_as_it_is():
-    text = on_a_terminal(*EXAMPLE, "--available", "1-3,5-6", "--steps")
+def test_steps_on_a_terminal_are_as_wide_as_it_is(cec, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "72")
+    text = cec(*EXAMPLE, "--available", "1-3,5-6", "--steps")[1]
     assert max(map(len, text.splitlines())) <= 72
     assert "a      0..167    1 5 6\n" in text
     assert re.search(r"^\(m of \d more machines: ", text, re.MULTILINE)

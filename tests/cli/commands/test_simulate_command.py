@@ -48,13 +48,6 @@ def test_a_table(cec):
     assert row.split()[:2] == ["heterogeneous", "10"]
 
 
-@pytest.mark.parametrize("price", ["-1", "nan", "inf"])
-def test_a_price_is_at_least_0(cec, price):
-    done = cec("simulate", *X, "--price", price, "--json")
-    assert done.code == 2
-    assert f"--price: '{price}': expected a number from 0 to" in done.err
-
-
 def test_the_same_as_in_python(cec):
     words = "--emulate-noise", 0.1, "--seed", 3, "--elastic", "--lost", "1s:2", "--joins", "2s:2"
     done = cec("simulate", *X, "--emulate-speeds", SPEEDS, *words, "--steps", 20, "--json")
@@ -183,6 +176,7 @@ def test_losses_by_an_availability_without_an_end_need_a_duration(cec):
         ),
         ([*X, "--availability-command", "date"], "--availability-command cannot be used"),
         (["nowhere"], "nowhere does not exist"),
+        ([*X, "--price", "-1"], "--price: '-1': expected a number from 0 to"),
     ],
 )
 def test_what_is_refused(cec, words, message):

@@ -101,56 +101,63 @@ def test_shards_that_are_not_there_and_shards_that_are_not_seen(manifest):
     )
 
 
-def test_an_mpirun_of_another_mpi_on_path():
-    (told,) = texts(facts_of(1, 1, mpirun="/usr/bin/mpirun (HYDRA build details:)"), "warning")
-    assert told == "mpirun on PATH does not belong to Open MPI v5.0.11: use the mpirun of this MPI"
-
-
-@pytest.mark.parametrize(("kinds", "said"), [(("none", "pmi2"), 1), (("none", "pmix"), 0)])
-def test_a_slurm_that_cannot_start_this_mpi(kinds, said):
-    facts = facts_of(1, 1, srun=kinds)
-    assert len(texts(facts, "advice")) == said
-    assert f"srun --mpi  {', '.join(kinds)}\n" in format_report(facts)
-
-
-def test_a_slurm_that_cannot_load_what_it_lists():
-    facts = facts_of(1, 1, srun=("none", "pmix"), srun_problem="libpmix.so is missing")
-    (told,) = texts(facts, "warning")
-    assert told.startswith("this Slurm lists srun --mpi=pmix, which Open MPI v5.0.11 needs, but ")
-    assert told.endswith("cannot load it: libpmix.so is missing")
-    assert as_dict(facts)["srun_problem"] == "libpmix.so is missing"
+@pytest.mark.parametrize(
+    ("facts", "kind", "text"),
+    [
+        (
+            facts_of(1, 1, mpirun="/usr/bin/mpirun (HYDRA build details:)"),
+            "warning",
+            "mpirun on PATH does not belong to Open MPI v5.0.11: use the mpirun of this MPI",
+        ),
+        (
+            facts_of(1, 1, srun=("none", "pmi2")),
+            "advice",
+            "this Slurm has no srun --mpi=pmix, which Open MPI v5.0.11 needs",
+        ),
+        (
+            facts_of(1, 1, srun=("none", "pmix"), srun_problem="libpmix.so is missing"),
+            "warning",
+            "this Slurm lists srun --mpi=pmix, which Open MPI v5.0.11 needs, but cannot load it: "
+            "libpmix.so is missing",
+        ),
+        (
+            facts_of(1, 1, versions=[{**VERSIONS, "BLAS": "unknown"}]),
+            "warning",
+            "cec-mpi cannot limit the threads of NumPy's BLAS: set OMP_NUM_THREADS=8",
+        ),
+        (
+            facts_of(2, 3, threads=[4] * 6),
+            "warning",
+            "oversubscribed: more threads than cores on node02 (3 machines of 4 ",
+        ),
+    ],
+)
+def test_a_finding_says_what_to_do(facts, kind, text):
+    (finding,) = [finding for finding in list_findings(facts) if finding.kind == kind]
+    assert finding.text.startswith(text)
+    assert f"{kind}: {finding.text}" in format_report(facts)
 
 
 @pytest.mark.parametrize(
-    ("continuity", "said"),
+    ("fact", "line"),
     [
-        (Continuity(True), "if a process is killed, the others continue"),
+        ({"srun": ("none", "pmix")}, "srun --mpi  none, pmix"),
         (
-            Continuity(False, "use srun"),
-            "if a process is killed, the launcher ends all processes: use srun",
+            {"continuity": Continuity(True)},
+            "losses    if a process is killed, the others continue",
         ),
-        (None, None),
+        (
+            {"continuity": Continuity(False, "use srun")},
+            "losses    if a process is killed, the launcher ends all processes: use srun",
+        ),
     ],
 )
-def test_what_happens_to_the_others_when_a_process_is_killed(continuity, said):
-    facts = facts_of(2, 1, continuity=continuity)
-    told = [line for line in format_report(facts).splitlines() if line.startswith("losses ")]
-    assert told == ([f"losses    {said}"] if said else [])
-    expected = {"continues": continuity.continues, "remedy": continuity.remedy} if said else None
-    assert as_dict(facts)["continuity"] == expected
-
-
-def test_a_blas_that_cannot_be_limited():
-    (told,) = texts(facts_of(1, 1, versions=[{**VERSIONS, "BLAS": "unknown"}]), "warning")
-    assert told.endswith("set OMP_NUM_THREADS=8")
-
-
-def test_threads_that_a_run_would_be_told():
-    facts = facts_of(2, 3, threads=[4] * 6)
-    (told,) = texts(facts, "warning")
-    assert told.startswith("oversubscribed: more threads than cores on node02 (3 machines of 4 ")
-    assert "node02 3 8 1 4" in " ".join(format_report(facts).split())
-    assert [rank["threads"] for rank in as_dict(facts)["ranks"]] == [4] * 6
+def test_a_fact_is_a_line(fact, line):
+    facts = facts_of(2, 1, **fact)
+    assert line in format_report(facts).splitlines()
+    ((name, value),) = fact.items()
+    found = json.loads(json.dumps(as_dict(facts)))[name]
+    assert found == (vars(value) if name == "continuity" else list(value))
 
 
 def test_all_of_it_as_json(manifest):

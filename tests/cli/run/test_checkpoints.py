@@ -5,7 +5,6 @@ import json
 import os
 import struct
 import tracemalloc
-import warnings
 import zipfile
 
 import numpy as np
@@ -22,8 +21,6 @@ from cec_mpi.cli.run.checkpoints import (
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.directory import has_checkpoint
-from cec_mpi.store.files.durable import replace_by_copy
-from cec_mpi.store.files.replacing import partial_name
 from cec_mpi.tasks.common.checkpoint import restore_state
 
 ABOUT = {"task": "power", "options": {"tol": "1e-08"}, "shards": ["0123456789abcdef"]}
@@ -93,31 +90,12 @@ def test_the_newest_state_comes_back_as_it_was(two, newest):
     assert names_in(two) == [NEWEST, PREVIOUS_CHECKPOINT]
 
 
-def test_a_byte_altered_gives_the_state_before_or_the_same(two, newest):
-    damaged = 0
-    places = range(0, len(newest), 9)
-    for place in places:
-        altered = bytearray(newest)
-        altered[place] ^= 1 << place % 8
-        found = resumed(two, altered)
-        assert_whole(found)
-        damaged += bool(found.problem)
-    assert damaged > len(places) // 3
-
-
 @given(data=st.data())
 def test_no_damage_gives_a_wrong_state(two, newest, data):
     content = bytearray(newest)
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(newest) - 1))] = data.draw(st.integers(0, 255))
     assert_whole(resumed(two, content[: data.draw(st.integers(0, len(newest)))]))
-
-
-def test_a_file_that_was_cut_off_is_refused_wherever_that_was(two, newest):
-    for length in (*range(0, len(newest), 11), len(newest) - 1):
-        found = resumed(two, newest[:length])
-        assert NEWEST in found.problem
-        assert_whole(found)
 
 
 def test_what_is_no_checkpoint_of_this_version_is_named_with_a_way_on(two, newest, tmp_path):
@@ -172,9 +150,7 @@ BOMBS = {
     "a member many times": overlapping(1000, 1 << 17),
     "an array larger than its member": archive([("state.w.npy", npy_header((1 << 40,)) + b"12")]),
     "an array that no computer holds": archive([("state.w.npy", npy_header((1 << 62, 8)))]),
-    "an array whose size overflows": archive([("state.w.npy", npy_header((1 << 32, 1 << 32)))]),
     "very many of nothing": archive([("state.w.npy", npy_header((1 << 62,), "|S0"))]),
-    "objects": archive([("state.w.npy", npy_header((1 << 20,), "|O"))]),
 }
 
 
@@ -191,27 +167,6 @@ def test_what_would_unpack_to_much_more_is_refused_before_that(two, newest, bomb
     assert "cannot be read as a checkpoint" in found.problem
     assert_whole(found)
     assert most < 1 << 24
-
-
-def test_a_file_larger_than_the_memory_is_not_read(two, newest):
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with (two / NEWEST).open("wb") as file:
-        file.truncate(memory + 1)
-    try:
-        found = read_checkpoint(two, ABOUT)
-    finally:
-        (two / NEWEST).write_bytes(newest)
-    assert "of memory" in found.problem
-    assert_whole(found)
-
-
-def test_a_pipe_in_the_place_of_a_checkpoint_is_not_waited_for(tmp_path):
-    write(checkpoint_in(tmp_path), 1, 2)
-    (tmp_path / NEWEST).unlink()
-    os.mkfifo(tmp_path / NEWEST)
-    found = read_checkpoint(tmp_path, ABOUT)
-    assert "expected a file" in found.problem
-    assert_whole(found)
 
 
 @pytest.mark.parametrize(
@@ -233,24 +188,37 @@ class _Given:
         self.state = {name: np.array(value) for name, value in state.items()}
 
 
-@pytest.mark.parametrize("iterations", ["3", -1, 2**60, np.nan, np.inf, 1j, True])
-def test_a_count_that_is_none_does_not_fit_a_task(iterations):
-    with pytest.raises(InputError, match="does not fit this task: iterations"):
-        restore_state(_Given(x=[1.0, 2.0], iterations=iterations), x=(2,), iterations=())
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("iterations", value) for value in ("3", -1, 2**60, np.nan, np.inf, 1j, True)),
+        *(("x", value) for value in (["a", "b"], [np.nan, 0.0], [np.inf, 0.0], [1j, 0.0], [1, 2])),
+    ],
+)
+def test_a_state_of_another_type_does_not_fit_a_task(name, value):
+    state = {"x": [1.0, 2.0], "iterations": 3, name: value}
+    with pytest.raises(InputError, match=f"does not fit this task: {name}"):
+        restore_state(_Given(**state), x=(2,), iterations=())
 
 
-@pytest.mark.parametrize("x", [["a", "b"], [np.nan, 0.0], [np.inf, 0.0], [1j, 0.0], [1, 2]])
-def test_a_vector_of_something_else_does_not_fit_a_task(x):
-    with pytest.raises(InputError, match="does not fit this task: x"):
-        restore_state(_Given(x=x, iterations=3), x=(2,), iterations=())
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def test_a_newest_one_that_is_lost_leaves_the_one_before(tmp_path):
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda path: None, f"{NEWEST} is missing"),
+        (os.mkfifo, "expected a file"),
+        (lambda path: (path.touch(), os.truncate(path, MEMORY + 1)), "of memory"),
+    ],
+)
+def test_what_cannot_be_read_leaves_the_one_before(tmp_path, make, problem):
     write(checkpoint_in(tmp_path), 1, 2)
     (tmp_path / NEWEST).unlink()
+    make(tmp_path / NEWEST)
     assert has_checkpoint(tmp_path)
     found = read_checkpoint(tmp_path, ABOUT)
-    assert f"{NEWEST} is missing" in found.problem
+    assert problem in found.problem
     assert_whole(found)
 
 
@@ -377,19 +345,3 @@ def test_a_run_that_is_done_leaves_none(tmp_path):
     assert not has_checkpoint(tmp_path)
     assert read_checkpoint(tmp_path, ABOUT) == ResumeState({})
     checkpoint.remove()
-
-
-def test_a_copy_is_put_in_the_place_of_another_whatever_was_left_there(tmp_path):
-    path, other = tmp_path / "a", tmp_path / "b"
-    path.write_text("new")
-    for _ in range(2):  # the second time they are one file
-        partial_name(other).write_text("of a crash")
-        replace_by_copy(path, other)
-        assert other.read_text() == path.read_text() == "new"
-        assert names_in(tmp_path) == ["a", "b"]
-
-
-def test_reading_leaves_the_filters_of_warnings_alone(two, newest):
-    before = list(warnings.filters)
-    resumed(two, newest)
-    assert warnings.filters == before

@@ -104,10 +104,3 @@ def test_how_often_checkpoints_are_written(run, tmp_path, monkeypatch, words, ex
     code, said = run("shown:task", "out", *words)
     assert code == 0
     assert re.search(r"written (.*)>", said)[1] == expected
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "s", "0s", "-3m", "infs", "nans", "5d", ""])
-def test_an_interval_that_is_none_is_refused(capsys, text):
-    words = ["run", "store", "--out", "out", f"--checkpoint-every={text}"]
-    assert main(words) == 2
-    assert "expected a number of steps, such as 50, or a time, such" in capsys.readouterr().err

@@ -6,7 +6,6 @@ import re
 import shutil
 import socket
 import sys
-import tracemalloc
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 import cec_mpi
 from cec_mpi.cli import main
 from cec_mpi.core.plan.planner import plan_step
-from cec_mpi.errors import InputError, MachineError
+from cec_mpi.errors import InputError
 from cec_mpi.runtime.availability.models import PAPER_AVAILABLE, RandomAvailability
 from cec_mpi.runtime.machine.emulation import Emulation, SpeedChange
 from cec_mpi.runtime.options.session import SessionOptions
@@ -95,21 +94,32 @@ def relative_error(found, expected):
 # --- results ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("store", "accuracy"), [("float64", 1e-12), ("float32", 1e-4)])
-@pytest.mark.parametrize("scheme", ["heterogeneous", "cyclic"])
-def test_products_are_right_whoever_is_available(run, store, accuracy, scheme):
+@pytest.mark.parametrize(
+    ("store", "scheme", "accuracy"),
+    [
+        ("float64", "heterogeneous", 1e-12),
+        ("float64", "cyclic", 1e-12),
+        ("float32", "cyclic", 1e-4),
+    ],
+)
+def test_products_are_right_and_reproducible_whoever_is_available(run, store, scheme, accuracy):
     words = ["--available-probability", 0.6, "--wait", "--seed", 3, "--scheme", scheme]
-    done = run(*words, "--speeds", "2,2,3,3,4,4", store=store)
+    done, again = (
+        run(*words, "--speeds", "2,2,3,3,4,4", store=store, out=out) for out in ("a", "b")
+    )
     assert (done.code, done.err) == (0, "")
     assert done.result.shape == (STEPS, ROWS)
     assert done.result.dtype == np.float64
     assert relative_error(done.result, W @ X.T) < accuracy
     assert len(set(map(tuple, done.of_steps("available")))) > 5
+    assert np.array_equal(done.result, again.result)
+    assert done.of_steps("rows") == again.of_steps("rows")
 
 
-@pytest.mark.parametrize("store", ["float64", "float32"])
-@pytest.mark.parametrize("dtype", ["f2", "f4", ">f8", "i4", "?"])
-def test_vectors_of_other_dtypes(run, made, tmp_path, store, dtype):
+@pytest.mark.parametrize(
+    ("store", "dtype"), [("float64", "f2"), ("float64", "?"), ("float32", ">f8"), ("float32", "i4")]
+)
+def test_vectors_of_other_dtypes(run, tmp_path, store, dtype):
     vectors = (3 * W).astype(dtype)
     np.save(tmp_path / "vectors.npy", vectors)
     done = run(f"vectors={tmp_path / 'vectors.npy'}", store=store)
@@ -124,30 +134,13 @@ def test_no_more_steps_than_asked_for(run, steps, expected):
 
 
 def test_power_iteration_finds_the_dominant_eigenpair(run):
-    done = run(
-        "tol=1e-9",
-        "--available-probability",
-        0.8,
-        "--wait",
-        store="symmetric",
-        task="power",
-    )
+    words = "tol=1e-9", "--available-probability", 0.8, "--wait"
+    done = run(*words, store="symmetric", task="power")
     assert done.code == 0
-    assert done.summary["task"] == "power"
-    assert done.summary["converged"] is True
+    assert (done.summary["task"], done.summary["converged"]) == ("power", True)
     assert done.summary["eigenvalue"] == pytest.approx(3, rel=1e-9)
-    assert done.summary["residual"] <= 1e-9
     assert done.summary["iterations"] == done.summary["steps"] == len(done.steps)
     assert np.abs(SYMMETRIC @ done.result - 3 * done.result).max() < 1e-8
-
-
-def test_iterations_seed_and_settings_reach_the_task(run):
-    words = ["iterations=3", "--seed", 8]
-    first = run(*words, store="symmetric", task="power")
-    second = run("iterations=3", "seed=8", store="symmetric", task="power", out="b")
-    third = run("iterations=3", store="symmetric", task="power", out="c")
-    assert np.allclose(first.result, second.result, rtol=1e-9)
-    assert not np.allclose(first.result, third.result, rtol=1e-3)
 
 
 # --- a task of the user's -----------------------------------------------------------------
@@ -166,35 +159,14 @@ def module(tmp_path, monkeypatch):
         "def three(X, *, checkpoint, times=2):\n"
         "    y = [X.matvec(np.full(X.shape[1], t + 1.0)) for t in range(times)]\n"
         "    return {'result': np.array(y), 'first': y[0], 'times': times, 'name': 'three'}\n"
-        "def complex_number(X, *, checkpoint):\n"
-        "    return {'result': np.zeros(1), 'eigenvalue': 1 + 2j}\n"
         "def bare(X):\n"
         "    return {'result': X.matvec(np.ones(X.shape[1]))}\n"
-        "def ragged(X, *, checkpoint):\n"
-        "    return {'first': np.ones(2), 'a b': 3, 'result': [[1.0], [2.0, 3.0]]}\n"
-        "def good(X, *, k=20):\n"
-        "    return X.matvec(np.full(X.shape[1], k))\n"
-        "def several(X):\n"
-        "    return np.arange(2.0), 2.5\n"
-        "def odd(X):\n"
-        "    deep = []\n"
-        "    for _ in range(3000):\n"
-        "        deep = [deep]\n"
-        "    masked = np.ma.array([1.0, 2.0], mask=[False, True])\n"
-        "    return {'n' * 300: 1, 'deep': deep, 'long': np.longdouble(2), 'masked': masked}\n"
-        "def number(X):\n"
-        "    return 2.5\n"
         "def unconverged(X):\n"
         "    return {'result': np.ones(1), 'converged': np.array(False)}\n"
-        "def seconds(X):\n"
-        "    return {'result': np.ones(1), 'seconds': 7}\n"
         "def nothing(X):\n"
         "    X.matvec(np.ones(X.shape[1]))\n"
         "def unsaved(X):\n"
         "    return {'result': X.matvec(np.ones(X.shape[1])), 'f': lambda: 0}\n"
-        "def mapped(X, *, checkpoint):\n"
-        "    np.save('kept.npy', np.arange(4.0))\n"
-        "    return {'result': np.load('kept.npy', mmap_mode='r')}\n"
     )
     return name
 
@@ -212,17 +184,8 @@ def test_arrays_of_a_users_task_are_saved_and_numbers_summed_up(run, module):
 def test_settings_are_numbers_lists_or_text(run, module):
     words = ["a=3", "b=2.5", "c=text", "d=[1, 2]", "e=None", "f='3'", "g=x=y", "h=True", "i="]
     done = run(*words, task=f"{module}:told")
-    found = {name: done.summary[name] for name in "abcefghi"}
-    assert found == {
-        "a": 3,
-        "b": 2.5,
-        "c": "text",
-        "e": None,
-        "f": "3",
-        "g": "x=y",
-        "h": True,
-        "i": "",
-    }
+    found = [done.summary[name] for name in "abcefghi"]
+    assert found == [3, 2.5, "text", None, "3", "x=y", True, ""]
     assert np.load(done.out / "d.npy").tolist() == [1, 2]
 
 
@@ -240,56 +203,11 @@ def test_what_a_task_cannot_be_called_with_is_told(run, module, task, words, sai
     assert said.format(module=module) in done.err
 
 
-def test_a_result_that_is_a_memory_map_is_saved_too(run, module):
-    done = run(task=f"{module}:mapped")
-    assert done.result.tolist() == [0, 1, 2, 3]
-
-
-def test_a_task_needs_no_checkpoint_and_may_return_an_array(run, module):
-    done = run("k=3", task=f"{module}:good")
-    assert done.code == 0
-    assert relative_error(done.result, 3 * X.sum(axis=1)) < 1e-12
-
-
-def test_a_task_may_return_a_number_or_a_tuple(run, module):
-    assert run(task=f"{module}:number").result == 2.5
-    done = run(task=f"{module}:several", out="several")
-    assert np.load(done.out / "result_0.npy").tolist() == [0, 1]
-    assert done.summary["result_1"] == 2.5
-
-
-def test_what_is_no_array_of_numbers_is_saved_too(run, module):
-    assert run(task=f"{module}:complex_number").code == 0
-    done = run(task=f"{module}:ragged", out="ragged")
-    assert (done.code, done.err.count("\n")) == (0, 1)
-    assert "allow_pickle=True to read" in done.err
-    found = np.load(done.out / "result.npy", allow_pickle=True)
-    assert found.item() == [[1.0], [2.0, 3.0]]
-    assert np.load(done.out / "first.npy").tolist() == [1, 1]
-    assert done.summary["a_b"] == 3
-
-
-def test_one_value_that_cannot_be_saved_costs_no_other(run, module):
-    done = run(task=f"{module}:odd")
-    assert done.code == 2
-    assert "'deep' of type list" in done.err
-    found = np.load(done.out / "masked.npy")
-    assert found[0] == 1
-    assert np.isnan(found[1])
-
-
 def test_an_array_of_one_truth_value_says_whether_a_task_converged(run, module):
     done = run(task=f"{module}:unconverged")
     assert done.code == 8
     assert "did not converge" in done.err
     assert np.load(done.out / "result.npy").tolist() == [1]
-
-
-def test_a_number_with_a_name_of_the_summary_gets_a_file(run, module):
-    done = run(task=f"{module}:seconds")
-    assert done.code == 0
-    assert np.load(done.out / "seconds.npy") == 7
-    assert done.summary["arrays"] == ["result", "seconds"]
 
 
 @pytest.mark.parametrize(
@@ -320,29 +238,47 @@ def test_the_papers_example_step_by_step(run, tmp_path):
     assert relative_error(done.result, W[:6] @ X.T) < 1e-12
 
 
-def test_a_file_can_start_again(run, tmp_path):
-    path = written(tmp_path, {"available": [[1, 2, 3], [4, 5, 6]]})
-    done = run("--availability", path, "--repeat", "iterations=5")
-    assert done.of_steps("available") == [[1, 2, 3], [4, 5, 6]] * 2 + [[1, 2, 3]]
-
-
-def test_counts_of_two_groups_are_added(run, tmp_path):
-    paths = [
-        written(tmp_path, {"metadata": {"gap_seconds": 1}, "data": data}, f"{n}.json")
-        for n, data in enumerate([[3, 2], [2, 2, 9]])
-    ]
-    done = run(*(f"--availability={path}" for path in paths), "iterations=3")
-    assert [len(available) for available in done.of_steps("available")] == [5, 4, 6]
-
-
-def test_ticks_with_too_few_machines_are_waited_for(run, tmp_path):
-    sets = [[1, 2], [], [1, 2, 3], [4], [4, 5, 6]]
-    path = written(tmp_path, {"available": sets})
-    done = run("--availability", path, "--wait", "iterations=4")
-    assert done.of_steps("tick") == [2, 4, 5, 6]
-    assert done.of_steps("waited_ticks") == [2, 1, 0, 0]
-    assert done.summary["waited_ticks"] == 3
-    assert relative_error(done.result, W[:4] @ X.T) < 1e-12
+@pytest.mark.parametrize(
+    ("files", "words", "expected"),
+    [
+        (
+            [{"available": [[1, 2, 3], [4, 5, 6]]}],
+            ["--repeat", "iterations=5"],
+            {"available": [[1, 2, 3], [4, 5, 6]] * 2 + [[1, 2, 3]]},
+        ),
+        (
+            [{"metadata": {"gap_seconds": 1}, "data": data} for data in ([3, 2], [2, 2, 9])],
+            ["iterations=3"],
+            {"available": [[1, 2, 3, 4, 5], [1, 2, 3, 4], [1, 2, 3, 4, 5, 6]]},
+        ),
+        (
+            [{"available": [[1, 2], [], [1, 2, 3], [4], [4, 5, 6]]}],
+            ["--wait", "iterations=4"],
+            {"tick": [2, 4, 5, 6], "waited_ticks": [2, 1, 0, 0]},
+        ),
+        (
+            [{"available": [[], [], [], [1, 2, 3]]}],
+            ["--tick", 0.02, "--wait", "iterations=1"],
+            {"tick": [3], "waited_ticks": [3], "available": [[1, 2, 3]]},
+        ),
+        (
+            [{"available": [[1, 2, 3, 4, 5, 6], [1, 3, 4, 5], [1, 3, 5]]}],
+            ["--machines", "5,3,1,2", "iterations=3"],
+            {"available": [[1, 2, 3, 5], [1, 3, 5], [1, 3, 5]]},
+        ),
+    ],
+    ids=["repeat", "counts", "wait", "tick", "machines"],
+)
+def test_steps_use_the_machines_of_their_tick(run, tmp_path, files, words, expected):
+    paths = [written(tmp_path, content, f"{n}.json") for n, content in enumerate(files)]
+    done = run(*(f"--availability={path}" for path in paths), *words)
+    for field, values in expected.items():
+        if field == "available" and "data" in files[0]:
+            assert list(map(len, done.of_steps(field))) == list(map(len, values))
+        else:
+            assert done.of_steps(field) == values
+    assert done.summary["waited_ticks"] == sum(done.of_steps("waited_ticks"))
+    assert relative_error(done.result, W[: len(done.steps)] @ X.T) < 1e-12
 
 
 def test_a_command_is_asked_between_steps(run, tmp_path):
@@ -356,20 +292,16 @@ def test_a_command_is_asked_between_steps(run, tmp_path):
     assert relative_error(done.result, W @ X.T) < 1e-12
 
 
-def test_an_answer_of_a_command_holds_for_a_second(run, tmp_path):
+def test_a_command_is_called_again_after_its_interval_or_while_the_run_waits(run, tmp_path):
     command = f"sh -c 'echo >> \"{tmp_path}/asked\"; echo 1 2 3'"
     assert run("--availability-command", command).code == 0
     assert 1 <= len((tmp_path / "asked").read_text()) < STEPS
-
-
-def test_a_command_is_asked_again_while_machines_are_waited_for(run, tmp_path):
-    """Ticks cost no time here, but it is asked only when its answer may be another."""
     command = "sh -c 'test $CEC_TICK -lt 5 || echo 1 2 4'"
-    done = run("--availability-command", command, "--availability-every", 0.05, "--wait")
-    assert done.code == 0
+    words = "--availability-command", command
+    done = run(*words, "--availability-every", 0.05, "--wait", out="waiting")
     assert done.steps[0]["waited_ticks"] == 5
     assert done.of_steps("available") == [[1, 2, 4]] * STEPS
-    assert run("--availability-command", command, out="other").code == 4
+    assert run(*words, out="other").code == 4
 
 
 def test_a_command_that_fails_ends_a_run_that_can_go_on(run, tmp_path):
@@ -390,53 +322,42 @@ def test_a_product_whose_square_overflows_is_named_with_its_step_and_machine(tmp
     shard[:] = np.where(shard < 0, -1e300, 1e300)  # as a faulty machine could answer
     shard.flush()
     with cec_mpi.open_operator(tmp_path / "store", verify="never", availability={2, 3, 5}) as A:
-        A @ np.zeros(COLUMNS)
         y = A @ np.ones(COLUMNS)
         with np.errstate(all="ignore"):
             w = y[:COLUMNS] / (y @ y) - np.inf
-        with pytest.raises(InputError) as caught:
+        message = r"w\[0\] is -?(nan|inf): .* step 0 has numbers of about .e\+30., .* machine 2\)"
+        with pytest.raises(InputError, match=message):
             A @ w
-        assert re.search(
-            r"w\[0\] is -?(nan|inf): .* \(the product of step 1 has numbers of about .e\+30., "
-            r"the largest in an answer of machine 2\)",
-            str(caught.value),
-        )
-        with pytest.raises(InputError, match=r"w has dtype <U1: expected real numbers$"):
-            A @ np.full(COLUMNS, "1")
         A @ np.zeros(COLUMNS)
         with pytest.raises(InputError, match=r"w\[0\] is nan: expected finite float64 numbers$"):
             A @ np.full(COLUMNS, np.nan)
 
 
-def test_threads_that_outlive_their_task_are_told_that_it_is_over(run, tmp_path, monkeypatch):
+def test_threads_that_outlive_their_task_get_an_error(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     (tmp_path / "outlived.py").write_text(
-        "import threading\n"
-        "raised, threads = [], []\n"
+        "import itertools, threading\n"
+        "raised, threads, begun = [], [], threading.Event()\n"
         "def task(X):\n"
-        "    begun = threading.Event()\n"
         "    def loop():\n"
         "        try:\n"
-        "            while True:\n"
+        "            for _ in itertools.count():\n"
         "                X.matvec([1.0] * X.shape[1])\n"
         "                begun.set()\n"
         "        except Exception as error:\n"
         "            raised.append(error)\n"
-        "    threads.extend(threading.Thread(target=loop) for _ in range(3))\n"
-        "    for thread in threads:\n"
-        "        thread.start()\n"
+        "    threads.append(threading.Thread(target=loop))\n"
+        "    threads[0].start()\n"
         "    begun.wait()\n"
         "    return X.matvec([1.0] * X.shape[1])\n"
     )
     assert run(task="outlived:task").code == 0
     outlived = sys.modules["outlived"]
-    for thread in outlived.threads:
-        thread.join()
-    assert [type(error) for error in outlived.raised] == [InputError] * 3
-    assert {str(error) for error in outlived.raised} == {
-        "this operator is closed: its machines have left"
-    }
+    outlived.threads[0].join()
+    (error,) = outlived.raised
+    assert isinstance(error, InputError)
+    assert str(error) == "this operator is closed: its machines have left"
 
 
 @pytest.mark.parametrize("value", [0.0, np.nan, 1.0])
@@ -460,39 +381,28 @@ def test_products_that_changed_are_not_continued_from(run, tmp_path, value):
     assert (done.code, relative_error(done.result, W @ X.T) < 1e-12) == (0, True)
 
 
-@pytest.mark.parametrize("wait", [[], ["--wait"]])
-def test_too_few_machines_for_ever_end_the_run(run, tmp_path, wait):
-    path = written(tmp_path, {"available": [[1, 2, 3], [2, 3, 4, 5], [4, 5]]})
-    done = run("--availability", path, *wait)
-    assert done.code == 4
-    assert done.err.count("\n") == 1
-    assert "2 machines are available at tick 2 (4, 5): a step needs 3" in done.err
+@pytest.mark.parametrize(
+    ("sets", "words", "message", "steps"),
+    [
+        ([[1, 2, 3], [2, 3, 4], [4, 5]], [], "2 machines are available at tick 2 (4, 5): a", 2),
+        ([[1, 2, 3], [4, 5]], ["--wait"], "2 machines are available at tick 1 (4, 5): a", 1),
+        ([[1, 2, 3], [4, 5, 6]], ["--machines=1-3", "--wait"], "0 machines are available at", 1),
+        ([[1]], [], "1 machine is available at tick 0 (1): a step needs 3", 0),
+    ],
+)
+def test_too_few_machines_for_ever_end_the_run(run, tmp_path, sets, words, message, steps):
+    done = run("--availability", written(tmp_path, {"available": sets}), *words)
+    assert (done.code, done.err.count("\n")) == (4, 1)
+    assert message in done.err
     assert "--wait" not in done.err  # no later tick has more
-    assert done.of_steps("available") == [[1, 2, 3], [2, 3, 4, 5]]
+    if not steps:
+        assert not list(tmp_path.glob("out/*.*"))
+        assert run().code == 0
+        return
+    assert len(done.steps) == steps
     assert not (done.out / "summary.json").exists()
-
-
-def test_too_few_machines_at_first_leave_a_directory_that_can_be_used(run, tmp_path):
-    done = run("--availability", written(tmp_path, {"available": [[1]]}))
-    assert done.code == 4
-    assert not list(tmp_path.glob("out/*.*"))
-    assert run().code == 0
-
-
-def test_only_some_machines_take_part(run, tmp_path):
-    path = written(tmp_path, {"available": [[1, 2, 3, 4, 5, 6], [1, 3, 4, 5], [1, 3, 5]]})
-    done = run("--availability", path, "--machines", "5,3,1,2")
-    assert done.header["taking_part"] == [1, 2, 3, 5]
-    assert done.of_steps("available")[:3] == [[1, 2, 3, 5], [1, 3, 5], [1, 3, 5]]
-    assert {(rows[3], rows[5]) for rows in done.of_steps("rows")} == {(0, 0)}
-    assert relative_error(done.result, W @ X.T) < 1e-12
-
-
-def test_a_wait_that_can_never_end_is_refused_at_once(run, tmp_path):
-    path = written(tmp_path, {"available": [[1, 2, 3], [4, 5, 6]]})
-    done = run("--availability", path, "--machines", "1,2,3", "--wait")
-    assert done.code == 4
-    assert "0 machines are available at tick 1 (none)" in done.err
+    assert np.isfinite(done.result[:steps]).all()
+    assert np.isnan(done.result[steps:]).all()
 
 
 def test_wall_clock_ticks_pass_by_themselves(run, tmp_path):
@@ -502,14 +412,6 @@ def test_wall_clock_ticks_pass_by_themselves(run, tmp_path):
     ticks = done.of_steps("tick")
     assert ticks == sorted(ticks)
     assert done.of_steps("available") == [sets[min(tick, 199)] for tick in ticks]
-    assert relative_error(done.result, W @ X.T) < 1e-12
-
-
-def test_wall_clock_ticks_are_slept_through(run, tmp_path):
-    path = written(tmp_path, {"available": [[], [], [], [1, 2, 3]]})
-    done = run("--availability", path, "--tick", 0.02, "--wait", "iterations=2")
-    assert done.of_steps("tick")[0] == done.of_steps("waited_ticks")[0] == 3
-    assert done.of_steps("available") == [[1, 2, 3]] * 2
 
 
 # --- records ------------------------------------------------------------------------------
@@ -518,57 +420,36 @@ def test_wall_clock_ticks_are_slept_through(run, tmp_path):
 def test_records_and_summary_agree(run):
     words = ["--available-probability", 0.6, "--wait", "--seed", 3]
     done = run(*words, "--speeds", "2,2,3,3,4,4")
-    who = RandomAvailability(MACHINES, 0.6, seed=3)
+    availability = RandomAvailability(MACHINES, 0.6, seed=3)
     assert done.of_steps("step") == list(range(STEPS))
     for before, step in zip([{"tick": -1}, *done.steps], done.steps, strict=False):
         assert step["tick"] == before["tick"] + 1 + step["waited_ticks"]
-        assert step["available"] == list(who.at(step["tick"]))
-        assert sum(step["rows"]) == RECOVERY * 420
-        for n, (rows, seconds) in enumerate(zip(step["rows"], step["seconds"], strict=True), 1):
-            assert (rows > 0) == (seconds > 0)
-            assert n in step["available"] or not rows
-        assert step["measured_makespan"] == max(step["seconds"])
-        assert step["collect_seconds"] >= step["measured_makespan"]
-        assert step["bytes"]["collect"] == 8 * RECOVERY * 420
-        assert step["condition"] >= 1
+        assert step["available"] == list(availability.at(step["tick"]))
         plan = plan_step(step["available"], [2, 2, 3, 3, 4, 4], RECOVERY, 420)
         assert step["rows"] == plan.assignment.counts(MACHINES).tolist()
+        assert [rows > 0 for rows in step["rows"]] == [time > 0 for time in step["seconds"]]
+        assert step["measured_makespan"] == max(step["seconds"]) <= step["collect_seconds"]
+        assert step["bytes"]["collect"] == 8 * RECOVERY * 420
+        assert step["condition"] >= 1
         if step["step"]:
             scale = plan.makespan / step["predicted_makespan"]
             assert step["bound"] * scale == pytest.approx(plan.bound)
-            assert step["bound"] <= step["predicted_makespan"] * (1 + 1e-12)
     assert done.steps[0]["predicted_makespan"] is done.steps[0]["bound"] is None
-    measured = done.of_steps("measured_makespan")
     assert done.summary["steps"] == STEPS
     assert done.summary["waited_ticks"] == sum(done.of_steps("waited_ticks"))
-    assert done.summary["plan_changes"] == sum(done.of_steps("plan_changed"))
-    assert done.summary["compute_seconds"] == pytest.approx(sum(measured))
-    assert done.summary["median_makespan"] == pytest.approx(np.median(measured))
-    assert done.summary["seconds"] >= sum(measured)
+    assert done.summary["seconds"] >= sum(done.of_steps("measured_makespan"))
     assert done.summary["rows_per_second_per_speed"] > 0
 
 
-def test_the_header_says_what_was_run(run):
+def test_the_header_describes_the_run(run):
     header = run("--speeds", "1,2,3,4,5,6", "--threads", 1, "--scheme", "cyclic").header
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", header["started"])
-    expected = {
-        "mpi_library": "none",
-        "threads": [1],
-        "rows": ROWS,
-        "columns": COLUMNS,
-        "rows_per_shard": 420,
-        "dtype": "float64",
-        "machines": MACHINES,
-        "recovery": RECOVERY,
-        "taking_part": [1, 2, 3, 4, 5, 6],
-        "scheme": "cyclic",
-        "speeds": [1, 2, 3, 4, 5, 6],
-        "emulation": None,
-    }
+    expected = {"mpi_library": "none", "threads": [1], "rows": ROWS, "columns": COLUMNS}
+    expected |= {"rows_per_shard": 420, "dtype": "float64", "machines": 6, "recovery": 3}
+    expected |= {"taking_part": [1, 2, 3, 4, 5, 6], "scheme": "cyclic"}
+    expected |= {"speeds": [1, 2, 3, 4, 5, 6], "emulation": None}
     assert expected.items() <= header.items()
-    assert header["versions"]["cec_mpi"] == cec_mpi.__version__
     assert header["versions"]["numpy"] == np.__version__
-    assert len(header["hosts"]) == 1
 
 
 def test_a_map_says_where_each_machine_reads_its_shard(made, tmp_path, capsys):
@@ -587,24 +468,6 @@ def test_speeds_are_given_by_host(run):
     done = run("--speeds", f"elsewhere=1,{socket.gethostname()}=3")
     assert done.header["speeds"] == [3] * MACHINES
     assert np.array_equal(done.result, run("--speeds", "3,3,3,3,3,3", out="listed").result)
-
-
-def test_the_host_in_the_path_of_a_store(made, tmp_path):
-    place = tmp_path / socket.gethostname()
-    shutil.copytree(made / "float64", place / "store")
-    with cec_mpi.open_operator(tmp_path / "{host}" / "store", None) as X_here:
-        assert np.allclose(X_here @ W[0], X @ W[0])
-    speeds = {socket.gethostname(): 1.0}
-    with cec_mpi.open_operator(f"{tmp_path}/{{host}}/store", None, speeds=speeds) as other:
-        assert np.allclose(other @ W[1], X @ W[1])
-
-
-def test_two_runs_alike_give_the_same_results(run):
-    words = ["--available-probability", 0.6, "--wait", "--seed", 3, "--speeds", "2,2,3,3,4,4"]
-    first, second = run(*words, out="first"), run(*words, out="second")
-    assert np.array_equal(first.result, second.result)
-    assert first.of_steps("available") == second.of_steps("available")
-    assert first.of_steps("rows") == second.of_steps("rows")
 
 
 @pytest.mark.parametrize(
@@ -667,53 +530,37 @@ def emulated(*words):
     return ["--speeds", listed, "--emulate-speeds", listed, "--emulate-base", BASE, *words]
 
 
-def test_an_emulated_machine_takes_at_least_its_time(run):
-    done = run(*emulated("--available-probability", 0.8, "--wait"))
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (["--available-probability", 0.8, "--wait"], {}),
+        (["--emulate-noise", 0.3, "--seed", 4], {"noise": 0.3, "seed": 4}),
+        (
+            ["--emulate-change", "3:5:0.5", "--emulate-change", "6:5:0.5"],
+            {"changes": (SpeedChange(3, 5, 0.5), SpeedChange(6, 5, 0.5))},
+        ),
+    ],
+)
+def test_an_emulated_machine_takes_at_least_its_time(run, words, options):
+    done = run(*emulated(*words))
     assert relative_error(done.result, W @ X.T) < 1e-12
-    for step in done.steps:
-        slowest = max(m / s for m, s in zip(step["rows"], SPEEDS, strict=True))
-        assert step["measured_makespan"] >= slowest / BASE
-    assert_no_faster_than(Emulation(SPEEDS, BASE), done.steps)
-    assert done.header["emulation"]["speeds"] == list(SPEEDS)
-    assert done.header["emulation"]["base"] == BASE
+    emulation = Emulation(SPEEDS, BASE, **options)
+    assert_no_faster_than(emulation, done.steps)
+    if "changes" in options:
+        assert [emulation.rate(5, step) / BASE for step in (2, 3, 5, 6)] == [4, 2, 2, 1]
+    header = done.header["emulation"]
+    assert (header["speeds"], header["base"]) == (list(SPEEDS), BASE)
+    assert header["noise"] == options.get("noise", 0)
 
 
-def test_the_base_is_measured_where_none_is_given(run):
+def test_the_base_is_measured_by_default(run):
     done = run("--emulate-speeds", "2,2,3,3,4,4", "iterations=3")
     base = done.header["emulation"]["base"]
     assert base > 0
     assert_no_faster_than(Emulation(SPEEDS, base), done.steps)
 
 
-def test_an_emulated_change_halves_the_speed_of_one_machine(run):
-    done = run(*emulated("--emulate-change", "3:5:0.5", "--emulate-change", "6:5:0.5"))
-    changes = (SpeedChange(3, 5, 0.5), SpeedChange(6, 5, 0.5))
-    emulation = Emulation(SPEEDS, BASE, changes=changes)
-    assert [emulation.rate(5, step) / BASE for step in (0, 2, 3, 5, 6, 9)] == [4, 4, 2, 2, 1, 1]
-    assert emulation.rate(6, 9) == 4 * BASE
-    assert_no_faster_than(emulation, done.steps)
-
-
-def test_emulated_noise_comes_from_the_seed(run):
-    done = run(*emulated("--emulate-noise", 0.3, "--seed", 4))
-    emulation = Emulation(SPEEDS, BASE, noise=0.3, seed=4)
-    assert_no_faster_than(emulation, done.steps)
-    assert len({emulation.rate(1, step) for step in range(STEPS)}) == STEPS
-    assert done.header["emulation"]["noise"] == 0.3
-
-
 # --- the operator -------------------------------------------------------------------------
-
-
-def test_an_operator_without_mpi(made):
-    recorder = Recorder()
-    with cec_mpi.open_operator(made / "float64", None, recorder=recorder) as operator:
-        assert operator.shape == (ROWS, COLUMNS)
-        assert operator.dtype == np.float64
-        found = [operator.matvec(W[0]), (operator @ W[1:2].T)[:, 0], operator @ W[2]]
-    for y, w in zip(found, W, strict=False):
-        assert relative_error(y, X @ w) < 1e-12
-    assert recorder.steps == 3
 
 
 @contextmanager
@@ -741,47 +588,6 @@ def test_a_wrong_product_is_refused_and_the_next_one_is_right(made, w, out, says
         assert relative_error(master.matvec(W[0]), X @ W[0]) < 1e-12
 
 
-@pytest.mark.parametrize("store", ["float64", "float32"])
-def test_a_product_that_is_too_large_is_refused_and_the_next_one_is_right(made, store):
-    with cec_mpi.open_operator(made / store, None) as operator:
-        with pytest.raises(MachineError, match=r"X w is too large for float64"):
-            operator.matvec(np.full(COLUMNS, 1e308))
-        with pytest.raises(MachineError, match=r"X' v is too large for float64"):
-            operator.rmatmat(np.full((ROWS, 2), [1.0, 1e308]))
-        assert relative_error(operator.matvec(W[0]), X @ W[0]) < 1e-4
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("rows", "columns"), [(1_200_000, 3), (3, 1_200_000)])
-def test_a_step_like_the_last_one_allocates_no_array(tmp_path, rows, columns, dtype):
-    matrix = RNG.standard_normal((rows, columns)).astype(dtype)
-    np.save(tmp_path / "X.npy", matrix)
-    cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 5, 3)
-    w, y = RNG.standard_normal(columns), np.empty(rows)
-    only_arrays = tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)
-    with static_session(None) as session:
-        options = SessionOptions(speeds=(1.0,) * 5)
-        operator = session.open(tmp_path / "store", options, Recorder())
-        for _ in range(10):  # the scale of the speeds is fitted in the first steps
-            operator.matvec(w, out=y)
-        tracemalloc.start()
-        try:
-            operator.matvec(w, out=y)
-            tracemalloc.reset_peak()
-            before, _ = tracemalloc.get_traced_memory()
-            for _ in range(5):
-                operator.matvec(w, out=y)
-            _, peak = tracemalloc.get_traced_memory()
-            kept = tracemalloc.take_snapshot().filter_traces([only_arrays])
-        finally:
-            tracemalloc.stop()
-    assert sum(trace.size for trace in kept.traces) == 0
-    # An array as long as w or a part of y has at least 1.6 MB. Vectors are taken and scaled in
-    # pieces of 262,144 bytes, however many numbers there are.
-    assert peak - before < 1_000_000
-    assert relative_error(y, matrix.astype(float) @ w) < 1e-4
-
-
 def test_a_run_that_never_began_leaves_the_earlier_results(run, tmp_path):
     first = run()
     path = written(tmp_path, {"available": [[1]]})
@@ -801,14 +607,6 @@ def test_vectors_that_are_written_to_in_mid_run_end_it(run, made, tmp_path):
     assert 1 <= len(done.steps) <= 2
 
 
-def test_products_that_were_not_made_are_nan(run, tmp_path):
-    path = written(tmp_path, {"available": [[1, 2, 3], [1]]})
-    assert run("--availability", path).code == 4
-    result = np.load(tmp_path / "out" / "result.npy")
-    assert np.isfinite(result[0]).all()
-    assert np.isnan(result[1:]).all()
-
-
 def test_two_runs_do_not_share_a_directory(run, tmp_path):
     (tmp_path / "out").mkdir()
     with locked(tmp_path / "out", "not this one"):
@@ -822,15 +620,11 @@ def test_machines_of_an_operator_may_be_written_as_ranges(made):
         assert Y.available == (1, 2, 3, 5)
         Y.available = "2-3, 5"
         assert Y.available == (2, 3, 5)
-        for wrong in ("5-6", "3-1", "two", "1-"):
+        for text in ("5-6", "3-1", "two", "1-"):
             with pytest.raises(InputError, match="available"):
-                Y.available = wrong
-    for wrong in ("3-1", "1-7", "one", "1,1-3"):
-        with (
-            pytest.raises(InputError, match="machines"),
-            cec_mpi.open_operator(made / "float64", None, machines=wrong),
-        ):
-            pass
+                Y.available = text
+    with pytest.raises(InputError, match="machines"):
+        cec_mpi.open_operator(made / "float64", None, machines="1-7").__enter__()
 
 
 # --- what is gone on with may be broken or hostile ----------------------------------------
@@ -844,48 +638,36 @@ def unfinished(run):
     return done.out
 
 
-def spoil_steps(content):
-    def spoil(out):
-        lines = (out / "steps.jsonl").read_text().splitlines(keepends=True)
-        (out / "steps.jsonl").write_text("".join([*lines[:2], content + "\n", *lines[2:]]))
-
-    return spoil
+def insert_line(out, content):
+    lines = (out / "steps.jsonl").read_text().splitlines(keepends=True)
+    (out / "steps.jsonl").write_text("".join([*lines[:2], content + "\n", *lines[2:]]))
 
 
-def spoil_summary(**changes):
-    def spoil(out):
-        summary = json.loads((out / "summary.json").read_text())
-        (out / "summary.json").write_text(json.dumps(summary | changes))
-
-    return spoil
+def change_run(out, **changes):
+    summary = json.loads((out / "summary.json").read_text())
+    summary["run"] |= changes
+    (out / "summary.json").write_text(json.dumps(summary))
 
 
-def spoil_run(**changes):
-    def spoil(out):
-        run = json.loads((out / "summary.json").read_text())["run"]
-        spoil_summary(run=run | changes)(out)
-
-    return spoil
-
-
-SPOILED = {
-    "a step without a number": (spoil_steps('{"kind": "step", "tick": 1}'), "line 3"),
-    "a step of text": (spoil_steps('"step"'), "line 3"),
-    "a run without shards": (spoil_run(shards=None), "another matrix"),
-    "a run with shards of lists": (spoil_run(shards=[["x"]]), "another matrix"),
-    "a run of another task": (spoil_run(task=["power"]), "has task"),
-    "a run with options of numbers": (spoil_run(options=3), "has options"),
-}
-
-
-@pytest.mark.parametrize("name", SPOILED)
-def test_what_is_gone_on_with_and_broken_is_one_message(made, unfinished, capsys, name):
-    spoil, says = SPOILED[name]
-    spoil(unfinished)
+@pytest.mark.parametrize(
+    ("line", "changes", "says"),
+    [
+        ('{"kind": "step", "tick": 1}', {}, "line 3"),
+        ('"step"', {}, "line 3"),
+        ("", {"shards": None}, "another matrix"),
+        ("", {"shards": [["x"]]}, "another matrix"),
+        ("", {"task": ["power"]}, "has task"),
+        ("", {"options": 3}, "has options"),
+    ],
+)
+def test_a_broken_run_is_not_resumed(made, unfinished, capsys, line, changes, says):
+    if line:
+        insert_line(unfinished, line)
+    change_run(unfinished, **changes)
     before = {path.name: path.read_bytes() for path in unfinished.iterdir() if path.is_file()}
-    words = ["run", made / "symmetric", "--serial", "--out", unfinished, "power"]
-    assert main([*map(str, words), "--resume", "iterations=9"]) == 2
-    _, err = capsys.readouterr()
+    words = ["run", made / "symmetric", "--serial", "--out", unfinished, "power", "--resume"]
+    assert main([*map(str, words), "iterations=9"]) == 2
+    err = capsys.readouterr().err
     assert err.startswith("cec-mpi: error: ")
     assert err.count("\n") == 1
     assert says in err

@@ -4,14 +4,11 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from cec_mpi.core.plan.assignment import Block
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.report.drawing.drawn_assignment import DrawnAssignment, new_rows
 from cec_mpi.report.drawing.lanes import draw
-from cec_mpi.report.drawing.pictures import BLOCKS, INK, render_figure, style
+from cec_mpi.report.drawing.pictures import render_figure, style
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -55,18 +52,6 @@ def test_a_picture_has_a_title_and_needs_nothing_else():
     assert {element.tag for element in root.iter()}.isdisjoint({f"{SVG}script", f"{SVG}a"})
 
 
-def luminance(colour):
-    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-    parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
-
-
-def test_words_can_be_read_on_what_is_below_them():
-    """4.5 to 1, as WCAG AA wants of text."""
-    for ground in ("#ffffff", *BLOCKS):
-        assert (luminance(ground) + 0.05) / (luminance(INK) + 0.05) >= 4.5
-
-
 @pytest.mark.parametrize(("machines", "away", "copies"), [(1, 0, 1), (6, 1, 3), (40, 4, 10)])
 def test_what_is_coloured_is_what_is_computed(machines, away, copies):
     available = range(1, machines - away + 1)
@@ -102,32 +87,6 @@ def test_equal_assignments_give_equal_files_of_their_kind(kind, begins):
     one, other = picture([example()], kind=kind), picture([example()], kind=kind)
     assert one == other
     assert one.startswith(begins)
-
-
-@st.composite
-def blocks_of_rows(draw):
-    """Blocks along 30 rows, each on some of 5 machines."""
-    cuts = sorted(draw(st.sets(st.integers(1, 29), max_size=6)))
-    return [
-        Block(start, stop, tuple(sorted(draw(st.sets(st.integers(1, 5), min_size=1)))))
-        for start, stop in zip([0, *cuts], [*cuts, 30], strict=True)
-    ]
-
-
-def rows_by_machine(blocks):
-    return {(n, row) for b in blocks for n in b.machines for row in range(b.start, b.stop)}
-
-
-@settings(max_examples=60)
-@given(blocks_of_rows(), blocks_of_rows())
-def test_new_rows_are_those_that_a_machine_did_not_compute_before(before, after):
-    found = new_rows(before, after)
-    assert {
-        (n, row)
-        for n, spans in found.items()
-        for start, stop in spans
-        for row in range(start, stop)
-    } == rows_by_machine(after) - rows_by_machine(before)
 
 
 def test_new_rows_are_marked():

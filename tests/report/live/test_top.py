@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -73,48 +72,42 @@ def test_what_is_shown_of_a_run(out, capsys, monkeypatch):
     assert " ".join(machines[3][7:]) == "step 7: was lost: its connection ended"
 
 
-def test_machines_that_joined_are_shown_with_their_hosts(out, capsys):
-    alone = header(hosts=["desk"], machine_of_rank=[0])
-    joined = [{"joined": n, "rank": n, "host": f"spot{n}"} for n in range(1, 7)]
-    again = {"joined": 2, "rank": 7, "host": "spot7"}
-    write(out / "steps.jsonl", alone, step(0, events=joined), step(1, events=[again]))
-    lines = printed(capsys, out, "--once")
-    show = [line.split()[1] for line in lines if line.lstrip()[:1].isdigit()]
-    assert sorted(show) == ["spot1", "spot3", "spot4", "spot5", "spot6", "spot7"]
-
-
-def test_a_host_that_carries_several_machines_is_shown_with_its_rank(out, capsys):
-    six = header(hosts=["desk"] + 3 * ["spot"], machine_of_rank=[0, 1, 2, 3])
-    joined = [{"joined": n, "rank": rank, "host": "spot"} for n, rank in ((4, 2), (5, 2), (6, 4))]
-    write(out / "steps.jsonl", six, step(0, events=joined))
-    lines = printed(capsys, out, "--once")
-    machines = [line for line in lines if line.lstrip()[:1].isdigit()]
-    shown = [line.split("ended")[0].split(maxsplit=1) for line in machines]
-    hosts = {int(machine): host.strip() for machine, host in shown}
-    rank_2 = dict.fromkeys((2, 4, 5), "spot (rank 2)")
-    assert hosts == {1: "spot", 3: "spot", 6: "spot", **rank_2}
-
-
-def test_processes_of_machines_are_shown_where_they_are_known(out, capsys):
-    two = header(hosts=["desk", "a", "b"], machine_of_rank=[0, 1, 2], pids=[11, 12, 13])
-    joined = [{"joined": 3, "rank": 3, "host": "c", "pid": 77}]
-    write(out / "steps.jsonl", two, step(0, events=joined))
-    lines = printed(capsys, out, "--once")
-    shown = [line.split()[2] for line in lines if line.lstrip()[:1].isdigit()]
-    assert shown[:3] == ["12", "13", "77"]
-
-
-def test_machines_on_devices_are_shown_with_them(out, capsys):
-    two = {
-        "hosts": ["desk", "a", "b"],
-        "machine_of_rank": [0, 1, 2],
-        "devices": ["", "", "jax:cpu"],
-    }
-    joined = [{"joined": 3, "rank": 3, "host": "c", "device": "torch:cuda:0"}]
-    write(out / "steps.jsonl", header(**two), step(0, events=joined))
-    lines = printed(capsys, out, "--once")
-    for host in ("a  ", "b jax:cpu  ", "c torch:cuda:0  "):
-        assert any(f"  {host}" in line for line in lines), lines
+@pytest.mark.parametrize(
+    ("hosts", "about", "joined", "shown"),
+    [
+        (
+            ["desk"],
+            {"machine_of_rank": [0]},
+            [*((n, n, f"spot{n}", {}) for n in (1, 2, 3)), (2, 7, "spot7", {})],
+            {1: "spot1", 2: "spot7", 3: "spot3"},
+        ),
+        (
+            ["desk", "spot", "spot"],
+            {},
+            [(3, 1, "spot", {}), (4, 5, "spot", {})],
+            {1: "spot (rank 1)", 2: "spot", 3: "spot (rank 1)", 4: "spot"},
+        ),
+        (
+            ["desk", "a", "b"],
+            {"pids": [11, 12, 13]},
+            [(3, 3, "c", {"pid": 77})],
+            {1: "a 12", 2: "b 13", 3: "c 77"},
+        ),
+        (
+            ["desk", "a", "b"],
+            {"devices": ["", "", "jax:cpu"]},
+            [(3, 3, "c", {"device": "torch:cuda:0"})],
+            {1: "a", 2: "b jax:cpu", 3: "c torch:cuda:0"},
+        ),
+    ],
+)
+def test_machines_are_shown_with_host_device_and_process(out, capsys, hosts, about, joined, shown):
+    about = {"hosts": hosts, "machine_of_rank": list(range(len(hosts)))} | about
+    events = [{"joined": n, "rank": rank, "host": host} | more for n, rank, host, more in joined]
+    write(out / "steps.jsonl", header(**about), step(0, events=events))
+    lines = [line.split("ended")[0].split() for line in printed(capsys, out, "--once")]
+    found = {int(words[0]): " ".join(words[1:]) for words in lines if words and words[0].isdigit()}
+    assert {n: found[n] for n in shown} == shown
 
 
 @pytest.mark.parametrize("columns", [48, 64, 80, 100, 120])
@@ -129,11 +122,6 @@ def test_names_and_reasons_give_way_before_numbers(out, capsys, monkeypatch, col
     assert "…" in table[1] or columns < 64
     assert "600 ms" in table[6]
     assert columns < 64 or "1,000       100%" in table[6]
-
-
-def test_without_a_terminal_it_is_shown_once(out, capsys):
-    write(out / "steps.jsonl", header(), *STEPS)
-    assert printed(capsys, out) == printed(capsys, out, "--once", "--every", 1e9)
 
 
 def test_a_run_that_waits_for_machines_says_so(out, capsys):
@@ -221,13 +209,6 @@ def test_a_machine_lost_in_a_step_that_did_not_end_is_shown(out, capsys):
     assert "last event step 1: machine 2 was lost: its process ended" in lines
     states = [line.split()[2] for line in lines if line.lstrip()[:1].isdigit()]
     assert states == ["ended", "lost", *["ended"] * (len(states) - 2)]
-
-
-@pytest.mark.parametrize("about", [{"hosts": 3}, {"machine_of_rank": None}, {"planned_steps": -1}])
-def test_a_header_that_no_run_writes_is_refused(out, capsys, about):
-    write(out / "steps.jsonl", header(**about), step(0))
-    assert main(["top", str(out)]) == 2
-    assert re.search(", line 1, field .*: expected `", capsys.readouterr().err)
 
 
 def test_what_is_no_run(tmp_path, capsys):

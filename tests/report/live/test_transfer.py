@@ -34,10 +34,6 @@ def test_a_rate_is_of_what_was_done_while_it_was_looked_at(monkeypatch, before):
     assert found.line().endswith("% of 2.00 GB, 100 MB/s, 0:13 left") is (before > 0)
 
 
-def test_nothing_done_yet():
-    assert view(0, 10).line() == "encoding 0% of 0.00 GB"
-
-
 def test_a_terminal_shows_a_bar_while_bytes_come(on_terminal):
     terminal = on_terminal()
     with transfer("verifying", "auto") as watch:

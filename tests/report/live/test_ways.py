@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from cec_mpi.report.live.display import (
+    AUTO,
     FILE_LINES,
     LIVE,
     OFF,
@@ -16,62 +17,33 @@ from cec_mpi.report.live.display import (
 from cec_mpi.text.terminal import NORMAL, QUIET, VERBOSE, set_verbosity
 
 SRUN = {"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
-
-pytestmark = pytest.mark.usefixtures("no_launcher")
-
-
-@pytest.fixture
-def say(request):
-    """Set how much this process says, for one test."""
-    yield set_verbosity
-    set_verbosity(NORMAL)
+BATCH = {**SRUN, "ENVIRONMENT": "BATCH"}
 
 
-@pytest.fixture
-def terminal(monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-
-
-@pytest.mark.usefixtures("terminal")
-def test_a_terminal_has_lines_that_change():
-    assert choose_display(environ={}) == LIVE
-
-
-@pytest.mark.usefixtures("terminal")
-@pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"JPY_PARENT_PID": "12"}])
-def test_a_terminal_whose_cursor_cannot_go_up_has_whole_lines(variables):
-    assert choose_display(environ=variables) == TERMINAL_LINES
-
-
-@pytest.mark.usefixtures("terminal")
-def test_who_wants_it_otherwise_says_so(say):
-    assert choose_display(PLAIN, {}) == TERMINAL_LINES
-    assert choose_display(OFF, {}) is None
-    say(VERBOSE)
-    assert choose_display(OFF, {}) is None
-    say(QUIET)
-    assert choose_display(PLAIN, {}) is None
-
-
-def test_a_file_has_a_line_now_and_then():
-    assert choose_display(environ={}) == FILE_LINES
-
-
-def test_srun_passes_on_whole_lines():
-    assert choose_display(environ=SRUN) == TERMINAL_LINES
-    assert choose_display(environ={**SRUN, "ENVIRONMENT": "BATCH"}) == FILE_LINES
-
-
-@pytest.mark.usefixtures("terminal")
-def test_a_quiet_process_shows_nothing(say):
-    say(QUIET)
-    assert choose_display(environ={}) is None
-
-
-def test_a_verbose_process_shows_more(say):
-    say(VERBOSE)
-    assert (
-        choose_display(environ={})
-        == choose_display(environ={**SRUN, "ENVIRONMENT": "BATCH"})
-        == VERBOSE_LINES
-    )
+@pytest.mark.usefixtures("no_launcher")
+@pytest.mark.parametrize(
+    ("is_terminal", "choice", "variables", "verbosity", "display"),
+    [
+        (True, AUTO, {}, NORMAL, LIVE),
+        (True, AUTO, {"TERM": "dumb"}, NORMAL, TERMINAL_LINES),
+        (True, AUTO, {"JPY_PARENT_PID": "12"}, NORMAL, TERMINAL_LINES),
+        (True, PLAIN, {}, NORMAL, TERMINAL_LINES),
+        (True, OFF, {}, VERBOSE, None),
+        (True, PLAIN, {}, QUIET, None),
+        (True, AUTO, {}, QUIET, None),
+        (False, AUTO, {}, NORMAL, FILE_LINES),
+        (False, AUTO, {}, VERBOSE, VERBOSE_LINES),
+        (False, AUTO, SRUN, NORMAL, TERMINAL_LINES),
+        (False, AUTO, BATCH, NORMAL, FILE_LINES),
+        (False, AUTO, BATCH, VERBOSE, VERBOSE_LINES),
+    ],
+)
+def test_the_display_fits_its_reader(
+    monkeypatch, is_terminal, choice, variables, verbosity, display
+):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    set_verbosity(verbosity)
+    try:
+        assert choose_display(choice, variables) == display
+    finally:
+        set_verbosity(NORMAL)
