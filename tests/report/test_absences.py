@@ -23,7 +23,7 @@ def left(run, machine=4):
 
 
 @pytest.mark.parametrize("why", ["lost", "given up", "left", "excluded", "late", "not joined"])
-def test_a_machine_is_on_the_map_and_beside_assignments_as_what_it_was(make_run, why):
+def test_map_and_assignments_show_why_a_machine_is_absent(make_run, why):
     steps = [step_of(0), step_of(1, **THREE, why=why), step_of(2), step_of(3, **THREE)]
     run = Run(str(make_run(steps)))
     cells = np.frombuffer(base64.b64decode(run.bins.cells()), np.uint8).reshape(4, 4)[3]

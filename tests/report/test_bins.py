@@ -20,7 +20,7 @@ STATE = {state.state: index for index, state in enumerate(STATES)}
 
 
 @given(st.lists(st.none() | st.floats(0, 9), max_size=40), st.sampled_from([2, 4, 8]))
-def test_a_bin_has_least_median_and_largest_of_what_is_known(values, width):
+def test_a_bin_has_the_minimum_median_and_maximum(values, width):
     found = bin_series(np.array(values, float), width)
     for at in range(0, len(values), width):
         known = [each for each in values[at : at + width] if each is not None]
@@ -30,7 +30,7 @@ def test_a_bin_has_least_median_and_largest_of_what_is_known(values, width):
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40))
-def test_cyclic_loads_are_those_of_the_assignment(count, copies, rows):
+def test_cyclic_loads_equal_those_of_the_assignment(count, copies, rows):
     copies = min(copies, count)
     plan = cyclic(tuple(range(1, count + 1)), copies, rows)
     assert cyclic_loads(count, copies, rows).tolist() == plan.loads.tolist()
@@ -60,7 +60,7 @@ def rows_of(bounds):
 
 
 @given(plans())
-def test_blocks_follow_from_intervals(made):
+def test_blocks_of_intervals(made):
     plan, bounds = made
     by_row = {}
     for block in plan.blocks:
@@ -73,7 +73,7 @@ def test_blocks_follow_from_intervals(made):
 
 
 @given(plans(), plans())
-def test_moved_rows_are_those_that_a_machine_did_not_compute_before(first, second):
+def test_moved_rows_are_new_to_the_machine(first, second):
     old, new = rows_of(first[1]), rows_of(second[1])
     found = new_rows_by_machine(second[1], first[1])
     for n, mine in enumerate(new):
@@ -103,7 +103,7 @@ WHYS = ["preempted", "late", "lost", "given up", "left", "excluded", "not joined
     ),
     st.sets(st.integers(1, 11), max_size=2),
 )
-def test_a_run_in_bins_as_step_by_step(tmp_path_factory, stretches, resumes):
+def test_bins_of_any_run_have_the_sums_of_their_steps(tmp_path_factory, stretches, resumes):
     """Any run, of any length, in as few as 64 bins: sums, cells, events and comparisons."""
     from cec_mpi.runtime.records.lines import LineWriter
     from helpers.made_runs import HEADER

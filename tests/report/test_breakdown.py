@@ -30,7 +30,7 @@ def digits(text):
 
 
 @given(st.lists(st.floats(0, 3000) | st.floats(0, 0.5), max_size=7))
-def test_texts_of_a_sum_add_up(seconds):
+def test_rounded_terms_add_up_to_the_rounded_sum(seconds):
     whole, texts = format_sum(seconds)
     if all(("min" in text) == ("min" in whole) for text in texts):
         assert sum(map(digits, texts)) == digits(whole)
@@ -78,7 +78,7 @@ def test_the_longest_step_of_a_bin_is_kept(make_run):
                 assert found["compute"]["mid"][bin_] == pytest.approx(0.2)
 
 
-def test_a_clock_that_was_set_back_makes_no_part_negative(make_run):
+def test_a_clock_that_is_set_back_makes_no_part_negative(make_run):
     steps = [step_of(n, time="2026-01-02T03:04:05.100+00:00") for n in range(5)]
     found = time_breakdown(Run(str(make_run(steps))))
     assert {each["part"] for each in found["parts"]} == {"compute", "communication"}

@@ -53,7 +53,7 @@ os.execv(sys.executable, [sys.executable, "-m", "cec_mpi", *sys.argv[1:]])
 """
 
 
-def test_a_directory_that_may_not_be_read_is_said_to_be(tmp_path):
+def test_an_unreadable_directory_is_one_message(tmp_path):
     (tmp_path / "out").mkdir(mode=0)
     for command in (["report", "out", "--out", "page.html"], ["top", "out", "--once"]):
         done = subprocess.run(
@@ -112,7 +112,7 @@ def test_watching_ends_with_the_run(run, tmp_path, monkeypatch, capsys):
     assert data_in(out)["runs"][0]["state"] == "interrupted"
 
 
-def test_watching_waits_for_the_first_line_of_a_run(run, tmp_path):
+def test_watching_waits_for_the_first_record(run, tmp_path):
     records = (run / "steps.jsonl").read_bytes()
     (run / "steps.jsonl").write_bytes(records[:20])
 
@@ -132,18 +132,18 @@ def test_watching_waits_for_the_first_line_of_a_run(run, tmp_path):
 
 
 @pytest.mark.parametrize("quietly", [["-q"], ["--progress", "off"]])
-def test_watching_in_silence(run, tmp_path, capsys, quietly):
+def test_watching_can_be_silent(run, tmp_path, capsys, quietly):
     assert report(run, "--out", tmp_path / "x.html", "--watch", *quietly) == 0
     assert capsys.readouterr().err == ""
 
 
-def test_watching_does_not_hide_that_nothing_can_be_written(run, tmp_path, capsys):
+def test_watching_reports_files_that_cannot_be_written(run, tmp_path, capsys):
     with locked(run, "busy"):
         assert report(run, "--out", tmp_path / "absent" / "x.html", "--watch") == 2
     assert "x.html cannot be written: No such file" in capsys.readouterr().err
 
 
-def test_a_disk_that_is_full_gets_all_files_or_none(run, tmp_path, capsys, monkeypatch):
+def test_a_full_disk_gets_all_files_or_none(run, tmp_path, capsys, monkeypatch):
     """As the system says it when what was written is to go to the disk."""
     table, page, synced = tmp_path / "steps.csv", tmp_path / "page.html", []
 
@@ -220,32 +220,32 @@ def test_bad_input_is_one_message_and_nothing_is_written(
     assert (run / "steps.jsonl").read_bytes() == before
 
 
-def test_a_run_without_a_step_is_said_to_have_none(make_run, tmp_path, capsys):
+def test_a_run_without_steps_is_a_warning(make_run, tmp_path, capsys):
     run = make_run([])
     assert report(run, "--out", tmp_path / "x.html") == 0
     assert capsys.readouterr().err == f"cec-mpi: warning: {run} has no steps\n"
     assert (tmp_path / "x.html").exists()
 
 
-def test_what_is_no_file_is_not_replaced(run, tmp_path, capsys):
+def test_only_regular_files_are_replaced(run, tmp_path, capsys):
     os.mkfifo(tmp_path / "fifo")
     assert report(run, "--csv", tmp_path / "fifo") == 2
     assert "fifo cannot be written: " in capsys.readouterr().err
     assert (tmp_path / "fifo").is_fifo()
 
 
-def test_names_do_not_reach_the_terminal_as_they_are(run, tmp_path, capsys):
+def test_printed_names_are_escaped(run, tmp_path, capsys):
     assert report(run, "--out", tmp_path / "a\x1b[31m.html") == 0
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_a_summary_that_cannot_be_read_is_told(run, tmp_path, capsys):
+def test_an_unreadable_summary_is_refused(run, tmp_path, capsys):
     (run / "summary.json").write_text("{bad")
     assert report(run, "--out", tmp_path / "x.html") == 2
     assert "summary.json cannot be read" in capsys.readouterr().err
 
 
-def test_a_line_that_is_too_long_is_no_end(run, tmp_path, monkeypatch, capsys):
+def test_a_line_that_is_too_long_is_an_error(run, tmp_path, monkeypatch, capsys):
     """What comes after it would be lost by --resume."""
     monkeypatch.setattr(reading, "MAX_LINE_BYTES", 5000)
     with (run / "steps.jsonl").open("a") as file:
@@ -256,7 +256,7 @@ def test_a_line_that_is_too_long_is_no_end(run, tmp_path, monkeypatch, capsys):
         resume_steps(run / "steps.jsonl")
 
 
-def test_a_report_that_cannot_be_made_leaves_the_one_before(run, tmp_path, capsys):
+def test_a_failed_report_keeps_the_previous_file(run, tmp_path, capsys):
     out = tmp_path / "report.html"
     out.write_text("before")
     (run / "steps.jsonl").write_text('{"kind": "header"}\n')

@@ -47,7 +47,7 @@ def options_of(change, machine, at, machines):
         ("emulated", "lateness"),
     ],
 )
-def test_a_machine_costs_what_a_pencil_says(
+def test_the_time_lost_to_a_machine_is_exact(
     tmp_path, change, what, speeds, recovery, machine, at, steps
 ):
     known = {"emulate_speeds": speeds, "emulate_base": BASE}

@@ -24,7 +24,7 @@ def data(*directories, asked=(), title="a run"):
     return found
 
 
-def test_a_run_that_stopped_can_be_resumed_and_one_that_was_killed_broke_off(make_run):
+def test_stopped_and_interrupted_runs(make_run):
     run = make_run([step_of(0), step_of(1), '{"kind": "checkpoint"}\n'])
     (one,) = data(run)["runs"]
     assert one["state"] == "stopped"
@@ -64,7 +64,7 @@ def test_a_run_with_a_loss(make_run):
     assert one["speeds"]["machines"][3] == [250, None, 250]
 
 
-def test_parts_are_never_more_than_the_step(make_run):
+def test_parts_never_exceed_their_step(make_run):
     """Reading holds up steps 0 and 1 for 0.5 s; rank 0 saw 0.4 s of it in step 1, 0 in 2."""
     reading = {"load_seconds": [0.0, 0.6, 0.0, 0.5], "load_bytes": [0, 8, 0, 8]}
     hidden = {"load_seconds": [0.1, 0.0, 0.0, 0.0], "load_bytes": [8, 0, 0, 0]}
@@ -82,7 +82,7 @@ def test_parts_are_never_more_than_the_step(make_run):
     assert parts["collect"] == pytest.approx([0.05, 0, 0])
 
 
-def test_speeds_that_were_given_are_those_of_the_first_assignment(make_run):
+def test_speeds_of_the_options_are_shown_first(make_run):
     """They are relative; the run has found what 1 stands for."""
     header, summary = {"speeds": [2, 2, 1, 1.0]}, {"rows_per_second_per_speed": 250.5}
     run = make_run([step_of(0)], header=header, summary=summary)
@@ -92,7 +92,7 @@ def test_speeds_that_were_given_are_those_of_the_first_assignment(make_run):
     assert data(going)["runs"][0]["assignments"][0]["speeds"] == [None] * 4
 
 
-def test_a_resumed_run_is_one_axis(make_run):
+def test_times_of_a_resumed_run_exclude_the_break(make_run):
     """The second part begins an hour later, and that hour is no time of the run."""
     late = {"time": "2026-01-02T04:04:08.500+00:00", "waited_ticks": 3, "waited_seconds": 3.25}
     progress = '{"kind": "progress", "known": {"residual": 0.5}}\n'
@@ -110,7 +110,7 @@ def test_a_resumed_run_is_one_axis(make_run):
     assert one["figures"][0]["note"] == "3 steps in 2 parts, resumed after 2 steps"
 
 
-def test_a_run_that_still_goes(make_run):
+def test_a_run_is_running_while_its_directory_is_locked(make_run):
     run = make_run([step_of(0), step_of(1)], summary={"task": "power"})
     with (run / "steps.jsonl").open("a") as stream:
         stream.write('{"kind":"step","step":2,"se')  # it is being written
@@ -140,7 +140,7 @@ def test_assignments_around_events_and_requested_ones_are_kept(make_run, with_ev
         assert set(each["moved"]) == (since if each["step"] else set())
 
 
-def test_machines_that_joined_have_the_hosts_on_which_they_were(make_run):
+def test_hosts_of_machines_that_joined(make_run):
     alone = {"hosts": ["desk"], "machine_of_rank": [0]}
     joined = [{"joined": n, "rank": n, "host": f"spot{n}"} for n in range(1, 4)]
     again = [{"joined": 2, "rank": n, "host": f"spot{n}"} for n in (7, 2, 8, 9)]
@@ -165,7 +165,7 @@ def test_names_do_not_break_the_page(make_run):
     assert json.loads(inside)["runs"][0]["names"][0] == printable(hostile)
 
 
-def test_a_directory_that_is_none(tmp_path):
+def test_a_directory_without_a_run_is_refused(tmp_path):
     with pytest.raises(InputError, match="does not exist: expected the directory of the results"):
         Run(str(tmp_path / "absent"))
     (tmp_path / "file").touch()

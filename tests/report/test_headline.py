@@ -32,7 +32,7 @@ def table(directory):
     return {row[0]: dict(zip(labels, row[1:], strict=True)) for row in found["rows"]}
 
 
-def test_a_small_run_in_words(make_run):
+def test_the_head_of_the_report_of_a_small_run(make_run):
     """Machines 3 and 4 are half as fast, and have as many rows: the optimum is 0.125 s a step."""
     run = make_run(
         [step_of(n, **(LOADED if n == 0 else {"load_seconds": [0.0] * 4})) for n in range(10)],
@@ -67,7 +67,7 @@ def test_a_small_run_in_words(make_run):
     assert facts["Hosts"] == "front, node1, node2"
 
 
-def test_copies_are_not_called_a_code(make_run):
+def test_a_store_of_copies_has_no_code(make_run):
     run = Run(str(make_run([step_of(0)], header={"copies": 2})))
     facts = {each["label"]: each["text"] for each in run_facts(run)}
     assert facts["Copies"] == "each row is on 2 machines: any 3 of 4 machines suffice"
@@ -75,7 +75,7 @@ def test_copies_are_not_called_a_code(make_run):
     assert cyclic_comparison(run) is None
 
 
-def test_no_number_is_made_up_where_machines_computed_next_to_nothing(make_run):
+def test_steps_with_tiny_loads_are_not_compared(make_run):
     few = {"rows": (99, 99, 1, 1), "seconds": (0.1, 0.1, 0.3, 0.3)}
     run = make_run([step_of(n, **few) for n in range(3)])
     assert Run(str(run)).costs.compared == 0
@@ -85,7 +85,7 @@ def test_no_number_is_made_up_where_machines_computed_next_to_nothing(make_run):
     assert cyclic_comparison(Run(str(some)))["steps"] == 1
 
 
-def test_who_reads_costs_as_far_as_it_holds_up_the_step(make_run):
+def test_reading_counts_only_as_far_as_it_delays_a_step(make_run):
     """Machine 2 is there after 9.1 s instead of 0.2 s; machine 1 would have had 0.1 s to read."""
     reading = {"load_seconds": [0.1, 9.0, 0.0, 0.0], "load_bytes": [8, 80, 0, 0]}
     unnoticed = {"load_seconds": [0.1, 0.05, 0.0, 0.0], "load_bytes": [8, 8, 0, 0]}
@@ -96,7 +96,7 @@ def test_who_reads_costs_as_far_as_it_holds_up_the_step(make_run):
     assert table(run)[2]["Delay by reading"] == pytest.approx(8.9)
 
 
-def test_stalls_are_charged_to_those_who_made_them(make_run):
+def test_stalls_are_charged_to_the_machines_that_cause_them(make_run):
     """As far as the collection was longer than reading and computing: 0.41 s in step 3."""
     gone = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
     lost = [{"lost": 4, "reason": "gone"}]
@@ -125,7 +125,7 @@ def test_stalls_are_charged_to_those_who_made_them(make_run):
     assert next(iter(table(run))) == 4
 
 
-def test_waiting_for_enough_machines_is_said(make_run):
+def test_waiting_for_machines_is_reported(make_run):
     late = {"time": "2026-01-02T03:04:24.000+00:00", "waited_ticks": 17, "waited_seconds": 17.75}
     line = (
         '{"kind":"waiting","time":"2026-01-02T03:04:08+00:00","missing":1,"available":[1],'
@@ -155,7 +155,7 @@ def test_a_step_that_waits_for_a_lost_machine_is_waiting(make_run):
     assert table(run)[4]["Left"] == "step 1 (lost), returned in the same step"
 
 
-def test_answers_that_do_not_count_are_compared_with_nothing(make_run):
+def test_unused_answers_are_not_compared(make_run):
     """Of machine 4 nothing is known in step 1; the records lack what it would have taken."""
     uncounted = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
     reading = {"load_seconds": [0.5, 0.0, 0.0, 0.0], "load_bytes": [400, 0, 0, 0]}
@@ -170,7 +170,7 @@ def test_answers_that_do_not_count_are_compared_with_nothing(make_run):
     assert "What equal loads" not in said
 
 
-def test_who_answered_least_is_said_where_no_cost_can_be_told(make_run):
+def test_with_stragglers_machines_are_sorted_by_missing_answers(make_run):
     """Machine 4 is asked in steps 1 and 4 in vain, and at work on the former in steps 2 and 3."""
     asked = [[0, 50], [0, 50], [50, 100], [50, 100]]
     three = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
@@ -192,7 +192,13 @@ def test_who_answered_least_is_said_where_no_cost_can_be_told(make_run):
     assert (run.absences.unanswered[4], run.absences.late[4]) == (2, 2)
 
 
-def test_where_no_machine_took_any_time_none_was_last(make_run):
+def test_a_step_that_loses_most_machines_has_no_optimum(make_run):
+    events = [{"lost": n, "reason": "gone"} for n in (2, 3, 4)]
+    run = make_run([step_of(0), step_of(1, seconds=(0.325, 0, 0, 0), events=events)])
+    assert figures(run)[1][1:] == ("200.0 ms (10.0 %)", "200.0 ms losses")
+
+
+def test_steps_without_times_have_no_slowest_machine(make_run):
     run = make_run([step_of(n, seconds=(0,) * 4, hindsight_makespan=None) for n in range(2)])
     assert Run(str(run)).costs.slowest.tolist() == [0] * 4
     assert "Delay" not in table(run)[1]
@@ -206,7 +212,7 @@ def test_a_machine_without_time_is_not_infinitely_fast(make_run):
     assert costs.cyclic == pytest.approx(0.2)
 
 
-def test_the_facts_answer_whether_restarting_was_as_fast_and_how_many_digits_are_left(make_run):
+def test_facts_on_restarting_and_digits(make_run):
     """Decoding takes 3 ms a step; a machine is away in step 1, and back in step 2: two changes."""
     gone = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
     worst = {"condition": 1e4, "cancellation": 10.0}

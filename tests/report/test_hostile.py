@@ -143,7 +143,7 @@ def check(path, max_steps):
 
 
 @pytest.mark.parametrize("max_steps", [1, 2, MAX_STEPS])
-def test_chunks_have_what_the_lines_say_wherever_they_begin(tmp_path, max_steps):
+def test_chunks_of_any_size_have_the_numbers_of_the_lines(tmp_path, max_steps):
     path = tmp_path / "steps.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines_of_a_run()))
     check(path, max_steps)
@@ -166,7 +166,7 @@ def test_chunks_of_two_parts_hold_all_steps(many):
     assert [chunk.is_first for chunk in chunks] == [True, False, False, True, False, False]
 
 
-def test_an_assignment_that_would_fill_a_page_is_left_out_and_said_to_be(make_run):
+def test_an_assignment_that_is_too_large_is_omitted_with_a_warning(make_run):
     bounds = [3 * n + end for n in range(100_000) for end in (0, 1)]
     nested = [[n, 10_000 - n] for n in range(2000)]
     rows = {"rows": [4] * 2000, "seconds": [0.5] * 2000}
@@ -181,7 +181,7 @@ def test_an_assignment_that_would_fill_a_page_is_left_out_and_said_to_be(make_ru
     assert "1 assignment too large to show." in one["warnings"]
 
 
-def test_moved_rows_of_many_intervals_do_not_take_their_square():
+def test_moved_rows_of_many_intervals_take_linear_time():
     new = [2 * n + end for n in range(50_000) for end in (0, 1)]
     old = [4 * n + end for n in range(25_000) for end in (0, 1)]
     assert new_rows_by_machine([new], [old]) == {

@@ -135,7 +135,7 @@ def browser(driver, tmp_path):
     assert asked == []
 
 
-def test_all_of_a_machine_is_seen_at_400_pixels_and_on_paper(browser):
+def test_the_machine_table_fits_narrow_screens_and_paper(browser):
     """First its number, its delay and when it left; no text ends outside of the table."""
     made = report_data.run(speeds=(1,) * 20, steps=200)
     made["by_machine"]["rows"][0][2] = "step 12 (lost), returned in step 20"
@@ -175,7 +175,7 @@ def test_one_long_step_does_not_flatten_the_charts(browser, series):
 
 
 @pytest.mark.parametrize("data", [two, large])
-def test_nothing_is_wider_than_the_window(browser, data):
+def test_the_page_fits_windows_of_any_width(browser, data):
     browser.open(data(), width=360)
     wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
     drawn = "return document.querySelector('.map canvas').clientWidth"
@@ -185,7 +185,7 @@ def test_nothing_is_wider_than_the_window(browser, data):
         browser.until(lambda: browser.run(wide) <= 0)
 
 
-def test_it_is_dark_where_the_system_is(browser):
+def test_the_page_follows_the_colour_scheme_of_the_system(browser):
     ground = "return getComputedStyle(document.body).backgroundColor"
     seen = []
     for dark in (False, True):
@@ -199,13 +199,13 @@ def test_it_is_dark_where_the_system_is(browser):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_text_stands_out_from_its_ground(browser, dark):
+def test_text_has_enough_contrast(browser, dark):
     browser.open(two(), dark=dark)
     browser.press("#assignment", "\ue014")
     assert browser.run(CONTRASTS) == []
 
 
-def test_whoever_cannot_see_it_is_told_what_everything_is(browser):
+def test_screen_readers_get_names_of_all_elements(browser):
     browser.open(two())
     assert browser.run("return document.documentElement.lang") == "en"
     levels = [
@@ -248,7 +248,7 @@ def test_the_slider_moves_the_drawing_and_its_tables(browser):
     assert absent == [n for n in range(1, 7) if n not in shown["available"]]
 
 
-def test_keys_on_the_map_pick_steps_and_machines(browser):
+def test_keys_on_the_map_select_steps_and_machines(browser):
     browser.open(small())
     now = lambda: browser.find(".map").get_attribute("aria-valuenow")  # noqa: E731
     said = lambda: browser.find(".map").get_attribute("aria-valuetext")  # noqa: E731
@@ -261,7 +261,7 @@ def test_keys_on_the_map_pick_steps_and_machines(browser):
     assert "of its shard's rows" in browser.text(".readout")
 
 
-def test_map_and_charts_are_zoomed_together_and_a_reload_keeps_it(browser):
+def test_map_and_charts_share_a_range_that_a_reload_keeps(browser):
     browser.open(small())
     window = lambda: browser.text("#range")  # noqa: E731
     chart, everything = browser.picture("#charts canvas"), window()
@@ -294,7 +294,7 @@ def test_dragging_zooms(browser):
     browser.until(lambda: 600 < steps_in(browser.text("#range")) < 1200)
 
 
-def test_a_row_of_the_table_leads_to_its_step(browser):
+def test_a_link_in_the_table_of_events_selects_the_step(browser):
     made = report_data.run()
     browser.open(page(report_data.report(made)))
     step, _, machine, _ = next(event for event in made["events"] if event[1] == 0)
@@ -348,7 +348,7 @@ def test_a_line_of_a_chart_can_be_hidden(browser):
     browser.until(lambda: browser.picture("#charts canvas") != before)
 
 
-def test_two_runs_have_common_axes_and_the_ratio_of_their_times(browser):
+def test_two_runs_share_axes_and_are_compared(browser):
     browser.open(two())
     assert len(browser.all(".map")) == 2
     rows = browser.run(ROWS, "[aria-labelledby=compared] table")
@@ -394,7 +394,7 @@ def test_a_hundred_thousand_steps_on_500_machines(browser):
 
 
 @pytest.mark.parametrize(("speeds", "recovery", "steps"), [((1.0,), 1, 60), ((1, 2), 1, 1)])
-def test_one_machine_or_one_step_is_enough(browser, speeds, recovery, steps):
+def test_pages_of_one_machine_or_one_step(browser, speeds, recovery, steps):
     made = report_data.run(speeds=speeds, recovery=recovery, steps=steps, losses=0)
     browser.open(page(report_data.report(made)))
     assert steps_in(browser.text("#range")) == steps
@@ -412,7 +412,7 @@ def test_a_run_without_a_step_has_no_figures(browser):
     assert not browser.find("#time-section").is_displayed()
 
 
-def test_what_files_say_stays_text(browser):
+def test_text_of_records_is_not_parsed_as_html(browser):
     data = report_data.report(report_data.hostile(HOSTILE), title=HOSTILE)
     browser.open(page(data))
     assert browser.driver.title == browser.text("h1") == printable(HOSTILE)
@@ -422,7 +422,7 @@ def test_what_files_say_stays_text(browser):
     browser.until(lambda: printable(HOSTILE) in browser.text(".readout"))
 
 
-def test_its_policy_lets_it_ask_no_network(driver, tmp_path):
+def test_the_policy_of_the_page_forbids_network_access(driver, tmp_path):
     opened = Page(driver, tmp_path).open(small())
     blocked = opened.driver.execute_async_script("""
         const done = arguments[arguments.length - 1];
@@ -440,7 +440,7 @@ def test_its_policy_lets_it_ask_no_network(driver, tmp_path):
     opened.asked()
 
 
-def test_on_paper_it_is_light(browser):
+def test_printed_pages_are_light(browser):
     browser.open(small())
     light = browser.picture(".map canvas")
     browser.open(small(), dark=True)
@@ -456,7 +456,7 @@ def test_on_paper_it_is_light(browser):
     assert browser.picture(".map canvas") == dark
 
 
-def test_while_the_run_goes_on_the_page_reloads_and_stays_where_one_is(browser):
+def test_the_page_of_a_running_run_reloads(browser):
     made = report_data.run(steps=60, state="running")
     browser.open(page(report_data.report(made, refresh=2)), place="#step=30")
     browser.run("""
@@ -473,7 +473,7 @@ def test_while_the_run_goes_on_the_page_reloads_and_stays_where_one_is(browser):
     browser.run("sessionStorage.clear()")
 
 
-def test_where_data_cannot_be_unpacked_the_words_are_there_and_no_empty_frame(driver, tmp_path):
+def test_broken_data_hide_the_figures(driver, tmp_path):
     broken = re.sub(r'(id="data">).*?(</script>)', r"\1{nonsense\2", small(), flags=re.S)
     opened = Page(driver, tmp_path)
     (tmp_path / "report.html").write_text(broken, encoding="utf-8")
@@ -486,7 +486,7 @@ def test_where_data_cannot_be_unpacked_the_words_are_there_and_no_empty_frame(dr
     opened.asked()
 
 
-def test_the_line_of_a_machine_has_a_gap_where_it_was_away(browser):
+def test_the_line_of_a_machine_has_a_gap_while_it_is_absent(browser):
     """Its colour is at both sides of the gap, and not in it."""
     made = report_data.run(speeds=(2, 2), recovery=1, steps=100, losses=0)
     for speeds in made["speeds"]["machines"]:
@@ -508,7 +508,7 @@ def test_the_line_of_a_machine_has_a_gap_where_it_was_away(browser):
     assert is_drawn == [True, False, True]
 
 
-def test_what_happened_is_read_once(browser):
+def test_an_event_and_its_state_are_named_once(browser):
     made = report_data.run()
     step, _, machine, text = next(event for event in made["events"] if event[1] == 0)
     cells = bytearray(base64.b64decode(made["map"]["cells"]))

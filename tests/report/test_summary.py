@@ -25,7 +25,7 @@ class Read(HTMLParser):
         self.words.append(data)
 
 
-def test_the_page_alone_says_who_held_up_who_left_and_what_it_cost(make_run):
+def test_the_summary_names_absences_and_delays(make_run):
     three = {"rows": (80, 80, 40, 0), "seconds": (0.08, 0.08, 0.08, 0)}
     steps = [
         step_of(0),
@@ -43,7 +43,7 @@ def test_the_page_alone_says_who_held_up_who_left_and_what_it_cost(make_run):
     assert {"#step=1", "#machine=4"} <= set(read.links)
 
 
-def test_what_files_say_is_no_markup():
+def test_text_of_records_is_escaped():
     hostile = "<script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
     data = report_data.report(report_data.hostile(hostile), report_data.hostile(hostile))
     read = Read(summary_html(data))
@@ -51,7 +51,7 @@ def test_what_files_say_is_no_markup():
     assert read.words.count(hostile) > 5
 
 
-def test_a_run_without_a_step_has_words_alone(make_run):
+def test_the_summary_of_a_run_without_a_step(make_run):
     run = Run(str(make_run([])))
     read = Read(summary_html(page_data([run], About("x"))))
     assert "No step has been recorded yet." in read.words

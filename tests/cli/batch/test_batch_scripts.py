@@ -59,7 +59,7 @@ def store(tmp_path_factory):
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)
-def test_the_script_is_the_file(slurm, path):
+def test_scripts_equal_the_golden_files(slurm, path):
     code, out, err = slurm(*shlex.split(WRITTEN[path]))
     assert (code, err) == (0, "")
     assert out == path.read_text()
@@ -72,7 +72,7 @@ def test_the_script_is_the_file(slurm, path):
         ("--machines 1,2,4", 4),
     ],
 )
-def test_the_ranks_are_those_that_the_run_needs(slurm, store, words, ranks):
+def test_a_job_has_the_ranks_that_the_run_needs(slurm, store, words, ranks):
     code, out, _ = slurm("run", store, "--out", "results", *words.split())
     assert code == 0
     assert f"#SBATCH --ntasks={ranks}\n" in out
@@ -86,12 +86,12 @@ def test_a_job_of_one_process_needs_no_mpi(slurm, store):
 
 
 @pytest.mark.parametrize("text", ["", "0", "00:00", "-1", "1:", "1-", "1:2:3:4", "1h", "x", "1.5"])
-def test_what_is_no_time(text):
+def test_invalid_time_limits_are_refused(text):
     with pytest.raises(InputError, match="expected 30"):
         parse_time_limit(text)
 
 
-def test_the_scripts_of_a_run_whose_machines_are_jobs(slurm, tmp_path, monkeypatch):
+def test_scripts_of_a_run_whose_machines_are_jobs(slurm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = "--elastic 24 --job-name elastic --time 2:00:00 --cpus-per-task 4 --partition low "
     words += f"--sbatch mem=8G --setup '. venv/bin/activate' {RUN}"
@@ -126,7 +126,7 @@ def test_the_connection_file_may_be_elsewhere(slurm, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("flag", ["--elastic", "--keep"])
-def test_machines_get_the_device_of_the_run(slurm, tmp_path, monkeypatch, flag):
+def test_jobs_of_machines_have_the_device_of_the_run(slurm, tmp_path, monkeypatch, flag):
     monkeypatch.chdir(tmp_path)
     words = ["run", "s", "--out", "o", "--device"]
     assert slurm(flag, 2, *words, "torch:cuda")[0] == 0
@@ -137,7 +137,7 @@ def test_machines_get_the_device_of_the_run(slurm, tmp_path, monkeypatch, flag):
     assert "device cpu,cuda: expected cpu, auto, cuda" in err
 
 
-def test_scripts_that_somebody_has_changed_are_not_replaced(slurm, tmp_path, monkeypatch):
+def test_edited_scripts_are_not_replaced(slurm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["run", "s", "--out", "o"]
     for _ in range(2):
@@ -208,7 +208,7 @@ def machines():
 
 
 @given(words=st.lists(ONE_LINE, max_size=5), out=ONE_LINE)
-def test_every_word_arrives_as_it_was(said, words, out):
+def test_arguments_are_quoted(said, words, out):
     found = said(lockstep(words, out))
     assert found == ["mpirun", "-n", "7", "cec-mpi", "run", f"--out={out}", "--resume", *words]
 
@@ -218,7 +218,7 @@ WAYS += [pytest.param(elastic, 3, id="elastic")]  # the launchers here write no 
 
 
 @pytest.mark.parametrize(("script", "code"), WAYS)
-def test_a_script_takes_another_directory_and_more_options(said, script, code):
+def test_a_script_accepts_a_directory_and_options(said, script, code):
     found = said(script(["s", "ridge"]), "out/a b", "alpha=0.1", code=code)
     command = found[found.index("cec-mpi") :]
     assert command == ["cec-mpi", "run", "--out=out/a b", "--resume", "s", "ridge", "alpha=0.1"]
@@ -244,9 +244,7 @@ def test_a_rank_of_mpirun_may_use_more_than_one_core(said, launcher, words):
         ),
     ],
 )
-def test_a_script_elsewhere_than_in_a_job_of_one_component_says_so(
-    tmp_path, script, variables, message
-):
+def test_a_script_outside_a_job_of_one_component_is_refused(tmp_path, script, variables, message):
     done = run_script(tmp_path, script, "4", programs={}, **variables)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
 
@@ -267,7 +265,7 @@ KEPT = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_KILL_BAD_EXIT": "1", "PMIX_MCA_g
         ({"threads-per-core": "1", "distribution": "cyclic"}, {"THREADS_PER_CORE", "DISTRIBUTION"}),
     ],
 )
-def test_variables_of_the_shell_that_submitted_a_job_do_not_reach_its_run(tmp_path, options, kept):
+def test_variables_of_an_srun_step_do_not_reach_the_run(tmp_path, options, kept):
     """Unless an option of the job has set them again."""
     variables = dict.fromkeys(LEFT_BEHIND, "1") | KEPT
     script = lockstep(sbatch=options)
@@ -302,7 +300,7 @@ def array(count):
     return f"--quiet --job-name=cec-mpi-machines-12 --array=1-{count} my machines.sbatch 12"
 
 
-def test_machines_that_are_missing_are_submitted(submitted):
+def test_missing_machines_are_submitted(submitted):
     counts = "echo x >> asked; n=$(wc -l < asked); [ $n -lt 6 ] || touch done"
     lines = "case $n in 1) ;; 2 | 3) echo 7; echo 7 ;; 4) echo 7 ;; *) echo 7; echo 9 ;; esac"
     done, calls = submitted(f"{counts}; {lines}", UNTIL_DONE)
@@ -310,7 +308,7 @@ def test_machines_that_are_missing_are_submitted(submitted):
     assert calls == [array(2), array(1)]
 
 
-def test_machines_that_end_at_once_are_not_submitted_for_ever(submitted):
+def test_failing_machines_are_submitted_five_times(submitted):
     until_alone = "until [ $(pgrep -cP $PPID) = 1 ]; do /bin/sleep 0.01; done; exit 4"
     done, calls = submitted("", until_alone)  # until nobody asks any longer
     assert calls == [array(2)] * 5
@@ -318,7 +316,7 @@ def test_machines_that_end_at_once_are_not_submitted_for_ever(submitted):
     assert done.returncode == 4
 
 
-def test_none_is_submitted_while_slurm_does_not_answer(submitted):
+def test_no_machine_is_submitted_while_slurm_does_not_answer(submitted):
     counts = "echo x >> asked; [ $(wc -l < asked) -lt 6 ] || touch done"
     done, calls = submitted(f"{counts}; exit 1", UNTIL_DONE)
     assert (done.returncode, calls) == (4, [])
@@ -341,12 +339,12 @@ def warned(tmp_path):
     return run
 
 
-def test_a_warning_before_the_run_has_it_done_later(warned):
+def test_a_job_warned_before_the_run_is_requeued(warned):
     setup = ["echo only setup > done", "kill -USR1 $$"]
     assert warned("echo started > done", setup=setup) == (6, "only setup\n")
 
 
-def test_a_launcher_that_ends_as_the_warning_comes_keeps_its_code(warned):
+def test_a_warning_does_not_change_the_code_of_an_ended_launcher(warned):
     launcher = "kill -STOP $PPID; kill -USR1 $PPID; (sleep 0.3; kill -CONT $PPID) & exit 0"
     assert warned(launcher) == (0, "")
 
@@ -378,7 +376,7 @@ def test_a_job_that_lost_a_process_is_requeued_only_if_slurm_ends_it(warned, job
 
 
 @pytest.mark.parametrize("launched", [0, 137, 255, 4])
-def test_a_warned_launcher_that_lost_a_process_is_started_again(warned, launched):
+def test_a_warned_job_that_lost_a_process_is_requeued(warned, launched):
     launcher = f"trap : USR1; kill -USR1 $PPID; echo checkpoint > done; exit {launched}"
     assert warned(launcher, script=elastic) == (6, "checkpoint\n")
 
@@ -397,7 +395,7 @@ WRITTEN_SUMMARY = "mkdir -p out; echo > out/new; mv out/new out/summary.json;"
         ("", "exit 4", 4),
     ],
 )
-def test_a_new_summary_says_that_a_run_has_completed(warned, before, start, code):
+def test_a_new_summary_means_that_the_run_has_completed(warned, before, start, code):
     preempted = "JobId=12 PreemptTime=2030-01-01T00:00:00\n" if code == 0 else ""
     assert warned(start, preempted, elastic, setup=[before or ":"]) == (code, "")
 
@@ -411,7 +409,7 @@ def test_a_new_summary_says_that_a_run_has_completed(warned, before, start, code
         ([3, 7], "42", (7, ["srun", "sleep 5", "srun"])),
     ],
 )
-def test_a_job_starts_its_machine_again_after_a_while(tmp_path, codes, master, expected):
+def test_a_job_restarts_its_machine(tmp_path, codes, master, expected):
     log = 'echo "$(basename "$0") $*" >> log;'
     programs = {
         "srun": "echo srun >> log; code=$(head -1 codes); sed -i 1d codes; exit $code",

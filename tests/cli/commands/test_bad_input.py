@@ -11,7 +11,7 @@ from helpers import bad_inputs, commands
 CASES = bad_inputs.cases()
 
 
-def test_the_cases_are_many_and_different():
+def test_cases_are_distinct():
     assert len({(case.words, case.make) for case in CASES}) == len(CASES) > 350
 
 

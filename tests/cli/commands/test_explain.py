@@ -24,7 +24,7 @@ def problems(draw):
 
 
 @given(problems())
-def test_fractions_are_those_of_the_paper(problem):
+def test_fractions_equal_those_of_the_paper(problem):
     available, speeds, recovery = problem
     plan = explain_plan(available, speeds, recovery, 100, exact=True)
     mu, c, k = paper.optimal_load({n: speeds[n - 1] for n in available}, recovery)
@@ -35,7 +35,7 @@ def test_fractions_are_those_of_the_paper(problem):
     ]
 
 
-def test_steps_of_what_has_none_are_refused():
+def test_invalid_steps_are_refused():
     with pytest.raises(InputError, match="cyclic scheme has no steps"):
         explain_plan((1, 2), fractions("1 1"), 1, 4, scheme="cyclic", steps=True)
     many = tuple(range(1, 1002))

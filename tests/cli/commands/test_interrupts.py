@@ -51,7 +51,7 @@ sys.exit(main())
         (REPORT, "cec_mpi.report.data", "SIGINT", 130),
     ],
 )
-def test_a_signal_amid_a_command(tmp_path, words, module, number, code):
+def test_a_signal_during_a_command(tmp_path, words, module, number, code):
     program = AMID.format(signal=number, module=module, words=words)
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False

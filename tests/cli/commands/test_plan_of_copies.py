@@ -43,7 +43,7 @@ def test_a_store_of_copies_has_a_plan(store, plan):
     assert all(any(set(each) <= have for each in found["fatal"]) for have in left)
 
 
-def test_with_a_fatal_set_away_there_is_no_plan_and_with_others_there_is(store, plan, call):
+def test_a_plan_needs_a_machine_of_each_fatal_set(store, plan, call):
     fatal = plan(store)["fatal"][0]
     others = ",".join(str(n) for n in range(1, 6) if n not in fatal)
     code, _, complaint = call(["plan", store, "--available", others], store.parent)
@@ -52,7 +52,7 @@ def test_with_a_fatal_set_away_there_is_no_plan_and_with_others_there_is(store, 
     assert plan(store, "--available", f"{others},{fatal[0]}")["makespan"] > 0
 
 
-def test_copies_can_be_planned_before_there_is_a_store(call, plan, tmp_path):
+def test_copies_are_planned_without_a_store(call, plan, tmp_path):
     words = ["--speeds", "1,1,2,2,4,4", "--copies", "3", "--rows", "6000"]
     found = [plan(*words, "--spread", spread) for spread in ("1", "8")]
     assert found[0]["lost"]["3"] < found[1]["lost"]["3"]
@@ -85,7 +85,7 @@ def test_a_store_of_a_code_has_the_plan_of_its_numbers(plan, tmp_path):
         (["STORE", "--stragglers", 3], "stragglers 3: expected 0 to 2"),
     ],
 )
-def test_what_cannot_be_planned(words, says, store, call):
+def test_plan_refuses_contradictory_options(words, says, store, call):
     given = [store if word == "STORE" else word for word in words]
     code, _, complaint = call(["plan", *given], store.parent)
     assert code == 2

@@ -52,7 +52,7 @@ def test_the_figure_of_the_readme_is_what_the_command_of_the_page_draws(cec, tmp
     ("name", "begins"),
     [("a.svg", b"<?xml"), ("a.SVG", b"<?xml"), ("a.png", b"\x89PNG"), ("a.pdf", b"%PDF")],
 )
-def test_a_figure_takes_the_place_of_a_file_and_the_plan_is_printed(cec, tmp_path, name, begins):
+def test_a_figure_replaces_a_file_and_the_plan_is_printed(cec, tmp_path, name, begins):
     (tmp_path / name).write_text("old" * 99)
     plan = cec(*EXAMPLE, "--json")
     assert cec(*EXAMPLE, "--json", "--figure", tmp_path / name) == plan
@@ -92,19 +92,19 @@ def test_wrong_use_is_one_message(cec, tmp_path, words, said):
     assert names_in(tmp_path) == before
 
 
-def test_too_few_machines_before_the_change_have_no_picture(cec, tmp_path):
+def test_too_few_machines_before_the_change_are_refused(cec, tmp_path):
     code, _, err = cec(*EXAMPLE, "--before", "1,2", "--figure", tmp_path / "a.svg")
     assert (code, err.count("\n"), names_in(tmp_path)) == (4, 1, [])
 
 
-def test_more_machines_than_can_be_seen_are_not_drawn(cec, tmp_path):
+def test_too_many_machines_are_not_drawn(cec, tmp_path):
     many = ["plan", "--speeds", ",".join(["1"] * 2001), "--recovery", 2, "--rows", 9]
     code, _, err = cec(*many, "--figure", tmp_path / "a.svg")
     assert code == 2
     assert "--figure: found 2001 machines, expected at most 2000" in err
 
 
-def test_without_matplotlib_a_message_says_what_to_do(cec, tmp_path, monkeypatch):
+def test_a_missing_matplotlib_is_one_message(cec, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, out, err = cec(*EXAMPLE, "--figure", tmp_path / "a.svg")
     assert (code, out) == (2, "")
@@ -113,14 +113,14 @@ def test_without_matplotlib_a_message_says_what_to_do(cec, tmp_path, monkeypatch
     assert cec(*EXAMPLE)[0] == 0
 
 
-def test_a_figure_shows_the_steps_where_they_are_asked_for(cec, tmp_path):
+def test_a_figure_shows_the_steps_if_requested(cec, tmp_path):
     for words in ((), ("--steps",)):
         assert cec(*EXAMPLE, "--figure", tmp_path / "a.svg", *words)[0] == 0
         shown = "Algorithm 1 step by step" in (tmp_path / "a.svg").read_text()
         assert shown is bool(words)
 
 
-def test_steps_are_added_to_what_is_printed(cec):
+def test_steps_are_added_to_the_output(cec):
     plain = json.loads(cec(*EXAMPLE, "--json")[1])
     stepped = json.loads(cec(*EXAMPLE, "--json", "--steps")[1])
     assert [each["alpha"] for each in stepped.pop("iterations")] == [140, 140, 70, 70]
@@ -130,7 +130,7 @@ def test_steps_are_added_to_what_is_printed(cec):
     assert "m[4] = 70, of the last 3 machines" in cec(*EXAMPLE, "--steps")[1]
 
 
-def test_steps_on_a_terminal_are_as_wide_as_it_is(cec, monkeypatch):
+def test_the_table_of_steps_fits_the_terminal(cec, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "72")
     text = cec(*EXAMPLE, "--available", "1-3,5-6", "--steps")[1]
@@ -139,7 +139,7 @@ def test_steps_on_a_terminal_are_as_wide_as_it_is(cec, monkeypatch):
     assert re.search(r"^\(m of \d more machines: ", text, re.MULTILINE)
 
 
-def test_without_standard_output_there_is_a_message_at_most():
+def test_plan_without_standard_output():
     command = [sys.executable, "-m", "cec_mpi", *EXAMPLE, "--steps"]
     closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
     done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)

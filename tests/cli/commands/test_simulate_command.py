@@ -37,7 +37,7 @@ def store(tmp_path):
     return tmp_path / "store"
 
 
-def test_a_table(cec):
+def test_simulate_prints_a_table(cec):
     done = cec("simulate", *X, "--speeds", SPEEDS, "--steps", 10, "--price", 0.5)
     assert done.code == 0
     head, row, *_ = done.out.splitlines()
@@ -48,7 +48,7 @@ def test_a_table(cec):
     assert row.split()[:2] == ["heterogeneous", "10"]
 
 
-def test_the_same_as_in_python(cec):
+def test_simulate_gives_the_outcome_of_python(cec):
     words = "--emulate-noise", 0.1, "--seed", 3, "--elastic", "--lost", "1s:2", "--joins", "2s:2"
     done = cec("simulate", *X, "--emulate-speeds", SPEEDS, *words, "--steps", 20, "--json")
     assert done.code == 0
@@ -79,7 +79,7 @@ def test_a_computer_carries_as_many_machines_as_fit_into_its_memory(cec):
     assert outcome["cost"] == pytest.approx(sum(outcome["machine_seconds"]))
 
 
-def test_schemes_side_by_side(cec):
+def test_simulate_compares_schemes(cec):
     done = cec("simulate", *X, "--speeds", SPEEDS, "--steps", 100, "--compare", "--json")
     found = json.loads(done.out)
     assert [*found] == [
@@ -87,12 +87,6 @@ def test_schemes_side_by_side(cec):
     ]  # fmt: skip
     assert found["heterogeneous"]["seconds"] < found["cyclic"]["seconds"]
     assert found["heterogeneous"]["seconds"] < found["equal shares"]["seconds"]
-
-
-def test_one_copy_of_each_row(cec):
-    done = cec("simulate", "--shape", "10,1", "--machines", 2, "--copies", 1, "--steps", 1)
-    assert done.out.splitlines()[1].startswith("1 copy ")
-    assert " bytes " in done.out
 
 
 def test_a_store_and_its_records(cec, store, tmp_path):
@@ -124,7 +118,7 @@ def test_speeds_of_a_recorded_run(cec, store, tmp_path):
 
 
 @pytest.mark.parametrize("more", [[], ["--compare"]])
-def test_too_few_machines_for_good(cec, more):
+def test_a_simulation_ends_if_too_few_machines_remain(cec, more):
     done = cec("simulate", *X, "--available-probability", 0.01, *more)
     assert done.code == 4
     assert "machines are available at tick 0" in done.err
@@ -147,7 +141,7 @@ def test_a_run_that_lasts_longer_than_its_availability(cec, tmp_path, lines, wor
     assert done.err.endswith(end)
 
 
-def test_losses_by_an_availability_without_an_end_need_a_duration(cec):
+def test_losses_need_a_duration_if_the_availability_does_not_end(cec):
     words = "--available-probability", 0.9, "--lost-when-away", "--tick", "1s", "--steps", 5
     done = cec("simulate", *X, *words)
     assert done.code == 2
@@ -179,17 +173,14 @@ def test_losses_by_an_availability_without_an_end_need_a_duration(cec):
         ([*X, "--price", "-1"], "--price: '-1': expected a number from 0 to"),
     ],
 )
-def test_what_is_refused(cec, words, message):
+def test_simulate_refuses_bad_options(cec, words, message):
     done = cec("simulate", *words)
     assert (done.code, done.out) == (2, "")
     assert message in done.err
     assert done.err.count("error:") == 1
 
 
-@pytest.mark.parametrize(
-    ("flag", "value"), [("--recovery", "2"), ("--density", "0.01"), ("--dtype", "float32")]
-)
-def test_a_store_needs_no_shape(cec, store, flag, value):
-    done = cec("simulate", store, flag, value)
+def test_a_store_needs_no_shape(cec, store):
+    done = cec("simulate", store, "--density", "0.01")
     assert (done.code, done.out) == (2, "")
-    assert f"{flag} cannot be combined with a store" in done.err
+    assert "--density cannot be combined with a store" in done.err

@@ -95,7 +95,7 @@ def test_every_result_has_a_meaning(name):
 
 
 @pytest.mark.parametrize("name", ["ridge", "matvec"])
-def test_four_ways_to_ask_and_one_answer(cec, name):
+def test_help_of_a_task_is_the_same_in_all_forms(cec, name):
     first = cec("task", name)
     assert first[0] == 0
     assert first[2] == ""
@@ -106,7 +106,7 @@ def test_four_ways_to_ask_and_one_answer(cec, name):
     assert without_docstrings(f"task {name}").stdout == first[1]
 
 
-def test_what_is_said_of_a_task(cec):
+def test_the_help_of_a_task(cec):
     _, out, _ = cec("task", "ridge")
     lines = [line.strip() for line in out.splitlines()]
     assert "y                (q,) array_like or path of an .npy file; required" in lines
@@ -119,7 +119,7 @@ def test_what_is_said_of_a_task(cec):
     assert "explained_variance" in cec("task", "pca")[1]
 
 
-def test_a_task_of_the_users(cec, tmp_path):
+def test_a_task_of_a_user(cec, tmp_path):
     name = f"mine_{tmp_path.name}:solve"
     _, out, _ = cec("task", name)
     assert [" ".join(line.split()) for line in out.splitlines()] == [
@@ -155,7 +155,7 @@ def test_a_task_of_the_users(cec, tmp_path):
         ("run s --out o ridge --fit-intercept 0", "fit_intercept=VALUE"),
     ],
 )
-def test_what_is_no_task_is_one_message(cec, line, says):
+def test_unknown_tasks_are_one_message(cec, line, says):
     code, out, err = cec(*line.split())
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("cec-mpi: error: ")

@@ -52,7 +52,7 @@ def manifest(tmp_path_factory):
     return open_store(place / "S").manifest
 
 
-def test_a_hundred_ranks_on_twenty_nodes_are_a_line_for_each_node():
+def test_the_report_has_a_line_for_each_node():
     told = format_report(facts_of(20, 5)).splitlines()
     table = [line for line in told if line.startswith("node")]
     assert len(table) == 21
@@ -62,7 +62,7 @@ def test_a_hundred_ranks_on_twenty_nodes_are_a_line_for_each_node():
     assert len(told) < 40
 
 
-def test_what_differs_on_some_of_a_hundred_ranks_is_still_a_line_each():
+def test_differences_between_ranks_are_one_line_each():
     facts = facts_of(20, 5, cores=3)
     versions = [{**VERSIONS, "NumPy": "2.2"} if rank >= 50 else VERSIONS for rank in range(100)]
     facts = replace(facts, versions=versions)
@@ -71,7 +71,7 @@ def test_what_differs_on_some_of_a_hundred_ranks_is_still_a_line_each():
     assert max(map(len, found)) < 250
 
 
-def test_a_store_says_how_many_ranks_it_needs(manifest):
+def test_doctor_names_the_number_of_ranks_of_a_store(manifest):
     enough, few = (facts_of(ranks, 1, manifest=manifest, store="S") for ranks in (4, 3))
     for facts in (enough, few):
         assert "store 40 x 10 float32 on 3 machines " in " ".join(format_report(facts).split())
@@ -79,7 +79,7 @@ def test_a_store_says_how_many_ranks_it_needs(manifest):
     assert texts(few, "error")[0].startswith("3 ranks were started: the store needs 4")
 
 
-def test_a_process_alone_is_told_how_to_go_on(manifest):
+def test_a_single_process_names_the_command_for_several(manifest):
     told = format_report(facts_of(1, 1, manifest=manifest, store="S"))
     assert told.endswith(
         "This checked one process. To check several, run mpirun -n 4 cec-mpi doctor S"
@@ -87,7 +87,7 @@ def test_a_process_alone_is_told_how_to_go_on(manifest):
     assert "No problems were found." in told
 
 
-def test_shards_that_are_not_there_and_shards_that_are_not_seen(manifest):
+def test_missing_and_invisible_shards(manifest):
     seen = [
         ShardCheck(1, "node02", "/data/S/shard-0001.npy"),
         ShardCheck(2, "node03", "/data/S/shard-0002.npy", "missing", only_on_master=True),
@@ -160,7 +160,7 @@ def test_a_fact_is_a_line(fact, line):
     assert found == (vars(value) if name == "continuity" else list(value))
 
 
-def test_all_of_it_as_json(manifest):
+def test_facts_as_json(manifest):
     seen = [ShardCheck(n, "node01", f"/S/shard-000{n}.npy") for n in (1, 2, 3)]
     facts = facts_of(2, 2, manifest=manifest, store="S", shard_checks=seen)
     found = json.loads(json.dumps(as_dict(facts)))

@@ -83,7 +83,7 @@ def assert_whole(found):
     assert is_same(found.state, state_of(1 if found.problem else 2))
 
 
-def test_the_newest_state_comes_back_as_it_was(two, newest):
+def test_the_newest_state_is_restored(two, newest):
     found = resumed(two, newest)
     assert found.problem == ""
     assert is_same(found.state, state_of(2))
@@ -91,14 +91,14 @@ def test_the_newest_state_comes_back_as_it_was(two, newest):
 
 
 @given(data=st.data())
-def test_no_damage_gives_a_wrong_state(two, newest, data):
+def test_a_damaged_checkpoint_gives_no_wrong_state(two, newest, data):
     content = bytearray(newest)
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(newest) - 1))] = data.draw(st.integers(0, 255))
     assert_whole(resumed(two, content[: data.draw(st.integers(0, len(newest)))]))
 
 
-def test_what_is_no_checkpoint_of_this_version_is_named_with_a_way_on(two, newest, tmp_path):
+def test_invalid_checkpoints_are_named(two, newest, tmp_path):
     np.savez(tmp_path / "old.npz", about=json.dumps({"version": 1, **ABOUT}), **{"state.w": 1})
     np.savez(tmp_path / "other.npz", w=1)
     np.save(tmp_path / "array.npy", 1)
@@ -155,7 +155,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_what_would_unpack_to_much_more_is_refused_before_that(two, newest, bomb):
+def test_archives_that_expand_too_much_are_refused(two, newest, bomb):
     (two / NEWEST).write_bytes(BOMBS[bomb])
     tracemalloc.start()
     try:
@@ -172,7 +172,7 @@ def test_what_would_unpack_to_much_more_is_refused_before_that(two, newest, bomb
 @pytest.mark.parametrize(
     "shards", [None, 3, "0123456789abcdef", [], [[]], [{}], {"0123456789abcdef": 1}]
 )
-def test_what_a_file_says_it_is_of_may_be_anything(tmp_path, shards):
+def test_invalid_descriptions_are_refused(tmp_path, shards):
     for found in ({"shards": shards}, {"shards": shards, "task": ["power"] * 10_000}):
         with pytest.raises(InputError, match="the same task, options and matrix") as refused:
             check_description(tmp_path, found, ABOUT)
@@ -212,7 +212,7 @@ MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         (lambda path: (path.touch(), os.truncate(path, MEMORY + 1)), "of memory"),
     ],
 )
-def test_what_cannot_be_read_leaves_the_one_before(tmp_path, make, problem):
+def test_an_unreadable_checkpoint_leaves_the_previous_one(tmp_path, make, problem):
     write(checkpoint_in(tmp_path), 1, 2)
     (tmp_path / NEWEST).unlink()
     make(tmp_path / NEWEST)
@@ -222,7 +222,7 @@ def test_what_cannot_be_read_leaves_the_one_before(tmp_path, make, problem):
     assert_whole(found)
 
 
-def test_two_damaged_ones_are_refused(tmp_path):
+def test_two_damaged_checkpoints_are_refused(tmp_path):
     write(checkpoint_in(tmp_path), 1)
     (tmp_path / NEWEST).write_bytes(b"x")
     with pytest.raises(InputError, match=r"checkpoint\.npz cannot be read as .*--overwrite"):
@@ -233,7 +233,7 @@ def test_two_damaged_ones_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_a_checkpoint_of_something_else_is_no_reason_to_take_the_one_before(tmp_path, damaged):
+def test_a_checkpoint_of_another_run_is_refused(tmp_path, damaged):
     write(checkpoint_in(tmp_path), 1, 2)
     if damaged:
         (tmp_path / NEWEST).write_bytes(b"x")
@@ -242,7 +242,7 @@ def test_a_checkpoint_of_something_else_is_no_reason_to_take_the_one_before(tmp_
             read_checkpoint(tmp_path, ABOUT | other)
 
 
-def test_a_damaged_one_never_takes_the_place_of_the_whole_one_before(tmp_path):
+def test_a_damaged_checkpoint_never_replaces_the_previous_one(tmp_path):
     write(checkpoint_in(tmp_path), 1, 2)
     (tmp_path / NEWEST).write_bytes(b"x")
     before = (tmp_path / PREVIOUS_CHECKPOINT).read_bytes()
@@ -260,7 +260,7 @@ class _Killed(BaseException):
 
 
 @pytest.mark.parametrize("names", ["links", "no links"])
-def test_wherever_a_write_is_killed_a_whole_checkpoint_is_left(tmp_path, monkeypatch, names):
+def test_a_killed_write_leaves_a_valid_checkpoint(tmp_path, monkeypatch, names):
     """Each call that changes a directory is the last one, in turn."""
     calls = ("link", "rename", "unlink", "fsync", "open")
     whole = {name: getattr(os, name) for name in calls}
@@ -326,7 +326,7 @@ def test_a_checkpoint_is_written_when_its_interval_has_passed(tmp_path, interval
         assert checkpoint.every == written[0]
 
 
-def test_a_function_in_place_of_an_array_is_called_when_it_is_written(tmp_path):
+def test_a_function_is_called_when_the_checkpoint_is_written(tmp_path):
     checkpoint = checkpoint_in(tmp_path)
     calls = []
     for number in range(3):
@@ -337,7 +337,7 @@ def test_a_function_in_place_of_an_array_is_called_when_it_is_written(tmp_path):
     assert read_checkpoint(tmp_path, ABOUT).state["done"] == 2
 
 
-def test_a_run_that_is_done_leaves_none(tmp_path):
+def test_a_finished_run_has_no_checkpoint(tmp_path):
     checkpoint = checkpoint_in(tmp_path)
     write(checkpoint, 1, 2)
     checkpoint.remove()

@@ -55,11 +55,11 @@ def test_a_run_without_events_has_three_lines():
         ({"finished": False}, "cg ended early: 40 steps"),
     ],
 )
-def test_the_first_line(changes, says):
+def test_the_first_closing_line(changes, says):
     assert says in closing_lines(ending(**changes))[0]
 
 
-def test_what_happened_to_machines():
+def test_the_closing_line_of_events():
     events = {("lost", 3): 1, ("lost", 5): 1, ("joined", 3): 1, ("late", 2): 7, ("wrong", 4): 1}
     lines = closing_lines(ending(events=Counter(events)))
     assert lines[1] == (
@@ -68,13 +68,13 @@ def test_what_happened_to_machines():
     assert len(lines) == 4
 
 
-def test_what_a_user_should_act_on():
+def test_closing_warnings():
     assert closing_warnings(ending(converged=True)) == []
     (text,) = closing_warnings(ending(events=Counter({("lost", 3): 2})))
     assert text.startswith("machine 3 was lost")
 
 
-def test_warnings_are_noted_once_and_shown_as_before(monkeypatch):
+def test_warnings_are_collected_once_and_shown_as_usual(monkeypatch):
     shown = []
     monkeypatch.setattr(warnings, "showwarning", lambda message, *_: shown.append(str(message)))
     texts = []
@@ -129,7 +129,7 @@ def summary_in(tmp_path):
     return json.loads((tmp_path / "out" / "summary.json").read_text())
 
 
-def test_a_run_ends_with_what_it_did(run, tmp_path):
+def test_a_run_prints_its_outcome(run, tmp_path):
     code, out, err = run()
     assert (code, err) == (0, [])
     assert out[0].startswith("lstsq converged in ")
@@ -202,21 +202,19 @@ def test_verbosity_before_or_after_the_command(words, capsys):
     assert "cannot be combined with" in capsys.readouterr().err
 
 
-def test_quiet_commands_on_stores(store, tmp_path, capsys):
-    path = str(tmp_path / "store")
+def test_quiet_commands_on_stores(store, tmp_path, call):
     words = ["--machines", "3", "--recovery", "2"]
-    assert main(["encode", str(store.parent / "X.npy"), path, *words, "-q"]) == 0
-    assert main(["-q", "verify", path]) == 0
-    assert main(["repair", path, "-q"]) == 0
-    assert main(["decode", path, str(tmp_path / "X.npy"), "-q"]) == 0
-    assert capsys.readouterr() == ("", "")
-    (tmp_path / "store" / "shard-0002.npy").unlink()
-    assert main(["verify", path, "-q"]) == 5
-    out, err = capsys.readouterr()
-    assert out == "shard-0002.npy: missing\n"
-    assert err.count("\n") == 1
-    assert main(["-q", "info", path]) == 5
-    assert "3 machines" in capsys.readouterr().out
+    for command in (
+        ["encode", store.parent / "X.npy", "made", *words],
+        ["verify", "made"],
+        ["repair", "made"],
+        ["decode", "made", "X.npy"],
+    ):
+        assert call([*command, "-q"], tmp_path) == (0, "", "")
+    (tmp_path / "made" / "shard-0002.npy").unlink()
+    code, out, err = call(["verify", "made", "-q"], tmp_path)
+    assert (code, out, err.count("\n")) == (5, "shard-0002.npy: missing\n", 1)
+    assert "3 machines" in call(["-q", "info", "made"], tmp_path)[1]
 
 
 # --- output that cannot be written ------------------------------------------------------------

@@ -31,7 +31,7 @@ def multiply(store, out, vectors, *words):
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_vector_that_is_not_finite_is_named_before_the_first_step(
+def test_a_vector_that_is_not_finite_is_refused_before_the_first_step(
     store, tmp_path, capsys, bad, order
 ):
     W = np.ones((1000, COLUMNS), order=order)
@@ -44,7 +44,7 @@ def test_a_vector_that_is_not_finite_is_named_before_the_first_step(
     assert [path for path in out.rglob("*") if path.is_file()] == []
 
 
-def test_results_of_an_earlier_run_stay(store, tmp_path):
+def test_a_refused_run_keeps_earlier_results(store, tmp_path):
     W = np.ones((3, COLUMNS))
     np.save(tmp_path / "W.npy", W)
     assert multiply(store, tmp_path / "out", tmp_path / "W.npy") == 0
@@ -68,7 +68,7 @@ def test_a_bad_option_is_refused_before_the_run_listens(store, tmp_path, capsys)
     assert not file.exists()
 
 
-def test_only_the_vectors_that_are_used_count(store, tmp_path):
+def test_unused_vectors_are_not_checked(store, tmp_path):
     W = np.ones((3, COLUMNS))
     W[2, 0] = np.nan
     np.save(tmp_path / "W.npy", W)
@@ -80,7 +80,7 @@ def test_only_the_vectors_that_are_used_count(store, tmp_path):
     ("task", "option", "size"),
     [("ridge", "y", ROWS), ("logistic", "y", ROWS), ("lstsq", "b", ROWS)],
 )
-def test_a_file_that_an_option_names_is_named(store, tmp_path, capsys, task, option, size):
+def test_errors_name_the_file_of_an_option(store, tmp_path, capsys, task, option, size):
     path = tmp_path / "given.npy"
     np.save(path, np.where(np.arange(size) == 7, np.inf, 1.0))
     words = ["--serial", task, f"{option}={path}"]
@@ -95,7 +95,7 @@ def test_a_file_that_an_option_names_is_named(store, tmp_path, capsys, task, opt
     )
 
 
-def test_integers_and_halves_are_looked_at_too(tmp_path):
+def test_integers_and_halves_are_checked(tmp_path):
     for dtype in ("i8", "u1", "?", "f2", ">f4"):
         np.save(tmp_path / "W.npy", np.ones((4, 3), dtype))
         check_finite(tmp_path / "W.npy", 4)
@@ -114,7 +114,7 @@ check_finite(Path(sys.argv[1]), 1 << 40)
 """
 
 
-def test_more_vectors_than_memory_can_be_looked_at(tmp_path):
+def test_checking_vectors_needs_little_memory(tmp_path):
     path = tmp_path / "W.npy"
     rows = (5 << 28) // 8000  # 1.25 GiB, sparse on the disk
     np.lib.format.open_memmap(path, mode="w+", dtype="f8", shape=(rows, 1000)).flush()

@@ -42,7 +42,7 @@ def test_the_figure_of_algorithm_1_is_what_its_command_draws(tmp_path, monkeypat
     assert shown(tmp_path / "algorithm-1.svg") == shown(IMAGES / "algorithm-1.svg")
 
 
-def test_each_drawing_is_on_a_page():
+def test_each_drawing_is_used_on_a_page():
     pages = [path.read_text("utf-8") for path in (ROOT / "README.md", *pages_of_docs())]
     for path in IMAGES.iterdir():
         assert any(path.name in page for page in pages), path.name

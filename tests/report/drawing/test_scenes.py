@@ -46,14 +46,14 @@ def test_a_picture_shows_machines_blocks_and_rows_in_words():
     assert rows == ["168", "168", "252", "336", "336"]
 
 
-def test_a_picture_has_a_title_and_needs_nothing_else():
+def test_a_picture_has_a_title_and_no_scripts():
     root = ET.fromstring(picture([example()]))
     assert root.find(f"{SVG}title").text == "Heading"
     assert {element.tag for element in root.iter()}.isdisjoint({f"{SVG}script", f"{SVG}a"})
 
 
 @pytest.mark.parametrize(("machines", "away", "copies"), [(1, 0, 1), (6, 1, 3), (40, 4, 10)])
-def test_what_is_coloured_is_what_is_computed(machines, away, copies):
+def test_coloured_areas_are_computed_rows(machines, away, copies):
     available = range(1, machines - away + 1)
     with style():
         figure = draw([shares_of(machines, available, copies, 4000)], "Heading")
@@ -63,7 +63,7 @@ def test_what_is_coloured_is_what_is_computed(machines, away, copies):
     assert coloured == pytest.approx(copies * 4000 * lanes[0].get_height())
 
 
-def test_many_machines_give_a_file_that_a_browser_can_show():
+def test_a_picture_of_many_machines_is_small():
     speeds = tuple(1 + (7 * n % 31) / 31 for n in range(500))
     made = picture([shares_of(500, range(1, 481), 240, 40_000, speeds)])
     assert len(made) < 1_000_000

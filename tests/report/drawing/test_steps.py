@@ -28,7 +28,7 @@ def test_figure_2_of_the_paper():
     assert "\n".join(steps_table(AVAILABLE, PLAN["iterations"])) == TABLE
 
 
-def test_a_narrow_terminal_says_what_it_leaves_out():
+def test_a_narrow_terminal_counts_omitted_machines():
     lines = steps_table(AVAILABLE, PLAN["iterations"], width=80)
     assert max(map(len, lines)) <= 80
     assert lines[0].endswith("m[1]  m[2]   L'")
@@ -36,7 +36,7 @@ def test_a_narrow_terminal_says_what_it_leaves_out():
     assert lines[-1].startswith("(m of 3 more machines:")
 
 
-def test_one_machine():
+def test_steps_of_one_machine():
     plan = explain_plan((1,), [Fraction(1)], 1, 4, steps=True)
     (_, line, _) = steps_table((1,), plan["iterations"])
     assert " ".join(line.split()) == "1 4 1 m[1] = 4, the last one 4 4"
@@ -74,7 +74,7 @@ def test_figure_2_as_a_picture():
         assert [width / unit for width in parts] == pytest.approx(computing)
 
 
-def test_a_picture_of_many_steps_says_what_it_leaves_out():
+def test_a_picture_counts_omitted_steps():
     speeds = [Fraction(1 + (7 * n % 31)) for n in range(200)]
     plan = explain_plan(tuple(range(1, 201)), speeds, 10, 4000, steps=True)
     axes, said = steps_of(plan, 200)

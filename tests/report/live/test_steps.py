@@ -55,7 +55,7 @@ class Numbered:
         return ["live", f"number {self.number}"]
 
 
-def test_a_terminal_shows_step_rate_time_left_machines_makespan_and_the_last_event(on_terminal):
+def test_a_terminal_shows_the_state_of_a_run(on_terminal):
     terminal = on_terminal()
     steps = [
         record(n, away={"lost": {4: 8}} if n > 7 else {}, events=[LOST] if n == 7 else [])
@@ -70,9 +70,10 @@ def test_a_terminal_shows_step_rate_time_left_machines_makespan_and_the_last_eve
     assert shown_on(on_terminal(), unplanned).splitlines()[0] == "matvec  step 5  2.0 steps/s"
 
 
-@pytest.mark.parametrize(("columns", "lines"), [(40, 10), (20, 5), (8, 2), (200, 50)])
-@pytest.mark.parametrize("machines", [6, 500])
-def test_a_screen_of_any_size_is_not_overrun(on_terminal, columns, lines, machines):
+@pytest.mark.parametrize(
+    ("columns", "lines", "machines"), [(40, 10, 6), (20, 5, 500), (8, 2, 500), (200, 50, 500)]
+)
+def test_output_fits_terminals_of_any_size(on_terminal, columns, lines, machines):
     steps = [record(n, machines, preempted=[4], events=[LOST]) for n in range(5)]
     found = seen(steps, machines=machines, planned_steps=10)
     terminal = on_terminal(columns, lines)
@@ -81,12 +82,12 @@ def test_a_screen_of_any_size_is_not_overrun(on_terminal, columns, lines, machin
     assert len(first.splitlines()) < lines
 
 
-def test_a_lost_machine_that_is_back_is_not_shown_as_lost():
+def test_a_machine_that_returned_is_not_shown_as_lost():
     found = seen([record(0, events=[{"lost": 4}]), record(1, events=[{"joined": 4, "rank": 7}])])
     assert "lost" not in states_of(found).values()
 
 
-def test_a_machine_that_is_away_is_shown_as_the_records_say():
+def test_an_absent_machine_is_shown_with_its_reason():
     away = {"late": {2: 1}, "not joined": {3: 0}, "excluded": {4: 1}}
     found = seen([record(0), record(1, away=away, unanswered=[5])])
     states = ["late", "not joined", "excluded", "late"]
@@ -104,7 +105,7 @@ def test_the_rate_is_that_of_recent_steps():
     assert found.seconds_left == pytest.approx(79.95)
 
 
-def test_a_run_that_waits_says_for_what_until_its_next_step():
+def test_progress_shows_a_wait_until_the_next_step():
     view = RunView(seen([record(1)]))
     view.update(Waiting(time="", missing=2, available=(1,), away={2: "lost"}))
     assert view.line() == "waiting for 2 more machines, 0:00: 1 of 3 available"
@@ -112,7 +113,7 @@ def test_a_run_that_waits_says_for_what_until_its_next_step():
     assert view.line().startswith("step 3")
 
 
-def test_letters_and_colours_that_a_terminal_does_not_have(on_terminal, monkeypatch):
+def test_terminals_without_unicode_or_colours(on_terminal, monkeypatch):
     terminal = on_terminal(encoding="ascii")
     monkeypatch.setenv("NO_COLOR", "1")
     shown_on(terminal, seen([record(n, preempted=[2]) for n in range(3)], planned_steps=9))
@@ -121,7 +122,7 @@ def test_letters_and_colours_that_a_terminal_does_not_have(on_terminal, monkeypa
     assert not re.search(rb"\x1b\[[\d;]*3[0-7]m", terminal.raw)
 
 
-def test_lines_are_drawn_anew_in_their_place_and_go_in_the_end(on_terminal):
+def test_lines_are_redrawn_in_place_and_erased_at_the_end(on_terminal):
     terminal = on_terminal()
     print("before")
     view = Numbered()
@@ -136,7 +137,7 @@ def test_lines_are_drawn_anew_in_their_place_and_go_in_the_end(on_terminal):
     terminal.await_clean_end()
 
 
-def test_whatever_else_is_printed_is_neither_lost_nor_shown_twice(on_terminal):
+def test_other_output_is_kept_above_the_display(on_terminal):
     terminal = on_terminal()
     shown_first = "a warning that is longer than a line of this terminal: " + 60 * "x"
     with warnings.catch_warnings(action="always"), show(Numbered(), "auto"):
@@ -158,7 +159,7 @@ def test_whatever_else_is_printed_is_neither_lost_nor_shown_twice(on_terminal):
     assert terminal.lines == [*said, "an [bold]error[/bold] :smile:", "one", "two", "end"]
 
 
-def test_an_error_ends_with_a_terminal_as_it_was(on_terminal):
+def test_an_error_restores_the_terminal(on_terminal):
     terminal = on_terminal()
     streams = sys.stdout, sys.stderr
     with suppress(KeyboardInterrupt), show(Numbered(), "auto"):
@@ -171,7 +172,7 @@ def test_an_error_ends_with_a_terminal_as_it_was(on_terminal):
     terminal.await_clean_end()
 
 
-def test_a_terminal_that_is_gone_ends_nothing(on_terminal):
+def test_a_run_survives_the_loss_of_its_terminal(on_terminal):
     terminal, view = on_terminal(), Numbered()
     with show(view, "auto"):
         drawn(terminal)
@@ -186,7 +187,7 @@ def test_a_terminal_that_is_gone_ends_nothing(on_terminal):
     print_stderr("nor this")
 
 
-def test_steps_are_shown_as_they_are_made(on_terminal):
+def test_steps_are_shown_at_once(on_terminal):
     terminal = on_terminal()
     recorder = Recorder()
     recorder.header(header(planned_steps=10**6))
@@ -201,7 +202,7 @@ def test_steps_are_shown_as_they_are_made(on_terminal):
     assert terminal.text == "end"
 
 
-def test_time_goes_on_while_a_step_is_made(on_terminal):
+def test_the_time_of_a_long_step_is_updated(on_terminal):
     terminal = on_terminal()
 
     def waited(count):
@@ -227,7 +228,7 @@ def test_time_goes_on_while_a_step_is_made(on_terminal):
     assert earlier < later
 
 
-def test_a_display_that_there_is_not_is_refused():
+def test_an_unknown_display_is_refused():
     with (
         pytest.raises(InputError, match="choice 'loud': expected auto, plain, off"),
         show_progress(Recorder(), "loud"),
@@ -235,7 +236,7 @@ def test_a_display_that_there_is_not_is_refused():
         pass
 
 
-def test_a_line_of_a_file_says_the_same():
+def test_progress_in_a_file_is_one_line():
     steps = [record(n, preempted=[4]) for n in range(21)]
     assert RunView(seen(steps, planned_steps=41)).line() == (
         "step 21 of 41: 5 of 6 machines, 600.00 ms (predicted 500.00), 2.0 steps/s, 0:10 left"

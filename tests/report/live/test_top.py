@@ -56,7 +56,7 @@ def state_of(out):
     return run.status.text
 
 
-def test_what_is_shown_of_a_run(out, capsys, monkeypatch):
+def test_top_shows_a_run(out, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     write(out / "steps.jsonl", header(planned_steps=41), *STEPS)
     lines = printed(capsys, out, "--once")
@@ -110,8 +110,8 @@ def test_machines_are_shown_with_host_device_and_process(out, capsys, hosts, abo
     assert {n: found[n] for n in shown} == shown
 
 
-@pytest.mark.parametrize("columns", [48, 64, 80, 100, 120])
-def test_names_and_reasons_give_way_before_numbers(out, capsys, monkeypatch, columns):
+@pytest.mark.parametrize("columns", [48, 64, 120])
+def test_names_are_truncated_before_numbers(out, capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     hosts = ["node0", *(f"node{n}.of.a.cluster.example.org" for n in range(1, 7))]
     steps = [step(n, events=[{**LOST, "reason": 20 * "why "}] if n == 7 else []) for n in range(9)]
@@ -124,7 +124,7 @@ def test_names_and_reasons_give_way_before_numbers(out, capsys, monkeypatch, col
     assert columns < 64 or "1,000       100%" in table[6]
 
 
-def test_a_run_that_waits_for_machines_says_so(out, capsys):
+def test_top_shows_a_wait_for_machines(out, capsys):
     waiting = {"kind": "waiting", "time": STEPS[-1]["time"], "missing": 1, "available": [1, 3]}
     write(out / "steps.jsonl", header(), *STEPS, waiting | {"away": {"2": "lost"}})
     with locked(out, "busy"):
@@ -139,7 +139,7 @@ def test_a_run_that_waits_for_machines_says_so(out, capsys):
         assert state_of(out) == "running"
 
 
-def test_how_a_run_is(out):
+def test_top_shows_the_status_of_a_run(out):
     record = out / "steps.jsonl"
     with locked(out, "busy"):
         assert state_of(out) == "no step yet"
@@ -165,7 +165,7 @@ def test_how_a_run_is(out):
     assert state_of(out) == "interrupted without a checkpoint"
 
 
-def test_who_looks_keeps_no_run_from_beginning(out):
+def test_watching_does_not_prevent_a_run_from_starting(out):
     stop = threading.Event()
 
     def look():
@@ -184,7 +184,7 @@ def test_who_looks_keeps_no_run_from_beginning(out):
         looking.join()
 
 
-def test_names_that_a_terminal_would_obey_stay_text(out, capsys):
+def test_control_characters_are_escaped(out, capsys):
     hosts = ["a", "\x1b[2Jboo", "b\x07", "c\n", "d", "e", "\u202eabc"]
     event = {"lost": 2, "reason": "\x1b]0;title\x07"}
     write(
@@ -211,7 +211,7 @@ def test_a_machine_lost_in_a_step_that_did_not_end_is_shown(out, capsys):
     assert states == ["ended", "lost", *["ended"] * (len(states) - 2)]
 
 
-def test_what_is_no_run(tmp_path, capsys):
+def test_directories_without_a_run_are_refused(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "wrong").mkdir()
@@ -233,7 +233,7 @@ def test_what_is_no_run(tmp_path, capsys):
 # --- on a terminal ------------------------------------------------------------------------
 
 
-def test_it_follows_a_run_to_its_end(out, on_terminal):
+def test_top_follows_a_run_to_its_end(out, on_terminal):
     terminal = on_terminal()
 
     def make_a_run():
@@ -284,10 +284,8 @@ def begun(out):
             process.wait()
 
 
-@pytest.mark.parametrize(
-    ("size", "machines"), [((80, 24), 6), ((40, 10), 500), ((200, 50), 500), ((10, 3), 500)]
-)
-def test_a_screen_of_any_size_is_not_overrun(begun, out, size, machines):
+@pytest.mark.parametrize(("size", "machines"), [((80, 24), 6), ((40, 10), 500), ((10, 3), 500)])
+def test_output_fits_terminals_of_any_size(begun, out, size, machines):
     steps = [step(n, machines, events=[LOST] if n == 1 else []) for n in range(3)]
     write(out / "steps.jsonl", header(machines, planned_steps=9), *steps)
     terminal = Terminal(*size)
@@ -319,7 +317,7 @@ def test_signals_leave_the_terminal_as_it_was(begun, number):
     terminal.close()
 
 
-def test_a_terminal_that_is_gone_ends_it_where_nobody_hangs_up(begun, tmp_path):
+def test_top_ends_if_its_terminal_is_closed_without_a_signal(begun, tmp_path):
     ours, end = pty.openpty()
     with (tmp_path / "errors").open("w+") as errors:
         streams = {"stdin": end, "stdout": end, "stderr": errors}

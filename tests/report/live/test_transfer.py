@@ -20,7 +20,7 @@ def view(done, total):
 
 
 @pytest.mark.parametrize("before", [0, 500_000_000])
-def test_a_rate_is_of_what_was_done_while_it_was_looked_at(monkeypatch, before):
+def test_a_rate_counts_bytes_since_the_start(monkeypatch, before):
     now = [100.0]
     monkeypatch.setattr("cec_mpi.report.live.transfer.time.monotonic", lambda: now[0])
     found = TransferView("encoding")
@@ -34,7 +34,7 @@ def test_a_rate_is_of_what_was_done_while_it_was_looked_at(monkeypatch, before):
     assert found.line().endswith("% of 2.00 GB, 100 MB/s, 0:13 left") is (before > 0)
 
 
-def test_a_terminal_shows_a_bar_while_bytes_come(on_terminal):
+def test_a_terminal_shows_a_bar(on_terminal):
     terminal = on_terminal()
     with transfer("verifying", "auto") as watch:
         done = 0
@@ -47,7 +47,7 @@ def test_a_terminal_shows_a_bar_while_bytes_come(on_terminal):
     assert terminal.text == "end"
 
 
-def test_lines_come_now_and_then(monkeypatch, capsys, no_launcher):
+def test_lines_are_printed_at_intervals(monkeypatch, capsys, no_launcher):
     monkeypatch.setattr("cec_mpi.report.live.display.FILE_LINES", Display(False, 0.1))
     told = ""
     with show(view(1, 4), "auto"):
@@ -57,7 +57,7 @@ def test_lines_come_now_and_then(monkeypatch, capsys, no_launcher):
     assert re.fullmatch(r"cec-mpi: encoding 25% of .*, \d:\d\d so far\n", told)
 
 
-def test_commands_on_stores_take_the_option(small_store, tmp_path, capsys, no_launcher):
+def test_commands_on_stores_have_the_option_progress(small_store, tmp_path, capsys, no_launcher):
     store = str(small_store.path)
     for words in (
         ["verify", store],
