@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cec_mpi.core.plan.load import (
     fractional_load,
     makespan,
+    optimal_c_star,
     whole_row_load,
 )
 from cec_mpi.errors import InfeasibleError, InputError
@@ -50,6 +51,7 @@ def test_loads_for_extreme_speeds_are_accurate(speeds):
         load = fractional_load(speeds, machines_per_row)
         assert load.mu == pytest.approx([float(mu) for mu in exact.mu], rel=1e-12)
         assert load.c_star == pytest.approx(float(exact.c_star), rel=1e-12)
+        assert optimal_c_star(speeds, machines_per_row) == pytest.approx(load.c_star, rel=1e-12)
         loads = whole_row_load(speeds, machines_per_row, 100).tolist()
         check_whole_row_load(loads, speeds, machines_per_row, 100)
 
