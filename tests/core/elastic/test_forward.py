@@ -166,10 +166,11 @@ def test_answers_after_decoding_change_nothing():
 # --- the choice of answers ------------------------------------------------------------------
 
 
-def nearly_singular_step(**options):
-    """Return a step in which machines 1 and 2 have nearly the same shard."""
+def nearly_singular_step(machines=(2,), **options):
+    """Return a step in which these machines have nearly the same shard as machine 1."""
     generator = make_code(6, 3).generator.copy()
-    generator[1] = generator[0] + 1e-6 * np.array([1.0, 2.0, 4.0])
+    for n in machines:
+        generator[n - 1] = generator[0] + 1e-6 * np.array([1.0, n, n * n])
     return Step(6, 3, 10, 1, code=MDSCode(generator), **options)
 
 
@@ -195,9 +196,15 @@ def test_rows_are_decoded_from_the_best_conditioned_compared_answers():
     step.answer_rows((1, 2, 3, 6), 0, 10)
     assert step.ledger.is_done
     assert step.ledger.condition < 100
-    step.answer_rows((5,), 0, 10, faulty=(5,))  # not compared
-    assert not step.refine()
     assert step.error() < 1e-13
+
+
+def test_uncompared_answers_are_not_decoded():
+    step = nearly_singular_step(machines=(2, 6), check=True)
+    step.answer_rows((1, 2, 3, 6), 0, 10)
+    assert step.ledger.condition > 1e5
+    step.answer_rows((5,), 0, 10, faulty=(5,))
+    assert not step.refine()
 
 
 def test_dropped_answers_are_not_decoded():

@@ -123,6 +123,8 @@ def test_a_process_that_has_replaced_a_faulty_one_is_not_excluded(is_replaced):
     machines = {request.machine for request in instructions if isinstance(request, Request)}
     assert machines
     assert machines <= {2, 3}
+    step.handle(events.FaultyIdentified((2,)), 0.2)  # by answers of the old process
+    assert events.Exclude(2, events.MachineExcluded) not in step.instructions(0.2)
 
 
 def test_hosts_adopt_a_machine_after_a_shortage():

@@ -68,6 +68,11 @@ def test_a_time_that_overflows_is_infinite(speeds, mu):
     assert makespan(loads, speeds) == np.inf
 
 
+def test_k_star_includes_ties_at_the_whole_shard():
+    load = fractional_load([1, 1, 2], 2)  # c_2 = 1/2 and c_3 = 2/4
+    assert (load.c_star, load.k_star) == (Fraction(1, 2), 3)
+
+
 # --- whole rows ---------------------------------------------------------------------------
 
 
