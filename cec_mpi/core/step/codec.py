@@ -18,7 +18,7 @@ from cec_mpi.core.threads import PARALLEL_THRESHOLD, run_in_threads
 
 Floats = NDArray[np.float64]
 
-_MAX_SHORT_BLOCK = 512  # values of each machine; shorter blocks are copied in groups
+_MAX_SHORT_BLOCK = 2048  # values of each machine; shorter blocks are copied in groups
 _MIN_PANEL = 8192  # values of each machine
 _MAX_PANEL_WORK = 10**6  # multiplications up to which OpenBLAS does not copy its arguments
 

@@ -68,13 +68,13 @@ def test_long_shards_are_decoded_in_panels_and_threads(speeds, threads):
 
 
 @pytest.mark.parametrize(
-    ("machines", "recovery", "rows"), [(7, 3, 4_000), (196, 10, 38_426)], ids=["few", "many"]
+    ("machines", "recovery", "rows"), [(7, 3, 16_000), (196, 10, 80_000)], ids=["few", "many"]
 )
 def test_long_and_short_blocks_are_decoded(machines, recovery, rows):
     speeds = np.random.default_rng(3).uniform(1, 4, machines)
     product = Product(make_code(machines, recovery, "gaussian"), speeds, rows)
     sizes = product.assignment.stops - product.assignment.starts
-    assert min(sizes) <= 512 < max(sizes)
+    assert min(sizes) <= 2048 < max(sizes)
     assert (np.diff(product.assignment.starts) < 0).any()
     product.check()
 
