@@ -15,7 +15,7 @@ RNG = np.random.default_rng(5)
 
 
 class Rows(DenseShard):
-    """Rows in memory, given in pieces of 40."""
+    """Rows in memory, in pieces of 40."""
 
     def __init__(self, rows):
         self.rows, self.count = rows, len(rows)
@@ -50,7 +50,7 @@ SHAPES = [(1, 1), (1, 300), (130, 7), (2, 150_001), (130, 9000)]
 
 @pytest.mark.parametrize("k", [1, 5])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_products_are_those_of_float64(make_shard, shape, k):
+def test_products_are_as_accurate_as_in_float64(make_shard, shape, k):
     shard, rows = make_shard(RNG.standard_normal(shape).astype(np.float32))
     count, width = shape
     intervals = [(0, count // 3), (count // 2, count)]
@@ -64,35 +64,35 @@ def test_products_are_those_of_float64(make_shard, shape, k):
     np.testing.assert_allclose(adjoint, used.T @ U, rtol=0, atol=1e-14 * max(count, 9))
 
 
-@pytest.mark.parametrize(("stored", "given"), [("f4", "f8"), ("f8", "f8"), ("f4", "f4")])
+@pytest.mark.parametrize(("stored", "arithmetic"), [("f4", "f8"), ("f8", "f8"), ("f4", "f4")])
 @pytest.mark.parametrize("columns", [10, 300])
 @pytest.mark.parametrize("k", [1, 3, 8])
-def test_the_second_product_allocates_nothing(k, columns, stored, given):
+def test_later_products_allocate_no_memory(k, columns, stored, arithmetic):
     shard = Rows(RNG.standard_normal((4000, columns)).astype(stored))
-    W = RNG.standard_normal((k, columns)).astype(given)
-    U = RNG.standard_normal((4000, k)).astype(given)
-    forward, adjoint = np.empty((4000, k), given), np.empty((columns, k))
+    W = RNG.standard_normal((k, columns)).astype(arithmetic)
+    U = RNG.standard_normal((4000, k)).astype(arithmetic)
+    forward, adjoint = np.empty((4000, k), arithmetic), np.empty((columns, k))
 
-    def both():
+    def multiply_both_ways():
         shard.multiply(W, [(0, 4000)], forward)
         shard.multiply_transposed(U, [(0, 4000)], adjoint)
 
-    both()
+    multiply_both_ways()
     tracemalloc.start()
     try:
-        both()
+        multiply_both_ways()
         tracemalloc.reset_peak()
         before, _ = tracemalloc.get_traced_memory()
-        both()
+        multiply_both_ways()
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     # NumPy's own, when it adds up float32 in float64; before 2.3 in other sums, too.
-    buffered = given == "f4" or np.lib.NumpyVersion(np.__version__) < "2.3.0"
+    buffered = arithmetic == "f4" or np.lib.NumpyVersion(np.__version__) < "2.3.0"
     assert peak - before < 20_000 + 8 * np.getbufsize() * buffered
 
 
-def test_a_huge_sum_of_small_numbers_keeps_its_digits(make_shard):
+def test_long_sums_of_products_are_accurate(make_shard):
     """In float32 the sum would end at 2**24."""
     shard, rows = make_shard(np.ones((3, 1 << 20), np.float32))
     out = np.empty((3, 1))
@@ -117,7 +117,7 @@ def test_products_in_the_dtype_of_the_shard(make_shard, dtype, k):
 
 
 @pytest.mark.parametrize("make_shard", DEVICES, indirect=True)
-def test_sums_of_many_rows_of_float32_do_not_stand_still(make_shard):
+def test_long_sums_of_float32_are_accurate(make_shard):
     """In float32 alone ones would add up to 2**24."""
     count = 9 << 21
     shard, rows = make_shard(np.ones((count, 1), np.float32))

@@ -29,38 +29,38 @@ def store(tmp_path_factory):
 @pytest.mark.parametrize(
     "text", ["gpu", "cuda:x", "torch", "torch:", "jax:tpu", "cuda:-1", ":cuda", "", 3, None]
 )
-def test_what_names_no_device(text):
+def test_invalid_names_of_devices_are_refused(text):
     with pytest.raises(InputError, match="expected cpu, auto, cuda"):
         check_device(text)
 
 
 @pytest.mark.parametrize("text", ["cpu", "auto", "cuda:3", "mps", "xpu", "cupy:cuda:0"])
-def test_names_of_devices_that_this_computer_need_not_have(text):
+def test_names_of_devices_are_valid_even_if_absent(text):
     check_device(text)
 
 
 @pytest.fixture
-def cards(monkeypatch):
+def gpus(monkeypatch):
     """Three GPUs with so much free memory, found by torch."""
     free = {"cuda:0": 10, "cuda:1": 80, "cuda:2": 79}
 
-    class Card(Device):
+    class Gpu(Device):
         def memory(self):
             return free[self.name.partition(":")[2]], 80
 
-    found = {"torch": [Card(f"torch:{name}", None, None) for name in ("cpu", *free)], "jax": []}
+    found = {"torch": [Gpu(f"torch:{name}", None, None) for name in ("cpu", *free)], "jax": []}
     monkeypatch.setattr("cec_mpi.store.devices.devices_of", lambda name: found.get(name, ()))
     return free
 
 
 @pytest.mark.parametrize("text", ["auto", "cuda", "torch:cuda"])
-def test_machines_take_turns_on_cards_with_most_free_memory(cards, text):
+def test_machines_share_the_gpus_with_the_most_free_memory(gpus, text):
     assert [choose_device(text, n).name[-1] for n in (1, 2, 3)] == ["2", "1", "2"]
-    cards["cuda:1"] = 30
+    gpus["cuda:1"] = 30
     assert choose_device(text, 2).name == "torch:cuda:2"
 
 
-def test_a_card_with_a_number(cards):
+def test_a_device_with_an_index(gpus):
     assert choose_device("cuda:0", 2).name == "torch:cuda:0"
     with pytest.raises(InputError, match=r"no such device, only torch:cpu, torch:cuda:0"):
         find_devices("cuda:3")
@@ -112,7 +112,7 @@ def test_a_damaged_block_does_not_reach_the_device(tmp_path):
         shard.load([(0, 300)])
 
 
-def test_a_device_without_room_says_so(store, monkeypatch):
+def test_a_device_without_memory_is_named(store, monkeypatch):
     (device,) = (each for each in devices_of("array_api_strict") if each.name == STRICT)
 
     def full(*_):
@@ -135,17 +135,17 @@ class ScipyDevice(Device):
 
 
 @pytest.mark.parametrize("k", [1, 3])
-def test_sparse_rows_are_copied_when_others_are_assigned(tmp_path, k):
+def test_sparse_rows_are_copied_after_another_assignment(tmp_path, k):
     X = scipy.sparse.random_array((300, 80), density=0.1, format="csr", rng=RNG)
     cec_mpi.encode(X, tmp_path / "store", 4, copies=2)
     store = cec_mpi.open_store(tmp_path / "store")
     import array_api_strict as xp
 
     device = ScipyDevice("scipy:cpu", xp, xp.Device("CPU_DEVICE"))
-    shard, held = store.open_shard(1, device=device), store.manifest.rows_of_machine(1)
+    shard, assigned = store.open_shard(1, device=device), store.manifest.rows_of_machine(1)
     assert isinstance(shard, SparseDeviceShard)
-    shard.load(held)
-    for intervals in (held, held[:1], held):
+    shard.load(assigned)
+    for intervals in (assigned, assigned[:1], assigned):
         rows = scipy.sparse.vstack([X[a:b] for a, b in intervals])
         W, U = RNG.standard_normal((k, 80)), RNG.standard_normal((rows.shape[0], k))
         forward, adjoint = np.empty((rows.shape[0], k)), np.empty((80, k))

@@ -18,28 +18,28 @@ from helpers.stores import encode_in_small_blocks
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 300, 100
 X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
-PLACE = 128 + 8 * COLUMNS * 100  # of row 100 of a shard
+POSITION = 128 + 8 * COLUMNS * 100  # of row 100 of a shard
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def template(tmp_path_factory):
     """A store of many small blocks."""
-    return encode_in_small_blocks(tmp_path_factory.mktemp("made"), X, MACHINES, RECOVERY)
+    return encode_in_small_blocks(tmp_path_factory.mktemp("template"), X, MACHINES, RECOVERY)
 
 
 @pytest.fixture
-def path(made, tmp_path):
-    return shutil.copytree(made, tmp_path / "store")
+def path(template, tmp_path):
+    return shutil.copytree(template, tmp_path / "store")
 
 
 def overwrite(file):
     """Other numbers in row 100, in the same file."""
     with file.open("r+b") as stream:
-        stream.seek(PLACE)
+        stream.seek(POSITION)
         stream.write(np.full(COLUMNS, 1e3).tobytes())
 
 
-def settle():
+def wait_for_file_clock():
     """Let the last change of a file be older than the steps of its clock."""
     time.sleep(0.15)
 
@@ -55,7 +55,7 @@ def test_an_open_shard_ignores_a_file_that_gets_its_name(path, holding):
     assert np.array_equal(opened.rows, right)
 
 
-def test_a_shard_that_is_overwritten_during_a_run_is_found(path):
+def test_a_shard_that_is_overwritten_during_a_run_is_detected(path):
     with cec_mpi.open_operator(path, None, availability={1, 2}) as A:
         w = np.ones(COLUMNS)
         assert np.allclose(A @ w, X @ w)
@@ -66,10 +66,10 @@ def test_a_shard_that_is_overwritten_during_a_run_is_found(path):
             A @ w
 
 
-def test_a_shard_that_is_overwritten_while_it_is_computed_with_is_found(path):
-    """No sum that was made of other numbers comes back."""
+def test_a_change_during_a_product_is_detected(path):
+    """A sum of overwritten rows is not returned."""
     opened = open_store(path).open_shard(2)
-    settle()
+    wait_for_file_clock()
     opened.has_changed()
     opened.load([(0, 150)])
     assert not opened.has_changed()
@@ -79,25 +79,25 @@ def test_a_shard_that_is_overwritten_while_it_is_computed_with_is_found(path):
         opened.load([(0, 150)])
 
 
-def test_a_change_just_before_a_look_is_not_the_last_word(path):
+def test_two_changes_within_a_clock_step_are_detected(path):
     """A second one within a tick of the clock would leave the times as they are."""
     (path / "shard-0002.npy").chmod(0o640)
     opened = open_store(path).open_shard(2)
     opened.load([(0, 150)])
     assert opened.has_changed()
-    settle()
+    wait_for_file_clock()
     opened.has_changed()
     assert not opened.has_changed()
 
 
-def test_what_is_written_through_a_map_later_than_its_time_is_found(path):
+def test_a_later_write_through_a_memory_map_is_detected(path):
     """The time of the file is that of the first number that was written."""
     shard = path / "shard-0002.npy"
     opened = open_store(path).open_shard(2)
     other = np.load(shard, mmap_mode="r+")
     other[100, 0] = other[100, 0]
     opened.load([(0, 150)])
-    settle()
+    wait_for_file_clock()
     opened.has_changed()
     os.utime(shard)  # which a file system in memory would not do by itself
     opened.has_changed()
@@ -109,7 +109,7 @@ def test_what_is_written_through_a_map_later_than_its_time_is_found(path):
 
 
 @pytest.mark.parametrize("change", [os.utime, lambda file: file.chmod(0o640), os.unlink])
-def test_what_leaves_the_numbers_as_they_are_ends_no_run(path, change):
+def test_changes_of_metadata_do_not_end_a_run(path, change):
     with cec_mpi.open_operator(path, None) as A:
         w = np.ones(COLUMNS)
         for _ in range(3):
@@ -119,7 +119,7 @@ def test_what_leaves_the_numbers_as_they_are_ends_no_run(path, change):
             assert np.allclose(A.H @ np.ones(ROWS), X.T @ np.ones(ROWS))
 
 
-def test_a_shard_that_is_cut_between_steps_is_no_bus_error(path):
+def test_a_shard_that_is_truncated_between_steps_is_damaged(path):
     with cec_mpi.open_operator(path, None, availability={1, 2}, verify="never") as A:
         A @ np.ones(COLUMNS)
         os.truncate(path / "shard-0002.npy", 5000)
@@ -127,7 +127,7 @@ def test_a_shard_that_is_cut_between_steps_is_no_bus_error(path):
             A @ np.ones(COLUMNS)
 
 
-CUT = """
+TRUNCATE = """
 import os, sys
 from pathlib import Path
 import numpy as np
@@ -145,15 +145,15 @@ print("computed with what is not there")
 
 
 @pytest.mark.parametrize("first", [[], ["-X", "faulthandler"]])  # which handles bus errors, too
-def test_a_shard_that_is_cut_while_it_is_read_is_one_message(path, run, first):
-    done = run([sys.executable, *first, "-c", CUT, path])
+def test_a_shard_that_is_truncated_during_a_product_is_named(path, run, first):
+    done = run([sys.executable, *first, "-c", TRUNCATE, path])
     assert (done.returncode, done.stdout) == (3, "")
     (line,) = done.stderr.splitlines()
     assert "shard-0002.npy was truncated" in line
     assert line.endswith(": found 5000 bytes, expected 120128")
 
 
-OTHER = """
+OTHER_MAP = """
 import faulthandler, mmap, os, sys
 from pathlib import Path
 from cec_mpi.store import open_store
@@ -166,14 +166,14 @@ mapped[0]
 """
 
 
-def test_a_bus_error_of_another_file_stays_one(path, tmp_path, run):
-    done = run([sys.executable, "-X", "faulthandler", "-c", OTHER, path, tmp_path / "other"])
+def test_bus_errors_of_other_files_are_not_handled(path, tmp_path, run):
+    done = run([sys.executable, "-X", "faulthandler", "-c", OTHER_MAP, path, tmp_path / "other"])
     assert done.returncode == -signal.SIGBUS
     assert "Fatal Python error: Bus error" in done.stderr
     assert "cec-mpi" not in done.stderr
 
 
-def test_in_memory_nothing_is_looked_at_again(path):
+def test_rows_in_memory_are_not_read_again(path):
     opened = open_store(path).open_shard(2, "ram")
     opened.load([(0, 150)])
     right = opened.rows.copy()
@@ -182,7 +182,7 @@ def test_in_memory_nothing_is_looked_at_again(path):
     assert np.array_equal(opened.rows, right)
 
 
-MANY = """
+MANY_SHARDS = """
 import resource, sys
 import numpy as np
 import cec_mpi
@@ -194,16 +194,16 @@ with cec_mpi.open_operator(sys.argv[1], None) as A:
 
 
 @pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 256, reason="few descriptors")
-def test_more_shards_than_a_process_may_have_files_open(tmp_path, run):
+def test_a_store_can_have_more_shards_than_file_descriptors(tmp_path, run):
     encode(np.full((100, 3), 1 / 3), tmp_path / "store", 60, 2)
-    done = run([sys.executable, "-c", MANY, tmp_path / "store"])
+    done = run([sys.executable, "-c", MANY_SHARDS, tmp_path / "store"])
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
 # --- too few file descriptors -------------------------------------------------------------
 
 
-def test_too_few_file_descriptors_are_no_damage(path, tmp_path, run):
+def test_a_run_without_file_descriptors_names_the_limit(path, tmp_path, run):
     np.save(tmp_path / "W.npy", np.ones((2, COLUMNS)))
     words = f"run {path} --out {tmp_path / 'out'} vectors={tmp_path / 'W.npy'} --serial"
     done = run(["bash", "-c", f"ulimit -n 7; exec {sys.executable} -m cec_mpi {words}"])
@@ -212,7 +212,7 @@ def test_too_few_file_descriptors_are_no_damage(path, tmp_path, run):
     assert "ulimit -n" in done.stderr
 
 
-FULL = """
+NO_DESCRIPTORS = """
 import os, resource, sys
 from cec_mpi.errors import CecError, DamagedStoreError
 from cec_mpi.store import open_store, repair, verify
@@ -241,8 +241,8 @@ print(verify(sys.argv[1]).damaged)
 """
 
 
-def test_a_healthy_store_stays_healthy_whatever_is_left_to_open_it(path, run):
+def test_a_store_is_not_damaged_if_file_descriptors_run_out(path, run):
     before = {file.name: file.stat().st_ino for file in path.iterdir()}
-    done = run([sys.executable, "-c", FULL, path])
+    done = run([sys.executable, "-c", NO_DESCRIPTORS, path])
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
     assert {file.name: file.stat().st_ino for file in path.iterdir()} == before

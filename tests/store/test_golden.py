@@ -1,4 +1,4 @@
-"""Stores that releases wrote, kept as they were: each later version reads them."""
+"""Stores that releases wrote: each later version reads them."""
 
 import shutil
 from pathlib import Path
@@ -15,32 +15,32 @@ X = np.arange(1.0, 22.0).reshape(7, 3)  # of all of them
 
 
 @pytest.fixture(params=sorted(path.name for path in GOLDEN.iterdir()))
-def kept(request, tmp_path):
+def golden_store(request, tmp_path):
     return Path(shutil.copytree(GOLDEN / request.param, tmp_path / "store"))
 
 
-def test_a_store_of_this_version_is_kept():
+def test_this_version_has_a_golden_store():
     assert f"version-{VERSION}" in {path.name for path in GOLDEN.iterdir()}
 
 
-def test_it_is_read_decoded_and_computed_with(kept, tmp_path):
-    assert not cec_mpi.verify(kept).damaged
-    bound = cec_mpi.decode(kept, tmp_path / "X.npy")
+def test_a_golden_store_is_decoded_and_multiplied(golden_store, tmp_path):
+    assert not cec_mpi.verify(golden_store).damaged
+    bound = cec_mpi.decode(golden_store, tmp_path / "X.npy")
     parts = np.vstack([np.abs(X), np.zeros((1, 3))]).reshape(2, 4, 3)  # L = 2, filled up
-    exponents = read_scaling(kept, cec_mpi.open_store(kept).manifest).exponents
+    exponents = read_scaling(golden_store, cec_mpi.open_store(golden_store).manifest).exponents
     powers = np.ones((2, 4, 1))
     if exponents is not None:  # -4096 says that a row is 0
         powers = 2.0 ** np.where(exponents == -4096, 0, exponents)[..., np.newaxis]
     largest = (powers * (parts / powers).max(axis=0)).reshape(8, 3)[:7]
     assert (np.abs(np.load(tmp_path / "X.npy") - X) <= bound * largest).all()
-    with cec_mpi.open_operator(kept, None) as operator:
+    with cec_mpi.open_operator(golden_store, None) as operator:
         for available in (1, 2), (2, 3), (3, 4), (1, 2, 3, 4):
             operator.available = available
             np.testing.assert_allclose(operator @ np.ones(3), X.sum(axis=1), rtol=1e-12)
             np.testing.assert_allclose(operator.H @ np.ones(7), X.sum(axis=0), rtol=1e-12)
 
 
-def test_what_rows_were_divided_by_is_in_a_file_and_its_copy():
+def test_exponents_of_rows_are_in_a_file_and_its_copy():
     expected = [[2, 3, 4, 4], [4, 5, 5, -4096]]  # 3, 6, 9, 12 and 15, 18, 21 come to [1/2, 1)
     for name in "row-exponents.npy", "row-exponents.copy.npy":
         exponents = np.load(GOLDEN / "version-2" / name)
@@ -55,11 +55,11 @@ def test_what_rows_were_divided_by_is_in_a_file_and_its_copy():
         np.testing.assert_array_equal(sizes, (X / powers).max(axis=0))
 
 
-def test_it_is_repaired_and_grows(kept):
-    shards = cec_mpi.open_store(kept).manifest.shards
+def test_a_golden_store_is_repaired_and_grows(golden_store):
+    shards = cec_mpi.open_store(golden_store).manifest.shards
     assert [bool(shard.rebuilt) for shard in shards] == [False, True, False, True]
-    (kept / "shard-0001.npy").unlink()
-    cec_mpi.repair(kept)
-    assert not cec_mpi.verify(kept).damaged
-    manifest = cec_mpi.add_machine(kept)
+    (golden_store / "shard-0001.npy").unlink()
+    cec_mpi.repair(golden_store)
+    assert not cec_mpi.verify(golden_store).damaged
+    manifest = cec_mpi.add_machine(golden_store)
     assert (manifest.code.machines, manifest.column_names) == (5, ("a", "b", "c"))

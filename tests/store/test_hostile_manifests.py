@@ -118,7 +118,7 @@ print(json.dumps("all tried"))
     ],
     ids=["coded", "replicated"],
 )
-def test_an_edited_manifest_is_harmless_or_refused_with_one_message(tmp_path, X, options):
+def test_an_edited_manifest_is_accepted_or_refused_with_one_message(tmp_path, X, options):
     encode(X, tmp_path / "template", 4, **options)
     (tmp_path / "scratch").mkdir()
     done = subprocess.run(
@@ -131,7 +131,7 @@ def test_an_edited_manifest_is_harmless_or_refused_with_one_message(tmp_path, X,
     assert [json.loads(line) for line in done.stdout.splitlines()] == ["all tried"], done.stderr
 
 
-def test_a_manifest_of_columns_that_no_disk_has_room_for_is_damaged(tmp_path, capsys):
+def test_a_manifest_that_states_impossible_sizes_is_damaged(tmp_path, capsys):
     encode(np.ones((12, 5)), tmp_path / "S", 4, 2)
     content = json.loads((tmp_path / "S" / "manifest.json").read_text())
     header = shard_header(6, 2**40, "float64")

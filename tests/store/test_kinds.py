@@ -146,7 +146,7 @@ def flip(file, position):
     np.memmap(file, np.uint8, "r+")[position] ^= 1
 
 
-def test_damage_is_found_and_rebuilt_from_other_machines(store, X, tmp_path):
+def test_damage_is_rebuilt_from_other_machines(store, X, tmp_path):
     flip(store / "shard-0002.npy", 1000)
     (store / "shard-0003.npy").unlink()
     condition = verify(store)
@@ -158,7 +158,7 @@ def test_damage_is_found_and_rebuilt_from_other_machines(store, X, tmp_path):
     np.testing.assert_array_equal(np.load(store / "shard-0003.npy"), X)
 
 
-def test_rows_that_are_damaged_everywhere_are_named(store, tmp_path):
+def test_lost_rows_are_named(store, tmp_path):
     for machine in (1, 2, 3):
         flip(store / f"shard-000{machine}.npy", 1000)
     with pytest.raises(DamagedStoreError, match=r"rows 8\.\.15 of X are lost"):
@@ -167,7 +167,7 @@ def test_rows_that_are_damaged_everywhere_are_named(store, tmp_path):
         decode(store, tmp_path / "again.npy")
 
 
-def test_it_grows_and_is_decoded(store, X, tmp_path):
+def test_a_store_grows_and_is_decoded(store, X, tmp_path):
     assert add_machine(store).machines == 4
     assert verify(store).damaged == []
     (store / "shard-0001.npy").unlink()
@@ -176,7 +176,7 @@ def test_it_grows_and_is_decoded(store, X, tmp_path):
     np.testing.assert_array_equal(open_store(store).shard(4), X)
 
 
-def test_machines_multiply_with_it_and_commands_describe_it(store, X, capsys):
+def test_shards_multiply_and_commands_describe_the_store(store, X, capsys):
     with open_operator(store, None, availability={2}) as operator:
         np.testing.assert_allclose(operator @ np.ones(COLUMNS), X.sum(axis=1), rtol=1e-12)
         np.testing.assert_allclose(operator.H @ np.ones(ROWS), X.sum(axis=0), rtol=1e-12)

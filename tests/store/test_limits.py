@@ -27,7 +27,7 @@ MEMORY = "35 31 0:32 {root} {at}/memory rw - cgroup cgroup rw,memory"
 def process(tmp_path):
     """Make a process: its groups, its mounts, and the files of the mounts."""
 
-    def made(groups, mounts=(V2,), root="/", at="fs", **files):
+    def make_process(groups, mounts=(V2,), root="/", at="fs", **files):
         (tmp_path / "cgroup").write_text(groups)
         point = str(tmp_path / at)
         lines = [line.format(root=root, at=point.replace(" ", r"\040")) for line in mounts]
@@ -39,7 +39,7 @@ def process(tmp_path):
             path.write_text(f"{text}\n")
         return tmp_path
 
-    return made
+    return make_process
 
 
 POD = {"pod__cpu_DOT_max": "max 100000", "pod__box__cpu_DOT_max": "max 100000"}
@@ -72,7 +72,7 @@ def test_the_smallest_quota_of_a_group_and_its_ancestors(
     assert cpu_quota(process(groups, **options, **files)).processors == processors
 
 
-def test_a_quota_of_the_first_version(process):
+def test_the_quota_of_a_group_of_version_1(process):
     files = {"cpu__job__cpu_DOT_cfs_quota_us": 250_000, "cpu__job__cpu_DOT_cfs_period_us": 100_000}
     files |= {"cpu__cpu_DOT_cfs_quota_us": -1, "cpu__cpu_DOT_cfs_period_us": 100_000}
     groups = "9:cpu,cpuacct:/job/step\n4:memory:/other\n0::/\n"
@@ -107,42 +107,42 @@ def group():
 
 
 @pytest.mark.needs("cpu-groups")
-def test_a_process_in_a_group_of_the_system_has_its_quota(group):
+def test_a_process_has_the_quota_of_its_group(group):
     code = "from cec_mpi.store.limits import *; print(cpu_quota().processors, count_processors())"
     words = ["sh", "-c", 'echo $$ >"$0"/cgroup.procs && exec "$@"', group, sys.executable, "-c"]
     done = subprocess.run([*words, code], capture_output=True, text=True, check=True, timeout=LIMIT)
     assert done.stdout.split() == ["0.5", "1"]
 
 
-def test_the_smallest_memory_of_a_group_and_of_those_around_it(process):
+def test_the_smallest_memory_limit_of_a_group_and_its_ancestors(process):
     files = {"job__step__memory_DOT_max": "max", "job__memory_DOT_max": 4096}
     assert total_memory(process("0::/job/step\n", **files)) == 4096
 
 
-def test_memory_of_groups_of_the_first_version(process):
+def test_the_memory_limit_of_groups_of_version_1(process):
     groups = "9:cpu,cpuacct:/other\n4:memory:/job\n"
     name = "memory__job__memory_DOT_limit_in_bytes"
     assert total_memory(process(groups, (CPU, MEMORY), **{name: 8192})) == 8192
     assert total_memory(process(groups, (CPU, MEMORY), **{name: "9" * 20})) == ALL
 
 
-def test_memory_that_is_free_is_what_no_group_and_no_process_uses(process):
+def test_free_memory_of_a_group_includes_the_page_cache(process):
     used = {"job__memory_DOT_max": 9 << 30, "job__memory_DOT_current": 5 << 30}
-    made = process("0::/job\n", **used)
-    assert free_memory(made / "self") == ALL  # of a process without files there
-    (made / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    3145728 kB\n")
-    (made / "self").mkdir()
+    directory = process("0::/job\n", **used)
+    assert free_memory(directory / "self") == ALL  # of a process without files there
+    (directory / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    3145728 kB\n")
+    (directory / "self").mkdir()
     for name in ("cgroup", "mountinfo"):
-        (made / name).rename(made / "self" / name)
-    assert free_memory(made / "self") == 3 << 30
-    (made / "fs" / "job" / "memory.current").write_text(f"{8 << 30}\n")
-    assert free_memory(made / "self") == 1 << 30
+        (directory / name).rename(directory / "self" / name)
+    assert free_memory(directory / "self") == 3 << 30
+    (directory / "fs" / "job" / "memory.current").write_text(f"{8 << 30}\n")
+    assert free_memory(directory / "self") == 1 << 30
     files = f"anon 5\ninactive_file {512 << 20}\nactive_file {512 << 20}\n"
-    (made / "fs" / "job" / "memory.stat").write_text(files)
-    assert free_memory(made / "self") == 2 << 30
+    (directory / "fs" / "job" / "memory.stat").write_text(files)
+    assert free_memory(directory / "self") == 2 << 30
 
 
-def test_without_groups_memory_is_that_of_the_computer(process, tmp_path):
+def test_without_groups_memory_is_not_limited(process, tmp_path):
     assert total_memory(process("0::/job\n")) == ALL
     assert total_memory(tmp_path / "nothing") == ALL
     assert 0 < total_memory() <= ALL

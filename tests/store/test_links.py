@@ -1,4 +1,4 @@
-"""Links, planted and made on purpose: nothing is written through them."""
+"""Links, planted or made on purpose: nothing is written through them."""
 
 import fcntl
 import os
@@ -39,14 +39,14 @@ class Interrupted(LocalRunner):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def template(tmp_path_factory):
     """A store of many small blocks."""
-    return encode_in_small_blocks(tmp_path_factory.mktemp("made"), X, MACHINES, RECOVERY)
+    return encode_in_small_blocks(tmp_path_factory.mktemp("template"), X, MACHINES, RECOVERY)
 
 
 @pytest.fixture
-def path(made, tmp_path, no_launcher):
-    return shutil.copytree(made, tmp_path / "store")
+def path(template, tmp_path, no_launcher):
+    return shutil.copytree(template, tmp_path / "store")
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def link(name, target):
     name.symlink_to(target)
 
 
-def linked_away(path, machine, tmp_path):
+def move_and_link(path, machine, tmp_path):
     """A shard on another disk, as users move them."""
     file = path / f"shard-{machine:04d}.npy"
     away = tmp_path / f"away-{machine}.npy"
@@ -82,7 +82,7 @@ def damage(file):
 
 
 @pytest.mark.parametrize("make", [os.symlink, os.link], ids=["symbolic", "hard"])
-def test_repair_writes_through_no_link_in_the_place_of_a_shard(path, precious, make, capsys):
+def test_repair_replaces_a_link_instead_of_writing_through_it(path, precious, make, capsys):
     file = path / "shard-0002.npy"
     file.unlink()
     make(precious, file)
@@ -95,8 +95,8 @@ def test_repair_writes_through_no_link_in_the_place_of_a_shard(path, precious, m
     assert verify(path).damaged == []
 
 
-def test_a_shard_that_users_linked_is_read_and_stays(path, tmp_path, capsys):
-    away = linked_away(path, 3, tmp_path)
+def test_a_good_shard_behind_a_link_is_kept(path, tmp_path, capsys):
+    away = move_and_link(path, 3, tmp_path)
     assert verify(path).damaged == []
     assert main(["repair", str(path)]) == 0
     assert "nothing to repair" in capsys.readouterr().out
@@ -105,7 +105,7 @@ def test_a_shard_that_users_linked_is_read_and_stays(path, tmp_path, capsys):
 
 
 def test_a_damaged_shard_behind_a_link_is_repaired_in_the_store(path, tmp_path, capsys):
-    away = linked_away(path, 3, tmp_path)
+    away = move_and_link(path, 3, tmp_path)
     damage(away)
     before = away.read_bytes()
     assert main(["repair", str(path)]) == 0
@@ -117,9 +117,9 @@ def test_a_damaged_shard_behind_a_link_is_repaired_in_the_store(path, tmp_path, 
     assert verify(path).damaged == []
 
 
-def test_a_shard_behind_a_link_that_is_found_wrong_by_comparison(path, tmp_path):
+def test_a_wrong_shard_behind_a_link_is_rebuilt_in_the_store(path, tmp_path):
     """Its checksums match, so only the comparison of shards finds it."""
-    away = linked_away(path, 3, tmp_path)
+    away = move_and_link(path, 3, tmp_path)
     wrong = np.load(away)
     wrong[100] += 1
     np.save(away, wrong)
@@ -174,7 +174,7 @@ def test_a_resumed_encode_writes_through_no_link(path, tmp_path, precious):
 # --- what crashes leave -------------------------------------------------------------------
 
 
-def test_what_a_killed_process_left_is_removed_and_what_is_in_work_is_not(tmp_path, precious):
+def test_only_abandoned_temporary_files_are_removed(tmp_path, precious):
     abandoned, in_work, planted = (partial_name(tmp_path / "file") for _ in range(3))
     mine = tmp_path / ".file.partial.notes"
     for path in (abandoned, in_work, mine):
@@ -187,7 +187,7 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_work_is_not(tmp_pa
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
-def test_a_file_is_replaced_also_where_it_has_other_names(tmp_path):
+def test_publish_does_not_change_other_names_of_a_file(tmp_path):
     (tmp_path / "file").write_bytes(b"old")
     (tmp_path / "backup").hardlink_to(tmp_path / "file")
     publish(tmp_path / "file", b"new")
@@ -197,7 +197,7 @@ def test_a_file_is_replaced_also_where_it_has_other_names(tmp_path):
     assert found == {"file": b"newer", "backup": b"old", "before": b"new"}
 
 
-def test_a_killed_publish_leaves_nothing_in_the_end(tmp_path):
+def test_the_next_publish_removes_the_file_of_a_killed_one(tmp_path):
     program = (
         "import os, sys; from pathlib import Path;"
         "from cec_mpi.store.files.replacing import replacing\n"
@@ -242,7 +242,7 @@ def test_a_run_writes_through_no_link(run, tmp_path, precious, make):
     assert np.allclose(np.load(tmp_path / "out" / "result.npy"), X.sum(axis=1))
 
 
-def test_logs_that_are_a_link_elsewhere_are_refused(run, tmp_path, capsys):
+def test_a_link_in_place_of_the_logs_is_refused(run, tmp_path, capsys):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out" / "logs").rmdir()
     link(tmp_path / "out" / "logs", tmp_path / "elsewhere")
@@ -251,7 +251,7 @@ def test_logs_that_are_a_link_elsewhere_are_refused(run, tmp_path, capsys):
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_directory_of_results_that_is_a_link(run, tmp_path):
+def test_the_directory_of_results_may_be_a_link(run, tmp_path):
     (tmp_path / "out").rename(tmp_path / "real")
     link(tmp_path / "out", tmp_path / "real")
     assert run() == 0
@@ -259,7 +259,7 @@ def test_a_directory_of_results_that_is_a_link(run, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "make"), [("result.npy", os.symlink), ("steps.jsonl", os.link)])
-def test_a_resumed_run_goes_on_in_no_file_of_somebody_else(run, tmp_path, capsys, name, make):
+def test_a_resumed_run_appends_to_no_linked_file(run, tmp_path, capsys, name, make):
     file = tmp_path / "out" / name
     (tmp_path / "a.json").write_text('{"available": [[1, 2], [1]]}')
     assert run("--checkpoint-every", "1", "--availability", str(tmp_path / "a.json")) == 4

@@ -37,11 +37,11 @@ SPECIAL = [
 TEXTS = st.sampled_from(SPECIAL) | st.text(st.characters(exclude_categories=()), max_size=8)
 
 
-def holds_surrogates(names):
+def have_surrogates(names):
     return any("\ud800" <= letter <= "\udfff" for name in names for letter in name)
 
 
-def table(path, names):
+def write_table(path, names):
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
         writer.writerows([names, *X.tolist()])
@@ -58,7 +58,7 @@ def test_a_column_of_any_name_goes_through_a_store(names):
         assert not any(verify(directory / "store").problems)
         repair(directory / "store")
         assert open_store(directory / "store").manifest.column_names == tuple(names)
-        if holds_surrogates(names):
+        if have_surrogates(names):
             with pytest.raises(InputError, match="which UTF-8 cannot represent"):
                 decode(directory / "store", directory / "X.csv")
             assert [path.name for path in directory.iterdir()] == ["store"]
@@ -85,6 +85,7 @@ def can_exist(path):
 
 @given(name=TEXTS, suffix=st.sampled_from([".csv", ".npy", ".h5"]))
 @example(name="a::b", suffix=".h5")
+@example(name="x" * 10_000, suffix=".npy")
 @settings(max_examples=10)
 def test_files_and_stores_of_any_name(name, suffix):
     with TemporaryDirectory() as scratch:
@@ -98,7 +99,7 @@ def test_files_and_stores_of_any_name(name, suffix):
                 encode(f"{scratch}/matrix.npy", store, 3, 2)
             return
         if suffix == ".csv":
-            table(source, ["a", "b"])
+            write_table(source, ["a", "b"])
         elif suffix == ".npy":
             np.save(source, X)
         else:

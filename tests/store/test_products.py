@@ -16,18 +16,21 @@ RNG = np.random.default_rng(7)
 DTYPES = [np.float64, np.float32]
 
 
-def made(*shape, dtype):
-    """Numbers of many sizes, so that a wrong place is seen."""
-    return (RNG.standard_normal(shape) * 2.0 ** RNG.integers(-9, 9, shape)).astype(dtype)
+def random_arrays(dtype, *shapes):
+    """Entries of many sizes, so that any permutation changes a product."""
+    return [
+        (RNG.standard_normal(shape) * 2.0 ** RNG.integers(-9, 9, shape)).astype(dtype)
+        for shape in shapes
+    ]
 
 
-def as_exact_as_any_sum(found, left, right, start=None):
+def check_rounding(computed, left, right, start=None):
     """Within the bound of sums of products in any order (Higham, section 3.1)."""
     begin = 0 if start is None else start
     exact = left.astype(np.longdouble) @ right.astype(np.longdouble) + begin
     sizes = abs(left).astype(np.longdouble) @ abs(right).astype(np.longdouble) + abs(begin)
     bound = gamma(left.shape[1] + (start is not None), left.dtype) * sizes
-    assert (abs(found - exact) <= bound).all()
+    assert (abs(computed - exact) <= bound).all()
 
 
 # One row, some, odd numbers of them; as narrow as each routine takes them, and wide.
@@ -44,15 +47,15 @@ SHAPES = [
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)
 def test_products_with_one_vector(rows, columns, dtype, cached):
-    X, w, u = (made(*shape, dtype=dtype) for shape in ((rows, columns), (columns,), (rows,)))
+    X, w, u = random_arrays(dtype, (rows, columns), (columns,), (rows,))
     out = np.full(rows + 2, np.nan, dtype)
     multiply(X, w, out[1:-1], cached=cached)
-    as_exact_as_any_sum(out[1:-1], X, w)
+    check_rounding(out[1:-1], X, w)
     assert np.isnan(out[[0, -1]]).all()
     start = np.linspace(-1, 1, columns)
     sums = start.copy()
     add_transposed(X, u, sums, Scratch(), cached=cached)
-    as_exact_as_any_sum(sums, X.T, u, start)
+    check_rounding(sums, X.T, u, start)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -68,27 +71,27 @@ def test_products_with_one_vector(rows, columns, dtype, cached):
     ],
 )
 def test_products_with_several_vectors(rows, columns, k, dtype):
-    X, W, U = (made(*shape, dtype=dtype) for shape in ((rows, columns), (k, columns), (rows, k)))
+    X, W, U = random_arrays(dtype, (rows, columns), (k, columns), (rows, k))
     start = np.linspace(-1, 1, columns * k).reshape(columns, k)
     scratch = Scratch()
     for cached in (False, True):
         out, sums = np.full((rows, k), np.nan, dtype), start.copy()
         columns_of_W = W.T if cached else transpose_vectors(W, scratch)
         multiply_block(X, W, columns_of_W, out, scratch, cached=cached)
-        as_exact_as_any_sum(out, X, W.T)
+        check_rounding(out, X, W.T)
         add_transposed_block(X, U, sums, scratch, cached=cached)
-        as_exact_as_any_sum(sums, X.T, U, start)
+        check_rounding(sums, X.T, U, start)
 
 
 @pytest.mark.parametrize("columns", [1, 4, 12, 22, 300])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_rows_that_do_not_stand_side_by_side(dtype, columns):
-    X, w, u = (made(*shape, dtype=dtype) for shape in ((2001, columns + 3), (columns,), (2001,)))
+def test_rows_that_are_not_contiguous(dtype, columns):
+    X, w, u = random_arrays(dtype, (2001, columns + 3), (columns,), (2001,))
     out, sums = np.full(2001, np.nan, dtype), np.zeros((columns, 2))
     multiply(X[:, 3:], w, out)
-    as_exact_as_any_sum(out, X[:, 3:], w)
+    check_rounding(out, X[:, 3:], w)
     add_transposed(X[:, 3:], u, sums[:, 1], Scratch())
-    as_exact_as_any_sum(sums[:, 1], X[:, 3:].T, u)
+    check_rounding(sums[:, 1], X[:, 3:].T, u)
     assert not sums[:, 0].any()
 
 
@@ -99,7 +102,7 @@ def test_rows_that_do_not_stand_side_by_side(dtype, columns):
     dtype=st.sampled_from(DTYPES),
 )
 def test_any_shape(rows, columns, k, dtype):
-    X, W, U = (made(*shape, dtype=dtype) for shape in ((rows, columns), (k, columns), (rows, k)))
+    X, W, U = random_arrays(dtype, (rows, columns), (k, columns), (rows, k))
     out, sums, scratch = np.empty((rows, k), dtype), np.zeros((columns, k)), Scratch()
     if k == 1:
         multiply(X, W[0], out[:, 0])
@@ -107,11 +110,11 @@ def test_any_shape(rows, columns, k, dtype):
     else:
         multiply_block(X, W, transpose_vectors(W, scratch), out, scratch)
         add_transposed_block(X, U, sums, scratch)
-    as_exact_as_any_sum(out, X, W.T)
-    as_exact_as_any_sum(sums, X.T, U)
+    check_rounding(out, X, W.T)
+    check_rounding(sums, X.T, U)
 
 
-def test_sums_of_float32_do_not_stand_still():
+def test_long_sums_of_float32_are_accurate():
     """In float32 alone ones would add up to 2**24."""
     rows = 9 << 21
     sums = np.zeros(4)
@@ -123,7 +126,7 @@ def test_sums_of_float32_do_not_stand_still():
     assert (sums == rows).all()
 
 
-def test_scratch_is_of_each_thread_and_dtype():
+def test_scratch_arrays_depend_on_thread_and_dtype():
     from threading import Thread
 
     scratch, seen = Scratch(), []

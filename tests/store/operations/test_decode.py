@@ -21,12 +21,12 @@ from helpers.waiting import LIMIT
 X = np.random.default_rng(0).standard_normal((401, 7)) * 10.0 ** np.arange(-3, 4)
 
 
-both = pytest.mark.parametrize("store", ["float64", "float32"], indirect=True)
+in_both_dtypes = pytest.mark.parametrize("store", ["float64", "float32"], indirect=True)
 
 
 @pytest.fixture
 def store(request, tmp_path):
-    """Of float64, but for tests of both."""
+    """Of float64, but for tests of in_both_dtypes."""
     np.save(tmp_path / "X.npy", X)
     dtype = getattr(request, "param", "float64")
     encode(tmp_path / "X.npy", tmp_path / "store", 4, 3, dtype=dtype)
@@ -40,9 +40,9 @@ def matrix_of(path):
 NAMES = ["a.csv", "a.tsv", "a.CSV", "a.h5", "a.hdf5::/group/deep", "a.zarr", "a.zarr::/group/deep"]
 
 
-@both
+@in_both_dtypes
 @pytest.mark.parametrize("name", NAMES)
-def test_every_format_has_the_same_numbers_and_can_be_encoded(store, tmp_path, name):
+def test_every_format_has_the_same_entries_and_can_be_encoded(store, tmp_path, name):
     bound = decode(store, tmp_path / "out.npy")
     assert decode(store, f"{tmp_path}/{name}") == bound
     expected = np.load(tmp_path / "out.npy")
@@ -58,8 +58,8 @@ def test_every_format_has_the_same_numbers_and_can_be_encoded(store, tmp_path, n
     assert not list(tmp_path.glob(".*"))
 
 
-@both
-def test_other_programs_read_the_same_numbers(store, tmp_path):
+@in_both_dtypes
+def test_other_libraries_read_the_same_entries(store, tmp_path):
     for name in ("a.h5", "a.zarr::/m", "a.csv", "a.npy"):
         decode(store, f"{tmp_path}/{name}")
     expected = np.load(tmp_path / "a.npy")
@@ -102,7 +102,7 @@ DELIMITER = "delimiter is only for text tables"
         ("nowhere/a.csv", None, "cannot be created: .* is not a directory"),
     ],
 )
-def test_what_cannot_be_written_is_refused(store, tmp_path, name, delimiter, message):
+def test_outputs_that_cannot_be_written_are_refused(store, tmp_path, name, delimiter, message):
     before = sorted(tmp_path.iterdir())
     with pytest.raises(InputError, match=message):
         decode(store, f"{tmp_path}/{name}", delimiter=delimiter)
@@ -133,7 +133,7 @@ def test_a_decode_that_fails_changes_no_file(store, tmp_path, name, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.zarr"])
-def test_a_killed_decode_leaves_nothing_in_the_end(store, tmp_path, name):
+def test_the_next_decode_removes_the_files_of_a_killed_one(store, tmp_path, name):
     program = (
         "import os, sys; from cec_mpi import decode; from cec_mpi.store.work import LocalRunner\n"
         "decode(*sys.argv[1:], runner=LocalRunner(watch=lambda *_: os.kill(os.getpid(), 9)))"
@@ -147,7 +147,7 @@ def test_a_killed_decode_leaves_nothing_in_the_end(store, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.zarr"])
-def test_the_first_of_two_decodes_at_once_keeps_its_file(store, tmp_path, name):
+def test_the_second_of_two_concurrent_decodes_fails(store, tmp_path, name):
     others = [lambda: decode(store, tmp_path / name)]
     runner = LocalRunner(watch=lambda *_: others and others.pop()())
     before = sorted(tmp_path.iterdir())

@@ -64,14 +64,14 @@ def test_a_shard_is_a_read_only_memory_map(path):
     assert np.array_equal(shard, np.load(path / name_of(2)))
 
 
-def test_a_store_can_be_moved_and_linked(path, tmp_path):
+def test_a_store_can_be_renamed_and_linked(path, tmp_path):
     path.rename(tmp_path / "elsewhere")
     (tmp_path / "link").symlink_to("elsewhere")
     assert problems_of(tmp_path / "link") == {}
 
 
 @pytest.mark.parametrize("machine", [0, MACHINES + 1, 1.5])
-def test_a_machine_that_the_store_does_not_have(path, machine):
+def test_a_machine_out_of_range_is_refused(path, machine):
     with pytest.raises(InputError, match=f"machine {machine}: expected 1 to {MACHINES}"):
         open_store(path).shard(machine)
 
@@ -106,7 +106,7 @@ def test_a_damaged_shard_is_named(path, damage, message, is_visible):
             store.check_files()
 
 
-def test_shards_that_changed_places_are_both_named(path):
+def test_swapped_shards_are_both_named(path):
     (path / name_of(1)).rename(path / "aside")
     (path / name_of(2)).rename(path / name_of(1))
     (path / "aside").rename(path / name_of(2))
@@ -125,7 +125,7 @@ def small_blocks(tmp_path_factory):
     return encode_in_small_blocks(tmp_path_factory.mktemp("small"), X, MACHINES, RECOVERY)
 
 
-def test_a_machine_whose_checksums_are_damaged_cannot_start(path):
+def test_a_shard_without_checksums_cannot_be_opened(path):
     alter(path / "checksums-1.npy", -5)
     alter(path / "checksums-1.copy.npy", -3)
     with pytest.raises(DamagedStoreError, match=r"checksums of machine 4.*cec-mpi repair"):
@@ -156,7 +156,7 @@ def test_only_requested_blocks_are_read_and_checked(small_blocks, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["absent", "file", "directory", "file/below"])
-def test_what_is_no_store_is_refused_by_name(tmp_path, name):
+def test_a_path_that_is_not_a_store_is_named(tmp_path, name):
     (tmp_path / "file").write_text("hello")
     (tmp_path / "directory").mkdir()
     with pytest.raises(StoreError, match=name) as refused:
@@ -169,7 +169,7 @@ def test_what_is_no_store_is_refused_by_name(tmp_path, name):
     [b"", b"{", b"\xff\xfe\x00garbage", b"[]", b"{}", b"[" * 100_000, None],
     ids=["empty", "cut", "bytes", "list", "object", "deep", "directory"],
 )
-def test_a_file_that_is_no_manifest(path, data):
+def test_an_invalid_manifest_is_named(path, data):
     (path / "manifest.json").unlink()
     if data is None:
         (path / "manifest.json").mkdir()
@@ -179,7 +179,7 @@ def test_a_file_that_is_no_manifest(path, data):
         open_store(path)
 
 
-def with_manifest(path, *keys, value=None, remove=False, sealed=False):
+def change_manifest(path, *keys, value=None, remove=False, with_checksum=False):
     """Change or remove one entry of the manifest, perhaps with the checksum that fits it."""
     file = path / "manifest.json"
     content = json.loads(file.read_text())
@@ -190,26 +190,26 @@ def with_manifest(path, *keys, value=None, remove=False, sealed=False):
         del inner[keys[-1]]
     else:
         inner[keys[-1]] = value
-    if sealed:
+    if with_checksum:
         content["sha256"] = content_checksum(content)
     file.write_text(json.dumps(content))
 
 
-def places(value, *above):
+def entry_keys(value, *above):
     """The keys of all entries, and of those in them."""
     for key in value if isinstance(value, dict) else range(len(value)):
         yield (*above, key)
         if isinstance(value[key], dict | list):
-            yield from places(value[key], *above, key)
+            yield from entry_keys(value[key], *above, key)
 
 
-def accepted_without(path, change):
+def accepted_changes(path, change):
     """Dotted names of entries with whose change a manifest is still accepted."""
     text, accepted, refusals = (path / "manifest.json").read_text(), set(), []
-    for keys in places(json.loads(text)):
+    for keys in entry_keys(json.loads(text)):
         for options in change(json.loads(text), keys):
             (path / "manifest.json").write_text(text)
-            with_manifest(path, *keys, **options, sealed=True)
+            change_manifest(path, *keys, **options, with_checksum=True)
             try:
                 open_store(path)
             except StoreError as error:
@@ -220,14 +220,14 @@ def accepted_without(path, change):
     return accepted - {"sha256"}
 
 
-def test_a_manifest_without_one_of_its_entries(path):
+def test_no_entry_of_a_manifest_may_be_missing(path):
     arrays = {"column_sizes.xxh3_128", "row_exponents.xxh3_128"}  # then these are not trusted
-    found = accepted_without(path, lambda *_: [{"remove": True}])
+    found = accepted_changes(path, lambda *_: [{"remove": True}])
     assert found == arrays | {"created_by"}
 
 
-def test_a_manifest_with_an_entry_of_another_type(path):
-    def other(content, keys):
+def test_no_entry_of_a_manifest_may_have_another_type(path):
+    def other_types(content, keys):
         for key in keys:
             content = content[key]
         number = isinstance(content, int | float)
@@ -236,7 +236,7 @@ def test_a_manifest_with_an_entry_of_another_type(path):
             values.append(float(content))
         return [{"value": each} for each in values if type(each) is not type(content)]
 
-    assert accepted_without(path, other) == {"row_exponents", "created_by"}
+    assert accepted_changes(path, other_types) == {"row_exponents", "created_by"}
 
 
 @pytest.mark.parametrize(
@@ -251,6 +251,8 @@ def test_a_manifest_with_an_entry_of_another_type(path):
         (("rows_per_shard",), 151),
         (("dtype",), "float16"),
         (("code", "generator"), [[0.0, 0.0]] * 4),
+        (("code", "generator"), [[]]),
+        (("missing",), {"treatment": "mean", "dropped": 5}),
         (("code", "generator", 0, 0), 1e400),
         (("code", "conditioning", "worst"), 1.0),
         (("code", "conditioning", "median"), float("nan")),
@@ -272,13 +274,13 @@ def test_a_manifest_with_an_entry_of_another_type(path):
     ],
     ids=str,
 )
-def test_a_manifest_with_a_wrong_entry(path, keys, value):
-    with_manifest(path, *keys, value=value, sealed=True)
+def test_an_inconsistent_manifest_is_refused(path, keys, value):
+    change_manifest(path, *keys, value=value, with_checksum=True)
     with pytest.raises(StoreError, match=r"manifest\.json"):
         open_store(path)
 
 
-def test_a_lost_manifest_says_that_repair_restores_it(path):
+def test_a_missing_manifest_can_be_restored_by_repair(path):
     (path / "manifest.json").unlink()
     with pytest.raises(DamagedStoreError, match=r"manifest\.json is missing in .*: cec-mpi repair"):
         open_store(path)
@@ -293,6 +295,6 @@ def test_a_lost_manifest_says_that_repair_restores_it(path):
     ],
 )
 def test_an_altered_manifest_is_refused(path, key, value, error, message):
-    with_manifest(path, key, value=value)
+    change_manifest(path, key, value=value)
     with pytest.raises(error, match=rf"manifest\.json {message}"):
         open_store(path)

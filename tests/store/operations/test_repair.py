@@ -16,32 +16,34 @@ from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.files.durable import locked
 from cec_mpi.store.format.scaling import read_scaling
+from cec_mpi.store.rebuilding import RebuildWork
+from cec_mpi.store.work import LocalRunner
 from helpers.stores import encode_in_small_blocks, publish_matching_checksums
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 6, 3, 301, 40
 R = 101  # rows per shard
 
 
-both = pytest.mark.parametrize("made", ["float32", "float64"], indirect=True)
+in_both_dtypes = pytest.mark.parametrize("template", ["float32", "float64"], indirect=True)
 
 
 @pytest.fixture(scope="module")
-def made(request, tmp_path_factory):
-    """Of float32, but for tests of both."""
-    directory, dtype = tmp_path_factory.mktemp("made"), getattr(request, "param", "float32")
+def template(request, tmp_path_factory):
+    """Of float32, but for tests of in_both_dtypes."""
+    directory, dtype = tmp_path_factory.mktemp("template"), getattr(request, "param", "float32")
     X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(dtype)
     encode_in_small_blocks(directory, X, MACHINES, RECOVERY)
     return directory
 
 
 @pytest.fixture
-def path(made, tmp_path):
-    return shutil.copytree(made / "store", tmp_path / "store")
+def path(template, tmp_path):
+    return shutil.copytree(template / "store", tmp_path / "store")
 
 
 @pytest.fixture
-def X(made):
-    return np.load(made / "X.npy")
+def X(template):
+    return np.load(template / "X.npy")
 
 
 def name_of(machine):
@@ -80,7 +82,7 @@ def check_decodes(path, X):
 # --- rebuilding ---------------------------------------------------------------------------
 
 
-def test_a_good_store_needs_no_repair(path):
+def test_repair_does_not_change_a_good_store(path):
     before = contents(path)
     done = repair(path)
     assert (done.rebuilt, done.restored, done.unsettled, done.named) == ({}, [], [], ())
@@ -90,9 +92,9 @@ def test_a_good_store_needs_no_repair(path):
 LOST = list(combinations(range(1, MACHINES + 1), MACHINES - RECOVERY))[::4]
 
 
-@both
+@in_both_dtypes
 @pytest.mark.parametrize("lost", LOST)
-def test_any_l_shards_give_the_others_and_x_back(path, X, lost):
+def test_any_l_shards_restore_the_other_shards_and_x(path, X, lost):
     for machine in lost:
         (path / name_of(machine)).unlink()
     done = repair(path)
@@ -116,9 +118,9 @@ def test_any_l_shards_give_the_others_and_x_back(path, X, lost):
 
 @settings(max_examples=30)
 @given(data=st.data())
-def test_any_damage_is_found_and_only_damaged_blocks_are_rebuilt(made, tmp_path_factory, data):
-    path = shutil.copytree(made / "store", tmp_path_factory.mktemp("any") / "store")
-    X, before = np.load(made / "X.npy"), contents(path)
+def test_any_damage_is_found_and_only_damaged_blocks_are_rebuilt(template, tmp_path_factory, data):
+    path = shutil.copytree(template / "store", tmp_path_factory.mktemp("any") / "store")
+    X, before = np.load(template / "X.npy"), contents(path)
     machines = data.draw(st.lists(st.integers(1, MACHINES), min_size=1, max_size=5, unique=True))
     kinds = {n: data.draw(st.sampled_from(DAMAGES), label=f"machine {n}") for n in machines}
     if "swap" in kinds.values():
@@ -182,7 +184,7 @@ def damage(path, kind, machine, data):
     return {machine}, max(0, position - 128) // (4 * COLUMNS)
 
 
-def test_rows_that_are_lost_are_named_and_nothing_is_written(path, tmp_path):
+def test_lost_rows_are_named_and_no_file_is_written(path, tmp_path):
     for machine in (1, 2, 4, 6):
         overwrite(path, machine, 50)
     (path / name_of(1)).unlink()
@@ -201,6 +203,19 @@ def test_rows_that_are_lost_are_named_and_nothing_is_written(path, tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["store"]
 
 
+def test_rows_that_are_lost_during_a_repair_are_named(path):
+    class Interfering(LocalRunner):
+        def run(self, work):
+            if isinstance(work, RebuildWork):
+                overwrite(path, 4, 0)
+            return super().run(work)
+
+    for machine in (1, 2, 3):
+        (path / name_of(machine)).unlink()
+    with pytest.raises(DamagedStoreError, match=r"changed while they were read, at rows 0\.\."):
+        repair(path, runner=Interfering())
+
+
 def test_repair_of_one_machine(path):
     (path / name_of(2)).unlink()
     (path / name_of(5)).unlink()
@@ -212,7 +227,7 @@ def test_repair_of_one_machine(path):
         repair(path, 7)
 
 
-def test_a_second_repair_of_the_same_rows_builds_on_marked_ones(path, X):
+def test_error_bounds_grow_with_each_repair(path, X):
     for lost in ((1, 2, 3), (4, 5, 6), (1, 3, 5)):
         for machine in lost:
             (path / name_of(machine)).unlink()
@@ -231,14 +246,14 @@ def test_swapped_files_get_their_names_back_even_after_a_kill(path, monkeypatch,
         (path / f"aside-{n}").rename(path / name_of(n))
     rename, count = type(path).rename, 0
 
-    def killed(self, target):
+    def interrupted_rename(self, target):
         nonlocal count
         count += 1
         if count == stops:
             raise KeyboardInterrupt
         return rename(self, target)
 
-    monkeypatch.setattr(type(path), "rename", killed)
+    monkeypatch.setattr(type(path), "rename", interrupted_rename)
     if stops:
         with pytest.raises(KeyboardInterrupt):
             repair(path)
@@ -249,7 +264,7 @@ def test_swapped_files_get_their_names_back_even_after_a_kill(path, monkeypatch,
     assert after == before
 
 
-def test_a_file_in_a_wrong_place_replaces_one_that_is_damaged(path, X):
+def test_a_copy_under_another_name_replaces_a_damaged_shard(path, X):
     data = (path / name_of(2)).read_bytes()
     shutil.copy(path / name_of(2), path / name_of(4))
     overwrite(path, 2, 7)
@@ -264,10 +279,10 @@ def test_a_file_in_a_wrong_place_replaces_one_that_is_damaged(path, X):
 @pytest.mark.parametrize(
     "name", ["manifest.json", "manifest.copy.json", "checksums-1.npy", "checksums-1.copy.npy"]
 )
-@pytest.mark.parametrize("harm", ["lose", "alter"])
-def test_other_files_are_named_and_restored_and_no_shard_is_touched(path, name, harm):
+@pytest.mark.parametrize("change", ["lose", "alter"])
+def test_other_damaged_files_are_named_and_restored(path, name, change):
     before = contents(path)
-    if harm == "lose":
+    if change == "lose":
         (path / name).unlink()
     else:
         np.memmap(path / name, np.uint8, "r+")[len(before[name]) // 2] ^= 1
@@ -282,14 +297,14 @@ def test_other_files_are_named_and_restored_and_no_shard_is_touched(path, name, 
     assert (condition.damaged, condition.other_problems) == ([], {})
 
 
-def test_both_manifests_lost_is_no_store(path):
+def test_a_directory_without_manifests_is_not_a_store(path):
     (path / "manifest.json").unlink()
     (path / "manifest.copy.json").unlink()
     with pytest.raises(StoreError, match=r"is not a store: it has no manifest\.json"):
         repair(path)
 
 
-def test_checksums_and_a_shard_damaged_together(path, X):
+def test_repair_without_checksums(path, X):
     overwrite(path, 3, 20)
     (path / "checksums-1.npy").unlink()
     (path / "checksums-1.copy.npy").unlink()
@@ -300,7 +315,7 @@ def test_checksums_and_a_shard_damaged_together(path, X):
     check_decodes(path, X)
 
 
-def test_a_copy_of_the_manifest_of_another_store_is_noticed(made, path, tmp_path):
+def test_the_manifest_of_another_store_is_not_a_copy(template, path, tmp_path):
     np.save(tmp_path / "other.npy", np.ones((4, 4)))
     encode(tmp_path / "other.npy", tmp_path / "other", 3, 2)
     shutil.copy(tmp_path / "other" / "manifest.json", path / "manifest.copy.json")
@@ -308,7 +323,7 @@ def test_a_copy_of_the_manifest_of_another_store_is_noticed(made, path, tmp_path
     assert repair(path).restored == ["manifest.copy.json"]
 
 
-def test_decode_needs_the_checksums_of_l_shards_only(path, X):
+def test_decode_needs_the_checksums_of_only_l_shards(path, X):
     for name in ("checksums-1.npy", "checksums-1.copy.npy"):
         sums = np.load(path / name)
         sums[[1, 3, 4]] += np.uint64(1)
@@ -319,7 +334,7 @@ def test_decode_needs_the_checksums_of_l_shards_only(path, X):
 # --- comparing ----------------------------------------------------------------------------
 
 
-@both
+@in_both_dtypes
 @pytest.mark.parametrize("value", [77.0, np.inf])  # the latter becomes the largest finite number
 def test_a_wrong_shard_with_matching_checksums_is_named_and_rebuilt(path, X, value):
     forge(path, 4, 30, min(value, np.finfo(X.dtype).max))
@@ -332,7 +347,7 @@ def test_a_wrong_shard_with_matching_checksums_is_named_and_rebuilt(path, X, val
 
 
 @pytest.mark.parametrize("row", [0, 199])
-def test_a_wrong_number_at_either_end_of_a_large_block_is_named(tmp_path, row):
+def test_wrong_entries_at_both_ends_of_a_block_are_detected(tmp_path, row):
     X = np.random.default_rng(0).standard_normal((600, 512)).astype(np.float32)
     path = tmp_path / "store"
     assert encode(X, path, MACHINES, RECOVERY).block_bytes == 200 * 512 * 4
@@ -344,7 +359,7 @@ def test_a_wrong_number_at_either_end_of_a_large_block_is_named(tmp_path, row):
     check_decodes(path, X)
 
 
-def test_with_l_plus_one_shards_nobody_is_named_unless_the_user_says_who(X, tmp_path):
+def test_l_plus_one_shards_cannot_identify_the_wrong_one(X, tmp_path):
     path = tmp_path / "store"
     encode(X, path, RECOVERY + 1, RECOVERY)
     forge(path, 4, 30)
@@ -364,7 +379,7 @@ def test_with_l_plus_one_shards_nobody_is_named_unless_the_user_says_who(X, tmp_
     check_decodes(path, X)
 
 
-def test_blaming_one_of_two_wrong_shards_leaves_the_store_unsettled(X, tmp_path):
+def test_naming_one_of_two_wrong_shards_rebuilds_nothing(X, tmp_path):
     """Else the blamed one would be computed from the other, and the good ones outvoted."""
     path = tmp_path / "store"
     encode(X, path, RECOVERY + 2, RECOVERY)
@@ -378,7 +393,7 @@ def test_blaming_one_of_two_wrong_shards_leaves_the_store_unsettled(X, tmp_path)
     assert repair(path).unsettled
 
 
-def test_damaged_rows_are_rebuilt_before_others_are_compared(path, X):
+def test_shards_are_compared_only_if_no_block_is_damaged(path, X):
     forge(path, 4, 30)
     overwrite(path, 2, 90)
     done = repair(path)
@@ -387,7 +402,7 @@ def test_damaged_rows_are_rebuilt_before_others_are_compared(path, X):
     check_decodes(path, X)
 
 
-def test_decode_leaves_out_a_shard_that_is_named(path, X):
+def test_decode_excludes_a_wrong_shard(path, X):
     forge(path, 2, 30)
     with pytest.warns(UserWarning, match=r"shard 2 is wrong at rows \d+.*was left out"):
         check_decodes(path, X)
@@ -395,7 +410,7 @@ def test_decode_leaves_out_a_shard_that_is_named(path, X):
         add_machine(path)
 
 
-def test_l_shards_alone_are_not_compared(path):
+def test_l_shards_are_not_compared(path):
     forge(path, 4, 30)
     for machine in (1, 2, 3):
         (path / name_of(machine)).unlink()
@@ -406,8 +421,8 @@ def test_l_shards_alone_are_not_compared(path):
 # --- one machine more ---------------------------------------------------------------------
 
 
-@both
-def test_an_added_machine_can_stand_in_for_any_other(path, X):
+@in_both_dtypes
+def test_an_added_machine_can_replace_any_other(path, X):
     view = open_store(path)
     before = contents(path)
     manifest = add_machine(path)
@@ -429,7 +444,7 @@ def test_an_added_machine_can_stand_in_for_any_other(path, X):
 
 
 @pytest.mark.parametrize("change", [repair, add_machine])
-def test_two_writers_at_once_are_refused(path, change):
+def test_a_second_writer_is_refused(path, change):
     with (
         locked(path, "this one"),
         pytest.raises(InputError, match="is being written by another process"),
@@ -438,7 +453,7 @@ def test_two_writers_at_once_are_refused(path, change):
     change(path)
 
 
-def test_a_store_may_lie_where_nobody_writes(path, tmp_path):
+def test_a_store_can_be_read_only(path, tmp_path):
     for each in path.iterdir():
         each.chmod(0o444)
     path.chmod(0o555)

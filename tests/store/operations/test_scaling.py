@@ -54,7 +54,7 @@ def store(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @given(data=st.data())
-def test_rows_come_to_one_size_and_back(dtype, data):
+def test_equilibrated_rows_have_similar_sizes(dtype, data):
     shape = data.draw(st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 7, 40, 250])))
     finite = npst.from_dtype(np.dtype(dtype), allow_nan=False, allow_infinity=False)
     rows = data.draw(npst.arrays(dtype, shape, elements=finite, fill=st.just(0)))
@@ -70,7 +70,7 @@ def test_rows_come_to_one_size_and_back(dtype, data):
     assert (exponents[largest == 0] == ZERO_ROW).all()
 
 
-def test_rows_that_are_not_finite_are_none():
+def test_rows_that_are_not_finite_are_not_equilibrated():
     for columns, value in (1, np.nan), (5, np.inf), (33, -np.inf), (300, np.nan):
         rows = np.ones((4, columns))
         rows[2, -1] = value
@@ -82,7 +82,7 @@ def test_rows_that_are_not_finite_are_none():
 
 @pytest.mark.parametrize("columns", [20, 1500])  # whole rows in a block, and rows in pieces
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_small_rows_lose_nothing_to_large_ones(tmp_path, dtype, columns):
+def test_small_rows_are_as_accurate_as_large_ones(tmp_path, dtype, columns):
     X = rows_of_all_sizes(dtype, 200, columns)
     encode_blocks(X, tmp_path / "store", 5, 3)
     scaling = scaling_of(tmp_path / "store")
@@ -108,7 +108,7 @@ def test_small_rows_lose_nothing_to_large_ones(tmp_path, dtype, columns):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_extreme_numbers_come_back_as_they_were(tmp_path, dtype):
+def test_extreme_entries_are_decoded_exactly(tmp_path, dtype):
     """Of a systematic code, whose first shards hold the rows as they were scaled."""
     sizes = np.array([*EXTREMES[dtype], 0.0], dtype)
     same, mixed = sizes[:, np.newaxis] * np.array([[1, -1, 0]], dtype), sizes[[0, 4, 5]]
@@ -123,14 +123,14 @@ def test_extreme_numbers_come_back_as_they_were(tmp_path, dtype):
     assert np.isfinite(np.load(tmp_path / "again.npy")).all()
 
 
-def test_the_largest_number_does_not_become_infinite_by_rounding(tmp_path):
+def test_rounding_does_not_make_the_largest_number_infinite(tmp_path):
     X = np.full((30, 4), np.finfo(np.float32).max)
     encode(X, tmp_path / "store", 6, 3)
     bound = decode(tmp_path / "store", tmp_path / "X.npy")
     assert np.allclose(np.load(tmp_path / "X.npy"), X, rtol=2 * bound, atol=0)
 
 
-def test_rows_are_not_scaled_without_scaling_or_with_a_systematic_code(tmp_path):
+def test_rows_are_scaled_only_if_requested_or_without_a_systematic_code(tmp_path):
     X = rows_of_all_sizes("float64")
     for name, options in ("none", {"scaling": "none"}), ("systematic", {"systematic": True}):
         manifest = encode(X, tmp_path / name, 5, 3, **options)
@@ -145,23 +145,23 @@ def test_rows_are_not_scaled_without_scaling_or_with_a_systematic_code(tmp_path)
         encode(X, tmp_path / "other", 5, 3, scaling="columns")
 
 
-class Counting(np.ndarray):
+class CountingArray(np.ndarray):
     """Counts how often each number is read."""
 
-    times: np.ndarray
+    reads: np.ndarray
 
-    def __getitem__(self, places):
-        self.times[places] += 1
-        return np.asarray(self)[places]
+    def __getitem__(self, index):
+        self.reads[index] += 1
+        return np.asarray(self)[index]
 
 
-@pytest.mark.parametrize(("columns", "times"), [(20, 1), (1500, 2)])
-def test_x_is_read_again_only_where_rows_are_longer_than_a_block(tmp_path, columns, times):
+@pytest.mark.parametrize(("columns", "reads"), [(20, 1), (1500, 2)])
+def test_x_is_read_twice_only_if_rows_are_longer_than_a_block(tmp_path, columns, reads):
     X = rows_of_all_sizes("float32", 70, columns)
-    counting = X.view(Counting)
-    counting.times = np.zeros(X.shape, int)
+    counting = X.view(CountingArray)
+    counting.reads = np.zeros(X.shape, int)
     encode_blocks(counting, tmp_path / "store", 5, 3)
-    assert (counting.times == times).all()
+    assert (counting.reads == reads).all()
 
 
 class Interrupted(LocalRunner):
@@ -192,10 +192,10 @@ class Interrupted(LocalRunner):
         ("incomplete.sizes", 210, 1500, 72),
     ],
 )
-def test_a_resume_trusts_nothing_of_the_journal(tmp_path, damaged, rows, columns, pieces):
+def test_a_resume_does_not_trust_the_journal(tmp_path, damaged, rows, columns, pieces):
     np.save(tmp_path / "X.npy", rows_of_all_sizes("float32", rows, columns))
     encode_blocks(tmp_path / "X.npy", tmp_path / "whole", 5, 3)
-    for change in (lambda file: os.truncate(file, 40), scribble) if damaged else (None,):
+    for change in (lambda file: os.truncate(file, 40), overwrite) if damaged else (None,):
         with pytest.raises(KeyboardInterrupt):
             encode_blocks(tmp_path / "X.npy", tmp_path / "store", 5, 3, runner=Interrupted(pieces))
         if change:
@@ -205,7 +205,7 @@ def test_a_resume_trusts_nothing_of_the_journal(tmp_path, damaged, rows, columns
         shutil.rmtree(tmp_path / "store")
 
 
-def scribble(file):
+def overwrite(file):
     with file.open("r+b") as stream:
         stream.write(b"\x11" * 24)
 
@@ -213,37 +213,37 @@ def scribble(file):
 # --- damage -------------------------------------------------------------------------------
 
 
-def cut_off(file):
+def truncate(file):
     os.truncate(file, 150)
 
 
-def of_another(file):
+def copy_of_another_store(file):
     other = file.parents[1] / "other"
     if not other.exists():
         encode(rows_of_all_sizes("float32"), other, 5, 3)
     shutil.copy(other / file.name, file)
 
 
-def longer(file):
+def append_byte(file):
     with file.open("ab") as stream:
         stream.write(b"\0")
 
 
-def header(file):
+def damage_header(file):
     data = file.read_bytes()
     file.write_bytes(b"\x93NUMPY\x01\x00v\x00{" + b"(" * 117 + data[128:])
 
 
-DAMAGES = [cut_off, of_another, longer, header, scribble]
+DAMAGES = [truncate, copy_of_another_store, append_byte, damage_header, overwrite]
 
 
 @pytest.mark.parametrize(
-    ("name", "harm"),
-    [*((name, os.unlink) for name in FILES), *((FILES[0], harm) for harm in DAMAGES)],
+    ("name", "change"),
+    [*((name, os.unlink) for name in FILES), *((FILES[0], change) for change in DAMAGES)],
 )
-def test_one_damaged_file_is_named_does_no_harm_and_is_restored(store, name, harm):
+def test_a_damaged_file_is_named_and_restored_from_its_copy(store, name, change):
     before, X = contents(store), scaling_of(store)
-    harm(store / name)
+    change(store / name)
     condition = verify(store)
     assert (condition.damaged, list(condition.other_problems)) == ([], [name])
     np.testing.assert_array_equal(scaling_of(store).exponents, X.exponents)
@@ -254,10 +254,10 @@ def test_one_damaged_file_is_named_does_no_harm_and_is_restored(store, name, har
 
 
 @pytest.mark.parametrize("kind", ["row-exponents", "column-sizes"])
-def test_with_both_damaged_nothing_is_computed(store, kind):
+def test_a_damaged_file_with_a_damaged_copy_is_an_error(store, kind):
     both = [f"{kind}.npy", f"{kind}.copy.npy"]
     (store / both[0]).unlink()
-    scribble(store / both[1])
+    overwrite(store / both[1])
     message = rf"{kind}\.npy and {kind}\.copy\.npy are missing or altered and cannot be restored"
     with pytest.raises(DamagedStoreError, match=message), cec_mpi.open_operator(store, None):
         pass
@@ -271,7 +271,7 @@ def test_with_both_damaged_nothing_is_computed(store, kind):
     assert (done.lost, done.restored, list(done.rebuilt)) == (both, [], [2])
 
 
-def test_what_is_no_file_is_named_and_left(store):
+def test_a_pipe_in_place_of_a_file_is_named_and_kept(store):
     (store / "row-exponents.npy").unlink()
     os.mkfifo(store / "row-exponents.npy")
     assert verify(store).other_problems == {"row-exponents.npy": "a FIFO, expected a file"}
@@ -280,7 +280,7 @@ def test_what_is_no_file_is_named_and_left(store):
         repair(store)
 
 
-def test_a_machine_more_and_rebuilt_shards_fit_the_same_exponents(store):
+def test_new_and_rebuilt_shards_use_the_same_exponents(store):
     before = {name: (store / name).read_bytes() for name in FILES}
     X = scaling_of(store)
     cec_mpi.add_machine(store)
@@ -293,7 +293,7 @@ def test_a_machine_more_and_rebuilt_shards_fit_the_same_exponents(store):
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e30])
-def test_rows_of_zeros_are_no_larger_than_the_errors_of_others(tmp_path, size):
+def test_rows_of_zeros_have_the_errors_of_other_rows(tmp_path, size):
     X = np.zeros((9, 5))
     X[[0, 2, 4, 7]] = size * RNG.standard_normal((4, 5))
     encode(X, tmp_path / "store", 5, 3)
@@ -315,7 +315,7 @@ def test_rows_of_zeros_are_no_larger_than_the_errors_of_others(tmp_path, size):
         ("row-exponents", 2000, "expected exponents up to"),
     ],
 )
-def test_numbers_that_encode_does_not_write_are_refused(store, kind, value, message):
+def test_values_out_of_range_are_refused(store, kind, value, message):
     """With a manifest that vouches for them."""
     array = np.load(store / f"{kind}.npy")
     array.flat[0] = value

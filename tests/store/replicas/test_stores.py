@@ -1,5 +1,6 @@
 """Stores of a sparse X: products of what machines hold, and damage found and mended."""
 
+import json
 import os
 import random
 import shutil
@@ -15,6 +16,7 @@ from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.format.scaling import read_scaling
+from cec_mpi.store.manifest_files import content_checksum
 from helpers.recording import Kept
 from helpers.sparse import sparse
 
@@ -32,26 +34,26 @@ X = with_empty_rows(np.float64)
 
 
 @pytest.fixture(scope="module", params=["float64", "float32"])
-def made(request, tmp_path_factory):
+def template(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("sparse") / "S"
-    given = with_empty_rows(request.param)
-    encode(given, path, MACHINES, copies=COPIES)
-    return given, path
+    matrix = with_empty_rows(request.param)
+    encode(matrix, path, MACHINES, copies=COPIES)
+    return matrix, path
 
 
 @pytest.fixture(scope="module")
-def double(tmp_path_factory):
+def float64_template(tmp_path_factory):
     path = tmp_path_factory.mktemp("sparse") / "S"
     encode(X, path, MACHINES, copies=COPIES)
     return path
 
 
 @pytest.fixture
-def store(double, tmp_path):
-    return shutil.copytree(double, tmp_path / "S")
+def store(float64_template, tmp_path):
+    return shutil.copytree(float64_template, tmp_path / "S")
 
 
-def held_by(layout, machine):
+def rows_held_by(layout, machine):
     """Intervals of the parts that a machine holds."""
     return [
         (int(layout.bounds[part]), int(layout.bounds[part + 1]))
@@ -61,9 +63,9 @@ def held_by(layout, machine):
 
 
 @st.composite
-def intervals_of(draw, held):
+def subintervals(draw, intervals):
     found = []
-    for start, stop in held:
+    for start, stop in intervals:
         if draw(st.booleans()):
             first = draw(st.integers(start, stop - 1))
             last = draw(st.integers(first + 1, stop))
@@ -79,32 +81,32 @@ def intervals_of(draw, held):
     holding=st.sampled_from(["mmap", "ram"]),
     data=st.data(),
 )
-def test_products_of_any_rows_that_a_machine_holds(made, holding, arithmetic, data):
-    given, path = made
+def test_products_of_any_rows_that_a_machine_holds(template, holding, arithmetic, data):
+    matrix, path = template
     opened = open_store(path)
     machine = data.draw(st.integers(1, MACHINES))
-    rows = data.draw(intervals_of(held_by(opened.manifest.layout, machine)))
+    rows = data.draw(subintervals(rows_held_by(opened.manifest.layout, machine)))
     if not rows:
         return
     shard = opened.open_shard(machine, holding)
     shard.load(rows)
     count = sum(stop - start for start, stop in rows)
-    some = np.concatenate([given.toarray()[start:stop] for start, stop in rows])
+    expected_rows = np.concatenate([matrix.toarray()[start:stop] for start, stop in rows])
     rng, columns = np.random.default_rng(0), data.draw(st.sampled_from([1, 3]))
     W = rng.standard_normal((columns, 23)).astype(arithmetic)
     out = np.empty((count, columns), arithmetic)
     shard.multiply(W, rows, out)
-    exact = "float32" not in (arithmetic, given.dtype.name)
+    exact = "float32" not in (arithmetic, matrix.dtype.name)
     tolerance = 1e-12 if exact else 1e-4
-    np.testing.assert_allclose(out, some @ W.T, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(out, expected_rows @ W.T, rtol=tolerance, atol=tolerance)
     U = rng.standard_normal((count, columns)).astype(arithmetic)
     total = np.empty((23, columns))
     shard.multiply_transposed(U, rows, total)
-    np.testing.assert_allclose(total, some.T @ U, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(total, expected_rows.T @ U, rtol=tolerance, atol=tolerance)
 
 
 @given(scales=st.lists(st.integers(-1074, 1023), min_size=1, max_size=9))
-def test_sizes_of_columns_are_upper_bounds_up_to_twice_as_large(scales, tmp_path_factory):
+def test_stored_sizes_of_columns_are_bounds_within_a_factor_of_two(scales, tmp_path_factory):
     """Unless they are 2^253 times smaller than the largest one."""
     values = np.ldexp(np.random.default_rng(len(scales)).uniform(1, 2, len(scales)), scales)
     path = tmp_path_factory.mktemp("sizes") / "S"
@@ -115,47 +117,47 @@ def test_sizes_of_columns_are_upper_bounds_up_to_twice_as_large(scales, tmp_path
     assert (found.largest / 2 <= np.maximum(values, least)).all()
 
 
-def test_rows_that_a_machine_does_not_hold(double):
-    opened = open_store(double)
-    held = held_by(opened.manifest.layout, 1)
-    free = next(row for row in range(120) if not any(a <= row < b for a, b in held))
+def test_rows_of_another_machine_are_refused(float64_template):
+    opened = open_store(float64_template)
+    intervals = rows_held_by(opened.manifest.layout, 1)
+    free = next(row for row in range(120) if not any(a <= row < b for a, b in intervals))
     with pytest.raises(MachineError, match="machine 1 does not hold part"):
         opened.open_shard(1).load(((free, free + 1),))
 
 
-def test_machines_are_slowed_down_by_nonzeros(tmp_path):
+def test_emulated_speeds_count_nonzeros(tmp_path):
     """A third of the rows costs as much as the others, of which most have no nonzeros."""
-    given = np.zeros((120, 50))
-    given[:60, :20] = 1
-    encode(sp.csr_array(given), tmp_path / "S", 2, copies=2)
+    matrix = np.zeros((120, 50))
+    matrix[:60, :20] = 1
+    encode(sp.csr_array(matrix), tmp_path / "S", 2, copies=2)
     kept, emulated = Kept(), {"emulate_speeds": (1, 1), "emulate_base": 2000.0}
     with open_operator(tmp_path / "S", speeds=(1, 1), recorder=kept, **emulated) as operator:
-        np.testing.assert_allclose(operator @ np.ones(50), given @ np.ones(50))
+        np.testing.assert_allclose(operator @ np.ones(50), matrix @ np.ones(50))
     assert 30 <= min(kept.records[0].rows) <= 45  # equal rows would be 60
     assert min(kept.records[0].seconds) >= 0.9 * 60 / 2000
 
 
-def test_the_speed_of_machines_is_measured_with_rows_that_they_hold(double):
-    with open_operator(double, emulate_speeds=(1, 1, 2, 2)) as operator:
+def test_speeds_are_measured_with_rows_of_the_machine(float64_template):
+    with open_operator(float64_template, emulate_speeds=(1, 1, 2, 2)) as operator:
         np.testing.assert_allclose(operator @ np.ones(23), X @ np.ones(23))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 9), (9, 1), (3, 70_000)])
 def test_small_and_narrow_matrices(shape, tmp_path):
-    given = sp.csr_array(([2.5], ([shape[0] - 1], [shape[1] - 1])), shape=shape)
-    encode(given, tmp_path / "S", 3, copies=3)
+    matrix = sp.csr_array(([2.5], ([shape[0] - 1], [shape[1] - 1])), shape=shape)
+    encode(matrix, tmp_path / "S", 3, copies=3)
     assert verify(tmp_path / "S").damaged == []
     decode(tmp_path / "S", tmp_path / "back.npz")
     back = sp.load_npz(tmp_path / "back.npz")
     assert back.shape == shape
-    assert abs(back - given).max() == 0
+    assert abs(back - matrix).max() == 0
 
 
 def flip(path, position):
     np.memmap(path, np.uint8, "r+")[position] ^= 1
 
 
-def is_whole(path):
+def is_undamaged(path):
     """All is as it was written."""
     condition = verify(path)
     return not condition.damaged and not condition.other_problems
@@ -166,7 +168,7 @@ FILES = ("shard-0001.csr", "shard-0003.csr", "checksums-1.npy", "cells.npy", "co
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("how", ["flipped", "truncated", "missing"])
-def test_damage_is_found_and_mended(store, name, how):
+def test_damage_is_found_and_repaired(store, name, how):
     file = store / name
     before = file.read_bytes()
     if how == "missing":
@@ -175,16 +177,16 @@ def test_damage_is_found_and_mended(store, name, how):
         os.truncate(file, len(before) - 3)
     else:
         flip(file, random.Random(name).randrange(128, len(before)))
-    if is_whole(store):  # the byte was in the padding between sections
+    if is_undamaged(store):  # the byte was in the padding between sections
         assert how == "flipped"
         assert name.startswith("shard")
         return
     repair(store)
-    assert is_whole(store)
+    assert is_undamaged(store)
     assert file.read_bytes() == before
 
 
-def test_every_number_of_a_file_is_checked(store):
+def test_every_section_of_a_file_is_verified(store):
     layout = open_store(store).manifest.layout
     file = layout.file(2)
     itemsizes = layout.itemsizes
@@ -194,7 +196,7 @@ def test_every_number_of_a_file_is_checked(store):
             flip(store / "shard-0002.csr", place)
             assert verify(store).damaged == [2]
             flip(store / "shard-0002.csr", place)
-    assert is_whole(store)
+    assert is_undamaged(store)
 
 
 def test_swapped_files_are_rebuilt(tmp_path):
@@ -205,10 +207,10 @@ def test_swapped_files_are_rebuilt(tmp_path):
     (tmp_path / "aside").rename(store / "shard-0004.csr")
     assert verify(store).damaged == [1, 4]
     repair(store)
-    assert is_whole(store)
+    assert is_undamaged(store)
 
 
-def test_rows_whose_copies_are_all_gone_are_named(store, tmp_path):
+def test_rows_without_a_good_copy_are_named(store, tmp_path):
     layout = open_store(store).manifest.layout
     for machine in layout.holders[0]:
         (store / f"shard-{machine:04d}.csr").unlink()
@@ -220,7 +222,7 @@ def test_rows_whose_copies_are_all_gone_are_named(store, tmp_path):
     assert not (tmp_path / "back.npz").exists()
 
 
-def test_decode_takes_any_good_copy(store, tmp_path):
+def test_decode_uses_any_good_copy(store, tmp_path):
     (store / "shard-0002.csr").unlink()
     decode(store, tmp_path / "back.npz")
     assert abs(sp.load_npz(tmp_path / "back.npz") - X).max() == 0
@@ -230,37 +232,40 @@ def test_decode_takes_any_good_copy(store, tmp_path):
         decode(store, tmp_path / "back.npy")
 
 
-def test_a_further_machine_has_its_share(store):
+def test_an_added_machine_holds_rows(store):
     grown = add_machine(store)
     assert len(grown.shards) == MACHINES + 1
-    assert is_whole(store)
-    held = held_by(grown.layout, MACHINES + 1)
-    assert held
+    assert is_undamaged(store)
+    intervals = rows_held_by(grown.layout, MACHINES + 1)
+    assert intervals
     shard = open_store(store).open_shard(MACHINES + 1)
-    shard.load(held[:1])
-    (start, stop) = held[0]
+    shard.load(intervals[:1])
+    (start, stop) = intervals[0]
     out = np.empty((stop - start, 1))
-    shard.multiply(np.ones((1, 23)), held[:1], out)
+    shard.multiply(np.ones((1, 23)), intervals[:1], out)
     np.testing.assert_allclose(out[:, 0], X.toarray()[start:stop].sum(axis=1), atol=1e-12)
 
 
-def test_the_rows_of_a_shard_are_those_that_its_machine_holds(made):
-    given, path = made
+def test_a_shard_has_the_rows_of_its_machine(template):
+    matrix, path = template
     opened = open_store(path)
     for machine in range(1, MACHINES + 1):
         shard = opened.shard(machine)
-        rows = [k for a, b in held_by(opened.manifest.layout, machine) for k in range(a, b)]
-        assert shard.dtype == given.dtype
-        np.testing.assert_array_equal(shard.toarray(), given.toarray()[rows])
+        rows = [k for a, b in rows_held_by(opened.manifest.layout, machine) for k in range(a, b)]
+        assert shard.dtype == matrix.dtype
+        np.testing.assert_array_equal(shard.toarray(), matrix.toarray()[rows])
     with pytest.raises(InputError, match="machine 5: expected 1 to 4"):
         opened.shard(5)
 
 
-def test_a_file_that_was_cut_between_steps_is_named(store):
+def test_a_file_that_was_truncated_between_steps_is_named(store):
     """Whether the rows of the next step are those of the last one or not."""
     opened = open_store(store)
     machine = Machine(1, opened.open_shard(1), 23, "float64")
-    for rows in (held_by(opened.manifest.layout, 1)[:2], held_by(opened.manifest.layout, 1)):
+    for rows in (
+        rows_held_by(opened.manifest.layout, 1)[:2],
+        rows_held_by(opened.manifest.layout, 1),
+    ):
         machine.assign(tuple(rows))
         if len(rows) > 2:
             os.truncate(store / "shard-0001.csr", 100)
@@ -271,7 +276,7 @@ def test_a_file_that_was_cut_between_steps_is_named(store):
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_what_is_no_file_is_refused(store, make):
+def test_a_directory_or_pipe_in_place_of_a_shard_is_refused(store, make):
     name = store / "shard-0002.csr"
     name.unlink()
     make(name)
@@ -280,3 +285,25 @@ def test_what_is_no_file_is_refused(store, make):
         repair(store)
     with pytest.raises(DamagedStoreError, match="shard-0002"):
         open_store(store).open_shard(2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": [0, 2**63]}, "do not fit in 64 bits"),
+        ({"nonzeros": [0]}, "1 nonzeros and"),
+        ({"rows": [0, 120], "nonzeros": [0, -1], "holders": [[1]]}, "not ascending from 0"),
+        ({"rows": [0, 120], "nonzeros": [0, 9], "holders": [[2, 1]]}, "holders of a part are"),
+        ({"rows": [0, 120], "nonzeros": [0, 9], "holders": [[5]]}, "there are 4 machines"),
+        ({"cell_count": 121}, "121 cells in"),
+    ],
+    ids=str,
+)
+def test_an_inconsistent_manifest_is_refused(store, changes, message):
+    content = json.loads((store / "manifest.json").read_text())
+    for key, value in changes.items():
+        (content if key == "cell_count" else content["replicas"])[key] = value
+    content["sha256"] = content_checksum(content)
+    (store / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(DamagedStoreError, match=message):
+        open_store(store)
