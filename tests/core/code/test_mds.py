@@ -167,22 +167,17 @@ def test_a_matrix_that_is_not_mds_is_rejected(generator, message):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "options", "error", "message"),
     [
-        ((6, 0), InputError, "recovery threshold 0"),
-        ((2, 3), InfeasibleError, "recovery threshold 3 for 2 machines"),
-        ((100_001, 3), InputError, "100001 machines: expected at most 100000"),
-        ((6, 3, "reed"), InputError, f"'reed'.*{', '.join(FAMILIES)}"),
-        ((100, 50, "fourier"), InputError, "fourier generator for 100 machines and recovery"),
+        ((6, 0), {}, InputError, "recovery threshold 0"),
+        ((2, 3), {}, InfeasibleError, "recovery threshold 3 for 2 machines"),
+        ((100_001, 3), {}, InputError, "100001 machines: expected at most 100000"),
+        ((6, 3, "reed"), {}, InputError, f"'reed'.*{', '.join(FAMILIES)}"),
+        ((6, 3), {"seed": -1}, InputError, "seed -1: expected at least 0"),
+        ((100, 50, "fourier"), {}, InputError, "fourier generator for 100 machines"),
+        ((100, 50, "fourier"), {"systematic": True}, InputError, "first rows are singular|not MDS"),
     ],
 )
-def test_invalid_arguments_of_codes_are_rejected(arguments, error, message):
+def test_invalid_arguments_of_codes_are_rejected(arguments, options, error, message):
     with pytest.raises(error, match=message):
-        make_code(*arguments)
-
-
-def test_invalid_options_of_codes_are_rejected():
-    with pytest.raises(InputError, match="fourier generator for 100 machines and recovery"):
-        make_code(100, 50, "fourier", systematic=True)
-    with pytest.raises(InputError, match="seed -1: expected at least 0"):
-        make_code(6, 3, seed=-1)
+        make_code(*arguments, **options)

@@ -25,7 +25,6 @@ from cec_mpi.core.step.answers import Decoders
 ROWS = 12
 KINDS = st.sampled_from(["terms", "compared rows", "compared rows", "rows", "probe"])
 INDEX = st.integers(0, 10**6)  # taken modulo the number of candidates
-LOSSES = st.sampled_from([events.MachineLost, events.MachineLeft])
 
 
 class Process:
@@ -51,10 +50,6 @@ class Process:
 
 def has_computing(cluster):
     return cluster.is_running and bool(cluster.computing())
-
-
-def has_processes(cluster):
-    return cluster.is_running and bool(cluster.processes)
 
 
 class Cluster(RuleBasedStateMachine):
@@ -207,11 +202,13 @@ class Cluster(RuleBasedStateMachine):
         return requests
 
     @precondition(has_computing)
-    @rule(index=INDEX)
-    def answer_not_finite(self, index):
+    @rule(index=INDEX, is_failure=st.booleans())
+    def answer_not_finite_or_fail(self, index, is_failure):
         machine, request = self.take_request(index)
         if request is not None:
-            self.report(events.AnswerRejected(request, NonfiniteAnswer(machine, math.nan, 0)))
+            nonfinite = NonfiniteAnswer(machine, math.nan, 0)
+            rejected = events.AnswerRejected(request, nonfinite)
+            self.report(events.ComputationFailed(request) if is_failure else rejected)
 
     @precondition(has_computing)
     @rule(index=INDEX, is_replaced=st.booleans())
@@ -228,22 +225,8 @@ class Cluster(RuleBasedStateMachine):
         self.usable_rows[machine].clear()
         self.report(*reported)
 
-    @precondition(has_computing)
-    @rule(index=INDEX)
-    def fail(self, index):
-        _, request = self.take_request(index)
-        if request is not None:
-            self.report(events.ComputationFailed(request))
-
-    @precondition(has_processes)
-    @rule(index=INDEX, event=LOSSES)
-    def lose(self, index, event):
-        machine = pick(sorted(self.processes), index)
-        self.remove(machine)
-        self.report(event(machine, "a loss"))
-
-    @precondition(has_processes)
-    @rule(index=INDEX, event=LOSSES)
+    @precondition(lambda self: self.is_running and self.processes)
+    @rule(index=INDEX, event=st.sampled_from([events.MachineLost, events.MachineLeft]))
     def lose_host(self, index, event):
         host = self.processes[pick(sorted(self.processes), index)].host
         machines = [n for n, p in sorted(self.processes.items()) if p.host == host]
@@ -257,15 +240,6 @@ class Cluster(RuleBasedStateMachine):
     def open(self, index):
         self.opening[pick(self.absent(), index)] = next(self.hosts)
         self.follow_instructions()
-
-    @precondition(lambda self: self.is_running and len(self.processes) > 1)
-    @rule(index=INDEX)
-    def transfer(self, index):
-        """Transfer a machine to a new host, which opens its shard."""
-        machine = pick(sorted(self.processes), index)
-        self.remove(machine)
-        self.opening[machine] = next(self.hosts)
-        self.report(events.MachineLeft(machine, "transfer"))
 
     @precondition(lambda self: self.is_running and self.opening)
     @rule(index=INDEX, joins=st.sampled_from([True, True, False]), is_faulty=st.booleans())
