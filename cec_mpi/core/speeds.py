@@ -348,7 +348,7 @@ class SpeedEstimator:
         self._plan_speeds = (1.0,) * self._machine_count
         self._best_loads_cache: tuple[tuple[int, ...], float, Floats] | None = None
         self._plan_loads_cache: tuple[tuple[int, ...], tuple[float, ...], Floats] | None = None
-        self._decided_for: tuple[int, ...] | None = None  # machines of the last choice of a plan
+        self._plan_available: tuple[int, ...] | None = None  # at the last choice of a plan
         self._steady_steps: dict[Hashable, _SteadySteps] = {}
         self._prediction_cache: dict[Hashable, tuple[ArrayLike, float]] = {}
         self._is_updating = False  # still set after an interrupt: estimates may be inconsistent
@@ -395,7 +395,7 @@ class SpeedEstimator:
         """Return the speeds of all machines, relative to the median; see `Speeds`."""
         if self._is_updating:
             self._reset()
-        if self._decided_for == available:
+        if self._plan_available == available:
             return self._plan_speeds
         machines = np.array(available, dtype=np.int64) - 1
         if not self.demand.is_feasible(machines):
@@ -408,17 +408,17 @@ class SpeedEstimator:
             available_speeds = np.array(self._plan_speeds)[machines]
             _, loads = self._minimise_makespan(available_speeds, 0.0, machines)
             self._plan_loads_cache = available, self._plan_speeds, loads
-        loads, (seconds, best) = self._plan_loads_cache[2], self._best_loads(available)
+        loads, (seconds, best_loads) = self._plan_loads_cache[2], self._best_loads(available)
         gain = float(self._predicted_times(loads, machines).max()) - seconds
         is_better = gain > seconds * max(_MIN_IMPROVEMENT, _MIN_IMPROVEMENT_IN_NOISE * self._noise)
-        if not is_better and (best > 2 * loads + 1).any():
+        if not is_better and (best_loads > 2 * loads + 1).any():
             is_better, gain = True, seconds
         if is_better and gain > _MIN_IMPROVEMENT_SECONDS * self._last_rate:
             rows = self._last_rows.copy()
-            rows[machines] = best
+            rows[machines] = best_loads
             speeds = self._effective_speeds(rows)
             self._plan_speeds = tuple((speeds / median(speeds)).tolist())
-        self._decided_for = available
+        self._plan_available = available
         return self._plan_speeds
 
     def predict(self, operation: Hashable, rows: ArrayLike) -> float | None:
@@ -470,7 +470,7 @@ class SpeedEstimator:
         self._steady_steps.pop(operation, None)
         if machines.size:
             self._update(operation, machines, counts, log_seconds, steps)
-            if self._available.size > machines.size:  # machines too slow to get rows
+            if self._available.size > machines.size:  # some machines are too slow to get rows
                 idle = np.setdiff1d(self._available, machines)
                 increased = self._log_speeds[idle] + _IDLE_GROWTH * steps
                 self._log_speeds[idle] = np.minimum(increased, np.nanmax(self._log_speeds))
@@ -630,7 +630,7 @@ class SpeedEstimator:
             estimates = self._log_speeds[has_estimate]
             logs = np.where(has_estimate, logs, median(estimates) if estimates.size else 0.0)
         self._speeds = np.exp(logs)
-        self._best_loads_cache = self._decided_for = None
+        self._best_loads_cache = self._plan_available = None
         self._prediction_cache.clear()
         self._is_updating = False
 

@@ -101,7 +101,7 @@ class ReplicaPlanner(Planner):
 
 
 class _CellBlocks(NamedTuple):
-    """Blocks of cells ``first <= cell <= last`` with their machines, and the machines' costs."""
+    """Blocks of cells ``first <= cell <= last`` and their machines; the costs of all machines."""
 
     first: NDArray[np.intp]
     last: NDArray[np.intp]
@@ -190,7 +190,7 @@ class _CellGroups:
         cells, ends, owners = self._cut_groups(amounts, speeds)
         first = np.concatenate([self.large_cells, cells])
         last = np.concatenate([self.large_cells, ends])
-        return self._with_costs(first, last, np.concatenate([large, owners]), speeds)
+        return self._evaluate(first, last, np.concatenate([large, owners]), speeds)
 
     def assign_cells(self, time: float, amounts: Ints, speeds: Floats) -> _CellBlocks:
         """Assign all cells individually, by the better of two rules."""
@@ -201,12 +201,11 @@ class _CellGroups:
             owners[cells] = self._assign_greedily(cells, time, loads, speeds)
             if cells.size <= _MAX_SEARCHED_CELLS:
                 self._local_search(owners, speeds)
-            is_new = (owners[1:] != owners[:-1]).any(axis=1) | np.diff(self._part_of_cell).astype(
-                bool
-            )
+            is_new_part = np.diff(self._part_of_cell) != 0
+            is_new = (owners[1:] != owners[:-1]).any(axis=1) | is_new_part
             first = np.flatnonzero(np.append(True, is_new))
             last = np.append(first[1:], cells.size) - 1
-            candidates.append(self._with_costs(first, last, owners[first], speeds))
+            candidates.append(self._evaluate(first, last, owners[first], speeds))
         return min(candidates, key=_makespan)
 
     def _local_search(self, owners: NDArray[np.intp], speeds: Floats) -> None:
@@ -219,18 +218,18 @@ class _CellGroups:
         holders = [
             set(self.groups.machine[first:last].tolist()) for first, last in self._pair_ranges
         ]
-        machines_of = [set(row) for row in owners.tolist()]
+        assigned = [set(row) for row in owners.tolist()]
         load = np.bincount(
             owners.ravel(), np.repeat(self._costs, self.machines_per_row), speeds.size
         )
         for _ in range(len(costs)):
             source = int((load / speeds).argmax())
             best_finish, best_move = load[source] / rates[source], None
-            for cell in (c for c, machines in enumerate(machines_of) if source in machines):
-                for target in holders[cell] - machines_of[cell]:
+            for cell in (c for c, machines in enumerate(assigned) if source in machines):
+                for target in holders[cell] - assigned[cell]:
                     exchangeable = [
                         c
-                        for c, machines in enumerate(machines_of)
+                        for c, machines in enumerate(assigned)
                         if target in machines and source in holders[c] - machines
                     ]
                     for exchanged in (None, *exchangeable):
@@ -244,20 +243,21 @@ class _CellGroups:
             if best_move is None:
                 break
             cell, target, exchanged, cost = best_move
-            machines_of[cell] ^= {source, target}
+            assigned[cell] ^= {source, target}
             if exchanged is not None:
-                machines_of[exchanged] ^= {source, target}
+                assigned[exchanged] ^= {source, target}
             load[source] -= cost
             load[target] += cost
-        owners[:] = [sorted(machines) for machines in machines_of]
+        owners[:] = [sorted(machines) for machines in assigned]
 
-    def _with_costs(
+    def _evaluate(
         self,
         first: NDArray[np.intp],
         last: NDArray[np.intp],
         owners: NDArray[np.intp],
         speeds: Floats,
     ) -> _CellBlocks:
+        """Return the blocks with the costs of their machines and the makespan."""
         block_costs = self._cost_before[last + 1] - self._cost_before[first]
         costs = np.bincount(
             owners.ravel(), np.repeat(block_costs, self.machines_per_row), speeds.size
