@@ -62,7 +62,7 @@ def time_breakdown(run: Run) -> dict[str, Any]:
     totals = {name: float(values.sum()) for name, values in step_parts(run).items()}
     notes = {name: note for name, (_, note) in _PARTS.items()} | {"waiting": _waiting_note(run)}
     totals["communication"] = sum(totals.pop(name) for name in _COMMUNICATION)
-    totals["outside"] = max(float(run.numbers["time"][-1]) - sum(totals.values()), 0.0)
+    totals["outside"] = float(run.numbers["time"][-1]) - sum(totals.values())
     parts = {name: totals[name] for name in _PARTS if totals[name] > 0}
     _, texts = format_sum(list(parts.values()))
     total = sum(parts.values())

@@ -38,7 +38,7 @@ _CATEGORIES = {
 
 _MIN_DELAY = 0.1  # seconds from which the delay by a machine without an event counts
 _SLOW_FACTOR = 2.0  # of the planned or first seconds per row, above which a machine is late
-_MIN_LOAD_FRACTION = 0.1  # of its equal load, from which the rate of a machine is known
+_MIN_LOAD_FRACTION = 0.1  # of its equal load, from which the rate of a machine is used
 
 
 def cyclic_rows(available: NDArray[np.bool_], machines_per_row: int, rows: int) -> Floats:
@@ -234,8 +234,8 @@ class Costs:
             zip(chunk.stretches, self.seconds_per_row, strict=True)
         ):
             step = stretch.step
-            left = _absent_from(step, chunk.seconds[stretch.begin])
-            if not (step["away"] or left or slow[index].any()):
+            departed = _absent_from(step, chunk.seconds[stretch.begin])
+            if not (step["away"] or departed or slow[index].any()):
                 continue
             causes = {
                 n: reason
@@ -243,11 +243,11 @@ class Costs:
                 if reason in _CATEGORIES
                 for n in machines
                 if reason != "preempted" or n in self._initial_machines
-            } | left
+            } | departed
             is_measured = ~np.isnan(seconds_per_row)
             causes = {n: reason for n, reason in causes.items() if is_measured[n - 1]}
             present = chunk.available[index] & is_measured
-            present[np.array([*left], np.intp) - 1] = False
+            present[np.array([*departed], np.intp) - 1] = False
             if (present & slow[index]).any():
                 slowdown = seconds_per_row / first
                 # All machines are slower if a step has more columns, for example.

@@ -190,14 +190,14 @@ def read_checkpoint(directory: Path, description: Mapping[str, Any]) -> ResumeSt
     for name in (CHECKPOINT, PREVIOUS_CHECKPOINT):
         path = directory / name
         try:
-            found, state = _parse(unpack_arrays(path))
+            recorded, state = _parse(unpack_arrays(path))
         except FileNotFoundError:
             if name == CHECKPOINT:
                 problems.append(f"{path} is missing")
         except (OSError, ArchiveDamagedError) as error:
             problems.append(f"{path} cannot be read as a checkpoint ({error})")
         else:
-            check_description(path, found, description)
+            check_description(path, recorded, description)
             return ResumeState(
                 state, *(f"{problem}: the run continues from {name}" for problem in problems)
             )
@@ -287,7 +287,7 @@ def _hash_rows(vectors: NDArray[Any]) -> str:
     return digest.hexdigest()[:_CHECKSUM_DIGITS]
 
 
-def check_description(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def check_description(path: Path, recorded: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raise if the description in a file has another task, other options or another matrix.
 
     Stores of the same matrix have at least one shard in common, because `repair` and
@@ -298,17 +298,17 @@ def check_description(path: Path, found: Mapping[str, Any], expected: Mapping[st
     InputError
         The message names the file and the difference.
     """
-    shards = found.get(_SHARDS)
+    shards = recorded.get(_SHARDS)
     if not isinstance(shards, list) or not any(shard in expected[_SHARDS] for shard in shards):
         raise InputError(
             f"{path} belongs to another matrix, or to another encoding of it: --resume continues "
             "only with the same task, options and matrix"
         )
-    for name in dict.fromkeys((*expected, *found)):
+    for name in dict.fromkeys((*expected, *recorded)):
         if name == _SHARDS:
             continue
-        if found.get(name) != expected.get(name):
-            old, new = (_value_text(run.get(name)) for run in (found, expected))
+        if recorded.get(name) != expected.get(name):
+            old, new = (_value_text(run.get(name)) for run in (recorded, expected))
             raise InputError(
                 f"{path} has {name} {old}, but this run has {new}: --resume continues only with "
                 "the same task, options and matrix"

@@ -5,12 +5,10 @@ import os
 import re
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 
 import pytest
 
 from cec_mpi.cli import main
-from helpers import ROOT
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 EXAMPLE = ["plan", "--speeds", "2,2,3,3,4,4", "--recovery", "3", "--rows", "420"]
@@ -29,23 +27,6 @@ def cec(capsys):
         return code, *capsys.readouterr()
 
     return run
-
-
-def test_the_figure_of_the_readme_is_what_the_command_of_the_page_draws(cec, tmp_path):
-    page, figure = (
-        (ROOT / "docs" / "howto" / "plans.md").read_text("utf-8"),
-        "docs/images/assignment.svg",
-    )
-    command = re.search(r"^cec-mpi (plan (?:.*\\\n)*.*--figure plan\.svg)", page, re.MULTILINE)
-    words = command[1].replace("\\\n", " ").replace("plan.svg", f"{tmp_path}/a.svg")
-    assert cec(*words.split())[0] == 0
-    assert f"]({figure})" in (ROOT / "README.md").read_text("utf-8")
-    drawn, kept = (ET.parse(path) for path in (tmp_path / "a.svg", ROOT / figure))
-    words = [
-        [each.text for each in file.iter() if each.tag.endswith("text")] for file in (drawn, kept)
-    ]
-    assert words[0] == words[1]
-    assert "black line: rows new to the machine" in words[0]
 
 
 @pytest.mark.parametrize(

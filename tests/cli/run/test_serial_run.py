@@ -16,7 +16,7 @@ import cec_mpi
 from cec_mpi.cli import main
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.availability.models import PAPER_AVAILABLE, RandomAvailability
+from cec_mpi.runtime.availability.models import RandomAvailability
 from cec_mpi.runtime.machine.emulation import Emulation, SpeedChange
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.places import detect_place
@@ -96,24 +96,17 @@ def relative_error(found, expected):
 
 @pytest.mark.parametrize(
     ("store", "scheme", "accuracy"),
-    [
-        ("float64", "heterogeneous", 1e-12),
-        ("float64", "cyclic", 1e-12),
-        ("float32", "cyclic", 1e-4),
-    ],
+    [("float64", "heterogeneous", 1e-12), ("float32", "cyclic", 1e-4)],
 )
 def test_products_are_correct_and_reproducible(run, store, scheme, accuracy):
     words = ["--available-probability", 0.6, "--wait", "--seed", 3, "--scheme", scheme]
-    done, again = (
-        run(*words, "--speeds", "2,2,3,3,4,4", store=store, out=out) for out in ("a", "b")
-    )
-    assert (done.code, done.err) == (0, "")
-    assert done.result.shape == (STEPS, ROWS)
-    assert done.result.dtype == np.float64
-    assert relative_error(done.result, W @ X.T) < accuracy
-    assert len(set(map(tuple, done.of_steps("available")))) > 5
-    assert np.array_equal(done.result, again.result)
-    assert done.of_steps("rows") == again.of_steps("rows")
+    one, two = (run(*words, "--speeds", "2,2,3,3,4,4", store=store, out=out) for out in "ab")
+    assert (one.code, one.err) == (0, "")
+    assert one.result.dtype == np.float64
+    assert relative_error(one.result, W @ X.T) < accuracy
+    assert len(set(map(tuple, one.of_steps("available")))) > 5
+    assert np.array_equal(one.result, two.result)
+    assert one.of_steps("rows") == two.of_steps("rows")
 
 
 @pytest.mark.parametrize(
@@ -131,16 +124,6 @@ def test_iterations_limit_the_steps(run, steps, expected):
     done = run(f"iterations={steps}")
     assert relative_error(done.result, W[:expected] @ X.T) < 1e-12
     assert done.summary["steps"] == len(done.steps) == expected
-
-
-def test_power_iteration_finds_the_dominant_eigenpair(run):
-    words = "tol=1e-9", "--available-probability", 0.8, "--wait"
-    done = run(*words, store="symmetric", task="power")
-    assert done.code == 0
-    assert (done.summary["task"], done.summary["converged"]) == ("power", True)
-    assert done.summary["eigenvalue"] == pytest.approx(3, rel=1e-9)
-    assert done.summary["iterations"] == done.summary["steps"] == len(done.steps)
-    assert np.abs(SYMMETRIC @ done.result - 3 * done.result).max() < 1e-8
 
 
 # --- a task of the user's -----------------------------------------------------------------
@@ -225,20 +208,6 @@ def test_a_result_that_cannot_be_saved_is_an_error(run, module, name, said):
 
 
 # --- who is available ---------------------------------------------------------------------
-
-
-def test_the_example_of_the_paper_step_by_step(run, tmp_path):
-    path = written(tmp_path, {"gap_seconds": 600, "available": PAPER_AVAILABLE})
-    done = run("--availability", path, "--speeds", "2,2,3,3,4,4", "iterations=6")
-    assert done.of_steps("available") == [list(PAPER_AVAILABLE[min(t, 3)]) for t in range(6)]
-    assert done.of_steps("rows") == [
-        [140, 140, 210, 210, 280, 280],
-        [168, 168, 252, 0, 336, 336],
-        [240, 240, 360, 0, 420, 0],
-        *[[0, 420, 420, 0, 420, 0]] * 3,
-    ]
-    assert done.of_steps("plan_changed") == [True, True, True, True, False, False]
-    assert relative_error(done.result, W[:6] @ X.T) < 1e-12
 
 
 @pytest.mark.parametrize(
@@ -408,15 +377,6 @@ def test_a_run_ends_if_too_few_machines_remain(run, tmp_path, sets, words, messa
     assert np.isnan(done.result[steps:]).all()
 
 
-def test_wall_clock_ticks_pass_by_themselves(run, tmp_path):
-    sets = [[1, 2, 3, 4 + tick % 3] for tick in range(200)]
-    path = written(tmp_path, {"available": sets})
-    done = run("--availability", path, "--tick", 0.002)
-    ticks = done.of_steps("tick")
-    assert ticks == sorted(ticks)
-    assert done.of_steps("available") == [sets[min(tick, 199)] for tick in ticks]
-
-
 # --- records ------------------------------------------------------------------------------
 
 
@@ -554,13 +514,6 @@ def test_an_emulated_machine_takes_at_least_its_time(run, words, options):
     header = done.header["emulation"]
     assert (header["speeds"], header["base"]) == (list(SPEEDS), BASE)
     assert header["noise"] == options.get("noise", 0)
-
-
-def test_the_base_is_measured_by_default(run):
-    done = run("--emulate-speeds", "2,2,3,3,4,4", "iterations=3")
-    base = done.header["emulation"]["base"]
-    assert base > 0
-    assert_no_faster_than(Emulation(SPEEDS, base), done.steps)
 
 
 # --- the operator -------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from helpers import ROOT
 from helpers.pages import pages_of_docs
 
 IMAGES = ROOT / "docs" / "images"
-PAGE = (ROOT / "docs" / "ideas" / "algorithm-1.md").read_text("utf-8")
 DRAW = runpy.run_path(str(ROOT / "docs" / "drawings.py"))["draw"]
 
 
@@ -34,12 +33,22 @@ def test_the_drawings_are_those_of_the_script(tmp_path):
 
 
 @pytest.mark.usefixtures("no_launcher")
-def test_the_figure_of_algorithm_1_is_what_its_command_draws(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("page", "figure", "image"),
+    [
+        ("ideas/algorithm-1.md", "algorithm-1.svg", "algorithm-1.svg"),
+        ("howto/plans.md", "plan.svg", "assignment.svg"),
+    ],
+)
+def test_figures_of_docs_are_what_their_commands_draw(
+    tmp_path, monkeypatch, capsys, page, figure, image
+):
     monkeypatch.chdir(tmp_path)
-    command = re.search(r"^cec-mpi (plan (?:.*\\\n)*.*algorithm-1\.svg)", PAGE, re.MULTILINE)
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    command = re.search(rf"^cec-mpi (plan (?:.*\\\n)*.*{figure})", text, re.MULTILINE)
     assert main(command[1].replace("\\\n", " ").split()) == 0
     assert capsys.readouterr().out
-    assert shown(tmp_path / "algorithm-1.svg") == shown(IMAGES / "algorithm-1.svg")
+    assert shown(tmp_path / figure) == shown(IMAGES / image)
 
 
 def test_each_drawing_is_used_on_a_page():
