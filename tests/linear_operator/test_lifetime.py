@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
 import signal
 import sys
 import threading
@@ -13,7 +15,8 @@ import psutil
 import pytest
 
 import cec_mpi
-from cec_mpi.errors import InputError
+from cec_mpi.errors import InputError, MachineError
+from cec_mpi.runtime.records.recorder import Recorder
 from helpers.products import check_products
 from helpers.ranks import machines_here
 
@@ -26,20 +29,23 @@ def all_leave(machines):
     return psutil.wait_procs(machines, SECONDS)[1] == []
 
 
-def test_machines_start_with_the_first_product(small_store):
+def test_machines_are_processes_from_the_first_product_until_close(small_store):
     X = cec_mpi.open_operator(small_store.path, local=3)
     assert X.shape == small_store.X.shape
     assert "not started" in repr(X)
     assert machines_here() == []
     check_products(X, small_store.X)
     machines = machines_here()
-    assert len(machines) == 3
+    assert {machine.pid for machine in machines} == set(X.pids.values())
+    assert X.pids.keys() == {1, 2, 3}
+    X.available = {1, 3}
+    check_products(X, small_store.X)
     X.close()
     assert all_leave(machines)
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
-def test_machines_leave_with_the_operator_also_if_they_are_stopped(small_store, is_deleted):
+def test_machines_leave_with_the_operator_even_if_they_are_stopped(small_store, is_deleted):
     X = cec_mpi.open_operator(small_store.path, local=2).start()
     machines = machines_here()
     machines[0].suspend()
@@ -51,48 +57,10 @@ def test_machines_leave_with_the_operator_also_if_they_are_stopped(small_store, 
     assert all_leave(machines)
 
 
-def test_a_cell_of_a_notebook_that_runs_again_replaces_its_machines(small_store):
-    machines = []
-    for _ in range(2):
-        X = cec_mpi.open_operator(small_store.path, local=2)
-        check_products(X, small_store.X, 1)
-        machines += [each for each in machines_here() if each not in machines]
-    X.close()
-    assert len(machines) == 4
-    assert all_leave(machines)
-
-
-def test_an_operator_with_a_connection_file_listens_at_once(small_store, tmp_path, start):
+def test_closing_ends_the_wait_for_machines_in_another_thread(small_store, tmp_path):
     file = tmp_path / "run.json"
     X = cec_mpi.open_operator(small_store.path, accept=str(file))
-    assert file.exists()
-    joined = [start(["cec-mpi", "join", file]) for _ in range(2)]
-    check_products(X, small_store.X, 1)
-    X.close()
-    assert not file.exists()
-    assert [each.wait(SECONDS) for each in joined] == [0, 0]
-
-
-NEVER_CLOSED = """
-import numpy as np
-import cec_mpi
-X = cec_mpi.open_operator({store!r}, accept={file!r})
-print(X @ np.ones(12))
-"""
-
-
-def test_machines_leave_a_program_that_never_closes_its_operator(small_store, tmp_path, start):
-    file = str(tmp_path / "run.json")
-    program = NEVER_CLOSED.format(store=str(small_store.path), file=file)
-    master = start([sys.executable, "-c", program])
-    joined = [start(["cec-mpi", "join", file, "--retry", "60s"]) for _ in range(2)]
-    assert [process.wait(SECONDS) for process in joined] == [0, 0]
-    assert "Exception" not in master.communicate(timeout=SECONDS)[1]
-    assert master.returncode == 0
-
-
-def test_closing_ends_the_wait_for_machines_of_another_thread(small_store, tmp_path):
-    X = cec_mpi.open_operator(small_store.path, accept=str(tmp_path / "run.json"))
+    assert file.exists()  # machines may join before the first product
     errors = []
 
     def multiply():
@@ -101,55 +69,90 @@ def test_closing_ends_the_wait_for_machines_of_another_thread(small_store, tmp_p
         except InputError as error:
             errors.append(str(error))
 
-    waiting = threading.Thread(target=multiply)
-    waiting.start()
+    thread = threading.Thread(target=multiply)
+    thread.start()
     X.close()
-    waiting.join(SECONDS)
-    assert errors
+    thread.join(SECONDS)
     assert "closed" in errors[0]
+    assert not file.exists()
+
+
+def test_joined_machines_leave_a_program_that_never_closes_its_operator(
+    small_store, tmp_path, start
+):
+    file = str(tmp_path / "run.json")
+    program = (
+        "import numpy as np, cec_mpi\n"
+        f"X = cec_mpi.open_operator({str(small_store.path)!r}, accept={file!r})\n"
+        "print(X @ np.ones(12))"
+    )
+    master = start([sys.executable, "-c", program])
+    machines = [start(["cec-mpi", "join", file, "--retry", "60s"]) for _ in range(2)]
+    assert [machine.wait(SECONDS) for machine in machines] == [0, 0]
+    assert "Exception" not in master.communicate(timeout=SECONDS)[1]
+    assert master.returncode == 0
+
+
+def test_a_forked_process_cannot_use_the_machines_and_does_not_stop_them(small_store):
+    with cec_mpi.open_operator(small_store.path, local=2) as X:
+        child = os.fork()
+        if not child:
+            try:
+                X @ np.ones(12)
+            except InputError:
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        check_products(X, small_store.X, 1)
+
+
+def test_an_operator_does_not_open_without_any_machine(small_store, monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    X = cec_mpi.open_operator(small_store.path, local=2)
+    with pytest.raises(MachineError, match="all machines of this run have ended"):
+        X.start()
+
+
+@pytest.mark.filterwarnings("error", "ignore:oversubscribed")
+def test_a_warning_that_is_raised_does_not_end_the_run(make_store):
+    store = make_store(np.arange(240.0).reshape(20, 12), 3, 2)
+    shard = store.path / "shard-0002.npy"
+    shard.write_bytes(shard.read_bytes()[:-200] + bytes(200))
+    records = []
+    with cec_mpi.open_operator(store.path, local=3, recorder=Recorder(records.append)) as X:
+        with pytest.raises(UserWarning, match=r"shard-0002\.npy: rows .*cec-mpi repair"):
+            X @ np.ones(12)
+        assert len(records) == 1
+        check_products(X, store.X)
+
+
+# --- resources ----------------------------------------------------------------------------
 
 
 def resources():
-    """File descriptors, threads, and mapped shards of this process."""
+    """Numbers of file descriptors and threads, and mapped shards of this process."""
     gc.collect()
     process = psutil.Process()
     mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if "shard-" in line]
     return process.num_fds(), process.num_threads(), mapped
 
 
-@pytest.mark.parametrize(
-    ("options", "rounds"),
-    [({"accept": "run.json", "local": 2}, 4), ({}, 10)],
-    ids=str,
-)
-def test_closed_operators_keep_nothing_open(small_store, tmp_path, monkeypatch, options, rounds):
+@pytest.mark.parametrize("options", [{"accept": "run.json", "local": 2}, {}], ids=str)
+def test_closed_operators_release_resources(small_store, tmp_path, monkeypatch, options):
     monkeypatch.chdir(tmp_path)
-    kept, found = [], []
-    *_, mapped_before = resources()  # by tracebacks that other tests have left
+    operators, found, rounds = [], [], 4
+    *_, mapped = resources()  # by tracebacks of other tests
     for _ in range(rounds):
         X = cec_mpi.open_operator(small_store.path, **options)
         check_products(X, small_store.X, 1)
         X.close()
-        kept.append(X)
+        operators.append(X)
         found.append(resources())
-    more_files, more_threads = (found[-1][k] - found[1][k] for k in (0, 1))
-    assert more_files < rounds - 2  # less than one for each operator: libraries keep some
-    assert more_threads < rounds - 2
-    assert found[-1][2] == mapped_before
+    for k in (0, 1):  # libraries keep some, but fewer than one for each operator
+        assert found[-1][k] - found[1][k] < rounds - 2
+    assert found[-1][2] == mapped
     assert machines_here() == []
-
-
-def test_closed_operators_release_shards_in_memory(make_store):
-    store = make_store(np.ones((4000, 250)), 3, 2)  # shards of 4 MB
-    memory = psutil.Process().memory_info
-    kept, before = [], 0
-    for number in range(15):
-        X = cec_mpi.open_operator(store.path, shards="ram")
-        check_products(X, store.X, 1)
-        X.close()
-        kept.append(X)
-        before = before if number else memory().rss
-    assert memory().rss - before < 80e6  # of 168 MB
 
 
 PROGRAM = """
@@ -160,66 +163,62 @@ X = cec_mpi.open_operator({store!r}, {options})
 {body}
 print("end of program", flush=True)
 """
-
+MULTIPLY = "X @ np.ones(12); "
 BODIES = {
-    "used": ("X @ np.ones(12)", 0),
-    "not used": ("", 0),
-    "kept elsewhere": ("sys.kept = [X, X @ np.ones(12)]; sys.kept.append(sys.kept)", 0),
-    "exception": ("X @ np.ones(12); 1 / 0", 1),
-    "interrupt in a product": (
-        "X @ np.ones(12); os.kill(X.pids[1], signal.SIGSTOP); os.kill(X.pids[2], signal.SIGSTOP); "
-        "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start(); X @ np.ones(12)",
-        -signal.SIGINT,
-    ),
-    "with": ("with X: X @ np.ones(12); sys.exit(4)", 4),
-    "thread": (
-        "X @ np.ones(12); threading.Thread(target=lambda: X @ np.ones(12), daemon=True).start()",
+    "unused": ("", "local=2, accept='run.json'", 0),
+    "in a cycle": (
+        f"{MULTIPLY} sys.kept = [X, X @ np.ones(12)]; sys.kept.append(sys.kept)",
+        "local=2",
         0,
     ),
-    "machine killed": ("X @ np.ones(12); [os.kill(p, 9) for p in X.pids.values()]", 0),
-    "machine stopped": ("X @ np.ones(12); os.kill(X.pids[1], signal.SIGSTOP)", 0),
+    "exception": (f"{MULTIPLY} 1 / 0", "local=2", 1),
+    "exception without processes": (f"{MULTIPLY} 1 / 0", "", 1),
+    "interrupt in a product": (
+        f"{MULTIPLY} [os.kill(X.pids[n], signal.SIGSTOP) for n in (1, 2)]; "
+        f"threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start(); {MULTIPLY}",
+        "local=2",
+        -signal.SIGINT,
+    ),
+    "with": (f"with X: {MULTIPLY} sys.exit(4)", "local=2", 4),
+    "thread": (
+        f"{MULTIPLY} threading.Thread(target=lambda: X @ np.ones(12), daemon=True).start()",
+        "local=2",
+        0,
+    ),
+    "machine killed": (f"{MULTIPLY} [os.kill(p, 9) for p in X.pids.values()]", "local=2", 0),
+    "machine stopped": (f"{MULTIPLY} os.kill(X.pids[1], signal.SIGSTOP)", "local=2", 0),
 }
 
 
-LOCAL, ACCEPT, HERE = "local=2", "local=2, accept='run.json'", ""
-CASES = [(case, LOCAL) for case in BODIES if case != "not used"]
-CASES += [(case, ACCEPT) for case in ("not used", "exception")]
-CASES += [(case, HERE) for case in ("exception", "thread")]
-
-
-@pytest.mark.parametrize(("case", "options"), CASES)
-def test_a_program_that_closes_nothing_ends_and_leaves_nothing_behind(
-    small_store, tmp_path, run, case, options
-):
-    body, code = BODIES[case]
+@pytest.mark.parametrize("name", BODIES)
+def test_a_program_without_close_ends_and_leaves_nothing(small_store, tmp_path, run, name):
+    body, options, code = BODIES[name]
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    program = tmp_path / "program.py"
-    text = PROGRAM.format(store=str(small_store.path), body=body, options=options)
-    program.write_text(text)
-    done = run(
-        [sys.executable, "-W", "ignore", str(program)],
-        cwd=tmp_path,
-        variables={"TMPDIR": str(scratch)},
-    )
+    program = PROGRAM.format(store=str(small_store.path), body=body, options=options)
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    done = run(command, cwd=tmp_path, variables={"TMPDIR": str(scratch)})
     assert done.returncode == code, done.stderr
     assert ("end of program" in done.stdout) == (code == 0)
-    if case != "thread":  # whose product may be cut off
+    if name != "thread":  # its product may be interrupted
         assert done.stderr.count("Traceback") == (code in (1, -signal.SIGINT))
     assert list(scratch.iterdir()) == []
     assert not (tmp_path / "run.json").exists()
 
 
+# --- availability -------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("options", [{}, {"local": 2}])
-def test_a_function_for_availability_is_called_once_for_each_tick(small_store, options):
+def test_a_function_for_availability_is_called_once_per_tick(small_store, options):
     ticks = []
 
     def available(tick):
         ticks.append(tick)
         return {1, 2} if tick > 2 else {1}
 
-    more = {"availability": available, "tick_seconds": 0.2, "wait": True}
-    with cec_mpi.open_operator(small_store.path, **options, **more) as X:
+    options |= {"availability": available, "tick_seconds": 0.2, "wait": True}
+    with cec_mpi.open_operator(small_store.path, **options) as X:
         for _ in range(3):
             check_products(X, small_store.X, 1)
             assert X.available == (1, 2)
@@ -227,10 +226,10 @@ def test_a_function_for_availability_is_called_once_for_each_tick(small_store, o
     assert len(ticks) == len(set(ticks))
 
 
-def test_a_step_that_failed_asks_the_function_for_availability_again(small_store):
-    up = {1}
-    X = cec_mpi.open_operator(small_store.path, availability=lambda tick: up)
+def test_a_failed_step_calls_the_function_for_availability_again(small_store):
+    machines = {1}
+    X = cec_mpi.open_operator(small_store.path, availability=lambda tick: machines)
     with pytest.raises(cec_mpi.errors.InfeasibleError):
         X @ np.ones(12)
-    up.add(3)
+    machines.add(3)
     check_products(X, small_store.X, 1)

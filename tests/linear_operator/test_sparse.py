@@ -1,4 +1,4 @@
-"""Runs with a sparse X that is stored as copies: products, losses, wrong answers and tasks."""
+"""A sparse X that is stored as copies: products, losses, wrong answers and errors."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from cec_mpi import encode, open_operator
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.store import open_store
 from helpers.elastic_here import master_of, opened_here
+from helpers.products import check_products
 from helpers.recording import Kept
 from helpers.sparse import sparse
 
@@ -23,14 +24,6 @@ def store(tmp_path_factory):
     return path
 
 
-def check(A):
-    """Products with vectors and blocks, and with the transpose."""
-    np.testing.assert_allclose(A @ W[:, 0], X @ W[:, 0], atol=1e-12)
-    np.testing.assert_allclose(A @ W, X @ W, atol=1e-12)
-    np.testing.assert_allclose(A.T @ V[:, 0], X.T @ V[:, 0], atol=1e-12)
-    np.testing.assert_allclose(A.T @ V, X.T @ V, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -43,19 +36,10 @@ def check(A):
 def test_products_are_those_of_scipy(store, options):
     with open_operator(store, **options) as A:
         for _ in range(3):
-            check(A)
+            check_products(A, X)
 
 
-def test_a_run_ends_when_no_machine_holds_a_part(store):
-    message = r"1 machine is available .*: rows \d+\.\.\d+ are on machine "
-    with (
-        open_operator(store, availability=[{1}]) as A,
-        pytest.raises(InfeasibleError, match=message),
-    ):
-        A @ W[:, 0]
-
-
-def test_machines_of_equal_speeds_get_rows_with_equally_many_nonzeros(tmp_path):
+def test_equal_machines_get_equally_many_nonzeros(tmp_path):
     dense, thin = sparse(400, 200, density=0.5), sparse(400, 200, density=0.05)
     skewed = sp.csr_array(sp.vstack([dense, thin]))
     encode(skewed, tmp_path / "S", 4, copies=4)
@@ -67,7 +51,17 @@ def test_machines_of_equal_speeds_get_rows_with_equally_many_nonzeros(tmp_path):
     assert sum(loads) == skewed.shape[0]
 
 
-def check_elastic(master):
+def test_a_machine_without_rows_has_no_speed(tmp_path):
+    """Emulated speeds are measured."""
+    encode(sp.csr_array(np.eye(2, 5)), tmp_path / "S", 4, copies=2)
+    with open_operator(tmp_path / "S", emulate_speeds=(1.0, 1.0, 2.0, 1.0)) as A:
+        np.testing.assert_array_equal(A @ np.arange(5.0), [0, 1])
+
+
+# --- losses and wrong answers -------------------------------------------------------------
+
+
+def check(master):
     np.testing.assert_allclose(master.matmat(W), X @ W, atol=1e-9)
     np.testing.assert_allclose(master.rmatmat(V), X.T @ V, atol=1e-9)
 
@@ -78,43 +72,34 @@ def elastic(store, **options):
 
 
 @pytest.mark.parametrize("options", [{}, {"stragglers": 1}], ids=str)
-def test_machines_that_die_are_replaced_by_others_with_the_same_rows(store, options):
+def test_lost_machines_are_replaced_by_machines_with_the_same_rows(store, options):
     master, hub, _ = elastic(store, **options)
-    check_elastic(master)
-    hub.dying = {2}
-    check_elastic(master)
-    hub.dying = {4}
-    check_elastic(master)
+    for dying in (set(), {2}, {4}):
+        hub.dying = dying
+        check(master)
 
 
 @pytest.mark.parametrize("adjoint", [False, True])
-def test_four_copies_tell_which_machine_is_wrong(adjoint, tmp_path):
+def test_four_copies_identify_the_wrong_machine(adjoint, tmp_path):
     encode(X, tmp_path / "S", 5, copies=4)
     master, hub, recorder = elastic(tmp_path / "S", check=True)
-    product, exact = (
-        (lambda: master.rmatmat(V), X.T @ V)
-        if adjoint
-        else (
-            lambda: master.matmat(W),
-            X @ W,
-        )
+    multiply, factor, expected = (
+        (master.rmatmat, V, X.T @ V) if adjoint else (master.matmat, W, X @ W)
     )
     hub.errors = {3: np.full((300, 40), 1e-3)}
     for _ in range(2):
-        np.testing.assert_allclose(product(), exact, atol=1e-9)
+        np.testing.assert_allclose(multiply(factor), expected, atol=1e-9)
     assert recorder.happened == [{"wrong": 3}, {"excluded": 3, "reason": "wrong in step 0"}]
-    check_elastic(master)
+    check(master)
 
 
-def test_a_check_needs_two_copies(tmp_path):
-    encode(X, tmp_path / "S", 3, copies=1)
-    with pytest.raises(InputError, match="a row has only 1 answer: encode with more copies"):
-        elastic(tmp_path / "S", check=True)
-    with pytest.raises(InputError, match=r"stragglers 1: expected 0 to 0"):
-        elastic(tmp_path / "S", stragglers=1)
-
-
-def test_a_compared_step_names_the_machines_that_it_needs(tmp_path):
+def test_steps_without_enough_copies_name_rows_and_machines(store, tmp_path):
+    message = r"1 machine is available .*: rows \d+\.\.\d+ are on machine "
+    with (
+        open_operator(store, availability=[{1}]) as A,
+        pytest.raises(InfeasibleError, match=message),
+    ):
+        A @ W[:, 0]
     encode(X, tmp_path / "S", 4, copies=2)
     master, hub, _ = elastic(tmp_path / "S", check=True)
     hub.dying = {1}
@@ -122,9 +107,14 @@ def test_a_compared_step_names_the_machines_that_it_needs(tmp_path):
         master.matmat(W)
 
 
-def test_a_machine_without_rows_has_no_speed(tmp_path):
-    """Its speed is measured where speeds are emulated."""
-    X = sp.csr_array(np.eye(2, 5))
-    encode(X, tmp_path / "S", 4, copies=2)
-    with open_operator(tmp_path / "S", None, emulate_speeds=(1.0, 1.0, 2.0, 1.0)) as operator:
-        np.testing.assert_array_equal(operator @ np.arange(5.0), [0, 1])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"check": True}, "a row has only 1 answer: encode with more copies"),
+        ({"stragglers": 1}, r"stragglers 1: expected 0 to 0"),
+    ],
+)
+def test_checks_and_stragglers_need_two_copies(tmp_path, options, message):
+    encode(X, tmp_path / "S", 3, copies=1)
+    with pytest.raises(InputError, match=message):
+        elastic(tmp_path / "S", **options)
