@@ -1,4 +1,4 @@
-"""X encoded by all ranks together, each of which has its own."""
+"""X encoded collectively, from arrays of all ranks or a shared file."""
 
 from itertools import chain
 
@@ -11,10 +11,11 @@ import scipy.sparse
 from cec_mpi import encode
 from cec_mpi.errors import InputError
 from cec_mpi.store.manifest_files import text_of
+from helpers.sparse import sparse
 from helpers.stores import encode_blocks
 
 X = np.random.default_rng(0).standard_normal((997, 33))
-NAMES = tuple(f"c{k}" for k in range(33))
+ROWS_AND_COLUMNS = sparse(200, 90, density=0.1)
 
 
 @pytest.fixture
@@ -24,101 +25,99 @@ def here(comm, tmp_path_factory):
     return comm.bcast(path)
 
 
-def contents(store):
-    return {path.name: path.read_bytes() for path in store.glob("shard-*.npy")}
-
-
-class Counted:
-    """Rows by slices, and which were asked for."""
+class Rows:
+    """X as rows by slices, which records the rows that were read."""
 
     shape, dtype = X.shape, X.dtype
 
-    def __init__(self):
-        self.rows = []
+    def __init__(self, error=None):
+        self.rows, self.error = [], error
 
     def __getitem__(self, rows):
+        if self.error is not None:
+            raise self.error
         self.rows += range(rows.start, rows.stop)
         return X[rows]
 
 
-MAKERS = {
-    "array": lambda: X,
-    "frame": lambda: pandas.DataFrame(X, columns=NAMES),
-    "dask": lambda: dask.array.from_array(X, chunks=(100, 20)),
-    "sparse": lambda: scipy.sparse.csc_array(X),
+def save(path):
+    np.save(path / "X.npy", X)
+    return path / "X.npy"
+
+
+def save_sparse(path):
+    scipy.sparse.save_npz(path / "X.npz", ROWS_AND_COLUMNS)
+    return path / "X.npz"
+
+
+SOURCES = {
+    "array": lambda path: X,
+    "frame": lambda path: pandas.DataFrame(X, columns=[f"c{k}" for k in range(33)]),
+    "dask": lambda path: dask.array.from_array(X, chunks=(100, 20)),
+    "sparse": lambda path: scipy.sparse.csc_array(X),
+    "file": save,
+    "copies of csr": lambda path: ROWS_AND_COLUMNS.asformat("csr"),
+    "copies of coo": lambda path: ROWS_AND_COLUMNS.asformat("coo"),
+    "copies of a file": save_sparse,
 }
 
 
-@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.filterwarnings("ignore:.* is sparse")
-def test_arrays_give_the_bytes_of_one_process(comm, here, make):
-    made = encode_blocks(make(), here / "store", 5, 3, comm=comm)
-    assert (made.rows, made.columns) == X.shape
+def test_shards_have_the_bytes_of_one_process(comm, here, name):
     if comm.rank == 0:
-        np.save(here / "X.npy", X)
-        encode_blocks(here / "X.npy", here / "alone", 5, 3)
-        assert contents(here / "store") == contents(here / "alone")
+        SOURCES[name](here)
+    comm.Barrier()
+    source = SOURCES[name](here) if "file" not in name or comm.rank == 0 else None
+    source = comm.bcast(source) if "file" in name else source
+    if "copies" in name:
+        made = encode(source, here / "store", 3, copies=2, comm=comm)
+    else:
+        made = encode_blocks(source, here / "store", 5, 3, comm=comm)
+    if comm.rank == 0:
+        if "copies" in name:
+            encode(ROWS_AND_COLUMNS, here / "alone", 3, copies=2)
+        else:
+            encode_blocks(X, here / "alone", 5, 3)
+        for shard in (here / "alone").glob("shard-*"):
+            assert shard.read_bytes() == (here / "store" / shard.name).read_bytes()
     assert len(set(comm.allgather(text_of(made)))) == 1
 
 
-def test_ranks_share_the_rows(comm, here):
-    array = Counted()
+def test_each_row_is_read_by_one_rank(comm, here):
+    array = Rows()
     encode_blocks(array, here / "store", 5, 3, comm=comm)
     rows = comm.allgather(array.rows)
     assert sorted(chain.from_iterable(rows)) == list(range(len(X)))
     assert all(rows)
 
 
-def test_a_file_is_shared_too(comm, here):
-    if comm.rank == 0:
-        np.save(here / "X.npy", X)
-    comm.Barrier()
-    encode_blocks(here / "X.npy", here / "store", 5, 3, comm=comm)
-    if comm.rank == 0:
-        encode_blocks(X, here / "alone", 5, 3)
-        assert contents(here / "store") == contents(here / "alone")
+NAN = np.full_like(X, np.nan)
+FAILING = Rows(ZeroDivisionError("by nothing"))
 
 
-def refused(comm, here, says, source, **options):
-    with pytest.raises(InputError, match=says):
-        encode_blocks(source, here / "store", 5, 3, comm=comm, **options)
+@pytest.mark.parametrize(
+    ("rank", "source", "message"),
+    [
+        (2, X[:-1], "rank 2 has an array of 996 x 33 float64, but rank 0 .* of 997 x 33 float64"),
+        (2, X.astype("f4"), "rank 2 has an array of 997 x 33 float32, but rank 0"),
+        (2, "X.npy", "rank 2 has X.npy, but rank 0 has an array of 997 x 33 float64: expected the"),
+        (2, None, r"X is a NoneType, expected a path, or an array .* \(on rank 2\)"),
+        (0, NAN, "the ndarray holds nan at row"),
+        (3, NAN, "the ndarray holds nan at row"),
+        (0, FAILING, "cannot be read, rows .*ZeroDivisionError: by nothing"),
+        (3, FAILING, "cannot be read, rows .*ZeroDivisionError: by nothing"),
+    ],
+)
+def test_an_error_of_one_rank_is_raised_on_all(comm, here, rank, source, message):
+    others = Rows() if isinstance(source, Rows) else X
+    with pytest.raises(InputError, match=message):
+        encode_blocks(source if comm.rank == rank else others, here / "store", 5, 3, comm=comm)
     comm.Barrier()
     assert not (here / "store").exists()
 
 
-@pytest.mark.parametrize(
-    ("other", "says"),
-    [
-        (X[:-1], "rank 2 has an array of 996 x 33 float64, but rank 0 .* of 997 x 33 float64"),
-        (X.astype("f4"), "rank 2 has an array of 997 x 33 float32, but rank 0"),
-        ("X.npy", "rank 2 has X.npy, but rank 0 has an array of 997 x 33 float64: expected the"),
-        (None, r"X is a NoneType, expected a path, or an array .* \(on rank 2\)"),
-    ],
-)
-def test_ranks_that_do_not_agree_are_refused(comm, here, other, says):
-    refused(comm, here, says, other if comm.rank == 2 else X)
-
-
-@pytest.mark.parametrize("rank", [0, 3])
-def test_what_one_rank_finds_all_raise(comm, here, rank):
-    bad = X.copy()
-    if comm.rank == rank:
-        bad[:] = np.nan
-    refused(comm, here, "the ndarray holds nan at row", bad)
-
-
-class Failing(Counted):
-    def __getitem__(self, rows):
-        raise ZeroDivisionError("nobody thought of this")
-
-
-@pytest.mark.parametrize("rank", [0, 3])
-def test_what_one_array_raises_all_raise(comm, here, rank):
-    array = Failing() if comm.rank == rank else Counted()
-    refused(comm, here, "cannot be read, rows .*ZeroDivisionError: nobody", array)
-
-
-def test_a_store_that_exists_is_refused_on_all_ranks(comm, here):
+def test_an_existing_store_is_rejected_on_all_ranks(comm, here):
     encode(X, here / "store", 5, 3, comm=comm)
     with pytest.raises(InputError, match="exists already: choose another name for the store"):
         encode(X, here / "store", 5, 3, comm=comm)

@@ -14,11 +14,11 @@ def y(X):
     return X @ np.arange(X.shape[1]) + np.random.default_rng(1).standard_normal(len(X))
 
 
-def test_all_ranks_have_what_rank_0_has_fitted(comm, store, X, y):
+def test_all_ranks_have_the_fitted_model(comm, store, X, y):
     model = CodedRidge(tol=1e-12, comm=comm).fit(store, y if comm.rank == 0 else None)
     assert np.allclose(model.coef_, Ridge().fit(X, y).coef_, rtol=0, atol=1e-8)
     assert np.allclose(model.predict(store), Ridge().fit(X, y).predict(X), rtol=0, atol=1e-8)
-    alone = model.predict(X[: 1 + comm.rank])  # of an array, by each rank for itself
+    alone = model.predict(X[: 1 + comm.rank])  # each rank has its own array
     assert alone.shape == (1 + comm.rank,)
     assert len({tuple(each) for each in comm.allgather(model.coef_)}) == 1
 
@@ -38,7 +38,7 @@ def test_an_open_operator_is_fitted_on_rank_0(comm, store, X, y):
             assert np.allclose(model.coef_, Ridge().fit(X, y).coef_, rtol=0, atol=1e-5)
 
 
-def test_what_rank_0_refuses_all_raise(comm, store, y):
+def test_an_error_of_fit_is_raised_on_all_ranks(comm, store, y):
     model = CodedRidge(comm=comm)
     with pytest.raises(InputError, match=r"y has shape \(1,\), expected"):
         model.fit(store, y[:1])

@@ -23,7 +23,7 @@ def test_threads_are_the_share_of_the_cores(ranks, cores, own, threads):
 
 
 @pytest.mark.mpi(min_size=2)
-def test_all_ranks_know_where_all_run(comm):
+def test_places_of_all_ranks_are_gathered(comm):
     places = gather_places(comm)
     assert len(places) == comm.size
     assert {p.host for p in places} == {os.uname().nodename}
@@ -32,7 +32,7 @@ def test_all_ranks_know_where_all_run(comm):
     assert 1 <= mine.own_cores <= mine.cores <= mine.unbound_cores <= os.cpu_count()
 
 
-def test_a_process_stays_bound_while_it_looks_for_what_it_could_have():
+def test_a_process_remains_bound_to_its_processors():
     before = os.sched_getaffinity(0)
     one = {min(before)}
     try:
@@ -43,7 +43,7 @@ def test_a_process_stays_bound_while_it_looks_for_what_it_could_have():
         os.sched_setaffinity(0, before)
 
 
-def test_a_process_that_may_not_ask_for_more_has_what_it_has(monkeypatch):
+def test_processors_are_those_of_the_process_if_it_may_not_change_them(monkeypatch):
     def refused(*_):
         raise PermissionError
 
@@ -51,7 +51,7 @@ def test_a_process_that_may_not_ask_for_more_has_what_it_has(monkeypatch):
     assert unbound_processors() == os.sched_getaffinity(0)
 
 
-def test_blas_is_limited_whatever_the_launcher_set():
+def test_blas_threads_are_limited():
     from threadpoolctl import threadpool_info
 
     with limit_threads(1):

@@ -1,7 +1,4 @@
-"""Runs of ``cec-mpi run`` on several ranks, one after another in one start of them.
-
-How a run begins and ends, with its message and code, is in `tests/launch`.
-"""
+"""Runs of ``cec-mpi run`` in ranks that are started once; see `tests/launch` for their starts."""
 
 from __future__ import annotations
 
@@ -22,13 +19,12 @@ from cec_mpi.runtime.records.recorder import read_steps
 
 pytestmark = pytest.mark.mpi(min_size=4)
 
-MASK = ("--available-probability", 0.7, "--wait", "--seed", 5)
 NUMBERS = itertools.count(1)
 
 
 @pytest.fixture
 def here(comm, shared_directory, monkeypatch):
-    """A directory of this test alone, in which all ranks are."""
+    """The working directory of all ranks, one for each test."""
     directory = shared_directory / f"run-{next(NUMBERS)}"
     if comm.rank == 0:
         directory.mkdir()
@@ -40,26 +36,25 @@ def here(comm, shared_directory, monkeypatch):
 
 @pytest.fixture
 def run(comm, here, capsys):
-    """Collective: ``cec-mpi run`` with these words, on ranks that go on with the next one."""
+    """Return a collective function that calls ``cec-mpi run`` with these words."""
 
-    def run(store, *words, out="out", warns=""):
-        line = [str(word) for word in ("run", store.path, "--out", here / out, *words)]
+    def run(store, *words):
+        line = [str(word) for word in ("run", store.path, "--out", here / "out", *words)]
         arguments = build_parser("run").parse_args(line)
         options = from_flags(SessionOptions, arguments)
         with SignalRecorder() as signals:
             code = run_in_lockstep(comm, run_options(arguments), options, signals)
-        comm.Barrier()  # all look at the results
+        comm.Barrier()
         assert code == 0
-        shown = capsys.readouterr().err
-        assert (warns in shown if comm.rank == 0 else shown == "") if warns else shown == ""
-        return here / out
+        assert capsys.readouterr().err == ""
+        return here / "out"
 
     return run
 
 
 @pytest.fixture
 def write(comm):
-    """Collective: write a file once, text or an array."""
+    """Return a collective function that writes text or an array to a file."""
 
     def write(path, content):
         if comm.rank == 0:
@@ -70,31 +65,9 @@ def write(comm):
     return write
 
 
-@pytest.fixture
-def multiply(run, write, here):
-    """Collective: ``matvec``; returns the directory of results and the vectors."""
-
-    def multiply(store, *words, steps=6):
-        W = np.random.default_rng(5).standard_normal((steps, store.columns))
-        return run(store, f"vectors={write(here / 'W.npy', W)}", *words), W
-
-    return multiply
-
-
-@pytest.fixture(scope="module")
-def tall(make_store):
-    return make_store(np.random.default_rng(3).standard_normal((1259, 12)))
-
-
-@pytest.fixture(scope="module")
-def six(make_store):
-    """The paper's six machines, of which a test takes three."""
-    return make_store(np.random.default_rng(3).standard_normal((1259, 12)), 6, 3)
-
-
 @pytest.fixture(scope="module")
 def square(make_store):
-    """A symmetric matrix whose largest eigenvalue, 9, is well apart from the others."""
+    """A store of a symmetric matrix with one large eigenvalue."""
     basis, _ = np.linalg.qr(np.random.default_rng(4).standard_normal((20, 20)))
     return make_store(basis * np.append(np.linspace(-2, 2, 19), 9) @ basis.T)
 
@@ -111,57 +84,31 @@ def summary_of(out):
     return json.loads((out / "summary.json").read_text())
 
 
-def steps_of(out):
-    return read_steps(out / "steps.jsonl")[1]
-
-
-def available(out):
-    return [tuple(step["available"]) for step in steps_of(out)]
-
-
-# --- products -----------------------------------------------------------------------------
-
-
-def test_some_of_the_machines_with_random_availability_and_waiting(multiply, six):
+def test_some_machines_with_random_availability(run, write, here, make_store):
+    store = make_store(np.random.default_rng(3).standard_normal((1259, 12)), 6, 3)
+    W = np.random.default_rng(5).standard_normal((12, store.columns))
     words = ("--machines", "1,2,5", "--available-probability", 0.8, "--wait", "--seed", 3)
-    out, W = multiply(six, *words, steps=12)
-    assert relative_error(result_of(out), W @ six.X.T) < 1e-10
-    steps = steps_of(out)
-    assert available(out) == [(1, 2, 5)] * 12
-    assert sum(step["waited_ticks"] for step in steps) == steps[-1]["tick"] - 11 > 0
-    assert summary_of(out)["waited_ticks"] == steps[-1]["tick"] - 11
-    assert read_steps(out / "steps.jsonl")[0]["taking_part"] == [1, 2, 5]
+    out = run(store, f"vectors={write(here / 'W.npy', W)}", *words)
+    assert relative_error(result_of(out), W @ store.X.T) < 1e-10
+    header, steps = read_steps(out / "steps.jsonl")
+    assert [step["available"] for step in steps] == [[1, 2, 5]] * 12
+    waited = sum(step["waited_ticks"] for step in steps)
+    assert waited == steps[-1]["tick"] - 11 == summary_of(out)["waited_ticks"] > 0
+    assert header["taking_part"] == [1, 2, 5]
     logs = {path.name for path in (out / "logs").glob("machine*")}
     assert logs == {"machine-0001.log", "machine-0002.log", "machine-0005.log"}
 
 
-# --- tasks, with machines that come and go at each step -----------------------------------
-
-
-@pytest.fixture
-def solve(run, write, here):
-    """Collective: run a task under a random mask; returns its summary and its arrays by name."""
-
-    def solve(store, task, **settings):
-        words = []
-        for name, value in settings.items():
-            given = write(here / f"{name}.npy", value) if isinstance(value, np.ndarray) else value
-            words += [f"{name}={given}"]
-        out = run(store, task, *words, *MASK)
-        summary = summary_of(out)
-        assert summary.get("converged", True)
-        assert len(set(available(out))) > 1
-        return summary, {name: np.load(out / f"{name}.npy") for name in summary["arrays"]}
-
-    return solve
-
-
-def test_svd(solve, tall):
-    _, found = solve(tall, "svd", k=4)
-    u, s, vt = np.linalg.svd(tall.X, full_matrices=False)
-    np.testing.assert_allclose(found["result"], s[:4], rtol=1e-12)
-    low = u[:, :4] * s[:4] @ vt[:4]
-    np.testing.assert_allclose(found["u"] * found["result"] @ found["vt"], low, atol=1e-9)
+def test_svd_on_machines_that_come_and_go(run, make_store):
+    store = make_store(np.random.default_rng(3).standard_normal((1259, 12)))
+    out = run(store, "svd", "k=4", "--available-probability", 0.7, "--wait", "--seed", 5)
+    assert summary_of(out)["converged"]
+    _, steps = read_steps(out / "steps.jsonl")
+    assert len({tuple(step["available"]) for step in steps}) > 1
+    u, s, vt = (np.load(out / f"{name}.npy") for name in ("u", "result", "vt"))
+    U, S, VT = np.linalg.svd(store.X, full_matrices=False)
+    np.testing.assert_allclose(s, S[:4], rtol=1e-12)
+    np.testing.assert_allclose(u * s @ vt, U[:, :4] * S[:4] @ VT[:4], atol=1e-9)
 
 
 def test_a_solver_that_does_not_converge_is_an_error_with_results(run, square, here):
@@ -171,7 +118,7 @@ def test_a_solver_that_does_not_converge_is_an_error_with_results(run, square, h
     assert (here / "out" / "result.npy").exists()
 
 
-OWN = """
+TASK = """
 import numpy as np
 
 def richardson(X, *, checkpoint, shift, rounds=60):
@@ -183,8 +130,8 @@ def richardson(X, *, checkpoint, shift, rounds=60):
 """
 
 
-def test_a_task_of_the_users_own(run, write, here, square):
-    write(here / "my_solvers_on_ranks.py", OWN)
+def test_a_task_of_the_user(run, write, here, square):
+    write(here / "my_solvers_on_ranks.py", TASK)
     out = run(square, "my_solvers_on_ranks:richardson", "shift=10")
     expected = np.linalg.solve(square.X + 10 * np.eye(20), np.ones(20))
     assert relative_error(result_of(out), expected) < 1e-8
@@ -193,13 +140,13 @@ def test_a_task_of_the_users_own(run, write, here, square):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "says"),
+    ("name", "text", "message"),
     [
         ("leaves", "raise SystemExit(0)\n", r"the module called sys.exit\(0\)"),
         ("late", "def mine(X, *, checkpoint):\n    raise SystemExit(0)\n", r"sys.exit\(0\)"),
     ],
 )
-def test_a_module_that_ends_itself(run, write, here, square, name, text, says):
+def test_a_task_that_calls_sys_exit_is_an_error(run, write, here, square, name, text, message):
     write(here / f"{name}_on_ranks.py", text)
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         run(square, f"{name}_on_ranks:mine")

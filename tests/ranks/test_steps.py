@@ -1,4 +1,4 @@
-"""Steps on several ranks: right results whoever is available, and nothing needless sent."""
+"""Steps on several ranks: results, messages and memory."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from helpers.recording import Kept
 pytestmark = pytest.mark.mpi(min_size=4)
 
 HEADER_BYTES = 40
-MANY_COLUMNS = 200  # neither vectors nor answers go in one message with the rest
+MANY_COLUMNS = 200  # vectors and answers have messages of their own
 
 
 def multiply(comm, store, vectors, **options):
-    """Records and products on rank 0, None elsewhere."""
+    """Return records and products on rank 0, None elsewhere."""
     recorder = Kept()
     with open_operator(store, comm, recorder=recorder, **options) as X:
         if X is None:
@@ -42,7 +42,7 @@ def vectors(X):
     return np.random.default_rng(3).standard_normal((12, X.shape[1]))
 
 
-def test_the_plan_is_sent_only_when_it_changed(comm, store, vectors):
+def test_a_plan_is_sent_only_if_it_has_changed(comm, store, vectors):
     ticks = [(1, 2, 3)] * 3 + [(1, 3)] * 3 + [(1, 2, 3)] * 6
     done = multiply(comm, store, vectors, availability=ListedAvailability(ticks), speeds=(1.0,) * 3)
     if done:
@@ -53,7 +53,7 @@ def test_the_plan_is_sent_only_when_it_changed(comm, store, vectors):
             assert (record.bytes["announce"] == HEADER_BYTES) == (not record.plan_changed)
 
 
-def test_a_step_with_nothing_new_allocates_no_array(comm, store, X):
+def test_an_unchanged_step_allocates_no_array(comm, store, X):
     w, y = np.ones(X.shape[1]), np.empty(X.shape[0])
     with static_session(comm) as session:
         if session is not None:
@@ -76,48 +76,48 @@ def test_a_step_with_nothing_new_allocates_no_array(comm, store, X):
             assert peak < 2 * y.nbytes
 
 
-class Counted(MPI.Intracomm):
-    """A communicator that notes which messages of its own are begun."""
+class CountingComm(MPI.Intracomm):
+    """A communicator that counts the messages that it starts."""
 
-    begun: list[str]
+    started: Counter[str]
 
 
-def _noting(name):
-    def begin(self, *args, **keywords):
-        self.begun.append(name)
+def _count_calls(name):
+    def start(self, *args, **keywords):
+        self.started[name] += 1
         return getattr(MPI.Intracomm, name)(self, *args, **keywords)
 
-    return begin
+    return start
 
 
-_NAMES = "Isend", "Irecv", "Send_init", "Recv_init", "Ibcast", "Iscatterv", "Igatherv", "Igather"
-for _name in (*_NAMES, "Ireduce"):
-    setattr(Counted, _name, _noting(_name))
+for _name in (
+    *("Isend", "Irecv", "Send_init", "Recv_init"),
+    *("Ibcast", "Iscatterv", "Igatherv", "Igather", "Ireduce"),
+):
+    setattr(CountingComm, _name, _count_calls(_name))
 
 
-def test_a_small_step_with_nothing_new_is_one_message_there_and_one_back(comm, store, X):
+def test_an_unchanged_small_step_is_one_message_to_and_from_each_machine(comm, store, X):
     if comm.rank:
         serve(CollectiveMachineEndpoint(comm))
         return
-    counted = Counted(comm)
-    counted.begun = []
-    hub = CollectiveHub(counted)
-    place = Place("here", 1, 1, 1)
-    with ExitStack() as kept:
-        session = Session(hub, [place] * 4, kept, library="MPI")
+    counting = CountingComm(comm)
+    counting.started = Counter()
+    hub = CollectiveHub(counting)
+    with ExitStack() as stack:
+        session = Session(hub, [Place("here", 1, 1, 1)] * 4, stack, library="MPI")
         master = session.open(store, SessionOptions(speeds=(1.0, 1.0, 1.0)), Recorder())
-        w, v = np.ones((X.shape[1], 12)), np.ones((X.shape[0], 12))
-        once = {"Recv_init": 3, "Send_init": 3}  # started again in later steps
-        found = []
+        w, v = np.ones(X.shape[1]), np.ones(X.shape[0])
+        persistent = {"Recv_init": 3, "Send_init": 3}  # started again in later steps
+        counts = []
         for step in range(8):
-            counted.begun = []
-            master.rmatvec(v[:, 0]) if step % 2 else master.matvec(w[:, 0])
-            found.append(Counter(counted.begun))
-        assert found == [once | {"Ibcast": 1}, once] + [{}] * 6
-        counted.begun = []
+            counting.started = Counter()
+            master.rmatvec(v) if step % 2 else master.matvec(w)
+            counts.append(counting.started)
+        assert counts == [persistent | {"Ibcast": 1}, persistent] + [{}] * 6
+        counting.started = Counter()
         master.rmatmat(np.ones((X.shape[0], MANY_COLUMNS)))
-        expected = {"Iscatterv": 1, "Ireduce": 1, "Igather": 1}
-        assert Counter(counted.begun) == expected
+        assert counting.started == {"Iscatterv": 1, "Ireduce": 1, "Igather": 1}
     hub.stop(None)
 
 
@@ -125,12 +125,10 @@ def test_a_small_step_with_nothing_new_is_one_message_there_and_one_back(comm, s
     ("dtype", "precision", "tolerance"),
     [("float64", "double", 1e-12), ("float32", "double", 1e-5), ("float32", "shard", 1e-4)],
 )
-def test_short_and_long_messages_come_right_in_any_order(
-    comm, stores, X, dtype, precision, tolerance
-):
+def test_short_and_long_messages_in_any_order(comm, stores, X, dtype, precision, tolerance):
     rng = np.random.default_rng(8)
-    columns = [1, 2, 8, 9, 17, 130, 137, 210]  # on both sides of what goes together
-    # Some plans last for more products than messages are kept for.
+    columns = [1, 2, 8, 9, 17, 130, 137, 210]  # with and without messages of their own
+    # Some plans last for more products than persistent messages.
     masks = [mask for mask in [(1, 2, 3), (1, 3), (2, 3)] for _ in range(9)] + [(1, 3), (1, 2, 3)]
     options = {"availability": ListedAvailability(masks, repeat=True), "precision": precision}
     with open_operator(stores[dtype], comm, **options) as operator:
@@ -144,7 +142,7 @@ def test_short_and_long_messages_come_right_in_any_order(
             assert np.linalg.norm(found - expected) < tolerance * np.linalg.norm(expected)
 
 
-def test_a_machine_with_no_rows_and_one_with_all_of_them(comm, store, X, vectors):
+def test_a_machine_may_have_no_rows_or_all_rows(comm, store, X, vectors):
     done = multiply(comm, store, vectors[:2], speeds=(1.0, 1e9, 1e9))
     if done:
         records, products = done
@@ -152,7 +150,7 @@ def test_a_machine_with_no_rows_and_one_with_all_of_them(comm, store, X, vectors
         np.testing.assert_allclose(products, vectors[:2] @ X.T, rtol=1e-10, atol=1e-10)
 
 
-def test_only_some_machines_are_started(comm, store, X, vectors):
+def test_some_machines_may_be_left_out(comm, store, X, vectors):
     part = comm.Split(0 if comm.rank < 3 else 1)
     if comm.rank < 3:
         done = multiply(part, store, vectors[:2], machines=(1, 3))
