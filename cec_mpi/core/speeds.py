@@ -346,7 +346,7 @@ class SpeedEstimator:
         self._speeds = np.ones(self._machine_count)
         self._available: Ints = np.arange(0)
         self._plan_speeds = (1.0,) * self._machine_count
-        self._best_loads_cache: tuple[tuple[int, ...], float, Floats] | None = None
+        self._optimum_cache: tuple[tuple[int, ...], float, Floats] | None = None
         self._plan_loads_cache: tuple[tuple[int, ...], tuple[float, ...], Floats] | None = None
         self._plan_available: tuple[int, ...] | None = None  # at the last choice of a plan
         self._steady_steps: dict[Hashable, _SteadySteps] = {}
@@ -408,7 +408,7 @@ class SpeedEstimator:
             available_speeds = np.array(self._plan_speeds)[machines]
             _, loads = self._minimise_makespan(available_speeds, 0.0, machines)
             self._plan_loads_cache = available, self._plan_speeds, loads
-        loads, (seconds, best_loads) = self._plan_loads_cache[2], self._best_loads(available)
+        loads, (seconds, best_loads) = self._plan_loads_cache[2], self._optimum(available)
         gain = float(self._predicted_times(loads, machines).max()) - seconds
         is_better = gain > seconds * max(_MIN_IMPROVEMENT, _MIN_IMPROVEMENT_IN_NOISE * self._noise)
         if not is_better and (best_loads > 2 * loads + 1).any():
@@ -436,7 +436,7 @@ class SpeedEstimator:
         """Return the minimum makespan in seconds by the current estimates; see `Speeds`."""
         if operation not in self._log_rates:
             return None
-        return self._best_loads(available)[0] / self._rate(operation)
+        return self._optimum(available)[0] / self._rate(operation)
 
     def observe(self, operation: Hashable, rows: ArrayLike, seconds: ArrayLike) -> None:
         """Update the estimates from a step; see `Speeds`. A time of 0 is ignored.
@@ -630,19 +630,19 @@ class SpeedEstimator:
             estimates = self._log_speeds[has_estimate]
             logs = np.where(has_estimate, logs, median(estimates) if estimates.size else 0.0)
         self._speeds = np.exp(logs)
-        self._best_loads_cache = self._plan_available = None
+        self._optimum_cache = self._plan_available = None
         self._prediction_cache.clear()
         self._is_updating = False
 
-    def _best_loads(self, available: tuple[int, ...]) -> tuple[float, Floats]:
+    def _optimum(self, available: tuple[int, ...]) -> tuple[float, Floats]:
         """Return the minimum makespan and the optimal loads, cached until estimates change."""
-        if self._best_loads_cache is None or self._best_loads_cache[0] != available:
+        if self._optimum_cache is None or self._optimum_cache[0] != available:
             machines = np.array(available, dtype=np.int64) - 1
-            self._best_loads_cache = (
+            self._optimum_cache = (
                 available,
                 *self._minimise_makespan(self._speeds[machines], self._cost, machines),
             )
-        return self._best_loads_cache[1:]
+        return self._optimum_cache[1:]
 
     def _minimise_makespan(
         self, speeds: Floats, cost: float, machines: Ints

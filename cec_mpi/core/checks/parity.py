@@ -231,21 +231,25 @@ class ParityChecker:
         redundancy = len(machines) - self.recovery - 1
         excluded = list(combinations(machines, redundancy))
         checks, tolerances = self._checks_excluding(machines, excluded)
-        passed = self._ratios(checks, tolerances, values, scales) <= 1
-        explained = [passed[[n in group for group in excluded]].all(axis=0) for n in machines]
-        if passed.all():
+        passed_rows = self._ratios(checks, tolerances, values, scales) <= 1
+        explained_rows = [
+            passed_rows[[n in group for group in excluded]].all(axis=0) for n in machines
+        ]
+        if passed_rows.all():
             return Comparison(agree=True)
-        candidates = tuple((n,) for n, rows in zip(machines, explained, strict=True) if rows.all())
+        candidates = tuple(
+            (n,) for n, rows in zip(machines, explained_rows, strict=True) if rows.all()
+        )
         if redundancy < 2:
             return Comparison(False, (), candidates)
         faulty = {
             n
-            for n, rows in zip(machines, explained, strict=True)
-            if (rows & ~passed[[n not in group for group in excluded]].any(axis=0)).any()
+            for n, rows in zip(machines, explained_rows, strict=True)
+            if (rows & ~passed_rows[[n not in group for group in excluded]].any(axis=0)).any()
         }
         if not candidates:
             candidates = tuple(
-                group for group, rows in zip(excluded, passed, strict=True) if rows.all()
+                group for group, rows in zip(excluded, passed_rows, strict=True) if rows.all()
             )
         return Comparison(False, tuple(sorted(faulty)), candidates)
 

@@ -132,37 +132,6 @@ def test_a_faulty_machine_is_identified_and_replaced(size, faulty, error, order)
     assert step.identified or not has_request
 
 
-def test_with_too_few_answers_a_disagreement_remains():
-    step = Step(4, 3, 10, 1, check=True)
-    step.answer_rows((1, 2, 3, 4), 0, 10, faulty=(2,))
-    assert step.requests({1, 2, 3, 4}) == []
-    conclusion = step.ledger.conclude()
-    assert conclusion == events.IdentifyFaulty(0, 10, (1, 2, 3, 4))
-    step.follow(conclusion)
-    undetermined = events.FaultUndetermined(0, 10, (1, 2, 3, 4), ((1,), (2,), (3,), (4,)))
-    assert step.ledger.conclude() == events.Disagreement(undetermined)
-    assert (step.identified, step.ledger.undecoded) == (set(), 10)
-
-
-def test_a_disagreement_does_not_stop_requests_for_other_rows():
-    step = Step(5, 3, 20, 1, check=True)
-    step.answer_rows((1, 2, 3, 4), 0, 10, faulty=(2,))
-    step.answer_rows((1, 2, 3), 10, 20)
-    (request,) = step.requests({1, 2, 3, 5})
-    assert (request.machine, request.intervals) == (5, ((0, 20),))
-    step.answer(request)
-    assert step.ledger.undecoded == 10
-
-
-def test_answers_after_decoding_change_nothing():
-    step = Step(4, 2, 10, 1)
-    step.answer_rows((1, 3), 0, 10)
-    parts = step.parts.copy()
-    step.answer_rows((2,), 0, 10, faulty=(2,))
-    assert step.ledger.is_done
-    assert np.array_equal(step.parts, parts)
-
-
 # --- the choice of answers ------------------------------------------------------------------
 
 

@@ -56,14 +56,6 @@ def test_a_step_starts_when_enough_machines_are_idle():
     assert step.instructions(1.0) == [events.StartStep((1, 2))]
 
 
-def test_a_step_fails_unless_missing_machines_are_opening():
-    step = ElasticStep({1: State.IDLE}, {}, count_missing)
-    step.handle(events.AvailabilityTick(frozenset({1})), 0.0)
-    assert step.instructions(0.0) == [StepFailed(events.TooFewMachines((1,)))]
-    step.handle(PendingMachines(opening=frozenset({2})), 0.0)
-    assert step.instructions(0.0) == [WaitUntil(math.inf)]
-
-
 def test_rows_of_a_late_machine_are_shared_and_the_first_answer_counts():
     step, (first, second) = running_step((1, 2, 3), (1, 2), deadline=Deadline(seconds=1.0))
     step.handle(events.RequestAnswered(first), 0.5)
