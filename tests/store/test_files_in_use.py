@@ -99,7 +99,10 @@ def test_a_later_write_through_a_memory_map_is_detected(path):
     opened.load([(0, 150)])
     wait_for_file_clock()
     opened.has_changed()
-    os.utime(shard)  # which a file system in memory would not do by itself
+    os.utime(shard)  # a file system in memory would not do it
+    opened.has_changed()
+    opened.load([(0, 150)])
+    wait_for_file_clock()
     opened.has_changed()
     opened.load([(0, 150)])
     other[100, 0] += 1
