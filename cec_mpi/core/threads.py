@@ -31,7 +31,7 @@ def run_in_threads(calls: Sequence[Callable[[], None]]) -> None:
     if not rest:
         first()
         return
-    # On an interrupt, too, the pool waits for its threads.
+    # Even after an interrupt the pool waits for its threads.
     with _blas_lock, _blas_controller().limit(limits=1), ThreadPoolExecutor(len(rest)) as pool:
         futures = [pool.submit(call) for call in rest]
         first()
@@ -42,6 +42,6 @@ def run_in_threads(calls: Sequence[Callable[[], None]]) -> None:
 @cache
 def _blas_controller() -> Any:
     """Return the controller of NumPy's BLAS."""
-    from threadpoolctl import ThreadpoolController  # takes as long as ten small steps
+    from threadpoolctl import ThreadpoolController  # its import takes as long as ten small steps
 
     return ThreadpoolController().select(user_api="blas")

@@ -159,7 +159,7 @@ class Recombiner:
     def candidate_bases(
         self, machines: tuple[int, ...], rebuild_errors: Floats, shard_errors: Floats
     ) -> list[tuple[int, ...]]:
-        """Return candidate bases: of original shards, the best conditioned, the most accurate one.
+        """Return three bases to try: original, well-conditioned, and the most accurate shards.
 
         Parameters
         ----------

@@ -22,7 +22,7 @@ def unit_roundoff(dtype: DTypeLike) -> float:
 
 
 def answer_error(dtype: DTypeLike, arithmetic: DTypeLike) -> float:
-    """Return the usual maximum of the error of an answer, relative to the size of its terms.
+    """Return a practical bound of the error of an answer, relative to the size of its terms.
 
     It is the machine epsilon of the shards or 8 times that of the arithmetic, the larger of both.
 

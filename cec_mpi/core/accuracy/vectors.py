@@ -152,7 +152,7 @@ class Scales:
                 for w, row, exponent in zip(W.T, out, exponents, strict=True):
                     for block in _blocks(len(row)):
                         entries = np.asarray(w[block], np.float64)
-                        entries = self._zero_in_zero_columns(entries, block)
+                        entries = self._ignore_zero_columns(entries, block)
                         scale_by_powers(entries, np.array(-exponent), row[block])
                 norms = [_norm(row, self._weights) for row in out]
         term_norms = [math.ldexp(norm, self._weights_exponent) for norm in norms]
@@ -229,7 +229,7 @@ class Scales:
         min_norm, max_norm = math.ldexp(1.0, low), math.ldexp(1.0, high)
         return norms if all(min_norm <= norm <= max_norm for norm in norms) else None
 
-    def _zero_in_zero_columns(self, entries: Floats, block: slice) -> Floats:
+    def _ignore_zero_columns(self, entries: Floats, block: slice) -> Floats:
         """Set entries that multiply columns of zeros to 0; they must not affect the scaling."""
         if not self._has_zero_columns:
             return entries
@@ -241,7 +241,7 @@ class Scales:
         for block in _blocks(len(w)):
             magnitudes = np.abs(np.asarray(w[block], np.float64))
             largest = _update_max(largest, magnitudes)
-            largest_used = _update_max(largest_used, self._zero_in_zero_columns(magnitudes, block))
+            largest_used = _update_max(largest_used, self._ignore_zero_columns(magnitudes, block))
             total += float(np.dot(magnitudes, self._weights[block]))
         if not math.isfinite(largest):
             raise NotFiniteError
@@ -249,7 +249,7 @@ class Scales:
             return self._estimate_exponent(
                 largest_used, total, self._weights_exponent, self._unscaled_exponent
             )
-        entries = self._zero_in_zero_columns(np.asarray(w, np.float64), slice(None))
+        entries = self._ignore_zero_columns(np.asarray(w, np.float64), slice(None))
         weights = np.where(self._column_max > 0, np.frexp(self._column_max)[1], _EXPONENT_OF_ZERO)
         return self._exact_exponent(entries, np.zeros(1, np.int64), weights)
 

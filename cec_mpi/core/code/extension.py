@@ -26,7 +26,7 @@ _NEAREST = 4  # subsets from which a step moves a row away
 
 
 def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
-    """Return the code with one more machine; the rows of the others do not change.
+    """Return the code with one more machine; the other rows do not change.
 
     The smallest singular value of the new row g with any L - 1 rows of G is at most the length of
     the component of g that is orthogonal to them. So g is chosen to maximise the shortest of these

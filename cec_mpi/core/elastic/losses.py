@@ -73,7 +73,7 @@ MIN_DEADLINE = 0.1  # seconds; processes on shared cores may stall for less
 MIN_LOSS_TIMEOUT = 5.0  # seconds of silence before a machine counts as lost
 LOSS_TIMEOUT_FACTOR = 10.0  # deadlines of silence before a machine counts as lost
 DISPUTE_SECONDS = 10.0  # wait for a machine that helps to identify the faulty one
-RESOLUTION = 1e-6  # seconds after a time limit; the clock then shows that it has passed
+RESOLUTION = 1e-6  # seconds that waits are longer than time limits, so that the clock is past them
 
 
 class State(Enum):

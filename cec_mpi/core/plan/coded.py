@@ -61,9 +61,9 @@ class CodedPlacement:
         return ((start, stop, self._all_machines) for start, stop in intervals)
 
     def tolerated_losses(self, recovery: int, available: Sequence[int] | None = None) -> int:
-        """Return how many of the available machines (default: all) a step can lose.
+        """Return how many available machines (default: all) a step can lose in the worst case.
 
-        It can lose any such number of them. The result is -1 if they are already too few.
+        The result is -1 if they are already too few.
         """
         return self.max_tolerated_losses(
             recovery, self.machines if available is None else len(available)

@@ -96,7 +96,7 @@ def _as_integers(speeds: NDArray[np.float64]) -> list[int]:
 
 
 def _holding_lengths(speeds: list[int], copies: int) -> list[int]:
-    """Return the shares of the parts that machines hold, as integers with sum J in some unit.
+    """Return the lengths of the machines in `spread_copies`, as integers in a common unit.
 
     Examples
     --------

@@ -68,11 +68,11 @@ class ReplicaPlacement:
         return f"--copies {answers}" if self.tolerated_losses(0) < answers else ""
 
     def min_holders(self, machines: Sequence[int]) -> int:
-        """Return the smallest number of these machines that hold the same part."""
+        """Return how many of these machines hold the part with the fewest holders among them."""
         return self._min_holders(frozenset(machines))
 
     def tolerated_losses(self, recovery: int, available: Sequence[int] | None = None) -> int:
-        """Return how many of the available machines (default: all) a step can lose, whichever."""
+        """Return how many available machines (default: all) a step can lose in the worst case."""
         machines = range(1, self.machines + 1) if available is None else available
         return max(-1, self.min_holders(machines) - recovery)
 
