@@ -43,6 +43,17 @@ def named_store(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def fitted(named_store):
+    """A regressor, a classifier and a transformer."""
+    labels = CodedLogisticRegression(tol=1e-2)
+    return (
+        CodedRidge().fit(named_store, Y),
+        labels.fit(named_store, LABELS),
+        CodedPCA(2).fit(named_store),
+    )
+
+
 # --- compared with scikit-learn ------------------------------------------------------------
 
 
@@ -106,17 +117,15 @@ def test_truncated_svd(store):
     )
 
 
-def test_an_open_operator_stands_for_x_while_machines_go(store):
-    with cec_mpi.open_operator(store, None) as operator:
+def test_x_may_be_any_open_operator(store):
+    expected = Ridge().fit(X, Y)
+    with cec_mpi.open_operator(store) as operator:
         operator.available = {1, 3, 4}
         ours = CodedRidge(tol=1e-12).fit(operator, Y)
-        assert np.allclose(ours.predict(operator), Ridge().fit(X, Y).predict(X), atol=1e-9)
+        assert np.allclose(ours.predict(operator), expected.predict(X), atol=1e-9)
         assert operator.available == (1, 3, 4)
-
-
-def test_any_operator_stands_for_x():
     ours = CodedRidge(tol=1e-12).fit(aslinearoperator(X), Y)
-    assert np.allclose(ours.coef_, Ridge().fit(X, Y).coef_, rtol=0, atol=1e-9)
+    assert np.allclose(ours.coef_, expected.coef_, rtol=0, atol=1e-9)
     assert not hasattr(ours, "feature_names_in_")
 
 
@@ -128,43 +137,41 @@ def test_targets_may_be_a_file(store, tmp_path):
     weights = np.arange(203.0)
     score = model.score(store, tmp_path / "y.npy", weights)
     assert score == pytest.approx(theirs.score(X, Y, weights))
-    fitted = CodedLogisticRegression().fit(store, str(tmp_path / "labels.npy"))
-    assert fitted.classes_.tolist() == [0, 1]
-
-
-def test_labels_may_be_text_of_any_type(store):
+    model = CodedLogisticRegression(tol=1e-2)
+    assert model.fit(store, str(tmp_path / "labels.npy")).classes_.tolist() == [0, 1]
     labels = np.array([np.str_(LABELS[0]), *LABELS[1:].tolist()], dtype=object)
-    assert CodedLogisticRegression().fit(store, labels).classes_.tolist() == ["no", "yes"]
+    assert model.fit(store, labels).classes_.tolist() == ["no", "yes"]
 
 
 # --- conventions --------------------------------------------------------------------------
 
 
-def test_names_of_columns_are_names_of_features(store, named_store):
+def test_column_names_are_feature_names(store, named_store):
     model = CodedRidge().fit(named_store, Y)
-    assert model.feature_names_in_.tolist() == NAMES
-    assert model.n_features_in_ == 7
+    assert (model.feature_names_in_.tolist(), model.n_features_in_) == (NAMES, 7)
     frame = pandas.DataFrame(NEW, columns=NAMES)
     assert np.allclose(model.predict(frame), Ridge().fit(X, Y).predict(NEW))
+    assert np.allclose(model.predict(store), model.predict(named_store))
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(frame.rename(columns={"c3": "other"}))
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         model.predict(NEW)
     assert not hasattr(model.fit(store, Y), "feature_names_in_")
+    assert np.allclose(model.predict(named_store), model.predict(store))
 
 
-def test_columns_of_a_frame_are_selected_by_name(named_store):
-    frame = pandas.DataFrame(NEW, columns=NAMES)
-    for model, call in [
-        (CodedRidge().fit(named_store, Y), "predict"),
-        (CodedLogisticRegression().fit(named_store, LABELS), "predict_proba"),
-        (CodedPCA(2).fit(named_store), "transform"),
-    ]:
+def test_columns_of_a_frame_are_selected_by_name(named_store, fitted):
+    frame = pandas.DataFrame(NEW, columns=NAMES, index=range(100, 120))
+    for model, call in zip(fitted, ("predict", "predict_proba", "transform"), strict=True):
         expected = getattr(model, call)(frame)
         assert np.allclose(getattr(model, call)(frame[NAMES[::-1]]), expected)
         assert np.allclose(getattr(model, call)(frame.assign(more=1)[["more", *NAMES]]), expected)
-    reordered = model.set_output(transform="pandas").transform(frame[NAMES[::-1]])
+    model = clone(model).set_output(transform="pandas").fit(named_store)
+    reordered = model.transform(frame[NAMES[::-1]])
     assert np.allclose(reordered, expected)
+    assert reordered.columns.tolist() == ["codedpca0", "codedpca1"]
+    assert reordered.index.tolist() == list(range(100, 120))
+    assert model.fit_transform(named_store).shape == (203, 2)
 
 
 @pytest.mark.parametrize(
@@ -176,10 +183,8 @@ def test_columns_of_a_frame_are_selected_by_name(named_store):
         (NAMES[:6], r"found a store without c6"),
     ],
 )
-def test_a_store_of_other_columns_is_refused(named_store, tmp_path, names, message):
-    ridge, labels = CodedRidge().fit(named_store, Y), CodedLogisticRegression()
-    labels.fit(named_store, LABELS)
-    pca = CodedPCA(2).fit(named_store)
+def test_a_store_with_different_columns_is_refused(fitted, tmp_path, names, message):
+    ridge, labels, pca = fitted
     frame = pandas.DataFrame(RNG.standard_normal((203, len(names))), columns=names)
     cec_mpi.encode(frame, tmp_path / "other", 4, 2)
     for call in (
@@ -192,12 +197,6 @@ def test_a_store_of_other_columns_is_refused(named_store, tmp_path, names, messa
         with pytest.raises(InputError, match=f"feature names should match .*{message}"):
             call(tmp_path / "other")
     assert np.isfinite(CodedRidge().fit(tmp_path / "other", Y).predict(frame)).all()
-
-
-def test_a_store_without_names_is_compared_by_its_width(store, named_store):
-    model = CodedRidge().fit(named_store, Y)
-    assert np.allclose(model.predict(store), model.predict(named_store))
-    assert np.allclose(CodedRidge().fit(store, Y).predict(named_store), model.predict(store))
 
 
 def test_masked_entries_are_refused(store):
@@ -224,16 +223,8 @@ def test_masked_entries_are_refused(store):
             call(given)
 
 
-def test_columns_of_what_is_transformed_have_names(named_store):
-    model = CodedPCA(2).fit(named_store).set_output(transform="pandas")
-    frame = pandas.DataFrame(NEW, columns=NAMES, index=range(100, 120))
-    assert model.transform(frame).columns.tolist() == ["codedpca0", "codedpca1"]
-    assert model.transform(frame).index.tolist() == list(range(100, 120))
-    assert clone(model).fit_transform(named_store).shape == (203, 2)
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_estimators_that_are_not_fitted_refuse_to_predict(kind):
+def test_an_estimator_must_be_fitted_first(kind):
     model = kind()
     assert not [name for name in vars(model) if name.endswith("_")]
     methods = ("predict", "predict_proba", "decision_function", "transform", "inverse_transform")
@@ -251,14 +242,14 @@ def test_tags():
 
 
 class Communicator:
-    """Cannot be copied or pickled, as those that a program makes."""
+    """A communicator that cannot be copied or pickled."""
 
     def __reduce__(self):
         raise ValueError("cannot serialize")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_clone_has_the_communicator_and_what_was_pickled_has_none(kind):
+def test_clones_share_the_communicator_and_pickles_have_none(kind):
     comm = Communicator()
     model = kind(comm=comm)
     assert clone(model).comm is comm
@@ -266,15 +257,18 @@ def test_a_clone_has_the_communicator_and_what_was_pickled_has_none(kind):
     assert pickle.loads(pickle.dumps(model)).get_params() == {**model.get_params(), "comm": None}
 
 
-# --- what is refused ----------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("what", [X, X.tolist(), None, pandas.DataFrame(X)])
-def test_an_array_is_refused_with_the_way_to_a_store(kind, what):
+@pytest.mark.parametrize("array", [X, None, pandas.DataFrame(X)])
+def test_an_array_is_refused(kind, array):
     message = r"X has type \w+, expected an open operator or the path of a store \(created by"
     with pytest.raises(InputError, match=message):
-        kind().fit(what, LABELS)
+        kind().fit(array, LABELS)
+
+
+LOGISTIC = CodedLogisticRegression()
 
 
 @pytest.mark.parametrize(
@@ -286,40 +280,31 @@ def test_an_array_is_refused_with_the_way_to_a_store(kind, what):
         (CodedRidge(), X, "y should be a 1d array"),
         (CodedRidge(-1), Y, "alpha -1: expected a finite number of at least 0"),
         (CodedRidge(max_iter=0), Y, "max_iter 0: expected a whole number"),
-        (CodedLogisticRegression(), Y, "Unknown label type: continuous"),
-        (CodedLogisticRegression(), [None, *LABELS[1:]], "y has the missing value None at index 0"),
+        (LOGISTIC, Y, "Unknown label type: continuous"),
+        (LOGISTIC, [None, *LABELS[1:]], "y has the missing value None at index 0"),
         (
-            CodedLogisticRegression(),
-            [*LABELS[1:], np.nan],
-            "y has the missing value nan at index 202",
-        ),
-        (
-            CodedLogisticRegression(),
+            LOGISTIC,
             pandas.Series(LABELS, dtype="string").where(Y < 3),
             "y has the missing value <NA> at index",
         ),
         (
-            CodedLogisticRegression(),
+            LOGISTIC,
             [1, *LABELS[1:].tolist()],
             "types int, str: expected only text, or only numbers",
         ),
-        (
-            CodedLogisticRegression(),
-            np.arange(203) % 3,
-            "Only binary .* multiclass, 3 classes",
-        ),
-        (CodedLogisticRegression(), np.ones(203), "y has one class .1.0., expected two"),
+        (LOGISTIC, np.arange(203) % 3, "Only binary .* multiclass, 3 classes"),
+        (LOGISTIC, np.ones(203), "y has one class .1.0., expected two"),
         (CodedPCA(8), None, "n_components 8: expected 1 to 7"),
         (CodedTruncatedSVD(0), None, "n_components 0: expected a whole number of at least 1"),
     ],
 )
-def test_what_cannot_be_fitted_is_refused(store, model, y, message):
+def test_bad_targets_and_parameters_are_refused(store, model, y, message):
     with pytest.raises(ValueError, match=message):
         model.fit(store, y)
     assert not [name for name in vars(model) if name.endswith("_")]
 
 
-def test_a_store_of_another_width_is_refused(store, tmp_path):
+def test_samples_of_wrong_width_are_refused(store, tmp_path):
     model = CodedRidge().fit(store, Y)
     cec_mpi.encode(X[:, :5], tmp_path / "narrow", 3, 2)
     with pytest.raises(InputError, match="has 5 columns, but CodedRidge is expecting 7 features"):
@@ -330,16 +315,10 @@ def test_a_store_of_another_width_is_refused(store, tmp_path):
         model.predict(np.full((1, 7), np.nan))
 
 
-@pytest.mark.parametrize(
-    "fit",
-    [
-        lambda store: CodedRidge(max_iter=1, tol=1e-12).fit(store, Y),
-        lambda store: CodedLogisticRegression(max_iter=1, tol=1e-12).fit(store, LABELS),
-    ],
-)
-def test_what_has_not_converged_is_warned_of(store, fit):
+@pytest.mark.parametrize("kind", [CodedRidge, CodedLogisticRegression])
+def test_a_model_that_has_not_converged_causes_a_warning(store, kind):
     with pytest.warns(ConvergenceWarning, match=r"Coded\w+ did not converge with max_iter 1"):
-        assert fit(store).coef_.any()
+        assert kind(max_iter=1, tol=1e-12).fit(store, Y.mean() < Y).coef_.any()
 
 
 def test_without_scikit_learn_the_extra_is_named():
@@ -352,7 +331,7 @@ def test_without_scikit_learn_the_extra_is_named():
 
 # --- scikit-learn's own checks ------------------------------------------------------------
 
-# That fit no array: they are about parameters, tags, and what is not fitted.
+# Checks of parameters, tags and unfitted estimators, which fit no array.
 WITHOUT_ARRAYS = {
     "check_do_not_raise_errors_in_init_or_set_params",
     "check_estimator_cloneable",
@@ -367,13 +346,11 @@ WITHOUT_ARRAYS = {
     "check_transformers_unfitted",
     "check_valid_tag_types",
 }
-NEITHER = {
-    "check_array_api_input": "arrays of other libraries than NumPy are not supported",
-}
+NOT_RUN = {"check_array_api_input"}  # arrays of other libraries are not supported
 
 
 class OnArrays:
-    """Takes an array for X in ``fit`` and hands it on as an operator, for checks that have one."""
+    """Passes an array to ``fit`` as an operator."""
 
     def fit(self, X, y=None):
         if self.__sklearn_tags__().target_tags.required:
@@ -402,36 +379,31 @@ class SVDOnArrays(OnArrays, CodedTruncatedSVD):
     pass
 
 
-def checks_of(estimator, wanted):
-    for each, check in estimator_checks_generator(estimator):
+def checks_of(estimator, is_selected):
+    for model, check in estimator_checks_generator(estimator):
         name = check.func.__name__ if hasattr(check, "func") else check.__name__
-        if wanted(name):
-            yield pytest.param(each, check, id=f"{type(estimator).__name__}-{name}")
+        if is_selected(name):
+            yield pytest.param(model, check, id=f"{type(estimator).__name__}-{name}")
 
 
-CHECKS = [
-    *(each for kind in KINDS for each in checks_of(kind(), WITHOUT_ARRAYS.__contains__)),
-    *(
-        each
-        for model in (
-            RidgeOnArrays(),
-            LogisticOnArrays(),
-            PCAOnArrays(n_components=1),
-            SVDOnArrays(n_components=1),
-        )
-        for each in checks_of(model, lambda name: name not in WITHOUT_ARRAYS | set(NEITHER))
-    ),
-]
+CHECKS = [check for kind in KINDS for check in checks_of(kind(), WITHOUT_ARRAYS.__contains__)]
+for model in (
+    RidgeOnArrays(),
+    LogisticOnArrays(),
+    PCAOnArrays(n_components=1),
+    SVDOnArrays(n_components=1),
+):
+    CHECKS += checks_of(model, lambda name: name not in WITHOUT_ARRAYS | NOT_RUN)
 
 
-@pytest.mark.filterwarnings("ignore")  # of what checks do to see whether it is refused
+@pytest.mark.filterwarnings("ignore")  # checks pass bad input
 @pytest.mark.parametrize(("estimator", "check"), CHECKS)
-def test_scikit_learn_finds_nothing_wrong(estimator, check):
+def test_checks_of_scikit_learn_pass(estimator, check):
     check(estimator)
 
 
-def test_all_of_these_checks_are_there():
-    names = {each.id.partition("-")[2] for each in CHECKS}
+def test_scikit_learn_has_the_listed_checks():
+    names = {check.id.partition("-")[2] for check in CHECKS}
     assert names >= WITHOUT_ARRAYS
     assert len(names) > 40
 
