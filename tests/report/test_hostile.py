@@ -105,41 +105,26 @@ def shown(directory):
     return render_lines(top_lines(run, 120, None), 120, "utf-8")
 
 
-def whole(path, max_steps):
-    """Steps as `read_steps` gives them, of what the chunks say."""
-    for chunk in read_chunks(path, max_steps):
-        for at, stretch in enumerate(chunk.stretch_index):
-            step = chunk.stretches[stretch].step
-            numbers = {name: float(values[at]) for name, values in chunk.numbers.items()}
-            lists = {
-                n: step[n].tolist() for n in ("rows", "available", "load_seconds", "load_bytes")
-            }
-            yield {
-                **numbers,
-                **lists,
-                "time": chunk.times[at],
-                "seconds": chunk.seconds[at].tolist(),
-                "assignment": step["assignment"].lists(),
-                "events": step["events"] if at == chunk.stretches[stretch].begin else [],
-                "bytes": step["bytes"],
-                "away": step["away"],
-                "delays": dict(chunk.delays).get(at, {}),
-                "unanswered": dict(chunk.unanswered).get(at, []),
-            }
-
-
 def check(path, max_steps):
+    """Compare the steps in chunks with those of `read_steps`."""
     _, steps = read_steps(path)
-    found = list(whole(path, max_steps))
-    assert len(found) == len(steps)
-    for mine, step in zip(found, steps, strict=True):
-        for name, value in mine.items():
-            known = step[name]
-            if name == "bytes":
-                known = sum(known.values())
-            elif isinstance(value, float):
-                known = float("nan") if known is None else float(known)
-            assert value == known or (np.isnan(value) and np.isnan(known)), name
+    remaining = iter(steps)
+    for chunk in read_chunks(path, max_steps):
+        delays, unanswered = dict(chunk.delays), dict(chunk.unanswered)
+        for at, index in enumerate(chunk.stretch_index):
+            step, stretch = next(remaining), chunk.stretches[index]
+            for name, values in chunk.numbers.items():
+                assert values[at] == step[name] or (step[name] is None and np.isnan(values[at]))
+            for name in ("rows", "available", "load_seconds", "load_bytes"):
+                assert stretch.step[name].tolist() == step[name]
+            assert stretch.step["assignment"].lists() == step["assignment"]
+            assert stretch.step["bytes"] == sum(step["bytes"].values())
+            assert stretch.step["away"] == step["away"]
+            assert (stretch.step["events"] if at == stretch.begin else []) == step["events"]
+            assert (chunk.times[at], chunk.seconds[at].tolist()) == (step["time"], step["seconds"])
+            assert delays.get(at, {}) == step["delays"]
+            assert unanswered.get(at, []) == step["unanswered"]
+    assert next(remaining, None) is None
 
 
 @pytest.mark.parametrize("max_steps", [1, 2, MAX_STEPS])

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cec_mpi
-from cec_mpi.cli import main
 from cec_mpi.cli.batch.slurm import LAUNCHERS, batch_script, parse_time_limit
 from cec_mpi.errors import InputError
 from helpers import ROOT
@@ -38,13 +37,8 @@ pytestmark = pytest.mark.usefixtures("no_launcher")
 
 
 @pytest.fixture
-def slurm(capsys):
-    """Run ``cec-mpi slurm``: its exit code, standard output and standard error."""
-
-    def run(*words):
-        return main(["slurm", *map(str, words)]), *capsys.readouterr()
-
-    return run
+def slurm(call):
+    return lambda *words: call(["slurm", *words])
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-from cec_mpi.cli import main
-
 pytestmark = pytest.mark.usefixtures("no_launcher")
 EXAMPLE = ["plan", "--speeds", "2,2,3,3,4,4", "--recovery", "3", "--rows", "420"]
 
@@ -19,14 +17,8 @@ def names_in(directory):
 
 
 @pytest.fixture
-def cec(capsys):
-    """Run one command: its exit code, standard output and standard error."""
-
-    def run(*words):
-        code = main([str(word) for word in words])
-        return code, *capsys.readouterr()
-
-    return run
+def cec(call):
+    return lambda *words: call(words)
 
 
 @pytest.mark.parametrize(
