@@ -88,7 +88,7 @@ def _restart_fact(run: Run) -> str:
     decoding = float(run.numbers["decode_seconds"].sum())
     subject = "the change" if len(changes) == 1 else f"each of {len(changes):,} changes"
     return (
-        f"as fast, without a code, if {subject} had taken less than "
+        f"as fast without a code if {subject} had taken less than "
         f"{format_duration(decoding / len(changes))} (decoding took {format_duration(decoding)})"
     )
 

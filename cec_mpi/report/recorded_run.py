@@ -26,6 +26,8 @@ from cec_mpi.store.files.paths import as_path
 
 Floats = NDArray[np.float64]
 
+_DERIVED_FIELDS = "load_seconds", "stall_seconds", "shortage_seconds", "bytes", "available", "time"
+
 DONE, STOPPED, INTERRUPTED, RUNNING = "done", "stopped", "interrupted", "running"
 
 
@@ -81,18 +83,8 @@ class Run:
         self.waits: dict[int, Waiting] = {}
         self.resumes: list[int] = []
         self._recorded: dict[str, list[Floats]] = {name: [] for name in NUMBER_FIELDS}
-        self._derived: dict[str, list[Floats]] = {
-            name: []
-            for name in (
-                "load_seconds",
-                "stall_seconds",
-                "shortage_seconds",
-                "bytes",
-                "available",
-                "time",
-            )
-        }
-        self.last_time = ""  # of the end of the last step
+        self._derived: dict[str, list[Floats]] = {name: [] for name in _DERIVED_FIELDS}
+        self.last_time = ""  # time stamp of the last step
         self._seconds_before = 0.0  # duration of the earlier parts
         is_running = is_locked(path)
         try:
@@ -126,7 +118,7 @@ class Run:
 
     @property
     def steps(self) -> int:
-        """Number of steps, including those that were repeated after a resume."""
+        """Number of steps, including steps that were repeated after a resumption."""
         return len(self.numbers["step"])
 
     @property

@@ -219,7 +219,7 @@ def test_facts_on_restarting_and_digits(make_run):
     run = make_run([step_of(0), step_of(1, **gone), step_of(2, **worst), step_of(3)])
     facts = {each["label"]: each["text"] for each in run_facts(Run(str(run)))}
     assert facts["Restarting"] == (
-        "as fast, without a code, if each of 2 changes had taken less than 6.00 ms "
+        "as fast without a code if each of 2 changes had taken less than 6.00 ms "
         "(decoding took 12.0 ms)"
     )
     assert facts["Digits"] == "about 10 or more are correct in all steps"

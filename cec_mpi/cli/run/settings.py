@@ -23,7 +23,7 @@ from cec_mpi.text import join_names, suggest
 CHECKPOINT = "checkpoint"
 MATVEC_OPTIONS = {
     "vectors": "a .npy file of shape (T, r) with one vector per row; required",
-    "iterations": "use only the first vectors, this many; default all",
+    "iterations": "number of vectors to multiply, from the first on; default all",
 }
 
 

@@ -53,17 +53,11 @@ def states_of(run: RunState) -> dict[int, str]:
     rows = dict(enumerate(step.rows, start=1))
     states = {machine: WORKING if rows.get(machine) else IDLE for machine in run.taking_part}
     states |= {machine: "preempted" for machine in states if machine not in step.available}
-    states |= {
-        machine: reason
-        for reason, machines in step.away.items()
-        for machine in machines
-        if machine in states
-    }
-    states |= {machine: "late" for machine in step.unanswered if machine in states}
+    reasons = {machine: reason for reason, machines in step.away.items() for machine in machines}
+    reasons |= dict.fromkeys(step.unanswered, "late")
     if run.shortage is not None:
-        states |= {
-            machine: reason for machine, reason in run.shortage.away.items() if machine in states
-        }
+        reasons |= run.shortage.away
+    states |= {machine: reason for machine, reason in reasons.items() if machine in states}
     for kind, machine in map(kind_and_machine, [*step.events, *run.unfinished]):
         if kind in STYLES and machine in states:
             states[machine] = kind
