@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.files.regular import open_regular, raise_if_shortage
 from cec_mpi.store.format.checksums import block_checksum
-from cec_mpi.store.format.manifest import Manifest, Sums
+from cec_mpi.store.format.manifest import Checksums, Manifest
 from cec_mpi.store.format.shard_files import read_block
 from cec_mpi.store.limits import count_processors
 from cec_mpi.store.products.scratch import Scratch
@@ -94,12 +94,12 @@ class Blocks(Generic[M]):
     ----------
     directory : Path
     manifest : Manifest
-    sums : (N, blocks) ndarray of uint64
+    checksums : (N, blocks) ndarray of uint64
         Checksums of good blocks; 0 for others.
     """
 
-    def __init__(self, directory: Path, manifest: M, sums: Sums) -> None:
-        self.directory, self.manifest, self.sums = directory, manifest, sums
+    def __init__(self, directory: Path, manifest: M, checksums: Checksums) -> None:
+        self.directory, self.manifest, self.checksums = directory, manifest, checksums
         self._scratch = Scratch()
 
     def blocks(self) -> range:
@@ -108,7 +108,7 @@ class Blocks(Generic[M]):
 
     def good_machines(self, block: int) -> list[int]:
         """Return the machines in whose files a block is good."""
-        machines: list[int] = (np.flatnonzero(self.sums[:, block]) + 1).tolist()
+        machines: list[int] = (np.flatnonzero(self.checksums[:, block]) + 1).tolist()
         return machines
 
     def read(
@@ -167,7 +167,7 @@ class Blocks(Generic[M]):
             data = read_block(descriptor, path, self.manifest, machine, block, buffer)
         finally:
             os.close(descriptor)
-        if data is None or block_checksum(data) != self.sums[machine - 1, block]:
+        if data is None or block_checksum(data) != self.checksums[machine - 1, block]:
             return None
         return data
 

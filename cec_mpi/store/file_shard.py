@@ -76,9 +76,9 @@ class FileShard(Shard):
         self._descriptor = open_checked(path, manifest, machine)
         weakref.finalize(self, os.close, self._descriptor)
         self._change_detector = ChangeDetector(self._descriptor)
-        self._sums = None if verify == "never" else read_row(store, manifest, machine)
+        self._checksums = None if verify == "never" else read_row(store, manifest, machine)
         self._is_in_memory = holding == "ram"
-        is_ready = not self._is_in_memory and self._sums is None
+        is_ready = not self._is_in_memory and self._checksums is None
         self._is_loaded = bytearray([is_ready]) * manifest.block_count
         size = manifest.bytes_of(machine)
         self.content: NDArray[np.uint8]
@@ -108,7 +108,7 @@ class FileShard(Shard):
         problem = find_header_problem(self._descriptor, self._file_manifest, self.machine)
         if problem:
             raise DamagedStoreError(f"{self.path}: {problem}{self._repair_hint}")
-        if self._sums is None:
+        if self._checksums is None:
             return False
         self._is_loaded = bytearray(len(self._is_loaded))
         return True
@@ -141,7 +141,7 @@ class FileShard(Shard):
                 raise self.damaged(block, f"are unreadable ({error.strerror})") from None
             if bytes_read < size:
                 raise self.damaged(block, "are truncated")
-            if self._sums is not None and block_checksum(data) != self._sums[block]:
+            if self._checksums is not None and block_checksum(data) != self._checksums[block]:
                 raise self.damaged(block, "do not match their checksum")
             self._use_block(block, data)
             self._is_loaded[block] = True

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from cec_mpi.errors import InputError
-from cec_mpi.store.format.manifest import Manifest, Sums
+from cec_mpi.store.format.manifest import Checksums, Manifest
 from cec_mpi.store.shard import Holding, Verify
 
 if TYPE_CHECKING:
@@ -112,9 +112,9 @@ def open_shard(
     return shard
 
 
-def open_blocks(directory: Path, manifest: Manifest, sums: Sums) -> Blocks[Any]:
+def open_blocks(directory: Path, manifest: Manifest, checksums: Checksums) -> Blocks[Any]:
     """Return the blocks of a store; see `Blocks`."""
-    blocks: Blocks[Any] = _resolve(manifest, "blocks")(directory, manifest, sums)
+    blocks: Blocks[Any] = _resolve(manifest, "blocks")(directory, manifest, checksums)
     return blocks
 
 

@@ -22,7 +22,7 @@ from cec_mpi.store.files.durable import publish
 from cec_mpi.store.files.regular import NotAFileError, kind_of, read_regular
 from cec_mpi.store.format.array_files import name_and_copy
 from cec_mpi.store.format.checksums import publish_checksums
-from cec_mpi.store.format.manifest import ChecksumsEntry, Manifest, ShardEntry, Sums
+from cec_mpi.store.format.manifest import Checksums, ChecksumsEntry, Manifest, ShardEntry
 from cec_mpi.store.kinds import convert_manifest
 from cec_mpi.text import shorten
 
@@ -78,7 +78,7 @@ def publish_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 def publish_generation(
-    directory: Path, manifest: Manifest, shards: tuple[ShardEntry, ...], sums: Sums
+    directory: Path, manifest: Manifest, shards: tuple[ShardEntry, ...], checksums: Checksums
 ) -> Manifest:
     """Replace the manifest of a store, and write its checksums under a new name.
 
@@ -87,7 +87,7 @@ def publish_generation(
     """
     generation = manifest.checksums.generation
     new = replace(manifest, shards=shards, checksums=ChecksumsEntry.of(generation + 1))
-    publish_checksums(directory, new, sums)
+    publish_checksums(directory, new, checksums)
     publish_manifest(directory, new)
     for name in name_and_copy(ChecksumsEntry.of(generation - 1).file):
         (directory / name).unlink(missing_ok=True)
@@ -212,7 +212,7 @@ def check_sizes(directory: Path, manifest: Manifest, must_exist: bool = True) ->
     DamagedStoreError
         Names a file, its size and the expected size.
     """
-    blocks = math.prod(manifest.sums_shape)
+    blocks = math.prod(manifest.checksums_shape)
     if blocks <= _MIN_CHECKED_BLOCKS:
         return
     expected = {shard.file: shard.bytes for shard in manifest.shards}

@@ -14,7 +14,7 @@ from cec_mpi.store.files.durable import FileCache
 from cec_mpi.store.files.replacing import is_writable_in_place, sync
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import block_checksum, publish_checksums, row_checksum
-from cec_mpi.store.format.manifest import Manifest, Sums
+from cec_mpi.store.format.manifest import Checksums, Manifest
 from cec_mpi.store.format.shard_files import make_shard_file
 from cec_mpi.store.kinds import open_blocks
 from cec_mpi.store.manifest_files import publish_generation
@@ -25,13 +25,13 @@ _MAX_UNSYNCED_BYTES = 64 << 20  # the disk writes while other threads compute
 
 @dataclass
 class RebuildWork:
-    """Work that compares_shards and rebuilds; pieces are lists of blocks.
+    """Work that compares and rebuilds blocks; pieces are lists of blocks.
 
     Attributes
     ----------
     directory : Path
     manifest : Manifest
-    sums : (N, blocks) ndarray of uint64
+    checksums : (N, blocks) ndarray of uint64
         Checksums of good blocks; 0 for others.
     machines : tuple of int
         Machines whose blocks are rebuilt.
@@ -48,7 +48,7 @@ class RebuildWork:
 
     directory: Path
     manifest: Manifest
-    sums: Sums
+    checksums: Checksums
     machines: tuple[int, ...]
     block_numbers: list[int]
     memory: int
@@ -58,7 +58,7 @@ class RebuildWork:
     writable: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.blocks = open_blocks(self.directory, self.manifest, self.sums)
+        self.blocks = open_blocks(self.directory, self.manifest, self.checksums)
         self.pieces = self.blocks.pieces(self.block_numbers)
         self.threads = self.blocks.threads(self.memory, self.threads)
         self._unsynced = 0  # bytes; approximate, because threads count without a lock
@@ -150,7 +150,7 @@ def rebuild_blocks(
 def publish_rebuilt(
     directory: Path,
     manifest: Manifest,
-    sums: Sums,
+    checksums: Checksums,
     outcomes: Iterable[Outcome],
     is_damaged: bool = False,
 ) -> Manifest:
@@ -160,7 +160,7 @@ def publish_rebuilt(
     ----------
     directory : Path
     manifest : Manifest
-    sums : (N, blocks) ndarray of uint64
+    checksums : (N, blocks) ndarray of uint64
         Checksums of all blocks; those of rebuilt blocks are replaced.
     outcomes : iterable of Outcome
     is_damaged : bool
@@ -168,18 +168,18 @@ def publish_rebuilt(
     """
     bounds: dict[int, dict[int, float]] = {}
     for outcome in outcomes:
-        for n, content_sum, bound in outcome.rebuilt:
-            sums[n - 1, outcome.block] = content_sum
+        for n, content_checksum, bound in outcome.rebuilt:
+            checksums[n - 1, outcome.block] = content_checksum
             bounds.setdefault(n, {})[outcome.block] = bound
     shards = list(manifest.shards)
     for n, bounds_by_block in bounds.items():
         shards[n - 1] = replace(
             shards[n - 1],
-            xxh3_128=row_checksum(sums[n - 1, manifest.blocks_held_by(n)]),
+            xxh3_128=row_checksum(checksums[n - 1, manifest.blocks_held_by(n)]),
             rebuilt=manifest.merge_rebuilt(shards[n - 1].rebuilt, bounds_by_block),
         )
     if tuple(shards) != manifest.shards:
-        return publish_generation(directory, manifest, tuple(shards), sums)
+        return publish_generation(directory, manifest, tuple(shards), checksums)
     if is_damaged:
-        publish_checksums(directory, manifest, sums)
+        publish_checksums(directory, manifest, checksums)
     return manifest

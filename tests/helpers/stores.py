@@ -52,7 +52,8 @@ def encode_in_small_blocks(directory, X, machines, recovery):
 
 def publish_matching_checksums(store, machine):
     """Write the checksums of the content that the shard of a machine has now."""
-    sums, manifest = verify(store).sums, open_store(store).manifest
+    checksums, manifest = verify(store).checksums, open_store(store).manifest
     shards = list(manifest.shards)
-    shards[machine - 1] = replace(shards[machine - 1], xxh3_128=row_checksum(sums[machine - 1]))
-    publish_generation(store, manifest, tuple(shards), sums)
+    xxh3_128 = row_checksum(checksums[machine - 1])
+    shards[machine - 1] = replace(shards[machine - 1], xxh3_128=xxh3_128)
+    publish_generation(store, manifest, tuple(shards), checksums)

@@ -17,7 +17,7 @@ from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.blocks import BlockContents, Blocks, RebuiltContents
 from cec_mpi.store.coded.manifest import CodedManifest
-from cec_mpi.store.format.manifest import Sums
+from cec_mpi.store.format.manifest import Checksums
 
 _CACHE_SIZE = 64  # recombinations per thread
 _PANEL_ENTRIES = 1 << 16  # entries of each shard to compare or multiply at a time
@@ -26,8 +26,8 @@ _PANEL_ENTRIES = 1 << 16  # entries of each shard to compare or multiply at a ti
 class CodedBlocks(Blocks[CodedManifest]):
     """Blocks of a coded store: any L shards determine the others, and X."""
 
-    def __init__(self, directory: Path, manifest: CodedManifest, sums: Sums) -> None:
-        super().__init__(directory, manifest, sums)
+    def __init__(self, directory: Path, manifest: CodedManifest, checksums: Checksums) -> None:
+        super().__init__(directory, manifest, checksums)
         self._encoding_errors = encoding_error_bound(manifest.code.generator, manifest.dtype)
         self._thread_cache = threading.local()
 
@@ -212,7 +212,7 @@ class CodedBlocks(Blocks[CodedManifest]):
             for panel, basis_values in self._panels(basis):
                 sums = self._array("sums", (len(bounds), basis_values.shape[1]), np.float64)
                 values[:, panel] = np.matmul(recombination.coefficients, basis_values, out=sums)
-        # No mask of `np.isfinite`: to free it interrupts the threads on other cores.
+        # The deallocation of a mask of `np.isfinite` would interrupt threads on other cores.
         if not (values.min() > -np.inf and values.max() < np.inf):
             raise DamagedStoreError(
                 f"{self.directory}: a shard is wrong at "

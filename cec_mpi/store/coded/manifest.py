@@ -273,7 +273,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
             version = np.lib.format.read_magic(file)
             shape, is_fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
             trailing = file.read()
-        except Exception:  # NumPy evaluates the header as Python code
+        except Exception:  # NumPy parses the header as Python, which can raise anything
             return shard_header(self.rows_per_shard, self.columns, self.dtype)
         expected_shape = (self.rows_per_shard, self.columns)
         expected_dtype = np.dtype(self.dtype).newbyteorder("<")

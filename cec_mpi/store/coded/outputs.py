@@ -29,7 +29,7 @@ from cec_mpi.store.files.formats import DELIMITERS, HDF5_SUFFIXES, import_librar
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.replacing import sync
 from cec_mpi.store.files.saving import input_errors
-from cec_mpi.store.format.manifest import Sums
+from cec_mpi.store.format.manifest import Checksums
 from cec_mpi.store.format.scaling import RowExponents, open_exponents
 from cec_mpi.store.output import Output
 from cec_mpi.store.work import Runner
@@ -49,7 +49,7 @@ class Decoding:
     ----------
     directory : Path
     manifest : CodedManifest
-    sums : (N, blocks) ndarray of uint64
+    checksums : (N, blocks) ndarray of uint64
         Checksums of good blocks; 0 for others.
     target : Path
         File to write; it exists with its final size.
@@ -62,7 +62,7 @@ class Decoding:
 
     directory: Path
     manifest: CodedManifest
-    sums: Sums
+    checksums: Checksums
     target: Path
     begin: int
     exponents: RowExponents | None
@@ -70,7 +70,7 @@ class Decoding:
     threads: int
 
     def __post_init__(self) -> None:
-        self.blocks = CodedBlocks(self.directory, self.manifest, self.sums)
+        self.blocks = CodedBlocks(self.directory, self.manifest, self.checksums)
         self.pieces = self.blocks.pieces(self.blocks.blocks())
         self.threads = self.blocks.threads(self.memory, self.threads)
 
@@ -134,7 +134,7 @@ class NpyOutput(Output):
         exponents = open_exponents(directory, manifest)
         with self.open_raw_file(partial, manifest) as (raw, begin):
             work = Decoding(
-                directory, manifest, blocks.sums, raw, begin, exponents, memory, threads
+                directory, manifest, blocks.checksums, raw, begin, exponents, memory, threads
             )
             outcomes = [outcome for piece in runner.run(work) for outcome in piece]
             check_outcomes(outcomes, directory, manifest, "decoded")

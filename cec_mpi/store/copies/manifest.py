@@ -148,7 +148,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         return BLOCK_BYTES
 
     @property
-    def sums_shape(self) -> tuple[int, int]:
+    def checksums_shape(self) -> tuple[int, int]:
         """Shape of the file of checksums, (1, blocks), because copies have equal checksums."""
         return 1, self.block_count
 

@@ -34,7 +34,7 @@ def open_npy(path: Path) -> NDArray[Any]:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist") from None
-    except Exception as error:  # the header is parsed as Python: it can raise anything
+    except Exception as error:  # NumPy parses the header as Python, which can raise anything
         if "Python objects in dtype" in str(error):
             raise InputError(
                 f"{path} holds Python objects, expected numbers: convert the array with "
@@ -129,6 +129,6 @@ def open_result_map(path: Path) -> np.memmap[Any, Any]:
             mapped = np.memmap(file, dtype, "r+", file.tell(), shape)
             mapped.filename = os.fspath(path)  # np.memmap sets the number of the descriptor
             return mapped
-        except Exception as error:  # the header is parsed as Python: it can raise anything
+        except Exception as error:  # NumPy parses the header as Python, which can raise anything
             reason = str(error).split("\n")[0]
             raise InputError(f"{path} is not an array of results: {reason}") from None

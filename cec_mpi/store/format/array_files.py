@@ -121,7 +121,7 @@ class ArrayFile:
             file = io.BytesIO(header)
             version = np.lib.format.read_magic(file)
             shape, is_fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
-        except Exception as error:  # the header is parsed as Python: it can raise anything
+        except Exception as error:  # NumPy parses the header as Python, which can raise anything
             reason = str(error).split("\n")[0]
             raise DamagedStoreError(f"unreadable ({reason})") from None
         self._data_offset = file.tell()

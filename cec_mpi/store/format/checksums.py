@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.format.array_files import ArrayFile, name_and_copy, publish_array
-from cec_mpi.store.format.manifest import Manifest, Sums
+from cec_mpi.store.format.manifest import Checksums, Manifest
 
 
 def block_checksum(data: Any) -> int:
@@ -23,32 +23,32 @@ def block_checksum(data: Any) -> int:
     return int(xxhash.xxh3_64_intdigest(data))
 
 
-def row_checksum(sums: Sums) -> str:
+def row_checksum(checksums: Checksums) -> str:
     """Return the checksum of the checksums of one shard, for the manifest."""
-    return str(xxhash.xxh3_128_hexdigest(np.ascontiguousarray(sums, dtype="<u8").data))
+    return str(xxhash.xxh3_128_hexdigest(np.ascontiguousarray(checksums, dtype="<u8").data))
 
 
-def publish_checksums(directory: Path, manifest: Manifest, sums: Sums) -> None:
+def publish_checksums(directory: Path, manifest: Manifest, checksums: Checksums) -> None:
     """Write the checksums of a store, (N, blocks), and a copy of the file."""
-    if manifest.sums_shape[0] < len(sums):  # copies have equal checksums, others 0
-        sums = sums.max(axis=0, keepdims=True)
-    publish_array(directory, manifest.checksums.file, sums)
+    if manifest.checksums_shape[0] < len(checksums):  # copies of a block have the same checksum
+        checksums = checksums.max(axis=0, keepdims=True)
+    publish_array(directory, manifest.checksums.file, checksums)
 
 
-def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str, str]]:
+def read_checksums(directory: Path, manifest: Manifest) -> tuple[Checksums, dict[str, str]]:
     """Read all checksums that are good, from the file or its copy.
 
     Returns
     -------
-    sums : (N, blocks) ndarray of uint64
+    checksums : (N, blocks) ndarray of uint64
         A row that matches the manifest in the file or its copy is taken from there; any other row
         from the first readable one, or it is zero. Blocks that a machine does not hold have 0.
     problems : dict of str to str
         Problem of each damaged file.
     """
     placement = manifest.block_placement
-    sums = np.zeros(placement.shape, np.uint64)
-    is_verified = np.zeros(len(sums), dtype=bool)
+    checksums = np.zeros(placement.shape, np.uint64)
+    is_verified = np.zeros(len(checksums), dtype=bool)
     problems = {}
     for name in name_and_copy(manifest.checksums.file):
         try:
@@ -60,19 +60,19 @@ def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str,
         matches = _matches_manifest(stored, manifest)
         if not matches.all():
             problems[name] = "altered"
-        is_better = ~is_verified & (matches | ~sums.any(axis=1))
-        sums[is_better] = stored[is_better]
+        is_better = ~is_verified & (matches | ~checksums.any(axis=1))
+        checksums[is_better] = stored[is_better]
         is_verified |= matches
-    return np.where(placement, sums, 0), problems
+    return np.where(placement, checksums, 0), problems
 
 
-def _matches_manifest(sums: Sums, manifest: Manifest) -> NDArray[np.bool_]:
+def _matches_manifest(checksums: Checksums, manifest: Manifest) -> NDArray[np.bool_]:
     """Return a mask of the machines whose checksums match the manifest, (N,)."""
-    rows = zip(sums, manifest.block_placement, manifest.shards, strict=True)
+    rows = zip(checksums, manifest.block_placement, manifest.shards, strict=True)
     return np.array([row_checksum(row[held]) == shard.xxh3_128 for row, held, shard in rows])
 
 
-def read_rows(directory: Path, manifest: Manifest, min_machines: int) -> Sums:
+def read_rows(directory: Path, manifest: Manifest, min_machines: int) -> Checksums:
     """Return the checksums of all shards, (N, blocks), with zeros for damaged ones.
 
     Raises
@@ -81,15 +81,15 @@ def read_rows(directory: Path, manifest: Manifest, min_machines: int) -> Sums:
         The checksums of fewer than `min_machines` machines match the manifest, in the file or its
         copy.
     """
-    sums, _ = read_checksums(directory, manifest)
-    bad = np.flatnonzero(~_matches_manifest(sums, manifest))
-    if len(sums) - bad.size < min_machines:
+    checksums, _ = read_checksums(directory, manifest)
+    bad = np.flatnonzero(~_matches_manifest(checksums, manifest))
+    if len(checksums) - bad.size < min_machines:
         raise DamagedStoreError(_damage_message(directory, manifest, int(bad[0]) + 1))
-    sums[bad] = 0
-    return sums
+    checksums[bad] = 0
+    return checksums
 
 
-def read_row(directory: Path, manifest: Manifest, machine: int) -> Sums:
+def read_row(directory: Path, manifest: Manifest, machine: int) -> Checksums:
     """Return the checksums of one shard, from the file or its copy.
 
     In a replicated store the row has all blocks; those that the machine does not hold may be wrong.
@@ -99,18 +99,18 @@ def read_row(directory: Path, manifest: Manifest, machine: int) -> Sums:
     DamagedStoreError
         Neither the file nor its copy matches the manifest.
     """
-    rows, _ = manifest.sums_shape
+    rows, _ = manifest.checksums_shape
     for name in name_and_copy(manifest.checksums.file):
         try:
             with _open_checksums(directory / name, manifest) as file:
-                sums = file.row(min(machine, rows) - 1)
+                checksums = file.row(min(machine, rows) - 1)
         except DamagedStoreError:
             continue
         if (
-            row_checksum(sums[manifest.blocks_held_by(machine)])
+            row_checksum(checksums[manifest.blocks_held_by(machine)])
             == manifest.shards[machine - 1].xxh3_128
         ):
-            return sums
+            return checksums
     raise DamagedStoreError(_damage_message(directory, manifest, machine))
 
 
@@ -123,4 +123,4 @@ def _damage_message(directory: Path, manifest: Manifest, machine: int) -> str:
 
 
 def _open_checksums(path: Path, manifest: Manifest) -> ArrayFile:
-    return ArrayFile(path, manifest.sums_shape, np.uint64)
+    return ArrayFile(path, manifest.checksums_shape, np.uint64)

@@ -33,9 +33,9 @@ _MAX_INTERVALS = 5  # in a message
 
 Count = Annotated[int, Meta(ge=1, le=_MAX_FILE_BYTES)]
 Dtype = Annotated[str, Meta(pattern=r"\Afloat(32|64)\Z")]
-Sum = Annotated[str, Meta(pattern=r"\A([0-9a-f]{32})?\Z")]  # empty in an incomplete store
+Checksum = Annotated[str, Meta(pattern=r"\A([0-9a-f]{32})?\Z")]  # empty in an incomplete store
 ErrorBound = Annotated[float, Meta(ge=0, le=1.7976931348623157e308)]
-Sums = NDArray[np.uint64]
+Checksums = NDArray[np.uint64]
 
 
 class Rebuilt(Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,7 +72,7 @@ class ShardEntry(Struct, frozen=True, forbid_unknown_fields=True):
 
     file: str
     bytes: int
-    xxh3_128: Sum
+    xxh3_128: Checksum
     rebuilt: tuple[Rebuilt, ...]
 
 
@@ -88,7 +88,7 @@ class ArrayEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     file: str
-    xxh3_128: Sum = ""
+    xxh3_128: Checksum = ""
 
 
 class ChecksumsEntry(Struct, frozen=True):
@@ -295,7 +295,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         return ("columns",) if self.row_exponents is None else ("rows",)
 
     @property
-    def sums_shape(self) -> tuple[int, int]:
+    def checksums_shape(self) -> tuple[int, int]:
         """Shape of the file of checksums: (N, blocks); in a replicated store (1, blocks)."""
         return self.machines, self.block_count
 

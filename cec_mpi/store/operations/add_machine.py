@@ -61,13 +61,13 @@ def add_machine(
     ):
         manifest = read_manifest(directory)
         check_sizes(directory, manifest)
-        sums = read_rows(directory, manifest, manifest.machines)
+        checksums = read_rows(directory, manifest, manifest.machines)
         grown = manifest.grow(seed)
         new, path = grown.machines, directory / grown.file_of(grown.machines)
         check_free_space(path, grown.bytes_of(new))
-        sums = np.vstack((sums, np.zeros_like(sums[:1])))
+        checksums = np.vstack((checksums, np.zeros_like(checksums[:1])))
         blocks = np.flatnonzero(grown.blocks_held_by(new)).tolist()
-        work = RebuildWork(directory, grown, sums, (new,), blocks, memory, runner.threads)
+        work = RebuildWork(directory, grown, checksums, (new,), blocks, memory, runner.threads)
         try:
             outcomes, _ = rebuild_blocks(work, {new}, runner)
             check_outcomes(outcomes, directory, manifest, "extended")
@@ -75,4 +75,4 @@ def add_machine(
             if is_writable_in_place(path):
                 path.unlink()
             raise
-        return publish_rebuilt(directory, grown, sums, outcomes)
+        return publish_rebuilt(directory, grown, checksums, outcomes)

@@ -63,6 +63,6 @@ def decode(
     check_new(output.path)
     check_free_space(output.path, output.size(manifest))
     with input_errors(output.path), new_path(output.path) as partial:
-        sums = read_rows(source.path, manifest, manifest.code.recovery)
-        blocks = open_blocks(source.path, manifest, sums)
+        checksums = read_rows(source.path, manifest, manifest.code.recovery)
+        blocks = open_blocks(source.path, manifest, checksums)
         return output.write(blocks, partial, memory, runner or LocalRunner())

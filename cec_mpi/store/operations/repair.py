@@ -198,14 +198,14 @@ def _rebuild(
     machines = range(1, manifest.machines + 1) if machine is None else (machine,)
     damaged = manifest.block_placement & ~good
     selected = damaged[np.array(machines) - 1].any(axis=0)
-    sums = np.where(good, condition.sums, 0)
+    checksums = np.where(good, condition.checksums, 0)
     compares_shards = manifest.compares_shards and not selected.any()
     if compares_shards:
         selected = good.sum(axis=0) > manifest.code.recovery
     work = RebuildWork(
         directory,
         manifest,
-        sums,
+        checksums,
         tuple(machines),
         np.flatnonzero(selected).tolist(),
         memory,
@@ -236,7 +236,7 @@ def _rebuild(
             result.error_bound = max(result.error_bound, bound)
     result.rebuilt = {n: manifest.describe_rows(blocks) for n, blocks in sorted(rebuilt.items())}
     result.left = [n for n in condition.damaged if n not in machines]
-    damaged_sums = [name for name in condition.other_problems if name.startswith("checksums")]
-    result.restored += damaged_sums
-    sums = np.where(good, condition.sums, condition.expected_sums)
-    publish_rebuilt(directory, manifest, sums, outcomes, is_damaged=bool(damaged_sums))
+    damaged_files = [name for name in condition.other_problems if name.startswith("checksums")]
+    result.restored += damaged_files
+    checksums = np.where(good, condition.checksums, condition.expected_checksums)
+    publish_rebuilt(directory, manifest, checksums, outcomes, is_damaged=bool(damaged_files))

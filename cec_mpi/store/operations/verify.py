@@ -32,9 +32,9 @@ class Condition:
     ----------
     manifest : Manifest
         Manifest of the store.
-    sums : (N, blocks) ndarray of uint64
+    checksums : (N, blocks) ndarray of uint64
         Checksums of the current content; 0 for unreadable blocks.
-    expected_sums : (N, blocks) ndarray of uint64
+    expected_checksums : (N, blocks) ndarray of uint64
         Expected checksums; 0 if unreadable.
     good : (N, blocks) ndarray of bool
         Whether each block is good.
@@ -48,8 +48,8 @@ class Condition:
     """
 
     manifest: Manifest
-    sums: NDArray[np.uint64]
-    expected_sums: NDArray[np.uint64]
+    checksums: NDArray[np.uint64]
+    expected_checksums: NDArray[np.uint64]
     good: NDArray[np.bool_]
     problems: list[str]
     other_problems: dict[str, str]
@@ -87,14 +87,14 @@ def verify(store: str | os.PathLike[str], runner: Runner | None = None) -> Condi
 def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
     """Return the condition of a store whose manifest was read."""
     check_sizes(directory, manifest)
-    sums = compute_checksums(directory, manifest, runner)
-    expected_sums, other_problems = read_checksums(directory, manifest)
-    good = manifest.block_placement & (sums == expected_sums) & (sums != 0)
+    checksums = compute_checksums(directory, manifest, runner)
+    expected_checksums, other_problems = read_checksums(directory, manifest)
+    good = manifest.block_placement & (checksums == expected_checksums) & (checksums != 0)
     owners = {shard.xxh3_128: n for n, shard in enumerate(manifest.shards, start=1)}
     problems, swapped = [], {}
     for n, shard in enumerate(manifest.shards, start=1):
         is_held = manifest.blocks_held_by(n)
-        shard_checksum = row_checksum(sums[n - 1, is_held])
+        shard_checksum = row_checksum(checksums[n - 1, is_held])
         if shard_checksum == shard.xxh3_128:
             good[n - 1] = is_held  # even if the file of checksums is damaged
         problem = find_file_problem(directory / shard.file, manifest)
@@ -108,7 +108,9 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
                 problem = f"{manifest.describe_rows(bad.tolist())} do not match their checksum"
         problems.append(problem)
     other_problems |= _other_file_problems(directory, manifest)
-    return Condition(manifest, sums, expected_sums, good, problems, other_problems, swapped)
+    return Condition(
+        manifest, checksums, expected_checksums, good, problems, other_problems, swapped
+    )
 
 
 def _other_file_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
@@ -153,11 +155,11 @@ def compute_checksums(
         for first in range(0, count, step)
         if mask[n - 1, first : first + step].any()
     ]
-    sums = np.zeros(mask.shape, np.uint64)
+    checksums = np.zeros(mask.shape, np.uint64)
     work = ChecksumWork(directory, manifest, threads, pieces)
-    for machine, first, piece_sums in runner.run(work):
-        sums[machine - 1, first : first + len(piece_sums)] = piece_sums
-    return sums
+    for machine, first, piece_checksums in runner.run(work):
+        checksums[machine - 1, first : first + len(piece_checksums)] = piece_checksums
+    return checksums
 
 
 def _is_copy(copy: Manifest, manifest: Manifest) -> bool:
@@ -197,19 +199,19 @@ class ChecksumWork:
             The process or the computer lacks a resource.
         """
         machine, first, last = piece
-        sums, buffer = [0] * (last - first), np.empty(self.manifest.block_bytes, np.uint8)
+        checksums, buffer = [0] * (last - first), np.empty(self.manifest.block_bytes, np.uint8)
         path = self.directory / self.manifest.shards[machine - 1].file
         try:
             descriptor = open_regular(path)
         except OSError:
-            return machine, first, sums
+            return machine, first, checksums
         try:
             for block in self._blocks(piece):
                 data = read_block(descriptor, path, self.manifest, machine, block, buffer)
-                sums[block - first] = 0 if data is None else block_checksum(data)
+                checksums[block - first] = 0 if data is None else block_checksum(data)
         finally:
             os.close(descriptor)
-        return machine, first, sums
+        return machine, first, checksums
 
     def flush(self) -> None:
         """Do nothing: this work writes no files."""

@@ -31,7 +31,7 @@ _MIN_SLAB_ROWS = 12  # minimum rows of a slab, which one call multiplies
 _WIDE_COLUMNS, _WIDE_SLAB_ROWS = 2048, (12, 16, 48)
 # Slabs of matrices that OpenBLAS copies: some megabytes stay in the caches.
 _SLAB_BYTES, _MIN_LARGE_SLAB_ROWS, _MAX_LARGE_SLAB_ROWS = 4 << 20, 128, 4096
-_COPIED_BYTES = 64 << 20  # bytes of a product with many vectors; signals wait until it ends
+_COPIED_BYTES = 64 << 20  # of rows with many vectors; Python handles signals between products
 _FLOAT32_BYTES = 1 << 20  # minimum bytes of float32 rows that are summed before float64 is used
 
 
