@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -45,7 +46,12 @@ def reject_masked(name: str, value: Any) -> Any:
             f"{name} is masked{suffix}, expected numbers everywhere: leave masked entries out, or "
             "fill them (numpy.ma.filled)"
         )
-    return value.data if isinstance(value, np.ma.MaskedArray) else value
+    return value.data if is_masked_array(value) else value
+
+
+def is_masked_array(value: Any) -> TypeGuard[np.ma.MaskedArray[Any, Any]]:
+    """Return whether a value is a masked array, without the import of `numpy.ma`, which is slow."""
+    return isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ()))
 
 
 def _first_masked_index(value: Any) -> list[int] | None:
@@ -55,7 +61,7 @@ def _first_masked_index(value: Any) -> list[int] | None:
             index = _first_masked_index(entry)
             if index is not None:
                 return [k, *index]
-    elif isinstance(value, np.ma.MaskedArray):
+    elif is_masked_array(value):
         masked = np.argwhere(np.ma.getmaskarray(value))
         if len(masked):
             return masked[0].tolist()  # type: ignore[no-any-return]

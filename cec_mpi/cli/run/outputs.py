@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.masks import is_masked_array
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.records.directory import RESULT
 from cec_mpi.store.files.npy import create_memmap, open_result_map
@@ -92,7 +93,7 @@ class Outputs:
         if self._mapped is not None and value is self._mapped:
             self.flush()
             return SAVED
-        if isinstance(value, np.ma.MaskedArray) and value.dtype.kind in "biuf":
+        if is_masked_array(value) and value.dtype.kind in "biuf":
             value = np.ma.filled(value.astype(np.float64), np.nan)
         try:
             array = np.asarray(value)

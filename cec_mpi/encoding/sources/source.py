@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.masks import is_masked_array
 from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding, measure_rounding
 from cec_mpi.errors import InputError
 
@@ -82,7 +83,7 @@ class Matrix:
             values = to_checked_csr(self.name, values)
         if hasattr(values, "toarray"):
             values = values.toarray()
-        if isinstance(values, np.ma.MaskedArray):
+        if is_masked_array(values):
             masked = np.argwhere(np.ma.getmaskarray(values))
             if masked.size:
                 row, column = masked[0].tolist()
