@@ -1,4 +1,4 @@
-"""Rows of float32 times vectors of float64: sums of float64, whatever the shapes and devices."""
+"""Products of dense shards in float32 and float64, with NumPy and on devices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEVICES = ["array_api_strict:cpu", "jax:cpu", *map(str, find_accelerators())]
 
 @pytest.fixture(params=["numpy", *DEVICES])
 def make_shard(request, tmp_path):
-    """A function that returns a shard and its rows, which are about those that it gets."""
+    """Function that returns a shard of these rows, and its rows after encoding."""
 
     def make(rows):
         if request.param == "numpy":
@@ -87,13 +87,13 @@ def test_later_products_allocate_no_memory(k, columns, stored, arithmetic):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # NumPy's own, when it adds up float32 in float64; before 2.3 in other sums, too.
+    # NumPy uses buffers if it adds float32 to float64, and before 2.3 also in other sums.
     buffered = arithmetic == "f4" or np.lib.NumpyVersion(np.__version__) < "2.3.0"
     assert peak - before < 20_000 + 8 * np.getbufsize() * buffered
 
 
 def test_long_sums_of_products_are_accurate(make_shard):
-    """In float32 the sum would end at 2**24."""
+    """A sum in float32 would stop at 2**24."""
     shard, rows = make_shard(np.ones((3, 1 << 20), np.float32))
     out = np.empty((3, 1))
     shard.multiply(np.full((1, 1 << 20), 1 + 2.0**-30), [(0, 3)], out)
@@ -118,7 +118,7 @@ def test_products_in_the_dtype_of_the_shard(make_shard, dtype, k):
 
 @pytest.mark.parametrize("make_shard", DEVICES, indirect=True)
 def test_long_sums_of_float32_are_accurate(make_shard):
-    """In float32 alone ones would add up to 2**24."""
+    """A sum of ones in float32 would stop at 2**24."""
     count = 9 << 21
     shard, rows = make_shard(np.ones((count, 1), np.float32))
     out = np.empty((1, 1))

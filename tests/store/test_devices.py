@@ -1,4 +1,4 @@
-"""Devices that hold shards: which one is chosen, and what may be wrong with them."""
+"""Choice of devices, and shards on devices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_names_of_devices_are_valid_even_if_absent(text):
 
 @pytest.fixture
 def gpus(monkeypatch):
-    """Three GPUs with so much free memory, found by torch."""
+    """Free memory of three GPUs that torch finds."""
     free = {"cuda:0": 10, "cuda:1": 80, "cuda:2": 79}
 
     class Gpu(Device):
@@ -84,9 +84,9 @@ def test_no_library_is_loaded_for_the_cpu(tmp_path):
     import subprocess
 
     words = [sys.executable, "-c", program, tmp_path / "store"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    # SciPy has array_api_compat inside, under another name.
-    assert json.loads(done.stdout.replace("'", '"')) == []
+    process = subprocess.run(words, capture_output=True, text=True, check=True)
+    # SciPy includes array_api_compat under another name.
+    assert json.loads(process.stdout.replace("'", '"')) == []
 
 
 @pytest.mark.parametrize("text", [STRICT, "jax:cpu"])
@@ -113,7 +113,7 @@ def test_a_damaged_block_does_not_reach_the_device(tmp_path):
 
 
 def test_a_device_without_memory_is_named(store, monkeypatch):
-    (device,) = (each for each in devices_of("array_api_strict") if each.name == STRICT)
+    (device,) = (device for device in devices_of("array_api_strict") if device.name == STRICT)
 
     def full(*_):
         raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")

@@ -1,4 +1,4 @@
-"""Files of a store that are written to, replaced or cut while somebody reads them."""
+"""Files of a store that are overwritten, replaced or truncated while they are in use."""
 
 import os
 import resource
@@ -33,14 +33,14 @@ def path(template, tmp_path):
 
 
 def overwrite(file):
-    """Other numbers in row 100, in the same file."""
+    """Overwrite row 100 in place."""
     with file.open("r+b") as stream:
         stream.seek(POSITION)
         stream.write(np.full(COLUMNS, 1e3).tobytes())
 
 
 def wait_for_file_clock():
-    """Let the last change of a file be older than the steps of its clock."""
+    """Wait until the last change of a file is older than a step of its clock."""
     time.sleep(0.15)
 
 
@@ -80,7 +80,7 @@ def test_a_change_during_a_product_is_detected(path):
 
 
 def test_two_changes_within_a_clock_step_are_detected(path):
-    """A second one within a tick of the clock would leave the times as they are."""
+    """The second change does not change the times of the file."""
     (path / "shard-0002.npy").chmod(0o640)
     opened = open_store(path).open_shard(2)
     opened.load([(0, 150)])
@@ -91,7 +91,7 @@ def test_two_changes_within_a_clock_step_are_detected(path):
 
 
 def test_a_later_write_through_a_memory_map_is_detected(path):
-    """The time of the file is that of the first number that was written."""
+    """The second write to a dirty page does not change the times of the file."""
     shard = path / "shard-0002.npy"
     opened = open_store(path).open_shard(2)
     other = np.load(shard, mmap_mode="r+")
@@ -136,7 +136,7 @@ from pathlib import Path
 import numpy as np
 from cec_mpi.store import open_store
 store = open_store(sys.argv[1])
-store.shard(1)  # imports what it needs
+store.shard(1)  # imports modules before the limit
 shards = [store.open_shard(n) for n in (1, 2)]
 for shard in shards:
     shard.load([(0, shard.count)])
@@ -147,11 +147,11 @@ print("computed with what is not there")
 """
 
 
-@pytest.mark.parametrize("first", [[], ["-X", "faulthandler"]])  # which handles bus errors, too
+@pytest.mark.parametrize("first", [[], ["-X", "faulthandler"]])  # handles bus errors
 def test_a_shard_that_is_truncated_during_a_product_is_named(path, run, first):
-    done = run([sys.executable, *first, "-c", TRUNCATE, path])
-    assert (done.returncode, done.stdout) == (3, "")
-    (line,) = done.stderr.splitlines()
+    process = run([sys.executable, *first, "-c", TRUNCATE, path])
+    assert (process.returncode, process.stdout) == (3, "")
+    (line,) = process.stderr.splitlines()
     assert "shard-0002.npy was truncated" in line
     assert line.endswith(": found 5000 bytes, expected 120128")
 
@@ -170,10 +170,10 @@ mapped[0]
 
 
 def test_bus_errors_of_other_files_are_not_handled(path, tmp_path, run):
-    done = run([sys.executable, "-X", "faulthandler", "-c", OTHER_MAP, path, tmp_path / "other"])
-    assert done.returncode == -signal.SIGBUS
-    assert "Fatal Python error: Bus error" in done.stderr
-    assert "cec-mpi" not in done.stderr
+    process = run([sys.executable, "-X", "faulthandler", "-c", OTHER_MAP, path, tmp_path / "other"])
+    assert process.returncode == -signal.SIGBUS
+    assert "Fatal Python error: Bus error" in process.stderr
+    assert "cec-mpi" not in process.stderr
 
 
 def test_rows_in_memory_are_not_read_again(path):
@@ -199,8 +199,8 @@ with cec_mpi.open_operator(sys.argv[1], None) as A:
 @pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 256, reason="few descriptors")
 def test_a_store_can_have_more_shards_than_file_descriptors(tmp_path, run):
     encode(np.full((100, 3), 1 / 3), tmp_path / "store", 60, 2)
-    done = run([sys.executable, "-c", MANY_SHARDS, tmp_path / "store"])
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    process = run([sys.executable, "-c", MANY_SHARDS, tmp_path / "store"])
+    assert (process.returncode, process.stdout) == (0, "True\n"), process.stderr
 
 
 # --- too few file descriptors -------------------------------------------------------------
@@ -209,10 +209,10 @@ def test_a_store_can_have_more_shards_than_file_descriptors(tmp_path, run):
 def test_a_run_without_file_descriptors_names_the_limit(path, tmp_path, run):
     np.save(tmp_path / "W.npy", np.ones((2, COLUMNS)))
     words = f"run {path} --out {tmp_path / 'out'} vectors={tmp_path / 'W.npy'} --serial"
-    done = run(["bash", "-c", f"ulimit -n 7; exec {sys.executable} -m cec_mpi {words}"])
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "this process uses all 7 of its file descriptors" in done.stderr
-    assert "ulimit -n" in done.stderr
+    process = run(["bash", "-c", f"ulimit -n 7; exec {sys.executable} -m cec_mpi {words}"])
+    assert (process.returncode, process.stderr.count("\n")) == (2, 1)
+    assert "this process uses all 7 of its file descriptors" in process.stderr
+    assert "ulimit -n" in process.stderr
 
 
 NO_DESCRIPTORS = """
@@ -220,7 +220,7 @@ import os, resource, sys
 from cec_mpi.errors import CecError, DamagedStoreError
 from cec_mpi.store import open_store, repair, verify
 store = open_store(sys.argv[1])
-store.shard(1)  # imports what it needs
+store.shard(1)  # imports modules before the limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 for spare in (0, 1, 2, 3, 4):
     taken = []
@@ -246,6 +246,6 @@ print(verify(sys.argv[1]).damaged)
 
 def test_a_store_is_not_damaged_if_file_descriptors_run_out(path, run):
     before = {file.name: file.stat().st_ino for file in path.iterdir()}
-    done = run([sys.executable, "-c", NO_DESCRIPTORS, path])
-    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+    process = run([sys.executable, "-c", NO_DESCRIPTORS, path])
+    assert (process.returncode, process.stdout) == (0, "[]\n"), process.stderr
     assert {file.name: file.stat().st_ino for file in path.iterdir()} == before

@@ -11,7 +11,7 @@ from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.manifest_files import VERSION
 
 GOLDEN = Path(__file__).parent / "golden"
-X = np.arange(1.0, 22.0).reshape(7, 3)  # of all of them
+X = np.arange(1.0, 22.0).reshape(7, 3)  # of all golden stores
 
 
 @pytest.fixture(params=sorted(path.name for path in GOLDEN.iterdir()))
@@ -26,10 +26,10 @@ def test_this_version_has_a_golden_store():
 def test_a_golden_store_is_decoded_and_multiplied(golden_store, tmp_path):
     assert not cec_mpi.verify(golden_store).damaged
     bound = cec_mpi.decode(golden_store, tmp_path / "X.npy")
-    parts = np.vstack([np.abs(X), np.zeros((1, 3))]).reshape(2, 4, 3)  # L = 2, filled up
+    parts = np.vstack([np.abs(X), np.zeros((1, 3))]).reshape(2, 4, 3)  # L = 2, padded
     exponents = read_scaling(golden_store, cec_mpi.open_store(golden_store).manifest).exponents
     powers = np.ones((2, 4, 1))
-    if exponents is not None:  # -4096 says that a row is 0
+    if exponents is not None:  # -4096 marks a row of zeros
         powers = 2.0 ** np.where(exponents == -4096, 0, exponents)[..., np.newaxis]
     largest = (powers * (parts / powers).max(axis=0)).reshape(8, 3)[:7]
     assert (np.abs(np.load(tmp_path / "X.npy") - X) <= bound * largest).all()
@@ -41,7 +41,7 @@ def test_a_golden_store_is_decoded_and_multiplied(golden_store, tmp_path):
 
 
 def test_exponents_of_rows_are_in_a_file_and_its_copy():
-    expected = [[2, 3, 4, 4], [4, 5, 5, -4096]]  # 3, 6, 9, 12 and 15, 18, 21 come to [1/2, 1)
+    expected = [[2, 3, 4, 4], [4, 5, 5, -4096]]  # scale 3, 6, 9, ..., 21 to [1/2, 1)
     for name in "row-exponents.npy", "row-exponents.copy.npy":
         exponents = np.load(GOLDEN / "version-2" / name)
         assert exponents.dtype == np.dtype("<i2")

@@ -121,14 +121,16 @@ print(json.dumps("all tried"))
 def test_an_edited_manifest_is_accepted_or_refused_with_one_message(tmp_path, X, options):
     encode(X, tmp_path / "template", 4, **options)
     (tmp_path / "scratch").mkdir()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM, tmp_path / "template", tmp_path / "scratch", "30"],
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
-    assert [json.loads(line) for line in done.stdout.splitlines()] == ["all tried"], done.stderr
+    assert [json.loads(line) for line in process.stdout.splitlines()] == ["all tried"], (
+        process.stderr
+    )
 
 
 def test_a_manifest_that_states_impossible_sizes_is_damaged(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""A further kind of store, in one class and one line: all that works on stores works on it."""
+"""A kind of store that consists of a manifest, a shard, an output and a line of `KINDS`."""
 
 from functools import cached_property
 
@@ -31,7 +31,7 @@ ROWS, COLUMNS, HEIGHT = 50, 7, 8  # of X, and rows of a block
 
 
 class MirrorManifest(Manifest, frozen=True, kw_only=True, dict=True):
-    """Each machine has all of X."""
+    """Every machine has all rows of X."""
 
     block_rows: int
 
@@ -152,8 +152,8 @@ def test_damage_is_rebuilt_from_other_machines(store, X, tmp_path):
     condition = verify(store)
     assert condition.damaged == [2, 3]
     assert condition.problems[1] == "rows 8..15 do not match their checksum"
-    done = repair(store)
-    assert (done.rebuilt, done.error_bound) == ({2: "rows 8..15", 3: "rows 0..49"}, 0.0)
+    result = repair(store)
+    assert (result.rebuilt, result.error_bound) == ({2: "rows 8..15", 3: "rows 0..49"}, 0.0)
     assert verify(store).damaged == []
     np.testing.assert_array_equal(np.load(store / "shard-0003.npy"), X)
 

@@ -1,4 +1,4 @@
-"""Processors and memory that a process may use, with control groups as files of a directory."""
+"""Limits on processors and memory by control groups, which are files of a directory here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from helpers.waiting import LIMIT
 
 ALL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
-# Lines of mountinfo: where a hierarchy is mounted, and which of its groups that is.
+# Lines of mountinfo: a mount point, and the group that is mounted there.
 V2 = "31 23 0:28 {root} {at} rw,nosuid shared:9 - cgroup2 cgroup rw,nsdelegate"
 CPU = "32 31 0:29 {root} {at}/cpu rw - cgroup cgroup rw,cpu,cpuacct"
 MEMORY = "35 31 0:32 {root} {at}/memory rw - cgroup cgroup rw,memory"
@@ -25,7 +25,7 @@ MEMORY = "35 31 0:32 {root} {at}/memory rw - cgroup cgroup rw,memory"
 
 @pytest.fixture
 def process(tmp_path):
-    """Make a process: its groups, its mounts, and the files of the mounts."""
+    """Function that writes the groups, the mounts and the control files of a process."""
 
     def make_process(groups, mounts=(V2,), root="/", at="fs", **files):
         (tmp_path / "cgroup").write_text(groups)
@@ -110,8 +110,10 @@ def group():
 def test_a_process_has_the_quota_of_its_group(group):
     code = "from cec_mpi.store.limits import *; print(cpu_quota().processors, count_processors())"
     words = ["sh", "-c", 'echo $$ >"$0"/cgroup.procs && exec "$@"', group, sys.executable, "-c"]
-    done = subprocess.run([*words, code], capture_output=True, text=True, check=True, timeout=LIMIT)
-    assert done.stdout.split() == ["0.5", "1"]
+    process = subprocess.run(
+        [*words, code], capture_output=True, text=True, check=True, timeout=LIMIT
+    )
+    assert process.stdout.split() == ["0.5", "1"]
 
 
 def test_the_smallest_memory_limit_of_a_group_and_its_ancestors(process):
@@ -129,7 +131,7 @@ def test_the_memory_limit_of_groups_of_version_1(process):
 def test_free_memory_of_a_group_includes_the_page_cache(process):
     used = {"job__memory_DOT_max": 9 << 30, "job__memory_DOT_current": 5 << 30}
     directory = process("0::/job\n", **used)
-    assert free_memory(directory / "self") == ALL  # of a process without files there
+    assert free_memory(directory / "self") == ALL  # a process without files in /proc
     (directory / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    3145728 kB\n")
     (directory / "self").mkdir()
     for name in ("cgroup", "mountinfo"):

@@ -1,4 +1,4 @@
-"""Links, planted or made on purpose: nothing is written through them."""
+"""Links in stores and runs: files are never written through them."""
 
 import fcntl
 import os
@@ -29,7 +29,7 @@ PRECIOUS = b"not yours " * 20_000  # larger than a shard
 
 
 class Interrupted(LocalRunner):
-    """Stops after some pieces."""
+    """Stops after two pieces."""
 
     def run(self, work):
         for piece in work.pieces[:2]:
@@ -51,7 +51,7 @@ def path(template, tmp_path, no_launcher):
 
 @pytest.fixture
 def precious(tmp_path):
-    """A file of somebody else, which has to stay as it is."""
+    """A file outside the store, which must not change."""
     file = tmp_path / "precious"
     file.write_bytes(PRECIOUS)
     yield file
@@ -64,7 +64,7 @@ def link(name, target):
 
 
 def move_and_link(path, machine, tmp_path):
-    """A shard on another disk, as users move them."""
+    """Move a shard out of the store, and replace it by a link."""
     file = path / f"shard-{machine:04d}.npy"
     away = tmp_path / f"away-{machine}.npy"
     file.rename(away)
@@ -87,9 +87,9 @@ def test_repair_replaces_a_link_instead_of_writing_through_it(path, precious, ma
     file.unlink()
     make(precious, file)
     assert main(["repair", str(path)]) == 0
-    printed = capsys.readouterr().out
+    output = capsys.readouterr().out
     kind = f"a link to {precious}" if make is os.symlink else "one of 2 names of a file"
-    assert f"shard-0002.npy: replaced {kind} by" in printed
+    assert f"shard-0002.npy: replaced {kind} by" in output
     assert not file.is_symlink()
     assert file.stat().st_nlink == 1
     assert verify(path).damaged == []
@@ -109,9 +109,9 @@ def test_a_damaged_shard_behind_a_link_is_repaired_in_the_store(path, tmp_path, 
     damage(away)
     before = away.read_bytes()
     assert main(["repair", str(path)]) == 0
-    printed = capsys.readouterr().out
-    assert f"shard-0003.npy: replaced a link to {away}" in printed
-    assert "shard-0003.npy: rows 100..104 rebuilt" in printed  # the rest was taken over
+    output = capsys.readouterr().out
+    assert f"shard-0003.npy: replaced a link to {away}" in output
+    assert "shard-0003.npy: rows 100..104 rebuilt" in output  # other rows were copied
     assert away.read_bytes() == before
     assert not (path / "shard-0003.npy").is_symlink()
     assert verify(path).damaged == []
@@ -125,9 +125,9 @@ def test_a_wrong_shard_behind_a_link_is_rebuilt_in_the_store(path, tmp_path):
     np.save(away, wrong)
     publish_matching_checksums(path, 3)
     assert verify(path).damaged == []
-    done = repair(path)
-    assert done.named == (3,)
-    assert done.replaced == {3: f"a link to {away}"}
+    result = repair(path)
+    assert result.named == (3,)
+    assert result.replaced == {3: f"a link to {away}"}
     assert np.array_equal(np.load(away), wrong)
     assert not (path / "shard-0003.npy").is_symlink()
     decode(path, tmp_path / "again.npy")

@@ -1,4 +1,4 @@
-"""Any text as the name of a column, a file or a store."""
+"""Unusual names of columns, files and stores."""
 
 import csv
 import shutil
@@ -74,7 +74,7 @@ def test_a_column_of_any_name_goes_through_a_store(names):
 
 
 def can_exist(path):
-    """Whether a file can have this name."""
+    """Return whether a file can have this name."""
     try:
         path.touch(exist_ok=False)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Products of rows by every routine, compared with sums in extended precision."""
+"""Products of all routines, compared with sums in extended precision."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def random_arrays(dtype, *shapes):
 
 
 def check_rounding(computed, left, right, start=None):
-    """Within the bound of sums of products in any order (Higham, section 3.1)."""
+    """Check the rounding error of sums of products in any order (Higham, section 3.1)."""
     begin = 0 if start is None else start
     exact = left.astype(np.longdouble) @ right.astype(np.longdouble) + begin
     sizes = abs(left).astype(np.longdouble) @ abs(right).astype(np.longdouble) + abs(begin)
@@ -33,7 +33,7 @@ def check_rounding(computed, left, right, start=None):
     assert (abs(computed - exact) <= bound).all()
 
 
-# One row, some, odd numbers of them; as narrow as each routine takes them, and wide.
+# Shapes for every routine: one, few and many rows, narrow and wide.
 SHAPES = [
     *((rows, 1) for rows in (1, 5, 5000)),
     *((rows, columns) for columns in (2, 4, 8, 12, 14, 20) for rows in (7, 2501, 12_003)),
@@ -66,8 +66,8 @@ def test_products_with_one_vector(rows, columns, dtype, cached):
         (300, 120, 97),
         *((2000, 3, k) for k in (2, 4)),
         *((rows, columns, 17) for rows, columns in [(301, 40), (40, 700), (20, 2100)]),
-        (20, 2100, 40),  # panels of columns that are added up
-        (13, 6000, 17),  # and of columns that are multiplied
+        (20, 2100, 40),  # several panels in X' V
+        (13, 6000, 17),  # several panels in X V
     ],
 )
 def test_products_with_several_vectors(rows, columns, k, dtype):
@@ -115,7 +115,7 @@ def test_any_shape(rows, columns, k, dtype):
 
 
 def test_long_sums_of_float32_are_accurate():
-    """In float32 alone ones would add up to 2**24."""
+    """A sum of ones in float32 would stop at 2**24."""
     rows = 9 << 21
     sums = np.zeros(4)
     add_transposed(np.ones((rows, 4), np.float32), np.ones(rows, np.float32), sums, Scratch())

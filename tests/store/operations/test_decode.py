@@ -1,4 +1,4 @@
-"""X from a store, in each format that encode reads."""
+"""Decoding of X into every format that encode reads."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ in_both_dtypes = pytest.mark.parametrize("store", ["float64", "float32"], indire
 
 @pytest.fixture
 def store(request, tmp_path):
-    """Of float64, but for tests of in_both_dtypes."""
+    """A store of float64, or of the dtypes of `in_both_dtypes`."""
     np.save(tmp_path / "X.npy", X)
     dtype = getattr(request, "param", "float64")
     encode(tmp_path / "X.npy", tmp_path / "store", 4, 3, dtype=dtype)
@@ -53,7 +53,7 @@ def test_every_format_has_the_same_entries_and_can_be_encoded(store, tmp_path, n
     encode(f"{tmp_path}/{name}", tmp_path / "again", 4, 3, dtype=kind)
     encode(tmp_path / "out.npy", tmp_path / "plain", 4, 3)
     for shard in ("shard-0001.npy", "shard-0004.npy"):
-        again, plain = (tmp_path / each / shard for each in ("again", "plain"))
+        again, plain = (tmp_path / name / shard for name in ("again", "plain"))
         assert again.read_bytes() == plain.read_bytes()
     assert not list(tmp_path.glob(".*"))
 

@@ -1,4 +1,4 @@
-"""Opening a store, its shards as memory maps, and finding what is damaged."""
+"""Opening and verification of stores, shards and manifests."""
 
 import json
 import mmap
@@ -14,7 +14,7 @@ from cec_mpi.store import open_store, verify
 from cec_mpi.store.manifest_files import content_checksum
 from helpers.stores import encode_in_small_blocks
 
-MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 300, 100  # shards of 120 kB, so with more than a head
+MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 300, 100  # shards of 120 kB
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def path(template, tmp_path):
 
 
 def problems_of(path):
-    """Problems of the files of a store, by name."""
+    """Return the problems of the files of a store, by name."""
     condition = verify(path)
     shards = open_store(path).manifest.shards
     problems = {shard.file: text for shard, text in zip(shards, condition.problems, strict=True)}
@@ -180,7 +180,7 @@ def test_an_invalid_manifest_is_named(path, data):
 
 
 def change_manifest(path, *keys, value=None, remove=False, with_checksum=False):
-    """Change or remove one entry of the manifest, perhaps with the checksum that fits it."""
+    """Change or remove an entry of the manifest, optionally with a matching checksum."""
     file = path / "manifest.json"
     content = json.loads(file.read_text())
     inner = content
@@ -196,7 +196,7 @@ def change_manifest(path, *keys, value=None, remove=False, with_checksum=False):
 
 
 def entry_keys(value, *above):
-    """The keys of all entries, and of those in them."""
+    """Yield the keys of all entries, including nested ones."""
     for key in value if isinstance(value, dict) else range(len(value)):
         yield (*above, key)
         if isinstance(value[key], dict | list):
@@ -204,7 +204,7 @@ def entry_keys(value, *above):
 
 
 def accepted_changes(path, change):
-    """Dotted names of entries with whose change a manifest is still accepted."""
+    """Return the dotted names of entries whose change is accepted."""
     text, accepted, refusals = (path / "manifest.json").read_text(), set(), []
     for keys in entry_keys(json.loads(text)):
         for options in change(json.loads(text), keys):
@@ -221,7 +221,10 @@ def accepted_changes(path, change):
 
 
 def test_no_entry_of_a_manifest_may_be_missing(path):
-    arrays = {"column_sizes.xxh3_128", "row_exponents.xxh3_128"}  # then these are not trusted
+    arrays = {
+        "column_sizes.xxh3_128",
+        "row_exponents.xxh3_128",
+    }  # then an array is damaged
     found = accepted_changes(path, lambda *_: [{"remove": True}])
     assert found == arrays | {"created_by"}
 
@@ -234,7 +237,7 @@ def test_no_entry_of_a_manifest_may_have_another_type(path):
         values = [None, [], {}, "x", 0.5, "1" if number else 1, not content]
         if type(content) is int:
             values.append(float(content))
-        return [{"value": each} for each in values if type(each) is not type(content)]
+        return [{"value": value} for value in values if type(value) is not type(content)]
 
     assert accepted_changes(path, other_types) == {"row_exponents", "created_by"}
 

@@ -1,4 +1,4 @@
-"""Damaged rows are found and rebuilt within the bound; lost rows are named."""
+"""Repair of damaged and wrong shards, and addition of machines."""
 
 import os
 import re
@@ -29,7 +29,7 @@ in_both_dtypes = pytest.mark.parametrize("template", ["float32", "float64"], ind
 
 @pytest.fixture(scope="module")
 def template(request, tmp_path_factory):
-    """Of float32, but for tests of in_both_dtypes."""
+    """A store and its X, of float32 or of the dtypes of `in_both_dtypes`."""
     directory, dtype = tmp_path_factory.mktemp("template"), getattr(request, "param", "float32")
     X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(dtype)
     encode_in_small_blocks(directory, X, MACHINES, RECOVERY)
@@ -51,24 +51,24 @@ def name_of(machine):
 
 
 def overwrite(path, machine, row, value=77.0):
-    """Damage one number of a shard."""
+    """Overwrite an entry of a shard."""
     shard = np.load(path / name_of(machine), mmap_mode="r+")
     shard[row, 3] = value
     shard.flush()
 
 
 def forge(path, machine, row, value=77.0):
-    """Change one number of a shard, and all checksums with it."""
+    """Overwrite an entry of a shard, and update all checksums."""
     overwrite(path, machine, row, value)
     publish_matching_checksums(path, machine)
 
 
 def contents(path):
-    return {each.name: each.read_bytes() for each in path.iterdir()}
+    return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
 def check_decodes(path, X):
-    """X comes back within the bound that decode certifies, and the bound is worth having."""
+    """Check that the error of a decoded X is within its bound, and that the bound is small."""
     out = path.parent / "decoded.npy"
     out.unlink(missing_ok=True)
     bound = decode(path, out)
@@ -84,8 +84,8 @@ def check_decodes(path, X):
 
 def test_repair_does_not_change_a_good_store(path):
     before = contents(path)
-    done = repair(path)
-    assert (done.rebuilt, done.restored, done.unsettled, done.named) == ({}, [], [], ())
+    result = repair(path)
+    assert (result.rebuilt, result.restored, result.unsettled, result.named) == ({}, [], [], ())
     assert contents(path) == before
 
 
@@ -97,8 +97,8 @@ LOST = list(combinations(range(1, MACHINES + 1), MACHINES - RECOVERY))[::4]
 def test_any_l_shards_restore_the_other_shards_and_x(path, X, lost):
     for machine in lost:
         (path / name_of(machine)).unlink()
-    done = repair(path)
-    assert done.rebuilt == dict.fromkeys(lost, f"rows 0..{R - 1}")
+    result = repair(path)
+    assert result.rebuilt == dict.fromkeys(lost, f"rows 0..{R - 1}")
     assert verify(path).damaged == []
     check_decodes(path, X)
     parts = np.zeros((RECOVERY, R, COLUMNS))
@@ -113,7 +113,7 @@ def test_any_l_shards_restore_the_other_shards_and_x(path, X, lost):
             exact = np.tensordot(store.manifest.code.generator[machine - 1], parts, 1)
             error = np.abs(store.shard(machine) - exact).max()
             assert error <= marks[0].error_bound * np.abs(parts).max()
-            assert marks[0].error_bound <= done.error_bound
+            assert marks[0].error_bound <= result.error_bound
 
 
 @settings(max_examples=30)
@@ -142,7 +142,7 @@ def test_any_damage_is_found_and_only_damaged_blocks_are_rebuilt(template, tmp_p
     assert set(result.rebuilt) <= damaged
     after = contents(path)
     for n in range(1, MACHINES + 1):
-        if n not in result.rebuilt:  # also after a swap, or if only the header was damaged
+        if n not in result.rebuilt:  # good, swapped, or only the header was damaged
             assert after[name_of(n)] == before[name_of(n)]
         elif kinds[n] in ("flip", "cut"):
             start = int(result.rebuilt[n].split()[1].partition("..")[0])
@@ -200,7 +200,7 @@ def test_lost_rows_are_named_and_no_file_is_written(path, tmp_path):
     with pytest.raises(DamagedStoreError, match=message):
         add_machine(path)
     assert contents(path) == before
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["store"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["store"]
 
 
 def test_rows_that_are_lost_during_a_repair_are_named(path):
@@ -219,9 +219,9 @@ def test_rows_that_are_lost_during_a_repair_are_named(path):
 def test_repair_of_one_machine(path):
     (path / name_of(2)).unlink()
     (path / name_of(5)).unlink()
-    done = repair(path, 5)
-    assert list(done.rebuilt) == [5]
-    assert done.left == [2]
+    result = repair(path, 5)
+    assert list(result.rebuilt) == [5]
+    assert result.left == [2]
     assert verify(path).damaged == [2]
     with pytest.raises(InputError, match="machine 7"):
         repair(path, 7)
@@ -289,9 +289,9 @@ def test_other_damaged_files_are_named_and_restored(path, name, change):
     if name != "manifest.json":
         assert list(verify(path).other_problems) == [name]
         assert open_store(path).shard(2).shape == (R, COLUMNS)
-    done = repair(path)
-    assert done.rebuilt == {}
-    assert done.restored == [name]
+    result = repair(path)
+    assert result.rebuilt == {}
+    assert result.restored == [name]
     assert contents(path) == before
     condition = verify(path)
     assert (condition.damaged, condition.other_problems) == ([], {})
@@ -339,9 +339,9 @@ def test_decode_needs_the_checksums_of_only_l_shards(path, X):
 def test_a_wrong_shard_with_matching_checksums_is_named_and_rebuilt(path, X, value):
     forge(path, 4, 30, min(value, np.finfo(X.dtype).max))
     assert verify(path).damaged == []
-    done = repair(path)
-    assert done.named == (4,)
-    assert list(done.rebuilt) == [4]
+    result = repair(path)
+    assert result.named == (4,)
+    assert list(result.rebuilt) == [4]
     check_decodes(path, X)
     assert repair(path).rebuilt == {}
 
@@ -353,8 +353,8 @@ def test_wrong_entries_at_both_ends_of_a_block_are_detected(tmp_path, row):
     assert encode(X, path, MACHINES, RECOVERY).block_bytes == 200 * 512 * 4
     shard = np.load(path / name_of(2))
     forge(path, 2, row)
-    done = repair(path)
-    assert (done.named, done.rebuilt) == ((2,), {2: "rows 0..199"})
+    result = repair(path)
+    assert (result.named, result.rebuilt) == ((2,), {2: "rows 0..199"})
     np.testing.assert_allclose(np.load(path / name_of(2)), shard, atol=1e-5)
     check_decodes(path, X)
 
@@ -363,32 +363,32 @@ def test_l_plus_one_shards_cannot_identify_the_wrong_one(X, tmp_path):
     path = tmp_path / "store"
     encode(X, path, RECOVERY + 1, RECOVERY)
     forge(path, 4, 30)
-    done = repair(path)
-    assert done.named == ()
-    (problem,) = done.unsettled
+    result = repair(path)
+    assert result.named == ()
+    (problem,) = result.unsettled
     assert "shards 1, 2, 3, 4 disagree at rows" in problem
     start, stop = map(int, re.search(r"rows (\d+)\.\.(\d+)", problem).groups())
     assert start <= 30 <= stop
     for spread in (add_machine, lambda store: decode(store, path.parent / "X.npy")):
         with pytest.raises(DamagedStoreError, match="shards 1, 2, 3, 4 disagree at rows"):
             spread(path)
-    done = repair(path, 4)
-    assert 4 in done.rebuilt
+    result = repair(path, 4)
+    assert 4 in result.rebuilt
     assert repair(path).unsettled == []
     assert verify(path).damaged == []
     check_decodes(path, X)
 
 
 def test_naming_one_of_two_wrong_shards_rebuilds_nothing(X, tmp_path):
-    """Else the blamed one would be computed from the other, and the good ones outvoted."""
+    """The named shard would be computed from the other wrong one."""
     path = tmp_path / "store"
     encode(X, path, RECOVERY + 2, RECOVERY)
     for machine in (3, 4):
         forge(path, machine, 30, 70.0 + machine)
     before = {n: (path / name_of(n)).read_bytes() for n in range(1, RECOVERY + 3)}
     assert repair(path).unsettled
-    done = repair(path, 3)
-    assert "shards 1, 2, 4, 5 disagree" in done.unsettled[0]
+    result = repair(path, 3)
+    assert "shards 1, 2, 4, 5 disagree" in result.unsettled[0]
     assert {n: (path / name_of(n)).read_bytes() for n in before} == before
     assert repair(path).unsettled
 
@@ -396,8 +396,8 @@ def test_naming_one_of_two_wrong_shards_rebuilds_nothing(X, tmp_path):
 def test_shards_are_compared_only_if_no_block_is_damaged(path, X):
     forge(path, 4, 30)
     overwrite(path, 2, 90)
-    done = repair(path)
-    assert (list(done.rebuilt), done.named) == ([2], ())
+    result = repair(path)
+    assert (list(result.rebuilt), result.named) == ([2], ())
     assert repair(path).named == (4,)
     check_decodes(path, X)
 
@@ -414,8 +414,8 @@ def test_l_shards_are_not_compared(path):
     forge(path, 4, 30)
     for machine in (1, 2, 3):
         (path / name_of(machine)).unlink()
-    done = repair(path)
-    assert (done.named, done.unsettled) == ((), [])
+    result = repair(path)
+    assert (result.named, result.unsettled) == ((), [])
 
 
 # --- one machine more ---------------------------------------------------------------------
@@ -432,7 +432,7 @@ def test_an_added_machine_can_replace_any_other(path, X):
     assert {name: data for name, data in contents(path).items() if name in before} == before | {
         name: contents(path)[name] for name in ("manifest.json", "manifest.copy.json")
     }
-    assert view.open_shard(2).load([(0, R)]).bytes > 0  # who opened it before goes on
+    assert view.open_shard(2).load([(0, R)]).bytes > 0  # opened before the machine was added
     for machine in (1, 2, 3, 4):
         (path / name_of(machine)).unlink()
     check_decodes(path, X)
@@ -454,8 +454,8 @@ def test_a_second_writer_is_refused(path, change):
 
 
 def test_a_store_can_be_read_only(path, tmp_path):
-    for each in path.iterdir():
-        each.chmod(0o444)
+    for file in path.iterdir():
+        file.chmod(0o444)
     path.chmod(0o555)
     try:
         assert verify(path).damaged == []

@@ -1,4 +1,4 @@
-"""Rows divided by powers of two before they are encoded: exact, kept twice, and an option."""
+"""Scaling of rows by powers of two before they are encoded."""
 
 import os
 import shutil
@@ -44,7 +44,7 @@ def contents(store):
 
 @pytest.fixture
 def store(tmp_path):
-    """Of rows of all sizes."""
+    """A store of rows of all sizes."""
     encode(rows_of_all_sizes("float32"), tmp_path / "store", 5, 3)
     return tmp_path / "store"
 
@@ -63,7 +63,7 @@ def test_equilibrated_rows_have_similar_sizes(dtype, data):
     assert np.array_equal(np.ldexp(out, exponents[:, np.newaxis].astype(int)), rows)
     largest = np.abs(out).max(axis=1)
     assert (largest[np.abs(rows).max(axis=1) == 0] == 0).all()
-    # A row is left larger where its least number would become subnormal, or is.
+    # A row is scaled less if its smallest entry is or would become subnormal.
     least = np.where(rows == 0, np.inf, np.abs(rows)).min(axis=1)
     close = np.abs(rows).max(axis=1) * float(np.finfo(dtype).tiny) * 4 < least
     assert ((largest >= 0.5) & (largest < 1) | ~close | (largest == 0)).all()
@@ -80,7 +80,7 @@ def test_rows_that_are_not_finite_are_not_equilibrated():
 # --- a store ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", [20, 1500])  # whole rows in a block, and rows in pieces
+@pytest.mark.parametrize("columns", [20, 1500])  # rows per block, blocks per row
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_small_rows_are_as_accurate_as_large_ones(tmp_path, dtype, columns):
     X = rows_of_all_sizes(dtype, 200, columns)
@@ -89,7 +89,7 @@ def test_small_rows_are_as_accurate_as_large_ones(tmp_path, dtype, columns):
     expected = np.frexp(np.abs(X).max(axis=1))[1]
     assert scaling.exponents.dtype == np.int16
     assert scaling.exponents.reshape(-1)[:200].tolist() == expected.tolist()
-    # Rows that X was filled up with.
+    # Rows of padding.
     assert (scaling.exponents.reshape(-1)[200:] == ZERO_ROW).all()
     scaled = np.ldexp(X.astype(np.float64), -expected[:, np.newaxis])
     np.testing.assert_array_equal(scaling.largest, np.abs(scaled).max(axis=0))
@@ -109,7 +109,7 @@ def test_small_rows_are_as_accurate_as_large_ones(tmp_path, dtype, columns):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_extreme_entries_are_decoded_exactly(tmp_path, dtype):
-    """Of a systematic code, whose first shards hold the rows as they were scaled."""
+    """The first shards of a systematic code have the scaled rows."""
     sizes = np.array([*EXTREMES[dtype], 0.0], dtype)
     same, mixed = sizes[:, np.newaxis] * np.array([[1, -1, 0]], dtype), sizes[[0, 4, 5]]
     X = np.vstack([same, sizes[:3], sizes[:3], mixed])
@@ -146,7 +146,7 @@ def test_rows_are_scaled_only_if_requested_or_without_a_systematic_code(tmp_path
 
 
 class CountingArray(np.ndarray):
-    """Counts how often each number is read."""
+    """Counts how often each entry is read."""
 
     reads: np.ndarray
 
@@ -165,7 +165,7 @@ def test_x_is_read_twice_only_if_rows_are_longer_than_a_block(tmp_path, columns,
 
 
 class Interrupted(LocalRunner):
-    """Stops after some pieces."""
+    """Stops after a number of pieces."""
 
     def __init__(self, pieces):
         super().__init__(threads=1)
@@ -267,8 +267,8 @@ def test_a_damaged_file_with_a_damaged_copy_is_an_error(store, kind):
         assert not (store.parent / "X.npy").exists()
     assert list(verify(store).other_problems) == verify(store).lost == both
     (store / "shard-0002.npy").unlink()
-    done = repair(store)
-    assert (done.lost, done.restored, list(done.rebuilt)) == (both, [], [2])
+    result = repair(store)
+    assert (result.lost, result.restored, list(result.rebuilt)) == (both, [], [2])
 
 
 def test_a_pipe_in_place_of_a_file_is_named_and_kept(store):
@@ -300,7 +300,7 @@ def test_rows_of_zeros_have_the_errors_of_other_rows(tmp_path, size):
     decode(tmp_path / "store", tmp_path / "X.npy")
     np.testing.assert_allclose(np.load(tmp_path / "X.npy"), X, rtol=0, atol=1e-14 * size)
     w, v = RNG.standard_normal(5), RNG.standard_normal(9)
-    v[[1, 3]] *= 1e100  # in rows of zeros
+    v[[1, 3]] *= 1e100  # for rows of zeros
     with cec_mpi.open_operator(tmp_path / "store", None) as operator:
         operator.available = {2, 4, 5}
         np.testing.assert_allclose(operator @ w, X @ w, rtol=0, atol=1e-14 * size)
@@ -316,7 +316,7 @@ def test_rows_of_zeros_have_the_errors_of_other_rows(tmp_path, size):
     ],
 )
 def test_values_out_of_range_are_refused(store, kind, value, message):
-    """With a manifest that vouches for them."""
+    """The checksums in the manifest match them."""
     array = np.load(store / f"{kind}.npy")
     array.flat[0] = value
     for name in f"{kind}.npy", f"{kind}.copy.npy":

@@ -1,4 +1,4 @@
-"""Stores of a sparse X: products of what machines hold, and damage found and mended."""
+"""Replicated stores of a sparse X: products, damage and repair."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def store(float64_template, tmp_path):
 
 
 def rows_held_by(layout, machine):
-    """Intervals of the parts that a machine holds."""
+    """Return the intervals of rows that a machine holds."""
     return [
         (int(layout.bounds[part]), int(layout.bounds[part + 1]))
         for part, machines in enumerate(layout.holders)
@@ -107,7 +107,7 @@ def test_products_of_any_rows_that_a_machine_holds(template, holding, arithmetic
 
 @given(scales=st.lists(st.integers(-1074, 1023), min_size=1, max_size=9))
 def test_stored_sizes_of_columns_are_bounds_within_a_factor_of_two(scales, tmp_path_factory):
-    """Unless they are 2^253 times smaller than the largest one."""
+    """Sizes below the largest one times 2^-253 have a larger bound."""
     values = np.ldexp(np.random.default_rng(len(scales)).uniform(1, 2, len(scales)), scales)
     path = tmp_path_factory.mktemp("sizes") / "S"
     encode(sp.csr_array(np.diag(values)), path, 2, copies=1)
@@ -126,14 +126,14 @@ def test_rows_of_another_machine_are_refused(float64_template):
 
 
 def test_emulated_speeds_count_nonzeros(tmp_path):
-    """A third of the rows costs as much as the others, of which most have no nonzeros."""
+    """A third of the rows costs as much as the other rows, most of which are zero."""
     matrix = np.zeros((120, 50))
     matrix[:60, :20] = 1
     encode(sp.csr_array(matrix), tmp_path / "S", 2, copies=2)
     kept, emulated = Kept(), {"emulate_speeds": (1, 1), "emulate_base": 2000.0}
     with open_operator(tmp_path / "S", speeds=(1, 1), recorder=kept, **emulated) as operator:
         np.testing.assert_allclose(operator @ np.ones(50), matrix @ np.ones(50))
-    assert 30 <= min(kept.records[0].rows) <= 45  # equal rows would be 60
+    assert 30 <= min(kept.records[0].rows) <= 45  # without nonzeros in the cost, it would be 60
     assert min(kept.records[0].seconds) >= 0.9 * 60 / 2000
 
 
@@ -158,7 +158,7 @@ def flip(path, position):
 
 
 def is_undamaged(path):
-    """All is as it was written."""
+    """Return whether verify finds no problem."""
     condition = verify(path)
     return not condition.damaged and not condition.other_problems
 
@@ -259,7 +259,7 @@ def test_a_shard_has_the_rows_of_its_machine(template):
 
 
 def test_a_file_that_was_truncated_between_steps_is_named(store):
-    """Whether the rows of the next step are those of the last one or not."""
+    """The second step has other rows than the first."""
     opened = open_store(store)
     machine = Machine(1, opened.open_shard(1), 23, "float64")
     for rows in (
