@@ -1,4 +1,4 @@
-"""Directories of runs that were never made."""
+"""Directories of runs with made-up records."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""When machines left and came, and why: as the records say."""
+"""Absences of machines with their reasons."""
 
 import base64
 
@@ -14,8 +14,8 @@ THREE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
 LOST = {"lost": 4, "reason": "gone"}
 
 
-def left(run, machine=4):
-    """What the table of machines says of when it left."""
+def left_text(run, machine=4):
+    """Return the text on the absences of a machine in the table of machines."""
     table = machine_table(run)
     (row,) = [each for each in table["rows"] if each[0] == machine]
     labels = [column["label"] for column in table["columns"]]
@@ -80,14 +80,14 @@ ANSWERED_LATE = [
 )
 def test_absences_of_a_machine_with_their_reasons(make_run, steps, text, counts):
     run = Run(str(make_run(steps)))
-    assert left(run) == text
+    assert left_text(run) == text
     for name in ("late", "cut_short", "unanswered"):
         assert getattr(run.absences, name) == ({4: counts[name]} if name in counts else {})
 
 
 def test_with_stragglers_a_late_machine_has_not_left(make_run):
     run = Run(str(make_run(ANSWERED_LATE, header={"stragglers": 1})))
-    assert (run.absences.late, run.absences.unanswered, left(run)) == ({4: 28}, {4: 1}, "")
+    assert (run.absences.late, run.absences.unanswered, left_text(run)) == ({4: 28}, {4: 1}, "")
 
 
 @pytest.mark.parametrize(

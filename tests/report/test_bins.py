@@ -1,4 +1,4 @@
-"""Bins, assignments and comparisons beside what is found step by step."""
+"""Bins, assignments and comparisons, checked step by step."""
 
 import base64
 

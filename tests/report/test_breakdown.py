@@ -1,4 +1,4 @@
-"""Where the time went: parts that add up, and no worst step hidden in a mean."""
+"""Parts of the time of a run, which add up, and its longest steps."""
 
 import re
 

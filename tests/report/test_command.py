@@ -1,4 +1,4 @@
-"""cec-mpi report: pages and tables, whole or not at all."""
+"""cec-mpi report: pages and tables, complete or not written."""
 
 import csv
 import errno

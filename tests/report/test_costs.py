@@ -1,4 +1,4 @@
-"""What machines cost that are killed, stopped, preempted or slower: figures that a pencil gives.
+"""Time lost to machines that are killed, stopped, preempted or slower, computed by hand.
 
 Runs are simulated without overhead, so a step takes q / (sum of speeds).
 """

@@ -1,4 +1,4 @@
-"""What a page is given: everything that happened, and nothing that is not so."""
+"""The data of a page."""
 
 import json
 import os

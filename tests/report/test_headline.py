@@ -1,4 +1,4 @@
-"""What a report says of a run whose numbers are known."""
+"""Facts, figures and machines in the head of a report."""
 
 import pytest
 

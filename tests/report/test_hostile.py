@@ -1,4 +1,4 @@
-"""Records that were changed, and chunks of steps: they hold what `read_steps` returns."""
+"""Chunks of steps, and records with invalid values."""
 
 import copy
 import json
@@ -48,13 +48,13 @@ def lines_of_a_run():
     return [json.loads(line) for line in [*lines, *map(writer.note, notes)]]
 
 
-def places_in(value):
+def containers_and_keys(value):
     """Containers and keys of all that can be changed."""
     keys = list(value) if isinstance(value, dict) else range(len(value))
     for key in keys:
         yield value, key
         if isinstance(value[key], dict | list):
-            yield from places_in(value[key])
+            yield from containers_and_keys(value[key])
 
 
 def mutated(lines, chance):
@@ -67,7 +67,7 @@ def mutated(lines, chance):
         lines.insert(chance.randrange(len(lines)), copy.deepcopy(chance.choice(lines)))
     else:
         line = chance.choice(lines)
-        holder, key = chance.choice(list(places_in(line)))
+        holder, key = chance.choice(list(containers_and_keys(line)))
         if kind < 0.2:
             del holder[key]
         elif kind < 0.3 and isinstance(holder, list):
@@ -87,7 +87,7 @@ def test_a_changed_record_is_shown_or_refused_in_one_message(tmp_path, seed):
         (tmp_path / "steps.jsonl").write_text(text)
         for show in (
             lambda: page(page_data([Run(str(tmp_path))], About(""))),
-            lambda: shown(tmp_path),
+            lambda: render_top(tmp_path),
         ):
             try:
                 assert show()
@@ -99,7 +99,7 @@ def test_a_changed_record_is_shown_or_refused_in_one_message(tmp_path, seed):
     ]
 
 
-def shown(directory):
+def render_top(directory):
     run = WatchedRun(directory)
     run.read()
     return render_lines(top_lines(run, 120, None), 120, "utf-8")

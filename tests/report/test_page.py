@@ -1,4 +1,4 @@
-"""The page of a report as people use it: in a browser, with pointer, keys and eyes."""
+"""The page of a report in a browser, with pointer and keys."""
 
 import base64
 import json

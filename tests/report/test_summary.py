@@ -1,4 +1,4 @@
-"""The top of a page as plain HTML: what is said, and that it stays text."""
+"""The head of a page as plain HTML."""
 
 from html.parser import HTMLParser
 

@@ -1,4 +1,4 @@
-"""Batch scripts that ``cec-mpi slurm`` writes: their text, and what bash makes of it."""
+"""Batch scripts of ``cec-mpi slurm``: their text, and their effect in bash."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def run_script(directory, script, *words, programs, **variables):
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory):
+def launcher_arguments(tmp_path_factory):
     """Run a script with launchers that print their arguments."""
     directory = tmp_path_factory.mktemp("bin")
     programs = dict.fromkeys(("mpirun", "mpiexec.hydra", "srun"), PRINT)
@@ -202,8 +202,8 @@ def machines():
 
 
 @given(words=st.lists(ONE_LINE, max_size=5), out=ONE_LINE)
-def test_arguments_are_quoted(said, words, out):
-    found = said(lockstep(words, out))
+def test_arguments_are_quoted(launcher_arguments, words, out):
+    found = launcher_arguments(lockstep(words, out))
     assert found == ["mpirun", "-n", "7", "cec-mpi", "run", f"--out={out}", "--resume", *words]
 
 
@@ -212,8 +212,8 @@ WAYS += [pytest.param(elastic, 3, id="elastic")]  # the launchers here write no 
 
 
 @pytest.mark.parametrize(("script", "code"), WAYS)
-def test_a_script_accepts_a_directory_and_options(said, script, code):
-    found = said(script(["s", "ridge"]), "out/a b", "alpha=0.1", code=code)
+def test_a_script_accepts_a_directory_and_options(launcher_arguments, script, code):
+    found = launcher_arguments(script(["s", "ridge"]), "out/a b", "alpha=0.1", code=code)
     command = found[found.index("cec-mpi") :]
     assert command == ["cec-mpi", "run", "--out=out/a b", "--resume", "s", "ridge", "alpha=0.1"]
 
@@ -222,8 +222,8 @@ def test_a_script_accepts_a_directory_and_options(said, script, code):
     ("launcher", "words"),
     [("mpirun", ["--bind-to", "none"]), ("hydra", []), ("pmi2", ["--cpus-per-task=2"])],
 )
-def test_a_rank_of_mpirun_may_use_more_than_one_core(said, launcher, words):
-    found = said(lockstep(options={"cpus-per-task": 2}, launcher=launcher))
+def test_a_rank_of_mpirun_may_use_more_than_one_core(launcher_arguments, launcher, words):
+    found = launcher_arguments(lockstep(options={"cpus-per-task": 2}, launcher=launcher))
     assert found[3 : 4 + len(words)] == [*words, "cec-mpi"]
 
 
@@ -273,7 +273,7 @@ def test_variables_of_an_srun_step_do_not_reach_the_run(tmp_path, options, kept)
 
 
 @pytest.fixture
-def submitted(tmp_path):
+def run_master(tmp_path):
     """Run the master's script with these programs: its outcome, and each call of sbatch."""
 
     def run(squeue, srun):
@@ -294,33 +294,33 @@ def array(count):
     return f"--quiet --job-name=cec-mpi-machines-12 --array=1-{count} my machines.sbatch 12"
 
 
-def test_missing_machines_are_submitted(submitted):
+def test_missing_machines_are_submitted(run_master):
     counts = "echo x >> asked; n=$(wc -l < asked); [ $n -lt 6 ] || touch done"
     lines = "case $n in 1) ;; 2 | 3) echo 7; echo 7 ;; 4) echo 7 ;; *) echo 7; echo 9 ;; esac"
-    done, calls = submitted(f"{counts}; {lines}", UNTIL_DONE)
+    done, calls = run_master(f"{counts}; {lines}", UNTIL_DONE)
     assert (done.returncode, done.stderr) == (4, "")
     assert calls == [array(2), array(1)]
 
 
-def test_failing_machines_are_submitted_five_times(submitted):
+def test_failing_machines_are_submitted_five_times(run_master):
     until_alone = "until [ $(pgrep -cP $PPID) = 1 ]; do /bin/sleep 0.01; done; exit 4"
-    done, calls = submitted("", until_alone)  # until nobody asks any longer
+    done, calls = run_master("", until_alone)  # until nobody asks any longer
     assert calls == [array(2)] * 5
     assert done.stderr == "10 machines were started within ten minutes: no more are started\n"
     assert done.returncode == 4
 
 
-def test_no_machine_is_submitted_while_slurm_does_not_answer(submitted):
+def test_no_machine_is_submitted_while_slurm_does_not_answer(run_master):
     counts = "echo x >> asked; [ $(wc -l < asked) -lt 6 ] || touch done"
-    done, calls = submitted(f"{counts}; exit 1", UNTIL_DONE)
+    done, calls = run_master(f"{counts}; exit 1", UNTIL_DONE)
     assert (done.returncode, calls) == (4, [])
 
 
-# --- warned scripts -----------------------------------------------------------------------
+# --- run_warned scripts -----------------------------------------------------------------------
 
 
 @pytest.fixture
-def warned(tmp_path):
+def run_warned(tmp_path):
     """Run a script: its exit code, and what the launcher had done when it was queued again."""
 
     def run(launcher, job="", script=lockstep, **options):
@@ -333,17 +333,17 @@ def warned(tmp_path):
     return run
 
 
-def test_a_job_warned_before_the_run_is_requeued(warned):
+def test_a_job_warned_before_the_run_is_requeued(run_warned):
     setup = ["echo only setup > done", "kill -USR1 $$"]
-    assert warned("echo started > done", setup=setup) == (6, "only setup\n")
+    assert run_warned("echo started > done", setup=setup) == (6, "only setup\n")
 
 
-def test_a_warning_does_not_change_the_code_of_an_ended_launcher(warned):
+def test_a_warning_does_not_change_the_code_of_an_ended_launcher(run_warned):
     launcher = "kill -STOP $PPID; kill -USR1 $PPID; (sleep 0.3; kill -CONT $PPID) & exit 0"
-    assert warned(launcher) == (0, "")
+    assert run_warned(launcher) == (0, "")
 
 
-def test_a_second_warning_waits_for_the_checkpoint_too(warned):
+def test_a_second_warning_waits_for_the_checkpoint_too(run_warned):
     launcher = """
         trap 'told=yes' USR1
         kill -USR1 $PPID
@@ -352,7 +352,7 @@ def test_a_second_warning_waits_for_the_checkpoint_too(warned):
         sleep 0.5
         echo checkpoint > done
         exit 6"""
-    assert warned(launcher) == (6, "checkpoint\n")
+    assert run_warned(launcher) == (6, "checkpoint\n")
 
 
 @pytest.mark.parametrize(
@@ -364,15 +364,15 @@ def test_a_second_warning_waits_for_the_checkpoint_too(warned):
         ("", 3),
     ],
 )
-def test_a_job_that_lost_a_process_is_requeued_only_if_slurm_ends_it(warned, job, code):
+def test_a_job_that_lost_a_process_is_requeued_only_if_slurm_ends_it(run_warned, job, code):
     requeued = "started\n" if code == 6 else ""
-    assert warned("echo started > done; exit 137", f"{job}\n", elastic) == (code, requeued)
+    assert run_warned("echo started > done; exit 137", f"{job}\n", elastic) == (code, requeued)
 
 
 @pytest.mark.parametrize("launched", [0, 137, 255, 4])
-def test_a_warned_job_that_lost_a_process_is_requeued(warned, launched):
+def test_a_warned_job_that_lost_a_process_is_requeued(run_warned, launched):
     launcher = f"trap : USR1; kill -USR1 $PPID; echo checkpoint > done; exit {launched}"
-    assert warned(launcher, script=elastic) == (6, "checkpoint\n")
+    assert run_warned(launcher, script=elastic) == (6, "checkpoint\n")
 
 
 WRITTEN_SUMMARY = "mkdir -p out; echo > out/new; mv out/new out/summary.json;"
@@ -389,9 +389,9 @@ WRITTEN_SUMMARY = "mkdir -p out; echo > out/new; mv out/new out/summary.json;"
         ("", "exit 4", 4),
     ],
 )
-def test_a_new_summary_means_that_the_run_has_completed(warned, before, start, code):
+def test_a_new_summary_means_that_the_run_has_completed(run_warned, before, start, code):
     preempted = "JobId=12 PreemptTime=2030-01-01T00:00:00\n" if code == 0 else ""
-    assert warned(start, preempted, elastic, setup=[before or ":"]) == (code, "")
+    assert run_warned(start, preempted, elastic, setup=[before or ":"]) == (code, "")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Bad input ends with one message and the right exit code: the cases of helpers/bad_inputs.py."""
+"""Bad input ends with one message and the right exit code (see helpers/bad_inputs.py)."""
 
 from __future__ import annotations
 

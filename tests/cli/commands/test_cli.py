@@ -1,4 +1,4 @@
-"""The command line as a user types it: results, exit codes, one message for bad input."""
+"""The command line: results, exit codes, and messages for bad input."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Plans as numbers: fractions of the paper, and each iteration of Algorithm 1."""
+"""Plans as fractions of the paper, and their limits."""
 
 from fractions import Fraction
 

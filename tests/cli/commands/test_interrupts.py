@@ -1,4 +1,4 @@
-"""Signals amid a command, where they did harm: no traceback, nothing half written."""
+"""Signals during a command leave no traceback and no incomplete file."""
 
 from __future__ import annotations
 

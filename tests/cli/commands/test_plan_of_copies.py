@@ -1,4 +1,4 @@
-"""Plans of stores, and of copies of sparse rows: who computes what, and which losses end a run."""
+"""Plans of stores and of copies of sparse rows, and the losses that end a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures that `cec-mpi plan` makes, and the steps of Algorithm 1."""
+"""Pictures of `cec-mpi plan`, and the steps of Algorithm 1."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""cec-mpi simulate: what it prints, what it refuses, and the records that it writes."""
+"""cec-mpi simulate: output, messages and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task takes and returns, as the command line says it, from the task itself."""
+"""Options and results of tasks on the command line, from their docstrings."""
 
 import inspect
 import os

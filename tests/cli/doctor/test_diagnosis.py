@@ -1,4 +1,4 @@
-"""What doctor says of facts: to a reader with a hundred ranks, and to programs."""
+"""Report and findings of doctor, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints outlive crashes and damage: a run goes on from a whole one, or not at all."""
+"""Checkpoints survive crashes and damage: runs continue from a valid one or not at all."""
 
 import io
 import json
@@ -46,7 +46,7 @@ def write(checkpoint, *steps):
         assert checkpoint.write()
 
 
-def is_same(state, expected):
+def are_equal(state, expected):
     return state.keys() == expected.keys() and all(
         state[name].dtype == value.dtype
         and state[name].shape == value.shape
@@ -69,7 +69,7 @@ def newest(two):
     return (two / NEWEST).read_bytes()
 
 
-def resumed(directory, content):
+def read_with_newest(directory, content):
     """What a run goes on from when the newest checkpoint has this content."""
     (directory / NEWEST).write_bytes(content)
     return read_checkpoint(directory, ABOUT)
@@ -79,14 +79,14 @@ def names_in(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
-def assert_whole(found):
-    assert is_same(found.state, state_of(1 if found.problem else 2))
+def assert_complete(found):
+    assert are_equal(found.state, state_of(1 if found.problem else 2))
 
 
 def test_the_newest_state_is_restored(two, newest):
-    found = resumed(two, newest)
+    found = read_with_newest(two, newest)
     assert found.problem == ""
-    assert is_same(found.state, state_of(2))
+    assert are_equal(found.state, state_of(2))
     assert names_in(two) == [NEWEST, PREVIOUS_CHECKPOINT]
 
 
@@ -95,7 +95,7 @@ def test_a_damaged_checkpoint_gives_no_wrong_state(two, newest, data):
     content = bytearray(newest)
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(newest) - 1))] = data.draw(st.integers(0, 255))
-    assert_whole(resumed(two, content[: data.draw(st.integers(0, len(newest)))]))
+    assert_complete(read_with_newest(two, content[: data.draw(st.integers(0, len(newest)))]))
 
 
 def test_invalid_checkpoints_are_named(two, newest, tmp_path):
@@ -109,11 +109,11 @@ def test_invalid_checkpoints_are_named(two, newest, tmp_path):
         ((tmp_path / "array.npy").read_bytes(), "not a complete .npz file"),
         ((tmp_path / "old.npz").read_bytes(), "version 1, expected 2"),
     ):
-        found = resumed(two, content)
+        found = read_with_newest(two, content)
         assert f"{two / NEWEST} cannot be read as a checkpoint" in found.problem
         assert says in found.problem
         assert PREVIOUS_CHECKPOINT in found.problem
-        assert_whole(found)
+        assert_complete(found)
 
 
 def npy_header(shape, dtype="<f8"):
@@ -165,7 +165,7 @@ def test_archives_that_expand_too_much_are_refused(two, newest, bomb):
         tracemalloc.stop()
         (two / NEWEST).write_bytes(newest)
     assert "cannot be read as a checkpoint" in found.problem
-    assert_whole(found)
+    assert_complete(found)
     assert most < 1 << 24
 
 
@@ -219,7 +219,7 @@ def test_an_unreadable_checkpoint_leaves_the_previous_one(tmp_path, make, proble
     assert has_checkpoint(tmp_path)
     found = read_checkpoint(tmp_path, ABOUT)
     assert problem in found.problem
-    assert_whole(found)
+    assert_complete(found)
 
 
 def test_two_damaged_checkpoints_are_refused(tmp_path):
@@ -249,10 +249,10 @@ def test_a_damaged_checkpoint_never_replaces_the_previous_one(tmp_path):
     again = checkpoint_in(tmp_path, read_checkpoint(tmp_path, ABOUT))
     write(again, 3)
     assert (tmp_path / PREVIOUS_CHECKPOINT).read_bytes() == before
-    assert is_same(read_checkpoint(tmp_path, ABOUT).state, state_of(3))
+    assert are_equal(read_checkpoint(tmp_path, ABOUT).state, state_of(3))
     write(again, 4)
     (tmp_path / NEWEST).unlink()
-    assert is_same(read_checkpoint(tmp_path, ABOUT).state, state_of(3))
+    assert are_equal(read_checkpoint(tmp_path, ABOUT).state, state_of(3))
 
 
 class _Killed(BaseException):
@@ -295,9 +295,9 @@ def test_a_killed_write_leaves_a_valid_checkpoint(tmp_path, monkeypatch, names):
                 killed += 1
         found = read_checkpoint(directory, ABOUT)
         assert found.problem == ""
-        assert is_same(found.state, state_of(2)) or is_same(found.state, state_of(3))
+        assert are_equal(found.state, state_of(2)) or are_equal(found.state, state_of(3))
         write(checkpoint_in(directory, found), 4)  # whatever else was left
-        assert is_same(read_checkpoint(directory, ABOUT).state, state_of(4))
+        assert are_equal(read_checkpoint(directory, ABOUT).state, state_of(4))
         if left >= 0:
             break
     assert killed >= 5

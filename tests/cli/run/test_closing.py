@@ -1,4 +1,4 @@
-"""What a run says when it ends: at most four lines, and what a user should act on."""
+"""Closing lines and warnings of a run."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Each task ends early and goes on: with the result that it has without a break."""
+"""Tasks that end early and are resumed have the same results."""
 
 import json
 import re

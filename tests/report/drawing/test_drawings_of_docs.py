@@ -1,4 +1,4 @@
-"""The drawings in docs are what their commands draw."""
+"""Drawings in the documentation equal those of their commands."""
 
 import re
 import runpy

@@ -1,4 +1,4 @@
-"""Pictures of assignments: what they show, of any number of machines."""
+"""Pictures of assignments of any number of machines."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -19,7 +19,7 @@ def picture(panels, heading="Heading", kind="svg", **more):
         return render_figure(draw(panels, heading, **more), kind, heading)
 
 
-def shares_of(machines, available, copies, rows, speeds=None, label="machine {}", **more):
+def make_panel(machines, available, copies, rows, speeds=None, label="machine {}", **more):
     plan = plan_step(available, speeds or (1.0,) * machines, copies, rows)
     labels = [label.format(n) for n in range(1, machines + 1)]
     blocks = plan.assignment.blocks
@@ -29,7 +29,7 @@ def shares_of(machines, available, copies, rows, speeds=None, label="machine {}"
 
 
 def example(available=(1, 2, 3, 5, 6), **more):
-    return shares_of(6, available, 3, 420, (2.0, 2.0, 3.0, 3.0, 4.0, 4.0), **more)
+    return make_panel(6, available, 3, 420, (2.0, 2.0, 3.0, 3.0, 4.0, 4.0), **more)
 
 
 def texts(picture):
@@ -56,7 +56,7 @@ def test_a_picture_has_a_title_and_no_scripts():
 def test_coloured_areas_are_computed_rows(machines, away, copies):
     available = range(1, machines - away + 1)
     with style():
-        figure = draw([shares_of(machines, available, copies, 4000)], "Heading")
+        figure = draw([make_panel(machines, available, copies, 4000)], "Heading")
     lanes = figure.axes[0].patches
     areas = [(patch.get_facecolor(), patch.get_width() * patch.get_height()) for patch in lanes]
     coloured = sum(area for colour, area in areas if max(colour[:3]) - min(colour[:3]) > 0.1)
@@ -65,7 +65,7 @@ def test_coloured_areas_are_computed_rows(machines, away, copies):
 
 def test_a_picture_of_many_machines_is_small():
     speeds = tuple(1 + (7 * n % 31) / 31 for n in range(500))
-    made = picture([shares_of(500, range(1, 481), 240, 40_000, speeds)])
+    made = picture([make_panel(500, range(1, 481), 240, 40_000, speeds)])
     assert len(made) < 1_000_000
     assert float(ET.fromstring(made).get("height").removesuffix("pt")) < 900
     assert any(re.fullmatch(r"and \d+ blocks more", text) for text in texts(made))

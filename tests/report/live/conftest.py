@@ -1,4 +1,4 @@
-"""A terminal that this process writes to."""
+"""A terminal as standard output and error of this process."""
 
 from __future__ import annotations
 

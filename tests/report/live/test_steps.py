@@ -1,4 +1,4 @@
-"""What a terminal shows of a run, and that nothing else that is printed is lost."""
+"""The progress of a run on a terminal, and other output above it."""
 
 import os
 import re
@@ -23,27 +23,27 @@ from helpers.waiting import wait_until
 LOST = {"lost": 4, "reason": "its connection ended\x1b[2J"}
 
 
-def seen(steps, **about):
+def state_after(steps, **about):
     found = RunState(header(**about))
     for each in steps:
         found.add_step(each)
     return found
 
 
-def drawn(terminal, before=""):
-    """What a terminal shows, once that has changed."""
+def await_change(terminal, before=""):
+    """Wait until the terminal shows something else; return its text."""
     wait_until(lambda: terminal.settled_text() != before)
     return terminal.text
 
 
-def shown_on(terminal, found):
-    """What a terminal shows of a run."""
+def draw_on(terminal, found):
+    """Return what a terminal shows of a run."""
     with show(RunView(found), "auto"):
-        return drawn(terminal)
+        return await_change(terminal)
 
 
 class Numbered:
-    """A view that is never the same."""
+    """A view whose lines change each time."""
 
     def __init__(self):
         self.number = 0
@@ -62,13 +62,13 @@ def test_a_terminal_shows_the_state_of_a_run(on_terminal):
         record(n, away={"lost": {4: 8}} if n > 7 else {}, events=[LOST] if n == 7 else [])
         for n in range(21)
     ]
-    lines = shown_on(terminal, seen(steps, planned_steps=41)).splitlines()
+    lines = draw_on(terminal, state_after(steps, planned_steps=41)).splitlines()
     assert re.fullmatch(r"matvec  step 21 of 41  \S+ +2\.0 steps/s, 0:10 left", lines[0])
     assert lines[1] == "machines   5 of 6 available"
     assert lines[2] == "makespan   600 ms"
     assert lines[3] == r"last event step 7: machine 4 was lost: its connection ended\x1b[2J"
-    unplanned = seen([record(n) for n in range(5)], planned_steps=None)
-    assert shown_on(on_terminal(), unplanned).splitlines()[0] == "matvec  step 5  2.0 steps/s"
+    unplanned = state_after([record(n) for n in range(5)], planned_steps=None)
+    assert draw_on(on_terminal(), unplanned).splitlines()[0] == "matvec  step 5  2.0 steps/s"
 
 
 @pytest.mark.parametrize(
@@ -76,21 +76,23 @@ def test_a_terminal_shows_the_state_of_a_run(on_terminal):
 )
 def test_output_fits_terminals_of_any_size(on_terminal, columns, lines, machines):
     steps = [record(n, machines, preempted=[4], events=[LOST]) for n in range(5)]
-    found = seen(steps, machines=machines, planned_steps=10)
+    found = state_after(steps, machines=machines, planned_steps=10)
     terminal = on_terminal(columns, lines)
-    first = shown_on(terminal, found)
+    first = draw_on(terminal, found)
     assert first.splitlines()[0].startswith("step 5"[: columns - 1]) or columns == 200
     assert len(first.splitlines()) < lines
 
 
 def test_a_machine_that_returned_is_not_shown_as_lost():
-    found = seen([record(0, events=[{"lost": 4}]), record(1, events=[{"joined": 4, "rank": 7}])])
+    found = state_after(
+        [record(0, events=[{"lost": 4}]), record(1, events=[{"joined": 4, "rank": 7}])]
+    )
     assert "lost" not in states_of(found).values()
 
 
 def test_an_absent_machine_is_shown_with_its_reason():
     away = {"late": {2: 1}, "not joined": {3: 0}, "excluded": {4: 1}}
-    found = seen([record(0), record(1, away=away, unanswered=[5])])
+    found = state_after([record(0), record(1, away=away, unanswered=[5])])
     states = ["late", "not joined", "excluded", "late"]
     assert [states_of(found)[n] for n in (2, 3, 4, 5)] == states
     found.add_step(record(2, preempted=[2]))
@@ -99,7 +101,7 @@ def test_an_absent_machine_is_shown_with_its_reason():
 
 def test_the_rate_is_that_of_recent_steps():
     times = [(BEGIN + timedelta(seconds=n / 10)).isoformat() for n in range(200)]
-    found = seen([record(n, time=each) for n, each in enumerate(times)], planned_steps=1000)
+    found = state_after([record(n, time=each) for n, each in enumerate(times)], planned_steps=1000)
     assert found.rate == pytest.approx(10)
     assert found.seconds_left == pytest.approx(80)
     found.set_idle_seconds(0.05)
@@ -107,7 +109,7 @@ def test_the_rate_is_that_of_recent_steps():
 
 
 def test_progress_shows_a_wait_until_the_next_step():
-    view = RunView(seen([record(1)]))
+    view = RunView(state_after([record(1)]))
     view.update(Waiting(time="", missing=2, available=(1,), away={2: "lost"}))
     assert view.line() == "waiting for 2 more machines, 0:00: 1 of 3 available"
     view.update(record(2))
@@ -117,7 +119,7 @@ def test_progress_shows_a_wait_until_the_next_step():
 def test_terminals_without_unicode_or_colours(on_terminal, monkeypatch):
     terminal = on_terminal(encoding="ascii")
     monkeypatch.setenv("NO_COLOR", "1")
-    shown_on(terminal, seen([record(n, preempted=[2]) for n in range(3)], planned_steps=9))
+    draw_on(terminal, state_after([record(n, preempted=[2]) for n in range(3)], planned_steps=9))
     assert b"machines   5 of 6 available" in re.sub(rb"\x1b\[[\d;]*m", b"", terminal.raw)
     assert terminal.raw.isascii()
     assert not re.search(rb"\x1b\[[\d;]*3[0-7]m", terminal.raw)
@@ -128,8 +130,8 @@ def test_lines_are_redrawn_in_place_and_erased_at_the_end(on_terminal):
     print("before")
     view = Numbered()
     with show(view, "auto"):
-        first = drawn(terminal, "before")
-        second = drawn(terminal, first)
+        first = await_change(terminal, "before")
+        second = await_change(terminal, first)
         assert [text.splitlines()[:2] for text in (first, second)] == 2 * [["before", "live"]]
         assert len(second.splitlines()) == 3
     print("after")
@@ -151,7 +153,7 @@ def test_other_output_is_kept_above_the_display(on_terminal):
             lambda: sys.stderr.write("an [bold]error[/bold] :smile:\n"),
             lambda: sys.stdout.writelines(["one\n", "two\n"]),
         ):
-            before = drawn(terminal, before)
+            before = await_change(terminal, before)
             say()
     print("end")
     terminal.await_text("end")
@@ -164,7 +166,7 @@ def test_an_error_restores_the_terminal(on_terminal):
     terminal = on_terminal()
     streams = sys.stdout, sys.stderr
     with suppress(KeyboardInterrupt), show(Numbered(), "auto"):
-        drawn(terminal)
+        await_change(terminal)
         raise KeyboardInterrupt
     assert (sys.stdout, sys.stderr) == streams
     print_stderr("cec-mpi: error: why")
@@ -176,7 +178,7 @@ def test_an_error_restores_the_terminal(on_terminal):
 def test_a_run_survives_the_loss_of_its_terminal(on_terminal):
     terminal, view = on_terminal(), Numbered()
     with show(view, "auto"):
-        drawn(terminal)
+        await_change(terminal)
         os.close(terminal.end)
         terminal.end = -1
         full = os.open("/dev/full", os.O_WRONLY)
@@ -206,7 +208,7 @@ def test_steps_are_shown_at_once(on_terminal):
 def test_the_time_of_a_long_step_is_updated(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("cec_mpi.report.live.steps.time.monotonic", lambda: now[0])
-    view = RunView(seen([record(0)]))
+    view = RunView(state_after([record(0)]))
     for seconds, clock in ((1, None), (3, "0:03"), (65, "1:05")):
         now[0] = 100.0 + seconds
         text = render_lines(view.lines(80, 24), 80, "utf-8", is_terminal=False)
@@ -223,6 +225,6 @@ def test_an_unknown_display_is_refused():
 
 def test_progress_in_a_file_is_one_line():
     steps = [record(n, preempted=[4]) for n in range(21)]
-    assert RunView(seen(steps, planned_steps=41)).line() == (
+    assert RunView(state_after(steps, planned_steps=41)).line() == (
         "step 21 of 41: 5 of 6 machines, 600.00 ms (predicted 500.00), 2.0 steps/s, 0:10 left"
     )

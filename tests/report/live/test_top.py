@@ -1,4 +1,4 @@
-"""``cec-mpi top``: a run that is going elsewhere, from its files."""
+"""``cec-mpi top``: a run of another process."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ STEPS = [step(n, away=AWAY, events=[LOST] if n == 7 else []) for n in range(21)]
 
 @pytest.fixture
 def out(tmp_path):
-    """The directory of a run that was begun."""
+    """The directory of a run that was start_top."""
     path = tmp_path / "out"
     path.mkdir()
     return path
 
 
-def long_ago(out, seconds):
+def age_records(out, seconds):
     there = (out / "steps.jsonl").stat().st_mtime
     os.utime(out / "steps.jsonl", (there - seconds, there - seconds))
 
 
-def printed(capsys, *words):
+def top_lines(capsys, *words):
     assert main(["top", *map(str, words)]) == 0
     show = capsys.readouterr()
     assert show.err == ""
     return show.out.splitlines()
 
 
-def state_of(out):
+def status_of(out):
     run = WatchedRun(out)
     run.read()
     return run.status.text
@@ -59,7 +59,7 @@ def state_of(out):
 def test_top_shows_a_run(out, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     write(out / "steps.jsonl", header(planned_steps=41), *STEPS)
-    lines = printed(capsys, out, "--once")
+    lines = top_lines(capsys, out, "--once")
     assert lines[0].endswith("/out: stopped without a checkpoint")
     assert lines[1].startswith("matvec  step 21 of 41 ")
     assert lines[1].endswith(" 2.0 steps/s")
@@ -105,7 +105,7 @@ def test_machines_are_shown_with_host_device_and_process(out, capsys, hosts, abo
     about = {"hosts": hosts, "machine_of_rank": list(range(len(hosts)))} | about
     events = [{"joined": n, "rank": rank, "host": host} | more for n, rank, host, more in joined]
     write(out / "steps.jsonl", header(**about), step(0, events=events))
-    lines = [line.split("ended")[0].split() for line in printed(capsys, out, "--once")]
+    lines = [line.split("ended")[0].split() for line in top_lines(capsys, out, "--once")]
     found = {int(words[0]): " ".join(words[1:]) for words in lines if words and words[0].isdigit()}
     assert {n: found[n] for n in shown} == shown
 
@@ -116,7 +116,7 @@ def test_names_are_truncated_before_numbers(out, capsys, monkeypatch, columns):
     hosts = ["node0", *(f"node{n}.of.a.cluster.example.org" for n in range(1, 7))]
     steps = [step(n, events=[{**LOST, "reason": 20 * "why "}] if n == 7 else []) for n in range(9)]
     write(out / "steps.jsonl", header(hosts=hosts), *steps)
-    lines = printed(capsys, out)
+    lines = top_lines(capsys, out)
     assert all(len(line) <= columns for line in lines)
     table = lines[[line.split()[:1] for line in lines].index(["machine"]) :]
     assert "…" in table[1] or columns < 64
@@ -128,41 +128,41 @@ def test_top_shows_a_wait_for_machines(out, capsys):
     waiting = {"kind": "waiting", "time": STEPS[-1]["time"], "missing": 1, "available": [1, 3]}
     write(out / "steps.jsonl", header(), *STEPS, waiting | {"away": {"2": "lost"}})
     with locked(out, "busy"):
-        long_ago(out, 95)
-        assert state_of(out).startswith("waiting for 1 more machine, 1:")
-        assert state_of(out).endswith(": 2 of 3 available")
-        lines = [line.split() for line in printed(capsys, out)]
+        age_records(out, 95)
+        assert status_of(out).startswith("waiting for 1 more machine, 1:")
+        assert status_of(out).endswith(": 2 of 3 available")
+        lines = [line.split() for line in top_lines(capsys, out)]
     (state,) = [line for line in lines if line[:1] == ["2"]]
     assert "lost" in state
     with locked(out, "busy"):
         write(out / "steps.jsonl", header(), *STEPS, waiting, step(21))
-        assert state_of(out) == "running"
+        assert status_of(out) == "running"
 
 
 def test_top_shows_the_status_of_a_run(out):
     record = out / "steps.jsonl"
     with locked(out, "busy"):
-        assert state_of(out) == "no step yet"
+        assert status_of(out) == "no step yet"
         write(record, header())
-        assert state_of(out) == "no step yet"
+        assert status_of(out) == "no step yet"
         write(record, header(), *STEPS)
-        assert state_of(out) == "running"
-        long_ago(out, 5)
-        assert state_of(out) == "running"
-        long_ago(out, 95)
-        assert state_of(out).startswith("seems stuck: no step for 1:4")
+        assert status_of(out) == "running"
+        age_records(out, 5)
+        assert status_of(out) == "running"
+        age_records(out, 95)
+        assert status_of(out).startswith("seems stuck: no step for 1:4")
         (out / "summary.json").write_text("{}")  # of a run that this one goes on from
-        assert state_of(out).startswith("seems stuck")
-    assert state_of(out) == "done"
+        assert status_of(out).startswith("seems stuck")
+    assert status_of(out) == "done"
     (out / "summary.json").unlink()
-    assert state_of(out) == "stopped without a checkpoint"
+    assert status_of(out) == "stopped without a checkpoint"
     (out / "checkpoint.npz").touch()
-    assert state_of(out) == "stopped, --resume continues"
+    assert status_of(out) == "stopped, --resume continues"
     write(record, header(), *STEPS)  # a step in this moment
     (out / ".lock").touch()  # as a killed process leaves it
-    assert state_of(out) == "interrupted, --resume continues"
+    assert status_of(out) == "interrupted, --resume continues"
     (out / "checkpoint.npz").unlink()
-    assert state_of(out) == "interrupted without a checkpoint"
+    assert status_of(out) == "interrupted without a checkpoint"
 
 
 def test_watching_does_not_prevent_a_run_from_starting(out):
@@ -192,7 +192,7 @@ def test_control_characters_are_escaped(out, capsys):
         header(hosts=hosts, task="\x1b[31mred", taking_part=[1, 2, 99]),
         step(0, events=[event, {"joined": 1, "host": "\x1b[2Jboo"}]),
     )
-    text = "\n".join(printed(capsys, out))
+    text = "\n".join(top_lines(capsys, out))
     assert "\\x1b[2Jboo" in text
     assert "\\x1b[31mred" in text
     assert text.replace("\n", "").isprintable()
@@ -205,7 +205,7 @@ def test_a_machine_lost_in_a_step_that_did_not_end_is_shown(out, capsys):
         step(0),
         {"kind": "unfinished", "events": [{"lost": 2, "reason": "its process ended"}]},
     )
-    lines = printed(capsys, out)
+    lines = top_lines(capsys, out)
     assert "last event step 1: machine 2 was lost: its process ended" in lines
     states = [line.split()[2] for line in lines if line.lstrip()[:1].isdigit()]
     assert states == ["ended", "lost", *["ended"] * (len(states) - 2)]
@@ -265,31 +265,31 @@ def test_top_follows_a_run_to_its_end(out, on_terminal):
 
 
 @pytest.fixture
-def begun(out):
-    """Start top on a terminal, look at the run, and end it if the test does not."""
-    begun = []
+def start_top(out):
+    """Start top on a terminal; end it after the test."""
+    processes = []
     write(out / "steps.jsonl", header(), *STEPS)
 
     def begin(end):
         words = [sys.executable, "-m", "cec_mpi", "top", str(out), "--every", "0.05"]
         streams = {"stdin": end, "stdout": end, "stderr": end}
         environ = {**remove_launcher_variables(os.environ), "TERM": "xterm-256color"}
-        begun.append(subprocess.Popen(words, env=environ, process_group=0, **streams))
-        return begun[-1]
+        processes.append(subprocess.Popen(words, env=environ, process_group=0, **streams))
+        return processes[-1]
 
     with locked(out, "busy"):
         yield begin
-        for process in begun:
+        for process in processes:
             process.kill()
             process.wait()
 
 
 @pytest.mark.parametrize(("size", "machines"), [((80, 24), 6), ((40, 10), 500), ((10, 3), 500)])
-def test_output_fits_terminals_of_any_size(begun, out, size, machines):
+def test_output_fits_terminals_of_any_size(start_top, out, size, machines):
     steps = [step(n, machines, events=[LOST] if n == 1 else []) for n in range(3)]
     write(out / "steps.jsonl", header(machines, planned_steps=9), *steps)
     terminal = Terminal(*size)
-    process = begun(terminal.end)
+    process = start_top(terminal.end)
     if size[0] >= 40:
         is_cut = machines > size[1] - 6
         terminal.await_text("more, which took less time" if is_cut else "node6")
@@ -304,10 +304,10 @@ def test_output_fits_terminals_of_any_size(begun, out, size, machines):
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
-def test_signals_leave_the_terminal_as_it_was(begun, number):
+def test_signals_leave_the_terminal_as_it_was(start_top, number):
     terminal = Terminal()
     before = termios.tcgetattr(terminal.end)
-    process = begun(terminal.end)
+    process = start_top(terminal.end)
     terminal.await_text("node6")
     process.send_signal(number)
     assert process.wait(60) == (0 if number == signal.SIGINT else 128 + number)
@@ -317,7 +317,7 @@ def test_signals_leave_the_terminal_as_it_was(begun, number):
     terminal.close()
 
 
-def test_top_ends_if_its_terminal_is_closed_without_a_signal(begun, tmp_path):
+def test_top_ends_if_its_terminal_is_closed_without_a_signal(start_top, tmp_path):
     ours, end = pty.openpty()
     with (tmp_path / "errors").open("w+") as errors:
         streams = {"stdin": end, "stdout": end, "stderr": errors}

@@ -1,4 +1,4 @@
-"""What is shown of bytes that are read and written."""
+"""Progress of transfers in bytes."""
 
 from __future__ import annotations
 
