@@ -10,7 +10,7 @@ from helpers.made_runs import HEADER
 
 @pytest.fixture
 def make_run(tmp_path):
-    """Writes a run: parts of steps, each with a header; text is written as it is."""
+    """Return a function that writes the records of a run, with a header for each part."""
 
     def make(*parts, name="run", summary=None, header=None):
         directory = tmp_path / name

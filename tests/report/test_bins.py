@@ -104,7 +104,7 @@ WHYS = ["preempted", "late", "lost", "given up", "left", "excluded", "not joined
     st.sets(st.integers(1, 11), max_size=2),
 )
 def test_bins_of_any_run_have_the_sums_of_their_steps(tmp_path_factory, stretches, resumes):
-    """Any run, of any length, in as few as 64 bins: sums, cells, events and comparisons."""
+    """Sums, cells, events and comparisons of any run, in at most 64 bins."""
     from cec_mpi.runtime.records.lines import LineWriter
     from helpers.made_runs import HEADER
 

@@ -21,7 +21,7 @@ LATE = [{"late": 4}]
 
 
 def digits(text):
-    """A time as a whole number of its last digits."""
+    """Return a time as a multiple of its last digit."""
     if "min" in text:
         return sum(
             int(n) * {"h": 3600, "min": 60, "s": 1}[u] for n, u in re.findall(r"(\d+) (\w+)", text)
@@ -57,7 +57,7 @@ def test_a_run_is_the_sum_of_its_parts(make_run):
 
 
 def test_the_longest_step_of_a_bin_is_kept(make_run):
-    """A stall of 3 s among 1,000 steps of 0.2 s is seen, and whole."""
+    """One of 1,000 steps of 0.2 s is stalled for 3 s."""
     steps = [step_of(n) for n in range(1000)]
     steps[500] = step_of(500, collect_seconds=3.21, events=LATE, delays={4: 3.0})
     run = Run(str(make_run(steps)))

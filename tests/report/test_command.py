@@ -83,7 +83,7 @@ def test_a_page_of_a_run(run, tmp_path, capsys):
 
 
 def test_watching_ends_with_the_run(run, tmp_path, monkeypatch, capsys):
-    """The page is written again, and says so, until the run ends."""
+    """The page is written at intervals until the run ends, and a line says so."""
     monkeypatch.setattr("cec_mpi.cli.commands.report.PAGE_SECONDS", 0.02)
     monkeypatch.setattr("cec_mpi.report.live.display.FILE_LINES", Display(False, 0.1))
     out, printed, pages = tmp_path / "report.html", [""], []
@@ -144,7 +144,7 @@ def test_watching_reports_files_that_cannot_be_written(run, tmp_path, capsys):
 
 
 def test_a_full_disk_gets_all_files_or_none(run, tmp_path, capsys, monkeypatch):
-    """As the system says it when what was written is to go to the disk."""
+    """The error is raised by fsync."""
     table, page, synced = tmp_path / "steps.csv", tmp_path / "page.html", []
 
     def fsync(descriptor):
@@ -246,7 +246,7 @@ def test_an_unreadable_summary_is_refused(run, tmp_path, capsys):
 
 
 def test_a_line_that_is_too_long_is_an_error(run, tmp_path, monkeypatch, capsys):
-    """What comes after it would be lost by --resume."""
+    """Otherwise --resume would lose the lines after it."""
     monkeypatch.setattr(reading, "MAX_LINE_BYTES", 5000)
     with (run / "steps.jsonl").open("a") as file:
         file.write('{"kind": "checkpoint", "x": "' + 6000 * "x" + '"}\n')

@@ -72,7 +72,7 @@ def test_the_time_lost_to_a_machine_is_exact(
     assert sum(run.costs.lost.values()) == pytest.approx(lost)
     if change in ("killed", "preempted"):
         assert lost == pytest.approx(longer, rel=0.02)
-    else:  # and the time until the others take over, or its speed is learned
+    else:  # also the time until the others take over, or its speed is learned
         assert lost > longer
     assert lost == pytest.approx(took[1] - took[0], rel=0.02)
     table = machine_table(run)

@@ -29,7 +29,7 @@ def test_stopped_and_interrupted_runs(make_run):
     (one,) = data(run)["runs"]
     assert one["state"] == "stopped"
     assert one["status"][0] == "The run stopped, and --resume continues it."
-    (run / ".lock").touch()  # which whoever is killed leaves
+    (run / ".lock").touch()  # left by a killed process
     (one,) = data(run)["runs"]
     assert one["state"] == "interrupted"
     later = make_run([step_of(0), '{"kind": "checkpoint"}\n', step_of(1)], name="later")
@@ -65,7 +65,7 @@ def test_a_run_with_a_loss(make_run):
 
 
 def test_parts_never_exceed_their_step(make_run):
-    """Reading holds up steps 0 and 1 for 0.5 s; rank 0 saw 0.4 s of it in step 1, 0 in 2."""
+    """Reading delays steps 0 and 1 by 0.5 s; rank 0 waited for 0.4 s of it in step 1, 0 s in 2."""
     reading = {"load_seconds": [0.0, 0.6, 0.0, 0.5], "load_bytes": [0, 8, 0, 8]}
     hidden = {"load_seconds": [0.1, 0.0, 0.0, 0.0], "load_bytes": [8, 0, 0, 0]}
     run = make_run(
@@ -83,7 +83,7 @@ def test_parts_never_exceed_their_step(make_run):
 
 
 def test_speeds_of_the_options_are_shown_first(make_run):
-    """They are relative; the run has found what 1 stands for."""
+    """They are relative; the summary has the rows per second of speed 1."""
     header, summary = {"speeds": [2, 2, 1, 1.0]}, {"rows_per_second_per_speed": 250.5}
     run = make_run([step_of(0)], header=header, summary=summary)
     (one,) = data(run)["runs"]
@@ -93,7 +93,7 @@ def test_speeds_of_the_options_are_shown_first(make_run):
 
 
 def test_times_of_a_resumed_run_exclude_the_break(make_run):
-    """The second part begins an hour later, and that hour is no time of the run."""
+    """The second part begins an hour later; this hour does not count."""
     late = {"time": "2026-01-02T04:04:08.500+00:00", "waited_ticks": 3, "waited_seconds": 3.25}
     progress = '{"kind": "progress", "known": {"residual": 0.5}}\n'
     run = make_run(
@@ -113,7 +113,7 @@ def test_times_of_a_resumed_run_exclude_the_break(make_run):
 def test_a_run_is_running_while_its_directory_is_locked(make_run):
     run = make_run([step_of(0), step_of(1)], summary={"task": "power"})
     with (run / "steps.jsonl").open("a") as stream:
-        stream.write('{"kind":"step","step":2,"se')  # it is being written
+        stream.write('{"kind":"step","step":2,"se')  # an incomplete line
     with locked(run, "busy"):
         (one,) = data(run)["runs"]
         assert (one["state"], one["steps"]) == ("running", 2)

@@ -26,14 +26,14 @@ def figures(directory):
 
 
 def table(directory):
-    """The table of machines: rows by machine, each by the labels of its columns."""
+    """Return the table of machines as a dict by machine of dicts by column."""
     found = machine_table(Run(str(directory)))
     labels = [column["label"] for column in found["columns"]]
     return {row[0]: dict(zip(labels, row[1:], strict=True)) for row in found["rows"]}
 
 
 def test_the_head_of_the_report_of_a_small_run(make_run):
-    """Machines 3 and 4 are half as fast, and have as many rows: the optimum is 0.125 s a step."""
+    """Machines 3 and 4 have half the speed, and as many rows: the optimum is 0.125 s per step."""
     run = make_run(
         [step_of(n, **(LOADED if n == 0 else {"load_seconds": [0.0] * 4})) for n in range(10)],
         summary={"task": "power", "converged": True, "warnings": ["mind the gap"]},
@@ -86,7 +86,7 @@ def test_steps_with_tiny_loads_are_not_compared(make_run):
 
 
 def test_reading_counts_only_as_far_as_it_delays_a_step(make_run):
-    """Machine 2 is there after 9.1 s instead of 0.2 s; machine 1 would have had 0.1 s to read."""
+    """Machine 2 takes 9.1 s instead of 0.2 s; machine 1 reads for 0.1 s without a delay."""
     reading = {"load_seconds": [0.1, 9.0, 0.0, 0.0], "load_bytes": [8, 80, 0, 0]}
     unnoticed = {"load_seconds": [0.1, 0.05, 0.0, 0.0], "load_bytes": [8, 8, 0, 0]}
     none = {"load_seconds": [0.0] * 4, "load_bytes": [0] * 4}
@@ -97,7 +97,7 @@ def test_reading_counts_only_as_far_as_it_delays_a_step(make_run):
 
 
 def test_stalls_are_charged_to_the_machines_that_cause_them(make_run):
-    """As far as the collection was longer than reading and computing: 0.41 s in step 3."""
+    """A stall is the part of the collection without reading and computing: 0.4 s in step 3."""
     gone = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
     lost = [{"lost": 4, "reason": "gone"}]
     both = [{"late": 1}, {"given up": 4, "reason": "slow"}, {"late": 1}, {"joined": 2, "rank": 2}]
@@ -156,7 +156,7 @@ def test_a_step_that_waits_for_a_lost_machine_is_waiting(make_run):
 
 
 def test_unused_answers_are_not_compared(make_run):
-    """Of machine 4 nothing is known in step 1; the records lack what it would have taken."""
+    """In step 1 the time of machine 4 is unknown, because its answer was not used."""
     uncounted = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
     reading = {"load_seconds": [0.5, 0.0, 0.0, 0.0], "load_bytes": [400, 0, 0, 0]}
     steps = [step_of(0), step_of(1, **uncounted), step_of(2, **reading)]
@@ -171,7 +171,7 @@ def test_unused_answers_are_not_compared(make_run):
 
 
 def test_with_stragglers_machines_are_sorted_by_missing_answers(make_run):
-    """Machine 4 is asked in steps 1 and 4 in vain, and at work on the former in steps 2 and 3."""
+    """Machine 4 does not answer steps 1 and 4 in time, and is late in steps 2 and 3."""
     asked = [[0, 50], [0, 50], [50, 100], [50, 100]]
     three = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
     everyone = {"available": (1, 2, 3, 4), "assignment": asked, "away": {}}
@@ -186,7 +186,7 @@ def test_with_stragglers_machines_are_sorted_by_missing_answers(make_run):
     ]
     steps += [step_of(4, **silent), step_of(5, **other), step_of(6, **{**silent, **lost})]
     run = Run(str(make_run(steps, header={"stragglers": 1})))
-    assert run.absences.unanswered == {4: 2, 3: 1}  # one that is lost does not answer late
+    assert run.absences.unanswered == {4: 2, 3: 1}  # a lost machine is not late
     rows = machine_table(run)["rows"]
     assert [row[0] for row in rows[:2]] == [4, 3]
     assert (run.absences.unanswered[4], run.absences.late[4]) == (2, 2)
@@ -205,7 +205,7 @@ def test_steps_without_times_have_no_slowest_machine(make_run):
 
 
 def test_a_machine_without_time_is_not_infinitely_fast(make_run):
-    """Machine 1 computed 50 rows in a time too short for its clock: only step 1 tells."""
+    """In step 0 machine 1 computes 50 rows in a time that its clock cannot measure."""
     run = make_run([step_of(0, seconds=(0, 0.1, 0.2, 0.2)), step_of(1)])
     costs = Run(str(run)).costs
     assert (costs.compared, costs.measured) == (1, pytest.approx(0.2))

@@ -32,7 +32,7 @@ EVENTS += [{"given up": 4}, {"left": 3}, {"excluded": 1, "reason": "wrong"}, {"w
 
 
 def lines_of_a_run():
-    """Make lines of each kind, with whole and lean steps, events of each kind and two headers."""
+    """Return lines of each kind, with events of each kind and two headers."""
     writer = LineWriter()
     lines = [writer.header(HEADER)]
     for n in range(7):
@@ -49,7 +49,7 @@ def lines_of_a_run():
 
 
 def containers_and_keys(value):
-    """Containers and keys of all that can be changed."""
+    """Yield the container and the key of each value."""
     keys = list(value) if isinstance(value, dict) else range(len(value))
     for key in keys:
         yield value, key
@@ -58,7 +58,7 @@ def containers_and_keys(value):
 
 
 def mutated(lines, chance):
-    """Lines with one value changed, left out or repeated."""
+    """Return lines in which one value or line is changed, removed or repeated."""
     lines = copy.deepcopy(lines)
     kind = chance.random()
     if kind < 0.05:

@@ -35,7 +35,7 @@ def large():
 
 
 class Page:
-    """A page in the browser, and what can be done with it."""
+    """A page in the browser."""
 
     def __init__(self, driver, directory):
         from selenium.common.exceptions import JavascriptException
@@ -43,7 +43,7 @@ class Page:
 
         self.driver = driver
         self._path = directory / "report.html"
-        gone = [JavascriptException]  # a page that is just being left answers nothing
+        gone = [JavascriptException]  # raised while a page is unloaded
         self._wait = WebDriverWait(driver, LIMIT, poll_frequency=0.02, ignored_exceptions=gone)
 
     def open(self, text, *, width=1200, dark=False, place=""):
@@ -96,7 +96,7 @@ class Page:
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def asked(self):
-        """The addresses that were asked for since the last time."""
+        """Return the addresses that were requested since the last call."""
         messages = [json.loads(entry["message"]) for entry in self.driver.get_log("performance")]
         return [
             each["message"]["params"]["request"]["url"]
@@ -136,7 +136,7 @@ def browser(driver, tmp_path):
 
 
 def test_the_machine_table_fits_narrow_screens_and_paper(browser):
-    """First its number, its delay and when it left; no text ends outside of the table."""
+    """A row begins with number, delay and absences; no text extends beyond the table."""
     made = report_data.run(speeds=(1,) * 20, steps=200)
     made["by_machine"]["rows"][0][2] = "step 12 (lost), returned in step 20"
     browser.open(page(report_data.report(made)), width=400)
@@ -467,7 +467,7 @@ def test_the_page_of_a_running_run_reloads(browser):
     browser.until(lambda: browser.run("return window.before === undefined"))
     browser.ready()
     assert browser.find("#step").get_attribute("value") == "30"
-    # But for a line or two: what is in sight stays there when something above it gets its height.
+    # Elements above may have another height at first.
     browser.until(lambda: abs(browser.run("return scrollY") - 300) < 50)
     assert not browser.find("#reload").is_selected()
     browser.run("sessionStorage.clear()")
@@ -487,7 +487,7 @@ def test_broken_data_hide_the_figures(driver, tmp_path):
 
 
 def test_the_line_of_a_machine_has_a_gap_while_it_is_absent(browser):
-    """Its colour is at both sides of the gap, and not in it."""
+    """Its colour is on both sides of the gap, but not in it."""
     made = report_data.run(speeds=(2, 2), recovery=1, steps=100, losses=0)
     for speeds in made["speeds"]["machines"]:
         third = len(speeds) // 3
@@ -523,13 +523,13 @@ def test_an_event_and_its_state_are_named_once(browser):
 
 
 def steps_in(words):
-    """How many steps the line over the map says that it shows."""
+    """Return the number of steps in the text above the map."""
     first, last = re.findall(r"[\d,]+", words)[:2]
     return int(last.replace(",", "")) - int(first.replace(",", "")) + 1
 
 
 def luminance(colour):
-    """Roughly how light a colour of a style is, from 0 to 1."""
+    """Return the approximate luminance of a CSS colour, from 0 to 1."""
     return sum(int(part) for part in re.findall(r"\d+", colour)[:3]) / (3 * 255)
 
 

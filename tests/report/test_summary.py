@@ -10,7 +10,7 @@ from helpers.made_runs import step_of
 
 
 class Read(HTMLParser):
-    """The tags of a text, the words in it, and where its links lead."""
+    """Collects the tags, the text and the link targets of HTML."""
 
     def __init__(self, text):
         super().__init__()

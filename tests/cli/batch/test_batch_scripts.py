@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).parent / "golden"
 EXAMPLES = ROOT / "scripts" / "slurm"
 RUN = "run '/data/my store' --out \"it's\" ridge y=y.npy"
 EXAMPLE = "--time 00:30:00 run store power --out results"
-WRITTEN = {  # which words write which file
+WRITTEN = {  # arguments that write each file
     EXAMPLES / "lockstep.sbatch": f"--ntasks 7 {EXAMPLE}",
     EXAMPLES / "elastic.sbatch": f"--ntasks 7 {EXAMPLE} --elastic",
     GOLDEN / "quoted.sbatch": '--ntasks 7 --job-name "it\'s 5 * $HOME" --time 1-12:00:00 --nodes 3 '
@@ -208,7 +208,7 @@ def test_arguments_are_quoted(launcher_arguments, words, out):
 
 
 WAYS = [*(pytest.param(partial(lockstep, launcher=name), 0, id=name) for name in LAUNCHERS)]
-WAYS += [pytest.param(elastic, 3, id="elastic")]  # the launchers here write no summary
+WAYS += [pytest.param(elastic, 3, id="elastic")]  # these launchers write no summary
 
 
 @pytest.mark.parametrize(("script", "code"), WAYS)
@@ -274,7 +274,7 @@ def test_variables_of_an_srun_step_do_not_reach_the_run(tmp_path, options, kept)
 
 @pytest.fixture
 def run_master(tmp_path):
-    """Run the master's script with these programs: its outcome, and each call of sbatch."""
+    """Run the master's script with these programs; return its outcome and the calls of sbatch."""
 
     def run(squeue, srun):
         programs = {"squeue": squeue, "srun": srun, "sleep": "exec /bin/sleep 0.01"}
@@ -304,7 +304,7 @@ def test_missing_machines_are_submitted(run_master):
 
 def test_failing_machines_are_submitted_five_times(run_master):
     until_alone = "until [ $(pgrep -cP $PPID) = 1 ]; do /bin/sleep 0.01; done; exit 4"
-    done, calls = run_master("", until_alone)  # until nobody asks any longer
+    done, calls = run_master("", until_alone)  # until keep_machines has ended
     assert calls == [array(2)] * 5
     assert done.stderr == "10 machines were started within ten minutes: no more are started\n"
     assert done.returncode == 4
@@ -321,7 +321,7 @@ def test_no_machine_is_submitted_while_slurm_does_not_answer(run_master):
 
 @pytest.fixture
 def run_warned(tmp_path):
-    """Run a script: its exit code, and what the launcher had done when it was queued again."""
+    """Run a script; return its exit code, and the file of the launcher when it was requeued."""
 
     def run(launcher, job="", script=lockstep, **options):
         programs = dict.fromkeys(("mpirun", "mpiexec.hydra", "srun"), launcher)

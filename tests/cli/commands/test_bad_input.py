@@ -16,7 +16,7 @@ def test_cases_are_distinct():
 
 
 def files_in(directory):
-    """Files that were there before, or ought not to be there: all but those of a run."""
+    """Return all files except those of a run."""
     found = {path.relative_to(directory) for path in directory.rglob("*")}
     return {path for path in found if path.parts[0] not in ("__pycache__", "out")}
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("no_launcher")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A directory of good and bad files: what the command lines below name."""
+    """A directory with the files of the command lines below."""
     directory = tmp_path_factory.mktemp("made")
     np.save(directory / "X.npy", X)
     np.save(directory / "W.npy", RNG.standard_normal((3, 80)))
@@ -53,7 +53,7 @@ def cec(call):
 
 
 def in_a_process(*words, **options):
-    """The same in a process of its own."""
+    """Run a command in a process of its own."""
     kept = remove_launcher_variables(os.environ)
     command = [sys.executable, "-m", "cec_mpi", *map(str, words)]
     return subprocess.run(

@@ -21,7 +21,7 @@ OPEN_MPI = Library("Open MPI v5.0.11", "Open MPI", 5)
 
 
 def facts_of(nodes, ranks, *, cores=8, **others):
-    """So many nodes with so many ranks each."""
+    """Return the facts of nodes with the same number of ranks."""
     size = nodes * ranks
     places = [
         Place(f"node{rank // ranks + 1:02}", ranks, cores, cores, node=rank - rank % ranks)

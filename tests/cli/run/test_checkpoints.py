@@ -70,7 +70,7 @@ def newest(two):
 
 
 def read_with_newest(directory, content):
-    """What a run goes on from when the newest checkpoint has this content."""
+    """Return the state of a resumed run if the newest checkpoint has this content."""
     (directory / NEWEST).write_bytes(content)
     return read_checkpoint(directory, ABOUT)
 
@@ -117,7 +117,7 @@ def test_invalid_checkpoints_are_named(two, newest, tmp_path):
 
 
 def npy_header(shape, dtype="<f8"):
-    """The header of an .npy file of an array that is said to have this shape."""
+    """Return the header of an .npy file with this shape."""
     file = io.BytesIO()
     content = {"descr": dtype, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, content)
@@ -133,7 +133,7 @@ def archive(members, compression=zipfile.ZIP_STORED):
 
 
 def overlapping(times, size):
-    """Members in the list of an archive that are all the same bytes of it."""
+    """Return an archive whose members share the same bytes."""
     content = npy_header((size // 8,)) + bytes(size)
     single = archive([("a.npy", content)])
     where = int.from_bytes(single[-6:-2], "little")  # of the list
@@ -180,7 +180,7 @@ def test_invalid_descriptions_are_refused(tmp_path, shards):
 
 
 class _Given:
-    """A checkpoint that holds this."""
+    """A checkpoint with this state."""
 
     wanted, every = True, 1
 
@@ -261,7 +261,7 @@ class _Killed(BaseException):
 
 @pytest.mark.parametrize("names", ["links", "no links"])
 def test_a_killed_write_leaves_a_valid_checkpoint(tmp_path, monkeypatch, names):
-    """Each call that changes a directory is the last one, in turn."""
+    """The process is killed at each call that changes a directory, in turn."""
     calls = ("link", "rename", "unlink", "fsync", "open")
     whole = {name: getattr(os, name) for name in calls}
     left = 0
@@ -296,7 +296,7 @@ def test_a_killed_write_leaves_a_valid_checkpoint(tmp_path, monkeypatch, names):
         found = read_checkpoint(directory, ABOUT)
         assert found.problem == ""
         assert are_equal(found.state, state_of(2)) or are_equal(found.state, state_of(3))
-        write(checkpoint_in(directory, found), 4)  # whatever else was left
+        write(checkpoint_in(directory, found), 4)  # despite partial files
         assert are_equal(read_checkpoint(directory, ABOUT).state, state_of(4))
         if left >= 0:
             break

@@ -103,7 +103,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture
 def words(store, tmp_path):
-    """The words of a run; by default of a solver."""
+    """Return the arguments of a run, by default of a solver."""
 
     def words(*options, task="lstsq"):
         given = [f"vectors={store.parent / 'W.npy'}"]

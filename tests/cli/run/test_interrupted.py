@@ -73,7 +73,7 @@ def test_a_task_that_ended_early_has_the_same_result_in_the_end(run, tmp_path, t
     assert np.allclose(result, whole, rtol=1e-4, atol=1e-5 * np.abs(whole).max())
     if task in ("matvec", "power", "pagerank", "svd", "pca"):
         again = summary.get("iterations", 0) - alone.get("iterations", 0)
-        assert abs(again) <= 3  # last digits depend on measured speeds, and so may this
+        assert abs(again) <= 3  # the last digits depend on measured speeds
 
 
 def test_resuming_without_a_checkpoint_says_that_the_run_starts_from_the_beginning(run, tmp_path):

@@ -47,7 +47,7 @@ def made(tmp_path_factory):
 
 
 class Run:
-    """A run that has ended, and what it left."""
+    """A finished run and its files."""
 
     def __init__(self, code, err, out):
         self.code = code
@@ -68,7 +68,7 @@ class Run:
 
 @pytest.fixture
 def run(made, tmp_path, capsys):
-    """Start a run and read what it left; by default the products with W."""
+    """Start a run (by default the products with W) and read its files."""
 
     def start(*words, store="float64", task="matvec", out="out"):
         given = any(str(word).startswith("vectors=") for word in words)
@@ -131,7 +131,7 @@ def test_iterations_limit_the_steps(run, steps, expected):
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """The name of a module in the working directory, as a user has it."""
+    """The name of a module in the working directory with tasks of a user."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     name = f"module_of_{tmp_path.name}"
@@ -254,7 +254,7 @@ def test_steps_use_the_machines_of_their_tick(run, tmp_path, files, words, expec
 
 
 def test_a_command_sets_the_machines_of_each_step(run, tmp_path):
-    """It is up to the file which machines the step of a tick has."""
+    """The machines of each tick are in a file of their own."""
     for tick in range(20):
         (tmp_path / str(tick)).write_text("2, 3, 5" if tick % 2 else "[1, 4, 6, 2]")
     command = f"sh -c 'cat {tmp_path}/$CEC_TICK'"
@@ -588,7 +588,7 @@ def test_machines_of_an_operator_may_be_written_as_ranges(made):
 
 @pytest.fixture
 def unfinished(run):
-    """A solver that made three iterations, and could make more."""
+    """The directory of a solver that stopped after three iterations."""
     done = run("iterations=3", store="symmetric", task="power")
     assert done.code == 8
     return done.out

@@ -15,9 +15,9 @@ DRAW = runpy.run_path(str(ROOT / "docs" / "drawings.py"))["draw"]
 
 
 def shown(path):
-    """What a drawing shows: its words in their order, and its coloured shapes.
+    """Return the texts and the styles of the shapes of a drawing.
 
-    Their places differ a little from one version of matplotlib to the next.
+    Positions differ slightly between versions of matplotlib.
     """
     elements = list(ET.parse(path).iter())
     words = [each.text for each in elements if each.tag.endswith("}text")]

@@ -14,7 +14,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def picture(panels, heading="Heading", kind="svg", **more):
-    """The file of a picture."""
+    """Return the bytes of a picture."""
     with style():
         return render_figure(draw(panels, heading, **more), kind, heading)
 

@@ -43,7 +43,7 @@ def test_steps_of_one_machine():
 
 
 def steps_of(plan, machines):
-    """The axes of a picture that show the steps, and what they say."""
+    """Return the axes of the steps in a picture, and their texts."""
     blocks = [
         Block(each["start"], each["stop"], tuple(each["machines"])) for each in plan["blocks"]
     ]

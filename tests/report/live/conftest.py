@@ -12,14 +12,14 @@ from helpers.terminals import Terminal
 
 @pytest.fixture
 def on_terminal(monkeypatch, no_launcher):
-    """Give standard output and error to a terminal of a size; returns it."""
+    """Replace standard output and error by a terminal of a size, and return it."""
     made, streams = [], []
 
     def on_terminal(columns=80, lines=24, encoding="utf-8"):
         terminal = Terminal(columns, lines)
         made.append(terminal)
         for name in ("stdout", "stderr"):
-            # The same two that a program has, as Python opens them on a terminal.
+            # Two streams as Python opens them on a terminal.
             stream = os.fdopen(os.dup(terminal.end), "w", buffering=1, encoding=encoding)
             streams.append(stream)
             monkeypatch.setattr(sys, name, stream)

@@ -182,7 +182,7 @@ def test_a_run_survives_the_loss_of_its_terminal(on_terminal):
         os.close(terminal.end)
         terminal.end = -1
         full = os.open("/dev/full", os.O_WRONLY)
-        os.dup2(full, sys.stderr.fileno())  # who holds the other end gets an error
+        os.dup2(full, sys.stderr.fileno())  # later writes fail
         os.close(full)
         number = view.number
         wait_until(lambda: view.number >= number + 2)

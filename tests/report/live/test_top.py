@@ -32,7 +32,7 @@ STEPS = [step(n, away=AWAY, events=[LOST] if n == 7 else []) for n in range(21)]
 
 @pytest.fixture
 def out(tmp_path):
-    """The directory of a run that was start_top."""
+    """The directory of a run."""
     path = tmp_path / "out"
     path.mkdir()
     return path
@@ -151,7 +151,7 @@ def test_top_shows_the_status_of_a_run(out):
         assert status_of(out) == "running"
         age_records(out, 95)
         assert status_of(out).startswith("seems stuck: no step for 1:4")
-        (out / "summary.json").write_text("{}")  # of a run that this one goes on from
+        (out / "summary.json").write_text("{}")  # of the run that this one resumes
         assert status_of(out).startswith("seems stuck")
     assert status_of(out) == "done"
     (out / "summary.json").unlink()

@@ -28,7 +28,7 @@ def test_a_rate_counts_bytes_since_the_start(monkeypatch, before):
     assert "MB/s" not in found.line()
     now[0] += 0.1
     found.update(before + 200_000_000, 2 * 10**9)
-    assert "MB/s" not in found.line()  # nobody knows from so little
+    assert "MB/s" not in found.line()  # too short for an estimate
     now[0] += 1.9
     assert found.line().endswith("% of 2.00 GB, 100 MB/s, 0:18 left") is (before == 0)
     assert found.line().endswith("% of 2.00 GB, 100 MB/s, 0:13 left") is (before > 0)
