@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.demand import CodedDemand, optimal_loads
+from cec_mpi.core.demand import CodedDemand
 from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.core.plan.planner import Planner, plan_step
 from cec_mpi.core.speeds import FixedSpeeds, SpeedEstimator, hindsight_makespan
@@ -377,47 +377,21 @@ def test_noise_and_changes_do_not_look_like_an_overhead(probability, noise):
     assert not has_overhead(run.speeds)
 
 
-# --- twenty machines ----------------------------------------------------------------------
-
-
-def run_twenty(steps, seed=0, noise=0.05, drift=0.0, changes=(), call=0.0, rows=600):
-    """Run 20 machines, 10 of which compute each row; return regrets, loads and the estimator."""
-    rng, machines = np.random.default_rng(seed), tuple(range(1, 21))
-    rates = rng.uniform(1, 4, 20) * rows * 20
-    speeds, regrets, loads = SpeedEstimator(CodedDemand(20, 10, rows)), [], []
-    for step in range(steps):
-        for change_step, machine, factor in changes:
-            rates[machine] *= factor if change_step == step else 1
-        rates *= np.exp(drift * rng.standard_normal(20))
-        loads.append(plan_step(machines, speeds.plan_speeds(machines), 10, rows).assignment.loads)
-        overheads = call * rates
-        seconds = (overheads + loads[-1]) / rates
-        regrets.append(seconds.max() / optimal_loads(rates, overheads, 10, rows)[0] - 1)
-        speeds.observe("matvec", loads[-1], seconds * np.exp(noise * rng.standard_normal(20)))
-    return np.array(regrets), np.array(loads), speeds
-
-
 def test_drift_is_followed():
     """An average with weight 0.5 has a regret of 8 %, with weight 0.05 of 26 %."""
-    regrets = [run_twenty(150, seed, drift=0.03)[0][30:].mean() for seed in range(2)]
-    assert np.mean(regrets) < 0.1
-
-
-@pytest.mark.parametrize("call", [0.0, 3e-3])
-def test_a_machine_that_was_very_slow_gets_its_rows_back(call):
-    changes = [(40, 3, 1 / 50), (120, 3, 50.0)]
-    regrets, loads, speeds = run_twenty(200, 1, changes=changes, call=call, rows=4000)
-    assert loads[60:120, 3].max() < 0.1 * loads[30, 3]
-    assert loads[150:, 3].min() > 0.7 * loads[30, 3]
-    assert speeds.predict("matvec", loads[-1]) < 0.2
-    assert regrets[150:].mean() < 0.2
-
-
-def test_the_overhead_of_calls_does_not_take_rows_from_a_slow_machine():
-    changes = [(40, 3, 1 / 3)]
-    _, loads, speeds = run_twenty(340, 2, 0.1, changes=changes, call=1e-3, rows=4000)
-    assert loads[60:, 3].min() > 0.15 * loads[20:40, 3].mean()
-    assert speeds.predict("matvec", loads[-1]) < 0.1
+    rng, machines = np.random.default_rng(0), tuple(range(1, 21))
+    rates, speeds, regrets = (
+        rng.uniform(1, 4, 20) * 12_000,
+        SpeedEstimator(CodedDemand(20, 10, 600)),
+        [],
+    )
+    for _ in range(250):
+        rates *= np.exp(0.03 * rng.standard_normal(20))
+        loads = plan_step(machines, speeds.plan_speeds(machines), 10, 600).assignment.loads
+        seconds = loads / rates
+        regrets.append(seconds.max() / hindsight_makespan(loads, seconds, speeds.demand) - 1)
+        speeds.observe("matvec", loads, seconds * np.exp(0.05 * rng.standard_normal(20)))
+    assert np.mean(regrets[30:]) < 0.1
 
 
 # --- fixed speeds and hindsight -----------------------------------------------------------

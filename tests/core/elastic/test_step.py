@@ -48,14 +48,6 @@ def check_request(step, now, machine):
     assert (request.machine, request.intervals) == (machine, ALL_ROWS)
 
 
-def test_a_step_starts_when_enough_machines_are_idle():
-    step = ElasticStep({1: State.IDLE, 2: State.BUSY}, {2: 0.0}, count_missing)
-    step.handle(events.AvailabilityTick(frozenset({1, 2})), 0.0)
-    assert step.instructions(0.0) == [WaitUntil(math.inf)]
-    step.handle(events.BusyMachineAnswered(2), 1.0)
-    assert step.instructions(1.0) == [events.StartStep((1, 2))]
-
-
 def test_rows_of_a_late_machine_are_shared_and_the_first_answer_counts():
     step, (first, second) = running_step((1, 2, 3), (1, 2), deadline=Deadline(seconds=1.0))
     step.handle(events.RequestAnswered(first), 0.5)

@@ -181,17 +181,9 @@ def test_an_invalid_array_is_rejected():
         Assignment.from_array(array)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"starts": [2, 0], "stops": [3, 2]},
-        {"available": (1, 2, 5), "machines": [[1, 5], [1, 2]]},
-        {"available": (1, 2, 3, 4), "loads": [3, 2, 0, 1]},
-    ],
-)
-def test_assignments_are_compared_by_value(changes):
+def test_assignments_are_compared_by_value():
     assert small_assignment() == small_assignment()
-    assert small_assignment() != small_assignment(**changes)
+    assert small_assignment() != small_assignment(starts=[2, 0], stops=[3, 2])
     assert small_assignment() != small_assignment().blocks
 
 
