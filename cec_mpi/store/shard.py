@@ -100,7 +100,7 @@ class Shard(Protocol):
         """
         return 0, max(1, min(self.count, size // row_bytes)), row_bytes
 
-    def amount(self, intervals: Intervals) -> float:
+    def cost(self, intervals: Intervals) -> float:
         """Return the cost of these rows in rows of mean cost."""
         return count_rows(intervals)
 

@@ -109,7 +109,7 @@ class Machine:
     @property
     def amount(self) -> float:
         """Number of assigned rows, weighted by cost: a row of mean cost counts as 1."""
-        return 0.0 if self._shard is None else self._shard.amount(self._intervals)
+        return 0.0 if self._shard is None else self._shard.cost(self._intervals)
 
     def load(self) -> Loaded:
         """Read the assigned rows that are not in memory; return the time and bytes.
@@ -162,7 +162,7 @@ class Machine:
             shard.multiply(w, [(first + start, first + stop)], out[start:stop])
 
         rate = measure_rate(multiply, last - first, row_bytes)
-        return rate * shard.amount([(first, last)]) / (last - first)
+        return rate * shard.cost([(first, last)]) / (last - first)
 
     def prepare(self, product: Product, out: NDArray[Any] | None = None) -> None:
         """Provide arrays for the answers to this product.

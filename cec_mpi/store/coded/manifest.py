@@ -28,7 +28,7 @@ from cec_mpi.store.format.manifest import (
     MissingValues,
     Rebuilt,
     ShardEntry,
-    check,
+    check_field,
 )
 from cec_mpi.text import plural, shorten
 
@@ -241,11 +241,11 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
     def check(self) -> None:
         """See `Manifest.check`."""
         machines, recovery = self.coding.check().shape
-        check("machines", self.machines, machines)
-        check("recovery", self.recovery, recovery)
-        check("rows_per_shard", self.rows_per_shard, rows_per_shard(self.rows, recovery))
-        check("shard_header", self.shard_header, self._equivalent_header())
-        check(
+        check_field("machines", self.machines, machines)
+        check_field("recovery", self.recovery, recovery)
+        check_field("rows_per_shard", self.rows_per_shard, rows_per_shard(self.rows, recovery))
+        check_field("shard_header", self.shard_header, self._equivalent_header())
+        check_field(
             "row_exponents", (self.row_exponents or ArrayEntry(ROW_EXPONENTS)).file, ROW_EXPONENTS
         )
         grid = self.grid
@@ -261,7 +261,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
                     raise ValueError(f"rebuilt of shard {n} has {shorten(rows)}")
                 end = rows.stop
         if self.column_names:
-            check("number of column_names", len(self.column_names), self.columns)
+            check_field("number of column_names", len(self.column_names), self.columns)
 
     def _equivalent_header(self) -> str:
         """Return the stated header if it is equivalent to the expected one.

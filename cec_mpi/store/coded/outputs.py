@@ -117,12 +117,12 @@ class NpyOutput(Output):
 
     path: Path
 
-    needs: ClassVar[str] = ""  # library of the format
+    library: ClassVar[str] = ""  # that the format requires
 
     def check(self) -> None:
         """Raise if the library of the format is not installed."""
-        if self.needs:
-            import_library(self.needs, self.path, "written")
+        if self.library:
+            import_library(self.library, self.path, "written")
 
     def size(self, manifest: CodedManifest) -> int:
         """See `Output.size`."""
@@ -157,12 +157,12 @@ class HDF5Output(NpyOutput):
     """A contiguous dataset in a new HDF5 file."""
 
     inner: str
-    needs = "h5py"
+    library = "h5py"
 
     @contextmanager
     def open_raw_file(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
         """Create a dataset without values, and yield its offset in the file."""
-        h5py = import_library(self.needs, self.path, "written")
+        h5py = import_library(self.library, self.path, "written")
         try:
             with h5py.File(partial, "x") as file:
                 layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -258,7 +258,7 @@ class ZarrOutput(_ConvertedOutput):
     """A Zarr array, or an array in a Zarr group."""
 
     inner: str
-    needs = "zarr"
+    library = "zarr"
 
     def size(self, manifest: CodedManifest) -> int:
         """Return twice the size of X, because the compression ratio is unknown."""
@@ -266,7 +266,7 @@ class ZarrOutput(_ConvertedOutput):
 
     def convert(self, rows: _RawRows, partial: Path) -> None:
         """Write chunks of whole rows, or of parts of one row."""
-        zarr = import_library(self.needs, self.path, "written")
+        zarr = import_library(self.library, self.path, "written")
         manifest = rows.manifest
         width = min(manifest.columns, _SLAB_BYTES // manifest.itemsize)
         try:

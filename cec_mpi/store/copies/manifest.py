@@ -18,7 +18,7 @@ from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.copies.layout import BLOCK_BYTES, Layout
-from cec_mpi.store.format.manifest import ArrayEntry, Manifest, ShardEntry, check
+from cec_mpi.store.format.manifest import ArrayEntry, Manifest, ShardEntry, check_field
 from cec_mpi.store.format.scaling import read_array
 from cec_mpi.text import plural, shorten
 
@@ -235,7 +235,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
     def check(self) -> None:
         """See `Manifest.check`."""
         self.replicas.check(self.machines, self.rows)
-        check("cells", self.cells.file, CELLS)
+        check_field("cells", self.cells.file, CELLS)
         if not self.layout.parts <= self.cell_count <= self.rows:
             raise ValueError(f"{self.cell_count} cells in {self.layout.parts} parts")
 

@@ -75,21 +75,21 @@ class SparseShard(FileShard):
         row_bytes = -(-int(self._layout.sizes[part].sum()) // (stop - start))
         return start, start + max(1, min(stop - start, size // row_bytes)), row_bytes
 
-    def amount(self, intervals: Intervals) -> float:
-        """See `Shard.amount`; these rows must be loaded."""
+    def cost(self, intervals: Intervals) -> float:
+        """See `Shard.cost`; these rows must be loaded."""
         entries, pointers = 0, self._sections[POINTERS]
         for part, start, stop in self._runs(intervals):
             first = self._file.first(part, POINTERS)
             entries += int(pointers[first + stop]) - int(pointers[first + start])
         mean = self._layout.entries[-1] / self.count + ROW_OVERHEAD
-        return float((entries + ROW_OVERHEAD * super().amount(intervals)) / mean)
+        return float((entries + ROW_OVERHEAD * super().cost(intervals)) / mean)
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """See `Shard.multiply`."""
-        single = len(W) == 1
-        vectors = W[0] if single else np.ascontiguousarray(W.T)
+        is_single = len(W) == 1
+        vectors = W[0] if is_single else np.ascontiguousarray(W.T)
         for first, last, matrix in self._matrices(intervals, W.dtype):
-            if single:
+            if is_single:
                 out[first:last, 0] = matrix @ vectors
             else:
                 out[first:last] = matrix @ vectors
@@ -164,6 +164,7 @@ class SparseShard(FileShard):
         return views
 
     def _make_views(self, intervals: Intervals, dtype: np.dtype[Any]) -> Iterable[_RowRange]:
+        """Yield CSR matrices of adjacent rows, with views of the file if it has this dtype."""
         values, indices, pointers = self._sections
         first, rows = 0, np.diff(self._layout.bounds)
         for runs in self._split_large_groups(group_adjacent(self._runs(intervals), rows)):

@@ -186,10 +186,10 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
     """Whether shards are compared with each other, because wrong rows may match a checksum."""
 
     def __post_init__(self) -> None:
-        check("shards", len(self.shards), self.machines)
-        check("column_sizes", self.column_sizes.file, COLUMN_SIZES)
+        check_field("shards", len(self.shards), self.machines)
+        check_field("column_sizes", self.column_sizes.file, COLUMN_SIZES)
         self.check()
-        check("machines", self.machines, self.code.machines)
+        check_field("machines", self.machines, self.code.machines)
         for n, shard in enumerate(self.shards, start=1):
             name, size = self.file_of(n), self.bytes_of(n)
             if shard.file != name or shard.bytes != size or size > _MAX_FILE_BYTES:
@@ -384,7 +384,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         return f"{self.describe_rows(blocks)} of X are lost, no machine has a good copy"
 
 
-def check(field: str, value: Any, expected: Any) -> None:
+def check_field(field: str, value: Any, expected: Any) -> None:
     """Raise a ValueError if a field has another value."""
     if value != expected:
         raise ValueError(f"{field} is {shorten(value)}, expected {shorten(expected)}")

@@ -280,18 +280,6 @@ def test_a_pipe_in_place_of_a_file_is_named_and_kept(store):
         repair(store)
 
 
-def test_new_and_rebuilt_shards_use_the_same_exponents(store):
-    before = {name: (store / name).read_bytes() for name in FILES}
-    X = scaling_of(store)
-    cec_mpi.add_machine(store)
-    (store / "shard-0001.npy").unlink()
-    repair(store)
-    assert {name: (store / name).read_bytes() for name in FILES} == before
-    decode(store, store.parent / "X.npy")
-    found = np.load(store.parent / "X.npy")
-    assert np.frexp(np.abs(found).max(axis=1))[1].tolist() == X.exponents.reshape(-1).tolist()
-
-
 @pytest.mark.parametrize("size", [1e-30, 1e30])
 def test_rows_of_zeros_have_the_errors_of_other_rows(tmp_path, size):
     X = np.zeros((9, 5))
