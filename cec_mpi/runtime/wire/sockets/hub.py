@@ -195,12 +195,12 @@ class SocketHub:
         # Frames of operands that were sent since the last poll, by `id`, for further hosts.
         self._operand_frames: dict[int, tuple[list[zmq.Frame], zmq.MessageTracker]] = {}
         self._shortage = ShortageReporter(self.roster, redundancy)
-        self._paused = True  # whether spares must not take over machines
+        self._is_serving = False  # between `admit` and `stop`
         self._stop_payload: bytes | None = None  # of the order to leave, for hosts that join later
         self._answered: list[Peer] = []  # hosts of unprocessed answers, in the order of arrival
         self._must_check_hosts = False  # after messages other than answers, or while hosts open
         self._next_check = 0.0  # time of the next check of all hosts
-        self._invalid_messages = 0  # number
+        self._invalid_message_count = 0
         self._backoffs: dict[tuple[str, int], Backoff] = {}  # by host name and process ID
         self._reported_problems: set[str] = set()
         self.is_poisoned = False
@@ -345,7 +345,7 @@ class SocketHub:
         for peer in self._connected_peers():
             if peer in self._openers:
                 self._process_open_report(peer, notify=False)
-        self._openers, self._paused = [], False
+        self._openers, self._is_serving = [], True
         self._fill_vacant()
         return JobsEndpoint(self, self._opening)
 
@@ -373,7 +373,7 @@ class SocketHub:
             Returns a context in which the connections are closed. It notifies processes that have
             not sent a hello.
         """
-        self._paused = True
+        self._is_serving = False
         try:
             self._receive_messages()  # also hellos since the last step
             if self._pending_hellos is not None:
@@ -454,7 +454,7 @@ class SocketHub:
                 self._process_open_report(peer)
         self._must_check_hosts = any(peer.opening for peer in self._peers.values())
         self._fill_vacant()
-        if not self._paused:
+        if self._is_serving:
             self._shortage.update(self._manifest)
         for peer in self._connected_peers():
             self._release_if_leaving(peer)
@@ -560,8 +560,8 @@ class SocketHub:
             else:
                 raise ValueError("unexpected message")
         except (IndexError, ValueError):
-            self._invalid_messages += 1
-            if self._invalid_messages <= _MAX_WARNINGS:
+            self._invalid_message_count += 1
+            if self._invalid_message_count <= _MAX_WARNINGS:
                 log.warning("received an invalid message from a process that has the key")
 
     def _count_unsolicited(self, peer: Peer) -> bool:
@@ -752,7 +752,7 @@ class SocketHub:
 
     def _fill_vacant(self) -> None:
         """Let spares open machines that are vacant or replaceable."""
-        if self._paused:
+        if not self._is_serving:
             return
         for spare in self._spares():
             hosts = self.roster.hosts

@@ -411,7 +411,7 @@ class SocketMachineEndpoint:
         self._frames: list[Any] = []  # further frames of the last order
         self._inline_operands = np.empty(0, np.uint8)  # in the first frame of the last order
         self._open_order: Open | None = None
-        self._served: Opening | None = None
+        self._served_opening: Opening | None = None
         self._queued_orders: deque[list[Any]] = deque()  # arrived while another message was awaited
         self._leave_deadline: float | None = None
         self._next_progress = 0.0  # time of the next progress message
@@ -469,7 +469,7 @@ class SocketMachineEndpoint:
         order = self._open_order
         assert order is not None
         if admission.failure is None:
-            self._served = order.opening
+            self._served_opening = order.opening
             self.machines = *self.machines, order.machine
             if self._prints:
                 print_note(f"this is machine {order.machine} of {order.opening.store}")
@@ -477,7 +477,7 @@ class SocketMachineEndpoint:
 
     def receive_vector(self, order: Multiply) -> NDArray[Any]:
         """Return the operand of jobs."""
-        opening = self._served
+        opening = self._served_opening
         assert opening is not None
         shape = operand_shape(order, opening)
         if self._inline_operands.size:

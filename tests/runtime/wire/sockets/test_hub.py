@@ -524,29 +524,17 @@ def test_a_late_answer_is_one_to_its_own_job(serve):
     assert hub.pending_jobs() == {1: new}
 
 
-@pytest.mark.parametrize("waits", [False, True])
-def test_a_machine_that_was_given_up_is_available_after_its_answer(waits, serve):
-    hub, endpoint, (first, *_) = serve(waits=waits)
+def test_a_machine_that_was_given_up_is_available_after_its_answer(serve):
+    hub, endpoint, (first, *_) = serve(waits=True)
     send_jobs(endpoint, 1)
     first.receive_order(OrderKind.MULTIPLY)
     hub.give_up(1, "silent")
-    assert hub.expected_machines() == ({1} if waits else set())
+    assert hub.expected_machines() == {1}
     assert hub.pending_jobs() == {}
     first.answer(1)
     types = [type(event) for event in collect_events(hub, MachineJoined)]
     assert types == [MachineGivenUp, JobsAnswered, MachineJoined]
     assert hub.expected_machines() == set()
-
-
-@pytest.mark.parametrize(
-    ("change", "error"), [(MachineExcluded, DismissedError), (MachineLost, MachineError)]
-)
-def test_an_excluded_process_gets_the_reason(change, error, serve):
-    hub, _, (first, *_, spare) = serve(spares=1)
-    hub.exclude(1, "wrong in 3 steps", change)
-    first.expect_error(error, "wrong in 3 steps")
-    assert collect_events(hub, change) == [change(1, "wrong in 3 steps")]
-    assert spare.open_shard() == 1
 
 
 def test_the_last_error_of_a_machine(serve):
