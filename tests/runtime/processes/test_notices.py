@@ -105,13 +105,14 @@ def test_a_wrong_answer_is_no_notice_and_the_request_is_repeated(watch, capfd, n
     assert wrong or "timed out" in note
 
 
-def test_an_expired_token_is_replaced(watch):
+def test_an_expired_token_is_replaced(watch, capfd):
     with watch("aws") as (service, recorder):
         wait_until(lambda: len(service.requests) > 2)
         service.tokens.append("another")
         service.is_preempted.set()
         assert recorder.has_notice.wait(LIMIT)
         assert len(service.tokens) == 3
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def collect_events(hub, *types):
 
 def run_until(hub, condition):
     """Let the hub process messages until a condition is true; return its value."""
-    return wait_until(lambda: list(hub.events()) or condition())
+    return wait_until(lambda: (list(hub.events()), condition())[1])
 
 
 def run_without_events(hub, seconds=0.3):
@@ -351,9 +351,9 @@ def test_a_process_that_is_lost_repeatedly_waits_before_it_gets_a_machine(serve,
 def test_wrong_resources_of_a_process_do_not_affect_others(cores, serve, connect):
     hub, _, _ = serve(machines=1)
     wrong = {"ranks": 0, "cores": cores, "own_cores": cores, "unbound_cores": cores, "node": 9}
-    connect(place=wrong, machines=(2,))
-    run_until(hub, lambda: hub.roster.vacant == [3])
-    other = connect(machines=(3,))
+    connect(place=wrong, machines=(3,))
+    run_until(hub, lambda: hub.roster.vacant == [2])
+    other = connect(machines=(2,))
     run_until(hub, lambda: not hub.roster.vacant)
     order, _ = other.receive_order(OrderKind.OPEN)
     assert order.step == 1  # threads
