@@ -288,34 +288,19 @@ BAD = {
     ),
     "NaN": (changed(150, 3, np.nan), r"the ndarray holds nan at row 150, column 3 \(counted f"),
     "infinity": (Rows(changed(9, 6, -np.inf)), r"the Rows holds -inf at row 9, column 6"),
-    "too large": (
-        Rows(changed(9, 6, 1e300)),
-        r"the Rows holds 1e\+300 at row 9, column 6 .*in the range of float32",
-    ),
-    "NaN in a frame": (
-        pandas.DataFrame(changed(2, 1, np.nan), columns=NAMES),
-        r"the DataFrame holds nan at row 2, column 1 \(counted from 0\), 'b', expected finite",
-    ),
-    "a missing number": (FRAME, r"holds nan at row 1, column 1 .*, 'b', exp"),
+    "too large": (Rows(changed(9, 6, 1e300)), r"1e\+300 at row 9, column 6 .*the range of float32"),
+    "NaN in a frame": (pandas.DataFrame(changed(2, 1, np.nan)), "the DataFrame holds nan at row 2"),
+    "a missing number": (FRAME, r"holds nan at row 1, column 1 \(counted from 0\), 'b', expected"),
     "NaN in dask": (dask.array.from_array(changed(2, 1, np.nan), chunks=50), r"nan at row 2, c"),
     "NaN in a sparse": (scipy.sparse.csr_array(changed(2, 1, np.nan)), r"nan at row 2, column 1"),
-    "masked": (
-        np.ma.masked_equal(X, X[99, 4]),
-        r"the MaskedArray is masked at row 99, column 4 .*X\.filled\(0\)",
-    ),
+    "masked": (np.ma.masked_equal(X, X[99, 4]), r"is masked at row 99, column 4 .*X\.filled\(0\)"),
     "a closed file": (in_closed_file(), r"X, a h5py.*Dataset, cannot be read: "),
     "unknown chunks": (DASK[DASK[:, 0] > 0], r"of unknown size, .*X\.compute_chunk_sizes\(\)"),
     "a shape without numbers": (Rows(X, shape=(None, 7)), r"has shape \(None, 7\), expected num"),
     "a dtype of torch": (Torch(), r"has dtype torch\.float32, expected a NumPy dtype"),
-    "fewer rows": (
-        Rows(X, shape=(300, 7)),
-        r"the Rows returned shape .* from row \d+ on, expected \(\d+, 7\) \(its shape",
-    ),
+    "fewer rows": (Rows(X, shape=(300, 7)), r"shape .* from row \d+ on, expected \(\d+, 7\)"),
     "wrong columns": (Rows(X, shape=(203, 1)), r"the Rows returned shape \(\d+, 7\) for"),
-    "wrong dtype": (
-        Rows(X, dtype=np.dtype("f4")),
-        r"returned float64 at row \d+, expected its dtype",
-    ),
+    "wrong dtype": (Rows(X, dtype=np.dtype("f4")), r"returned float64 at row \d+, expected its"),
     "text rows": (Rows(X.astype(str), dtype=X.dtype), r"the Rows returned <U32 at row"),
     "wrong chunks": (
         DASK.map_blocks(lambda block: block[:-1], dtype=float),
@@ -325,10 +310,7 @@ BAD = {
         DASK.map_blocks(lambda block: 1 / 0, dtype=float, meta=np.empty((0, 0))),
         "the dask Array cannot be computed, rows 0 to 49: ZeroDivisionError",
     ),
-    "an error": (
-        Failing(X, ZeroDivisionError("not caught")),
-        r"the Failing cannot be read, rows \d+ to \d+: ZeroDivisionError: not caught",
-    ),
+    "an error": (Failing(X, OSError("broken")), r"read, rows \d+ to \d+: OSError: broken"),
 }
 
 

@@ -138,6 +138,7 @@ def unsorted_csr():
     return matrix
 
 
+COO, HALF = X.tocoo(), X.data.astype("f2")
 AT = np.array([2, 0, 2, 2, 0]), np.array([1, 3, 0, 1, 3])
 REPEATED = sp.coo_array((np.array([1.0, 2, 4, 8, 16]), AT), shape=(4, 5))
 WHOLE = (abs(X) * 10).astype(int)
@@ -145,11 +146,8 @@ COMMENTS = ["% N\xf6rlund", "  % indented", "", "2 2 2", "% here", "1 1 3", "2 2
 NUMBERS = {
     "repeated": (npz(REPEATED, "coo", row=REPEATED.row, col=REPEATED.col), REPEATED.toarray()),
     "unsorted": (in_memory(unsorted_csr()), [[2, 0, 5], [8, 0, 0]]),
-    "csr of float16": (npz(X, data=X.data.astype("f2")), X.toarray().astype("f2")),
-    "coo of float16": (
-        npz(X.tocoo(), "coo", data=X.data.astype("f2")),
-        X.toarray().astype("f2"),
-    ),
+    "csr of float16": (npz(data=HALF), X.toarray().astype("f2")),
+    "coo of float16": (npz(COO, "coo", data=HALF), X.toarray().astype("f2")),
     **{
         dtype: (in_memory(WHOLE.astype(dtype)), WHOLE.toarray().astype(dtype))
         for dtype in ("?", "i1", "u2", "i8")
@@ -243,6 +241,10 @@ def h5(matrix=X, encoding="csr_matrix", **arrays):
     return lambda d: write_group(d / "X.h5", matrix, encoding, **arrays)
 
 
+def dense(write, name):
+    return lambda d: write(d / name, X.toarray()) or str(d / name)
+
+
 def slices(read, matrix=X):
     return in_memory(Sliced(matrix, read))
 
@@ -251,10 +253,11 @@ def repeated(value, dtype):
     return sp.coo_array((np.full(2, value, dtype), ([1, 1], [2, 2])), shape=(4, 4))
 
 
+HUGE = np.longdouble("1e400")
 NAN, INF = changed(X.data, 3, np.nan), changed(X.data, 3, -np.inf)
 ROW, COLUMN = (int(index[3]) for index in X.tocoo().coords)
-COO = X.tocoo()
 COMPLEX = "complex numbers (complex128), which are not supported"
+SYM, SKEW = "real symmetric", "real skew-symmetric"
 MEMORY = "do not fit in memory"
 POINTERS = "expected ascending numbers"
 OVERFLOW = "has repeated entries whose sum overflows"
@@ -263,10 +266,7 @@ BAD = {
     "NaN": (with_arrays(X, data=NAN), f"holds nan at row {ROW}, column {COLUMN} "),
     "infinity h5": (h5(data=INF), f"-inf at row {ROW}, col"),
     "a sum that overflows": (in_memory(repeated(1e308, float)), "holds inf at row 1, column 2"),
-    "beyond float64": (
-        npz(data=np.full(X.nnz, np.longdouble("1e400"))),
-        "has numbers that float64 cannot hold",
-    ),
+    "beyond float64": (npz(data=np.full(X.nnz, HUGE)), "has numbers that float64 cannot hold"),
     "complex": (in_memory(X * 1j), COMPLEX),
     "complex h5": (h5(data=X.data * 1j), COMPLEX),
     "pointers beyond the end": (h5(indptr=changed(X.indptr, -1, 10**6)), POINTERS),
@@ -277,33 +277,20 @@ BAD = {
     "a truncated h5": (lambda d: truncated(write_group(d / "X.h5", X)), "cannot be read"),
     "another group": (
         lambda d: write_group(d / "X.h5ad", X).replace("::/X", "::/raw"),
-        "X.h5ad::/raw is not a sparse matrix (a group with data, indices and indptr); expected "
-        "one of ",
+        "raw is not a sparse matrix (a group with data, indices and indptr); expected one of ",
     ),
     "no file": (lambda d: str(d / "X.npz"), "X.npz does not exist"),
     "no rows": (in_memory(sp.csr_array((0, 5))), "has shape (0, 5): expected at least one"),
     "no entry": (in_memory(sp.csr_array((5, 5))), "has no nonzero entry"),
     "one dimension": (in_memory(sp.coo_array(np.array([0, 1.0]))), "has shape (2,): expected"),
     "dense": (in_memory(X.toarray()), "a dense X needs a recovery threshold (recovery=L)"),
-    "dense npy": (
-        lambda d: np.save(d / "X.npy", X.toarray()) or str(d / "X.npy"),
-        "X.npy is not a sparse matrix",
-    ),
-    "dense npz": (
-        lambda d: np.savez(d / "X.npz", a=X.toarray()) or str(d / "X.npz"),
-        "expected a file of scipy.sparse.save_npz",
-    ),
-    "dense mtx": (
-        mtx("1 2", "1", "0", head="%%MatrixMarket matrix array real general"),
-        "X.mtx is dense; a dense X needs a recovery threshold",
-    ),
+    "dense npy": (dense(np.save, "X.npy"), "X.npy is not a sparse matrix"),
+    "dense npz": (dense(np.savez, "X.npz"), "expected a file of scipy.sparse.save_npz"),
+    "dense mtx": (dense(mmwrite, "X.mtx"), "X.mtx is dense; a dense X needs a recovery threshold"),
     "slices that raise": (slices(lambda rows: 1 / 0), "ZeroDivisionError"),
     "dense slices": (slices(X.toarray().__getitem__), "returned rows as ndarray"),
     "few rows": (slices(lambda rows: X[:3]), "of shape (3, 17) from row 0 on: expected (60, 17)"),
-    "slices of another dtype": (
-        slices(lambda rows: X[rows].astype(np.float32)),
-        "returned float32: expected its dtype, float64",
-    ),
+    "slices of float32": (slices(lambda rows: X[rows].astype("f4")), "returned float32: expected"),
     "wrong last slice": (
         slices(lambda rows: TALL[max(0, rows.start - 1) : rows.stop - 1], TALL),
         "returned rows of shape (",
@@ -311,13 +298,10 @@ BAD = {
 }
 # Files and arrays that are read by the same code for copies and for codes.
 BAD_FOR_BOTH = {
-    "high": (
-        with_arrays(X, indices=changed(X.indices, 4, 17)),
-        "csr_array is not a valid sparse matrix: ind",
-    ),
+    "high": (with_arrays(X, indices=changed(X.indices, 4, 17)), "csr_array is not a valid sparse"),
     "high coo": (
         with_arrays(COO, coords=(changed(COO.row, 0, 10**6), COO.col)),
-        "axis 0 index 1000000 exceeds matrix dimension 60",
+        "axis 0 index 1000000 exceeds",
     ),
     "high npz": (npz(indices=changed(X.indices.astype(np.int64), 4, 2**40)), "must be < 17"),
     "text npz": (npz(data=X.data.astype(str)), "real numbers"),
@@ -325,18 +309,9 @@ BAD_FOR_BOTH = {
     "few pointers": (npz(indptr=X.indptr[:-2]), "size 59 should be 61"),
     "no pointers": (npz(indptr=None), "X.npz cannot be read"),
     "pointers of floats": (npz(indptr=X.indptr * 1.0), "has indices of float64: expected whole"),
-    "indices of unequal lengths": (
-        npz(COO, "coo", col=np.append(X.indices, 1)),
-        "all index and data arrays must have the same length",
-    ),
+    "many columns": (npz(COO, "coo", col=np.append(X.indices, 1)), "must have the same length"),
     "one length": (npz(shape=np.array([60])), "expected (rows, columns)"),
-    **{
-        f"a FIFO {name}": (
-            lambda d, name=name: os.mkfifo(d / f"X.{name}") or str(d / f"X.{name}"),
-            f"X.{name} is a FIFO, expected a file",
-        )
-        for name in ("npz", "mtx")
-    },
+    "a FIFO": (lambda d: os.mkfifo(d / "X.mtx") or str(d / "X.mtx"), "X.mtx is a FIFO, expected"),
     "2^60 rows": (mtx(f"{2**60} 2 1", "1 1 3"), MEMORY),
     "columns beyond memory": (npz(shape=np.array([60, 2**60])), MEMORY),
     "another format": (npz(format=np.array(b"xyz")), "has format 'xyz': expected one of csr"),
@@ -358,21 +333,15 @@ BAD_FOR_BOTH = {
     ),
     "a truncated mtx": (lambda d: truncated(market(d / "X.mtx", X)), "X.mtx"),
     "complex mtx": (coordinates("complex general", "2 2 1", "1 1 3 1"), "holds complex numbers"),
-    "both triangles": (
-        coordinates("real symmetric", "2 2 2", "2 1 5", "1 2 5"),
-        "is symmetric and has entries at 2, 1 and at 1, 2",
-    ),
-    "a skew diagonal": (
-        coordinates("real skew-symmetric", "2 2 1", "2 2 5"),
-        "is skew-symmetric and has 5.0 at 2, 2: expected 0",
-    ),
+    "both triangles": (coordinates(SYM, "2 2 2", "2 1 5", "1 2 5"), "has entries at 2, 1 and at 1"),
+    "a skew diagonal": (coordinates(SKEW, "2 2 1", "2 2 5"), "skew-symmetric and has 5.0 at 2, 2"),
     "a wide skew matrix": (
-        coordinates("real skew-symmetric", "2 3 1", "2 1 5"),
-        "line 2 is '2 3 1', expected a square matrix",
+        coordinates(SKEW, "2 3 1", "2 1 5"),
+        "expected a square matrix",
     ),
     "values of a pattern": (
-        coordinates("pattern general", "2 2 2", "1 1 3", "2 2 3"),
-        "line 3 is '1 1 3', expected a row and a column",
+        coordinates("pattern general", "2 2 1", "1 1 3"),
+        "expected a row and",
     ),
     **{
         f"{field} {number}": (
