@@ -98,7 +98,8 @@ def test_a_forked_process_cannot_use_the_machines_and_does_not_stop_them(small_s
         child = os.fork()
         if not child:
             try:
-                X @ np.ones(12)
+                with X:
+                    X @ np.ones(12)
             except InputError:
                 os._exit(0)
             finally:

@@ -65,6 +65,9 @@ def test_a_batch_is_one_step(A, recorder, dtype, adjoint):
             np.testing.assert_allclose(product, expected, rtol=1e-12, atol=1e-12)
             np.testing.assert_array_equal(factor, before)
             assert recorder.steps - steps == (1 if factor.size else 0)
+    column = numbers((length, 1), dtype)
+    product = (A.H if adjoint else A).matvec(column)
+    np.testing.assert_allclose(product, M @ column, rtol=1e-12, atol=1e-12)
 
 
 def scipy_passes_batches():
