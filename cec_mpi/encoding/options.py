@@ -74,11 +74,17 @@ class TableOptions:
     columns: Sequence[str | int] | None = option(
         None,
         "--columns LIST",
-        "columns of X, by name or by number from 1, such as age,size,5-9 (default: all)",
+        "columns of X, by name or by number from 1, such as age,size,5-9 (default: all); may be "
+        "repeated",
         values.columns,
+        action="extend",
     )
     drop: Sequence[str | int] | None = option(
-        None, "--drop LIST", "columns to leave out, such as name,date", values.columns
+        None,
+        "--drop LIST",
+        "columns to leave out, such as name,date; may be repeated",
+        values.columns,
+        action="extend",
     )
     target: Any = option(
         (),

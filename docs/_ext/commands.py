@@ -87,7 +87,7 @@ def _facts(action: argparse.Action, others: list[str]) -> Iterator[str]:
         yield "Required."
     elif not action.option_strings and action.nargs in ("?", "*"):
         yield "May be left out."
-    if isinstance(action, argparse._AppendAction):
+    if isinstance(action, argparse._AppendAction) and "repeated" not in str(action.help):
         yield "May be given several times."
     default = action.default
     known = isinstance(default, (str, int, float)) and not isinstance(default, bool)

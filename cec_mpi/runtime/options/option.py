@@ -113,7 +113,7 @@ def add_flag(
         If it is a bool, the flag takes no value and sets the opposite. If it is a tuple, the flag
         may be repeated, or takes several values with ``nargs``.
     **options
-        Passed to `argparse.ArgumentParser.add_argument`: choices, dest, nargs, required.
+        Passed to `argparse.ArgumentParser.add_argument`: action, choices, dest, nargs, required.
     """
     name, _, value = flag.partition(" ")
     if isinstance(default, bool):

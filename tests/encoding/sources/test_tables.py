@@ -406,6 +406,17 @@ def test_encode_prints_the_columns_of_x_and_targets(table, tmp_path, call):
 
 
 @pytest.mark.usefixtures("no_launcher")
+@pytest.mark.parametrize(
+    "words", [("--drop", "b", "--drop", "d,e"), ("--columns", "a", "--columns", "c")]
+)
+def test_columns_may_be_named_by_several_options(table, tmp_path, call, words):
+    path = table("a,b,c,d,e\n1,x,2,3,4\n")
+    code, printed, _ = call(["encode", path, "store", *SIZES, *words], tmp_path)
+    assert code == 0
+    assert "2 columns: a, c" in printed
+
+
+@pytest.mark.usefixtures("no_launcher")
 def test_column_names_cannot_control_the_terminal(table, tmp_path, call, cec):
     path = table("größe,\x1b]0;owned\x07\x1b[2J,\u202eb\n1,2,3\n")
     for words in (["encode", path, "store", *SIZES], ["info", "store"]):
