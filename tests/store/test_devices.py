@@ -48,8 +48,8 @@ def gpus(monkeypatch):
         def memory(self):
             return free[self.name.partition(":")[2]], 80
 
-    found = {"torch": [Gpu(f"torch:{name}", None, None) for name in ("cpu", *free)], "jax": []}
-    monkeypatch.setattr("cec_mpi.store.devices.devices_of", lambda name: found.get(name, ()))
+    devices = {"torch": [Gpu(f"torch:{name}", None, None) for name in ("cpu", *free)], "jax": []}
+    monkeypatch.setattr("cec_mpi.store.devices.devices_of", lambda name: devices.get(name, ()))
     return free
 
 

@@ -94,8 +94,8 @@ def test_a_later_write_through_a_memory_map_is_detected(path):
     """The second write to a dirty page does not change the times of the file."""
     shard = path / "shard-0002.npy"
     opened = open_store(path).open_shard(2)
-    other = np.load(shard, mmap_mode="r+")
-    other[100, 0] = other[100, 0]
+    written = np.load(shard, mmap_mode="r+")
+    written[100, 0] = written[100, 0]
     opened.load([(0, 150)])
     wait_for_file_clock()
     opened.has_changed()
@@ -105,7 +105,7 @@ def test_a_later_write_through_a_memory_map_is_detected(path):
     wait_for_file_clock()
     opened.has_changed()
     opened.load([(0, 150)])
-    other[100, 0] += 1
+    written[100, 0] += 1
     assert opened.has_changed()
     with pytest.raises(DamagedStoreError, match=r"rows 100\.\.104 do not match"):
         opened.load([(0, 150)])

@@ -66,10 +66,10 @@ def link(name, target):
 def move_and_link(path, machine, tmp_path):
     """Move a shard out of the store, and replace it by a link."""
     file = path / f"shard-{machine:04d}.npy"
-    away = tmp_path / f"away-{machine}.npy"
-    file.rename(away)
-    link(file, away)
-    return away
+    target = tmp_path / f"moved-{machine}.npy"
+    file.rename(target)
+    link(file, target)
+    return target
 
 
 def damage(file):
@@ -96,39 +96,39 @@ def test_repair_replaces_a_link_instead_of_writing_through_it(path, precious, ma
 
 
 def test_a_good_shard_behind_a_link_is_kept(path, tmp_path, capsys):
-    away = move_and_link(path, 3, tmp_path)
+    target = move_and_link(path, 3, tmp_path)
     assert verify(path).damaged == []
     assert main(["repair", str(path)]) == 0
     assert "nothing to repair" in capsys.readouterr().out
-    assert (path / "shard-0003.npy").readlink() == away
-    assert np.allclose(open_store(path).shard(3), np.load(away))
+    assert (path / "shard-0003.npy").readlink() == target
+    assert np.allclose(open_store(path).shard(3), np.load(target))
 
 
 def test_a_damaged_shard_behind_a_link_is_repaired_in_the_store(path, tmp_path, capsys):
-    away = move_and_link(path, 3, tmp_path)
-    damage(away)
-    before = away.read_bytes()
+    target = move_and_link(path, 3, tmp_path)
+    damage(target)
+    before = target.read_bytes()
     assert main(["repair", str(path)]) == 0
     output = capsys.readouterr().out
-    assert f"shard-0003.npy: replaced a link to {away}" in output
+    assert f"shard-0003.npy: replaced a link to {target}" in output
     assert "shard-0003.npy: rows 100..104 rebuilt" in output  # other rows were copied
-    assert away.read_bytes() == before
+    assert target.read_bytes() == before
     assert not (path / "shard-0003.npy").is_symlink()
     assert verify(path).damaged == []
 
 
 def test_a_wrong_shard_behind_a_link_is_rebuilt_in_the_store(path, tmp_path):
     """Its checksums match, so only the comparison of shards finds it."""
-    away = move_and_link(path, 3, tmp_path)
-    wrong = np.load(away)
+    target = move_and_link(path, 3, tmp_path)
+    wrong = np.load(target)
     wrong[100] += 1
-    np.save(away, wrong)
+    np.save(target, wrong)
     publish_matching_checksums(path, 3)
     assert verify(path).damaged == []
     result = repair(path)
     assert result.named == (3,)
-    assert result.replaced == {3: f"a link to {away}"}
-    assert np.array_equal(np.load(away), wrong)
+    assert result.replaced == {3: f"a link to {target}"}
+    assert np.array_equal(np.load(target), wrong)
     assert not (path / "shard-0003.npy").is_symlink()
     decode(path, tmp_path / "again.npy")
     assert np.allclose(np.load(tmp_path / "again.npy"), X)
@@ -175,15 +175,15 @@ def test_a_resumed_encode_writes_through_no_link(path, tmp_path, precious):
 
 
 def test_only_abandoned_temporary_files_are_removed(tmp_path, precious):
-    abandoned, in_work, planted = (partial_name(tmp_path / "file") for _ in range(3))
-    mine = tmp_path / ".file.partial.notes"
-    for path in (abandoned, in_work, mine):
+    abandoned, in_use, planted = (partial_name(tmp_path / "file") for _ in range(3))
+    unrelated = tmp_path / ".file.partial.notes"
+    for path in (abandoned, in_use, unrelated):
         path.write_bytes(b"x")
     link(planted, precious)
-    with in_work.open("rb") as file:
+    with in_use.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         publish(tmp_path / "file", b"new")
-    assert {path.name for path in tmp_path.glob(".*")} == {in_work.name, mine.name}
+    assert {path.name for path in tmp_path.glob(".*")} == {in_use.name, unrelated.name}
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
@@ -193,8 +193,8 @@ def test_publish_does_not_change_other_names_of_a_file(tmp_path):
     publish(tmp_path / "file", b"new")
     replace_by_copy(tmp_path / "file", tmp_path / "before")
     publish(tmp_path / "file", b"newer")
-    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert found == {"file": b"newer", "backup": b"old", "before": b"new"}
+    contents = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert contents == {"file": b"newer", "backup": b"old", "before": b"new"}
 
 
 def test_the_next_publish_removes_the_file_of_a_killed_one(tmp_path):

@@ -69,8 +69,8 @@ def test_a_column_of_any_name_goes_through_a_store(names):
                 encode(directory / "X.csv", directory / "again", 3, 2, header=True)
             return
         encode(directory / "X.csv", directory / "again", 3, 2, header=True)
-        found = open_store(directory / "again").manifest.column_names
-        assert found == tuple(name.strip() for name in names)
+        names_again = open_store(directory / "again").manifest.column_names
+        assert names_again == tuple(name.strip() for name in names)
 
 
 def can_exist(path):

@@ -129,11 +129,11 @@ def test_long_sums_of_float32_are_accurate():
 def test_scratch_arrays_depend_on_thread_and_dtype():
     from threading import Thread
 
-    scratch, seen = Scratch(), []
-    mine = scratch.of("a", (2, 3), np.dtype("f8"))
-    assert np.shares_memory(mine, scratch.of("a", (4,), np.dtype("f8")))
-    assert not np.shares_memory(mine, scratch.of("a", (4,), np.dtype("f4")))
-    thread = Thread(target=lambda: seen.append(scratch.of("a", (2, 3), np.dtype("f8"))))
+    scratch, arrays = Scratch(), []
+    array = scratch.of("a", (2, 3), np.dtype("f8"))
+    assert np.shares_memory(array, scratch.of("a", (4,), np.dtype("f8")))
+    assert not np.shares_memory(array, scratch.of("a", (4,), np.dtype("f4")))
+    thread = Thread(target=lambda: arrays.append(scratch.of("a", (2, 3), np.dtype("f8"))))
     thread.start()
     thread.join()
-    assert not np.shares_memory(mine, seen[0])
+    assert not np.shares_memory(array, arrays[0])

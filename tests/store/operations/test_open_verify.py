@@ -225,8 +225,8 @@ def test_no_entry_of_a_manifest_may_be_missing(path):
         "column_sizes.xxh3_128",
         "row_exponents.xxh3_128",
     }  # then an array is damaged
-    found = accepted_changes(path, lambda *_: [{"remove": True}])
-    assert found == arrays | {"created_by"}
+    accepted = accepted_changes(path, lambda *_: [{"remove": True}])
+    assert accepted == arrays | {"created_by"}
 
 
 def test_no_entry_of_a_manifest_may_have_another_type(path):

@@ -170,17 +170,17 @@ class Interrupted(LocalRunner):
     def __init__(self, pieces):
         super().__init__(threads=1)
         self.processes = 1 << 20
-        self.left = pieces
+        self.remaining = pieces
 
     def run(self, work):
-        found = []
+        results = []
         for piece in work.pieces:
-            if not self.left:
+            if not self.remaining:
                 raise KeyboardInterrupt
-            self.left -= 1
-            found.append(work.do(piece))
+            self.remaining -= 1
+            results.append(work.do(piece))
         work.flush()
-        return found
+        return results
 
 
 @pytest.mark.parametrize(

@@ -64,16 +64,16 @@ def rows_held_by(layout, machine):
 
 @st.composite
 def subintervals(draw, intervals):
-    found = []
+    drawn = []
     for start, stop in intervals:
         if draw(st.booleans()):
             first = draw(st.integers(start, stop - 1))
             last = draw(st.integers(first + 1, stop))
-            if found and found[-1][1] == first:
-                found[-1] = found[-1][0], last
+            if drawn and drawn[-1][1] == first:
+                drawn[-1] = drawn[-1][0], last
             else:
-                found.append((first, last))
-    return tuple(found)
+                drawn.append((first, last))
+    return tuple(drawn)
 
 
 @given(
@@ -111,10 +111,10 @@ def test_stored_sizes_of_columns_are_bounds_within_a_factor_of_two(scales, tmp_p
     values = np.ldexp(np.random.default_rng(len(scales)).uniform(1, 2, len(scales)), scales)
     path = tmp_path_factory.mktemp("sizes") / "S"
     encode(sp.csr_array(np.diag(values)), path, 2, copies=1)
-    found = read_scaling(path, open_store(path).manifest)
+    scaling = read_scaling(path, open_store(path).manifest)
     least = np.ldexp(1.0, max(scales) - 253)
-    assert (found.largest >= values).all()
-    assert (found.largest / 2 <= np.maximum(values, least)).all()
+    assert (scaling.largest >= values).all()
+    assert (scaling.largest / 2 <= np.maximum(values, least)).all()
 
 
 def test_rows_of_another_machine_are_refused(float64_template):
