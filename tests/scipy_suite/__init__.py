@@ -1,5 +1,5 @@
-"""SciPy's own tests of sparse linear algebra, with coded operators in the place of SciPy's.
+"""SciPy's own tests of sparse linear algebra, with coded operators instead of SciPy's.
 
-``python tests/scipy_suite`` runs the test modules of the SciPy that is installed; nothing of them
-is kept here. `expected` lists what is left out and what has to come out differently.
+``python tests/scipy_suite`` runs the test modules of the installed SciPy. `expected` lists the
+tests that are skipped or must fail.
 """

@@ -1,7 +1,7 @@
 """Run SciPy's own tests on coded operators.
 
-With ``--stores float32`` all stores are of float32, and a part of the tests runs,
-`expected.A_PART`; without it stores have the dtype of the matrices.
+With ``--stores float32`` all stores have float32, and only `expected.FLOAT32_TESTS` run. By default
+stores have the dtype of the matrices.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import scipy
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from scipy_suite.expected import MODULES  # noqa: E402 - its place is known now
+from scipy_suite.expected import MODULES  # noqa: E402 - needs sys.path
 from scipy_suite.plugin import STORES  # noqa: E402
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stores", choices=("float32",), default="")
-    chosen, options = parser.parse_known_args()  # the others are pytest's
-    os.environ[STORES] = chosen.stores
-    own = ["-c", str(HERE / "pytest.ini"), f"--rootdir={Path(scipy.__file__).parent}"]
-    own += ["-p", "no:cacheprovider", "-p", "scipy_suite.plugin"]
+    arguments, options = parser.parse_known_args()  # of this program, and of pytest
+    os.environ[STORES] = arguments.stores
+    settings = ["-c", str(HERE / "pytest.ini"), f"--rootdir={Path(scipy.__file__).parent}"]
+    settings += ["-p", "no:cacheprovider", "-p", "scipy_suite.plugin"]
     modules = [f"scipy.sparse.linalg.{name}" for name in MODULES]
-    return int(pytest.main([*own, *options, "--pyargs", *modules]))
+    return int(pytest.main([*settings, *options, "--pyargs", *modules]))
 
 
 sys.exit(main())

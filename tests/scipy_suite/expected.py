@@ -1,7 +1,7 @@
-"""Which of SciPy's tests run on coded operators, which do not, and which come out differently.
+"""SciPy's tests that run on coded operators, that are skipped, and that must fail.
 
-A test is named as ``module.py::Class::function[parameters]``; a star stands for anything. Each line
-here has to meet a test, and each test in `DIFFERENT` has to fail: what is not so any more fails.
+A test is named ``module.py::Class::function[parameters]``; a star stands for any text. Each pattern
+must match a test.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ MODULES = (  # of scipy.sparse.linalg
     "_eigen.lobpcg.tests.test_lobpcg",
 )
 
-# Compare with ==: their machines hold the rows of X themselves.
+# Modules that compare with ==: in their stores, machines hold rows of X.
 EXACT = ("test_interface.py",)
 
-_MANY = "needs too many products for its time; the tests beside it make the same ones"
-_SAME = "makes the same products as the tests beside it"
-_INNER = "its inner solver ends at 30 eps of float32: the last digits decide"
-LEFT_OUT = {
+_MANY = "takes long, and other tests make the same products"
+_SAME = "other tests make the same products"
+_INNER = "its inner solver stops at 30 eps of float32, so that the last digits decide"
+SKIPPED = {
     "test_arpack.py::test_symmetric_modes[*-f-*-aslinearoperator-0.5-*": _INNER,
     "test_arpack.py::test_hermitian_modes[*-F-*-aslinearoperator-0.5*": _INNER,
     "test_arpack.py::test_real_nonsymmetric_modes[*-f-*-aslinearoperator-*0.1*": _INNER,
@@ -72,14 +72,14 @@ LEFT_OUT = {
     "test_expm_multiply.py::test_expm_multiply_dtype[*": _MANY,
 }
 
-# By the dtype of all stores, or "" where they have that of the matrices.
-_ZERO = "compares the rounding of numbers that are 0 with SciPy's"
-_BEFORE = "compares with what it computed before the matrix was rounded to float32"
-DIFFERENT = {
+# By the dtype of all stores, or "" if stores have the dtype of the matrices.
+_ZERO = "compares rounding errors of zeros with those of SciPy"
+_BEFORE = "compares with results for the matrix before it was rounded to float32"
+EXPECTED_FAILURES = {
     "": {
         "test_onenormest.py::TestOnenormest::test_returns": _ZERO,
         "test_onenormest.py::TestOnenormest::test_onenormest_table_5_t_1": _ZERO,
-        "test_lobpcg.py::test_inplace_warning": "is warned of in products with arrays alone",
+        "test_lobpcg.py::test_inplace_warning": "only products with arrays cause this warning",
     },
     "float32": {
         "test_propack.py::test_svdp[LM-*-float64-*": _BEFORE,
@@ -91,10 +91,10 @@ DIFFERENT = {
     },
 }
 
-_SPARSE = "multiplies with a sparse matrix, which is refused"
-_DTYPE = "compares dtypes: an operator's is float64, and so is that of results, or complex128"
+_SPARSE = "multiplies with a sparse matrix, which operators refuse"
+_DTYPE = "compares dtypes: operators and their products have float64 or complex128"
 if tuple(map(int, scipy.__version__.split(".")[:2])) >= (1, 18):
-    DIFFERENT[""] |= {
+    EXPECTED_FAILURES[""] |= {
         "test_iterative.py::test_convergence[*-F-*": _DTYPE,
         "test_iterative.py::test_precond_dummy[*-F-*": _DTYPE,
         "test_iterative.py::test_x0_equals_Mb[*-F-*": _DTYPE,
@@ -105,8 +105,7 @@ if tuple(map(int, scipy.__version__.split(".")[:2])) >= (1, 18):
         "test_interface.py::test_sparse_matmat_exception": _SPARSE,
     }
 
-# With stores of float32.
-A_PART = (
+FLOAT32_TESTS = (
     "test_interface.py::*",
     "test_lsqr.py::*",
     "test_lsmr.py::*",
@@ -125,46 +124,46 @@ A_PART = (
 
 
 def name_of(nodeid: str) -> str:
-    """As a test is named here."""
+    """The name of a test in this module."""
     path, separator, test = nodeid.partition("::")
     return path.rpartition("/")[2] + separator + test
 
 
-def first_of(patterns: Iterable[str], name: str) -> str | None:
-    """The first of these patterns that a name meets."""
+def match(patterns: Iterable[str], name: str) -> str | None:
+    """The first pattern that matches a name."""
     return next((p for p in patterns if fnmatchcase(name, p.replace("[", "[[]"))), None)
 
 
 class Expected:
-    """What is expected of the tests of one run.
+    """Selection and expected results of the tests of one run.
 
     Parameters
     ----------
     stores : str
-        The dtype of all stores, or nothing.
-    chosen : tuple of str, optional
-        The tests that run.
+        Dtype of all stores; empty if stores have the dtype of the matrices.
+    selected : tuple of str, optional
+        Patterns of the tests that run.
     """
 
-    def __init__(self, stores: str, chosen: tuple[str, ...] = ("*",)) -> None:
-        self._different = DIFFERENT[stores]
-        self._chosen = chosen
+    def __init__(self, stores: str, selected: tuple[str, ...] = ("*",)) -> None:
+        self._failures = EXPECTED_FAILURES[stores]
+        self._selected = selected
 
     def mark(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave out tests, and have others fail."""
-        left, run = [], []
+        """Deselect tests, skip tests, and mark those that must fail."""
+        deselected, run = [], []
         for item in items:
             name = name_of(item.nodeid)
-            (run if first_of(self._chosen, name) else left).append(item)
-            if pattern := first_of(LEFT_OUT, name):
-                item.add_marker(pytest.mark.skip(reason=LEFT_OUT[pattern]))
-            if pattern := first_of(self._different, name):
-                item.add_marker(pytest.mark.xfail(reason=self._different[pattern], strict=True))
+            (run if match(self._selected, name) else deselected).append(item)
+            if pattern := match(SKIPPED, name):
+                item.add_marker(pytest.mark.skip(reason=SKIPPED[pattern]))
+            if pattern := match(self._failures, name):
+                item.add_marker(pytest.mark.xfail(reason=self._failures[pattern], strict=True))
         items[:] = run
-        config.hook.pytest_deselected(items=left)
+        config.hook.pytest_deselected(items=deselected)
 
-    def unmet(self, names: Iterable[str]) -> list[str]:
-        """What is expected of tests that are not among these."""
+    def unmatched(self, names: Iterable[str]) -> list[str]:
+        """Patterns that match no test of these names."""
         names = [*names]
-        expected = {*LEFT_OUT, *self._different} if "*" in self._chosen else {*self._chosen}
-        return sorted(p for p in expected if not any(first_of([p], name) for name in names))
+        expected = {*SKIPPED, *self._failures} if "*" in self._selected else {*self._selected}
+        return sorted(p for p in expected if not any(match([p], name) for name in names))

@@ -1,8 +1,8 @@
-"""Coded operators in the place of the matrices and operators that SciPy's tests make.
+"""Coded operators instead of the matrices and operators of SciPy's tests.
 
-A matrix becomes a store and an operator of it, in the place of SciPy's `MatrixLinearOperator`; a
-complex one becomes the sum of two. What cannot be in a store stays SciPy's: operators of
-functions, batches of matrices, matrices has no entries, and NaN.
+A matrix becomes a store and its operator, instead of SciPy's `MatrixLinearOperator`; a complex one
+becomes the sum of two. Operators of functions, batches of matrices, and matrices without entries or
+with NaN stay those of SciPy, because no store can hold them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from cec_mpi.linear_operator.coded_operator import CodedOperator
 from cec_mpi.runtime.records.recorder import Recorder
 
 MACHINES, RECOVERY = 3, 2
-COMING_AND_GOING = [{1, 2, 3}, {2, 3}, {1, 3}, {1, 2}]
-EXACT = {1, 2}  # hold the rows of X themselves, where the code is systematic
+AVAILABILITY = [{1, 2, 3}, {2, 3}, {1, 3}, {1, 2}]
+ROW_MACHINES = {1, 2}  # hold rows of X if the code is systematic
 
 
 class Operators:
@@ -32,74 +32,74 @@ class Operators:
     Parameters
     ----------
     directory : Path
-        Where the stores go.
+        Directory of the stores.
     stores : str
-        "float32" has all stores of float32. So that only what products lose counts, and not what
-        X has lost, a matrix is first rounded to float32 in place.
+        If "float32", all stores have float32, and matrices are first rounded to float32 in place,
+        so that tests compare only errors of products.
 
     Notes
     -----
-    With stores of float64 machines come and go between products. With one of float32 those compute
-    that hold rows of X: the rows of others are linear combinations, rounded to float32, and what
-    they decode to is no longer the matrix that a test knows.
+    With stores of float64 the available machines change between products. With stores of float32
+    only machines with rows of X compute, because shards that are linear combinations are rounded,
+    and do not decode to exactly the matrix of the test.
     """
 
     def __init__(self, directory: Path, stores: str) -> None:
         self._directory = directory
-        self._single = stores == "float32"
+        self._is_float32 = stores == "float32"
         self._recorder = Recorder()
         self._open: list[CodedOperator] = []
-        self._one_at_a_time = Lock()
+        self._lock = Lock()
         self._exact = False
         self._first_tick: int | None = None
 
     @property
     def products(self) -> int:
-        """Products with coded operators so far."""
+        """Number of products with coded operators."""
         return self._recorder.steps
 
     def begin(self, exact: bool) -> None:
-        """The same availability for each test, whichever was before it."""
-        self._exact = exact or self._single
+        """Start a test with the same availability, whichever test ran before."""
+        self._exact = exact or self._is_float32
         self._first_tick = None
 
     def end(self) -> None:
-        """Close what a test has opened."""
+        """Close the operators of a test."""
         while self._open:
             self._open.pop().close()
 
     def _available(self, tick: int) -> set[int]:
         if self._exact:
-            return EXACT
+            return ROW_MACHINES
         if self._first_tick is None:
             self._first_tick = tick
-        return COMING_AND_GOING[(tick - self._first_tick) // 3 % len(COMING_AND_GOING)]
+        return AVAILABILITY[(tick - self._first_tick) // 3 % len(AVAILABILITY)]
 
-    def of(self, given: Any) -> Any:
-        """The coded operator of a matrix, and anything else as it is."""
-        matrix = given.A if type(given) is MatrixLinearOperator else given
+    def of(self, operand: Any) -> Any:
+        """The coded operator of a matrix; any other operand unchanged."""
+        matrix = operand.A if type(operand) is MatrixLinearOperator else operand
         if not (issparse(matrix) or isinstance(matrix, np.ndarray)):
-            return given
+            return operand
         if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.char not in "?bhilBHILfdFD":
-            return given
-        if self._single and matrix.dtype.char in "dD":
+            return operand
+        if self._is_float32 and matrix.dtype.char in "dD":
             _round(matrix)
         dense = matrix.toarray() if issparse(matrix) else np.asarray(matrix)
         if not np.isfinite(dense).all():
-            return given
+            return operand
         return self.of_array(dense)
 
     def of_array(self, dense: np.ndarray) -> LinearOperator:
-        """The coded operator of an array, or if it is complex of its two parts."""
+        """The coded operator of an array; for complex numbers, the sum of two operators."""
         if np.iscomplexobj(dense):
             real = self.of_array(dense.real)
             return real + 1j * self.of_array(dense.imag) if dense.imag.any() else real
-        dtype = np.dtype(np.float32 if self._single or dense.dtype.char == "f" else np.float64)
+        dtype = np.dtype(np.float32 if self._is_float32 or dense.dtype.char == "f" else np.float64)
         self._exact |= dtype == np.float32
         array = np.ascontiguousarray(dense, dtype)
-        name = hashlib.sha256(array.tobytes() + repr((array.shape, dtype, self._exact)).encode())
-        store = self._directory / name.hexdigest()
-        with self._one_at_a_time:
+        digest = hashlib.sha256(array.tobytes() + repr((array.shape, dtype, self._exact)).encode())
+        store = self._directory / digest.hexdigest()
+        with self._lock:
             if not store.exists():
                 cec_mpi.encode(array, store, MACHINES, RECOVERY, systematic=self._exact)
         operator = cec_mpi.open_operator(
@@ -111,6 +111,6 @@ class Operators:
 
 def _round(matrix: Any) -> None:
     numbers = matrix.data if issparse(matrix) else matrix
-    if numbers.dtype.char in "dD":  # rows of lists have others
+    if numbers.dtype.char in "dD":  # LIL has lists of objects
         with np.errstate(over="ignore"):
             numbers[...] = numbers.astype({"d": "f", "D": "F"}[numbers.dtype.char])

@@ -1,4 +1,4 @@
-"""A plugin for pytest that has SciPy's own tests multiply with coded operators."""
+"""A plugin for pytest with which SciPy's own tests multiply with coded operators."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ import pytest
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, lobpcg
 from scipy.sparse.linalg import _interface as interface
 
-from scipy_suite.expected import A_PART, EXACT, Expected, name_of
+from scipy_suite.expected import EXACT, FLOAT32_TESTS, Expected, name_of
 from scipy_suite.operators import Operators
 
-STORES = "CEC_SCIPY_STORES"  # which are all of float32, or empty
+STORES = "CEC_SCIPY_STORES"  # variable with the dtype of all stores, or empty
 _PRODUCTS = "coded products"
 
 
 def pytest_configure(config):
-    os.fsync = lambda file: None  # no store here has to outlive the computer
-    replacing = Replacing(os.environ.get(STORES, ""))
-    if not config.getoption("numprocesses", None):  # other processes run the tests
-        config.pluginmanager.register(replacing)
-    config.pluginmanager.register(Counts(replacing.expected))
+    os.fsync = lambda file: None  # stores are temporary
+    replacement = Replacement(os.environ.get(STORES, ""))
+    if not config.getoption("numprocesses", None):  # otherwise workers run the tests
+        config.pluginmanager.register(replacement)
+    config.pluginmanager.register(Counts(replacement.expected))
 
 
-class Replacing:
-    """Puts coded operators in the place of SciPy's, and says what is expected of the tests.
+class Replacement:
+    """Replaces SciPy's operators by coded ones, and marks the expected results of tests.
 
     Parameters
     ----------
     stores : str
-        The dtype of all stores, or nothing.
+        Dtype of all stores; empty if stores have the dtype of the matrices.
     """
 
     def __init__(self, stores: str) -> None:
         self._directory = TemporaryDirectory()
         self._operators = Operators(Path(self._directory.name), stores)
-        self.expected = Expected(stores, A_PART) if stores else Expected(stores)
+        self.expected = Expected(stores, FLOAT32_TESTS) if stores else Expected(stores)
         self._before = 0
 
     def pytest_sessionfinish(self):
@@ -52,7 +52,7 @@ class Replacing:
         self._replace()
 
     def _replace(self) -> None:
-        """In all modules of SciPy's that are there now, and those with tests are."""
+        """Replace functions in all imported modules of SciPy, which include the tests."""
         for name, module in list(sys.modules.items()):
             if name.startswith("scipy.sparse.linalg"):
                 if vars(module).get("aslinearoperator") is aslinearoperator:
@@ -66,34 +66,34 @@ class Replacing:
     def _aslinearoperator(self, A: Any) -> LinearOperator:
         return aslinearoperator(self._operators.of(A))
 
-    def _lobpcg(self, A: Any, X: Any, B: Any = None, M: Any = None, *words: Any, **options: Any):
+    def _lobpcg(self, A: Any, X: Any, B: Any = None, M: Any = None, *args: Any, **options: Any):
         A, B, M = map(self._operators.of, (A, B, M))
-        return lobpcg(A, X, B, M, *words, **options)
+        return lobpcg(A, X, B, M, *args, **options)
 
     def _linear_operator(self) -> type:
-        """A class like SciPy's, which makes coded operators of functions and their adjoints."""
+        """A class like SciPy's that makes coded operators from functions and their adjoints."""
         of = self._operators.of
 
         class Meta(type):
-            def __call__(cls, *given: Any, **options: Any) -> Any:
-                if cls is not Replaced:
-                    return super().__call__(*given, **options)
-                made = LinearOperator(*given, **options)
-                if len(made.shape) != 2 or "rmatvec" not in options:
-                    return made
+            def __call__(cls, *arguments: Any, **options: Any) -> Any:
+                if cls is not ReplacedOperator:
+                    return super().__call__(*arguments, **options)
+                operator = LinearOperator(*arguments, **options)
+                if len(operator.shape) != 2 or "rmatvec" not in options:
+                    return operator
                 try:
-                    columns = [made.matvec(one) for one in np.eye(made.shape[1])]
-                except AssertionError:  # a test's function that takes batches alone
-                    return made
+                    columns = [operator.matvec(unit) for unit in np.eye(operator.shape[1])]
+                except AssertionError:  # a test's function that accepts only batches
+                    return operator
                 return of(np.stack(columns, axis=1))
 
             def __instancecheck__(cls, instance: object) -> bool:
                 return isinstance(instance, LinearOperator)
 
-        class Replaced(LinearOperator, metaclass=Meta):
+        class ReplacedOperator(LinearOperator, metaclass=Meta):
             pass
 
-        return Replaced
+        return ReplacedOperator
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
@@ -112,12 +112,12 @@ class Replacing:
 
 
 class Counts:
-    """Says of each module how many tests multiplied with coded operators: some have to.
+    """Counts the tests of each module that multiply with coded operators; 0 is an error.
 
     Parameters
     ----------
     expected : Expected
-        Its lines all have to meet a test, unless a user of pytest chose some tests.
+        All of its patterns must match a test, unless the user selects tests.
     """
 
     def __init__(self, expected: Expected) -> None:
@@ -132,17 +132,17 @@ class Counts:
     def _problems(self, config: pytest.Config) -> list[str]:
         if config.getoption("keyword"):
             return []
-        unmet = self._expected.unmet(self._products)
-        problems = [f"expected.py: no test of this SciPy is {pattern}" for pattern in unmet]
+        unmatched = self._expected.unmatched(self._products)
+        problems = [f"expected.py: no test of this SciPy is {pattern}" for pattern in unmatched]
         without = [module for module, (_, coded, _) in self._modules().items() if not coded]
         return problems + [f"{module}: no coded operator was used" for module in without]
 
     def _modules(self) -> dict[str, tuple[int, int, int]]:
-        """By module: how many tests, how many of them with products, and how many products."""
+        """By module: numbers of tests, of tests with coded products, and of such products."""
         modules: dict[str, tuple[int, int, int]] = {}
         for name, products in self._products.items():
-            tests, coded, sum_of = modules.get(module := name.partition("::")[0], (0, 0, 0))
-            modules[module] = tests + 1, coded + (products > 0), sum_of + products
+            tests, coded, total = modules.get(module := name.partition("::")[0], (0, 0, 0))
+            modules[module] = tests + 1, coded + (products > 0), total + products
         return modules
 
     def pytest_sessionfinish(self, session):
