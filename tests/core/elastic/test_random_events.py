@@ -519,4 +519,4 @@ def rows_of(intervals):
 
 
 TestRandomEvents = Cluster.TestCase
-TestRandomEvents.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRandomEvents.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
