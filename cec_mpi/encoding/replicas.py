@@ -30,14 +30,14 @@ from cec_mpi.store.format.manifest import (
     store_dtype,
 )
 from cec_mpi.store.manifest_files import publish_manifest
-from cec_mpi.store.work import Watch
+from cec_mpi.store.work import ProgressCallback
 
 _DEFAULT_COPIES = 3
 _MAX_INT32 = 2**31 - 1
 
 
 def encode_replicas(
-    source: Any, directory: Path, options: EncodeOptions, watch: Watch | None = None
+    source: Any, directory: Path, options: EncodeOptions, watch: ProgressCallback | None = None
 ) -> None:
     """Store the rows of a sparse X as CSR, each on several machines, in one process.
 

@@ -17,8 +17,8 @@ from threadpoolctl import threadpool_limits
 from cec_mpi.errors import InputError
 from cec_mpi.store.limits import count_processors
 
-Watch = Callable[[int, int], None]
-"""Callback for progress, with the number of processed bytes and the total."""
+ProgressCallback = Callable[[int, int], None]
+"""Called with the number of processed bytes and the total."""
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class Runner(Protocol):
 
     threads: int
     processes: int
-    watch: Watch | None
+    watch: ProgressCallback | None
 
     def run(self, work: Work) -> list[Any]:
         """Do all pieces, and return their results in any order."""
@@ -84,7 +84,7 @@ class LocalRunner:
 
     processes = 1
 
-    def __init__(self, watch: Watch | None = None, threads: int | None = None) -> None:
+    def __init__(self, watch: ProgressCallback | None = None, threads: int | None = None) -> None:
         self.threads = threads or min(_MAX_THREADS, count_processors() + 1)
         self.watch = watch
 

@@ -19,7 +19,7 @@ from cec_mpi.errors import InputError
 
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import MissingValues
-    from cec_mpi.store.work import Watch
+    from cec_mpi.store.work import ProgressCallback
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -227,7 +227,7 @@ class StreamedMatrix(Matrix, ABC):
     """
 
     targets: tuple[tuple[int, Path], ...] = ()
-    watch: Watch | None = field(default=None, repr=False)
+    watch: ProgressCallback | None = field(default=None, repr=False)
 
     @abstractmethod
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:

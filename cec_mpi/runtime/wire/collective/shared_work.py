@@ -19,7 +19,7 @@ from cec_mpi.runtime.processes.packing import Failure, pack, pack_fields, unpack
 from cec_mpi.runtime.processes.places import gather_places
 from cec_mpi.runtime.processes.start import start_barrier
 from cec_mpi.runtime.processes.waiting import PollTimer, wait_for
-from cec_mpi.store.work import Watch, Work, process_pieces
+from cec_mpi.store.work import ProgressCallback, Work, process_pieces
 
 _MASTER = 0
 # Tags of messages to a rank. WORK: index of the type, then the `Work`; empty after the last one.
@@ -31,7 +31,7 @@ def run_shared(
     comm: MPI.Intracomm,
     body: Callable[[SharedRunner], int],
     work_types: Sequence[type[Work]],
-    watch: Watch | None = None,
+    watch: ProgressCallback | None = None,
 ) -> int:
     """Run `body` on rank 0 with a runner that uses all ranks (collective).
 
@@ -90,7 +90,7 @@ class SharedRunner:
         work_types: Sequence[type[Work]],
         threads: int,
         own_threads: int,
-        watch: Watch | None,
+        watch: ProgressCallback | None,
     ) -> None:
         self.threads = threads
         self.processes = comm.size
