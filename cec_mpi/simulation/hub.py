@@ -104,11 +104,15 @@ class SimulatedHub(LocalHub):
 
     def make_machine(self, number: int, opening: Opening) -> Machine:
         """See `LocalHub.make_machine`."""
-        shard = self.store.open_shard(number)
-        manifest, row_scale = self.store.manifest, self.store.row_scale
-        arguments = shard, manifest.columns, opening.arithmetic, row_scale, self.costs.call
-        machine = SimulatedMachine(number, *arguments)
-        options = opening.options
+        manifest, options = self.store.manifest, opening.options
+        machine = SimulatedMachine(
+            number,
+            self.store.open_shard(number),
+            manifest.columns,
+            opening.arithmetic,
+            self.store.row_scale,
+            self.costs.call,
+        )
         machine.faults = parse_faults(options.inject, manifest.machines, options.seed)
         return machine
 

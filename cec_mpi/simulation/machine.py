@@ -44,6 +44,7 @@ class SimulatedMachine(Machine):
         self._multiply(shard, product, values)
         seconds = self._call + self.count * self._row_scale / self.emulation.rate(self.number, step)
         if self.faults:
-            arguments = self.number, step, self._answers, seconds
-            seconds = self.faults.inject_after(*arguments, sleep=lambda seconds: None)
+            seconds = self.faults.inject_after(
+                self.number, step, self._answers, seconds, sleep=lambda seconds: None
+            )
         return seconds

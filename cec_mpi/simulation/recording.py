@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 
 from msgspec import structs
@@ -24,19 +23,18 @@ class SimulatedRecorder(Recorder):
     ----------
     hub : SimulatedHub
     emulation : Emulation
-        Speeds of machines.
+        Speeds of machines, without noise.
     """
 
     def __init__(self, hub: SimulatedHub, emulation: Emulation) -> None:
         super().__init__(clock=hub.clock)
         self.schedule: Schedule | None = None
         self.hub, self._store = hub, hub.store
-        without_noise = replace(emulation, noise=0.0)
         rows = self._store.shape[0]
 
         @lru_cache(4096)
         def optimal_seconds(available: tuple[int, ...], step: int) -> float:
-            return rows / sum(without_noise.rate(n, step) for n in available)
+            return rows / sum(emulation.rate(n, step) for n in available)
 
         self._speed_change_steps = sorted({change.step for change in emulation.changes})
         self._optimal_seconds: Callable[[tuple[int, ...], int], float] = optimal_seconds
@@ -82,7 +80,9 @@ class SimulatedRecorder(Recorder):
         if not ticks:  # waits for machines that join do not advance the tick
             ticks = range(record.tick, record.tick + 1)
         for tick in ticks:
-            self._add_machine_seconds(begin, begin := begin + waited / len(ticks), tick)
+            end = begin + waited / len(ticks)
+            self._add_machine_seconds(begin, end, tick)
+            begin = end
         self._add_machine_seconds(begin, now, record.tick)
 
     def _add_machine_seconds(self, begin: float, end: float, tick: int) -> None:

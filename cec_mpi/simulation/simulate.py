@@ -173,8 +173,10 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
     assert options.emulate_speeds is not None
     assert options.emulate_base is not None
     hub = SimulatedHub(store, scenario.costs, elastic, options.wait, machine_events)
-    emulation = options.emulate_speeds, options.emulate_base, 0.0, options.emulate_changes
-    recorder = SimulatedRecorder(hub, Emulation(*emulation))
+    without_noise = Emulation(
+        options.emulate_speeds, options.emulate_base, 0.0, options.emulate_changes
+    )
+    recorder = SimulatedRecorder(hub, without_noise)
     mode = ExecutionMode.ELASTIC if elastic else ExecutionMode.SERIAL
     with ExitStack() as stack:
         places = [Place(HOST, 1, 1, 1)]

@@ -167,12 +167,8 @@ class SimulatedStore(Store):
         seed: int = 0,
     ) -> None:
         super().__init__(path, manifest)
-        self.shape, self.row_scale, self.column_scale, self.row_bytes = (
-            shape,
-            row_scale,
-            float(shape[1]),
-            row_bytes,
-        )
+        self.shape, self.row_bytes = shape, row_bytes
+        self.row_scale, self.column_scale = row_scale, float(shape[1])
         self._read_rate, self._parts = read_rate, parts
         rng = np.random.default_rng(seed)
         self.X = rng.standard_normal((manifest.rows, manifest.columns))
@@ -194,13 +190,13 @@ class SimulatedStore(Store):
     ) -> Shard:
         """Return a shard of which no rows are read."""
         path = self.path / self.manifest.shards[machine - 1].file
-        arguments = self.row_bytes * self.row_scale, self._read_rate
-        if self._parts is not None:
-            held = np.zeros(self.manifest.rows, dtype=bool)
-            for start, stop in self.manifest.rows_of_machine(machine):
-                held[start:stop] = True
-            return SimulatedShard(path, self.X, *arguments, held)
-        return SimulatedShard(path, self._shards[machine - 1], *arguments)
+        row_bytes = self.row_bytes * self.row_scale
+        if self._parts is None:
+            return SimulatedShard(path, self._shards[machine - 1], row_bytes, self._read_rate)
+        held = np.zeros(self.manifest.rows, dtype=bool)
+        for start, stop in self.manifest.rows_of_machine(machine):
+            held[start:stop] = True
+        return SimulatedShard(path, self.X, row_bytes, self._read_rate, held)
 
     def scaling(self) -> Scaling:
         """Return the sizes of columns; rows are not scaled."""
@@ -261,8 +257,15 @@ def make_coded_store(
         row_exponents=None,
     )
     manifest = replace(manifest, shards=tuple(replace(s, bytes=size) for s in manifest.shards))
-    arguments = shape, real_rows / simulated_rows, float(columns * itemsize), read_rate
-    return SimulatedStore(Path("simulated"), manifest, *arguments, seed=seed)
+    return SimulatedStore(
+        Path("simulated"),
+        manifest,
+        shape,
+        row_scale=real_rows / simulated_rows,
+        row_bytes=float(columns * itemsize),
+        read_rate=read_rate,
+        seed=seed,
+    )
 
 
 def make_copies_store(
@@ -339,9 +342,15 @@ def make_copies_store(
         cells=ArrayEntry("cells"),
         cell_count=simulated_rows,
     )
-    arguments = shape, row_scale, row_bytes, read_rate
     return SimulatedStore(
-        Path("simulated"), manifest, *arguments, (parts, manifest.placement), seed
+        Path("simulated"),
+        manifest,
+        shape,
+        row_scale,
+        row_bytes,
+        read_rate,
+        parts=(parts, manifest.placement),
+        seed=seed,
     )
 
 
@@ -369,6 +378,11 @@ def _make_code(machines: int, recovery: int, seed: int) -> MDSCode:
     sets = list(sample_subsets(machines, recovery, count))
     numbers = condition_numbers(generator[np.array(sets)])
     worst = int(numbers.argmax())
-    machines_of_worst = tuple(n + 1 for n in sets[worst])
-    arguments = float(np.median(numbers)), float(numbers[worst]), machines_of_worst, count
-    return MDSCode(generator, "orthonormal", conditioning=Conditioning(*arguments, complete=False))
+    conditioning = Conditioning(
+        float(np.median(numbers)),
+        float(numbers[worst]),
+        tuple(n + 1 for n in sets[worst]),
+        count,
+        complete=False,
+    )
+    return MDSCode(generator, "orthonormal", conditioning=conditioning)
