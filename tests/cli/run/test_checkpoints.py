@@ -83,13 +83,6 @@ def assert_complete(found):
     assert are_equal(found.state, state_of(1 if found.problem else 2))
 
 
-def test_the_newest_state_is_restored(two, newest):
-    found = read_with_newest(two, newest)
-    assert found.problem == ""
-    assert are_equal(found.state, state_of(2))
-    assert names_in(two) == [NEWEST, PREVIOUS_CHECKPOINT]
-
-
 @given(data=st.data())
 def test_a_damaged_checkpoint_gives_no_wrong_state(two, newest, data):
     content = bytearray(newest)
