@@ -53,12 +53,15 @@ class DenseShard(Shard):
             return
         w, products = W[0], out[:, 0]
         cached = products.size * w.nbytes <= _CACHED_BYTES
-        for position, piece in self._pieces(intervals):
-            target = products[position : position + len(piece)]
-            if piece.dtype == w.dtype:
-                multiply(piece, w, target, cached=cached)
-            else:
-                self._multiply_converted(piece, w, target)
+        position = 0  # without `_pieces`, because a generator would cost as much as a short product
+        for start, stop in intervals:
+            for piece in self.pieces(start, stop):
+                target = products[position : position + len(piece)]
+                position += len(piece)
+                if piece.dtype == w.dtype:
+                    multiply(piece, w, target, cached=cached)
+                else:
+                    self._multiply_converted(piece, w, target)
 
     def _multiply_converted(self, piece: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> None:
         for row, column, converted in self._convert_slabs(piece, w.dtype, _CONVERTED_COLUMNS):
