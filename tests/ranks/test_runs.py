@@ -118,27 +118,6 @@ def test_a_solver_that_does_not_converge_is_an_error_with_results(run, square, h
     assert (here / "out" / "result.npy").exists()
 
 
-TASK = """
-import numpy as np
-
-def richardson(X, *, checkpoint, shift, rounds=60):
-    "Solve (X + shift) x = 1."
-    x = np.zeros(X.shape[0])
-    for _ in range(rounds):
-        x += (1 - X.matvec(x) - shift * x) / (shift + 4)
-    return {"result": x, "history": np.arange(rounds), "rounds": rounds}
-"""
-
-
-def test_a_task_of_the_user(run, write, here, square):
-    write(here / "my_solvers_on_ranks.py", TASK)
-    out = run(square, "my_solvers_on_ranks:richardson", "shift=10")
-    expected = np.linalg.solve(square.X + 10 * np.eye(20), np.ones(20))
-    assert relative_error(result_of(out), expected) < 1e-8
-    assert np.load(out / "history.npy").tolist() == list(range(60))
-    assert summary_of(out)["rounds"] == summary_of(out)["steps"] == 60
-
-
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

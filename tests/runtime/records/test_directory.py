@@ -1,6 +1,7 @@
 """The directory of a run, which may contain results of an earlier run."""
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -93,17 +94,19 @@ def test_a_run_that_was_killed_before_its_first_step_is_overwritten(tmp_path, te
 def test_a_rejected_run_leaves_no_directory(tmp_path):
     path = tmp_path / "new" / "run"
 
-    def reject(files):
-        with remove_if_rejected(path):
+    def reject(files, is_locked=False):
+        with ExitStack() as stack, remove_if_rejected(path):
             prepare_directory(path, allow_existing=False)
             create(path, files)
+            if is_locked:
+                stack.enter_context(locked(path, "busy"))
             raise InputError("wrong")
 
-    for files, remain in (([], False), (["notes.txt"], True), (["result.npy"], True)):
+    for files, is_locked in (([], False), (["notes.txt"], False), ([], True)):
         with pytest.raises(InputError, match="wrong"):
-            reject(files)
-        assert path.parent.exists() == remain
-        assert (path / "logs").exists() == (files == ["result.npy"])
+            reject(files, is_locked)
+        assert path.parent.exists() == (is_locked or files != [])
+        assert (path / "logs").exists() == is_locked
 
 
 def test_earlier_results_are_moved_and_discarded_or_restored(tmp_path):

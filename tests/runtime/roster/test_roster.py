@@ -137,6 +137,8 @@ def test_an_adopted_machine_moves_when_another_host_has_opened_it(roster, change
     roster.assign(2, 1)
     roster.mark_joined(2, 1)
     assert (roster[2].adopted, roster[2].free_slots) == ([1], 0)
+    with pytest.raises(RuntimeError, match="it is not vacant"):
+        roster.assign(2, 1)
     roster.assign(3, 1)
     assert (roster.opening, roster.serving_host(1), roster.vacant) == (set(), roster[2], [])
     roster.remove_host(3, "gone")

@@ -95,9 +95,8 @@ def test_threads_acquire_the_lock_in_the_order_of_their_calls():
 
 
 @pytest.mark.usefixtures("default_interrupts")
-@pytest.mark.parametrize(("ahead", "behind"), [(False, True), (True, True), (True, False)], ids=str)
-def test_an_interrupt_withdraws_a_waiting_call(ahead, behind):
-    """The main thread waits for the lock, and receives Ctrl-C."""
+def test_an_interrupt_withdraws_a_waiting_call():
+    """The main thread waits for the lock between two others, and receives Ctrl-C."""
     lock, order = FairLock(), []
     is_held, may_end = threading.Event(), threading.Event()
 
@@ -106,30 +105,28 @@ def test_an_interrupt_withdraws_a_waiting_call(ahead, behind):
         may_end.wait(SECONDS)
 
     def interrupt():
-        await_threads(ahead + 1)
-        if behind:
-            follower.start()
-            await_threads(ahead + 2)
+        await_threads(2)
+        last.start()
+        await_threads(3)
         os.kill(os.getpid(), signal.SIGINT)
 
-    predecessor = threading.Thread(target=lock.run, args=(order.append, "ahead"))
-    follower = threading.Thread(target=lock.run, args=(order.append, "behind"))
     holder = threading.Thread(target=lock.run, args=(hold,))
+    first, last = (
+        threading.Thread(target=lock.run, args=(order.append, name)) for name in ("first", "last")
+    )
     interrupter = threading.Thread(target=interrupt)
     holder.start()
     assert is_held.wait(SECONDS)
-    if ahead:
-        predecessor.start()
-        await_threads(1)
+    first.start()
+    await_threads(1)
     interrupter.start()
     with pytest.raises(KeyboardInterrupt):
         lock.run(order.append, "interrupted")
     may_end.set()
-    for thread in (holder, interrupter, predecessor, follower):
-        if thread.ident is not None:
-            thread.join(SECONDS)
-            assert not thread.is_alive()
-    assert order == ["ahead"] * ahead + ["behind"] * behind
+    for thread in (holder, interrupter, first, last):
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+    assert order == ["first", "last"]
     lock.run(lambda: None)
 
 
