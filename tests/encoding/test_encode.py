@@ -133,13 +133,6 @@ def test_the_manifest_describes_all_files(tmp_path):
         assert entry.xxh3_128 == xxhash.xxh3_128_hexdigest(row.astype("<u8"))
 
 
-def test_paths_may_be_relative_text_with_spaces(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.save("my matrix.npy", X)
-    encode("my matrix.npy", "my store/", 3, 2)
-    assert np.allclose(decoded(open_store("my store"), (1, 3)), X)
-
-
 # --- blocks and memory --------------------------------------------------------------------
 
 

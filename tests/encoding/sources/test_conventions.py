@@ -1,6 +1,5 @@
 """HDF5, NetCDF-4 and Zarr: attributes that change numbers, missing parts, MATLAB, bad files."""
 
-import subprocess
 import sys
 import warnings
 
@@ -419,21 +418,6 @@ def test_a_broken_link_is_named(tmp_path):
         file["away"] = h5py.ExternalLink("gone.h5", "/x")
     with pytest.raises(InputError, match="::/away is a broken link"):
         open_source(f"{path}::/away")
-
-
-def test_a_file_that_another_process_writes_is_refused(tmp_path):
-    program = (
-        "import h5py, sys\n"
-        f"file = h5py.File({str(tmp_path / 'x.h5')!r}, 'w')\n"
-        "file['x'] = [[1.0, 2.0]]\nfile.flush()\nprint(flush=True)\nsys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as writer:
-        writer.stdout.readline()
-        with pytest.raises(InputError, match=r"x\.h5 cannot be read: .*lock"):
-            open_source(tmp_path / "x.h5")
-        writer.stdin.close()
 
 
 def test_an_enumeration_has_codes_instead_of_numbers(tmp_path):

@@ -156,9 +156,8 @@ def test_every_format_gives_the_store_of_its_present_content(tmp_path, write, mo
     for contents in (("one", "two"), ("two", "one")):
         for directory, content in zip(("one", "two"), contents, strict=True):
             monkeypatch.chdir(tmp_path / directory)
-            store = tmp_path / f"{directory} with {content}"
-            encode(source, store, 3, 2)
-            assert shards(store) == expected[content]
+            encode(source, f"../{directory} with {content}/", 3, 2)
+            assert shards(tmp_path / f"{directory} with {content}") == expected[content]
         (tmp_path / "one").rename(tmp_path / "old")
         (tmp_path / "two").rename(tmp_path / "one")
         (tmp_path / "old").rename(tmp_path / "two")
@@ -182,14 +181,6 @@ def test_a_file_that_changes_during_the_encode_is_refused(tmp_path, write):
     with pytest.raises(InputError, match="changed during the encode"):
         encode(source, tmp_path / "store", 3, 2, runner=ChangingRunner())
     assert not (tmp_path / "store").exists()
-
-
-def test_stamps_of_a_zarr_array_change_with_its_chunks(tmp_path):
-    path = zarr_array(tmp_path)
-    before = open_source(path).stamps
-    assert open_source(path).stamps == before
-    zarr.open_array(path, mode="r+")[3, 3] = 7
-    assert open_source(path).stamps != before
 
 
 def test_an_encode_leaves_no_file_open(tmp_path):
