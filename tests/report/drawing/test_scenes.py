@@ -52,7 +52,7 @@ def test_a_picture_has_a_title_and_no_scripts():
     assert {element.tag for element in root.iter()}.isdisjoint({f"{SVG}script", f"{SVG}a"})
 
 
-@pytest.mark.parametrize(("machines", "away", "copies"), [(1, 0, 1), (6, 1, 3)])
+@pytest.mark.parametrize(("machines", "away", "copies"), [(1, 0, 1), (6, 1, 3), (40, 4, 10)])
 def test_coloured_areas_are_computed_rows(machines, away, copies):
     available = range(1, machines - away + 1)
     with style():
