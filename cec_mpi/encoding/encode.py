@@ -154,22 +154,23 @@ def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Ru
     DamagedStoreError
         The new store cannot be opened.
     """
-    _start_or_resume(source, directory, options, runner)
+    if options.recovery is None:
+        from cec_mpi.encoding.replicas import encode_replicas  # with SciPy
+
+        encode_replicas(source, directory, options, runner.watch)
+    else:
+        _start_or_resume(source, directory, options, runner)
     store = open_store(directory)
     store.check_files()
     return store.manifest
 
 
 def _start_or_resume(source: Any, directory: Path, options: EncodeOptions, runner: Runner) -> None:
-    if options.recovery is None:
-        from cec_mpi.encoding.replicas import encode_replicas  # with SciPy
-
-        encode_replicas(source, directory, options, runner.watch)
-        return
+    """Start a coded store, resume an interrupted one, or check a complete one."""
     resume_command = options.resume_command(source, directory)
     exists = name_exists(directory)
     if exists and not options.resume:
-        _raise_if_exists(directory, resume_command)
+        raise _name_exists_error(directory, resume_command)
     if exists and not directory.is_dir():
         raise InputError(f"{directory} is not a directory: there is nothing to resume")
     exists = exists and any(directory.iterdir())
@@ -205,12 +206,12 @@ def _start_or_resume(source: Any, directory: Path, options: EncodeOptions, runne
         raise
 
 
-def _raise_if_exists(target: Path, resume_command: str) -> None:
+def _name_exists_error(target: Path, resume_command: str) -> InputError:
     if (target / INCOMPLETE).exists() and not (target / MANIFEST).exists():
-        raise InputError(
+        return InputError(
             f"{target} exists and is incomplete: remove it, or resume with: {resume_command}"
         )
-    raise InputError(f"{target} exists already: choose another name for the store, or remove it")
+    return InputError(f"{target} exists already: choose another name for the store, or remove it")
 
 
 def _open_matrix(source: Any, options: EncodeOptions) -> Source | StreamedMatrix:

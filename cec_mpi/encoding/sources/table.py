@@ -162,7 +162,7 @@ class TextTable(StreamedMatrix):
     columns: tuple[int, ...] = field(repr=False)
     first_line: int
     data_start: tuple[int, int]
-    _last_block: list[Any] = field(default_factory=list, repr=False)  # row, line and text
+    _last_block: list[Any] = field(default_factory=list, repr=False)  # first row, line and text
 
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
         """Yield parsed rows; missing values are NaN."""
@@ -197,8 +197,8 @@ class TextTable(StreamedMatrix):
         return f", --drop {column_option(self.columns[column], self.names)} drops this column"
 
     def _row(self, row: int) -> tuple[int, list[str]]:
-        done, line, text = self._last_block
-        return next(islice(self._rows(line, text), row - done, None))
+        first_row, line, text = self._last_block
+        return next(islice(self._rows(line, text), row - first_row, None))
 
     def _rows(self, line: int, text: bytes) -> Iterator[tuple[int, list[str]]]:
         """Yield the line and the cells of each row of a block; raise `InputError` if invalid."""
@@ -219,24 +219,24 @@ class TextTable(StreamedMatrix):
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
         """Yield blocks of complete rows: number of the first line, and text."""
         offset, line = self.data_start
-        rest, is_end, is_warned = b"", False, self.width == 1
+        incomplete_row, is_end, is_warned = b"", False, self.width == 1
         with self.path.open("rb") as file:
             file.seek(offset)
             size = os.fstat(file.fileno()).st_size
             while not is_end:
-                new = file.read(_BLOCK_BYTES)
-                is_end = not new
+                data = file.read(_BLOCK_BYTES)
+                is_end = not data
                 if self.watch is not None:
                     self.watch(file.tell(), size)
-                text = rest + new
+                text = incomplete_row + data
                 if is_end and text and not text.endswith(b"\n"):
                     text += b"\n"
                 end = self._end_of_rows(text)
-                rest, text = text[end:], text[:end]
+                incomplete_row, text = text[end:], text[:end]
                 is_warned = is_warned or self._warn_of_comment(line, text)
                 yield line, text
                 line += text.count(b"\n")
-        if rest:
+        if incomplete_row:
             raise InputError(f"{self.path}: line {line} opens a quote that is never closed")
 
     def _end_of_rows(self, text: bytes) -> int:
