@@ -65,7 +65,7 @@ def test_rows_are_on_available_holders(data):
         exact = sum(costs[start:stop].sum() for start, stop in plan.assignment.intervals(n))
         assert cost == pytest.approx(exact)
     assert plan.makespan == pytest.approx((plan.costs / np.array(speeds)).max())
-    assert plan.makespan >= plan.bound * (1 - 1e-8) or len(plan.assignment.blocks) < 2
+    assert plan.makespan >= plan.bound * (1 - 1e-6) or len(plan.assignment.blocks) < 2
 
 
 @pytest.mark.parametrize("stragglers", [0, 1])
