@@ -46,7 +46,7 @@ from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.checks.terms import TermChecker
 from cec_mpi.errors import InfeasibleError, InputError, MachineError
 from cec_mpi.store.reader import open_store
-from helpers.elastic_here import master_of
+from helpers.elastic import master_of
 from helpers.recording import Kept
 
 Floats = NDArray[np.float64]

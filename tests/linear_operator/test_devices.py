@@ -10,7 +10,7 @@ import pytest
 import cec_mpi
 from cec_mpi.errors import InputError
 from cec_mpi.store.devices import choose_device
-from helpers.elastic_here import opened_here
+from helpers.elastic import open_in_process
 from helpers.products import check_products
 from helpers.recording import Kept
 
@@ -105,7 +105,7 @@ def test_a_machine_whose_device_is_full_leaves(stores, monkeypatch, caplog):
 
     monkeypatch.setattr(full, "multiply", fail)
     devices = ["cpu", "cpu", full.name]
-    with opened_here(stores / "float64", device=devices, recorder=recorder) as operator:
+    with open_in_process(stores / "float64", device=devices, recorder=recorder) as operator:
         for _ in range(3):
             np.testing.assert_allclose(operator @ np.ones(40), X.sum(axis=1), atol=1e-12)
     assert [event["lost"] for event in recorder.happened] == [3]

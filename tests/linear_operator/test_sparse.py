@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.store import open_store
-from helpers.elastic_here import master_of, opened_here
+from helpers.elastic import master_of, open_in_process
 from helpers.products import check_products
 from helpers.recording import Kept
 from helpers.sparse import sparse
@@ -44,7 +44,7 @@ def test_equal_machines_get_equally_many_nonzeros(tmp_path):
     skewed = sp.csr_array(sp.vstack([dense, thin]))
     encode(skewed, tmp_path / "S", 4, copies=4)
     recorder = Kept()
-    with opened_here(tmp_path / "S", recorder=recorder, speeds=(1.0, 1.0, 1.0, 1.0)) as A:
+    with open_in_process(tmp_path / "S", recorder=recorder, speeds=(1.0, 1.0, 1.0, 1.0)) as A:
         np.testing.assert_allclose(A @ np.ones(200), skewed @ np.ones(200))
     loads = recorder.records[0].rows
     assert max(loads) > 2 * min(loads)

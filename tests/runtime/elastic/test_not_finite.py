@@ -7,7 +7,7 @@ import pytest
 
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import MachineError, ScaleWarning
-from helpers.elastic_here import opened_here
+from helpers.elastic import open_in_process
 from helpers.recording import Kept
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
@@ -29,7 +29,7 @@ def check_product(operator, X, step):
 def test_a_machine_with_a_wrong_answer_is_excluded(store, X, kind, step):
     recorder = Kept()
     options = {"inject": f"{kind}:2@{step}", "recorder": recorder, "speeds": (1, 1, 1)}
-    with opened_here(store, **NEVER_LATE, **options) as operator:
+    with open_in_process(store, **NEVER_LATE, **options) as operator:
         for number in range(4):
             check_product(operator, X, number)
     wrong, excluded = recorder.happened
@@ -50,7 +50,7 @@ def test_a_step_waits_for_a_late_machine_if_another_is_wrong(store, X, adjoint):
 
 def test_a_wrong_answer_is_replaced_with_check(replicated, X):
     recorder = Kept()
-    with opened_here(replicated, recorder=recorder, check=True, inject="nan:2@0") as operator:
+    with open_in_process(replicated, recorder=recorder, check=True, inject="nan:2@0") as operator:
         check_product(operator, X, 1)
         check_product(operator, X, 1)
     assert recorder.records[-1].available == (1, 3)
@@ -58,7 +58,7 @@ def test_a_wrong_answer_is_replaced_with_check(replicated, X):
 
 @pytest.mark.parametrize("adjoint", [False, True])
 def test_the_error_names_the_machine_if_no_other_can_replace_it(store, X, adjoint):
-    with opened_here(store, inject="nan:2@0", **NEVER_LATE) as operator:
+    with open_in_process(store, inject="nan:2@0", **NEVER_LATE) as operator:
         operator.available = {1, 2}
         product, matrix = (operator.rmatvec, X.T) if adjoint else (operator.matvec, X)
         v = np.ones(matrix.shape[1])
@@ -75,7 +75,7 @@ def test_the_error_names_the_machine_if_no_other_can_replace_it(store, X, adjoin
 def test_no_machine_is_excluded_for_overflow(stores, X, options, precision):
     recorder = Kept()
     options = {"recorder": recorder, "precision": precision, **options}
-    with opened_here(stores["float32"], **options) as operator:
+    with open_in_process(stores["float32"], **options) as operator:
         for product, matrix in ((operator.matvec, X), (operator.rmatvec, X.T)):
             columns = matrix.shape[1]
             for _ in range(4):  # more often than a machine may be wrong
@@ -95,14 +95,14 @@ def test_a_result_may_exceed_the_range_of_the_shards(tmp_path, precision):
     matrix[7] = 3e37
     with pytest.warns(ScaleWarning, match="differ in size by a factor"):
         encode(matrix, tmp_path / "store", 3, 2, scaling="none")
-    with opened_here(tmp_path / "store", precision=precision, **NEVER_LATE) as operator:
+    with open_in_process(tmp_path / "store", precision=precision, **NEVER_LATE) as operator:
         assert (operator @ np.full(5, 100.0))[7] == pytest.approx(1.5e40)
 
 
 def test_overflow_in_decoding_is_an_error(tmp_path):
     encode(np.full((6, 2), 1.6e308) * [1, -1], tmp_path / "store", 3, 2, code="gaussian")
     with (
-        opened_here(tmp_path / "store") as operator,
+        open_in_process(tmp_path / "store") as operator,
         pytest.raises(MachineError, match="too large for float64"),
     ):
         operator @ np.array([1.0, -1.0])

@@ -8,7 +8,7 @@ import pytest
 from cec_mpi import open_operator
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.availability.models import ListedAvailability
-from helpers.elastic_here import opened_here
+from helpers.elastic import open_in_process
 from helpers.products import check_products
 from helpers.recording import Kept
 
@@ -22,7 +22,7 @@ RNG = np.random.default_rng(3)
 def test_products_with_each_set_of_available_machines(stores, X, dtype, tolerance, scheme):
     masks = ListedAvailability([(1, 2, 3), (1, 2), (1, 3), (2, 3)], repeat=True)
     options = {"availability": masks, "stragglers": 1, "scheme": scheme}
-    with opened_here(stores[dtype], **options) as operator:
+    with open_in_process(stores[dtype], **options) as operator:
         for _ in range(5):
             check_products(operator, X, tolerance=tolerance)
 
@@ -58,7 +58,7 @@ def test_a_machine_that_leaves_gets_no_more_rows(store, X):
 
 
 def test_check_refuses_a_step_if_the_wrong_machine_cannot_be_identified(store, X):
-    with opened_here(store, check=True, inject="corrupt:2@1") as operator:
+    with open_in_process(store, check=True, inject="corrupt:2@1") as operator:
         assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
         with pytest.raises(MachineError, match=r"step 1 has failed: .* machines 1, 2, 3 to r"):
             operator @ np.ones(40)
@@ -67,7 +67,7 @@ def test_check_refuses_a_step_if_the_wrong_machine_cannot_be_identified(store, X
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_check_accepts_correct_answers_of_all_sizes(stores, dtype):
     recorder = Kept()
-    with opened_here(stores[dtype], check=True, recorder=recorder) as operator:
+    with open_in_process(stores[dtype], check=True, recorder=recorder) as operator:
         for size in 10.0 ** np.arange(-15, 15, 2):
             operator @ (RNG.standard_normal(40) * size)
             operator.H @ (RNG.standard_normal(1001) * size)
@@ -78,7 +78,7 @@ def test_check_accepts_correct_answers_of_all_sizes(stores, dtype):
 @pytest.mark.parametrize("options", [{}, {"stragglers": 1}])
 def test_errors_are_below_accuracy_times_cancellation(stores, X, options, dtype):
     recorder, exact = Kept(), X.astype(np.longdouble)
-    with opened_here(stores[dtype], recorder=recorder, **options) as operator:
+    with open_in_process(stores[dtype], recorder=recorder, **options) as operator:
         for _ in range(5):
             w, v = RNG.standard_normal(40), RNG.standard_normal(1001)
             results = (operator @ w, exact @ w), (operator.rmatvec(v), exact.T @ v)

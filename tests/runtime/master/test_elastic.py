@@ -13,7 +13,7 @@ from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.roster import State
 from cec_mpi.store.reader import open_store
-from helpers.elastic_here import master_of
+from helpers.elastic import master_of
 from helpers.interrupts import interrupted
 from helpers.recording import Kept
 

@@ -1,4 +1,4 @@
-"""An elastic master with all machines in this process, which can be late, wrong or die on order."""
+"""An elastic master whose machines, in this process, are late, wrong or die as a test requires."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cec_mpi.runtime.wire.orders import ReportFields
 
 
 class Clock:
-    """Sleeps take no time, and count."""
+    """A clock whose sleeps take no time."""
 
     def __init__(self):
         self._slept = 0.0
@@ -36,11 +36,13 @@ class Hub(LocalHub):
     Attributes
     ----------
     silent, broken, dying : set of int
-        Machines that do not answer, raise, or die when they are asked.
+        Machines that do not answer, raise an exception, or die when they get a job.
     errors : dict of int to ndarray
-        What is added to a machine's shard.
-    kills, spoils : callable
-        Whether a machine dies by a job; the answer that it gives instead of the right one.
+        Errors that are added to the shards of machines.
+    kills : callable
+        Returns whether a machine dies when it gets a job.
+    spoils : callable
+        Returns a wrong answer in place of the right one.
     """
 
     def __init__(self, spares):
@@ -83,15 +85,15 @@ def _session(hub):
 
 
 def master_of(path, manifest, recorder, spares=0, **options):
-    """The master of a store, and its hub."""
+    """Return the master of a store, and its hub."""
     hub = Hub(spares)
     options = {"speeds": (1.0,) * manifest.code.machines, **options}
     return _session(hub).open(path, SessionOptions(elastic=True, **options), recorder), hub
 
 
 @contextmanager
-def opened_here(path, *, recorder=None, **options):
-    """The operator of an elastic session, as `cec_mpi.open_operator` opens it with ``local=N``."""
+def open_in_process(path, *, recorder=None, **options):
+    """Open an operator as `cec_mpi.open_operator` does with ``local=N``."""
     session = _session(Hub(0))
     master = session.open(path, SessionOptions(elastic=True, **options), recorder or Recorder())
     lifetime = Lifetime(lambda: nullcontext(session), lambda _: master)
