@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -112,22 +113,18 @@ def test_watching_ends_with_the_run(run, tmp_path, monkeypatch, capsys):
     assert data_in(out)["runs"][0]["state"] == "interrupted"
 
 
-def test_watching_waits_for_the_first_record(run, tmp_path):
+def test_watching_waits_for_the_first_record(run, tmp_path, monkeypatch):
     records = (run / "steps.jsonl").read_bytes()
     (run / "steps.jsonl").write_bytes(records[:20])
+    lock = ExitStack()
+    lock.enter_context(locked(run, "busy"))
 
-    def begin_after_a_look():
-        with locked(run, "busy"):
-            held.set()
-            time.sleep(0.5)
-            (run / "steps.jsonl").write_bytes(records)
+    def write_records(_):
+        (run / "steps.jsonl").write_bytes(records)
+        lock.close()
 
-    held = threading.Event()
-    holder = threading.Thread(target=begin_after_a_look)
-    holder.start()
-    held.wait(60)
+    monkeypatch.setattr("cec_mpi.cli.commands.report.time.sleep", write_records)
     assert report(run, "--out", tmp_path / "report.html", "--watch") == 0
-    holder.join(60)
     assert data_in(tmp_path / "report.html")["runs"][0]["steps"] == 3
 
 
