@@ -128,7 +128,8 @@ def test_every_option_of_every_command_has_an_entry():
 # --- in a browser -------------------------------------------------------------------------
 
 
-CUT = """return [...document.querySelectorAll('.bd-article pre, .bd-article table')].some(
+CUT = """return [...document.querySelectorAll(
+    '.bd-article pre, .bd-article table, .bd-article div.math')].some(
     element => element.scrollWidth > element.clientWidth + 1
         || element.getBoundingClientRect().right > 361)"""
 
