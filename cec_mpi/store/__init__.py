@@ -27,7 +27,7 @@ __all__ = [
     "verify",
 ]
 
-_HOME = {
+_MODULES = {
     "Manifest": "format.manifest",
     "ShardEntry": "format.manifest",
     "Store": "reader",
@@ -40,6 +40,6 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -34,8 +34,8 @@ from cec_mpi.store.shard import Holding, Shard, Verify
 if TYPE_CHECKING:
     from cec_mpi.store.devices import Device
 
-_NAME = re.compile(r"[0-9a-f]{32}-[0-9]+")
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_COPY_NAME = re.compile(r"[0-9a-f]{32}-[0-9]+")
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _GROUP_OR_OTHER_WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -151,7 +151,7 @@ def _reserve(root: Path, directory: Path, size: int, limit: int | None) -> int:
     """Free space for a copy, and return a descriptor that holds a shared lock on its directory."""
     with locked(root), ExitStack() as stack:
         others = [
-            path for path in root.iterdir() if _NAME.fullmatch(path.name) and path != directory
+            path for path in root.iterdir() if _COPY_NAME.fullmatch(path.name) and path != directory
         ]
         others.sort(key=lambda path: path.lstat().st_mtime_ns)
         total = size + sum(map(_parse_size, others))
@@ -164,7 +164,7 @@ def _reserve(root: Path, directory: Path, size: int, limit: int | None) -> int:
             raise InputError(f"--cache-limit is {limit} bytes, the shard has {size}{used}")
         directory.mkdir(exist_ok=True)
         os.utime(directory)
-        lock = os.open(directory, _DIRECTORY)
+        lock = os.open(directory, _DIRECTORY_FLAGS)
         stack.callback(os.close, lock)
         fcntl.flock(lock, fcntl.LOCK_SH)
         stack.pop_all()
@@ -173,7 +173,7 @@ def _reserve(root: Path, directory: Path, size: int, limit: int | None) -> int:
 
 def _remove_unused(directory: Path) -> bool:
     """Remove a complete or partial copy; return False if a process uses it."""
-    lock = os.open(directory, _DIRECTORY)
+    lock = os.open(directory, _DIRECTORY_FLAGS)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

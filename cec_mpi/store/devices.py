@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 _LIBRARIES = "torch", "cupy", "jax"  # in order of preference
 _TEST_LIBRARY = "array_api_strict"  # only if an option names it
-_KINDS = "cpu", "auto", "cuda", "mps", "xpu"
+_DEVICE_TYPES = "cpu", "auto", "cuda", "mps", "xpu"
 _EXPECTED = (
     "expected cpu, auto, cuda, cuda:0, mps or xpu, perhaps after a library and a colon, such as "
     "torch:cuda or jax:cpu"
@@ -506,7 +506,7 @@ def _parse(text: str) -> tuple[str, str]:
     elif not colon:
         raise InputError(f"device {text}: {_EXPECTED}")
     kind, colon, index = device.partition(":")
-    is_known = kind in _KINDS or library == _TEST_LIBRARY
+    is_known = kind in _DEVICE_TYPES or library == _TEST_LIBRARY
     if not is_known or (colon and not (index.isdecimal() and index.isascii())):
         raise InputError(f"device {text}: {_EXPECTED}")
     return library, device

@@ -31,7 +31,7 @@ from cec_mpi.store.files.replacing import (
 
 log = logging.getLogger(__name__)
 
-_LOCK = ".lock"
+_LOCK_FILE = ".lock"
 _MAX_ATTEMPTS = 5  # to get a lock, which `is_locked` in another process holds briefly
 _RETRY_INTERVAL = 0.02
 _DESCRIPTOR_SHARE = 16  # a thread opens at most 1/16 of the file descriptors of a process
@@ -99,7 +99,7 @@ def check_free_space(target: Path, size: int) -> None:
 
 
 @contextmanager
-def locked(directory: Path, message: str = "", name: str = _LOCK) -> Iterator[None]:
+def locked(directory: Path, message: str = "", name: str = _LOCK_FILE) -> Iterator[None]:
     """Lock a directory for writing until the context or the process ends.
 
     Parameters
@@ -125,13 +125,13 @@ def locked(directory: Path, message: str = "", name: str = _LOCK) -> Iterator[No
 
 def has_lock_file(directory: Path) -> bool:
     """Return whether the lock file of a running or killed writer exists."""
-    return os.path.lexists(directory / _LOCK)
+    return os.path.lexists(directory / _LOCK_FILE)
 
 
 def is_locked(directory: Path) -> bool | None:
     """Return whether a process holds the lock of a directory; None if this cannot be determined."""
     try:
-        descriptor = open_regular(directory / _LOCK, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = open_regular(directory / _LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
     except (OSError, CecError):

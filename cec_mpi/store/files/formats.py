@@ -14,7 +14,7 @@ READ_AS_HDF5 = (*HDF5_SUFFIXES, ".nc", ".nc4", ".mat")  # the last three are nev
 MARKET_SUFFIXES = (".mtx", ".mtx.gz")
 SPARSE_SUFFIXES = (".npz", *MARKET_SUFFIXES)
 _EXTRAS = {"h5py": "hdf5", "zarr": "zarr", "xarray": "xarray"}  # extra, by library
-_NAMES = {"comma": ",", "tab": "\t", r"\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
+_ALIASES = {"comma": ",", "tab": "\t", r"\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
 
 
 def parse_delimiter(text: str) -> str:
@@ -25,12 +25,12 @@ def parse_delimiter(text: str) -> str:
     InputError
         The text is neither a name nor one character, or numbers may contain the character.
     """
-    delimiter = _NAMES.get(text, text) if isinstance(text, str) else ""
+    delimiter = _ALIASES.get(text, text) if isinstance(text, str) else ""
     is_ambiguous = delimiter.isalnum() or delimiter in '"#+-._\r\n\0'
     if len(delimiter) != 1 or not delimiter.isascii() or is_ambiguous:
         raise InputError(
             f"delimiter {text!r}: expected one character that numbers do not contain, or one of "
-            f"{', '.join(name for name in _NAMES if name.isalpha())}"
+            f"{', '.join(name for name in _ALIASES if name.isalpha())}"
         )
     return delimiter
 

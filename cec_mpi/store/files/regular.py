@@ -29,7 +29,7 @@ _WRITEBACK_SECONDS = 60.0
 
 _Times = tuple[int, int, int]  # size, mtime and ctime in ns
 T = TypeVar("T")
-_KINDS = (
+_FILE_KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a FIFO"),
     (stat.S_ISSOCK, "a socket"),
@@ -112,7 +112,7 @@ def unreadable_reason(error: OSError) -> str:
 
 def kind_of(mode: int) -> str:
     """Return a description of the kind of a file with this mode."""
-    return next((kind for test, kind in _KINDS if test(mode)), "a file")
+    return next((kind for test, kind in _FILE_KINDS if test(mode)), "a file")
 
 
 def check_regular(path: Path, or_directory: bool = False) -> None:

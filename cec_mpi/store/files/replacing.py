@@ -19,9 +19,9 @@ from pathlib import Path
 
 from cec_mpi.store.files.regular import NotAFileError, open_regular, retry_with_more_descriptors
 
-_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_MODE = 0o666  # before the umask
+_NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIR_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DEFAULT_MODE = 0o666  # before the umask
 _RANDOM_BYTES = 8
 
 
@@ -81,7 +81,7 @@ def create_new(path: Path) -> int:
     """
     if _is_file_or_link(path):
         path.unlink(missing_ok=True)
-    return retry_with_more_descriptors(lambda: os.open(path, _NEW_FILE, _MODE), path)
+    return retry_with_more_descriptors(lambda: os.open(path, _NEW_FILE_FLAGS, _DEFAULT_MODE), path)
 
 
 def _is_file_or_link(path: Path) -> bool:
@@ -96,7 +96,7 @@ def _is_file_or_link(path: Path) -> bool:
 
 
 @contextmanager
-def replacing(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
+def replacing(path: Path, mode: int = _DEFAULT_MODE) -> Iterator[tuple[int, Path]]:
     """Yield a temporary file, which replaces `path` atomically when the context ends.
 
     Parameters
@@ -126,7 +126,7 @@ def replacing(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
 
 
 @contextmanager
-def temporary(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
+def temporary(path: Path, mode: int = _DEFAULT_MODE) -> Iterator[tuple[int, Path]]:
     """Yield a temporary file in the directory of `path`, and remove it at the end.
 
     Temporary files of killed processes are removed first.
@@ -143,7 +143,7 @@ def temporary(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
     """
     path = path.absolute()
     remove_abandoned(path)
-    descriptor, new = _create_locked(path, lambda new: os.open(new, _NEW_FILE, mode))
+    descriptor, new = _create_locked(path, lambda new: os.open(new, _NEW_FILE_FLAGS, mode))
     try:
         yield descriptor, new
     finally:
@@ -161,7 +161,7 @@ def temporary_directory(path: Path) -> Iterator[Path]:
         while True:
             new.mkdir(exist_ok=True)
             with suppress(FileNotFoundError):  # removed by another process as abandoned
-                return os.open(new, _DIRECTORY)
+                return os.open(new, _DIR_FLAGS)
 
     descriptor, new = _create_locked(path, make)
     try:
@@ -207,7 +207,7 @@ def _remove_if_abandoned(path: Path) -> None:
         return
     is_directory = path.is_dir()
     descriptor = (
-        os.open(path, _DIRECTORY) if is_directory else open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
+        os.open(path, _DIR_FLAGS) if is_directory else open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
     )
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
