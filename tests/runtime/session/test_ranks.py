@@ -134,7 +134,7 @@ def test_end_notes_make_late_ranks_leave(start, listen, file):
     _, listener = listen()
     connected = start()
     wait_until(listener.receive)  # the hub does not answer
-    with end_note(file, "another job"), end_note(file, JOB):
+    with end_note(file, JOB):
         file.unlink()
         listener.close()
         late = start(rank=2)
