@@ -1,8 +1,7 @@
 """Coded elastic computing on MPI: y = X w on machines of different speeds that come and go.
 
-Importing this package loads neither MPI nor SciPy; its functions, and the modules
-`availability`, `errors`, `records` and `tasks`, load what they need when they are first used, and
-so do `engines` and `sklearn`, which need extras.
+Importing this package loads neither MPI nor SciPy. Functions and submodules are imported when they
+are first used; `engines` and `sklearn` need extras.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ __all__ = [
 # no output unless the program configures logging
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-_HOME = {
+_MODULES = {
     "add_machine": "cec_mpi.store",
     "decode": "cec_mpi.store",
     "encode": "cec_mpi.encoding.encode",
@@ -59,14 +58,14 @@ _HOME = {
     "verify": "cec_mpi.store",
 }
 
-if {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_PROCID"} & os.environ.keys():  # by a launcher
+if {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_PROCID"} & os.environ.keys():  # set by launchers
     importlib.import_module(f"{__name__}.runtime.processes.ending").abort_job_on_exceptions()
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
-    if name in __all__ or name in ("engines", "sklearn"):  # which need optional dependencies
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
+    if name in __all__ or name in ("engines", "sklearn"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -8,15 +8,15 @@ import os
 import sys
 from contextlib import suppress
 
-_TOO_LITTLE_MEMORY = 2  # exit code of `ShortageError`
+_SHORTAGE_CODE = 2  # exit code of `ShortageError`
 _MAX_IMPORT_SECONDS = 5  # CPU time; usually about 1
 
 
-def _has_address_space() -> bool:
-    """Return whether NumPy and SciPy can be imported; print the reason if a limit prevents it.
+def _can_import_scipy() -> bool:
+    """Return whether memory limits allow importing SciPy; print an error if they do not.
 
-    With too little memory OpenBLAS ends the process with exit code 1, or hangs, so a child process
-    imports them first.
+    With too little memory OpenBLAS ends the process with exit code 1, or hangs. Therefore a child
+    process imports SciPy first.
     """
     import resource
 
@@ -48,12 +48,11 @@ def main() -> int:
     """Run the command line; return its exit code."""
     import signal
 
-    if (
-        signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    ):  # not ignored, for example by nohup
+    # SIGINT stays ignored if a parent such as nohup ignores it.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if not _has_address_space():
-        return _TOO_LITTLE_MEMORY
+    if not _can_import_scipy():
+        return _SHORTAGE_CODE
     from cec_mpi import cli
     from cec_mpi.runtime.processes.ending import exit_despite_threads
 

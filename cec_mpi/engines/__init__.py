@@ -1,4 +1,4 @@
-"""Machines that Dask or Ray starts, and brings back when they are lost.
+"""Machines on the workers of Dask or Ray, which replace lost machines.
 
 `cec_mpi.engines.dask` needs the extra ``dask``, and `cec_mpi.engines.ray` the extra ``ray``.
 """

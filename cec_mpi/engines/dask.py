@@ -1,4 +1,4 @@
-"""Machines beside the workers of a cluster of dask.distributed."""
+"""Machines on the workers of a cluster of dask.distributed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ except ImportError:
         "cec_mpi.engines.dask needs dask.distributed: pip install 'cec_mpi[dask]'"
     ) from None
 
-from cec_mpi.engines.keeping import check_at_least_1, keep_started
 from cec_mpi.engines.machine_process import (
     Connection,
     check_join_options,
     read_connection,
     run_machines,
 )
+from cec_mpi.engines.replacement import check_counts, replace_lost
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile
 from cec_mpi.text.terminal import print_note
@@ -42,7 +42,7 @@ def machines(
     keep: int | None = None,
     join: Mapping[str, Any] | None = None,
 ) -> ExitStack:
-    """Start machines of a run beside the workers of a cluster.
+    """Start machines of a run on the workers of a cluster.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def machines(
     Raises
     ------
     InputError
-        As for `pool`, or there is no such connection.
+        As for `pool`, or the connection is invalid.
     """
     return pool(client, per_worker, keep=keep, join=join)(read_connection(connection))
 
@@ -73,22 +73,21 @@ def pool(
     keep: int | None = None,
     join: Mapping[str, Any] | None = None,
 ) -> Callable[[ConnectionFile], ExitStack]:
-    """Return an engine for `cec_mpi.open_operator`: machines beside the workers of a cluster.
+    """Return an engine for `cec_mpi.open_operator` with machines on the workers of a cluster.
 
-    Each worker carries machines, also one that the cluster adds later, or that its nanny starts
-    again. They leave when the worker is closed or retired, and end when it is killed. A machine
-    whose process is killed is started again, at most 5 times in 10 minutes.
+    Workers that the cluster adds or restarts also get machines. Machines leave when their worker is
+    closed or retired, and end when it is killed. A killed process of machines is restarted, at most
+    5 times in 10 minutes.
 
     Parameters
     ----------
     client : distributed.Client
         Its workers need this package, and the store at the same path.
     per_worker : int
-        Largest number of machines of each worker, in one process.
+        Maximum number of machines on each worker, in one process.
     keep : int, optional
-        Number of machines to keep: the cluster of the client is scaled to as many workers again
-        whenever it has given up one of them, at most 5 times for each worker in 10 minutes. Not for
-        an adaptive cluster, which has a `minimum`.
+        Number of machines to keep. Lost workers are replaced by scaling the cluster of the client,
+        at most 5 times for each worker in 10 minutes. An adaptive cluster has a `minimum` instead.
     join : dict, optional
         Keywords of `cec_mpi.join`, such as ``{"memory": 64e9}``. By default machines have as many
         threads as their worker, and ``notice`` is ``"auto"``.
@@ -103,19 +102,19 @@ def pool(
         raise InputError(f"client {client!r}: expected a Client that is not asynchronous")
     if client.status != "running":
         raise InputError(f"client {client!r} is {client.status}: expected one that is connected")
-    check_at_least_1(keep, per_worker=per_worker)
+    check_counts(keep=keep, per_worker=per_worker)
     if keep is not None and not hasattr(client.cluster, "requested"):
         raise InputError(f"keep {keep}: expected Client(cluster) with a cluster that can be scaled")
     options = {"machines": per_worker, "notice": "auto", **check_join_options(join)}
 
     def start(connection: ConnectionFile) -> ExitStack:
-        plugin, name = _Machines(connection, options), f"cec_mpi-{uuid.uuid4()}"
-        with ExitStack() as kept:
-            kept.callback(_unregister, client, name)
+        plugin, name = _MachinePlugin(connection, options), f"cec_mpi-{uuid.uuid4()}"
+        with ExitStack() as stack:
+            stack.callback(_unregister, client, name)
             _register(client, plugin, name)
             if keep is not None:
-                kept.enter_context(_keep_workers(client.cluster, math.ceil(keep / per_worker)))
-            return kept.pop_all()
+                stack.enter_context(_keep_workers(client.cluster, math.ceil(keep / per_worker)))
+            return stack.pop_all()
 
     return start
 
@@ -123,40 +122,40 @@ def pool(
 def _register(client: Client, plugin: WorkerPlugin, name: str) -> None:
     try:
         client.register_plugin(plugin, name)
-    except OSError:  # a worker has ended meanwhile; the others have the plugin
+    except OSError:  # a worker has ended meanwhile; all other workers have the plugin
         client.scheduler_info()  # raises if the scheduler is gone
 
 
 def _unregister(client: Client, name: str) -> None:
     if client.status == "closed":
         return
-    # A worker has ended meanwhile, or the scheduler with all workers, or they have lost the plugin.
+    # A worker or the scheduler may have ended, or workers may have been restarted.
     with suppress(OSError, KeyError):
         client.unregister_worker_plugin(name)  # type: ignore[no-untyped-call]
 
 
 def _keep_workers(cluster: Any, size: int) -> AbstractContextManager[None]:
-    """Scale a cluster again when it has given up workers."""
-    due = 0.0  # when workers must have been started that were asked for
+    """Scale a cluster up when it has lost workers."""
+    next_check = 0.0  # until then, the cluster may be starting requested workers
 
     def count_missing() -> int:
-        nonlocal due
+        nonlocal next_check
         if cluster.status is not Status.running:
             return 0
         missing = max(0, size - len(cluster.requested))
-        due = due if missing else 0.0
-        return missing if time.monotonic() >= due else 0
+        next_check = next_check if missing else 0.0
+        return missing if time.monotonic() >= next_check else 0
 
     def start(missing: int) -> None:
-        nonlocal due
-        due = time.monotonic() + _SCALE_SECONDS
+        nonlocal next_check
+        next_check = time.monotonic() + _SCALE_SECONDS
         cluster.scale(len(cluster.requested) + missing)
 
-    return keep_started("workers", size, count_missing, start)
+    return replace_lost("workers", size, count_missing, start)
 
 
-class _Machines(WorkerPlugin):
-    """Carries machines beside a worker: Dask sends it, with the keys, to each worker."""
+class _MachinePlugin(WorkerPlugin):
+    """Runs machines on a worker; Dask sends it, with the keys of the run, to each worker."""
 
     def __init__(self, connection: ConnectionFile, options: dict[str, Any]) -> None:
         self._connection, self._options = connection, options
@@ -170,8 +169,8 @@ class _Machines(WorkerPlugin):
             print_note(reason)
             worker.log_event("warn", f"{worker.address}: {reason}")  # all clients show it
 
-        given = self._connection, options, self._must_stop, report
-        self._thread = threading.Thread(target=run_machines, args=given, daemon=True)
+        arguments = self._connection, options, self._must_stop, report
+        self._thread = threading.Thread(target=run_machines, args=arguments, daemon=True)
         self._thread.start()
 
     async def teardown(self, worker: Worker) -> None:

@@ -1,4 +1,4 @@
-"""A child process of a worker of an engine, with machines of a run."""
+"""A child process, on a worker of Dask or Ray, that runs machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cec_mpi.engines.keeping import START_WINDOW, StartLimit
+from cec_mpi.engines.replacement import START_WINDOW, StartLimit
 from cec_mpi.errors import CecError, DismissedError, InputError, StoppedError
 from cec_mpi.runtime.processes.children import start_child
 from cec_mpi.runtime.session.machine import check_join_values, join, parse_source
@@ -25,7 +25,7 @@ Connection = str | os.PathLike[str] | ConnectionFile
 
 _MAX_STARTS = 5  # of the child process within `START_WINDOW`
 _RESTART_SECONDS = 1.0  # between the end of a child process and the next start
-_LEAVE_SECONDS = 3.0  # to leave after SIGTERM: Dask kills a worker 4 s after it was told to close
+_LEAVE_SECONDS = 3.0  # to leave after SIGTERM; Dask kills a closing worker after 4 s
 _POLL_SECONDS = 0.1
 # Exit codes after which there is no restart: the run is over, or the input or answers were wrong.
 FINAL_CODES = 0, InputError.exit_code, DismissedError.exit_code
@@ -98,21 +98,23 @@ def check_join_options(join_options: Mapping[str, Any] | None) -> dict[str, Any]
     InputError
         A keyword is unknown or set by the engine, or a value is out of range.
     """
-    known = inspect.signature(join).parameters.keys() - {"source", "machines", "encryption"}
+    keywords = inspect.signature(join).parameters.keys() - {"source", "machines", "encryption"}
     try:
         options = dict(join_options or {})
     except (TypeError, ValueError):
         raise InputError(
             f"join {shorten(join_options)}: expected keywords of cec_mpi.join"
         ) from None
-    if unknown := sorted(options.keys() - known):
-        raise InputError(f"join {shorten(unknown[0])}: expected one of {', '.join(sorted(known))}")
+    if unknown := sorted(options.keys() - keywords):
+        raise InputError(
+            f"join {shorten(unknown[0])}: expected one of {', '.join(sorted(keywords))}"
+        )
     try:
-        plain: dict[str, Any] = json.loads(json.dumps(options, default=os.fspath))
+        converted: dict[str, Any] = json.loads(json.dumps(options, default=os.fspath))
     except TypeError as error:
         raise InputError(f"join: {error}; expected numbers, texts and paths") from None
-    check_join_values(**plain)
-    return plain
+    check_join_values(**converted)
+    return converted
 
 
 def read_connection(connection: Connection) -> ConnectionFile:

@@ -1,4 +1,4 @@
-"""Machines in tasks of Ray, which starts them again when they are lost."""
+"""Machines in tasks of Ray, which restarts lost tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any
 
-from cec_mpi.engines.keeping import check_at_least_1, keep_started
 from cec_mpi.engines.machine_process import (
     FINAL_CODES,
     Connection,
@@ -17,6 +16,7 @@ from cec_mpi.engines.machine_process import (
     read_connection,
     run_machines,
 )
+from cec_mpi.engines.replacement import check_counts, replace_lost
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile
 
@@ -39,6 +39,7 @@ def machines(
     Parameters
     ----------
     n : int
+        Number of tasks.
     connection : path or str
         The connection file of the run, which nodes need not see, or ``HOST:PORT`` with the key of
         the run in the environment variable CEC_MPI_KEY.
@@ -53,7 +54,7 @@ def machines(
     Raises
     ------
     InputError
-        As for `pool`, or there is no such connection.
+        As for `pool`, or the connection is invalid.
     """
     return pool(n, per_task, keep=keep, join=join, **options)(read_connection(connection))
 
@@ -66,21 +67,20 @@ def pool(
     join: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Callable[[ConnectionFile], ExitStack]:
-    """Return an engine for `cec_mpi.open_operator`: machines in tasks of Ray.
+    """Return an engine for `cec_mpi.open_operator` with machines in tasks of Ray.
 
-    If the process or the node of a task dies, Ray starts the task again, without limit. A machine
-    whose process is killed is started again in its task, at most 5 times in 10 minutes.
+    If the process or the node of a task dies, Ray restarts the task, without limit. A killed
+    process of machines is restarted in its task, at most 5 times in 10 minutes.
 
     Parameters
     ----------
     n : int
         Number of tasks. Their nodes need this package, and the store at the same path.
     per_task : int
-        Largest number of machines of each task, in one process.
+        Maximum number of machines in each task, in one process.
     keep : int, optional
-        Number of machines to keep. Ray does not start the tasks again then: a new task is started
-        whenever there are fewer, also after a notice of preemption, at most 5 times for each task
-        in 10 minutes.
+        Number of machines to keep. Instead of Ray's restarts, each task that ends, even after a
+        notice of preemption, is replaced, at most 5 times for each task in 10 minutes.
     join : dict, optional
         Keywords of `cec_mpi.join`, such as ``{"memory": 64e9}``. By default machines have as many
         threads as the task has CPUs, and ``notice`` is ``"auto"``.
@@ -94,7 +94,7 @@ def pool(
         Ray is not installed or was not started, or an option is out of range.
     """
     ray = _load_ray()
-    check_at_least_1(keep, n=n, per_task=per_task)
+    check_counts(keep=keep, n=n, per_task=per_task)
     if keep is not None and keep > n * per_task:
         raise InputError(f"keep {keep}: expected at most {n * per_task}, the machines of all tasks")
     if not ray.is_initialized():
@@ -106,20 +106,19 @@ def pool(
         task = ray.remote(**{**defaults, **options})(_serve)
     except (TypeError, ValueError) as error:
         raise InputError(f"options of Ray: {error}") from None
-    given = {"machines": per_task, "threads": threads, "notice": "auto", **join_options}
+    machine_options = {"machines": per_task, "threads": threads, "notice": "auto", **join_options}
 
     def start(connection: ConnectionFile) -> ExitStack:
-        with ExitStack() as kept:
+        with ExitStack() as stack:
             tasks: list[Any] = []
-            kept.callback(_cancel, tasks)
-            # The keys go to a worker within the message that starts the task: Ray might write an
-            # object that `ray.put` makes to a disk.
-            tasks.extend(task.remote(connection, given) for _ in range(n))
+            stack.callback(_cancel, tasks)
+            # The keys are arguments of the task: Ray may write objects of `ray.put` to disk.
+            tasks.extend(task.remote(connection, machine_options) for _ in range(n))
             if keep is not None:
-                start_task = partial(task.remote, connection, given)
+                start_task = partial(task.remote, connection, machine_options)
                 size = math.ceil(keep / per_task)
-                kept.enter_context(_keep_tasks(tasks, size, start_task))
-            return kept.pop_all()
+                stack.enter_context(_keep_tasks(tasks, size, start_task))
+            return stack.pop_all()
 
     return start
 
@@ -127,13 +126,13 @@ def pool(
 def _keep_tasks(
     tasks: list[Any], size: int, start_task: Callable[[], Any]
 ) -> AbstractContextManager[None]:
-    """Start tasks in place of those that have ended, but for those that would end again."""
+    """Replace tasks that have ended, unless their exit code is final."""
     ray = _load_ray()
     wanted = size
 
     def count_missing() -> int:
         nonlocal wanted
-        if not ray.is_initialized():  # which `ray.wait` would change
+        if not ray.is_initialized():  # `ray.wait` would initialise it
             return 0
         ended, tasks[:] = ray.wait(tasks, num_returns=len(tasks), timeout=0) if tasks else ([], [])
         for task in ended:
@@ -146,7 +145,7 @@ def _keep_tasks(
     def start(missing: int) -> None:
         tasks.extend(start_task() for _ in range(missing))
 
-    return keep_started("tasks", size, count_missing, start)
+    return replace_lost("tasks", size, count_missing, start)
 
 
 def _load_ray() -> Any:
@@ -162,7 +161,7 @@ def _serve(connection: ConnectionFile, options: dict[str, Any]) -> int:
 
 
 def _cancel(tasks: Sequence[Any]) -> None:
-    """Make tasks end: their machines leave first."""
+    """Cancel tasks, after their machines have left if they do so in time."""
     ray = _load_ray()
     for force in (False, True):
         if not tasks or not ray.is_initialized():  # Ray has ended them

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 
-_LIBRARIES = ("cec_mpi", "scipy", "contextlib")  # between a program and what it calls
+_SKIPPED_PACKAGES = ("cec_mpi", "scipy", "contextlib")  # whose frames are not the caller
 
 _SIZES = "kMGTPE"
 _ES_ENDINGS = ("s", "x", "ch", "sh")  # nouns with these endings have the plural -es
@@ -41,7 +41,7 @@ def join_names(names: Iterable[object], limit: int = 3) -> str:
 
 
 def as_text(value: object) -> str:
-    """Return a text, decoded if it is bytes, as some programs store it.
+    """Return a value as text; bytes are decoded as Latin-1.
 
     Examples
     --------
@@ -208,6 +208,8 @@ def printable(text: object, keep: str = "") -> str:
 def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
     """Warn with the line of the program that called this package, directly or through SciPy."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
+    while (
+        frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _SKIPPED_PACKAGES
+    ):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, category, stacklevel=level)

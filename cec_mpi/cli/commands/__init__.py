@@ -1,1 +1,1 @@
-"""Commands of the command line: the options of each, and a short function."""
+"""Commands of the command line: their options, and a short function for each command."""

@@ -1,4 +1,4 @@
-"""Machines that are asked for again, within a limit: a broken image is not started forever."""
+"""Replacement of lost workers and tasks, limited in case they can never start."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from cec_mpi.runtime.options.option import as_int
 from cec_mpi.text.terminal import print_note
 
 START_WINDOW = 600.0  # seconds in which starts are counted
-_STARTS_OF_EACH = 5  # of workers or tasks that are kept, within `START_WINDOW`
+_STARTS_PER_ITEM = 5  # of a worker or task, within `START_WINDOW`
 _POLL_SECONDS = 0.5
 
 
 class StartLimit:
-    """Counts starts, and allows a number of them within 10 minutes.
+    """Limits the number of starts within 10 minutes.
 
     Parameters
     ----------
-    most : int
+    max_starts : int
     clock : callable
         Returns seconds.
 
@@ -34,51 +34,50 @@ class StartLimit:
     [True, True, False, True]
     """
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most, self._clock = most, clock
+    def __init__(self, max_starts: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_starts, self._clock = max_starts, clock
         self._starts: deque[float] = deque()
 
     def allow_start(self) -> bool:
-        """Count one more start if it is allowed; returns whether it is."""
+        """Count a start and return True, unless the limit is reached."""
         now = self._clock()
         while self._starts and self._starts[0] < now - START_WINDOW:
             self._starts.popleft()
-        if len(self._starts) >= self._most:
+        if len(self._starts) >= self._max_starts:
             return False
         self._starts.append(now)
         return True
 
 
-def check_at_least_1(keep: int | None, **numbers: int) -> None:
-    """Raise `InputError` if one is not a whole number of at least 1; `keep` may be None."""
-    for name, number in (numbers if keep is None else {**numbers, "keep": keep}).items():
-        if as_int(name, number) < 1:
-            raise InputError(f"{name} {number}: expected at least 1")
+def check_counts(**counts: int | None) -> None:
+    """Raise `InputError` unless each count is a positive integer or None."""
+    for name, count in counts.items():
+        if count is not None and as_int(name, count) < 1:
+            raise InputError(f"{name} {count}: expected at least 1")
 
 
 @contextmanager
-def keep_started(
-    what: str, size: int, count_missing: Callable[[], int], start: Callable[[int], None]
+def replace_lost(
+    noun: str, size: int, count_missing: Callable[[], int], start: Callable[[int], None]
 ) -> Iterator[None]:
-    """Start what is missing, in a thread, until the end of a ``with``.
+    """Replace lost workers or tasks from a thread, until the end of a ``with``.
 
-    If more than 5 starts of each are needed within 10 minutes, a note says so, and nothing is
-    started any more.
+    After ``5 * size`` starts within 10 minutes it prints a note and stops.
 
     Parameters
     ----------
-    what : str
-        Plural of what is started, for the note.
+    noun : str
+        Plural noun for the note, such as ``workers``.
     size : int
-        How many of them should be there.
+        Number of workers or tasks to keep.
     count_missing : callable
-        Returns how many are missing.
+        Returns the number of missing ones.
     start : callable
-        Starts that many.
+        Starts a number of them.
     """
-    limit, must_stop = StartLimit(_STARTS_OF_EACH * size), threading.Event()
+    limit, must_stop = StartLimit(_STARTS_PER_ITEM * size), threading.Event()
 
-    def keep() -> None:
+    def replace() -> None:
         while not must_stop.wait(_POLL_SECONDS):
             missing = count_missing()
             allowed = sum(limit.allow_start() for _ in range(missing))
@@ -86,12 +85,12 @@ def keep_started(
                 start(allowed)
             if allowed < missing:
                 print_note(
-                    f"{_STARTS_OF_EACH * size} {what} were started within {START_WINDOW:g} s to "
+                    f"{_STARTS_PER_ITEM * size} {noun} were started within {START_WINDOW:g} s to "
                     f"keep {size}: no more are started"
                 )
                 return
 
-    thread = threading.Thread(target=keep, daemon=True)
+    thread = threading.Thread(target=replace, daemon=True)
     thread.start()
     try:
         yield

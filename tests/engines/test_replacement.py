@@ -1,25 +1,25 @@
-"""What is lost is started again, and what ends again and again is not."""
+"""Lost workers and tasks are replaced, within a limit."""
 
 from __future__ import annotations
 
 import pytest
 
-from cec_mpi.engines.keeping import keep_started
+from cec_mpi.engines.replacement import replace_lost
 from helpers.waiting import wait_until
 
 pytestmark = pytest.mark.any_mpi
 
 
-def test_what_is_lost_is_started_again_until_the_end():
+def test_missing_tasks_are_started_until_the_end():
     missing, started = [2, 0, 1], []
-    with keep_started("tasks", 3, lambda: missing.pop(0) if missing else 0, started.append):
+    with replace_lost("tasks", 3, lambda: missing.pop(0) if missing else 0, started.append):
         wait_until(lambda: not missing and len(started) == 2)
     assert started == [2, 1]
 
 
-def test_what_never_stays_is_not_started_forever(capsys):
+def test_tasks_that_always_end_are_not_started_forever(capsys):
     started = []
-    with keep_started("tasks", 2, lambda: 2, started.append):
+    with replace_lost("tasks", 2, lambda: 2, started.append):
         note = "10 tasks were started within 600 s to keep 2: no more are started"
         wait_until(lambda: note in capsys.readouterr().out)
     assert sum(started) == 10
