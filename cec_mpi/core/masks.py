@@ -50,7 +50,7 @@ def reject_masked(name: str, value: Any) -> Any:
 
 
 def is_masked_array(value: Any) -> TypeGuard[np.ma.MaskedArray[Any, Any]]:
-    """Return whether a value is a masked array, without the import of `numpy.ma`, which is slow."""
+    """Return whether a value is a masked array, without importing `numpy.ma`, which is slow."""
     return isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ()))
 
 

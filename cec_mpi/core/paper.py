@@ -9,7 +9,7 @@ X is cut into L parts of q/L rows, and machine n stores one coded combination of
 step t the machines of N_t are available, with speeds s[n] in rows per unit of time. Each row of the
 shards needs the answers of any L machines. Machine n computes the fraction mu[n] of its rows (4),
 and the step takes as long as its slowest machine (5). Theorem 1 finds the loads mu with which this
-time is shortest, and Algorithm 1 blocks of rows M_f and machines P_f with these loads.
+time is shortest. Algorithm 1 finds blocks of rows M_f and their machines P_f with these loads.
 
 Where the paper's text is wrong or silent:
 
@@ -66,8 +66,8 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InfeasibleError, InputError
 
 Exact = int | Fraction
-Numbers = Mapping[int, Exact]
-"""A number for each available machine."""
+ExactByMachine = Mapping[int, Exact]
+"""A number for each available machine, by machine number."""
 
 
 class Load(NamedTuple):
@@ -144,7 +144,7 @@ def coded_shards(G: ArrayLike, X: ArrayLike) -> NDArray[Any]:
     return shards
 
 
-def computation_time(mu: Numbers, s: Numbers) -> Fraction:
+def computation_time(mu: ExactByMachine, s: ExactByMachine) -> Fraction:
     """Return the time of the slowest machine (5).
 
     Examples
@@ -158,15 +158,15 @@ def computation_time(mu: Numbers, s: Numbers) -> Fraction:
 # Proof of Theorem 1. In time c machine n computes at most min(1, c s[n]) of its shard, and all
 # machines must compute L shards in total. The sum of min(1, c s[n]) grows with c and equals L at
 # c*. In less time the machines compute less than L shards, so no load is faster. Machines with
-# c* s[n] <= 1 all finish at c*; faster machines finish their whole shards before. With ascending
-# speeds the former are the first k, so c (s[1] + .. + s[k]) + N_t - k = L, the equation in (15).
+# c* s[n] <= 1 all finish at c*; with ascending speeds they are the first k. Faster machines finish
+# their whole shards before. So c (s[1] + .. + s[k]) + N_t - k = L, the equation in (15).
 # Its right side says that machine k computes at most its shard, its left side that machine k + 1
 # could compute more than its shard. If the right side fails for k, that is c_k > 1 / s[k], the left
 # side holds for k - 1 (25). So a search downwards from N_t needs only the right side. It ends at
 # N_t - L + 1 at the latest, where c_k = 1 / (s[1] + .. + s[k]) <= 1 / s[k].
 
 
-def optimal_load(s: Numbers, L: int) -> Load:
+def optimal_load(s: ExactByMachine, L: int) -> Load:
     """Return the load with which the slowest machine finishes first (Theorem 1), solving (13).
 
     Parameters
@@ -198,7 +198,7 @@ def optimal_load(s: Numbers, L: int) -> Load:
     return Load(mu, c, k)
 
 
-def algorithm_1(mu: Numbers, L: int) -> list[Block]:
+def algorithm_1(mu: ExactByMachine, L: int) -> list[Block]:
     """Run Algorithm 1: return at most N_t blocks of rows in which each machine has its load.
 
     Parameters
@@ -350,7 +350,7 @@ def solve(A: ArrayLike, B: ArrayLike) -> NDArray[Any]:
     return solution
 
 
-def multiply(G: ArrayLike, X: ArrayLike, w: ArrayLike, s: Numbers) -> NDArray[Any]:
+def multiply(G: ArrayLike, X: ArrayLike, w: ArrayLike, s: ExactByMachine) -> NDArray[Any]:
     """Return y = X w (2) as the available machines compute it in one time step.
 
     Parameters
@@ -377,7 +377,7 @@ def multiply(G: ArrayLike, X: ArrayLike, w: ArrayLike, s: Numbers) -> NDArray[An
     return decode(G, M, P, V)
 
 
-def _check_exact(numbers: Numbers, L: int) -> None:
+def _check_exact(numbers: ExactByMachine, L: int) -> None:
     """Raise unless there are at least L numbers, all of them int or Fraction."""
     if L < 1:
         raise InputError(f"L = {L}: expected at least 1")

@@ -97,22 +97,22 @@ class Recombination:
         (T,) ndarray of float
             Relative to the largest entry of X at the same position.
         """
-        sizes = self._abs_matrix.sum(axis=1) + shard_errors
+        magnitudes = self._abs_matrix.sum(axis=1) + shard_errors
         weights = np.abs(self.coefficients)
-        summation = gamma(len(self.basis) + 1, np.float64) * (weights @ sizes)
+        summation = gamma(len(self.basis) + 1, np.float64) * (weights @ magnitudes)
         unrounded = self.residual + weights @ shard_errors + summation
         rounding = unit_roundoff(dtype) * (self._abs_targets.sum(axis=1) + unrounded)
         total: Floats = unrounded + rounding
         return total
 
     def scale_bounds(
-        self, sizes: NDArray[np.floating], work: NDArray[np.floating]
+        self, magnitudes: NDArray[np.floating], work: NDArray[np.floating]
     ) -> NDArray[np.floating]:
         """Return an upper bound of the largest of the L entries of X at each position.
 
         Parameters
         ----------
-        sizes : (L, w) ndarray of float
+        magnitudes : (L, w) ndarray of float
             Absolute values of the shards of the basis.
         work : (L, w) ndarray of float
             Scratch, overwritten by the result.
@@ -120,11 +120,11 @@ class Recombination:
         Returns
         -------
         (w,) ndarray
-            In the dtype of `sizes`.
+            In the dtype of `magnitudes`.
         """
-        rounding = 1 + 2 * gamma(len(self.basis) + 2, sizes.dtype)
-        weights = (np.abs(self._inverse) * rounding).astype(sizes.dtype)
-        largest, *rest = np.matmul(weights, sizes, out=work)
+        rounding = 1 + 2 * gamma(len(self.basis) + 2, magnitudes.dtype)
+        weights = (np.abs(self._inverse) * rounding).astype(magnitudes.dtype)
+        largest, *rest = np.matmul(weights, magnitudes, out=work)
         for entries in rest:
             np.maximum(largest, entries, out=largest)
         scale: NDArray[np.floating] = largest

@@ -24,7 +24,7 @@ def unit_roundoff(dtype: DTypeLike) -> float:
 def answer_error(dtype: DTypeLike, arithmetic: DTypeLike) -> float:
     """Return a practical bound of the error of an answer, relative to the size of its terms.
 
-    It is the machine epsilon of the shards or 8 times that of the arithmetic, the larger of both.
+    It is the machine epsilon of the shards or 8 times that of the arithmetic, whichever is larger.
 
     Examples
     --------
@@ -145,8 +145,8 @@ def answer_error_bound(
     if shard_errors is None:
         shard_errors = encoding_error_bound(matrix, dtype)
     errors = np.asarray(shard_errors, dtype=np.float64)
-    sizes = np.abs(matrix).sum(axis=1) + errors
-    return np.asarray(errors + summation_error_bound(columns, arithmetic) * sizes)
+    magnitudes = np.abs(matrix).sum(axis=1) + errors
+    return np.asarray(errors + summation_error_bound(columns, arithmetic) * magnitudes)
 
 
 def summation_error_bound(terms: int, dtype: DTypeLike) -> float:

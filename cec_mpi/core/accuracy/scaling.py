@@ -223,10 +223,10 @@ def _reduce_columns(ufunc: np.ufunc, rows: NDArray[Any]) -> NDArray[Any]:
     """Reduce each column; short rows are first joined into lines, which NumPy reduces faster."""
     height, width = rows.shape
     rows_per_line = min(height, -(-_MIN_LINE_WIDTH // width))
-    remainder = height - height % rows_per_line
-    lines = rows[:remainder].reshape(-1, rows_per_line * width)
+    joined_rows = height - height % rows_per_line
+    lines = rows[:joined_rows].reshape(-1, rows_per_line * width)
     partial = ufunc.reduce(lines).reshape(rows_per_line, width)
-    if remainder < height:
-        partial = np.vstack((partial, ufunc.reduce(rows[remainder:])))
+    if joined_rows < height:
+        partial = np.vstack((partial, ufunc.reduce(rows[joined_rows:])))
     reduced: NDArray[Any] = ufunc.reduce(partial)
     return reduced

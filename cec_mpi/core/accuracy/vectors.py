@@ -31,7 +31,7 @@ _TARGET_LOG2 = {8: 128, 4: 48}
 _MAX_LOG2 = {8: 480, 4: 80}
 _UNSCALED_LOG2 = {8: 256, 4: 0}
 _EXPONENT_OF_ZERO = -(2**20)
-_MIN_SUM, _MAX_SUM = 2.0**-900, 2.0**900  # terms of other sums may have underflowed or overflowed
+_MIN_SUM, _MAX_SUM = 2.0**-900, 2.0**900  # outside, terms may have underflowed or overflowed
 _MAX_POWER = 1022  # 2**-1022 is still a normal number
 _MAX_EXPONENT_RANGE = 900  # of rows; ratios of more distant powers would be subnormal
 _MAX_SQUARABLE_LOG2 = 400  # the squares of norms from 2**-400 to 2**400 are normal numbers
@@ -67,8 +67,8 @@ class Scales:
     Notes
     -----
     The scale of ``Z w`` is ``s = sum_j c_j |w_j|``, that of ``Z' v`` is
-    ``s = max_j c_j sum_i |v_i|``: no entry of the product is larger. Nearly all vectors need no
-    scaling, which follows from the 2-norm of their n terms: it is between ``s / sqrt(n)`` and s.
+    ``s = max_j c_j sum_i |v_i|``: no entry of the product is larger. The 2-norm of the n terms is
+    between ``s / sqrt(n)`` and s, and shows that most vectors need no scaling.
 
     Examples
     --------
@@ -143,10 +143,8 @@ class Scales:
             W has an entry that is NaN or infinite as float64.
         """
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            norms, exponents = (
-                self._copy_unscaled(W, out, self._weights, self._weights_exponent),
-                [],
-            )
+            exponents: list[int] = []
+            norms = self._copy_unscaled(W, out, self._weights, self._weights_exponent)
             if norms is None:
                 exponents = [self._exponent_of(w) for w in W.T]
                 for w, row, exponent in zip(W.T, out, exponents, strict=True):
@@ -250,8 +248,9 @@ class Scales:
                 largest_used, total, self._weights_exponent, self._unscaled_exponent
             )
         entries = self._ignore_zero_columns(np.asarray(w, np.float64), slice(None))
-        weights = np.where(self._column_max > 0, np.frexp(self._column_max)[1], _EXPONENT_OF_ZERO)
-        return self._exact_exponent(entries, np.zeros(1, np.int64), weights)
+        weight_exponents = np.frexp(self._column_max)[1]
+        weight_exponents = np.where(self._column_max > 0, weight_exponents, _EXPONENT_OF_ZERO)
+        return self._exact_exponent(entries, np.zeros(1, np.int64), weight_exponents)
 
     def _exponent_of_adjoint(self, v: NDArray[Any]) -> int:
         """Return the exponent of a vector for X' v."""
@@ -272,10 +271,11 @@ class Scales:
                 largest_scaled, total, self._matrix_exponent, max_unscaled
             )
             return exponent + self._reference_exponent * bool(largest_scaled)
-        rows = self.row_exponents
-        rows = np.zeros(1, np.int64) if rows is None else rows[: len(v)]
+        row_exponents = np.zeros(1, np.int64)
+        if self.row_exponents is not None:
+            row_exponents = self.row_exponents[: len(v)]
         return self._exact_exponent(
-            np.asarray(v, np.float64), rows, np.array([self._matrix_exponent])
+            np.asarray(v, np.float64), row_exponents, np.array([self._matrix_exponent])
         )
 
     def _estimate_exponent(
@@ -293,13 +293,12 @@ class Scales:
                 return 0
         return exponent if largest else 0
 
-    def _exact_exponent(self, entries: Floats, rows: Ints, weights: Ints) -> int:
+    def _exact_exponent(self, entries: Floats, row_exponents: Ints, weight_exponents: Ints) -> int:
         """Return the exponent without computing terms, which could overflow or underflow."""
         mantissas, exponents = np.frexp(entries)
-        exponents = np.where(
-            (mantissas != 0) & (rows != ZERO_ROW), exponents + rows, _EXPONENT_OF_ZERO
-        )
-        terms = exponents + weights
+        is_nonzero = (mantissas != 0) & (row_exponents != ZERO_ROW)
+        exponents = np.where(is_nonzero, exponents + row_exponents, _EXPONENT_OF_ZERO)
+        terms = exponents + weight_exponents
         largest, largest_term = int(exponents.max()), int(terms.max())
         if largest <= _EXPONENT_OF_ZERO:
             return 0

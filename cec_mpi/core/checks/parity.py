@@ -69,8 +69,8 @@ class ParityChecker:
 
     Notes
     -----
-    With e the errors of the answers, ``|c' a| = |c' e| <= norm(e)``. Rounding of c and of the
-    product c' a adds terms in the precision of float64.
+    Let e be the errors of the answers. Then ``|c' a| = |c' e| <= norm(e)``. Rounding of c and of
+    the product c' a adds terms in the precision of float64.
 
     Examples
     --------
@@ -271,7 +271,7 @@ class ParityChecker:
 
 
 def _orthogonal_completion(matrices: Floats) -> Floats:
-    """Return an orthogonal matrix whose last columns are orthogonal to all given columns."""
+    """Return orthogonal matrices whose last columns are orthogonal to the columns of `matrices`."""
     basis: Floats = np.linalg.qr(matrices, mode="complete")[0]
     return basis
 

@@ -41,7 +41,7 @@ class TermChecker:
     Attributes
     ----------
     probe : (1, r) ndarray
-        g, in `dtype`: random signs, and random magnitudes from 1 to 2 times a power of two.
+        g, in `dtype`: random signs, and magnitudes from ``2**p`` to ``2**(p + 1)`` for some p.
     scale : float
         S of products with g: ``sum(c * abs(g))``.
     products : dict of int to (R,) ndarray
@@ -51,12 +51,12 @@ class TermChecker:
     Examples
     --------
     >>> shard, rng = np.array([[1.0, 2.0], [3.0, 4.0]]), np.random.default_rng(0)
-    >>> checks = TermChecker(np.ones(1), np.array([3.0, 4.0]), np.float64, rng)
-    >>> checks.products[1] = shard @ checks.probe[0]
+    >>> checker = TermChecker(np.ones(1), np.array([3.0, 4.0]), np.float64, rng)
+    >>> checker.products[1] = shard @ checker.probe[0]
     >>> u = np.array([5.0, 6.0])
-    >>> checks.is_wrong(1, [(0, 2)], u, shard.T @ u)
+    >>> checker.is_wrong(1, [(0, 2)], u, shard.T @ u)
     False
-    >>> checks.is_wrong(1, [(0, 2)], u, shard.T @ u + [0, 1e-9])
+    >>> checker.is_wrong(1, [(0, 2)], u, shard.T @ u + [0, 1e-9])
     True
     """
 
@@ -97,7 +97,7 @@ class TermChecker:
         Parameters
         ----------
         machine : int
-            One of `products`.
+            A machine with a verified product.
         intervals : sequence of (int, int)
             Rows of the shard.
         coefficients : (count * k,) ndarray of float

@@ -77,8 +77,8 @@ def measure_conditioning(
     machines, recovery = generator.shape
     budget = max(_MIN_SAMPLE, int(_MAX_SAMPLE_WORK / recovery**3))
     # If N = L + 1, all N submatrices are measured although L may be large.
-    affordable = machines if machines * recovery**3 <= _MAX_COMPLETE_WORK else 0
-    complete = comb(machines, recovery) <= max(min(max_exhaustive, budget), affordable)
+    min_exhaustive = machines if machines * recovery**3 <= _MAX_COMPLETE_WORK else 0
+    complete = comb(machines, recovery) <= max(min(max_exhaustive, budget), min_exhaustive)
     subsets = (
         combinations(range(machines), recovery)
         if complete
@@ -174,11 +174,11 @@ def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ..
     chosen = _pivots(rows)
     for _ in range(count * recovery):
         try:
-            after, before = exchange_norms(rows, chosen[np.newaxis], np.inf)
+            new_norms, old_norms = exchange_norms(rows, chosen[np.newaxis], np.inf)
         except np.linalg.LinAlgError:
             break  # the chosen rows are singular
-        best = int(after.argmin())
-        if not after.flat[best] < before[0] * _MIN_IMPROVEMENT:
+        best = int(new_norms.argmin())
+        if not new_norms.flat[best] < old_norms[0] * _MIN_IMPROVEMENT:
             break
         row, position = divmod(best, recovery)
         chosen[position] = row
@@ -202,7 +202,7 @@ def _pivots(rows: Floats) -> NDArray[np.int64]:
 def exchange_norms(
     generator: Floats, sets: NDArray[np.int64], fill_value: float
 ) -> tuple[Floats, Floats]:
-    """Return squared Frobenius norms of inverses after and before each exchange of one row.
+    """Return squared Frobenius norms of inverses with and without each exchange of one row.
 
     Parameters
     ----------
@@ -214,9 +214,9 @@ def exchange_norms(
 
     Returns
     -------
-    after : (K, N, L) ndarray of float
-        ``after[k, n, j]`` is the norm if row n of G replaces row j of set k.
-    before : (K,) ndarray of float
+    new_norms : (K, N, L) ndarray of float
+        ``new_norms[k, n, j]`` is the norm if row n of G replaces row j of set k.
+    old_norms : (K,) ndarray of float
 
     Raises
     ------
@@ -231,19 +231,20 @@ def exchange_norms(
     Examples
     --------
     >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
-    >>> after, before = exchange_norms(generator, np.array([[0, 1]]), np.inf)
-    >>> before.tolist(), after[0, 2].tolist()
+    >>> new_norms, old_norms = exchange_norms(generator, np.array([[0, 1]]), np.inf)
+    >>> old_norms.tolist(), new_norms[0, 2].tolist()
     ([2.0], [inf, 1.25])
     """
     inverse = np.linalg.inv(generator[sets])
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         gram = inverse.mT @ inverse
         column_norms = np.einsum("kjj->kj", gram)[:, np.newaxis]
-        before = column_norms.sum(axis=2)
+        old_norms = column_norms.sum(axis=2)
         c = generator @ inverse
         squares = c**2
-        after = before[:, np.newaxis] - column_norms - 2 * (c @ gram - c * column_norms) / c
-        after += (squares.sum(axis=2, keepdims=True) - squares + 1) * (column_norms / squares)
-    after[~np.isfinite(after)] = fill_value
-    np.put_along_axis(after, sets[:, :, np.newaxis], fill_value, axis=1)
-    return after, before[:, 0]
+        cross_terms = 2 * (c @ gram - c * column_norms) / c
+        new_norms = old_norms[:, np.newaxis] - column_norms - cross_terms
+        new_norms += (squares.sum(axis=2, keepdims=True) - squares + 1) * (column_norms / squares)
+    new_norms[~np.isfinite(new_norms)] = fill_value
+    np.put_along_axis(new_norms, sets[:, :, np.newaxis], fill_value, axis=1)
+    return new_norms, old_norms[:, 0]

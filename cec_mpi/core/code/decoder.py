@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 _MAX_UNREFINED_CONDITION = 1e4  # inverses with larger condition numbers are refined
 _EPS = float(np.finfo(np.float64).eps)
 _MANTISSA_BITS = 53
-_SLICES = 3  # of a matrix, which add up to it exactly
+_SLICES = 3  # matrices into which `_split` splits a matrix
 _MAX_INITIAL_RESIDUAL = 0.25  # norm; above it the iteration may diverge
 
 
@@ -169,7 +169,7 @@ def _residual(matrix: Floats, inverse: Floats) -> Floats:
 
 
 def _split(matrix: Floats, bits: int, axis: int) -> list[Floats]:
-    """Split a matrix into a sum of slices; all but the last have at most `bits` bits."""
+    """Split a matrix exactly into a sum of slices; all but the last have at most `bits` bits."""
     slices = []
     for _ in range(_SLICES - 1):
         _, exponents = np.frexp(np.abs(matrix).max(axis=axis, keepdims=True))

@@ -22,7 +22,7 @@ _BATCH = 2_000_000  # entries in one batch of subsets
 _RANDOM_CANDIDATES = 256
 _MAX_HARMONIC_CANDIDATES = 512
 _FINALISTS, _IMPROVEMENT_STEPS = 6, 150
-_NEAREST = 4  # subsets from which a step moves a row away
+_NEAREST_SUBSETS = 4  # a step moves a row away from this many subsets
 
 
 def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
@@ -93,7 +93,7 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
 
 def _move_away(normals: Floats, row: Floats, round_to_dtype: Callable[[Floats], Floats]) -> Floats:
     """Move a row away from the nearest subsets step by step, and return the best row reached."""
-    count = min(_NEAREST, len(normals))
+    count = min(_NEAREST_SUBSETS, len(normals))
     best_distance, best_row = 0.0, row
     for k in range(_IMPROVEMENT_STEPS):
         components = normals @ row

@@ -17,8 +17,8 @@ from cec_mpi.text import plural
 def check_loads(loads: NDArray[np.generic], machines_per_row: int) -> None:
     """Raise unless an assignment with these loads exists.
 
-    It exists if ``sum(m) / machines_per_row`` is an integer, and no load is negative or exceeds it
-    (26).
+    It exists if ``loads.sum() / machines_per_row`` is an integer, and all loads are from 0 to this
+    integer (26).
 
     Raises
     ------

@@ -48,7 +48,7 @@ class CodedPlacement:
     def __init__(self, machines: int) -> None:
         self.machines, self._all_machines = machines, tuple(range(1, machines + 1))
 
-    def option_for(self, answers: int) -> str:
+    def encode_option(self, answers: int) -> str:
         """Return the option of encode that provides this many answers to a row, or ''."""
         return f"--machines {answers}" if self.machines < answers else ""
 

@@ -85,8 +85,8 @@ class Plan:
     def estimate_work(self, rows: Ints) -> NDArray[np.number]:
         """Return the work of each machine for these numbers of rows, shape (N,).
 
-        Work is counted in rows, or in nonzeros of a sparse X. A row costs as much as the planned
-        rows of the machine on average; if it has none, as much as those of all machines.
+        Work is counted in rows, or in nonzeros of a sparse X. A row has the mean cost of the
+        machine's planned rows, or of all planned rows if the machine has none.
         """
         if self.costs is None:
             return rows

@@ -103,10 +103,8 @@ def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[R
     total = sum((group.stop - group.start) * group.needed for group in groups)
     pairs, network = _network(groups, machines)
     machine_of_pair = np.array(pairs)[:, 1]
-    low, high = (
-        float(total / relative_speeds.sum()) * (1 - 1e-9),
-        float(total / relative_speeds.min()),
-    )
+    low = float(total / relative_speeds.sum()) * (1 - 1e-9)
+    high = float(total / relative_speeds.min())
     flow = network.max_flow(_rows_within(high, relative_speeds, total))
     while not np.array_equal(
         _rows_within(low, relative_speeds, total),

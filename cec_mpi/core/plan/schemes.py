@@ -188,12 +188,12 @@ def _greedy_path(membership: NDArray[np.bool_]) -> NDArray[np.intp]:
 
 def _sort_blocks(machines: NDArray[np.int32]) -> NDArray[np.intp]:
     """Return the lexicographic order of the blocks, comparing most frequent machines first."""
-    last = int(machines.max())
-    frequency = np.zeros(last + 1, dtype=np.int64)
+    largest = int(machines.max())
+    frequency = np.zeros(largest + 1, dtype=np.int64)
     for batch in row_batches(machines):
-        frequency += np.bincount(batch.ravel(), minlength=last + 1)
-    rank = np.empty(last + 1, dtype=np.min_scalar_type(last))  # small dtypes sort faster
-    rank[np.argsort(-frequency, kind="stable")] = np.arange(last + 1)
+        frequency += np.bincount(batch.ravel(), minlength=largest + 1)
+    rank = np.empty(largest + 1, dtype=np.min_scalar_type(largest))  # small dtypes sort faster
+    rank[np.argsort(-frequency, kind="stable")] = np.arange(largest + 1)
     columns = min(_SORT_KEYS, machines.shape[1])
     leading = []
     for batch in row_batches(machines):

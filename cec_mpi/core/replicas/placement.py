@@ -63,7 +63,7 @@ class ReplicaPlacement:
         """The rule for the number of machines that a step can lose."""
         return f"each row is on {plural(self.tolerated_losses(0), 'machine')}"
 
-    def option_for(self, answers: int) -> str:
+    def encode_option(self, answers: int) -> str:
         """Return the option of encode that provides this many answers to a row, or ''."""
         return f"--copies {answers}" if self.tolerated_losses(0) < answers else ""
 

@@ -319,7 +319,7 @@ class ElasticExecutor:
         disputed, recovery = cause.rows, self._manifest.code.recovery
         needed = recovery + 3
         hint = f" ({needed} answers would identify it)" if len(disputed.machines) < needed else ""
-        if hint and (option := self._manifest.placement.option_for(needed)):
+        if hint and (option := self._manifest.placement.encode_option(needed)):
             hint = f" ({needed} answers would identify it: encode with {option})"
         names = " or ".join(" and ".join(map(str, candidate)) for candidate in disputed.candidates)
         if not names:
