@@ -56,7 +56,7 @@ def test_a_second_sigterm_is_handled(handled):
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_a_process_can_be_ended_while_it_is_forked():
     with SignalRecorder():
-        for _ in range(100):
+        for _ in range(30):
             child = os.fork()
             if not child:
                 time.sleep(LIMIT)
