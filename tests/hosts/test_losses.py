@@ -55,7 +55,7 @@ from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.messages import HELLO
 connection = Connection(read_connection_file(Path(sys.argv[1])))
-print(connection.place.partition(",")[0])
+print(connection.address.partition(",")[0])
 connection.send(HELLO)
 connection.close()
 """
