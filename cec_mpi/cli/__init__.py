@@ -83,24 +83,24 @@ def _main(argv: Sequence[str] | None) -> int:
         processes is Processes.SHARED and launcher is not None
     )
     uses_mpi = has_ranks and not is_elastic and not wants_help and "--serial" not in flags
-    is_first = launcher is None or launcher.rank == 0
+    is_rank_0 = launcher is None or launcher.rank == 0
     runs_on_all_ranks = (
         uses_mpi or processes is Processes.INDEPENDENT or (is_elastic and not wants_help)
     )
-    if not is_first and not runs_on_all_ranks:
+    if not is_rank_0 and not runs_on_all_ranks:
         return 0
     try:
         arguments = parser.parse_args(argv)
         perform: Callable[[argparse.Namespace], int] = arguments.command
     except InputError as error:
-        if is_elastic and not is_first:  # rank 0 prints the same error
+        if is_elastic and not is_rank_0:  # rank 0 prints the same error
             wait_for_rank_0(launcher)
             return error.exit_code
         return _report_error_on_ranks(error) if uses_mpi else _report_error(error)
     try:
         if not uses_mpi:
             _raise_on_signals()
-        with _verbosity(arguments.verbosity, is_first):
+        with _verbosity(arguments.verbosity, is_rank_0):
             code = perform(arguments)
         problem = pop_output_error()
         if problem is not None and not code:
@@ -168,11 +168,11 @@ class _StderrHandler(logging.Handler):
 
 
 @contextmanager
-def _verbosity(level: int, is_first: bool) -> Iterator[None]:
+def _verbosity(level: int, is_rank_0: bool) -> Iterator[None]:
     """Set the verbosity within a ``with``; rank 0 of a verbose command also prints the log."""
     logger, handler = logging.getLogger("cec_mpi"), _StderrHandler()
     set_verbosity(level)
-    if level == VERBOSE and is_first:
+    if level == VERBOSE and is_rank_0:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
     try:
@@ -205,12 +205,12 @@ def build_parser(*requested: str) -> Parser:
     parser.add_argument("--version", action="version", version=f"cec_mpi {__version__}")
     parser.set_defaults(verbosity=NORMAL)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    are_known = set(requested) <= _COMMANDS.keys()
+    all_known = set(requested) <= _COMMANDS.keys()
     for name, (module, text) in _COMMANDS.items():
-        if requested and are_known and name not in requested:
+        if requested and all_known and name not in requested:
             continue
         command = parser.commands[name] = commands.add_parser(name, help=text)
-        if are_known:
+        if all_known:
             commands_module = importlib.import_module(f"cec_mpi.cli.commands.{module}")
             command.description = f"{text[0].upper()}{text[1:]}."
             getattr(commands_module, f"add_{name.replace('-', '_')}")(command)

@@ -126,7 +126,7 @@ def test_a_wrong_shard_behind_a_link_is_rebuilt_in_the_store(path, tmp_path):
     publish_matching_checksums(path, 3)
     assert verify(path).damaged == []
     result = repair(path)
-    assert result.named == (3,)
+    assert result.faulty == (3,)
     assert result.replaced == {3: f"a link to {target}"}
     assert np.array_equal(np.load(target), wrong)
     assert not (path / "shard-0003.npy").is_symlink()

@@ -132,11 +132,11 @@ def _check_printable(*texts: str) -> None:
 
 def _directives(options: Mapping[str, object], sbatch: Mapping[str, str | None]) -> str:
     """Return the lines of a script that set options of sbatch."""
-    set_here = {key: str(value) for key, value in options.items() if value}
+    script_options = {key: str(value) for key, value in options.items() if value}
     for key in sbatch:
-        if key in set_here:
+        if key in script_options:
             raise InputError(f"--sbatch {key}: the script already sets --{key}")
-    return "\n".join(_directive(key, value) for key, value in {**set_here, **sbatch}.items())
+    return "\n".join(_directive(key, value) for key, value in {**script_options, **sbatch}.items())
 
 
 def _directive(key: str, value: str | None) -> str:
@@ -149,7 +149,7 @@ def _directive(key: str, value: str | None) -> str:
     return f"#SBATCH --{key}={shlex.quote(value)}"
 
 
-_TIME = re.compile(r"(?:(?P<d>\d+)-)?(?P<a>\d+)(?::(?P<b>\d+))?(?::(?P<c>\d+))?")
+_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<fields>\d+(?::\d+){0,2})")
 
 
 def parse_time_limit(time: str) -> int:
@@ -167,13 +167,12 @@ def parse_time_limit(time: str) -> int:
     """
     match = _TIME.fullmatch(time)
     if match:
-        a, b, c = (int(match[name] or 0) for name in "abc")
-        if match["d"]:
-            hours, minutes, seconds = 24 * int(match["d"]) + a, b, c
-        elif match["c"]:
-            hours, minutes, seconds = a, b, c
+        fields = [int(text) for text in match["fields"].split(":")]
+        if match["days"] or len(fields) == 3:
+            hours, minutes, seconds = [*fields, 0, 0][:3]
         else:
-            hours, minutes, seconds = 0, a, b
+            hours, minutes, seconds = [0, *fields, 0][:3]
+        hours += 24 * int(match["days"] or 0)
         if total := 3600 * hours + 60 * minutes + seconds:
             return total
     raise InputError(f"--time {time!r}: expected 30 (minutes), 30:00, 1:30:00 or 1-12:00:00")

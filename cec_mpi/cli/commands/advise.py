@@ -166,47 +166,45 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
     from cec_mpi.simulation.advise import percent
 
     command = f"cec-mpi encode X store --dtype {request.dtype}"
-    has_cost = advice.recommended.cost is not None
-    has_run_options = any(choice.run_options() for choice in advice.front)
-    has_carried = any(choice.carried for choice in advice.front)
-    head = [
-        "",
-        command,
-        *["with run"] * has_run_options,
-        *["carried"] * has_carried,
-        "store",
-        "largest",
-        "away",
-        "digits",
-        "step",
-    ]
-    head += ["waiting", "each time", "total", "95 %", "simulated", *["cost"] * has_cost]
     rows = []
     for choice in advice.front:
-        waits = percent(choice.waiting) if choice.waiting else "-"
-        cells = ["*" if choice is advice.recommended else "", choice.encode_options(advice.speeds)]
-        cells += [choice.run_options()] * has_run_options
-        cells += [_carried_text(choice)] * has_carried
-        cells += [format_bytes(choice.storage), format_bytes(choice.largest), str(choice.away)]
-        cells += [f"{choice.digits:.1f}", format_duration(choice.step.mean), waits]
-        cells += [
-            format_duration(choice.wait) if choice.wait else "-",
-            format_duration(choice.total.mean),
-        ]
-        cells += [_interval_text(choice.total)]
-        cells += ["-" if choice.simulated is None else format_duration(choice.simulated.mean)]
-        cells += [f"{choice.cost:.2f}"] if has_cost and choice.cost is not None else []
-        rows.append(cells)
+        simulated, cost = choice.simulated, choice.cost
+        rows.append(
+            {
+                "": "*" if choice is advice.recommended else "",
+                command: choice.encode_options(advice.speeds),
+                "with run": choice.run_options(),
+                "carried": _carried_text(choice),
+                "store": format_bytes(choice.storage),
+                "largest": format_bytes(choice.largest),
+                "away": str(choice.away),
+                "digits": f"{choice.digits:.1f}",
+                "step": format_duration(choice.step.mean),
+                "waiting": percent(choice.waiting) if choice.waiting else "-",
+                "each time": format_duration(choice.wait) if choice.wait else "-",
+                "total": format_duration(choice.total.mean),
+                "95 %": _interval_text(choice.total),
+                "simulated": "-" if simulated is None else format_duration(simulated.mean),
+                "cost": "-" if cost is None else f"{cost:.2f}",
+            }
+        )
     for name, total in advice.baselines.items():
-        cells_by_column = {"": "", command: f"{name}, without a code"}
-        cells_by_column |= {"total": format_duration(total.mean), "95 %": _interval_text(total)}
-        rows.append([cells_by_column.get(column, "-") for column in head])
+        totals = {"total": format_duration(total.mean), "95 %": _interval_text(total)}
+        rows.append({"": "", command: f"{name}, without a code", **totals})
+    optional_columns = {
+        "with run": any(choice.run_options() for choice in advice.front),
+        "carried": any(choice.carried for choice in advice.front),
+        "cost": advice.recommended.cost is not None,
+    }
+    head = [column for column in rows[0] if optional_columns.get(column, True)]
     lines = [
         f"{plural(len(advice.machines), 'machine')}, {format_count(request.steps, 'step')}",
         "",
     ]
     right_aligned = {*head} - {"", command, "with run", "carried", "95 %"}
-    lines += format_table(head, rows, right_aligned)
+    lines += format_table(
+        head, [[row.get(column, "-") for column in head] for row in rows], right_aligned
+    )
     rejections = [
         f"Rejected: {choice_name}: {reason}" for choice_name, reason in advice.rejected.items()
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -96,12 +96,13 @@ def explain_plan(
     if exact:
         content |= _fractions(plan, available, speeds, scheme)
     if steps:
-        loads, parts = plan.assignment.loads.tolist(), None
+        loads, denominator = plan.assignment.loads.tolist(), None
         if exact:
-            loads, parts = _to_equal_parts([Fraction(part) for part in content["mu"]])
+            loads, denominator = _to_common_denominator(map(Fraction, content["mu"]))
         mu = dict(zip(available, loads, strict=True))
         content["iterations"] = [
-            _iteration(block, parts) for block in algorithm_1(mu, plan.assignment.machines_per_row)
+            _iteration(block, denominator)
+            for block in algorithm_1(mu, plan.assignment.machines_per_row)
         ]
     return content
 
@@ -120,15 +121,15 @@ def _check_iterations(machines: int, scheme: Scheme) -> None:
         )
 
 
-def _iteration(block: Block, parts: int | None) -> dict[str, Any]:
-    """Return an iteration in rows, or in fractions of a shard of `parts` equal parts."""
+def _iteration(block: Block, denominator: int | None) -> dict[str, Any]:
+    """Return an iteration in rows, or in fractions of a shard with this denominator."""
     load = block.m[block.smallest]
     margin = None
     if block.next_largest is not None:
         margin = block.total / Fraction(len(block.P)) - block.m[block.next_largest]
 
     def in_unit(number: int | Fraction) -> int | str:
-        return int(number) if parts is None else str(Fraction(number) / parts)
+        return int(number) if denominator is None else str(Fraction(number) / denominator)
 
     return {
         "alpha": in_unit(block.alpha),
@@ -157,10 +158,10 @@ def _fractions(
             for b in range(count)
         ]
     else:
-        loads, parts = _to_equal_parts(mu)
+        loads, denominator = _to_common_denominator(mu)
         sizes, members = assign_blocks(np.array(loads, dtype=object), machines_per_row)
         blocks = [
-            (Fraction(size, parts), tuple(indices))
+            (Fraction(size, denominator), tuple(indices))
             for size, indices in zip(sizes, members.tolist(), strict=True)
         ]
     return {
@@ -172,10 +173,11 @@ def _fractions(
     }
 
 
-def _to_equal_parts(mu: Sequence[Fraction]) -> tuple[list[int], int]:
-    """Return fractions of a shard as whole numbers of equal parts, and the number of parts."""
-    parts = math.lcm(*(fraction.denominator for fraction in mu))
-    return [int(fraction * parts) for fraction in mu], parts
+def _to_common_denominator(fractions: Iterable[Fraction]) -> tuple[list[int], int]:
+    """Return the numerators of fractions for their common denominator, and the denominator."""
+    fractions = list(fractions)
+    denominator = math.lcm(*(fraction.denominator for fraction in fractions))
+    return [int(fraction * denominator) for fraction in fractions], denominator
 
 
 def explain_copies(

@@ -156,8 +156,8 @@ class Parser(argparse.ArgumentParser):
         for option, value in line.words_after_flags:
             if suggestion := removed_option_hint(option, value=value):
                 self.error(f"{option} {value}{suggestion}")
-        if line.unknown:
-            word, pending_option = line.unknown
+        if line.unknown_option:
+            word, pending_option = line.unknown_option
             option = word.partition("=")[0]
             option_names = [
                 name[2:] for name in self._option_string_actions if name.startswith("--")
@@ -203,7 +203,7 @@ class _CommandLine:
         and ``--option=value`` for values that begin with -.
     raw_values : dict of str to str
         Values of options, and of positional arguments by their names in the help.
-    unknown : tuple of str, optional
+    unknown_option : tuple of str, optional
         The first unknown option, and the option before it if that lacks a value.
     words_after_flags : list of tuple of str
         Options without values, and the words that follow them.
@@ -216,7 +216,7 @@ class _CommandLine:
     def __init__(self, parser: argparse.ArgumentParser, words: list[str]) -> None:
         self.words: list[str] = []
         self.raw_values: dict[str, str] = {}
-        self.unknown: tuple[str, str] | None = None
+        self.unknown_option: tuple[str, str] | None = None
         self.words_after_flags: list[tuple[str, str]] = []
         self.excess: list[str] = []
         self.wants_help = self.wants_full_help = False
@@ -251,9 +251,9 @@ class _CommandLine:
         name, equals, value = word.partition("=")
         action = self._actions.get(name)
         if action is None:
-            is_cluster = not word.startswith("--") and word[:2] in self._actions  # such as -vv
-            if not is_cluster:
-                self.unknown = self.unknown or (word, pending_option)
+            are_short_flags = not word.startswith("--") and word[:2] in self._actions  # such as -vv
+            if not are_short_flags:
+                self.unknown_option = self.unknown_option or (word, pending_option)
             return ""
         self.wants_full_help = self.wants_full_help or name == ALL_HELP
         self.wants_help = self.wants_help or self.wants_full_help or name in _HELP
@@ -266,8 +266,8 @@ class _CommandLine:
             self.words[-1] = f"{name}={words.pop(0) if _is_value(action, words) else action.const}"
         if action.nargs is not None:
             return ""
-        following = words[0] if words else "--"
-        if following.startswith("--") or following.partition("=")[0] in self._actions:
+        next_word = words[0] if words else "--"
+        if next_word.startswith("--") or next_word.partition("=")[0] in self._actions:
             return name
         value = self.raw_values[name] = words.pop(0)
         self.words[-1:] = [f"{name}={value}"] if value.startswith("-") else [name, value]

@@ -97,9 +97,9 @@ def _join(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     from cec_mpi.cli.run.ranks import (
         print_stop_notice,
-        run_alone,
         run_elastic,
         run_in_lockstep,
+        run_serial,
     )
     from cec_mpi.runtime.processes.start import run_on_ranks
 
@@ -118,17 +118,17 @@ def _run(arguments: argparse.Namespace) -> int:
                 "processes of their own"
             )
     if run.serial or options.is_elastic or launcher is None:
-        perform = run_alone if run.serial else run_elastic
+        perform = run_serial if run.serial else run_elastic
         with SignalRecorder(exit_on_second=True, include_hangup=launcher is None) as signals:
             return perform(run, options, signals)
-    is_first = launcher.rank == 0
+    is_rank_0 = launcher.rank == 0
     # mpirun of Open MPI forwards Ctrl-C as SIGTERM, and then discards the output of ranks.
     on_first = (
         partial(print_stop_notice, run)
-        if is_first and launcher.implementation == "Open MPI"
+        if is_rank_0 and launcher.implementation == "Open MPI"
         else None
     )
-    with SignalRecorder(exit_on_second=is_first, on_first=on_first) as signals:
+    with SignalRecorder(exit_on_second=is_rank_0, on_first=on_first) as signals:
 
         def on_ranks(comm: Any) -> int:
             return run_in_lockstep(comm, run, options, signals)

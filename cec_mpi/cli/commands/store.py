@@ -100,7 +100,7 @@ def _repair(arguments: argparse.Namespace) -> int:
                 f"{shard_name(n)}: replaced {kind} by a regular file (its target is unchanged)"
             )
         for n, rows in repaired.rebuilt.items():
-            reason = " (wrong numbers with valid checksums)" if n in repaired.named else ""
+            reason = " (wrong numbers with valid checksums)" if n in repaired.faulty else ""
             print_note(f"{shard_name(n)}: {rows} rebuilt{reason}")
         if repaired.error_bound:
             print_note(f"rebuilt numbers: error {_bound_text(repaired.error_bound, manifest)}")
@@ -108,15 +108,15 @@ def _repair(arguments: argparse.Namespace) -> int:
             repaired.restored,
             repaired.lost,
             repaired.rebuilt,
-            repaired.unsettled,
-            repaired.left,
-            repaired.named,
+            repaired.unresolved,
+            repaired.still_damaged,
+            repaired.faulty,
         )
         if not any(repaired_parts):
             print_note(f"{arguments.store}: nothing to repair")
-        problems = list(repaired.unsettled)
+        problems = list(repaired.unresolved)
         still_damaged = sorted(
-            {*repaired.left, *(n for n in repaired.named if n not in repaired.rebuilt)}
+            {*repaired.still_damaged, *(n for n in repaired.faulty if n not in repaired.rebuilt)}
         )
         if still_damaged:
             problems.append(f"still damaged: {', '.join(map(shard_name, still_damaged))}")

@@ -17,36 +17,36 @@ from cec_mpi.text import join_names, plural
 
 def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[Finding]:
     """Return advice to bind ranks to more cores, or each machine to one NUMA domain."""
-    with_idle_cores: dict[Place, str] = {}
-    with_unbound_machines: dict[Place, str] = {}
-    with_few_machines: dict[Place, str] = {}
+    nodes_with_idle_cores: dict[Place, str] = {}
+    nodes_with_unbound_machines: dict[Place, str] = {}
+    nodes_with_few_machines: dict[Place, str] = {}
     for node, ranks in ranks_by_node(places).items():
         cores, domains = node.cores, node.domains
         is_bound_to_core = max(places[rank].own_cores for rank in ranks) == 1
         if is_bound_to_core and node.unbound_cores >= 2 * cores:
             used = f"{plural(cores, 'core')} of {node.unbound_cores}"
-            with_idle_cores[node] = f"{plural(len(ranks), 'rank')} on {used}"
+            nodes_with_idle_cores[node] = f"{plural(len(ranks), 'rank')} on {used}"
         machines = [rank for rank in ranks if rank]
         if machines and max(places[rank].own_domains for rank in machines) > 1:
-            is_full = len(machines) >= domains
-            nodes = with_unbound_machines if is_full else with_few_machines
+            fills_domains = len(machines) >= domains
+            nodes = nodes_with_unbound_machines if fills_domains else nodes_with_few_machines
             nodes[node] = f"{plural(len(machines), 'machine')}, {domains} domains"
     to_domains = binding_option(launcher, "numa")
     remedies = (
         (
             "ranks are bound to one core, and other cores are idle on",
-            with_idle_cores,
+            nodes_with_idle_cores,
             f"start them with {binding_option(launcher, 'none')}",
         ),
         (
             "machines may move between NUMA domains on",
-            with_unbound_machines,
+            nodes_with_unbound_machines,
             f"{to_domains} keeps each machine near its memory (--shards ram also copies its shard "
             "there)",
         ),
         (
             "machines spread over NUMA domains on",
-            with_few_machines,
+            nodes_with_few_machines,
             f"one machine per domain with {to_domains} reads memory faster than one per node",
         ),
     )

@@ -37,13 +37,13 @@ def list_findings(facts: Facts) -> list[Finding]:
         text = "cec-mpi cannot limit the threads of NumPy's BLAS: set OMP_NUM_THREADS"
         findings.append(Finding("warning", f"{text}={min(facts.threads)}"))
     order = ("error", "warning", "advice")
-    return sorted(findings, key=lambda finding: order.index(finding.kind))
+    return sorted(findings, key=lambda finding: order.index(finding.severity))
 
 
 def _launcher_findings(facts: Facts) -> Iterator[Finding]:
     library = facts.library
-    on_path = detect_implementation(facts.mpirun)
-    if library.implementation and on_path and on_path != library.implementation:
+    path_mpi = detect_implementation(facts.mpirun)
+    if library.implementation and path_mpi and path_mpi != library.implementation:
         remedy = f"use {library.program or 'the mpirun of this MPI'}"
         yield Finding("warning", f"mpirun on PATH does not belong to {library.name}: {remedy}")
     if facts.srun is not None and library.implementation and library.srun_type not in facts.srun:
@@ -94,7 +94,7 @@ def format_report(facts: Facts) -> str:
         pairs.append(("store", f"{shape} on {plural(facts.machines, 'machine')}"))
     lines = [facts_table(pairs, _WIDTH), "", *map(printable, _node_table(facts)), ""]
     findings = list_findings(facts)
-    lines += [printable(f"{finding.kind}: {finding.text}", keep="\n") for finding in findings]
+    lines += [printable(f"{finding.severity}: {finding.text}", keep="\n") for finding in findings]
     if not findings:
         lines.append("No problems were found.")
     if len(facts.places) == 1:
@@ -144,6 +144,8 @@ def as_dict(facts: Facts) -> dict[str, Any]:
         "srun": facts.srun,
         "srun_problem": facts.srun_problem,
         "ranks": ranks,
-        "findings": [asdict(finding) for finding in list_findings(facts)],
+        "findings": [
+            {"kind": finding.severity, "text": finding.text} for finding in list_findings(facts)
+        ],
         "store": store,
     }

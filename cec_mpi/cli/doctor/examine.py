@@ -72,22 +72,24 @@ def examine(
     if comm.rank:
         return 0
     facts = Facts(
-        detect_launcher(),
-        library(),
-        _describe_mpirun(),
-        list_srun_types(),
-        versions,
-        places,
-        threads_of_ranks,
-        store or "",
-        manifest,
-        [_compare_with_master(store or "", check) for checks in shard_checks for check in checks],
-        find_srun_problem(library().srun_type),
-        detect_continuity(),
-        devices,
+        launcher=detect_launcher(),
+        library=library(),
+        mpirun=_describe_mpirun(),
+        srun=list_srun_types(),
+        versions=versions,
+        places=places,
+        threads=threads_of_ranks,
+        store=store or "",
+        manifest=manifest,
+        shard_checks=[
+            _compare_with_master(store or "", check) for checks in shard_checks for check in checks
+        ],
+        srun_problem=find_srun_problem(library().srun_type),
+        continuity=detect_continuity(),
+        devices=devices,
     )
     print_result(json.dumps(as_dict(facts), indent=2) if as_json else format_report(facts))
-    return 2 if any(finding.kind == "error" for finding in list_findings(facts)) else 0
+    return 2 if any(finding.severity == "error" for finding in list_findings(facts)) else 0
 
 
 def _find_versions() -> dict[str, str]:

@@ -104,5 +104,5 @@ class Facts:
 
     @property
     def machines(self) -> int:
-        """Return the number of machines of the store."""
+        """Number of machines of the store; 0 without a store."""
         return 0 if self.manifest is None else self.manifest.code.machines

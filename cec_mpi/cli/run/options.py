@@ -54,7 +54,7 @@ class RunOptions:
     shows_map: bool = option(
         False, "--map", "print the node and the shard file of each machine, then continue"
     )
-    every: values.Interval | None = option(
+    checkpoint_every: values.Interval | None = option(
         None,
         "--checkpoint-every T",
         "interval between checkpoints, in steps (50) or as a time (60s or 5m) (default: 60s in an "

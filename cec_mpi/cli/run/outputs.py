@@ -37,24 +37,24 @@ class Outputs:
     def __init__(self, directory: Path, task: str) -> None:
         self._directory = directory
         self._task = task
-        self._mapped: np.memmap[Any, Any] | None = None
+        self._products: np.memmap[Any, Any] | None = None
 
     def map_products(self, shape: tuple[int, int], is_resumed: bool) -> NDArray[np.float64]:
         """Return the memory-mapped file of products of `matvec`; fill a new file with NaN."""
         path = self._directory / RESULT
         if is_resumed:
-            self._mapped = open_result_map(path)
-            check_products(path, self._mapped, shape)
+            self._products = open_result_map(path)
+            check_products(path, self._products, shape)
         else:
             with writing(path):
-                self._mapped = create_memmap(path, shape)
-            self._mapped[:] = np.nan
-        return self._mapped
+                self._products = create_memmap(path, shape)
+            self._products[:] = np.nan
+        return self._products
 
     def flush(self) -> None:
         """Flush the memory-mapped products to disk."""
-        if self._mapped is not None:
-            self._mapped.flush()
+        if self._products is not None:
+            self._products.flush()
 
     def save(self, outcome: Mapping[str, Any], reserved: Collection[str]) -> SaveResult:
         """Save as many of a task's results as possible.
@@ -90,7 +90,7 @@ class Outputs:
         self, name: str, value: object, is_reserved: bool, warnings: list[str]
     ) -> object:
         """Save a value in a file and return `SAVED`, or return a number or text for the summary."""
-        if self._mapped is not None and value is self._mapped:
+        if self._products is not None and value is self._products:
             self.flush()
             return SAVED
         if is_masked_array(value) and value.dtype.kind in "biuf":
@@ -155,14 +155,14 @@ def convert_outcome(returned: object) -> dict[str, Any]:
     ({'result': 3.5}, {'result_0': 1, 'result_1': 2}, {'a_b': 1})
     """
     if isinstance(returned, Mapping):
-        named = list(returned.items())
+        items = list(returned.items())
     elif isinstance(returned, tuple):
         fields = getattr(returned, "_fields", [f"{RESULT_NAME}_{k}" for k in range(len(returned))])
-        named = list(zip(fields, returned, strict=True))
+        items = list(zip(fields, returned, strict=True))
     else:
-        named = [] if returned is None else [(RESULT_NAME, returned)]
+        items = [] if returned is None else [(RESULT_NAME, returned)]
     outcome: dict[str, Any] = {}
-    for key, value in named:
+    for key, value in items:
         name = re.sub(r"\W", "_", str(key))[:_MAX_NAME_LENGTH] or "_"
         while name in outcome:
             name += "_"

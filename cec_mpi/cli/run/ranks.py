@@ -61,7 +61,7 @@ def run_in_lockstep(
     return 0
 
 
-def run_alone(run: RunOptions, options: SessionOptions, signals: SignalRecorder) -> int:
+def run_serial(run: RunOptions, options: SessionOptions, signals: SignalRecorder) -> int:
     """Run a task with all machines in this process."""
     from cec_mpi.cli.run.task_run import TaskRun
     from cec_mpi.runtime.records.directory import remove_if_rejected

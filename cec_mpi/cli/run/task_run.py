@@ -142,8 +142,8 @@ class TaskRun:
             vectors = read_vectors(path, manifest, limit)
         self.time_limit = TimeLimit(run.time_limit)
         self.signals = signals
-        self.interval = run.every or Interval()
-        if run.every is None and (options.is_elastic or self.time_limit.is_set):
+        self.interval = run.checkpoint_every or Interval()
+        if run.checkpoint_every is None and (options.is_elastic or self.time_limit.is_set):
             self.interval = _DEFAULT_INTERVAL
         self.shows_map = run.shows_map
         self.progress = run.progress
@@ -158,7 +158,7 @@ class TaskRun:
         self._process = os.getpid()
         self._lock(run.overwrite or run.resume)
         try:
-            self._read_earlier(run)
+            self._read_resume_state(run)
             if options.is_elastic:  # before machines start
                 self._check_task()
         except BaseException:
@@ -203,13 +203,13 @@ class TaskRun:
         if self.task not in TASKS.values() or self.products_shape is not None or self.is_done:
             return
 
-        def end(*_: object) -> None:
+        def accept(*_: object) -> None:
             raise _AcceptedError
 
         X = SimpleNamespace(
             shape=(self.manifest.rows, self.manifest.columns),
             dtype=np.dtype(np.float64),
-            **dict.fromkeys(_PRODUCTS, end),
+            **dict.fromkeys(_PRODUCTS, accept),
         )
         checkpoint = CheckpointFile(
             self.out, self.description, self.resume_state, Interval(), lambda: 0
@@ -219,7 +219,7 @@ class TaskRun:
             warnings.simplefilter("ignore")  # the run will show them
             self.task(X, **arguments, **self.task_options)
 
-    def _read_earlier(self, run: RunOptions) -> None:
+    def _read_resume_state(self, run: RunOptions) -> None:
         """Read the results or the checkpoint of the run that this one resumes."""
         self.is_done = run.resume and self._is_done()
         if run.resume and not self.is_done:
@@ -308,8 +308,8 @@ class TaskRun:
             raise
         finally:
             steps = recorder.steps - earlier_steps
-            is_useless = not steps or (has_write_error and has_earlier_results(self.out))
-            if self.arrays is None and not is_resumed and is_useless:
+            prefers_earlier = not steps or (has_write_error and has_earlier_results(self.out))
+            if self.arrays is None and not is_resumed and prefers_earlier:
                 restore_results(self.out)
                 out_state = "unchanged"
             else:
@@ -406,7 +406,7 @@ class TaskRun:
         start, earlier_steps = time.perf_counter(), recorder.steps
         try:
             with collect_warnings(self.warning_texts):
-                outcome = self._run_task(self._operator(session, master), checkpoint)
+                outcome = self._run_task(self._make_operator(session, master), checkpoint)
         finally:
             session.refuse_steps()
             with suppress(ResultsError):  # do not hide an earlier error
@@ -423,10 +423,16 @@ class TaskRun:
         else:
             checkpoint.remove()
 
-    def _operator(self, session: Session, master: Master) -> Any:
+    def _make_operator(self, session: Session, master: Master) -> Any:
         """Return X; only tasks of users get a `CodedOperator`, because it needs SciPy."""
         if self.task in TASKS.values():
-            return _make_products(session, master)
+            return SimpleNamespace(
+                shape=master.shape,
+                dtype=master.dtype,
+                attainable=master.attainable,
+                accurate_along=master.manifest.accurate_along,
+                **{name: partial(session.run_step, getattr(master, name)) for name in _PRODUCTS},
+            )
         from cec_mpi.linear_operator.coded_operator import CodedOperator
         from cec_mpi.linear_operator.lifetime import Lifetime
 
@@ -470,17 +476,6 @@ class TaskRun:
             publish(self.out / SUMMARY, f"{text}\n".encode())
         self.outcome = outcome
         return end
-
-
-def _make_products(session: Session, master: Master) -> Any:
-    """Return X for tasks of this package; each of its products is a step."""
-    return SimpleNamespace(
-        shape=master.shape,
-        dtype=master.dtype,
-        attainable=master.attainable,
-        accurate_along=master.manifest.accurate_along,
-        **{name: partial(session.run_step, getattr(master, name)) for name in _PRODUCTS},
-    )
 
 
 def report_task_error(name: str, error: Exception) -> Exception:

@@ -207,13 +207,13 @@ class Finding:
 
     Attributes
     ----------
-    kind : {"error", "warning", "advice"}
+    severity : {"error", "warning", "advice"}
         A run would fail, would be slow, or could be faster.
     text : str
         One sentence.
     """
 
-    kind: Literal["error", "warning", "advice"]
+    severity: Literal["error", "warning", "advice"]
     text: str
 
 

@@ -40,8 +40,8 @@ class Repaired:
     ----------
     rebuilt : dict of int to str
         Intervals of rebuilt rows, by machine.
-    named : tuple of int
-        Machines whose shards were wrong although their checksums matched.
+    faulty : tuple of int
+        Machines whose shards had wrong numbers with valid checksums.
     error_bound : float
         Largest error bound of rebuilt entries, relative to the largest entry of X in the code word;
         0 if nothing was rebuilt.
@@ -50,21 +50,21 @@ class Repaired:
         shards.
     lost : list of str
         Files that are damaged together with their copies.
-    unsettled : list of str
-        Descriptions of disagreements in which the wrong shard was not identified.
-    left : list of int
+    unresolved : list of str
+        Descriptions of disagreements between shards, if the faulty one was not identified.
+    still_damaged : list of int
         Machines whose shards are still damaged, because only another machine was requested.
     replaced : dict of int to str
         Description of each link that was replaced by a file, by machine.
     """
 
     rebuilt: dict[int, str] = field(default_factory=dict)
-    named: tuple[int, ...] = ()
+    faulty: tuple[int, ...] = ()
     error_bound: float = 0.0
     restored: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
-    unsettled: list[str] = field(default_factory=list)
-    left: list[int] = field(default_factory=list)
+    unresolved: list[str] = field(default_factory=list)
+    still_damaged: list[int] = field(default_factory=list)
     replaced: dict[int, str] = field(default_factory=dict)
 
 
@@ -220,22 +220,22 @@ def _rebuild(
         raise DamagedStoreError(
             f"{directory}: shards changed while they were read, at {rows}: run repair again"
         )
-    unsettled: dict[tuple[int, ...], list[int]] = {}
+    unresolved: dict[tuple[int, ...], list[int]] = {}
     for outcome in outcomes:
         if outcome.disagreeing:
-            unsettled.setdefault(outcome.disagreeing, []).append(outcome.block)
-    result.unsettled = [
+            unresolved.setdefault(outcome.disagreeing, []).append(outcome.block)
+    result.unresolved = [
         describe_disagreement(disagreeing, blocks, manifest)
-        for disagreeing, blocks in sorted(unsettled.items())
+        for disagreeing, blocks in sorted(unresolved.items())
     ]
-    result.named = tuple(sorted({n for outcome in outcomes for n in outcome.faulty}))
+    result.faulty = tuple(sorted({n for outcome in outcomes for n in outcome.faulty}))
     rebuilt: dict[int, list[int]] = {}
     for outcome in outcomes:
         for n, _, bound in outcome.rebuilt:
             rebuilt.setdefault(n, []).append(outcome.block)
             result.error_bound = max(result.error_bound, bound)
     result.rebuilt = {n: manifest.describe_rows(blocks) for n, blocks in sorted(rebuilt.items())}
-    result.left = [n for n in condition.damaged if n not in machines]
+    result.still_damaged = [n for n in condition.damaged if n not in machines]
     damaged_files = [name for name in condition.other_problems if name.startswith("checksums")]
     result.restored += damaged_files
     checksums = np.where(good, condition.checksums, condition.expected_checksums)

@@ -40,8 +40,8 @@ def facts_of(nodes, ranks, *, cores=8, **others):
     return replace(facts, **others)
 
 
-def texts(facts, kind):
-    return [finding.text for finding in list_findings(facts) if finding.kind == kind]
+def texts(facts, severity):
+    return [finding.text for finding in list_findings(facts) if finding.severity == severity]
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_missing_and_invisible_shards(manifest):
 
 
 @pytest.mark.parametrize(
-    ("facts", "kind", "text"),
+    ("facts", "severity", "text"),
     [
         (
             facts_of(1, 1, mpirun="/usr/bin/mpirun (HYDRA build details:)"),
@@ -132,10 +132,10 @@ def test_missing_and_invisible_shards(manifest):
         ),
     ],
 )
-def test_a_finding_says_what_to_do(facts, kind, text):
-    (finding,) = [finding for finding in list_findings(facts) if finding.kind == kind]
+def test_a_finding_says_what_to_do(facts, severity, text):
+    (finding,) = [finding for finding in list_findings(facts) if finding.severity == severity]
     assert finding.text.startswith(text)
-    assert f"{kind}: {finding.text}" in format_report(facts)
+    assert f"{severity}: {finding.text}" in format_report(facts)
 
 
 @pytest.mark.parametrize(

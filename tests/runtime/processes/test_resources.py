@@ -112,13 +112,13 @@ def launched(implementation):
 def warnings(places, threads=None, implementation="Open MPI"):
     threads = [threads or place.threads for place in places]
     findings = find_oversubscription(places, threads, launched(implementation))
-    assert {finding.kind for finding in findings} <= {"warning"}
+    assert {finding.severity for finding in findings} <= {"warning"}
     return [finding.text for finding in findings]
 
 
 def advice(places, implementation="Open MPI"):
     findings = advise_binding(places, launched(implementation))
-    assert {finding.kind for finding in findings} <= {"advice"}
+    assert {finding.severity for finding in findings} <= {"advice"}
     return [finding.text for finding in findings]
 
 
@@ -262,4 +262,4 @@ def test_different_versions_of_libraries():
     versions = [{"NumPy": "2.1", "SciPy": "1.14"}, {"NumPy": "2.2", "SciPy": "1.14"}]
     (finding,) = find_version_differences(versions, ["n1", "n2"])
     assert finding.text == "NumPy differs between ranks: 2.1 on n1; 2.2 on n2"
-    assert finding.kind == "warning"
+    assert finding.severity == "warning"

@@ -85,7 +85,7 @@ def check_decodes(path, X):
 def test_repair_does_not_change_a_good_store(path):
     before = contents(path)
     result = repair(path)
-    assert (result.rebuilt, result.restored, result.unsettled, result.named) == ({}, [], [], ())
+    assert (result.rebuilt, result.restored, result.unresolved, result.faulty) == ({}, [], [], ())
     assert contents(path) == before
 
 
@@ -221,7 +221,7 @@ def test_repair_of_one_machine(path):
     (path / name_of(5)).unlink()
     result = repair(path, 5)
     assert list(result.rebuilt) == [5]
-    assert result.left == [2]
+    assert result.still_damaged == [2]
     assert verify(path).damaged == [2]
     with pytest.raises(InputError, match="machine 7"):
         repair(path, 7)
@@ -340,7 +340,7 @@ def test_a_wrong_shard_with_matching_checksums_is_named_and_rebuilt(path, X, val
     forge(path, 4, 30, min(value, np.finfo(X.dtype).max))
     assert verify(path).damaged == []
     result = repair(path)
-    assert result.named == (4,)
+    assert result.faulty == (4,)
     assert list(result.rebuilt) == [4]
     check_decodes(path, X)
     assert repair(path).rebuilt == {}
@@ -354,7 +354,7 @@ def test_wrong_entries_at_both_ends_of_a_block_are_detected(tmp_path, row):
     shard = np.load(path / name_of(2))
     forge(path, 2, row)
     result = repair(path)
-    assert (result.named, result.rebuilt) == ((2,), {2: "rows 0..199"})
+    assert (result.faulty, result.rebuilt) == ((2,), {2: "rows 0..199"})
     np.testing.assert_allclose(np.load(path / name_of(2)), shard, atol=1e-5)
     check_decodes(path, X)
 
@@ -364,8 +364,8 @@ def test_l_plus_one_shards_cannot_identify_the_wrong_one(X, tmp_path):
     encode(X, path, RECOVERY + 1, RECOVERY)
     forge(path, 4, 30)
     result = repair(path)
-    assert result.named == ()
-    (problem,) = result.unsettled
+    assert result.faulty == ()
+    (problem,) = result.unresolved
     assert "shards 1, 2, 3, 4 disagree at rows" in problem
     start, stop = map(int, re.search(r"rows (\d+)\.\.(\d+)", problem).groups())
     assert start <= 30 <= stop
@@ -374,7 +374,7 @@ def test_l_plus_one_shards_cannot_identify_the_wrong_one(X, tmp_path):
             spread(path)
     result = repair(path, 4)
     assert 4 in result.rebuilt
-    assert repair(path).unsettled == []
+    assert repair(path).unresolved == []
     assert verify(path).damaged == []
     check_decodes(path, X)
 
@@ -386,19 +386,19 @@ def test_naming_one_of_two_wrong_shards_rebuilds_nothing(X, tmp_path):
     for machine in (3, 4):
         forge(path, machine, 30, 70.0 + machine)
     before = {n: (path / name_of(n)).read_bytes() for n in range(1, RECOVERY + 3)}
-    assert repair(path).unsettled
+    assert repair(path).unresolved
     result = repair(path, 3)
-    assert "shards 1, 2, 4, 5 disagree" in result.unsettled[0]
+    assert "shards 1, 2, 4, 5 disagree" in result.unresolved[0]
     assert {n: (path / name_of(n)).read_bytes() for n in before} == before
-    assert repair(path).unsettled
+    assert repair(path).unresolved
 
 
 def test_shards_are_compared_only_if_no_block_is_damaged(path, X):
     forge(path, 4, 30)
     overwrite(path, 2, 90)
     result = repair(path)
-    assert (list(result.rebuilt), result.named) == ([2], ())
-    assert repair(path).named == (4,)
+    assert (list(result.rebuilt), result.faulty) == ([2], ())
+    assert repair(path).faulty == (4,)
     check_decodes(path, X)
 
 
@@ -415,7 +415,7 @@ def test_l_shards_are_not_compared(path):
     for machine in (1, 2, 3):
         (path / name_of(machine)).unlink()
     result = repair(path)
-    assert (result.named, result.unsettled) == ((), [])
+    assert (result.faulty, result.unresolved) == ((), [])
 
 
 # --- one machine more ---------------------------------------------------------------------
