@@ -39,12 +39,12 @@ class Bands:
     @property
     def height(self) -> int:
         """Number of blocks of a band in each span of columns."""
-        return min(self.grid.down, -(-_MIN_ROWS // self.grid.block_rows))
+        return min(self.grid.blocks_down, -(-_MIN_ROWS // self.grid.block_rows))
 
     @property
     def count(self) -> int:
         """Number of bands."""
-        return -(-self.grid.down // self.height)
+        return -(-self.grid.blocks_down // self.height)
 
     @property
     def bytes(self) -> int:
@@ -60,7 +60,7 @@ class Bands:
 
     def recorded_mask(self, path: Path) -> NDArray[np.bool_]:
         """Return a mask of the bands and spans that are recorded, (bands, spans)."""
-        recorded = np.zeros((self.count, self.grid.across), dtype=bool)
+        recorded = np.zeros((self.count, self.grid.blocks_across), dtype=bool)
         with _open(path) as descriptor:
             for band, span in np.ndindex(recorded.shape):
                 recorded[band, span] = self._read(descriptor, band, span) is not None
@@ -69,7 +69,7 @@ class Bands:
     def column_sizes(self, path: Path) -> Iterator[Floats]:
         """Yield the largest absolute values of all columns, span by span."""
         with _open(path) as descriptor:
-            for span in range(self.grid.across):
+            for span in range(self.grid.blocks_across):
                 largest: Floats = self._read_sizes_or_raise(descriptor, 0, span)
                 for band in range(1, self.count):
                     np.maximum(
@@ -97,7 +97,7 @@ class Bands:
         return record[1:].view("<f8")
 
     def _offset(self, band: int, span: int) -> int:
-        words_per_band = self.grid.across + self.grid.columns
+        words_per_band = self.grid.blocks_across + self.grid.columns
         return 8 * (band * words_per_band + span * (1 + self.grid.block_columns))
 
 

@@ -259,7 +259,7 @@ def _encode_blocks(
         skeleton = _initial_manifest(matrix, options)
         # The list of blocks takes memory, so the space is checked first.
         check_free_space(directory, skeleton.shard_bytes * options.machines)
-        encoding = EncodeWork.of(directory, matrix, skeleton, options.memory, runner)
+        encoding = EncodeWork.create(directory, matrix, skeleton, options.memory, runner)
     if not is_resumed:
         if matrix.warning:
             size = skeleton.shard_bytes * options.machines
@@ -270,7 +270,7 @@ def _encode_blocks(
             resumed_skeleton = journal.resume(directory, matrix, options.to_arguments())
             if matrix.stamps:
                 skeleton = resumed_skeleton
-                encoding = EncodeWork.of(directory, matrix, skeleton, options.memory, runner)
+                encoding = EncodeWork.create(directory, matrix, skeleton, options.memory, runner)
             elif resumed_skeleton != skeleton:
                 raise InputError(
                     f"{directory} was started with another X: remove it and encode again"
@@ -324,7 +324,7 @@ def _initial_manifest(matrix: Source, options: EncodeOptions) -> CodedManifest:
     code.check_precision(dtype)
     shard_rows = rows_per_shard(rows, recovery)
     blocks_at_once = machines + recovery
-    return CodedManifest.of(
+    return CodedManifest.create(
         code,
         make_grid(shard_rows, columns, dtype.itemsize, blocks_at_once, options.block_bytes),
         rows,

@@ -119,13 +119,13 @@ class RowMeasurement:
         rows = self.manifest.code.recovery * (stop - start)
         return rows * self.manifest.columns * self.manifest.itemsize
 
-    def do(self, piece: tuple[int, int]) -> tuple[int, NDArray[np.int16]]:
+    def process(self, piece: tuple[int, int]) -> tuple[int, NDArray[np.int16]]:
         """Return the first row, and the exponents of the rows in all parts, (L, rows)."""
         start, stop = piece
         grid, recovery = self.manifest.grid, self.manifest.code.recovery
         largest = np.zeros((recovery, stop - start), self.manifest.dtype)
         smallest = np.full(largest.shape, np.inf, self.manifest.dtype)
-        for span in range(grid.across):
+        for span in range(grid.blocks_across):
             block = grid.block(span)
             rows = np.empty((1, stop - start, block.right - block.left), self.manifest.dtype)
             for part in range(recovery):

@@ -124,9 +124,9 @@ def _write_metadata(
         columns=rows.shape[1],
         dtype=layout.dtype,
         machines=layout.machines,
-        replicas=PartsEntry.of(layout),
+        replicas=PartsEntry.from_layout(layout),
         rounded=bool(writer.rounding.count) or _rounds_floats(rows.values.dtype, layout.dtype),
-        checksums=ChecksumsEntry.of(1),
+        checksums=ChecksumsEntry.for_generation(1),
         shards=tuple(
             ShardEntry(
                 CopiesManifest.file_of(n),

@@ -56,11 +56,11 @@ class EncodeWork:
     manifest : CodedManifest
     threads : int
     pieces : list of Rectangle
-    blocks_at_once : int
+    blocks_per_read : int
         Number of vertically adjacent blocks to read at a time.
     verified : (blocks,) ndarray of bool
         Blocks that an earlier process has written.
-    has_column_sizes : (bands, across) ndarray of bool
+    has_column_sizes : (bands, spans) ndarray of bool
         Bands whose column sizes an earlier process has written.
     exponents : (L, R) ndarray of int16, optional
         Row exponents that were measured before, for long rows.
@@ -71,7 +71,7 @@ class EncodeWork:
     manifest: CodedManifest
     threads: int
     pieces: list[Rectangle]
-    blocks_at_once: int
+    blocks_per_read: int
     verified: NDArray[np.bool_]
     has_column_sizes: NDArray[np.bool_]
     exponents: NDArray[np.int16] | None = None
@@ -85,7 +85,7 @@ class EncodeWork:
         self._unsynced = 0  # bytes; approximate, because threads count without a lock
 
     @classmethod
-    def of(
+    def create(
         cls, directory: Path, source: Source, manifest: CodedManifest, memory: int, runner: Runner
     ) -> EncodeWork:
         """Return the work for a runner; each process may use `memory` bytes."""
@@ -106,11 +106,18 @@ class EncodeWork:
         pieces = grid.rectangles(size // itemsize, bands.height)
         verified, has_column_sizes = (
             np.zeros(grid.count, bool),
-            np.zeros((bands.count, grid.across), bool),
+            np.zeros((bands.count, grid.blocks_across), bool),
         )
-        blocks_at_once = max(1, size // block)
+        blocks_per_read = max(1, size // block)
         return cls(
-            directory, source, manifest, threads, pieces, blocks_at_once, verified, has_column_sizes
+            directory,
+            source,
+            manifest,
+            threads,
+            pieces,
+            blocks_per_read,
+            verified,
+            has_column_sizes,
         )
 
     def skip_verified(self, runner: Runner) -> None:
@@ -126,7 +133,9 @@ class EncodeWork:
                 self.verified[block.number] = exponents_checksum(exponents) == expected
         grid = self.manifest.grid
         self.has_column_sizes = self._bands.recorded_mask(self.directory / INCOMPLETE_SIZES)
-        has_column_sizes = np.repeat(self.has_column_sizes, self._bands.height, axis=0)[: grid.down]
+        has_column_sizes = np.repeat(self.has_column_sizes, self._bands.height, axis=0)[
+            : grid.blocks_down
+        ]
         self.verified &= has_column_sizes.reshape(-1)
         self.pieces = [
             piece
@@ -137,8 +146,8 @@ class EncodeWork:
     def measure(self, memory: int, runner: Runner) -> None:
         """Measure the exponents of rows if they are longer than a block."""
         grid = self.manifest.grid
-        if self.manifest.row_exponents is not None and grid.across > 1:
-            verified = self.verified.reshape(grid.down, grid.across)
+        if self.manifest.row_exponents is not None and grid.blocks_across > 1:
+            verified = self.verified.reshape(grid.blocks_down, grid.blocks_across)
             unverified_rows = np.logical_not(np.all(verified, axis=1))
             self.exponents = measure_rows(
                 self.source, self.manifest, unverified_rows, memory, runner
@@ -149,7 +158,7 @@ class EncodeWork:
         entries = sum(block.size for block in self.manifest.grid.blocks(piece))
         return entries * self.manifest.itemsize * self.manifest.machines
 
-    def do(self, piece: Rectangle) -> tuple[float, Rounding]:
+    def process(self, piece: Rectangle) -> tuple[float, Rounding]:
         """Encode the blocks of a rectangle.
 
         Returns
@@ -161,8 +170,8 @@ class EncodeWork:
         """
         sizes, size_ratio, rounding = np.zeros(0), 0.0, NO_ROUNDING
         with input_errors(self.directory), FileCache(self.directory) as files:
-            for top in range(piece.top, piece.bottom, self.blocks_at_once):
-                bottom = min(top + self.blocks_at_once, piece.bottom)
+            for top in range(piece.top, piece.bottom, self.blocks_per_read):
+                bottom = min(top + self.blocks_per_read, piece.bottom)
                 blocks = list(self.manifest.grid.blocks(Rectangle(top, bottom, piece.span)))
                 parts = None
                 for row, block in enumerate(blocks, start=top):
@@ -178,7 +187,8 @@ class EncodeWork:
                             size_ratio, self._encode(block, parts[:, rows], files, sizes)
                         )
                     is_band_end = (
-                        row_in_band == self._bands.height - 1 or row == self.manifest.grid.down - 1
+                        row_in_band == self._bands.height - 1
+                        or row == self.manifest.grid.blocks_down - 1
                     )
                     if is_band_end and not self.has_column_sizes[band, piece.span]:
                         self._bands.write(files, band, piece.span, sizes)

@@ -31,7 +31,7 @@ from cec_mpi.store.format.manifest import (
 )
 from cec_mpi.store.format.scaling import Scaling
 from cec_mpi.store.reader import Store
-from cec_mpi.store.shard import Holding, Intervals, Loaded, Shard, Verify
+from cec_mpi.store.shard import Holding, Intervals, LoadCost, Shard, Verify
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class SimulatedShard(Shard):
         read_rate: float,
         held: NDArray[np.bool_] | None = None,
     ) -> None:
-        self.path, self.count = path, len(rows)
+        self.path, self.row_count = path, len(rows)
         self._rows, self._row_bytes, self._read_rate, self._held = rows, row_bytes, read_rate, held
         self._read = np.zeros(len(rows), dtype=bool)
 
@@ -104,7 +104,7 @@ class SimulatedShard(Shard):
             out += self._rows[start:stop].T @ U[position:end]
             position = end
 
-    def load(self, intervals: Intervals) -> Loaded:
+    def load(self, intervals: Intervals) -> LoadCost:
         """Mark rows as read; return the seconds and bytes for those that were not read before.
 
         Raises
@@ -120,7 +120,7 @@ class SimulatedShard(Shard):
             new_rows += is_read.size - int(np.count_nonzero(is_read))
             is_read[:] = True
         size = round(new_rows * self._row_bytes)
-        return Loaded(size / self._read_rate, size) if new_rows else Loaded()
+        return LoadCost(size / self._read_rate, size) if new_rows else LoadCost()
 
 
 class SimulatedStore(Store):
@@ -248,7 +248,7 @@ def make_coded_store(
     # If all rows are simulated, X is padded as in a real store.
     padded_rows = rows if simulated_rows == real_rows else recovery * simulated_rows
     size = real_rows * columns * itemsize
-    manifest = SimulatedCodedManifest.of(
+    manifest = SimulatedCodedManifest.create(
         code or _make_code(machines, recovery, seed),
         Grid(simulated_rows, 1, simulated_rows, 1),
         padded_rows,
@@ -330,14 +330,14 @@ def make_copies_store(
         columns=1,
         dtype=dtype,
         rounded=False,
-        checksums=ChecksumsEntry.of(1),
+        checksums=ChecksumsEntry.for_generation(1),
         shards=tuple(
             ShardEntry(SimulatedCopiesManifest.file_of(n), size, "", ())
             for n, size in enumerate(held, start=1)
         ),
         column_sizes=ArrayEntry(COLUMN_SIZES),
         machines=machines,
-        replicas=PartsEntry.of(layout),
+        replicas=PartsEntry.from_layout(layout),
         column_exponent=0,
         cells=ArrayEntry("cells"),
         cell_count=simulated_rows,

@@ -132,7 +132,7 @@ class Blocks(Generic[M]):
         contents: dict[int, NDArray[np.uint8]] = {}
         sources = self.good_machines(block) if machines is None else machines
         size = self.manifest.block_bytes
-        buffers = self._scratch.of("blocks", (len(sources), size), np.dtype(np.uint8))
+        buffers = self._scratch.array("blocks", (len(sources), size), np.dtype(np.uint8))
         for machine, buffer in zip(sources, buffers, strict=True):
             data = self.read_from(machine, block, buffer)
             if data is not None:
@@ -189,7 +189,7 @@ class Blocks(Generic[M]):
     def rebuild(self, contents: BlockContents, machines: tuple[int, ...]) -> RebuiltContents:
         """Rebuild the contents of a block for these machines from at least L others.
 
-        The default implementation copies one of them.
+        In this class all contents are equal, so L = 1, and the only one is copied.
         """
         (content,) = contents.by_machine.values()
         return RebuiltContents([content] * len(machines), [0.0] * len(machines))
@@ -230,7 +230,7 @@ def describe_disagreement(
 
 
 def check_outcomes(
-    outcomes: Sequence[Outcome], directory: Path, manifest: Manifest, purpose: str
+    outcomes: Sequence[Outcome], directory: Path, manifest: Manifest, action: str
 ) -> None:
     """Raise unless all blocks were rebuilt, and warn of wrong shards.
 
@@ -243,9 +243,9 @@ def check_outcomes(
     if disagreeing := [outcome for outcome in outcomes if outcome.disagreeing]:
         blocks = [outcome.block for outcome in disagreeing]
         problem = describe_disagreement(disagreeing[0].disagreeing, blocks, manifest)
-        raise DamagedStoreError(f"{directory} cannot be {purpose}: {problem}")
+        raise DamagedStoreError(f"{directory} cannot be {action}: {problem}")
     if lost := [outcome.block for outcome in outcomes if outcome.is_lost]:
-        raise DamagedStoreError(f"{directory} cannot be {purpose}: {manifest.describe_lost(lost)}")
+        raise DamagedStoreError(f"{directory} cannot be {action}: {manifest.describe_lost(lost)}")
     for machine in sorted({n for outcome in outcomes for n in outcome.faulty}):
         rows = manifest.describe_rows(
             outcome.block for outcome in outcomes if machine in outcome.faulty

@@ -150,18 +150,18 @@ def _parse_size(directory: Path) -> int:
 def _reserve(root: Path, directory: Path, size: int, limit: int | None) -> int:
     """Free space for a copy, and return a descriptor that holds a shared lock on its directory."""
     with locked(root), ExitStack() as stack:
-        others = [
+        other_copies = [
             path for path in root.iterdir() if _COPY_NAME.fullmatch(path.name) and path != directory
         ]
-        others.sort(key=lambda path: path.lstat().st_mtime_ns)
-        total = size + sum(map(_parse_size, others))
-        for other in others:
-            has_copy = any(other.glob("shard-*"))
-            if (not has_copy or (limit is not None and total > limit)) and _remove_unused(other):
-                total -= _parse_size(other)
+        other_copies.sort(key=lambda path: path.lstat().st_mtime_ns)
+        total = size + sum(map(_parse_size, other_copies))
+        for copy in other_copies:
+            has_copy = any(copy.glob("shard-*"))
+            if (not has_copy or (limit is not None and total > limit)) and _remove_unused(copy):
+                total -= _parse_size(copy)
         if limit is not None and total > limit:
-            used = f", and copies that are in use have {total - size}" if total > size else ""
-            raise InputError(f"--cache-limit is {limit} bytes, the shard has {size}{used}")
+            in_use = f", and copies that are in use have {total - size}" if total > size else ""
+            raise InputError(f"--cache-limit is {limit} bytes, the shard has {size}{in_use}")
         directory.mkdir(exist_ok=True)
         os.utime(directory)
         lock = os.open(directory, _DIRECTORY_FLAGS)

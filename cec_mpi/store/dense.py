@@ -67,7 +67,7 @@ class DenseShard(Shard):
         for row, column, converted in self._convert_slabs(piece, w.dtype, _CONVERTED_COLUMNS):
             height, width = converted.shape
             target, w_slab = out[row : row + height], w[column : column + width]
-            product = self._scratch.of("panel", target.shape, w.dtype) if column else target
+            product = self._scratch.array("panel", target.shape, w.dtype) if column else target
             multiply(converted, w_slab, product, cached=True)
             if column:
                 target += product
@@ -85,7 +85,7 @@ class DenseShard(Shard):
             ):
                 height, width = converted.shape
                 rows, panel = target[row : row + height], slice(column, column + width)
-                product = self._scratch.of("panel", rows.shape, W.dtype) if column else rows
+                product = self._scratch.array("panel", rows.shape, W.dtype) if column else rows
                 multiply_block(
                     converted,
                     W[:, panel],
@@ -149,6 +149,6 @@ class DenseShard(Shard):
         for row in range(0, rows, height):
             for column in range(0, columns, width):
                 source = piece[row : row + height, column : column + width]
-                converted = self._scratch.of("converted", source.shape, dtype)
+                converted = self._scratch.array("converted", source.shape, dtype)
                 np.copyto(converted, source)
                 yield _Slab(row, column, converted)

@@ -122,7 +122,7 @@ class Device:
 
     def put(self, values: NDArray[Any]) -> Any:
         """Return a copy on the device, valid until the next call."""
-        buffer = self._scratch.of("put", values.shape, values.dtype)
+        buffer = self._scratch.array("put", values.shape, values.dtype)
         np.copyto(buffer, values)
         return self._copy(buffer)
 
@@ -296,7 +296,7 @@ class TorchDevice(Device):
             fetched: NDArray[Any] = array.cpu().numpy()
             return fetched
         dtype = np.dtype(str(array.dtype).removeprefix("torch."))
-        buffer = self._scratch.of("get", tuple(array.shape), dtype)
+        buffer = self._scratch.array("get", tuple(array.shape), dtype)
         self._torch.from_numpy(buffer).copy_(array)
         return buffer
 
@@ -348,7 +348,7 @@ class CupyDevice(Device):
         return array
 
     def _fetch(self, array: Any) -> NDArray[Any]:
-        buffer = self._scratch.of("get", array.shape, array.dtype)
+        buffer = self._scratch.array("get", array.shape, array.dtype)
         self.xp.ascontiguousarray(array).get(out=buffer)
         return buffer
 

@@ -43,8 +43,8 @@ class FileShard(Shard):
     Attributes
     ----------
     path : Path
-    count : int
-        Rows, R.
+    row_count : int
+        Number of rows, R.
     machine : int
     content : ndarray of uint8
         Bytes of the file; only loaded blocks are valid.
@@ -66,7 +66,7 @@ class FileShard(Shard):
         holding: Holding = "mmap",
         verify: Verify = "first-read",
     ) -> None:
-        self.path, self.machine, self.count = path, machine, manifest.rows_per_shard
+        self.path, self.machine, self.row_count = path, machine, manifest.rows_per_shard
         self._file_manifest = manifest
         self._repair_hint = (
             f" (cec-mpi repair {store} rebuilds them)"
@@ -143,13 +143,13 @@ class FileShard(Shard):
                 raise self.damaged(block, "are truncated")
             if self._checksums is not None and block_checksum(data) != self._checksums[block]:
                 raise self.damaged(block, "do not match their checksum")
-            self._use_block(block, data)
+            self._transfer_block(block, data)
             self._is_loaded[block] = True
             total += size
         return total
 
-    def _use_block(self, block: int, data: NDArray[np.uint8]) -> None:
-        """Use the verified bytes of a block; does nothing if rows are views of `content`."""
+    def _transfer_block(self, block: int, data: NDArray[np.uint8]) -> None:
+        """Transfer the verified bytes of a block to a device, if the shard is on one."""
 
     def damaged(self, block: int, problem: str) -> DamagedStoreError:
         """Return an error that names the rows of a block."""

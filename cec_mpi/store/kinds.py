@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cec_mpi.store.output import Output
 
 
-class Kind(NamedTuple):
+class StoreKind(NamedTuple):
     """The classes of a kind of store, as strings ``module:name``.
 
     Attributes
@@ -52,8 +52,8 @@ class Kind(NamedTuple):
     device_shard: str = ""
 
 
-KINDS = {
-    "code": Kind(
+STORE_KINDS = {
+    "code": StoreKind(
         manifest="cec_mpi.store.coded.manifest:CodedManifest",
         shard="cec_mpi.store.coded.shard:CodedShard",
         output="cec_mpi.store.coded.outputs:open_output",
@@ -61,7 +61,7 @@ KINDS = {
         facts="cec_mpi.store.coded.facts:CodedFacts",
         device_shard="cec_mpi.store.coded.device_shard:DeviceShard",
     ),
-    "replicas": Kind(
+    "replicas": StoreKind(
         manifest="cec_mpi.store.copies.manifest:CopiesManifest",
         shard="cec_mpi.store.copies.shard:SparseShard",
         output="cec_mpi.store.copies.output:NpzOutput",
@@ -80,11 +80,11 @@ def convert_manifest(content: dict[str, Any]) -> Manifest:
     ValueError
         The kind of store is unknown, or a field is missing, has another type, or is out of range.
     """
-    for field, kind in KINDS.items():
+    for field, kind in STORE_KINDS.items():
         if field in content:
             manifest: Manifest = msgspec.convert(content, resolve_name(kind.manifest))
             return manifest
-    raise ValueError(f"expected one of {', '.join(KINDS)}")
+    raise ValueError(f"expected one of {', '.join(STORE_KINDS)}")
 
 
 def open_shard(
@@ -138,7 +138,7 @@ def make_facts(manifest: Manifest) -> Facts:
 
 def _resolve(manifest: Manifest, role: str) -> Any:
     name = f"{type(manifest).__module__}:{type(manifest).__qualname__}"
-    (kind,) = (kind for kind in KINDS.values() if kind.manifest == name)
+    (kind,) = (kind for kind in STORE_KINDS.values() if kind.manifest == name)
     if not getattr(kind, role):
         raise InputError("device: shards of this store can only be on the cpu")
     return resolve_name(getattr(kind, role))

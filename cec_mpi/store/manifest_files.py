@@ -86,10 +86,10 @@ def publish_generation(
     deleted.
     """
     generation = manifest.checksums.generation
-    new = replace(manifest, shards=shards, checksums=ChecksumsEntry.of(generation + 1))
+    new = replace(manifest, shards=shards, checksums=ChecksumsEntry.for_generation(generation + 1))
     publish_checksums(directory, new, checksums)
     publish_manifest(directory, new)
-    for name in name_and_copy(ChecksumsEntry.of(generation - 1).file):
+    for name in name_and_copy(ChecksumsEntry.for_generation(generation - 1).file):
         (directory / name).unlink(missing_ok=True)
     return new
 

@@ -67,7 +67,7 @@ class RebuildWork:
         """Return the number of bytes to read."""
         return self.blocks.size(piece)
 
-    def do(self, piece: list[int]) -> list[Outcome]:
+    def process(self, piece: list[int]) -> list[Outcome]:
         """Compare and rebuild blocks, and return their outcomes."""
         with input_errors(self.directory), FileCache(self.directory) as files:
             outcomes = [self._rebuild(block, files) for block in piece]

@@ -24,7 +24,7 @@ Intervals = Sequence[tuple[int, int]]
 """Pairs ``(start, stop)`` of the rows ``start <= row < stop`` of a shard, in ascending order."""
 
 
-class Loaded(NamedTuple):
+class LoadCost(NamedTuple):
     """Cost of reading rows for the first time.
 
     Attributes
@@ -37,7 +37,7 @@ class Loaded(NamedTuple):
     bytes: int = 0
 
 
-NOTHING_LOADED = Loaded()
+NOTHING_LOADED = LoadCost()
 """The result of `Shard.load` if no row was read, as in nearly every step."""
 
 
@@ -51,12 +51,12 @@ class Shard(Protocol):
     ----------
     path : Path
         File of the rows.
-    count : int
+    row_count : int
         Number of rows, R.
     """
 
     path: Path
-    count: int
+    row_count: int
 
     @abstractmethod
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
@@ -98,13 +98,13 @@ class Shard(Protocol):
         row_bytes : int
             Bytes of a dense row.
         """
-        return 0, max(1, min(self.count, size // row_bytes)), row_bytes
+        return 0, max(1, min(self.row_count, size // row_bytes)), row_bytes
 
     def cost(self, intervals: Intervals) -> float:
         """Return the cost of these rows in rows of mean cost."""
         return count_rows(intervals)
 
-    def load(self, intervals: Intervals) -> Loaded:
+    def load(self, intervals: Intervals) -> LoadCost:
         """Load rows that are not loaded or have changed, and return the cost of reading them.
 
         Raises

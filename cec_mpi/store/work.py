@@ -44,7 +44,7 @@ class Work(Protocol):
     def size(self, piece: Any) -> int:
         """Return the number of bytes read and written for a piece."""
 
-    def do(self, piece: Any) -> Any:
+    def process(self, piece: Any) -> Any:
         """Do one piece, and return a small result of a type that `unpack` supports."""
 
     def flush(self) -> None:
@@ -113,7 +113,7 @@ def process_pieces(work: Work, pieces: Sequence[T], threads: int) -> Iterator[tu
         with threadpool_limits(1):
             while True:
                 for piece in islice(waiting, threads - len(running)):
-                    running[pool.submit(work.do, piece)] = piece
+                    running[pool.submit(work.process, piece)] = piece
                 if not running:
                     return
                 for future in wait(running, return_when=FIRST_COMPLETED).done:

@@ -37,7 +37,7 @@ class Interrupted(LocalRunner):
             if not self.remaining:
                 raise self.error
             self.remaining -= 1
-            results.append(work.do(piece))
+            results.append(work.process(piece))
         work.flush()
         return results
 

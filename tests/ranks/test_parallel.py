@@ -111,7 +111,7 @@ class Failing:
     def size(self, piece):
         return 1
 
-    def do(self, piece) -> int:
+    def process(self, piece) -> int:
         if piece == self.piece:
             raise ZeroDivisionError("by nothing")
         return piece

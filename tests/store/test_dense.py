@@ -18,7 +18,7 @@ class Rows(DenseShard):
     """Rows in memory, in pieces of 40."""
 
     def __init__(self, rows):
-        self.rows, self.count = rows, len(rows)
+        self.rows, self.row_count = rows, len(rows)
 
     def pieces(self, start, stop):
         for first in range(start, stop, 40):

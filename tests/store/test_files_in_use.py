@@ -139,10 +139,10 @@ store = open_store(sys.argv[1])
 store.shard(1)  # imports modules before the limit
 shards = [store.open_shard(n) for n in (1, 2)]
 for shard in shards:
-    shard.load([(0, shard.count)])
+    shard.load([(0, shard.row_count)])
 os.truncate(Path(sys.argv[1]) / "shard-0002.npy", 5000)
-W, out = np.ones((1, shards[1].rows.shape[1])), np.empty((shards[1].count, 1))
-shards[1].multiply(W, [(0, shards[1].count)], out)
+W, out = np.ones((1, shards[1].rows.shape[1])), np.empty((shards[1].row_count, 1))
+shards[1].multiply(W, [(0, shards[1].row_count)], out)
 print("computed with what is not there")
 """
 

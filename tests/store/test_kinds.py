@@ -1,4 +1,4 @@
-"""A kind of store that consists of a manifest, a shard, an output and a line of `KINDS`."""
+"""A kind of store that consists of a manifest, a shard, an output and a line of `STORE_KINDS`."""
 
 from functools import cached_property
 
@@ -23,9 +23,9 @@ from cec_mpi.store.format.manifest import (
     Manifest,
     ShardEntry,
 )
-from cec_mpi.store.kinds import KINDS, Kind
+from cec_mpi.store.kinds import STORE_KINDS, StoreKind
 from cec_mpi.store.manifest_files import publish_manifest
-from cec_mpi.store.shard import Loaded
+from cec_mpi.store.shard import LoadCost
 
 ROWS, COLUMNS, HEIGHT = 50, 7, 8  # of X, and rows of a block
 
@@ -80,7 +80,7 @@ class MirrorShard(FileShard, DenseShard):
 
     def load(self, intervals):
         height = self.manifest.block_rows
-        return Loaded(
+        return LoadCost(
             0.0,
             self.load_blocks(k for a, b in intervals for k in range(a // height, -(-b // height))),
         )
@@ -105,7 +105,7 @@ class MirrorOutput:
         return 0.0
 
 
-MIRROR = Kind(*(f"{__name__}:Mirror{part}" for part in ("Manifest", "Shard", "Output")))
+MIRROR = StoreKind(*(f"{__name__}:Mirror{part}" for part in ("Manifest", "Shard", "Output")))
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def X():
 
 @pytest.fixture
 def store(X, tmp_path, monkeypatch):
-    monkeypatch.setitem(KINDS, "block_rows", MIRROR)
+    monkeypatch.setitem(STORE_KINDS, "block_rows", MIRROR)
     path = tmp_path / "S"
     path.mkdir()
     sums = np.array([block_checksum(X[k : k + HEIGHT]) for k in range(0, ROWS, HEIGHT)], np.uint64)
@@ -130,7 +130,7 @@ def store(X, tmp_path, monkeypatch):
         machines=3,
         dtype="float64",
         rounded=False,
-        checksums=ChecksumsEntry.of(1),
+        checksums=ChecksumsEntry.for_generation(1),
         column_sizes=ArrayEntry(COLUMN_SIZES, digest),
         shards=tuple(
             ShardEntry(f"shard-000{n}.npy", size, row_checksum(sums), ()) for n in (1, 2, 3)

@@ -33,7 +33,7 @@ class Interrupted(LocalRunner):
 
     def run(self, work):
         for piece in work.pieces[:2]:
-            work.do(piece)
+            work.process(piece)
         work.flush()
         raise KeyboardInterrupt
 

@@ -130,10 +130,10 @@ def test_scratch_arrays_depend_on_thread_and_dtype():
     from threading import Thread
 
     scratch, arrays = Scratch(), []
-    array = scratch.of("a", (2, 3), np.dtype("f8"))
-    assert np.shares_memory(array, scratch.of("a", (4,), np.dtype("f8")))
-    assert not np.shares_memory(array, scratch.of("a", (4,), np.dtype("f4")))
-    thread = Thread(target=lambda: arrays.append(scratch.of("a", (2, 3), np.dtype("f8"))))
+    array = scratch.array("a", (2, 3), np.dtype("f8"))
+    assert np.shares_memory(array, scratch.array("a", (4,), np.dtype("f8")))
+    assert not np.shares_memory(array, scratch.array("a", (4,), np.dtype("f4")))
+    thread = Thread(target=lambda: arrays.append(scratch.array("a", (2, 3), np.dtype("f8"))))
     thread.start()
     thread.join()
     assert not np.shares_memory(array, arrays[0])

@@ -15,7 +15,7 @@ from cec_mpi.errors import CecError, DamagedStoreError, MachineError
 from cec_mpi.runtime.machine.emulation import Emulation, measure_rate
 from cec_mpi.runtime.machine.faults import Faults
 from cec_mpi.runtime.product import Product
-from cec_mpi.store.shard import NOTHING_LOADED, Loaded, Shard
+from cec_mpi.store.shard import NOTHING_LOADED, LoadCost, Shard
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Report(NamedTuple):
     ----------
     seconds : float
         Time of the computation.
-    loaded : Loaded
+    loaded : LoadCost
         Time and bytes of reading rows before it.
     problem : str
         The exception that the machine raised; empty if it raised none.
@@ -41,7 +41,7 @@ class Report(NamedTuple):
     """
 
     seconds: float = 0.0
-    loaded: Loaded = NOTHING_LOADED
+    loaded: LoadCost = NOTHING_LOADED
     problem: str = ""
     leaving: bool = False
     damaged: bool = False
@@ -111,7 +111,7 @@ class Machine:
         """Number of assigned rows, weighted by cost: a row of mean cost counts as 1."""
         return 0.0 if self._shard is None else self._shard.cost(self._intervals)
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadCost:
         """Read the assigned rows that are not in memory; return the time and bytes.
 
         Raises

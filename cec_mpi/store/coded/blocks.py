@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,17 +104,6 @@ class CodedBlocks(Blocks[CodedManifest]):
             self._thread_cache.recombiner = cached
         return cached
 
-    @property
-    def _recombination_to_X(self) -> Callable[[tuple[int, ...]], Recombination]:
-        """Function of this thread that returns the recombination of a basis to the parts of X."""
-        cached: Callable[[tuple[int, ...]], Recombination] | None
-        cached = getattr(self._thread_cache, "to_parts", None)
-        if cached is None:
-            generator, parts = self.manifest.code.generator, np.eye(self.manifest.recovery)
-            cached = lru_cache(_CACHE_SIZE)(lambda basis: Recombination(generator, basis, parts))
-            self._thread_cache.to_parts = cached
-        return cached
-
     def _checker(self, errors: NDArray[np.float64]) -> ParityChecker:
         """Return a checker of shards with these error bounds; each thread caches the last one."""
         cached: tuple[NDArray[np.float64], ParityChecker] | None
@@ -133,7 +121,7 @@ class CodedBlocks(Blocks[CodedManifest]):
         machines, checker = tuple(sorted(shards)), self._checker(errors)
         for panel, values in self._panels([shards[n] for n in machines]):
             shape = 2, len(machines) - self.manifest.recovery, values.shape[1]
-            work, scale = self._array("work", shape, np.float64), self._scale(shards, panel)
+            work, scale = self._work_array("work", shape, np.float64), self._scale(shards, panel)
             if checker.has_disagreement(machines, values, scale, work):
                 return False
         return True
@@ -142,7 +130,7 @@ class CodedBlocks(Blocks[CodedManifest]):
         """Yield slices that fit in a CPU cache, and these entries of all shards in float64."""
         for start in range(0, shards[0].size, _PANEL_ENTRIES):
             panel = slice(start, min(start + _PANEL_ENTRIES, shards[0].size))
-            values = self._array("panel", (len(shards), panel.stop - start), np.float64)
+            values = self._work_array("panel", (len(shards), panel.stop - start), np.float64)
             for row, entries in zip(values, shards, strict=True):
                 np.copyto(row, entries[panel])
             yield panel, values
@@ -153,17 +141,20 @@ class CodedBlocks(Blocks[CodedManifest]):
         """Return bounds of the largest entry of X at each position, even if one shard is wrong."""
         basis, dtype = self._recombiner.choose_basis(tuple(sorted(shards))), self.manifest.dtype
         shape = len(basis), shards[basis[0]][panel].size
-        sizes, work = self._array("sizes", shape, dtype), self._array("entries", shape, dtype)
-        for row, n in zip(sizes, basis, strict=True):
+        magnitudes, work = (
+            self._work_array("magnitudes", shape, dtype),
+            self._work_array("entries", shape, dtype),
+        )
+        for row, n in zip(magnitudes, basis, strict=True):
             np.abs(shards[n][panel], out=row)
         with np.errstate(over="ignore", invalid="ignore"):
-            scale = self._recombiner.recombination(basis, ()).scale_bounds(sizes, work)
+            scale = self._recombiner.recombination(basis, ()).scale_bounds(magnitudes, work)
         np.fmin(scale, np.finfo(dtype).max, out=scale)
         return scale
 
-    def _array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    def _work_array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """Return an array that this thread reuses, because allocation is slow."""
-        return self._scratch.of(name, shape, np.dtype(dtype))
+        return self._scratch.array(name, shape, np.dtype(dtype))
 
     def _best_recombination(
         self, block: int, machines: Iterable[int], targets: tuple[int, ...] | None
@@ -179,7 +170,8 @@ class CodedBlocks(Blocks[CodedManifest]):
         candidates = []
         for basis in self._recombiner.candidate_bases(sources, rebuild_errors, errors):
             if targets is None:
-                recombination = self._recombination_to_X(basis)
+                parts = np.eye(self.manifest.recovery)
+                recombination = Recombination(self.manifest.code.generator, basis, parts)
             else:
                 recombination = self._recombiner.recombination(basis, targets)
             basis_errors = errors[np.asarray(basis) - 1]
@@ -207,10 +199,10 @@ class CodedBlocks(Blocks[CodedManifest]):
             contents.block, contents.by_machine, targets
         )
         basis = [contents.by_machine[n] for n in recombination.basis]
-        values = self._array("values", (len(bounds), basis[0].size), self.manifest.dtype)
+        values = self._work_array("values", (len(bounds), basis[0].size), self.manifest.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             for panel, basis_values in self._panels(basis):
-                sums = self._array("sums", (len(bounds), basis_values.shape[1]), np.float64)
+                sums = self._work_array("sums", (len(bounds), basis_values.shape[1]), np.float64)
                 values[:, panel] = np.matmul(recombination.coefficients, basis_values, out=sums)
         # The deallocation of a mask of `np.isfinite` would interrupt threads on other cores.
         if not (values.min() > -np.inf and values.max() < np.inf):

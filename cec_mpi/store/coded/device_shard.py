@@ -69,11 +69,11 @@ class DeviceShard(CodedShard):
         """See `Shard.has_changed`; rows on the device stay valid."""
         return False
 
-    def _use_block(self, block: int, data: NDArray[np.uint8]) -> None:
-        rectangle = self._grid.block(block)
-        rows = data.view(self.rows.dtype).reshape(rectangle.stop - rectangle.start, -1)
+    def _transfer_block(self, block: int, data: NDArray[np.uint8]) -> None:
+        _, start, stop, left, *_ = self._grid.block(block)
+        rows = data.view(self.rows.dtype).reshape(stop - start, -1)
         with self.device.explain_shortage(self._purpose):
-            self.array = self.device.write(self.array, rows, rectangle.start, rectangle.left)
+            self.array = self.device.write(self.array, rows, start, left)
 
     def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
         """See `Shard.warm_up`; computes such a product once, and times products of one row."""
@@ -87,8 +87,9 @@ class DeviceShard(CodedShard):
             self._time_product(adjoint, vectors, intervals)
         if signature not in self._fixed_seconds:
             start = intervals[0][0]
-            first = vectors[:1] if adjoint else vectors
-            seconds = [self._time_product(adjoint, first, [(start, start + 1)]) for _ in range(4)]
+            operand = vectors[:1] if adjoint else vectors
+            one_row = [(start, start + 1)]
+            seconds = [self._time_product(adjoint, operand, one_row) for _ in range(4)]
             self._fixed_seconds[signature] = min(seconds)
         return self._fixed_seconds[signature]
 
@@ -142,7 +143,7 @@ class DeviceShard(CodedShard):
         if adjoint and dtype == np.float32:
             count = _SUMMED_BYTES // self.rows[:1].nbytes
             return max(_MIN_SUMMED_ROWS, min(_MAX_SUMMED_ROWS, count))
-        return self.count
+        return self.row_count
 
     def _tiles(self, intervals: Intervals, max_rows: int) -> Iterator[tuple[int, Tile]]:
         """Yield tiles of these rows, and the position of each among the multiplied rows."""

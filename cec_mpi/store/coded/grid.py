@@ -1,10 +1,10 @@
 """The blocks of a shard: the units of encoding, checksums and repair.
 
 A shard has R rows of r numbers. A block consists of whole rows or, if rows are long, of a part of
-one row, so it is contiguous in the file. Block k of every shard is computed from the same entries
-of X, in one matrix product. BLAS rounds products of different shapes differently. Here the shapes
-depend only on the grid in the manifest, so the bytes of a store do not depend on ranks, threads or
-memory.
+one row, so it is contiguous in the file. All blocks with the same columns form a span. Block k of
+every shard is computed from the same entries of X, in one matrix product. BLAS rounds products of
+different shapes differently. Here the shapes depend only on the grid in the manifest, so the bytes
+of a store do not depend on ranks, threads or memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Blocks below each other, processed as one piece: rows ``top..bottom`` of column `span`."""
+    """Vertically adjacent blocks, processed as one piece: numbers ``top..bottom`` of a span."""
 
     top: int
     bottom: int
@@ -72,23 +72,23 @@ class Grid:
     block_columns: int
 
     @property
-    def down(self) -> int:
+    def blocks_down(self) -> int:
         """Number of blocks in the vertical direction."""
         return -(-self.rows // self.block_rows)
 
     @property
-    def across(self) -> int:
+    def blocks_across(self) -> int:
         """Number of blocks in the horizontal direction."""
         return -(-self.columns // self.block_columns)
 
     @property
     def count(self) -> int:
         """Number of blocks of a shard."""
-        return self.down * self.across
+        return self.blocks_down * self.blocks_across
 
     def block(self, number: int) -> Block:
         """Return one block."""
-        row, span = divmod(number, self.across)
+        row, span = divmod(number, self.blocks_across)
         start, left = row * self.block_rows, span * self.block_columns
         return Block(
             number,
@@ -102,30 +102,30 @@ class Grid:
     def blocks_of_rows(self, start: int, stop: int) -> range:
         """Return the indices of the blocks that have these rows."""
         first, last = start // self.block_rows, -(-stop // self.block_rows)
-        return range(first * self.across, last * self.across)
+        return range(first * self.blocks_across, last * self.blocks_across)
 
     def blocks(self, rectangle: Rectangle) -> Iterator[Block]:
         """Yield the blocks of a rectangle, from top to bottom."""
         for row in range(rectangle.top, rectangle.bottom):
-            yield self.block(row * self.across + rectangle.span)
+            yield self.block(row * self.blocks_across + rectangle.span)
 
-    def rectangles(self, max_entries: int, group_size: int = 1) -> list[Rectangle]:
+    def rectangles(self, max_entries: int, height_step: int = 1) -> list[Rectangle]:
         """Return rectangles of at most `max_entries` entries that cover all blocks.
 
-        Heights are multiples of `group_size` blocks, except at the end.
+        Heights are multiples of `height_step` blocks, except at the end.
         """
         width = min(self.block_columns, self.columns)
         height = max(1, max_entries // (self.block_rows * width))
-        height = min(self.down, max(group_size, height - height % group_size))
+        height = min(self.blocks_down, max(height_step, height - height % height_step))
         return [
-            Rectangle(top, min(top + height, self.down), span)
-            for top in range(0, self.down, height)
-            for span in range(self.across)
+            Rectangle(top, min(top + height, self.blocks_down), span)
+            for top in range(0, self.blocks_down, height)
+            for span in range(self.blocks_across)
         ]
 
 
 def make_grid(
-    rows: int, columns: int, itemsize: int, group_size: int, block_bytes: int = BLOCK_BYTES
+    rows: int, columns: int, itemsize: int, blocks_at_once: int, block_bytes: int = BLOCK_BYTES
 ) -> Grid:
     """Return the grid of a new store.
 
@@ -135,8 +135,8 @@ def make_grid(
         Shape (R, r) of a shard.
     itemsize : int
         Bytes per entry.
-    group_size : int
-        Number of parts of X and shards, L + N, whose blocks are in memory at the same time.
+    blocks_at_once : int
+        Number of blocks in memory at the same time: one of each part of X and of each shard, L + N.
     block_bytes : int
         Maximum size of a block.
 
@@ -147,5 +147,5 @@ def make_grid(
     >>> make_grid(1000, 10**6, 4, 9)
     Grid(rows=1000, columns=1000000, block_rows=1, block_columns=262144)
     """
-    size = min(block_bytes, max(_MIN_BLOCK_BYTES, _WORKING_SET_BYTES // group_size)) // itemsize
+    size = min(block_bytes, max(_MIN_BLOCK_BYTES, _WORKING_SET_BYTES // blocks_at_once)) // itemsize
     return Grid(rows, columns, min(rows, max(1, size // columns)), min(columns, size))

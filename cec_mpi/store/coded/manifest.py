@@ -50,7 +50,7 @@ class CodeEntry(Struct, frozen=True):
     generator: tuple[tuple[float, ...], ...]
 
     @classmethod
-    def of(cls, code: MDSCode) -> Self:
+    def from_code(cls, code: MDSCode) -> Self:
         """Return the entry of a code."""
         generator = tuple(map(tuple, code.generator.tolist()))
         return cls(code.family, code.systematic, code.conditioning, generator)
@@ -66,7 +66,9 @@ class CodeEntry(Struct, frozen=True):
             raise ValueError("the generator is not finite")
         parts = generator[: generator.shape[1]]
         if self.family not in FAMILIES or (self.systematic and (parts != np.eye(len(parts))).any()):
-            raise ValueError(f"a{' systematic' * self.systematic} {shorten(self.family)} code")
+            raise ValueError(
+                f"unknown{' systematic' * self.systematic} {shorten(self.family)} code"
+            )
         _check_conditioning(self.conditioning, generator)
         return generator
 
@@ -87,9 +89,9 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         L.
     rows_per_shard : int
         R. X was padded with rows of zeros to L R rows.
-    coding : CodeEntry
+    code_entry : CodeEntry
         Code, with the generator matrix.
-    blocks : GridEntry
+    grid_entry : GridEntry
         Shape of blocks.
     shard_header : str
         Header of each shard file, as Latin-1 text.
@@ -103,8 +105,8 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
 
     recovery: Count
     rows_per_shard: Count
-    coding: CodeEntry = field(name="code")
-    blocks: GridEntry = field(name="grid")
+    code_entry: CodeEntry = field(name="code")
+    grid_entry: GridEntry = field(name="grid")
     shard_header: str
     row_exponents: ArrayEntry | None
     column_names: tuple[str, ...] = ()
@@ -113,7 +115,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
     compares_shards: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, code: MDSCode, grid: Grid, rows: int, dtype: str, **fields: Any) -> Self:
+    def create(cls, code: MDSCode, grid: Grid, rows: int, dtype: str, **fields: Any) -> Self:
         """Return the manifest of a new store, without checksums."""
         header = shard_header(grid.rows, grid.columns, dtype)
         size = len(header) + grid.rows * grid.columns * np.dtype(dtype).itemsize
@@ -124,9 +126,9 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
             recovery=code.recovery,
             rows_per_shard=grid.rows,
             dtype=dtype,
-            coding=CodeEntry.of(code),
-            blocks=GridEntry(grid.block_rows, grid.block_columns),
-            checksums=ChecksumsEntry.of(1),
+            code_entry=CodeEntry.from_code(code),
+            grid_entry=GridEntry(grid.block_rows, grid.block_columns),
+            checksums=ChecksumsEntry.for_generation(1),
             column_sizes=ArrayEntry(COLUMN_SIZES),
             shard_header=header,
             shards=tuple(
@@ -143,13 +145,13 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
     @cached_property
     def code(self) -> MDSCode:
         """Code, with the generator matrix, N and L."""
-        entry = self.coding
+        entry = self.code_entry
         return MDSCode(entry.generator, entry.family, entry.systematic, entry.conditioning)
 
     @cached_property
     def grid(self) -> Grid:
         """The grid of blocks of a shard."""
-        shape = self.blocks.block_rows, self.blocks.block_columns
+        shape = self.grid_entry.block_rows, self.grid_entry.block_columns
         return Grid(self.rows_per_shard, self.columns, *shape)
 
     @property
@@ -181,8 +183,8 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
 
     def rows_of(self, block: int) -> tuple[int, int]:
         """See `Manifest.rows_of`; the rows are those of a shard."""
-        rectangle = self.grid.block(block)
-        return rectangle.start, rectangle.stop
+        grid_block = self.grid.block(block)
+        return grid_block.start, grid_block.stop
 
     def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
         """See `Manifest.arrays`: sizes of columns, and exponents of rows."""
@@ -199,24 +201,26 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         code.check_precision(self.dtype)
         entry = ShardEntry(self.file_of(code.machines), self.shard_bytes, "", ())
         shards = (*self.shards, entry)
-        return replace(self, machines=code.machines, coding=CodeEntry.of(code), shards=shards)
+        return replace(
+            self, machines=code.machines, code_entry=CodeEntry.from_code(code), shards=shards
+        )
 
     def merge_rebuilt(
         self, old: tuple[Rebuilt, ...], bounds: Mapping[int, float]
     ) -> tuple[Rebuilt, ...]:
         """See `Manifest.merge_rebuilt`."""
         grid = self.grid
-        row_bounds = np.zeros(grid.down)  # by row of the grid
+        row_bounds = np.zeros(grid.blocks_down)  # by row of the grid
         for rows in old:
             first, last = rows.start // grid.block_rows, -(-rows.stop // grid.block_rows)
             row_bounds[first:last] = rows.error_bound
         for number, bound in bounds.items():
-            row = number // grid.across
+            row = number // grid.blocks_across
             # A long row has several blocks, some of which may have been rebuilt before.
-            row_bounds[row] = max(row_bounds[row], bound) if grid.across > 1 else bound
+            row_bounds[row] = max(row_bounds[row], bound) if grid.blocks_across > 1 else bound
         rebuilt: list[Rebuilt] = []
         for row in np.flatnonzero(row_bounds).tolist():
-            block = grid.block(row * grid.across)
+            block = grid.block(row * grid.blocks_across)
             start, bound = block.start, float(row_bounds[row])
             if rebuilt and rebuilt[-1].stop == start:
                 last_rows = rebuilt.pop()
@@ -240,7 +244,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
 
     def check(self) -> None:
         """See `Manifest.check`."""
-        machines, recovery = self.coding.check().shape
+        machines, recovery = self.code_entry.check().shape
         check_field("machines", self.machines, machines)
         check_field("recovery", self.recovery, recovery)
         check_field("rows_per_shard", self.rows_per_shard, rows_per_shard(self.rows, recovery))
@@ -296,12 +300,12 @@ def _check_conditioning(stated: Conditioning, generator: NDArray[np.float64]) ->
     else:
         sets = np.array([worst_set]) - 1
     worst = float(condition_numbers(generator[sets]).max())
-    rounding = 1e-6 + 10 * recovery * float(np.finfo(np.float64).eps) * worst
-    if not math.isclose(stated.worst, worst, rel_tol=rounding):
+    tolerance = 1e-6 + 10 * recovery * float(np.finfo(np.float64).eps) * worst
+    if not math.isclose(stated.worst, worst, rel_tol=tolerance):
         raise ValueError(f"worst condition number {stated.worst:g}: the generator has {worst:g}")
     measured = stated.measured
     is_possible = measured == set_count if stated.complete else 1 <= measured <= set_count
-    if not (is_possible and 0 < stated.median <= stated.worst * (1 + rounding)):
+    if not (is_possible and 0 < stated.median <= stated.worst * (1 + tolerance)):
         raise ValueError(f"conditioning is {shorten(stated)}")
 
 

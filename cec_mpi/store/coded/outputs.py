@@ -78,7 +78,7 @@ class Decoding:
         """Return the number of bytes to read."""
         return self.blocks.size(piece)
 
-    def do(self, piece: list[int]) -> list[Outcome]:
+    def process(self, piece: list[int]) -> list[Outcome]:
         """Decode blocks; `Outcome.rebuilt` has only an error bound."""
         with input_errors(self.target), FileCache(self.target.parent) as files:
             return [self._decode(block, files) for block in piece]

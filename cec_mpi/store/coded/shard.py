@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.dense import DenseShard
 from cec_mpi.store.file_shard import FileShard
-from cec_mpi.store.shard import Holding, Intervals, Loaded, Verify
+from cec_mpi.store.shard import Holding, Intervals, LoadCost, Verify
 
 
 class CodedShard(FileShard, DenseShard):
@@ -49,10 +49,10 @@ class CodedShard(FileShard, DenseShard):
         """See `DenseShard.pieces`; the rows are one array."""
         return (self.rows[start:stop],)
 
-    def load(self, intervals: Intervals) -> Loaded:
+    def load(self, intervals: Intervals) -> LoadCost:
         """Load the blocks that have these rows; see `FileShard.load_blocks`."""
         if self._is_loaded.find(0) < 0:
-            return Loaded()
+            return LoadCost()
         begin = time.perf_counter()
         missing: list[int] = []
         for start, stop in intervals:
@@ -60,4 +60,4 @@ class CodedShard(FileShard, DenseShard):
             if self._is_loaded.find(0, blocks.start, blocks.stop) >= 0:
                 missing += blocks
         bytes_read = self.load_blocks(missing)
-        return Loaded(time.perf_counter() - begin, bytes_read) if bytes_read else Loaded()
+        return LoadCost(time.perf_counter() - begin, bytes_read) if bytes_read else LoadCost()

@@ -34,7 +34,7 @@ class PartsEntry(Struct, frozen=True):
     index: Annotated[str, Meta(pattern=r"\Aint(32|64)\Z")]
 
     @classmethod
-    def of(cls, layout: Layout) -> Self:
+    def from_layout(cls, layout: Layout) -> Self:
         """Return the entry of a layout."""
         rows, nonzeros = tuple(layout.bounds.tolist()), tuple(layout.entries.tolist())
         return cls(rows, nonzeros, layout.holders, layout.index)
@@ -209,7 +209,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         layout = replace_fields(self.layout, holders=holders, machines=new)
         entry = ShardEntry(self.file_of(new), layout.file(new).size, "", ())
         shards = (*self.shards, entry)
-        return replace(self, machines=new, replicas=PartsEntry.of(layout), shards=shards)
+        return replace(self, machines=new, replicas=PartsEntry.from_layout(layout), shards=shards)
 
     def read_parts(self, directory: Path) -> tuple[Parts, ReplicaPlacement]:
         """See `Manifest.read_parts`; reads the file of cells.

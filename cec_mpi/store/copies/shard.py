@@ -21,7 +21,7 @@ from cec_mpi.store.copies.layout import (
 )
 from cec_mpi.store.copies.manifest import CopiesManifest
 from cec_mpi.store.file_shard import FileShard
-from cec_mpi.store.shard import Holding, Intervals, Loaded, Verify
+from cec_mpi.store.shard import Holding, Intervals, LoadCost, Verify
 
 _MAX_ENTRIES = 2**31 - 1  # of a matrix with 32-bit pointers
 
@@ -81,7 +81,7 @@ class SparseShard(FileShard):
         for part, start, stop in self._runs(intervals):
             first = self._file.first(part, POINTERS)
             entries += int(pointers[first + stop]) - int(pointers[first + start])
-        mean = self._layout.entries[-1] / self.count + ROW_OVERHEAD
+        mean = self._layout.entries[-1] / self.row_count + ROW_OVERHEAD
         return float((entries + ROW_OVERHEAD * super().cost(intervals)) / mean)
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
@@ -110,7 +110,7 @@ class SparseShard(FileShard):
             self._transposed_cache = views, _stack_transposed([view.matrix for view in views])
         return self._transposed_cache[1]
 
-    def load(self, intervals: Intervals) -> Loaded:
+    def load(self, intervals: Intervals) -> LoadCost:
         """Load these rows, and verify them if `verify` requests it.
 
         Raises
@@ -135,7 +135,7 @@ class SparseShard(FileShard):
             indices = self._sections[INDICES][first + low : first + high]
             if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < self._columns:
                 raise self._damaged_part(part, "have column indices out of range")
-        return Loaded(time.perf_counter() - begin, bytes_read) if bytes_read else Loaded()
+        return LoadCost(time.perf_counter() - begin, bytes_read) if bytes_read else LoadCost()
 
     def _runs(self, intervals: Intervals) -> list[tuple[int, int, int]]:
         try:

@@ -105,7 +105,7 @@ class ChecksumsEntry(Struct, frozen=True):
     file: Annotated[str, Meta(pattern=r"\Achecksums-[1-9][0-9]{0,17}\.npy\Z")]
 
     @classmethod
-    def of(cls, generation: int) -> Self:
+    def for_generation(cls, generation: int) -> Self:
         """Return the entry of a generation."""
         return cls("xxh3_64", f"checksums-{generation}.npy")
 

@@ -190,7 +190,7 @@ class ChecksumWork:
         """Return an upper bound of the bytes to read."""
         return len(self._blocks(piece)) * self.manifest.block_bytes
 
-    def do(self, piece: tuple[int, int, int]) -> tuple[int, int, list[int]]:
+    def process(self, piece: tuple[int, int, int]) -> tuple[int, int, list[int]]:
         """Return checksums of blocks; 0 for blocks that are not held or unreadable.
 
         Raises

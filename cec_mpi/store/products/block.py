@@ -51,7 +51,7 @@ def transpose_vectors(W: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
     """
     if len(W) > _MIN_COPIED_VECTORS:
         return W.T
-    columns_of_W = scratch.of("columns_of_W", W.T.shape, W.dtype)
+    columns_of_W = scratch.array("columns_of_W", W.T.shape, W.dtype)
     np.copyto(columns_of_W, W.T)
     return columns_of_W
 
@@ -113,7 +113,7 @@ def multiply_block(
             _prefetch(row_slab)
         np.matmul(row_slab[:, :width], columns_of_W[:width], out=target)
         for column in range(width, columns, width):
-            partial = scratch.of("partial", target.shape, out.dtype)
+            partial = scratch.array("partial", target.shape, out.dtype)
             panel = slice(column, column + width)
             np.matmul(row_slab[:, panel], columns_of_W[panel], out=partial)
             target += partial
@@ -157,7 +157,7 @@ def add_transposed_block(
     height = max(_MIN_LARGE_SLAB_ROWS, min(_MAX_LARGE_SLAB_ROWS, _SLAB_BYTES // row_bytes))
     if is_uncopied:
         height = max(_MAX_LARGE_SLAB_ROWS, _FLOAT32_BYTES // row_bytes)
-    partial = scratch.of("sums", sums.shape, rows.dtype)
+    partial = scratch.array("sums", sums.shape, rows.dtype)
     for first in range(0, len(rows), height):
         row_slab, vector_slab = rows[first : first + height], U[first : first + height]
         if is_uncopied:
@@ -187,7 +187,7 @@ def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch:
             _prefetch(row_slab)
         for column in range(0, columns, width):
             panel = sums[column : column + width]
-            partial = scratch.of("partial", panel.shape, rows.dtype)
+            partial = scratch.array("partial", panel.shape, rows.dtype)
             np.matmul(row_slab[:, column : column + width].T, vector_slab, out=partial)
             panel += partial
 

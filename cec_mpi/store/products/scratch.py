@@ -24,7 +24,7 @@ class Scratch(threading.local):
         self._allocate = allocate
         self._arrays: dict[tuple[str, np.dtype[Any]], NDArray[Any]] = {}
 
-    def of(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return the array of this name with a shape and dtype; its content is undefined."""
         size = math.prod(shape)
         array = self._arrays.get((name, dtype))

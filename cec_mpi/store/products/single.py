@@ -97,7 +97,7 @@ def add_transposed(
     """
     count, columns = rows.shape
     row_bytes = columns * rows.itemsize
-    partial = scratch.of("partial", (columns,), rows.dtype)
+    partial = scratch.array("partial", (columns,), rows.dtype)
     height = max(1, count)
     if rows.dtype != sums.dtype:
         height = max(_MIN_FLOAT32_ROWS, min(_MAX_FLOAT32_ROWS, _FLOAT32_BYTES // row_bytes))

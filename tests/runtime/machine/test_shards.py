@@ -24,7 +24,7 @@ class SparseShard(Shard):
     """A shard in memory, as a sparse matrix."""
 
     def __init__(self, path, rows):
-        self.path, self.rows, self.count = path, scipy.sparse.csr_array(rows), len(rows)
+        self.path, self.rows, self.row_count = path, scipy.sparse.csr_array(rows), len(rows)
 
     def multiply(self, W, intervals, out):
         out[:] = np.vstack([self.rows[a:b] @ W.T for a, b in intervals])

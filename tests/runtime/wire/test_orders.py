@@ -28,7 +28,7 @@ from cec_mpi.runtime.wire.orders import (
     pack_report,
     parse_order,
 )
-from cec_mpi.store.shard import Loaded
+from cec_mpi.store.shard import LoadCost
 
 COUNTS = st.integers(0, 2**40)
 
@@ -102,7 +102,7 @@ def test_a_job_fails_without_an_answer_by_its_machine():
     for shard, failed in (3, False), (0, True), (2, True), (np.nan, True):
         job.report_fields = pack_report(Report(), shard=shard)
         assert job.failed is failed
-    report = Report(1.5, Loaded(0.5, 80), "no memory", leaving=True, damaged=True)
+    report = Report(1.5, LoadCost(0.5, 80), "no memory", leaving=True, damaged=True)
     job.report_fields = pack_report(report, shard=3, finite=False)
     assert job.report_fields == ReportFields(3, 1.5, 0.5, 80, 1, 1, 1, 1)
     assert job.failed
@@ -119,5 +119,5 @@ def test_a_job_fails_without_an_answer_by_its_machine():
 )
 def test_reported_times_and_bytes_are_clipped(reported, clipped):
     seconds, load_seconds, load_bytes = reported
-    report = pack_report(Report(seconds, Loaded(load_seconds, load_bytes)), shard=3)
+    report = pack_report(Report(seconds, LoadCost(load_seconds, load_bytes)), shard=3)
     assert clip_report(report, 2.0, 100)[:4] == (3, *clipped)

@@ -178,7 +178,7 @@ class Interrupted(LocalRunner):
             if not self.remaining:
                 raise KeyboardInterrupt
             self.remaining -= 1
-            results.append(work.do(piece))
+            results.append(work.process(piece))
         work.flush()
         return results
 

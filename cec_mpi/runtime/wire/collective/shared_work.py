@@ -110,7 +110,7 @@ class SharedRunner:
         message = bytes([self._work_types.index(type(work))]) + pack_fields(work)
         self._busy_ranks = set(range(1, self._comm.size))
         wait_for([_send(self._comm, rank, _WORK, message) for rank in self._busy_ranks])
-        result_type = get_type_hints(work.do)["return"]
+        result_type = get_type_hints(work.process)["return"]
         try:
             pieces = _pieces_of_rank(work.pieces, _MASTER, self._comm.size)
             for piece, result in process_pieces(work, pieces, min(self._own_threads, work.threads)):
