@@ -73,17 +73,17 @@ class TermLedger:
     ) -> None:
         self._recovery, self._speeds, self._spans = recovery, speeds, spans
         self._terms: list[Term] = []  # of the plan
-        self._unknown: list[Term] = []  # the terms of the plan up to the last unknown one
+        self._unresolved: list[Term] = []  # of the plan; resolved terms are removed from the end
         self._pending: dict[int, Term] = {}  # by machine
         self._assigned: dict[int, list[Term]] = defaultdict(list)  # not requested yet
         self.has_unassigned = False
 
     @property
     def is_done(self) -> bool:
-        """Whether all terms are known."""
-        while self._unknown and self._unknown[-1].is_known:
-            self._unknown.pop()
-        return not self._unknown
+        """Whether all terms are resolved: answered or replaced."""
+        while self._unresolved and self._unresolved[-1].is_resolved:
+            self._unresolved.pop()
+        return not self._unresolved
 
     def answered_terms(self) -> list[Term]:
         """Return the answered terms that add up to X' V, in the order of the plan."""
@@ -97,7 +97,7 @@ class TermLedger:
             if intervals:
                 self._terms.append(Term(machine, intervals))
                 self._assigned[machine].append(self._terms[-1])
-        self._unknown = list(self._terms)
+        self._unresolved = list(self._terms)
 
     @property
     def assigned(self) -> Collection[int]:
@@ -159,18 +159,18 @@ class TermLedger:
     def drop(self, machine: int) -> None:
         """Mark all terms of a machine as missing, including answered ones."""
         self.release(machine)
-        self._unknown = list(self._terms)
+        self._unresolved = list(self._terms)
         for term in [member for planned in self._terms for member in planned.descendants()]:
             if term.machine == machine:
-                for dropped in (term, *term.sum_terms):
+                for dropped in (term, *term.added_terms):
                     dropped.is_answered, dropped.status = False, TermStatus.NONE
 
     # Answers.
 
-    def record_answer(self, request: Request, sum_terms: Sequence[Term] = ()) -> None:
-        """Record an answer: the sum of the requested term and `sum_terms`."""
+    def record_answer(self, request: Request, added_terms: Sequence[Term] = ()) -> None:
+        """Record an answer: the sum of the requested term and `added_terms`."""
         term = self._pending.pop(request.machine)
-        term.is_answered, term.status, term.sum_terms = True, TermStatus.NONE, tuple(sum_terms)
+        term.is_answered, term.status, term.added_terms = True, TermStatus.NONE, tuple(added_terms)
 
     def record_comparison(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
         """Do nothing: terms are checked one by one."""
@@ -279,7 +279,7 @@ class ProbeLedger:
         self._verified.discard(machine)
         self._dispute = None
 
-    def record_answer(self, request: Request, sum_terms: Sequence[Term] = ()) -> None:
+    def record_answer(self, request: Request, added_terms: Sequence[Term] = ()) -> None:
         """Record an answer."""
         self._expected.discard(request.machine)
         self.answered_by.add(request.machine)

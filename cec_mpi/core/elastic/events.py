@@ -94,7 +94,7 @@ MachineEvent = RosterChange | MachineLate | WrongAnswer
 
 
 @dataclass(frozen=True)
-class PendingMachines:
+class ExpectedMachines:
     """The set of machines that may become available has changed.
 
     Attributes
@@ -162,12 +162,12 @@ class RequestAnswered:
     Attributes
     ----------
     request : Request
-    sum_terms : tuple of Term
-        Further terms of X' V that the answer includes in a sum with the requested term.
+    added_terms : tuple of Term
+        Terms of X' V that the answer adds to the requested term.
     """
 
     request: Request
-    sum_terms: tuple[Term, ...] = ()
+    added_terms: tuple[Term, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class FaultyIdentified:
 
 Event = (
     RosterChange
-    | PendingMachines
+    | ExpectedMachines
     | AvailabilityTick
     | RequestsSent
     | RequestAnswered

@@ -51,7 +51,7 @@ class RowLedger:
     speeds : (N,) sequence of float
         Missing rows are divided in proportion to the speeds.
     decoders : DecoderChoice
-    compares : bool
+    compare : bool
         Whether answers are compared.
     holders_of : callable, optional
         Returns the machines that hold a row. By default all machines hold all rows.
@@ -99,17 +99,17 @@ class RowLedger:
         recovery: int,
         speeds: Sequence[float],
         decoders: DecoderChoice,
-        compares: bool = False,
+        compare: bool = False,
         holders_of: Callable[[int], Collection[int]] | None = None,
         cuts: Sequence[int] = (),
     ) -> None:
         self._recovery, self._speeds, self._decoders = recovery, speeds, decoders
-        self._compares, self._holders_of = compares, holders_of
-        self._min_answers = recovery + compares
+        self._compare, self._holders_of = compare, holders_of
+        self._min_answers = recovery + compare
         self._starts = [0]
         self._segments = [_Segment(0, rows, self._min_answers)]
         self._assigned: dict[int, list[tuple[int, int]]] = {}  # rows not requested yet
-        self._answered_segments: list[_Segment] = []  # with enough answers
+        self._complete_segments: list[_Segment] = []  # not decoded, with the needed answers
         self._undiagnosed: list[_Segment] = []  # with disagreeing answers
         self.undecoded = rows
         self.has_unassigned = True  # until `reassign` has checked the plan
@@ -184,12 +184,12 @@ class RowLedger:
 
     # Answers.
 
-    def record_answer(self, request: Request, sum_terms: Sequence[Term] = ()) -> None:
-        """Record an answer; `sum_terms` is used only for X' V."""
+    def record_answer(self, request: Request, added_terms: Sequence[Term] = ()) -> None:
+        """Record an answer; `added_terms` is used only for X' V."""
         for start, stop in request.intervals:
             for segment in self._segments_of(start, stop):
                 segment.expected.discard(request.machine)
-                if segment.is_decoded and self._compares:
+                if segment.is_decoded and self._compare:
                     continue  # uncompared answers are not used
                 segment.answered.add(request.machine)
                 segment.verdict = None
@@ -202,7 +202,7 @@ class RowLedger:
                 continue  # answers have changed since, and will be compared again
             if isinstance(event, RowsAgree):
                 segment.agrees, segment.is_disputed = True, False
-                self._answered_segments.append(segment)
+                self._complete_segments.append(segment)
                 continue
             segment.is_disputed, count = True, len(segment.answered)
             segment.needed = max(count + 1, self._recovery + _EXTRA_ANSWERS_TO_IDENTIFY)
@@ -215,11 +215,11 @@ class RowLedger:
     def instructions(self) -> list[Compare | IdentifyFaulty | Decode]:
         """Return instructions to compare and decode answers."""
         instructions: list[Compare | IdentifyFaulty | Decode] = []
-        complete, self._answered_segments = self._answered_segments, []
-        for segment in dict.fromkeys(complete):
+        complete_segments, self._complete_segments = self._complete_segments, []
+        for segment in dict.fromkeys(complete_segments):
             if segment.is_decoded or len(segment.answered) < segment.needed:
                 continue
-            if self._compares and not segment.agrees:
+            if self._compare and not segment.agrees:
                 instructions.append(Compare(segment.start, segment.stop, segment.machines))
                 continue
             instructions.append(
@@ -252,9 +252,9 @@ class RowLedger:
         return None
 
     def conclude(self) -> IdentifyFaulty | Disagreement | None:
-        """Return how to conclude a dispute if no further machine can answer; None without dispute.
+        """Return the end of a dispute in which no further machine can answer, or None.
 
-        The first conclusion is to identify faulty machines. If that fails, it is a disagreement.
+        It is first an instruction to identify faulty machines, then the unresolved disagreement.
         """
         disputed = [segment for segment in self._segments if segment.is_disputed]
         if not disputed:
@@ -307,7 +307,7 @@ class RowLedger:
         after = before.split(row)
         self._starts.insert(index, row)
         self._segments.insert(index, after)
-        for group in (self._answered_segments, self._undiagnosed):
+        for group in (self._complete_segments, self._undiagnosed):
             if before in group:
                 group.append(after)
         return index
@@ -315,7 +315,7 @@ class RowLedger:
     def _update_state(self, segment: _Segment) -> None:
         segment.agrees = False
         if not segment.is_decoded and len(segment.answered) >= segment.needed:
-            self._answered_segments.append(segment)
+            self._complete_segments.append(segment)
         elif segment.is_disputed and not segment.expected:
             self.has_unassigned = True
 
@@ -340,9 +340,7 @@ class _Segment:
         self.answered: set[int] = set()  # machines
         self.agrees = False  # whether all answers agree
         self.is_disputed = False
-        self.verdict: FaultUndetermined | None = (
-            None  # of the last attempt to identify the faulty machine
-        )
+        self.verdict: FaultUndetermined | None = None  # of the last attempt to find the fault
         self.is_decoded = False
         self.decoded_from: tuple[int, ...] = ()  # machines
         self.answers_considered = 0  # number of answers when `decoded_from` was chosen
@@ -359,15 +357,9 @@ class _Segment:
         """Keep the rows before `row`, and return a new segment with the rows from `row`."""
         after = _Segment(row, self.stop, self.needed)
         after.expected, after.answered = set(self.expected), set(self.answered)
-        for name in (
-            "agrees",
-            "is_disputed",
-            "verdict",
-            "is_decoded",
-            "decoded_from",
-            "answers_considered",
-        ):
-            setattr(after, name, getattr(self, name))
+        after.agrees, after.is_disputed, after.verdict = self.agrees, self.is_disputed, self.verdict
+        after.is_decoded, after.decoded_from = self.is_decoded, self.decoded_from
+        after.answers_considered = self.answers_considered
         self.stop = row
         return after
 

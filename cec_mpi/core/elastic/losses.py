@@ -56,7 +56,7 @@ computing              `seconds_until_late`      deadline passed
 computing, late, busy  `seconds_until_given_up`  given up
 =====================  ========================  ===============
 
-If the remaining machines, and those that are opening their shards, are too few for the time of
+If the present machines and those that are opening their shards remain too few for the seconds of
 `--adopt`, a host adopts a missing machine. The machine joins like any other.
 
 After `exclude` and `drop answers` the roster reports `lost` or `excluded`, although the machine is
@@ -71,9 +71,9 @@ from enum import Enum
 
 MIN_DEADLINE = 0.1  # seconds; processes on shared cores may stall for less
 MIN_LOSS_TIMEOUT = 5.0  # seconds of silence before a machine counts as lost
-LOSS_TIMEOUT_FACTOR = 10.0  # deadlines of silence before a machine counts as lost
+LOSS_TIMEOUT_FACTOR = 10.0  # ratio of this silence to the time limit of answers
 DISPUTE_SECONDS = 10.0  # wait for a machine that helps to identify the faulty one
-RESOLUTION = 1e-6  # seconds that waits are longer than time limits, so that the clock is past them
+RESOLUTION = 1e-6  # seconds by which a wait exceeds its time limit, so that the limit has expired
 
 
 class State(Enum):
@@ -124,10 +124,10 @@ TIME_LIMITS = {
     State.LATE: (Cause.GIVEN_UP,),
     State.BUSY: (Cause.GIVEN_UP,),
 }
-"""The causes that a time limit without an answer has in each state."""
+"""The events that an expired time limit causes in each state."""
 
-# A pair that is missing here and in `_IN_ANY_STATE` keeps the state, without consequence.
-_BY_STATE = {
+# Other pairs of a cause and a state change nothing.
+_TRANSITIONS = {
     (Cause.ANSWERED, State.COMPUTING): (State.IDLE, Consequence.USE),
     (Cause.ANSWERED, State.LATE): (State.IDLE, Consequence.USE),
     (Cause.FREED, State.BUSY): (State.IDLE, Consequence.OFFER),
@@ -137,7 +137,7 @@ _BY_STATE = {
     (Cause.WRONG, State.LATE): (State.ABSENT, Consequence.DROP),
     (Cause.DEADLINE, State.COMPUTING): (State.LATE, Consequence.SHARE),
 }
-_IN_ANY_STATE = {
+_TRANSITIONS_IN_ANY_STATE = {
     Cause.IDENTIFIED: (State.ABSENT, Consequence.DROP),
     Cause.LOST: (State.ABSENT, Consequence.REASSIGN),
     Cause.GIVEN_UP: (State.ABSENT, Consequence.REASSIGN),
@@ -155,9 +155,9 @@ def react(cause: Cause, state: State) -> tuple[State, Consequence]:
     >>> react(Cause.DEADLINE, State.COMPUTING)
     (<State.LATE: 'late'>, <Consequence.SHARE: 'share rows'>)
     """
-    if cause in _IN_ANY_STATE:
-        return _IN_ANY_STATE[cause]
-    return _BY_STATE.get((cause, state), (state, Consequence.NOTHING))
+    if cause in _TRANSITIONS_IN_ANY_STATE:
+        return _TRANSITIONS_IN_ANY_STATE[cause]
+    return _TRANSITIONS.get((cause, state), (state, Consequence.NOTHING))
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Deadline:
     factor : float
         Multiple of the expected time, used if `seconds` is None.
     min_seconds : float
-        Lower limit of a limit from `factor`.
+        Minimum of a time limit from `factor`.
     """
 
     seconds: float | None = None

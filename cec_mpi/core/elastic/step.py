@@ -31,6 +31,7 @@ from cec_mpi.core.elastic.events import (
     Done,
     Event,
     Exclude,
+    ExpectedMachines,
     FaultUndetermined,
     FaultyIdentified,
     GiveUp,
@@ -43,7 +44,6 @@ from cec_mpi.core.elastic.events import (
     MachineLost,
     MachineUnavailable,
     MarkLate,
-    PendingMachines,
     Request,
     RequestAnswered,
     RequestsSent,
@@ -103,8 +103,8 @@ class Ledger(Protocol):
     def drop(self, machine: int) -> None:
         """Expect no answer from a machine, and discard those that it sent."""
 
-    def record_answer(self, request: Request, sum_terms: Sequence[Term] = ()) -> None:
-        """Record an answer; `sum_terms` are further terms in its sum."""
+    def record_answer(self, request: Request, added_terms: Sequence[Term] = ()) -> None:
+        """Record an answer: the sum of the requested term and `added_terms`."""
 
     def record_comparison(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
         """Record the outcome of a comparison."""
@@ -113,7 +113,7 @@ class Ledger(Protocol):
         """Return instructions to compare or decode answers."""
 
     def conclude(self) -> IdentifyFaulty | Disagreement | None:
-        """Return the last instruction, or the disagreement, if no further machine can answer."""
+        """Return the end of a dispute in which no further machine can answer, or None."""
 
 
 class ElasticStep:
@@ -131,8 +131,8 @@ class ElasticStep:
         If None, no machine is late.
     time_limit : float or None
         Time limit of answers in the previous step, in seconds.
-    waits_for_vacant : bool
-        Whether a running step waits for processes that may still join.
+    waits_for_joins : bool
+        Whether a running step waits for machines without a process, which may still join.
     adopt_after : float
         Seconds of a shortage of machines after which hosts adopt missing machines.
 
@@ -149,18 +149,18 @@ class ElasticStep:
         count_missing: Callable[[Sequence[int]], int],
         deadline: Deadline | None = None,
         time_limit: float | None = None,
-        waits_for_vacant: bool = True,
+        waits_for_joins: bool = True,
         adopt_after: float = float("inf"),
     ) -> None:
         self._states = dict(machines)
         self._request_times = dict(request_times)  # of pending requests, by machine
         self._count_missing = count_missing
         self._deadline, self.time_limit = deadline, time_limit
-        self._waits_for_vacant, self._adopt_after = waits_for_vacant, adopt_after
+        self._waits_for_joins, self._adopt_after = waits_for_joins, adopt_after
         self._time_limits: dict[Cause, float] = {}  # in seconds
         self._shortest_limits: dict[State, float] = {}  # in seconds
         self._shortage_start = float("inf")  # infinite without a shortage of machines
-        self._awaited = PendingMachines()
+        self._expected = ExpectedMachines()
         self._ledger: Ledger | None = None
         self._listed: frozenset[int] = frozenset()
         self._predicted: float | None = None
@@ -168,7 +168,7 @@ class ElasticStep:
         self._answer_seconds: list[float] = []  # ascending
         self._pending: dict[int, Request] = {}
         self._to_exclude: dict[int, type[MachineLost | MachineExcluded]] = {}
-        self._failed: StepFailed | None = None
+        self._failure: StepFailed | None = None
         self._has_new_helper = False
         self._disputed_since: float | None = None
         self._responders: set[int] = set()  # machines whose current process has answered
@@ -222,8 +222,8 @@ class ElasticStep:
             Time of the clock, in seconds.
         """
         match event:
-            case PendingMachines():
-                self._awaited = event
+            case ExpectedMachines():
+                self._expected = event
             case AvailabilityTick():
                 self._listed = event.listed
             case RequestsSent(requests):
@@ -248,13 +248,13 @@ class ElasticStep:
         machine = event.request.machine
         if isinstance(event, RequestAnswered):
             assert self._ledger is not None
-            self._ledger.record_answer(event.request, event.sum_terms)
+            self._ledger.record_answer(event.request, event.added_terms)
             self._responders.add(machine)
             self._apply(machine, Cause.ANSWERED)
         elif isinstance(event, ComputationFailed):
             self._apply(machine, Cause.FAILED)
         elif event.nonfinite is not None and event.nonfinite.coincident is not None:
-            self._failed = StepFailed(event.nonfinite)
+            self._failure = StepFailed(event.nonfinite)
         else:
             if event.nonfinite is not None:
                 self._nonfinite_answers.append(event.nonfinite)
@@ -289,7 +289,7 @@ class ElasticStep:
             self._to_exclude.pop(machine, None)  # the roster has excluded it
         elif consequence is Consequence.EXCLUDE:
             self._to_exclude[machine] = MachineLost
-        elif consequence is Consequence.DROP and has_answered:  # never a new process
+        elif consequence is Consequence.DROP and has_answered:  # not by an earlier process
             self._to_exclude[machine] = MachineExcluded
 
     # Instructions.
@@ -299,11 +299,12 @@ class ElasticStep:
 
         Call again until the result has a `Done`, `StepFailed`, `StartStep` or `WaitUntil`.
         """
-        if self._failed is not None:
-            return [self._failed]
+        if self._failure is not None:
+            return [self._failure]
         if self._ledger is None:
             return self._begin_or_wait(now)
-        # A change of the ledger after `is_done` must add an instruction, so that this is repeated.
+        # A change of the ledger after `is_done` must queue an instruction: the driver then calls
+        # this method again, and `is_done` is tested again.
         queue: list[Instruction] = [Exclude(n, event) for n, event in self._to_exclude.items()]
         self._to_exclude = {}
         queue += self._ledger.instructions()
@@ -326,8 +327,8 @@ class ElasticStep:
             return adopted
         if (
             self._busy_machines()
-            or self._awaited.opening
-            or self._awaited.vacant
+            or self._expected.opening
+            or self._expected.vacant
             or self._can_adopt
         ):
             return [WaitUntil(self._next_timeout())]
@@ -349,21 +350,21 @@ class ElasticStep:
 
     def _wait_or_fail(self, ledger: Ledger, now: float) -> Instruction:
         """Return an instruction to wait, or to resolve a dispute, or the failure of the step."""
-        if self._pending or (self._awaited.opening | self._busy_machines()) & self._listed:
+        if self._pending or (self._expected.opening | self._busy_machines()) & self._listed:
             return WaitUntil(self._next_timeout())
         conclusion = ledger.conclude()
         if isinstance(conclusion, IdentifyFaulty):
             return conclusion
         if self._can_adopt:
             return WaitUntil(self._next_timeout())
-        if self._waits_for_vacant and self._awaited.vacant & self._listed:
+        if self._waits_for_joins and self._expected.vacant & self._listed:
             if conclusion is None:
                 return WaitUntil(self._next_timeout())
             if self._disputed_since is None:
                 self._disputed_since = now
-            due = self._disputed_since + DISPUTE_SECONDS
-            if now < due:
-                return WaitUntil(due)
+            dispute_end = self._disputed_since + DISPUTE_SECONDS
+            if now < dispute_end:
+                return WaitUntil(dispute_end)
         if self._nonfinite_answers:
             return StepFailed(self._nonfinite_answers[0])
         if conclusion is not None:
@@ -376,7 +377,7 @@ class ElasticStep:
 
     def _idle_machines(self, listed: frozenset[int]) -> tuple[int, ...]:
         return tuple(
-            n for n in sorted(listed - self._awaited.opening) if self._states.get(n) is State.IDLE
+            n for n in sorted(listed - self._expected.opening) if self._states.get(n) is State.IDLE
         )
 
     def _busy_machines(self) -> set[int]:
@@ -390,7 +391,7 @@ class ElasticStep:
     def _remaining_machines(self) -> set[int]:
         """Return the listed machines that are present, or are opening their shards in time."""
         present = {n for n, state in self._states.items() if state is not State.ABSENT}
-        opening = self._awaited.opening - self._awaited.adoptable
+        opening = self._expected.opening - self._expected.adoptable
         return (present | opening).intersection(self._listed)
 
     # The clock.
@@ -430,7 +431,7 @@ class ElasticStep:
         self._shortage_start = min(self._shortage_start, now)
         if now < self._adoption_due():
             return []
-        candidates = self._awaited.adoptable & self._listed
+        candidates = self._expected.adoptable & self._listed
         missing_with = {n: self._count_missing(sorted(remaining | {n})) for n in candidates}
         return [Adopt(min(candidates, key=lambda n: (missing_with[n], n)))]
 
@@ -440,7 +441,7 @@ class ElasticStep:
 
     def _adoption_due(self) -> float:
         """Return the time at which a host adopts a machine if the shortage lasts until then."""
-        candidates = self._awaited.adoptable & self._listed
+        candidates = self._expected.adoptable & self._listed
         return self._shortage_start + self._adopt_after if candidates else float("inf")
 
     def _next_timeout(self) -> float:

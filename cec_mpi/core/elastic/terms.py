@@ -31,8 +31,8 @@ class Term:
         The L machines whose weighted terms replace it; empty for copies of rows.
     replacements : list of Term
         Terms that add up to this term.
-    sum_terms : tuple of Term
-        Further terms that the answer adds to this term.
+    added_terms : tuple of Term
+        Terms that the answer adds to this term.
     """
 
     machine: int
@@ -40,21 +40,21 @@ class Term:
     replaces: Term | None = None
     basis: tuple[int, ...] = ()
     replacements: list[Term] = field(default_factory=list)
-    sum_terms: tuple[Term, ...] = ()
+    added_terms: tuple[Term, ...] = ()
     status: TermStatus = TermStatus.EXPECTED
     is_answered: bool = False
 
     @property
-    def is_known(self) -> bool:
+    def is_resolved(self) -> bool:
         """Whether the term or all its replacements are answered."""
         return self.is_answered or (
-            bool(self.replacements) and all(term.is_known for term in self.replacements)
+            bool(self.replacements) and all(term.is_resolved for term in self.replacements)
         )
 
     @property
     def is_needed(self) -> bool:
-        """Whether neither the term nor the one that it replaces is known."""
-        return not self.is_known and (self.replaces is None or self.replaces.is_needed)
+        """Whether neither the term nor the one that it replaces is resolved."""
+        return not self.is_resolved and (self.replaces is None or self.replaces.is_needed)
 
     def answered_terms(self) -> Iterator[Term]:
         """Yield the term if it is answered, else the answered terms of its replacements."""
@@ -65,11 +65,11 @@ class Term:
                 yield from term.answered_terms()
 
     def missing_terms(self) -> Iterator[Term]:
-        """Yield the terms that must be replaced before this term is known.
+        """Yield the terms that must be replaced to resolve this term.
 
         A late term that replaces another late term is not replaced itself.
         """
-        if self.status is TermStatus.EXPECTED or self.is_known:
+        if self.status is TermStatus.EXPECTED or self.is_resolved:
             return
         for term in self.replacements:
             yield from term.missing_terms()

@@ -52,7 +52,7 @@ class Codec:
     >>> codec = Codec(plan, code, 1, make_scratch(2, 4, 1))
     >>> parts, coded = np.empty((2, 4)), np.empty(8)
     >>> codec.decode(np.ones(8), parts)
-    >>> codec.coefficients(parts, coded)
+    >>> codec.compute_coefficients(parts, coded)
     >>> coded.shape
     (8,)
     """
@@ -113,7 +113,7 @@ class Codec:
 
         run_in_threads([partial(decode, blocks) for blocks in self._blocks])
 
-    def coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
+    def compute_coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
         """Compute the coefficients of all machines for X' V, with the transposed decoder.
 
         With ``u = inv(G_P') v`` on each block, the sum of ``shard_n[rows]' u_n`` over machines and
@@ -129,7 +129,7 @@ class Codec:
 
         def compute(blocks: Sequence[_Block | _BlockGroup]) -> None:
             for block in blocks:
-                block.coefficients(parts, coded)
+                block.compute_coefficients(parts, coded)
 
         run_in_threads([partial(compute, blocks) for blocks in self._blocks])
 
@@ -171,7 +171,7 @@ class _BlockGroup:
         for decoder, entries, values in self._blocks:
             decoder.decode(values, parts[:, entries])
 
-    def coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
+    def compute_coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
         for decoder, entries, values in self._blocks:
             decoder.decode_transposed(parts[:, entries], values)
         for run, pieces in self._runs or self._find_runs():
@@ -222,7 +222,7 @@ class _Block:
                 row[:] = answers[source]
         self._decoder.decode(values, parts[:, self._entries])
 
-    def coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
+    def compute_coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
         values = self._strided_view(coded)
         if values is not None:
             self._decoder.decode_transposed(parts[:, self._entries], values)

@@ -16,6 +16,7 @@ from cec_mpi.core.elastic.events import (
     Decode,
     Done,
     Exclude,
+    ExpectedMachines,
     FaultyIdentified,
     GiveUp,
     IdentifyFaulty,
@@ -23,7 +24,6 @@ from cec_mpi.core.elastic.events import (
     MachineEvent,
     MachineLate,
     MarkLate,
-    PendingMachines,
     Request,
     RequestAnswered,
     RequestsSent,
@@ -46,7 +46,7 @@ from cec_mpi.runtime.wire.jobs import ElasticHub, Job, JobsAnswered, JobsEndpoin
 
 log = logging.getLogger(__name__)
 
-_NO_PENDING = PendingMachines()
+_NONE_EXPECTED = ExpectedMachines()
 Outcome = StartStep | Done | StepFailed | WaitUntil
 _STEP_STATES = {
     ProcessState.IDLE: State.IDLE,
@@ -115,7 +115,7 @@ class StepDriver:
         self._state, self._recorder, self._on_damage = state, recorder, on_damage
         self._busy = busy
         self._poison_on_interrupt = _PoisonOnInterrupt(self._hub)
-        self._expected = _NO_PENDING
+        self._expected = _NONE_EXPECTED
         self._must_update_expected = True
         self._exclusion_reasons: dict[int, str] = {}
         self.events: list[MachineEvent] = []
@@ -160,8 +160,8 @@ class StepDriver:
         opening = self._hub.roster.opening
         vacant = self._hub.expected_machines() - opening
         adoptable = self._hub.roster.adoptable if self._state.can_adopt_machines else ()
-        expected = PendingMachines(frozenset(opening), frozenset(vacant), frozenset(adoptable))
-        self._must_update_expected = expected != _NO_PENDING
+        expected = ExpectedMachines(frozenset(opening), frozenset(vacant), frozenset(adoptable))
+        self._must_update_expected = expected != _NONE_EXPECTED
         if expected != self._expected:
             self._expected = expected
             self._state.handle(expected, self._clock.monotonic())

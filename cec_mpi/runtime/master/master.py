@@ -240,7 +240,7 @@ class Master:
             if adjoint:
                 with step.timed("code"):
                     buffers.prepare(step.plan)
-                    buffers.codec.coefficients(parts, buffers.coded)
+                    buffers.codec.compute_coefficients(parts, buffers.coded)
             try:
                 result = self._executor.multiply(step, buffers)
                 break

@@ -72,7 +72,7 @@ class Cluster(RuleBasedStateMachine):
             if n not in absent
         }
         self.opening = {}  # host by machine
-        self.waits_for_vacant = draw(st.booleans(), "waits for vacant machines")
+        self.waits_for_joins = draw(st.booleans(), "waits for vacant machines")
         self.capacity = draw(st.integers(1, 5), "machines of a host")
         self.can_adopt = draw(st.booleans(), "adopts")
         self.now, self.predicted = 100.0, draw(st.sampled_from([None, 1.0]), "predicted")
@@ -108,7 +108,7 @@ class Cluster(RuleBasedStateMachine):
             lambda machines: max(0, self.recovery + self.compares - len(machines)),
             self.deadline,
             None,
-            self.waits_for_vacant,
+            self.waits_for_joins,
             self.adopt_after,
         )
         self.step.handle(events.AvailabilityTick(frozenset(self.listed)), self.now)
@@ -311,7 +311,7 @@ class Cluster(RuleBasedStateMachine):
         return sorted(set(self.all_machines) - set(self.processes) - set(self.opening))
 
     def vacant(self):
-        return frozenset(self.absent() if self.waits_for_vacant else ())
+        return frozenset(self.absent() if self.waits_for_joins else ())
 
     def hosts_with_capacity(self):
         machines = Counter([*(p.host for p in self.processes.values()), *self.opening.values()])
@@ -333,7 +333,7 @@ class Cluster(RuleBasedStateMachine):
 
     def follow_instructions(self):
         for _ in range(1000):
-            pending = events.PendingMachines(
+            pending = events.ExpectedMachines(
                 frozenset(self.opening), self.vacant(), self.adoptable()
             )
             for event in (pending, *self.roster_events):
@@ -446,7 +446,7 @@ class Cluster(RuleBasedStateMachine):
             assert self.decoded == set(range(ROWS))
         elif self.kind == "terms":
             terms = self.ledger.answered_terms()
-            assert all({*term.sum_terms} <= {*terms} for term in terms)
+            assert all({*term.added_terms} <= {*terms} for term in terms)
             total = sum(
                 self.contribution(term.machine, term.intervals, self.coefficients_of(term))
                 for term in terms
@@ -493,7 +493,7 @@ class Cluster(RuleBasedStateMachine):
         """Let all pending events happen, without new machines: the step must end."""
         if not hasattr(self, "outcome"):
             return
-        self.waits_for_vacant = False
+        self.waits_for_joins = False
         for _ in range(10_000):  # a loss replaces a term by L terms
             if not self.is_running:
                 return

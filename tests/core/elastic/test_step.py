@@ -8,7 +8,7 @@ import pytest
 
 from cec_mpi import make_code
 from cec_mpi.core.elastic import events
-from cec_mpi.core.elastic.events import PendingMachines, Request, StepFailed, WaitUntil
+from cec_mpi.core.elastic.events import ExpectedMachines, Request, StepFailed, WaitUntil
 from cec_mpi.core.elastic.forward import RowLedger
 from cec_mpi.core.elastic.losses import Deadline, State
 from cec_mpi.core.elastic.step import ElasticStep
@@ -69,11 +69,11 @@ def test_a_silent_machine_is_given_up_after_ten_deadlines():
 
 
 def test_lost_rows_wait_for_a_machine_that_may_join():
-    vacant = PendingMachines(vacant=frozenset({2}))
-    step = step_with_loss(waits_for_vacant=False)
+    vacant = ExpectedMachines(vacant=frozenset({2}))
+    step = step_with_loss(waits_for_joins=False)
     step.handle(vacant, 0.2)
     assert step.instructions(0.2) == [StepFailed(events.TooFewMachines((1,)))]
-    step = step_with_loss(waits_for_vacant=True)
+    step = step_with_loss(waits_for_joins=True)
     step.handle(vacant, 0.2)
     assert step.instructions(0.2) == [WaitUntil(math.inf)]
     step.handle(events.MachineJoined(2), 0.3)
@@ -82,7 +82,7 @@ def test_lost_rows_wait_for_a_machine_that_may_join():
 
 def test_a_disagreement_waits_ten_seconds_for_vacant_machines():
     step, requests = running_step((1, 2, 3), (1, 2, 3), compares=True)
-    step.handle(PendingMachines(vacant=frozenset({4})), 0.1)
+    step.handle(ExpectedMachines(vacant=frozenset({4})), 0.1)
     for request in requests:
         step.handle(events.RequestAnswered(request), 0.1)
     assert step.instructions(0.1) == [events.Compare(0, ROWS, (1, 2, 3))]
@@ -113,21 +113,21 @@ def test_a_process_that_has_replaced_a_faulty_one_is_not_excluded(is_replaced):
 
 def test_hosts_adopt_a_machine_after_a_shortage():
     step = step_with_loss(adopt_after=2.0)
-    step.handle(PendingMachines(adoptable=frozenset({2, 3, 4})), 0.2)
+    step.handle(ExpectedMachines(adoptable=frozenset({2, 3, 4})), 0.2)
     assert step.instructions(0.2) == [WaitUntil(pytest.approx(2.2))]
     assert step.instructions(2.3) == [events.Adopt(2)]
-    step.handle(PendingMachines(opening=frozenset({2}), adoptable=frozenset({3, 4})), 2.3)
+    step.handle(ExpectedMachines(opening=frozenset({2}), adoptable=frozenset({3, 4})), 2.3)
     assert step.instructions(2.3) == [WaitUntil(math.inf)]  # no shortage any more
     step.handle(events.MachineJoined(2), 2.4)
-    step.handle(PendingMachines(adoptable=frozenset({3, 4})), 2.4)
+    step.handle(ExpectedMachines(adoptable=frozenset({3, 4})), 2.4)
     check_request(step, 2.4, machine=2)
 
 
 def test_a_machine_that_is_opening_or_joins_in_time_ends_the_shortage():
     step = step_with_loss(adopt_after=2.0)
-    step.handle(PendingMachines(opening=frozenset({3}), adoptable=frozenset({2, 4})), 0.2)
+    step.handle(ExpectedMachines(opening=frozenset({3}), adoptable=frozenset({2, 4})), 0.2)
     assert step.instructions(2.3) == [WaitUntil(math.inf)]
-    slow = PendingMachines(opening=frozenset({3}), adoptable=frozenset({2, 3, 4}))
+    slow = ExpectedMachines(opening=frozenset({3}), adoptable=frozenset({2, 3, 4}))
     step.handle(slow, 2.3)
     assert step.instructions(2.3) == [WaitUntil(pytest.approx(4.3))]
     step.handle(events.MachineJoined(2), 4.0)
@@ -140,8 +140,8 @@ def test_hosts_adopt_the_listed_machine_that_reduces_the_shortage_most():
 
     step = ElasticStep({1: State.IDLE}, {}, count_missing, adopt_after=2.0)
     step.handle(events.AvailabilityTick(frozenset({1, 3, 4})), 0.0)
-    step.handle(PendingMachines(adoptable=frozenset({2, 3, 4})), 0.0)
+    step.handle(ExpectedMachines(adoptable=frozenset({2, 3, 4})), 0.0)
     assert step.instructions(0.0) == [WaitUntil(pytest.approx(2.0))]
     assert step.instructions(2.1) == [events.Adopt(4)]
-    step.handle(PendingMachines(), 2.1)  # no host has memory for it
+    step.handle(ExpectedMachines(), 2.1)  # no host has memory for it
     assert step.instructions(2.1) == [StepFailed(events.TooFewMachines((1,)))]

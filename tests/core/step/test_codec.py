@@ -42,7 +42,7 @@ class Product:
         np.testing.assert_array_equal(answers, self.answers.astype(dtype))
         np.testing.assert_allclose(parts, self.parts, atol=tolerance)
         coefficients = np.full(self.answers.size, np.nan, dtype)
-        self.codec.coefficients(self.vectors, coefficients)
+        self.codec.compute_coefficients(self.vectors, coefficients)
         expected = self.parts.ravel() @ self.vectors.ravel()
         assert self.answers @ coefficients == pytest.approx(expected, rel=1e-4, abs=1e3 * tolerance)
 
@@ -85,12 +85,12 @@ def test_answers_may_change_in_the_same_array_without_allocations(rows):
     exact, answers = product.answers.copy(), product.answers
     parts, coefficients = np.empty(product.parts.shape), np.empty(answers.size)
     product.codec.decode(answers, parts)
-    product.codec.coefficients(product.vectors, coefficients)
+    product.codec.compute_coefficients(product.vectors, coefficients)
     tracemalloc.start()
     try:
         np.multiply(exact, -2.0, out=answers)
         product.codec.decode(answers, parts)
-        product.codec.coefficients(product.vectors, coefficients)
+        product.codec.compute_coefficients(product.vectors, coefficients)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
