@@ -234,10 +234,10 @@ class _SteadySteps:
         self._machines, self._counts = machines, counts
         self._expected, self._max_deviation = expected, max_deviation
         seconds = np.exp(expected)
-        self._earliest = np.minimum(
+        self._min_seconds = np.minimum(
             np.exp(expected - max_deviation), seconds - _MIN_IMPROVEMENT_SECONDS / 2
         )
-        self._latest = np.maximum(
+        self._max_seconds = np.maximum(
             np.exp(expected + max_deviation), seconds + _MIN_IMPROVEMENT_SECONDS / 2
         )
         self._seconds = np.empty((max_steps, machines.size))
@@ -245,7 +245,7 @@ class _SteadySteps:
     def add(self, seconds: Floats) -> bool:
         """Record the times of a step; return False if a time deviates too much."""
         times = seconds if self._machines.size == seconds.size else seconds[self._machines]
-        if np.logical_or.reduce((times < self._earliest) | (times > self._latest)):
+        if np.logical_or.reduce((times < self._min_seconds) | (times > self._max_seconds)):
             return False
         self._seconds[self.steps] = times
         self.steps += 1
@@ -408,12 +408,13 @@ class SpeedEstimator:
             available_speeds = np.array(self._plan_speeds)[machines]
             _, loads = self._minimise_makespan(available_speeds, 0.0, machines)
             self._plan_loads_cache = available, self._plan_speeds, loads
-        loads, (seconds, best_loads) = self._plan_loads_cache[2], self._optimum(available)
-        gain = float(self._predicted_times(loads, machines).max()) - seconds
-        is_better = gain > seconds * max(_MIN_IMPROVEMENT, _MIN_IMPROVEMENT_IN_NOISE * self._noise)
+        loads, (optimum, best_loads) = self._plan_loads_cache[2], self._optimum(available)
+        saving = float(self._predicted_times(loads, machines).max()) - optimum
+        min_improvement = max(_MIN_IMPROVEMENT, _MIN_IMPROVEMENT_IN_NOISE * self._noise)
+        is_better = saving > optimum * min_improvement
         if not is_better and (best_loads > 2 * loads + 1).any():
-            is_better, gain = True, seconds
-        if is_better and gain > _MIN_IMPROVEMENT_SECONDS * self._last_rate:
+            is_better, saving = True, optimum
+        if is_better and saving > _MIN_IMPROVEMENT_SECONDS * self._last_rate:
             rows = self._last_rows.copy()
             rows[machines] = best_loads
             speeds = self._effective_speeds(rows)
@@ -474,9 +475,9 @@ class SpeedEstimator:
                 idle = np.setdiff1d(self._available, machines)
                 increased = self._log_speeds[idle] + _IDLE_GROWTH * steps
                 self._log_speeds[idle] = np.minimum(increased, np.nanmax(self._log_speeds))
-            longest = math.exp(log_seconds.max())
-            max_steps = math.ceil(_MAX_AVERAGED_SECONDS / longest)
-            if max_steps > 1 and self._is_steady(machines, longest):
+            makespan = math.exp(log_seconds.max())
+            max_steps = math.ceil(_MAX_AVERAGED_SECONDS / makespan)
+            if max_steps > 1 and self._is_steady(machines, makespan):
                 log_rates = self._log_speeds[machines] + math.log(self._rate(operation))
                 expected = np.log(counts + self._cost) - log_rates
                 max_deviation = max(_OUTLIER_SIGMAS * self._noise, _MIN_OUTLIER)
@@ -490,9 +491,9 @@ class SpeedEstimator:
                 )
         self._recompute_speeds()
 
-    def _is_steady(self, machines: Ints, longest: float) -> bool:
+    def _is_steady(self, machines: Ints, makespan: float) -> bool:
         """Return whether no speed seems to change, or steps are too short to matter."""
-        if longest < _MIN_IMPROVEMENT_SECONDS:
+        if makespan < _MIN_IMPROVEMENT_SECONDS:
             return self._step >= _MIN_MEASUREMENTS
         if self._ages[machines].min() < _MIN_MEASUREMENTS:
             return False
@@ -507,55 +508,57 @@ class SpeedEstimator:
         unmeasured_steps = self._step - steps - self._last_steps[machines]
         has_estimate = np.isfinite(expected)
         log_rates = self._log_rates.get(operation, deque(maxlen=_RATE_STEPS))
-        logs = np.log(rows + self._cost) - log_seconds
+        measured_log_rates = np.log(rows + self._cost) - log_seconds
         # With one or two machines, a change of a machine is likelier than one of the operation.
-        are_many = np.count_nonzero(has_estimate) > 2
-        if are_many or not log_rates or (has_estimate.any() and len(log_rates) < _RATE_STEPS):
-            ratios = (logs - expected)[has_estimate] if has_estimate.any() else logs
-            log_rates.append(median(ratios))
+        estimates = np.count_nonzero(has_estimate)
+        if estimates > 2 or not log_rates or (estimates and len(log_rates) < _RATE_STEPS):
+            log_ratios = measured_log_rates
+            if estimates:
+                log_ratios = (measured_log_rates - expected)[has_estimate]
+            log_rates.append(median(log_ratios))
             self._log_rates[operation] = log_rates
-        log_rate = log_rates[-1] if are_many else math.log(self._rate(operation))
+        log_rate = log_rates[-1] if estimates > 2 else math.log(self._rate(operation))
         self._last_rate = self._rate(operation)
-        times = log_seconds + log_rate
-        self._fit_cost(machines, rows, times)
-        self._last_rows[machines], self._last_log_seconds[machines] = rows, times
+        log_times = log_seconds + log_rate  # in the unit of the speeds
+        self._fit_cost(machines, rows, log_times)
+        self._last_rows[machines], self._last_log_seconds[machines] = rows, log_times
         self._last_steps[machines] = self._step
-        logs = np.minimum(
-            np.maximum(np.log(rows + self._cost) - times, -_MAX_ABS_LOG_SPEED), _MAX_ABS_LOG_SPEED
-        )
+        log_speeds = np.log(rows + self._cost) - log_times
+        log_speeds = np.minimum(np.maximum(log_speeds, -_MAX_ABS_LOG_SPEED), _MAX_ABS_LOG_SPEED)
         self._ages[machines[unmeasured_steps > _STALE_AFTER]] = 1
         is_new = ~has_estimate | (unmeasured_steps > _FORGET_AFTER)
         if is_new.any():
-            self._reset_machines(machines[is_new], logs[is_new], 1)
-            machines, logs = machines[~is_new], logs[~is_new]
+            self._reset_machines(machines[is_new], log_speeds[is_new], 1)
+            machines, log_speeds = machines[~is_new], log_speeds[~is_new]
         if machines.size:
-            self._update_averages(machines, logs, steps)
+            self._update_averages(machines, log_speeds, steps)
 
-    def _reset_machines(self, machines: Ints, logs: Floats, age: int) -> None:
-        self._log_speeds[machines], self._ages[machines] = logs, age
+    def _reset_machines(self, machines: Ints, log_speeds: Floats, age: int) -> None:
+        self._log_speeds[machines], self._ages[machines] = log_speeds, age
         self._outliers[machines] = np.nan
         for sums in (self._drift_sums, self._drift_steps, self._drift_log_sums):
             sums[:, machines] = 0
 
-    def _update_averages(self, machines: Ints, logs: Floats, steps: int) -> None:
+    def _update_averages(self, machines: Ints, log_speeds: Floats, steps: int) -> None:
         """Average regular measurements; outliers wait for a second measurement."""
-        errors, ages = logs - self._log_speeds[machines], self._ages[machines]
+        errors, ages = log_speeds - self._log_speeds[machines], self._ages[machines]
         outliers, deviations = self._outliers[machines], np.abs(errors)
         max_deviation = max(_OUTLIER_SIGMAS * self._noise / math.sqrt(steps), _MIN_OUTLIER)
         is_outlier = deviations > max_deviation
         deviations_of_steps = deviations * math.sqrt(steps)
         noise = min(_MAD_TO_SIGMA * median(deviations_of_steps), 2 * max(self._noise, 1e-4))
         self._noise += max(_NOISE_GAIN, 1 / ages.max()) * (noise - self._noise)
-        has_outlier, is_confirmed = np.isfinite(outliers), np.abs(logs - outliers) < deviations
+        has_outlier = np.isfinite(outliers)
+        is_confirmed = np.abs(log_speeds - outliers) < deviations
         if has_outlier.any():
             hit_rate = is_confirmed[has_outlier].mean()
             self._outlier_hit_rate += _NOISE_GAIN * (hit_rate - self._outlier_hit_rate)
         was_disturbed = is_outlier & (ages <= 1) & (errors > 0)  # in the first measurement
         has_changed = is_confirmed | was_disturbed
-        self._outliers[machines] = np.where(is_outlier & ~has_changed, logs, np.nan)
-        self._reset_machines(machines[has_changed], np.fmax(outliers, logs)[has_changed], 2)
+        self._outliers[machines] = np.where(is_outlier & ~has_changed, log_speeds, np.nan)
+        self._reset_machines(machines[has_changed], np.fmax(outliers, log_speeds)[has_changed], 2)
         regular = ~is_outlier & ~has_changed
-        machines, logs, errors = machines[regular], logs[regular], errors[regular]
+        machines, log_speeds, errors = machines[regular], log_speeds[regular], errors[regular]
         ages = ages[regular] + steps
         signs = np.sign(errors)
         if machines.size:
@@ -565,15 +568,15 @@ class SpeedEstimator:
         self._log_speeds[machines] += (
             np.maximum(1 - (1 - self._gain) ** steps, steps / ages) * errors
         )
-        self._detect_drift(machines, logs, errors, steps)
+        self._detect_drift(machines, log_speeds, errors, steps)
 
-    def _detect_drift(self, machines: Ints, logs: Floats, errors: Floats, steps: int) -> None:
+    def _detect_drift(self, machines: Ints, log_speeds: Floats, errors: Floats, steps: int) -> None:
         """Detect changes that are smaller than the noise, by Page's cumulative sums."""
         sigmas = _DRIFT_SIGNS * errors / max(self._noise, _MIN_OUTLIER / _OUTLIER_SIGMAS)
         increments = steps * (sigmas - _DRIFT_ALLOWANCE)
         sums = np.maximum(self._drift_sums[:, machines] + increments, 0.0)
         counts = (self._drift_steps[:, machines] + steps) * (sums > 0)
-        log_sums = (self._drift_log_sums[:, machines] + steps * logs) * (sums > 0)
+        log_sums = (self._drift_log_sums[:, machines] + steps * log_speeds) * (sums > 0)
         self._drift_sums[:, machines], self._drift_steps[:, machines] = sums, counts
         self._drift_log_sums[:, machines] = log_sums
         sign, index = (sums > _DRIFT_THRESHOLD).nonzero()
@@ -582,15 +585,16 @@ class SpeedEstimator:
             self._reset_machines(machines[index], means, 1)
             self._ages[machines[index]] = counts[sign, index]
 
-    def _fit_cost(self, machines: Ints, rows: Floats, times: Floats) -> None:
+    def _fit_cost(self, machines: Ints, rows: Floats, log_times: Floats) -> None:
         """Fit the cost of a call to pairs of steps with different numbers of rows.
 
         Two steps measure ``log((cost + m') / (cost + m))``, which is linear in small changes of the
         cost. The cost is fitted by least squares with exponential forgetting, after subtraction of
-        the median over the machines. It is reduced by ``(3 standard errors / cost)**2`` of itself,
-        so that noise does not look like a cost.
+        the median over the machines. It is multiplied by ``1 - (3 standard errors / cost)**2``, so
+        that noise does not look like a cost.
         """
-        last_rows, increases = self._last_rows[machines], times - self._last_log_seconds[machines]
+        last_rows = self._last_rows[machines]
+        increases = log_times - self._last_log_seconds[machines]
         is_pair = np.isfinite(increases)
         last_rows, rows, increases = last_rows[is_pair], rows[is_pair], increases[is_pair]
         if rows.size < 3 or (np.abs(rows - last_rows) <= _MIN_OUTLIER * last_rows).all():
@@ -619,17 +623,19 @@ class SpeedEstimator:
 
     def _recompute_speeds(self) -> None:
         """Recompute the speeds of plans after a change of the estimates."""
-        logs, outliers = self._log_speeds, self._outliers
-        has_estimate = np.isfinite(logs)
+        log_speeds, outliers = self._log_speeds, self._outliers
+        has_estimate = np.isfinite(log_speeds)
         if self._outlier_hit_rate > _MIN_HIT_RATE:
-            logs = np.where(np.abs(outliers - logs) < _MAX_OUTLIER, outliers, logs)
+            is_plausible = np.abs(outliers - log_speeds) < _MAX_OUTLIER
+            log_speeds = np.where(is_plausible, outliers, log_speeds)
         unmeasured_steps = self._step - self._last_steps
         staleness = (unmeasured_steps - _STALE_AFTER) / (_FORGET_AFTER - _STALE_AFTER)
-        logs = logs - _STALE_DISCOUNT * np.minimum(np.maximum(staleness, 0), 1)
+        log_speeds = log_speeds - _STALE_DISCOUNT * np.minimum(np.maximum(staleness, 0), 1)
         if not has_estimate.all():
             estimates = self._log_speeds[has_estimate]
-            logs = np.where(has_estimate, logs, median(estimates) if estimates.size else 0.0)
-        self._speeds = np.exp(logs)
+            default = median(estimates) if estimates.size else 0.0
+            log_speeds = np.where(has_estimate, log_speeds, default)
+        self._speeds = np.exp(log_speeds)
         self._optimum_cache = self._plan_available = None
         self._prediction_cache.clear()
         self._is_updating = False

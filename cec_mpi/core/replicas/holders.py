@@ -1,8 +1,8 @@
 """Choice of the machines that hold each part, and its quality.
 
-More distinct sets of holders balance the work better when machines leave. But they make it likelier
-that machines that leave at the same time hold all copies of a part. The sets are copysets (Cidon et
-al., USENIX ATC 2013): neighbours in random orders of the machines hold the same parts.
+More distinct sets of holders balance the work better when machines leave. But they raise the
+probability that a simultaneous loss of machines removes all copies of a part. The sets are copysets
+(Cidon et al., USENIX ATC 2013): neighbours in random orders of the machines hold the same parts.
 """
 
 from __future__ import annotations
@@ -104,17 +104,17 @@ def _holding_lengths(speeds: list[int], copies: int) -> list[int]:
     [1, 1, 1, 3]
     """
     if not 1 <= copies <= len(speeds):
-        raise InputError(f"copies {copies}: expected from 1 to {len(speeds)}, the machines")
-    partial = set(range(len(speeds)))  # all other machines hold all parts
+        raise InputError(f"copies {copies}: expected from 1 to {len(speeds)}, the machine count")
+    partial_holders = set(range(len(speeds)))  # all other machines hold all parts
     while True:
-        remaining_copies = copies - len(speeds) + len(partial)
-        unit = sum(speeds[machine] for machine in partial)
-        capped = {machine for machine in partial if remaining_copies * speeds[machine] > unit}
-        if not capped:
+        remaining_copies = copies - len(speeds) + len(partial_holders)
+        unit = sum(speeds[machine] for machine in partial_holders)
+        full_holders = {n for n in partial_holders if remaining_copies * speeds[n] > unit}
+        if not full_holders:
             break
-        partial -= capped
+        partial_holders -= full_holders
     lengths = [
-        remaining_copies * speed if machine in partial else unit
+        remaining_copies * speed if machine in partial_holders else unit
         for machine, speed in enumerate(speeds)
     ]
     divisor = gcd(unit, *lengths)
@@ -207,8 +207,8 @@ def _makespan_ratio(
 ) -> float:
     """Return the ratio of the makespan to the ideal for random speeds and unavailable machines."""
     rates = check_speeds(speeds) * _SPEED_FACTOR ** rng.uniform(-1, 1, len(speeds))
-    lost = rng.choice(len(speeds), unavailable, replace=False)
-    available = np.setdiff1d(np.arange(len(speeds)), lost)
+    excluded = rng.choice(len(speeds), unavailable, replace=False)
+    available = np.setdiff1d(np.arange(len(speeds)), excluded)
     sets, set_of_part = group_by_holders(holders, (available + 1).tolist())
     sums = np.bincount(set_of_part, costs, len(sets))
     time, _ = WorkGroups(sums, sets, available.size).minimise_makespan(rates[available])

@@ -92,8 +92,8 @@ class ReplicaPlacement:
         (1, 2)
         """
         present, added = set(machines), 0
-        while short := [holders for holders in self._sets if len(holders & present) < needed]:
-            gains = Counter(n for holders in short for n in holders - present)
+        while deficient := [group for group in self._sets if len(group & present) < needed]:
+            gains = Counter(n for holders in deficient for n in holders - present)
             if not gains:
                 return max(1, added)
             present.add(max(gains, key=lambda n: (gains[n], -n)))
@@ -110,7 +110,7 @@ class ReplicaPlacement:
                 if recovery > 1:
                     return f"rows {start}..{stop - 1} need {recovery} of the machines {names}"
                 return f"rows {start}..{stop - 1} are on machine {names}"
-        return f"a step with this store needs {recovery} for each row"
+        return f"a step with this store needs {plural(recovery, 'machine')} for each row"
 
     def holders_of(self, row: int) -> tuple[int, ...]:
         """Return the machines that hold a row."""

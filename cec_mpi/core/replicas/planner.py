@@ -83,11 +83,11 @@ class ReplicaPlanner(Planner):
                 self._parts, self._placement, available, self._stragglers
             )
         cells, parts = self._cell_groups, self._parts
-        time, amounts = cells.groups.minimise_makespan(available_speeds)
+        time, pair_units = cells.groups.minimise_makespan(available_speeds)
         bound = max(time, cells.longest_row_time(available_speeds))
-        blocks = cells.make_blocks(time, amounts, available_speeds, _NEAR_OPTIMAL * bound)
-        if cells.are_few and blocks.makespan > _NEAR_OPTIMAL * bound:
-            single_cells = cells.assign_cells(time, amounts, available_speeds)
+        blocks = cells.make_blocks(time, pair_units, available_speeds, _NEAR_OPTIMAL * bound)
+        if cells.can_assign_cells and blocks.makespan > _NEAR_OPTIMAL * bound:
+            single_cells = cells.assign_cells(time, pair_units, available_speeds)
             blocks = min(blocks, single_cells, key=_makespan)
         starts, stops = parts.rows[blocks.first], parts.rows[blocks.last + 1]
         order = np.argsort(starts)
@@ -128,8 +128,8 @@ class _CellGroups:
         Cells that are assigned individually, the most expensive first.
     small_groups : WorkGroups
         The other cells.
-    are_few : bool
-        Whether all cells may be assigned individually.
+    can_assign_cells : bool
+        Whether all cells are few enough to be assigned individually.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class _CellGroups:
         self._pair_ranges = np.stack([starts[:-1], starts[1:]], axis=1)[group]  # of each cell
         large = np.flatnonzero(costs > threshold)
         self.large_cells = large[np.argsort(-costs[large], kind="stable")]
-        self.are_few = costs.size <= _MAX_CELLS_PER_MACHINE * machines
+        self.can_assign_cells = costs.size <= _MAX_CELLS_PER_MACHINE * machines
         self._is_single_row = np.diff(parts.rows)[self.large_cells] == 1
         self._small_cells = np.argsort(group, kind="stable")
         self._small_cells = self._small_cells[costs[self._small_cells] <= threshold]
@@ -181,24 +181,26 @@ class _CellGroups:
         return float(times[self._is_single_row].max(initial=0.0))
 
     def make_blocks(
-        self, time: float, amounts: Ints, speeds: Floats, sufficient_makespan: float
+        self, time: float, pair_units: Ints, speeds: Floats, sufficient_makespan: float
     ) -> _CellBlocks:
         """Assign large cells, and cut small cells into blocks; see `_assign_large`."""
-        large = np.zeros((0, self.machines_per_row), np.intp)
+        large_owners = np.zeros((0, self.machines_per_row), np.intp)
         if self.large_cells.size:
-            large, amounts = self._assign_large(time, amounts, speeds, sufficient_makespan)
-        cells, ends, owners = self._cut_groups(amounts, speeds)
+            large_owners, pair_units = self._assign_large(
+                time, pair_units, speeds, sufficient_makespan
+            )
+        cells, ends, owners = self._cut_groups(pair_units, speeds)
         first = np.concatenate([self.large_cells, cells])
         last = np.concatenate([self.large_cells, ends])
-        return self._evaluate(first, last, np.concatenate([large, owners]), speeds)
+        return self._evaluate(first, last, np.concatenate([large_owners, owners]), speeds)
 
-    def assign_cells(self, time: float, amounts: Ints, speeds: Floats) -> _CellBlocks:
+    def assign_cells(self, time: float, pair_units: Ints, speeds: Floats) -> _CellBlocks:
         """Assign all cells individually, by the better of two rules."""
         cells = np.argsort(-self._costs, kind="stable")
         candidates = []
-        for loads in (np.asarray(amounts * self.groups.unit_cost, np.float64), None):
+        for pair_costs in (np.asarray(pair_units * self.groups.unit_cost, np.float64), None):
             owners = np.empty((cells.size, self.machines_per_row), np.intp)
-            owners[cells] = self._assign_greedily(cells, time, loads, speeds)
+            owners[cells] = self._assign_greedily(cells, time, pair_costs, speeds)
             if cells.size <= _MAX_SEARCHED_CELLS:
                 self._local_search(owners, speeds)
             is_new_part = np.diff(self._part_of_cell) != 0
@@ -265,7 +267,7 @@ class _CellGroups:
         return _CellBlocks(first, last, owners, costs, float((costs / speeds).max()))
 
     def _assign_large(
-        self, time: float, amounts: Ints, speeds: Floats, sufficient_makespan: float
+        self, time: float, pair_units: Ints, speeds: Floats, sufficient_makespan: float
     ) -> tuple[NDArray[np.intp], Ints]:
         """Assign large cells individually, by the better of two rules.
 
@@ -273,7 +275,7 @@ class _CellGroups:
         ----------
         time : float
             The minimum makespan.
-        amounts : (E,) ndarray of int64
+        pair_units : (E,) ndarray of int64
             Units of each pair of a group and a machine in the optimum.
         speeds : (N,) ndarray of float
         sufficient_makespan : float
@@ -283,33 +285,33 @@ class _CellGroups:
         -------
         machines : (m, machines_per_row) ndarray of int
             The machines of each large cell.
-        amounts : (E,) ndarray of int64
+        pair_units : (E,) ndarray of int64
             Units of `small_groups`.
         """
         candidates = []
-        for loads in (np.asarray(amounts * self.groups.unit_cost, np.float64), None):
-            machines = self._assign_greedily(self.large_cells, time, loads, speeds)
+        for pair_costs in (np.asarray(pair_units * self.groups.unit_cost, np.float64), None):
+            machines = self._assign_greedily(self.large_cells, time, pair_costs, speeds)
             costs = np.repeat(self._costs[self.large_cells], self.machines_per_row)
             load = np.bincount(machines.ravel(), costs, speeds.size).astype(np.float64)
             small_time, small_amounts = self.small_groups.minimise_makespan(speeds, load)
             makespan = max(small_time, float((load / speeds).max()))
             candidates.append((makespan, machines, small_amounts))
-            if candidates[0][0] <= sufficient_makespan:
+            if makespan <= sufficient_makespan:
                 break
         _, machines, small_amounts = min(candidates, key=lambda candidate: candidate[0])
         return machines, small_amounts
 
     def _assign_greedily(
-        self, cells: NDArray[np.intp], time: float, amounts: Floats | None, speeds: Floats
+        self, cells: NDArray[np.intp], time: float, pair_costs: Floats | None, speeds: Floats
     ) -> NDArray[np.intp]:
         """Assign cells one by one, each to the machine that finishes it first; return the machines.
 
-        With `amounts`, the costs of pairs in the optimum, finish times up to `time` count as equal,
-        and the machine with the smallest overrun of these costs is chosen.
+        With `pair_costs`, the costs of pairs in the optimum, finish times up to `time` count as
+        equal, and the machine with the smallest overrun of these costs is chosen.
         """
         rates, machine, machines = speeds.tolist(), self.groups.machine.tolist(), []
         load, overrun = [0.0] * len(rates), [0.0] * len(rates)
-        remaining = None if amounts is None else amounts.tolist()
+        remaining = None if pair_costs is None else pair_costs.tolist()
         for cost, (first, last) in zip(
             self._costs[cells].tolist(), self._pair_ranges[cells].tolist(), strict=True
         ):
@@ -331,12 +333,12 @@ class _CellGroups:
             machines.append([machine[pair] for pair in pairs])
         return np.array(machines, np.intp)
 
-    def _cut_groups(self, amounts: Ints, speeds: Floats) -> tuple[Ints, Ints, NDArray[np.intp]]:
+    def _cut_groups(self, pair_units: Ints, speeds: Floats) -> tuple[Ints, Ints, NDArray[np.intp]]:
         """Cut the cells of `small_groups` into blocks.
 
         Parameters
         ----------
-        amounts : (E,) ndarray of int64
+        pair_units : (E,) ndarray of int64
             Units of each pair of a group of `small_groups` and a machine.
         speeds : (N,) ndarray of float
 
@@ -348,7 +350,7 @@ class _CellGroups:
         """
         units, group_starts = self.small_groups.units, self._group_starts
         cumulative_costs = self._cumulative_costs
-        group, sizes, machines = self._block_shares(amounts)
+        group, sizes, machines = self._block_shares(pair_units)
         stops = np.cumsum(sizes) - np.append(0, np.cumsum(units))[group]  # in units of the group
         costs = np.diff(cumulative_costs[group_starts])
         targets = cumulative_costs[group_starts[group]] + stops * (costs / units)[group]
@@ -358,9 +360,8 @@ class _CellGroups:
         cuts[is_last] = group_starts[group[is_last] + 1]
         self._shift_cuts(cuts, targets, np.flatnonzero(~is_last), machines, speeds)
         starts = np.append(0, cuts[:-1])
-        gaps = (
-            np.flatnonzero(np.diff(self._small_cells) != 1) + 1
-        )  # between cells that are not adjacent
+        # Blocks also end between cells that are not adjacent.
+        gaps = np.flatnonzero(np.diff(self._small_cells) != 1) + 1
         first = np.unique(np.concatenate([starts, gaps]))
         first = first[first < self._small_cells.size]
         owners = machines[np.searchsorted(starts, first, side="right") - 1]
@@ -371,37 +372,40 @@ class _CellGroups:
         self,
         cuts: NDArray[np.intp],
         targets: Floats,
-        inner: NDArray[np.intp],
+        inner_cuts: NDArray[np.intp],
         machines: NDArray[np.intp],
         speeds: Floats,
     ) -> None:
-        """Move cuts within groups one cell back, in place, if that reduces the delay."""
+        """Move cuts within groups one cell back, in place, if that reduces the delay.
+
+        Cut k is between blocks k and k + 1; `machines` are those of the blocks.
+        """
         members, time_per_cost = machines.tolist(), (1 / speeds).tolist()
         delay = [0.0] * speeds.size  # of each machine, from the rounding of earlier cuts
-        for k in inner.tolist():
-            before, after = members[k], members[k + 1]
+        for k in inner_cuts.tolist():
+            left, right = members[k], members[k + 1]
             best = float("inf"), 0.0, 0
             for cut in range(max(cuts[k] - 1, cuts[k - 1] if k else 0), cuts[k] + 1):
                 shift = float(self._cumulative_costs[cut] - targets[k])
-                delays = [delay[n] + shift * time_per_cost[n] for n in before]
-                delays += [delay[n] - shift * time_per_cost[n] for n in after]
+                delays = [delay[n] + shift * time_per_cost[n] for n in left]
+                delays += [delay[n] - shift * time_per_cost[n] for n in right]
                 best = min(best, (max(delays), shift, cut))
             _, shift, cuts[k] = best
-            for n in before:
+            for n in left:
                 delay[n] += shift * time_per_cost[n]
-            for n in after:
+            for n in right:
                 delay[n] -= shift * time_per_cost[n]
 
-    def _block_shares(self, amounts: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:
+    def _block_shares(self, pair_units: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:
         """Return the group, size and machines of each block, for these units of each pair."""
         groups = self.small_groups
         if self.machines_per_row == 1:
-            pairs = np.flatnonzero(amounts)
-            return groups.group[pairs], amounts[pairs], groups.machine[pairs, None]
+            pairs = np.flatnonzero(pair_units)
+            return groups.group[pairs], pair_units[pairs], groups.machine[pairs, None]
         shares: list[tuple[Ints, Ints, NDArray[np.intp]]] = []
         firsts = np.searchsorted(groups.group, np.arange(groups.units.size + 1))
         for g, (first, last) in enumerate(pairwise(firsts.tolist())):
-            sizes, members = assign_blocks(amounts[first:last], self.machines_per_row)
+            sizes, members = assign_blocks(pair_units[first:last], self.machines_per_row)
             order = order_along_rows(members, range(last - first))
             machines = groups.machine[first:last][members[order].astype(np.intp)]
             shares.append((np.full(len(sizes), g), np.array(sizes)[order], machines))
@@ -450,8 +454,8 @@ class ReplicaDemand:
             costs = np.bincount(group, self._parts.costs)
             self._groups_cache = available, WorkGroups(costs, sets, machines.size)
         groups = self._groups_cache[1]
-        time, amounts = groups.minimise_makespan(speeds, overheads)
-        sums = np.bincount(groups.machine, amounts, machines.size).astype(np.float64)
+        time, pair_units = groups.minimise_makespan(speeds, overheads)
+        sums = np.bincount(groups.machine, pair_units, machines.size).astype(np.float64)
         return time, sums * groups.unit_cost
 
     def make_planner(self, scheme: Scheme, stragglers: int) -> ReplicaPlanner:

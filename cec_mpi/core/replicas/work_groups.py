@@ -85,7 +85,7 @@ class WorkGroups:
         Returns
         -------
         time : float
-        amounts : (E,) ndarray of int64
+        pair_units : (E,) ndarray of int64
             Units of each pair of `group` and `machine`; ``machines_per_row * units`` for each
             group.
 
@@ -110,8 +110,9 @@ class WorkGroups:
                 return time, flow
             cut_groups, cut_machines = self._min_cut(flow)
             is_outside = ~cut_machines[self.machine]
-            outside = np.bincount(self.group[is_outside], minlength=self._costs.size)
-            work = float(((self._machines_per_row - outside) * self._costs)[cut_groups].sum())
+            outside_holders = np.bincount(self.group[is_outside], minlength=self._costs.size)
+            costs = (self._machines_per_row - outside_holders) * self._costs
+            work = float(costs[cut_groups].sum())
             bound = _finish_time(work, speeds[cut_machines], overheads[cut_machines])
             time = max(bound, time * (1 + _TIME_TOLERANCE))
 
