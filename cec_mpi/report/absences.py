@@ -51,20 +51,20 @@ class Absences:
 
     Attributes
     ----------
-    late : Counter of int
+    late_steps : Counter of int
         Number of steps that each machine missed because it was still computing an earlier step.
-    unanswered : Counter of int
+    unanswered_steps : Counter of int
         Number of steps that ended without the answer of each machine.
-    cut_short : Counter of int
+    departure_steps : Counter of int
         Number of steps during which each machine left.
     entries : list of Absence
         Absences in the order of their steps.
     """
 
     def __init__(self) -> None:
-        self.late: Counter[int] = Counter()
-        self.unanswered: Counter[int] = Counter()
-        self.cut_short: Counter[int] = Counter()
+        self.late_steps: Counter[int] = Counter()
+        self.unanswered_steps: Counter[int] = Counter()
+        self.departure_steps: Counter[int] = Counter()
         self.entries: list[Absence] = []
         self._absent: AbsenceTable | None = None
         self._current: dict[int, Absence] = {}
@@ -75,7 +75,7 @@ class Absences:
     def add(self, chunk: Chunk) -> None:
         """Add the steps of the next chunk."""
         for _, machines in chunk.unanswered:
-            self.unanswered.update(machines)
+            self.unanswered_steps.update(machines)
         for stretch in chunk.stretches:
             step = stretch.step
             if step["away"] is not self._absent:
@@ -85,7 +85,7 @@ class Absences:
                 self._available = step["available"]
                 self._ever_available.update(self._available.tolist())
             for machine in self._absent.get("late", ()):
-                self.late[machine] += stretch.end - stretch.begin
+                self.late_steps[machine] += stretch.end - stretch.begin
             available = set(step["available"].tolist()) if step["events"] else ()
             for kind, machine in map(kind_and_machine, step["events"]):
                 if machine in available:
@@ -93,7 +93,7 @@ class Absences:
                     if kind == "late":
                         self._late_since[machine] = step["step"]
                     if kind in DEPARTURES:
-                        self.cut_short[machine] += 1
+                        self.departure_steps[machine] += 1
 
     def add_unfinished(self, events: Sequence[Event], step: int) -> None:
         """Add the events of the last step, which did not end."""

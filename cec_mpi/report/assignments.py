@@ -32,7 +32,7 @@ class RecordedAssignment:
         Number of its first step.
     available : (N_t,) ndarray
     bounds : Bounds
-    before : Bounds or None
+    previous_bounds : Bounds or None
         Bounds of the previous assignment; None for the first.
     seconds_per_row : (N,) ndarray
         Last measured seconds per row of each machine; NaN if there is no measurement.
@@ -48,7 +48,7 @@ class RecordedAssignment:
     step: int
     available: Ints
     bounds: Bounds
-    before: Bounds | None
+    previous_bounds: Bounds | None
     seconds_per_row: Floats
     has_event: bool
     is_requested: bool
@@ -90,20 +90,20 @@ class Assignments:
                 self._assignments[-1].is_requested |= is_requested
             return
         available = step["available"]
-        before, self._last = self._last, bounds
+        previous_bounds, self._last = self._last, bounds
         self.first_steps.append(index)
         if len(bounds.bounds) > _MAX_BOUNDS:
             self.n_omitted += 1
             return
-        if before is not None and len(before.bounds) > _MAX_BOUNDS:
-            before = None
-        has_event |= before is None
+        if previous_bounds is not None and len(previous_bounds.bounds) > _MAX_BOUNDS:
+            previous_bounds = None
+        has_event |= previous_bounds is None
         assignment = RecordedAssignment(
             index,
             step["step"],
             available,
             bounds,
-            before,
+            previous_bounds,
             seconds_per_row,
             has_event,
             is_requested,
@@ -111,9 +111,9 @@ class Assignments:
         )
         self._assignments.append(assignment)
         if len(self._assignments) > _MAX_BUFFERED:
-            self._drop_samples()
+            self._thin_out()
 
-    def _drop_samples(self) -> None:
+    def _thin_out(self) -> None:
         """Drop every second assignment that is not requested; those with events if necessary."""
         *earlier, newest = self._assignments
         kept = [a for k, a in enumerate(earlier) if a.is_requested or a.has_event or k % 2 == 0]
@@ -177,21 +177,23 @@ def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
     return blocks
 
 
-def new_rows_by_machine(bounds: list[list[int]], before: list[list[int]]) -> dict[str, Intervals]:
-    """Return the rows of each machine that it did not compute with the bounds `before`.
+def new_rows_by_machine(
+    bounds: list[list[int]], previous_bounds: list[list[int]]
+) -> dict[str, Intervals]:
+    """Return the rows of each machine that it did not compute with the previous bounds.
 
     Examples
     --------
     >>> new_rows_by_machine([[0, 4], [2, 6]], [[2, 6], [2, 6]])
     {'1': [(0, 2)]}
     """
-    new_rows = {}
+    new_rows: dict[str, Intervals] = {}
+    if not previous_bounds:
+        return new_rows
     for machine, after in enumerate(bounds, start=1):
-        previous = before[machine - 1] if machine <= len(before) else []
-        if after != previous and before:
-            new = subtract_intervals(_to_intervals(after), _to_intervals(previous))
-            if new:
-                new_rows[str(machine)] = new
+        before = previous_bounds[machine - 1] if machine <= len(previous_bounds) else []
+        if new := subtract_intervals(_to_intervals(after), _to_intervals(before)):
+            new_rows[str(machine)] = new
     return new_rows
 
 
@@ -223,7 +225,7 @@ def assignment_data(
         "blocks": blocks_of(bounds),
         "loads": assignment.bounds.loads().tolist(),
         "moved": new_rows_by_machine(
-            bounds, assignment.before.lists() if assignment.before else []
+            bounds, assignment.previous_bounds.lists() if assignment.previous_bounds else []
         ),
         "speeds": to_json_numbers(speeds),
         "away": {

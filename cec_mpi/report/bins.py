@@ -32,11 +32,11 @@ class MachineBins:
     ----------
     width : int
         Steps per bin: 1, or a power of 2.
-    count : int
+    steps : int
         Number of steps.
     rows, seconds, shares : (B, N) ndarray
         Sums over the steps of a bin: rows, seconds, and fractions of the shard computed.
-    present : (B, N) ndarray
+    available_steps : (B, N) ndarray
         Number of steps of the bin in which a machine was available.
     absence_states : (B, N) ndarray
         State of an unavailable machine; the first in `STATES` if a bin has several.
@@ -45,29 +45,30 @@ class MachineBins:
     """
 
     def __init__(self, max_bins: int = MAX_BINS) -> None:
-        self.width, self.count = 1, 0
-        self._limit, self._max_bins = max_bins, 0
+        self.width, self.steps = 1, 0
+        self._max_bins = max_bins
+        self._capacity = 0  # maximum number of bins for the number of machines
         self._allocate(0, 0)
 
     @property
     def bins(self) -> int:
         """Number of bins with steps."""
-        return -(-self.count // self.width)
+        return -(-self.steps // self.width)
 
     @property
     def machines(self) -> int:
         """Number of machines."""
-        return int(self.present.shape[1])
+        return int(self.available_steps.shape[1])
 
     def add(self, chunk: Chunk, rows_per_shard: int) -> None:
         """Add the steps of the next chunk."""
         machines = chunk.seconds.shape[1]
-        if machines > self.present.shape[1]:
+        if machines > self.available_steps.shape[1]:
             self._add_machines(machines)
-        while -(-(self.count + chunk.steps) // self.width) > self._max_bins:
+        while -(-(self.steps + chunk.steps) // self.width) > self._capacity:
             self._merge_pairs()
-        first = self.count
-        self.count += chunk.steps
+        first = self.steps
+        self.steps += chunk.steps
         first_bin = first // self.width
         self.seconds[first_bin : self.bins, :machines] += self._sum_seconds(
             chunk.seconds, first, first_bin
@@ -87,7 +88,7 @@ class MachineBins:
 
         accumulate(self.rows, chunk.rows)
         accumulate(self.shares, chunk.rows / rows_per_shard)
-        accumulate(self.present, chunk.available)
+        accumulate(self.available_steps, chunk.available)
         absent: AbsenceTable | None = None
         for stretch in chunk.stretches:
             bins = (first + stretch.begin) // self.width, (first + stretch.end - 1) // self.width
@@ -115,16 +116,16 @@ class MachineBins:
         share = np.clip(self.shares[:bins] / steps, 0, 1)
         cells = (16 + np.rint(share * 239)).astype(np.uint8)
         cells[self.rows[:bins] == 0] = IDLE
-        cells[self.present[:bins] == 0] = PREEMPTED
+        cells[self.available_steps[:bins] == 0] = PREEMPTED
         absence_states, event_states = self.absence_states[:bins], self.event_states[:bins]
-        is_absent = (self.present[:bins] == 0) & (absence_states < _NO_STATE)
+        is_absent = (self.available_steps[:bins] == 0) & (absence_states < _NO_STATE)
         cells = np.where(is_absent, absence_states, cells)
         cells = np.where(event_states < _NO_STATE, event_states, cells)
         return base64.b64encode(np.ascontiguousarray(cells.T).tobytes()).decode()
 
     def steps_of_bins(self) -> NDArray[np.int64]:
         """Return the number of steps in each bin."""
-        ends = np.minimum((np.arange(self.bins) + 1) * self.width, self.count)
+        ends = np.minimum((np.arange(self.bins) + 1) * self.width, self.steps)
         return np.diff(ends, prepend=0)
 
     def _sum_seconds(self, seconds: Floats, first: int, first_bin: int) -> Floats:
@@ -138,13 +139,13 @@ class MachineBins:
         return np.add.reduceat(seconds, np.maximum(starts, 0), axis=0)
 
     def _add_machines(self, machines: int) -> None:
-        self._max_bins = max(_MIN_BINS, min(self._limit, _MAX_CELLS // machines)) // 2 * 2
-        while self.bins > self._max_bins:
+        self._capacity = max(_MIN_BINS, min(self._max_bins, _MAX_CELLS // machines)) // 2 * 2
+        while self.bins > self._capacity:
             self._merge_pairs()
-        before = self._arrays()
-        self._allocate(self._max_bins, machines)
-        for new, old in zip(self._arrays(), before, strict=True):
-            filled = min(len(old), self._max_bins)
+        old_arrays = self._arrays()
+        self._allocate(self._capacity, machines)
+        for new, old in zip(self._arrays(), old_arrays, strict=True):
+            filled = min(len(old), self._capacity)
             new[:filled, : old.shape[1]] = old[:filled]
 
     def _arrays(self) -> list[NDArray[Any]]:
@@ -152,7 +153,7 @@ class MachineBins:
             self.rows,
             self.seconds,
             self.shares,
-            self.present,
+            self.available_steps,
             self.absence_states,
             self.event_states,
         ]
@@ -161,7 +162,7 @@ class MachineBins:
         self.rows: Floats = np.zeros((bins, machines))
         self.seconds: Floats = np.zeros((bins, machines))
         self.shares: Floats = np.zeros((bins, machines))
-        self.present: Floats = np.zeros((bins, machines))
+        self.available_steps: Floats = np.zeros((bins, machines))
         self.absence_states = np.full((bins, machines), _NO_STATE, np.uint8)
         self.event_states = np.full((bins, machines), _NO_STATE, np.uint8)
 

@@ -84,10 +84,10 @@ def time_breakdown(run: Run) -> dict[str, Any]:
 
 def _waiting_note(run: Run) -> str:
     """Return the number of steps that waited, and the longest wait with the lost machines."""
-    waited = step_parts(run)["waiting"]
-    longest = int(waited.argmax())
-    seconds, step = float(waited[longest]), int(run.numbers["step"][longest])
-    text = f"too few were available for {format_count(int((waited > 0).sum()), 'step')}"
+    waiting_seconds = step_parts(run)["waiting"]
+    longest = int(waiting_seconds.argmax())
+    seconds, step = float(waiting_seconds[longest]), int(run.numbers["step"][longest])
+    text = f"too few were available for {format_count(int((waiting_seconds > 0).sum()), 'step')}"
     text += f"; longest {format_duration(seconds)} for step {step:,}"
     if longest in run.waits:
         wait = run.waits[longest]

@@ -87,7 +87,7 @@ class Chunk:
     ----------
     header : dict
         Header of the part.
-    is_first : bool
+    begins_part : bool
         Whether it is the first chunk of its part.
     steps_before : int
         Number of earlier steps of the run.
@@ -106,7 +106,7 @@ class Chunk:
     """
 
     header: dict[str, Any]
-    is_first: bool
+    begins_part: bool
     steps_before: int = 0
     numbers: dict[str, Floats] = field(default_factory=dict)
     times: list[str] = field(default_factory=list)
@@ -161,9 +161,9 @@ class _ChunkBuilder:
     def __init__(
         self, header: dict[str, Any], max_steps: int, previous: _ChunkBuilder | None
     ) -> None:
-        steps_before = 0 if previous is None else previous.steps_made
+        steps_before = 0 if previous is None else previous.steps_so_far
         if previous is not None and previous.header is not header:
-            previous = None  # of another part
+            previous = None  # a new part repeats all fields
         self._chunk = Chunk(header, previous is None, steps_before)
         self._last: StepRecord | None = None if previous is None else previous._last
         self._fields: dict[str, Any] = {} if previous is None else previous._fields
@@ -177,7 +177,7 @@ class _ChunkBuilder:
         return self._chunk.header
 
     @property
-    def steps_made(self) -> int:
+    def steps_so_far(self) -> int:
         """Number of steps of the run up to the end of the chunk."""
         return self._chunk.steps_before + self._chunk.steps
 
@@ -216,7 +216,7 @@ class _ChunkBuilder:
 
     def add_note(self, note: Note) -> None:
         """Add a line between steps."""
-        self._chunk.notes.append((self.steps_made, note))
+        self._chunk.notes.append((self.steps_so_far, note))
 
     def finish(self) -> Chunk:
         """Return the chunk."""

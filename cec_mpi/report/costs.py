@@ -73,14 +73,14 @@ class Costs:
     ----------
     hindsight_steps : int
         Number of steps with a known optimum in hindsight.
-    computing, hindsight : float
-        Seconds of computing in these steps: measured, and with the best assignment.
-    compared : int
+    computing_seconds, hindsight_seconds : float
+        Seconds of computing in these steps: measured, and with the optimal assignment.
+    compared_steps : int
         Number of steps in which each available machine computed at least a tenth of its equal load
         in a nonzero time, which is enough to measure its rate.
-    measured, cyclic : float
+    measured_seconds, cyclic_seconds : float
         Seconds of computing in these steps: measured, and with the cyclic assignment.
-    slowest : (N,) ndarray
+    slowest_steps : (N,) ndarray
         Number of steps in which each machine finished computing last.
     excess : (N,) ndarray
         Seconds by which these steps exceeded the optimum in hindsight, or the plan if they took
@@ -88,20 +88,20 @@ class Costs:
         machine had become less than half as fast.
     over_plan : (N,) ndarray
         Seconds by which these steps exceeded the plan.
-    loads : (N,) ndarray
+    reading_delays : (N,) ndarray
         Seconds by which the reading of each machine delayed steps, except first steps of parts.
-    read_delays : (K,) ndarray
+    read_seconds : (K,) ndarray
         Seconds by which reading delayed each step of the last chunk.
-    stalls : (N,) ndarray
+    stall_delays : (N,) ndarray
         Seconds by which each machine stalled steps, beyond reading and computing: delays of
         machines with an event, and delays above 0.1 s that take most of a step.
-    lost : dict of str to float
+    lost_seconds : dict of str to float
         Seconds lost to ``losses``, ``preemption``, ``waiting`` (for machines) and ``lateness``.
     stall_seconds : (K,) ndarray
         Seconds by which each step of the last chunk was stalled.
     shortage_seconds : (K,) ndarray
         Seconds that each step of the last chunk waited for other machines after a loss.
-    away : (N,) ndarray
+    absence_delays : (N,) ndarray
         Seconds lost to the absence of each machine: longer steps (for later steps an estimate), and
         waits for machines.
     stragglers : int
@@ -111,20 +111,21 @@ class Costs:
     """
 
     def __init__(self) -> None:
-        self.hindsight_steps = self.compared = 0
+        self.hindsight_steps = self.compared_steps = 0
         self.stragglers = 0
-        self.computing = self.hindsight = self.measured = self.cyclic = 0.0
-        self.slowest: Floats = np.zeros(0)
+        self.computing_seconds = self.hindsight_seconds = 0.0
+        self.measured_seconds = self.cyclic_seconds = 0.0
+        self.slowest_steps: Floats = np.zeros(0)
         self.excess: Floats = np.zeros(0)
         self.over_plan: Floats = np.zeros(0)
-        self.loads: Floats = np.zeros(0)
-        self.stalls: Floats = np.zeros(0)
-        self.away: Floats = np.zeros(0)
-        self.lost = dict.fromkeys(("losses", "preemption", "waiting", "lateness"), 0.0)
+        self.reading_delays: Floats = np.zeros(0)
+        self.stall_delays: Floats = np.zeros(0)
+        self.absence_delays: Floats = np.zeros(0)
+        self.lost_seconds = dict.fromkeys(("losses", "preemption", "waiting", "lateness"), 0.0)
         self._initial_machines: frozenset[int] = frozenset()
         self._absence_key: tuple[bytes, tuple[int, ...]] | None = None  # available and absent
         self._absence = 0.0, np.zeros(0)  # lost fraction of a step, and lost speeds
-        self.read_delays: Floats = np.zeros(0)
+        self.read_seconds: Floats = np.zeros(0)
         self.stall_seconds: Floats = np.zeros(0)
         self.shortage_seconds: Floats = np.zeros(0)
         self._waited_steps: set[int] = set()  # steps that waited for machines
@@ -136,12 +137,12 @@ class Costs:
     def add(self, chunk: Chunk, recovery: int, rows_per_shard: int) -> None:
         """Add the steps of the next chunk."""
         machines = chunk.seconds.shape[1]
-        if chunk.is_first:
+        if chunk.begins_part:
             self._last_seconds_per_row = np.full(machines, np.nan)
             self._first_seconds_per_row = np.full(machines, np.nan)
         self._add_machines(machines)
         self.seconds_per_row = []
-        self.read_delays, self.stall_seconds, self.shortage_seconds = np.zeros((3, chunk.steps))
+        self.read_seconds, self.stall_seconds, self.shortage_seconds = np.zeros((3, chunk.steps))
         self._waited_steps.update(step for step, note in chunk.notes if isinstance(note, Waiting))
         if not chunk.steps:
             return
@@ -157,44 +158,45 @@ class Costs:
         excess, over_plan = np.nan_to_num(makespans - hindsight), np.nan_to_num(makespans - plan)
         for stretch in chunk.stretches:  # charge the excess of a step to machines with an event
             if absent := _absent_from(stretch.step):
-                at = stretch.begin
-                self._charge(absent, max(float(excess[at]), 0.0), np.ones(machines))
-                excess[at] = over_plan[at] = 0.0
+                first = stretch.begin
+                self._charge(absent, max(float(excess[first]), 0.0), np.ones(machines))
+                excess[first] = over_plan[first] = 0.0
         has_computed = chunk.seconds.any(axis=1)
         is_late = has_all_answers & (over_plan > (_SLOW_FACTOR - 1) * plan)
         excess = np.where(is_late, over_plan, excess)
-        self.lost["lateness"] += float(excess[is_late].sum())
-        best = np.where(is_late, 0.0, np.where(np.isnan(hindsight), makespans, hindsight))
+        self.lost_seconds["lateness"] += float(excess[is_late].sum())
+        optimum = np.where(is_late, 0.0, np.where(np.isnan(hindsight), makespans, hindsight))
         last = last[has_computed]
-        self.slowest += np.bincount(last, minlength=len(self.slowest))
+        self.slowest_steps += np.bincount(last, minlength=len(self.slowest_steps))
         self.excess += _sums(last, excess[has_computed], len(self.excess))
         self.over_plan += _sums(last, over_plan[has_computed], len(self.over_plan))
         has_hindsight = ~np.isnan(hindsight)
         self.hindsight_steps += int(has_hindsight.sum())
-        self.computing += float(makespans[has_hindsight].sum())
-        self.hindsight += float(hindsight[has_hindsight].sum())
+        self.computing_seconds += float(makespans[has_hindsight].sum())
+        self.hindsight_seconds += float(hindsight[has_hindsight].sum())
         self._add_loads(chunk)
         self._add_stalls(chunk)
         self._add_cyclic(chunk, makespans, recovery, rows_per_shard, has_all_answers)
         self._record_rates(chunk)
-        self._add_absences(chunk, best, recovery + stragglers, rows_per_shard)
+        self._add_absences(chunk, optimum, recovery + stragglers, rows_per_shard)
         waited = chunk.numbers["waited_seconds"].sum() + self.shortage_seconds.sum()
-        self.lost["waiting"] += float(waited)
+        self.lost_seconds["waiting"] += float(waited)
 
     @property
-    def cost(self) -> Floats:
+    def total_delays(self) -> Floats:
         """Total seconds lost to each machine, of shape (N,)."""
-        return np.maximum(self.excess, 0.0) + self.loads + self.stalls + self.away
+        delays = self.reading_delays + self.stall_delays + self.absence_delays
+        return np.maximum(self.excess, 0.0) + delays
 
     def add_wait(self, seconds: float, waiting: Waiting) -> None:
         """Charge a wait to the machines that were absent."""
         absent = [
             n
             for n, reason in waiting.away.items()
-            if reason != "not joined" and n <= len(self.away)
+            if reason != "not joined" and n <= len(self.absence_delays)
         ]
         for machine in absent:
-            self.away[machine - 1] += seconds / len(absent)
+            self.absence_delays[machine - 1] += seconds / len(absent)
 
     def _charge(self, causes: Mapping[int, str], seconds: float, lost_speeds: Floats) -> None:
         """Charge seconds to machines in proportion to their lost speeds.
@@ -209,11 +211,14 @@ class Costs:
         weights = {n: max(float(lost_speeds[n - 1]), 0.0) for n in causes}
         total = sum(weights.values())
         for machine, reason in causes.items():
-            charged = seconds * weights[machine] / total if total else 0.0
-            (self.excess if reason == "slow" else self.away)[machine - 1] += charged
-            self.lost[_CATEGORIES[reason]] += charged
+            share = seconds * weights[machine] / total if total else 0.0
+            delays = self.excess if reason == "slow" else self.absence_delays
+            delays[machine - 1] += share
+            self.lost_seconds[_CATEGORIES[reason]] += share
 
-    def _add_absences(self, chunk: Chunk, best: Floats, machines_per_row: int, rows: int) -> None:
+    def _add_absences(
+        self, chunk: Chunk, optimum: Floats, machines_per_row: int, rows: int
+    ) -> None:
         """Estimate the excess of steps that absent or slow machines cause.
 
         It follows from the optimal makespans with and without these machines, at the last measured
@@ -223,7 +228,7 @@ class Costs:
         Parameters
         ----------
         chunk : Chunk
-        best : (K,) ndarray
+        optimum : (K,) ndarray
             Seconds of each step with the optimal assignment.
         machines_per_row, rows : int
             Number of machines that compute each row, and rows of a shard.
@@ -251,8 +256,8 @@ class Costs:
             if (present & slow[index]).any():
                 slowdown = seconds_per_row / first
                 # All machines are slower if a step has more columns, for example.
-                common = float(np.median(slowdown[present]))
-                is_slower = present & (slowdown > _SLOW_FACTOR * max(common, 1.0))
+                common_slowdown = float(np.median(slowdown[present]))
+                is_slower = present & (slowdown > _SLOW_FACTOR * max(common_slowdown, 1.0))
                 causes |= dict.fromkeys((np.flatnonzero(is_slower) + 1).tolist(), "slow")
             if not causes:
                 continue
@@ -261,7 +266,11 @@ class Costs:
                 speeds = np.where(present, 1 / seconds_per_row, 0.0)
                 full_speeds = np.zeros(len(speeds))
                 for n, reason in causes.items():
-                    expected = common * first[n - 1] if reason == "slow" else seconds_per_row[n - 1]
+                    expected = (
+                        common_slowdown * first[n - 1]
+                        if reason == "slow"
+                        else seconds_per_row[n - 1]
+                    )
                     full_speeds[n - 1] = 1 / expected
                 actual = _optimal_makespan(speeds, machines_per_row, rows)
                 possible = _optimal_makespan(
@@ -271,7 +280,7 @@ class Costs:
                 self._absence_key = key
                 self._absence = lost_fraction, full_speeds - speeds
             lost_fraction, lost_speeds = self._absence
-            seconds = float(best[stretch.begin : stretch.end].sum())
+            seconds = float(optimum[stretch.begin : stretch.end].sum())
             self._charge(causes, lost_fraction * seconds, lost_speeds)
 
     def _add_cyclic(
@@ -294,12 +303,12 @@ class Costs:
         ].all(axis=1)
         if not is_compared.any():
             return
-        self.compared += int(is_compared.sum())
-        self.measured += float(makespans[is_compared].sum())
+        self.compared_steps += int(is_compared.sum())
+        self.measured_seconds += float(makespans[is_compared].sum())
         stretches = stretch_of_step[is_compared]
         seconds_per_row = chunk.seconds[is_compared] / np.where(available, rows, np.inf)[stretches]
         seconds = seconds_per_row * cyclic_rows(available, recovery, rows_per_shard)[stretches]
-        self.cyclic += float(seconds.max(axis=1).sum())
+        self.cyclic_seconds += float(seconds.max(axis=1).sum())
 
     def _record_rates(self, chunk: Chunk) -> None:
         """Record the last measured seconds per row before each stretch."""
@@ -325,39 +334,49 @@ class Costs:
             steps = slice(stretch.begin, stretch.end)
             ends = chunk.seconds[steps] + loads
             delays = np.round(ends.max(axis=1) - chunk.seconds[steps].max(axis=1), 9)
-            self.read_delays[steps] = delays
-            skipped = int(chunk.is_first and stretch.begin == 0)  # the first reads of a part
-            self.loads += _sums(ends.argmax(axis=1)[skipped:], delays[skipped:], len(self.loads))
+            self.read_seconds[steps] = delays
+            skipped = int(chunk.begins_part and stretch.begin == 0)  # the first reads of a part
+            self.reading_delays += _sums(
+                ends.argmax(axis=1)[skipped:], delays[skipped:], len(self.reading_delays)
+            )
 
     def _add_stalls(self, chunk: Chunk) -> None:
         """Add the delays by machines with an event, and other long delays."""
         events = {stretch.begin: stretch.step["events"] for stretch in chunk.stretches}
         collect = chunk.numbers["collect_seconds"]
-        remaining = collect - chunk.seconds.max(axis=1) - self.read_delays
-        for at, delays in chunk.delays:
-            step_events = map(kind_and_machine, events.get(at, ()))
+        remaining = collect - chunk.seconds.max(axis=1) - self.read_seconds
+        for index, delays in chunk.delays:
+            step_events = map(kind_and_machine, events.get(index, ()))
             categories = {n: _CATEGORIES[kind] for kind, n in step_events if kind in _CATEGORIES}
-            counted = {
+            counted_delays = {
                 n: seconds
                 for n, seconds in delays.items()
-                if n <= len(self.stalls) and (n in categories or seconds > _MIN_DELAY)
+                if n <= len(self.stall_delays) and (n in categories or seconds > _MIN_DELAY)
             }
-            total = sum(counted.values())
-            stall = min(total, float(remaining[at]))
-            if stall <= 0 or (not categories and stall < collect[at] / 2):
+            total = sum(counted_delays.values())
+            stall = min(total, float(remaining[index]))
+            if stall <= 0 or (not categories and stall < collect[index] / 2):
                 continue
-            has_waited = chunk.steps_before + at in self._waited_steps
-            charged = self.away if has_waited else self.stalls
-            for machine, seconds in counted.items():
-                charged[machine - 1] += stall * seconds / total
+            has_waited = chunk.steps_before + index in self._waited_steps
+            delays_of_machines = self.absence_delays if has_waited else self.stall_delays
+            for machine, seconds in counted_delays.items():
+                share = stall * seconds / total
+                delays_of_machines[machine - 1] += share
                 if not has_waited:
-                    self.lost[categories.get(machine, "lateness")] += stall * seconds / total
-            (self.shortage_seconds if has_waited else self.stall_seconds)[at] = stall
+                    self.lost_seconds[categories.get(machine, "lateness")] += share
+            (self.shortage_seconds if has_waited else self.stall_seconds)[index] = stall
 
     def _add_machines(self, machines: int) -> None:
-        missing = machines - len(self.slowest)
+        missing = machines - len(self.slowest_steps)
         if missing > 0:
-            for name in ("slowest", "excess", "over_plan", "loads", "stalls", "away"):
+            for name in (
+                "slowest_steps",
+                "excess",
+                "over_plan",
+                "reading_delays",
+                "stall_delays",
+                "absence_delays",
+            ):
                 setattr(self, name, np.append(getattr(self, name), np.zeros(missing)))
         if len(self._last_seconds_per_row) != machines:
             self._last_seconds_per_row = np.full(machines, np.nan)

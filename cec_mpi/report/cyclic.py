@@ -33,13 +33,13 @@ def cyclic_comparison(run: Run) -> dict[str, Any] | None:
         and ``text`` (the difference).
     """
     costs = run.costs
-    if not costs.compared or run.header.get("copies") is not None:
+    if not costs.compared_steps or run.header.get("copies") is not None:
         return None
     return {
-        "steps": costs.compared,
-        "cyclic": costs.cyclic,
-        "measured": costs.measured,
-        "text": compare_times(costs.measured, costs.cyclic),
+        "steps": costs.compared_steps,
+        "cyclic": costs.cyclic_seconds,
+        "measured": costs.measured_seconds,
+        "text": compare_times(costs.measured_seconds, costs.cyclic_seconds),
     }
 
 
@@ -50,7 +50,7 @@ def comparison_notes(run: Run) -> list[str]:
             "With stragglers the records lack unused answers, so the time of the cyclic "
             "assignment and the delays by machines are unknown."
         ]
-    if not run.costs.compared:
+    if not run.costs.compared_steps:
         return [
             "The time with equal loads is unknown, because in no step all available machines "
             "computed enough rows."

@@ -42,7 +42,7 @@ _MAX_HOSTS, _MAX_HOST_CHARACTERS = 3, 120  # of a machine
 
 
 @dataclass(frozen=True)
-class About:
+class PageOptions:
     """Title and reload interval of a page.
 
     Attributes
@@ -56,13 +56,13 @@ class About:
     refresh: float | None = None
 
 
-def page_data(runs: Sequence[Run], about: About) -> dict[str, Any]:
+def page_data(runs: Sequence[Run], options: PageOptions) -> dict[str, Any]:
     """Return the data of a page about runs."""
     return {
         "version": _VERSION,
-        "title": about.title,
+        "title": options.title,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
-        "refresh": about.refresh,
+        "refresh": options.refresh,
         "kinds": [kind._asdict() for kind in KINDS],
         "states": [state._asdict() for state in STATES],
         "runs": [_run_data(run) for run in runs],

@@ -44,7 +44,7 @@ def _threshold_fact(run: Run) -> dict[str, str]:
         threshold = run.machines - copies + 1
         holders = plural(copies, "machine")
         return {"Copies": f"each row is on {holders}: any {threshold} of {machines} suffice"}
-    family, threshold = _text(run.header, "code"), run.header["recovery"]
+    family, threshold = _field_text(run.header, "code"), run.header["recovery"]
     return {"Code": f"{family}: any {threshold} of {machines} suffice"}
 
 
@@ -54,17 +54,19 @@ def run_facts(run: Run) -> list[dict[str, str]]:
     options = summary.get("run", {}).get("options")
     event_counts = Counter(kind for _, kind, _, _ in run.events)
     facts = {
-        "Options": _options(options) if isinstance(options, dict) else "",
-        "X": f"{_whole(header, 'rows')} x {_whole(header, 'columns')}, {_text(header, 'dtype')}",
+        "Options": _format_options(options) if isinstance(options, dict) else "",
+        "X": f"{_shape_text(header)}, {_field_text(header, 'dtype')}",
         **_threshold_fact(run),
-        "Scheme": _text(header, "scheme"),
+        "Scheme": _field_text(header, "scheme"),
         "Speeds": "learned" if header.get("speeds") in (None, "learn") else "given",
-        "Shards": _text(header, "shards"),
-        "Simulated": _simulated(header),
-        "Hosts": truncate(_hosts(run), _MAX_NAMED) if _hosts(run) else "",
+        "Shards": _field_text(header, "shards"),
+        "Simulated": _simulation_note(header),
+        "Hosts": truncate(_list_hosts(run), _MAX_NAMED) if _list_hosts(run) else "",
         "Begin": str(header["started"]),
         "End": run.last_time,
-        "MPI": _text(header, "mpi_library").splitlines()[0] if header.get("mpi_library") else "",
+        "MPI": _field_text(header, "mpi_library").splitlines()[0]
+        if header.get("mpi_library")
+        else "",
         "Events": ", ".join(
             f"{count:,} {KINDS[kind].singular if count == 1 else KINDS[kind].plural}"
             for kind, count in sorted(event_counts.items())
@@ -108,7 +110,7 @@ def _digits_fact(run: Run) -> str:
 
 def status_sentences(run: Run) -> list[str]:
     """Return sentences about the outcome of a run, and about missing data."""
-    task = str(run.summary.get("task") or _text(run.header, "task"))
+    task = str(run.summary.get("task") or _field_text(run.header, "task"))
     if not run.steps:
         return ["No step has been recorded yet."]
     status = {
@@ -133,7 +135,11 @@ def key_figures(run: Run) -> list[Figure]:
     if run.resumes:
         counts = join_names((f"{count:,}" for count in run.resumes), _MAX_NAMED)
         steps += f" in {len(run.headers)} parts, resumed after {counts} steps"
-    lost = {name: seconds for name, seconds in costs.lost.items() if seconds >= _MIN_SHOWN_SECONDS}
+    lost = {
+        name: seconds
+        for name, seconds in costs.lost_seconds.items()
+        if seconds >= _MIN_SHOWN_SECONDS
+    }
     total, texts = format_sum(list(lost.values()))
     share = f" ({100 * sum(lost.values()) / duration:.1f} %)" if lost and duration else ""
     return [
@@ -150,19 +156,16 @@ def key_figures(run: Run) -> list[Figure]:
 def _imbalance(run: Run) -> Figure:
     costs = run.costs
     label = "Imbalance over the optimum"
-    if not costs.hindsight_steps or not costs.hindsight:
+    if not costs.hindsight_steps or not costs.hindsight_seconds:
         return Figure(label, "unknown", "")
-    over = max(0.0, 100 * (costs.computing / costs.hindsight - 1))
-    where = (
-        ""
-        if costs.hindsight_steps == run.steps
-        else f" in {format_count(costs.hindsight_steps, 'step')}"
-    )
+    excess_percent = max(0.0, 100 * (costs.computing_seconds / costs.hindsight_seconds - 1))
+    is_complete = costs.hindsight_steps == run.steps
+    scope = "" if is_complete else f" in {format_count(costs.hindsight_steps, 'step')}"
     return Figure(
         label,
-        f"{over:.1f} %",
-        f"Computing took {format_duration(costs.computing)}{where}; the optimal assignment for the "
-        f"measured speeds takes {format_duration(costs.hindsight)}.",
+        f"{excess_percent:.1f} %",
+        f"Computing took {format_duration(costs.computing_seconds)}{scope}; the optimal assignment "
+        f"for the measured speeds takes {format_duration(costs.hindsight_seconds)}.",
     )
 
 
@@ -191,7 +194,7 @@ def machine_table(run: Run) -> dict[str, Any]:
     for absence in absences.entries:
         if absence.reason != "late" or not costs.stragglers:  # stragglers are often late
             absences_by_machine.setdefault(absence.machine, []).append(absence)
-    delay = costs.cost
+    delay = costs.total_delays
     table: dict[str, tuple[str, Any]] = {
         "Delay": ("seconds", delay),
         "Left": (
@@ -199,12 +202,12 @@ def machine_table(run: Run) -> dict[str, Any]:
             [_describe_absences(absences_by_machine.get(n, []), run) for n in numbers],
         ),
         "Delay by slowness": ("seconds", np.maximum(costs.excess, 0)),
-        "Delay by reading": ("seconds", costs.loads),
-        "Delay by stalls": ("seconds", costs.stalls),
-        "Delay by absence": ("seconds", costs.away),
-        "Steps unanswered": ("whole", [absences.unanswered[n] for n in numbers]),
-        "Steps late": ("whole", [absences.late[n] for n in numbers]),
-        "Steps as slowest": ("whole", costs.slowest),
+        "Delay by reading": ("seconds", costs.reading_delays),
+        "Delay by stalls": ("seconds", costs.stall_delays),
+        "Delay by absence": ("seconds", costs.absence_delays),
+        "Steps unanswered": ("whole", [absences.unanswered_steps[n] for n in numbers]),
+        "Steps late": ("whole", [absences.late_steps[n] for n in numbers]),
+        "Steps as slowest": ("whole", costs.slowest_steps),
         "Over plan": ("seconds", np.maximum(costs.over_plan, 0)),
         "Computing": ("seconds", seconds),
         "Rows": ("whole", rows),
@@ -216,7 +219,7 @@ def machine_table(run: Run) -> dict[str, Any]:
         if any(value if unit == "text" else value >= _MIN_SHOWN_SECONDS for value in values)
     }
     visible_delay = delay if "Delay" in columns else np.zeros(len(delay))
-    missing = np.array([absences.unanswered[n] + absences.late[n] for n in numbers])
+    missing = np.array([absences.unanswered_steps[n] + absences.late_steps[n] for n in numbers])
     order = np.lexsort(
         (-visible_delay, -missing) if costs.stragglers else (-missing, -visible_delay)
     )
@@ -250,32 +253,31 @@ def _describe_absences(absences: list[Absence], run: Run) -> str:
 
 def available_steps(run: Run) -> Floats:
     """Return the number of steps in which each machine was available until the end."""
-    present = run.bins.present[: run.bins.bins].sum(axis=0)
-    for machine, steps in run.absences.cut_short.items():
+    present = run.bins.available_steps[: run.bins.bins].sum(axis=0)
+    for machine, steps in run.absences.departure_steps.items():
         present[machine - 1] -= steps
     return np.asarray(present, np.float64)
 
 
-def _simulated(header: Mapping[str, Any]) -> str:
+def _simulation_note(header: Mapping[str, Any]) -> str:
     """Return a note about a simulated run; empty for a real run."""
     simulated = header.get("simulated")
     if not isinstance(simulated, dict):
         return ""
-    rows, columns = _whole(simulated, "rows"), _whole(simulated, "columns")
-    return f"times and bytes are modelled for an X of {rows} x {columns} numbers"
+    return f"times and bytes are modelled for an X of {_shape_text(simulated)} numbers"
 
 
-def _hosts(run: Run) -> list[str]:
+def _list_hosts(run: Run) -> list[str]:
     return list(dict.fromkeys(host for hosts in run.hosts.values() for host in hosts))
 
 
-def _options(options: dict[str, Any]) -> str:
+def _format_options(options: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in options.items())[:300]
 
 
-def _text(header: dict[str, Any], name: str) -> str:
+def _field_text(header: dict[str, Any], name: str) -> str:
     return str(header.get(name, "?"))[:80]
 
 
-def _whole(header: dict[str, Any], name: str) -> str:
-    return f"{header[name]:,}" if name in header else "?"
+def _shape_text(header: Mapping[str, Any]) -> str:
+    return " x ".join(f"{header[k]:,}" if k in header else "?" for k in ("rows", "columns"))

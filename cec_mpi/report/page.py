@@ -52,7 +52,7 @@ def page(data: dict[str, Any]) -> str:
         HTML. Its Content-Security-Policy forbids network access.
     """
     data = _escape_controls(data)
-    kind, packed = _encode_data(data)
+    media_type, encoded = _encode_data(data)
     styles = "\n".join(_asset(name) for name in _STYLES)
     scripts = _scripts()
     policy = (
@@ -65,8 +65,8 @@ def page(data: dict[str, Any]) -> str:
         made=f"Generated {data['made'][:16].replace('T', ' ')} UTC",
         styles=styles,
         summary=summary_html(data),
-        data=packed,
-        kind=kind,
+        data=encoded,
+        media_type=media_type,
         scripts=scripts,
     )
 
@@ -82,16 +82,16 @@ def _encode_data(data: dict[str, Any]) -> tuple[str, str]:
     ).decode()  # `float` converts numbers of NumPy
     if len(text) <= _MIN_COMPRESSED:
         return "application/json", text.translate(_ESCAPES)
-    packed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
-    return "application/gzip", base64.b64encode(packed).decode()
+    compressed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
+    return "application/gzip", base64.b64encode(compressed).decode()
 
 
 def _chart_data(run: dict[str, Any]) -> dict[str, Any]:
     """Return the data of a run for scripts."""
     table = run["by_machine"]
     first = table["rows"][0][0] if table and table["rows"] else 1
-    keep = {key: value for key, value in run.items() if key not in _HTML_KEYS | _CHART_KEYS}
-    return keep | {"costliest": first}
+    used = {key: value for key, value in run.items() if key not in _HTML_KEYS | _CHART_KEYS}
+    return used | {"costliest": first}
 
 
 def _escape_controls(value: Any) -> Any:

@@ -127,7 +127,7 @@ class Run:
         return self.bins.machines or int(self.header["machines"])
 
     def _add(self, chunk: Chunk) -> None:
-        if chunk.is_first:
+        if chunk.begins_part:
             if self.headers:
                 self.resumes.append(chunk.steps_before)
                 self._seconds_before = (
@@ -159,21 +159,21 @@ class Run:
         self.costs.add(chunk, chunk.header["recovery"], rows)
         for name in NUMBER_FIELDS:
             self._recorded[name].append(chunk.numbers[name])
-        sizes, available = np.zeros((2, chunk.steps))
+        total_bytes, available = np.zeros((2, chunk.steps))
         for stretch, seconds_per_row in zip(
             chunk.stretches, self.costs.seconds_per_row, strict=True
         ):
             steps, step = slice(stretch.begin, stretch.end), stretch.step
-            sizes[steps] = step["bytes"]
+            total_bytes[steps] = step["bytes"]
             available[steps] = len(step["available"])
             self._add_events(step["events"], step["step"])
             self.assignments.add(chunk.steps_before, stretch, seconds_per_row)
         self.last_time, self._last_step = chunk.times[-1], int(chunk.numbers["step"][-1])
-        self._derived["load_seconds"].append(self.costs.read_delays)
+        self._derived["load_seconds"].append(self.costs.read_seconds)
         self._derived["stall_seconds"].append(self.costs.stall_seconds)
         self._derived["shortage_seconds"].append(self.costs.shortage_seconds)
         self._derived["available"].append(available)
-        self._derived["bytes"].append(sizes)
+        self._derived["bytes"].append(total_bytes)
         self._derived["time"].append(self._times_since_start(chunk))
 
     def _add_events(self, events: Sequence[Event], step: int) -> None:

@@ -11,7 +11,17 @@ _MAX_CHARACTERS = 300  # of a description
 
 
 class State(NamedTuple):
-    """A state of a machine in a step."""
+    """A state of a machine in a step.
+
+    Attributes
+    ----------
+    state : str
+        Name of the state.
+    description : str
+        Text of the legend.
+    colour, dark : str
+        Colours in the light and the dark theme.
+    """
 
     state: str
     description: str
@@ -32,7 +42,7 @@ STATES = (
 """States in the map; a cell with several states shows the first in this order."""
 
 PREEMPTED, IDLE = 0, 1
-_INDEX = {kind.kind: index for index, kind in enumerate(KINDS)}
+_KIND_INDEX = {kind.kind: index for index, kind in enumerate(KINDS)}
 STATE_OF = {state.state: index for index, state in enumerate(STATES) if index > IDLE}
 """Indices of the states other than preempted and idle."""
 
@@ -50,4 +60,4 @@ def describe_event(event: Event) -> tuple[int, int, str]:
         text = event["reason"]
     else:
         text = ", ".join(f"{key} {shorten(value)}" for key, value in list(event.items())[1:])
-    return _INDEX[name], machine, text[:_MAX_CHARACTERS]
+    return _KIND_INDEX[name], machine, text[:_MAX_CHARACTERS]

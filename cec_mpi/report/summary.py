@@ -96,13 +96,13 @@ def _run(run: Run, number: int, data: Mapping[str, Any]) -> Html:
         parts.append(tag("div", heading, warnings, class_="warnings", role="note"))
     if run["by_machine"]:
         parts.append(_machines(run, number, runs))
-    left = [_breakdown(run["breakdown"])] if run["breakdown"] else []
+    left_column = [_breakdown(run["breakdown"])] if run["breakdown"] else []
     if run["cyclic"]:
-        left.append(_cyclic(run["cyclic"]))
-    right = [_longest(run, number, data)] if run["longest"] else []
+        left_column.append(_cyclic(run["cyclic"]))
+    right_column = [_longest(run, number, data)] if run["longest"] else []
     facts = (tag("div", tag("dt", f["label"]), tag("dd", f["text"])) for f in run["facts"])
-    right.append(tag("dl", *facts, class_="facts"))
-    parts.append(tag("div", tag("div", *left), tag("div", *right), class_="run-body"))
+    right_column.append(tag("dl", *facts, class_="facts"))
+    parts.append(tag("div", tag("div", *left_column), tag("div", *right_column), class_="run-body"))
     return tag("section", *parts, class_="run")
 
 
@@ -115,8 +115,8 @@ def _table(
     caption: str,
     names: Sequence[str],
     rows: Iterable[Html],
-    kind: str = "",
-    classes: Sequence[str | None] = (),
+    class_name: str = "",
+    column_classes: Sequence[str | None] = (),
 ) -> Html:
     """Return a table in a box that scrolls if it is too wide."""
     head = tag(
@@ -124,25 +124,27 @@ def _table(
         tag(
             "tr",
             *(
-                tag("th", name, scope="col", class_=class_)
-                for name, class_ in zip_longest(names, classes)
+                tag("th", name, scope="col", class_=column_class)
+                for name, column_class in zip_longest(names, column_classes)
             ),
         ),
     )
-    parts = tag("table", tag("caption", caption), head, tag("tbody", *rows), class_=kind or None)
+    table = tag(
+        "table", tag("caption", caption), head, tag("tbody", *rows), class_=class_name or None
+    )
     box = {"class_": "scroll", "tabindex": 0, "role": "region", "aria_label": caption}
-    return tag("div", parts, **box)
+    return tag("div", table, **box)
 
 
 def _breakdown(breakdown: Mapping[str, Any]) -> Html:
     """Return a bar and a table of the parts of a run's time."""
     rectangles, rows, begin = [], [], 0.0
     for part in breakdown["parts"]:
-        kind = f"part-{_BREAKDOWN_COLOURS.get(part['part'], part['part'])}"
+        colour_class = f"part-{_BREAKDOWN_COLOURS.get(part['part'], part['part'])}"
         extent = {"x": f"{100 * begin:.2f}%", "width": f"{100 * part['share']:.2f}%"}
-        rectangles.append(tag("rect", class_=kind, height="100%", **extent))
+        rectangles.append(tag("rect", class_=colour_class, height="100%", **extent))
         begin += part["share"]
-        swatch = tag("span", class_=f"swatch {kind}")
+        swatch = tag("span", class_=f"swatch {colour_class}")
         name = tag("th", swatch, part["label"], tag("small", part["note"]), scope="row")
         cells = tag("td", part["text"]), tag("td", f"{100 * part['share']:.1f} %")
         rows.append(tag("tr", name, *cells))

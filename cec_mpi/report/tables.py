@@ -43,9 +43,9 @@ def steps_csv(runs: Sequence[Run]) -> bytes:
     parts = [f"{name}_seconds" for name in _PARTS]
     writer.writerow(["run", *_COLUMNS, *parts, "events"])
     for run in runs:
-        spent = step_parts(run)
+        seconds_by_part = step_parts(run)
         columns = [run.numbers[name].tolist() for name in _COLUMNS]
-        columns += [spent[name].tolist() for name in _PARTS]
+        columns += [seconds_by_part[name].tolist() for name in _PARTS]
         events: dict[int, int] = {}
         for step, *_ in run.events:
             events[step] = events.get(step, 0) + 1

@@ -51,24 +51,24 @@ ANSWERED_LATE = [
         (
             [step_of(0), step_of(1, events=[LOST]), step_of(2, **THREE, why="lost"), step_of(3)],
             "step 1 (lost), returned in step 3",
-            {"cut_short": 1},
+            {"departure_steps": 1},
         ),
         (
             [step_of(0), step_of(1, events=[LOST]), step_of(2, **THREE, why="lost")],
             "step 1 (lost), not returned",
-            {"cut_short": 1},
+            {"departure_steps": 1},
         ),
         ([step_of(0), step_of(1), UNFINISHED], "step 1 (lost), not returned", {}),
         (
             [step_of(0), step_of(1, events=[LOST, {"joined": 4, "rank": 5}]), step_of(2)],
             "step 1 (lost), returned in the same step",
-            {"cut_short": 1},
+            {"departure_steps": 1},
         ),
-        (LATE_STEPS, "step 1 (late), not returned", {"late": 1}),
+        (LATE_STEPS, "step 1 (late), not returned", {"late_steps": 1}),
         (
             [*LATE_STEPS, GIVEN_UP, step_of(4)],
             "step 1 (late, given up), returned in step 4",
-            {"late": 1},
+            {"late_steps": 1},
         ),
         (
             [step_of(0), step_of(1, **THREE), step_of(2)],
@@ -81,13 +81,17 @@ ANSWERED_LATE = [
 def test_absences_of_a_machine_with_their_reasons(make_run, steps, text, counts):
     run = Run(str(make_run(steps)))
     assert left_text(run) == text
-    for name in ("late", "cut_short", "unanswered"):
+    for name in ("late_steps", "departure_steps", "unanswered_steps"):
         assert getattr(run.absences, name) == ({4: counts[name]} if name in counts else {})
 
 
 def test_with_stragglers_a_late_machine_has_not_left(make_run):
     run = Run(str(make_run(ANSWERED_LATE, header={"stragglers": 1})))
-    assert (run.absences.late, run.absences.unanswered, left_text(run)) == ({4: 28}, {4: 1}, "")
+    assert (run.absences.late_steps, run.absences.unanswered_steps, left_text(run)) == (
+        {4: 28},
+        {4: 1},
+        "",
+    )
 
 
 @pytest.mark.parametrize(

@@ -150,8 +150,8 @@ def test_bins_of_any_run_have_the_sums_of_their_steps(tmp_path_factory, stretche
         for event, text_of in zip(step.events, texts_of(step.events), strict=True)
     ]
     cyclic_total = sum(_slowest(step, cyclic_loads(len(step.available), 2, 100)) for step in steps)
-    assert run.costs.compared == len(steps)
-    assert run.costs.cyclic == pytest.approx(cyclic_total, abs=1e-6)
+    assert run.costs.compared_steps == len(steps)
+    assert run.costs.cyclic_seconds == pytest.approx(cyclic_total, abs=1e-6)
     made = [0] + [
         at for at in range(1, len(steps)) if steps[at].assignment != steps[at - 1].assignment
     ]

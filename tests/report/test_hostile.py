@@ -10,7 +10,7 @@ import pytest
 from cec_mpi.errors import InputError
 from cec_mpi.report.assignments import blocks_of, new_rows_by_machine
 from cec_mpi.report.chunks import MAX_STEPS, read_chunks
-from cec_mpi.report.data import About, page_data
+from cec_mpi.report.data import PageOptions, page_data
 from cec_mpi.report.live.console import render_lines
 from cec_mpi.report.live.table import top_lines
 from cec_mpi.report.live.watched_run import WatchedRun
@@ -86,7 +86,7 @@ def test_a_changed_record_is_shown_or_refused_in_one_message(tmp_path, seed):
         text = "".join(json.dumps(line) + "\n" for line in changed)
         (tmp_path / "steps.jsonl").write_text(text)
         for show in (
-            lambda: page(page_data([Run(str(tmp_path))], About(""))),
+            lambda: page(page_data([Run(str(tmp_path))], PageOptions(""))),
             lambda: render_top(tmp_path),
         ):
             try:
@@ -148,7 +148,7 @@ def test_chunks_of_two_parts_hold_all_steps(many):
     check(many / "steps.jsonl", 20)
     chunks = list(read_chunks(many / "steps.jsonl", 20))
     assert [chunk.steps_before for chunk in chunks] == [0, 20, 40, 50, 70, 90]
-    assert [chunk.is_first for chunk in chunks] == [True, False, False, True, False, False]
+    assert [chunk.begins_part for chunk in chunks] == [True, False, False, True, False, False]
 
 
 def test_an_assignment_that_is_too_large_is_omitted_with_a_warning(make_run):
@@ -156,12 +156,12 @@ def test_an_assignment_that_is_too_large_is_omitted_with_a_warning(make_run):
     nested = [[n, 10_000 - n] for n in range(2000)]
     rows = {"rows": [4] * 2000, "seconds": [0.5] * 2000}
     run = Run(str(make_run([step_of(0), step_of(1, assignment=[bounds, [], [], []]), step_of(2)])))
-    (one,) = page_data([run], About("x"))["runs"]
+    (one,) = page_data([run], PageOptions("x"))["runs"]
     assert [each["step"] for each in one["assignments"]] == [0, 2]
     assert "1 assignment too large to show." in one["warnings"]
     assert one["omitted"] == 1
     crossing = Run(str(make_run([step_of(0, **rows, assignment=nested)], name="nested")))
-    (one,) = page_data([crossing], About("x"))["runs"]
+    (one,) = page_data([crossing], PageOptions("x"))["runs"]
     assert one["assignments"] == []
     assert "1 assignment too large to show." in one["warnings"]
 
