@@ -71,15 +71,15 @@ def encode_replicas(
             min(_DEFAULT_COPIES, options.machines) if options.copies is None else options.copies
         )
         holders = spread_copies(parts.count, speeds, copies, options.spread, options.seed)
-        entries = parts.entries[parts.cells]
-        needs_int64 = int(np.diff(entries).max()) > _MAX_INT32 or rows.shape[1] > _MAX_INT32
+        first_entries = parts.entries[parts.cells]
+        needs_int64 = int(np.diff(first_entries).max()) > _MAX_INT32 or rows.shape[1] > _MAX_INT32
         layout = Layout(
             bounds=parts.bounds,
-            entries=entries,
+            first_entries=first_entries,
             holders=holders,
             machines=options.machines,
             dtype=store_dtype(options.dtype, rows.values.dtype).name,
-            index="int64" if needs_int64 else "int32",
+            index_dtype="int64" if needs_int64 else "int32",
         )
         files = [layout.file(n) for n in range(1, options.machines + 1)]
         check_free_space(directory, sum(file.size for file in files))
@@ -161,7 +161,7 @@ class _ShardWriter:
         """Write one part block by block, and return the checksums of its blocks."""
         layout, rows = self.layout, self.rows
         start, stop = layout.bounds[part : part + 2].tolist()
-        low, high = layout.entries[part : part + 2].tolist()
+        low, high = layout.first_entries[part : part + 2].tolist()
         sections = rows.values[low:high], rows.columns[low:high], rows.pointers[start : stop + 1]
         dtypes = layout.dtypes
         checksums = []

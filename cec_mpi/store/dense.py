@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.store.products.block import (
     add_transposed_block,
-    is_best_uncopied,
+    is_small_product,
     multiply_block,
     transpose_vectors,
 )
@@ -52,14 +52,14 @@ class DenseShard(Shard):
             self._multiply_block(W, intervals, out)
             return
         w, products = W[0], out[:, 0]
-        cached = products.size * w.nbytes <= _CACHED_BYTES
+        is_cached = products.size * w.nbytes <= _CACHED_BYTES
         position = 0  # without `_pieces`, because a generator would cost as much as a short product
         for start, stop in intervals:
             for piece in self.pieces(start, stop):
                 target = products[position : position + len(piece)]
                 position += len(piece)
                 if piece.dtype == w.dtype:
-                    multiply(piece, w, target, cached=cached)
+                    multiply(piece, w, target, is_cached=is_cached)
                 else:
                     self._multiply_converted(piece, w, target)
 
@@ -68,17 +68,17 @@ class DenseShard(Shard):
             height, width = converted.shape
             target, w_slab = out[row : row + height], w[column : column + width]
             product = self._scratch.array("panel", target.shape, w.dtype) if column else target
-            multiply(converted, w_slab, product, cached=True)
+            multiply(converted, w_slab, product, is_cached=True)
             if column:
                 target += product
 
     def _multiply_block(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
-        cached = is_best_uncopied(len(out) * W.shape[1], len(W))
-        columns_of_W = W.T if cached else transpose_vectors(W, self._scratch)
+        is_cached = is_small_product(len(out) * W.shape[1], len(W))
+        columns_of_W = W.T if is_cached else transpose_vectors(W, self._scratch)
         for position, piece in self._pieces(intervals):
             target = out[position : position + len(piece)]
             if piece.dtype == W.dtype:
-                multiply_block(piece, W, columns_of_W, target, self._scratch, cached=cached)
+                multiply_block(piece, W, columns_of_W, target, self._scratch, is_cached=is_cached)
                 continue
             for row, column, converted in self._convert_slabs(
                 piece, W.dtype, _CONVERTED_BLOCK_COLUMNS
@@ -92,7 +92,7 @@ class DenseShard(Shard):
                     columns_of_W[panel],
                     product,
                     self._scratch,
-                    cached=is_best_uncopied(converted.size, len(W)),
+                    is_cached=is_small_product(converted.size, len(W)),
                 )
                 if column:
                     rows += product
@@ -105,17 +105,17 @@ class DenseShard(Shard):
         vectors = U.shape[1]
         is_single, entries = vectors == 1, len(U) * len(out)
         if is_single:
-            cached = entries * U.itemsize <= _CACHED_BYTES
+            is_cached = entries * U.itemsize <= _CACHED_BYTES
         else:
-            cached = is_best_uncopied(entries, vectors)
+            is_cached = is_small_product(entries, vectors)
         for position, piece in self._pieces(intervals):
             U_piece = U[position : position + len(piece)]
             if piece.dtype != U.dtype:
                 self._add_converted(piece, U_piece, out)
             elif is_single:
-                add_transposed(piece, U_piece[:, 0], out[:, 0], self._scratch, cached=cached)
+                add_transposed(piece, U_piece[:, 0], out[:, 0], self._scratch, is_cached=is_cached)
             else:
-                add_transposed_block(piece, U_piece, out, self._scratch, cached=cached)
+                add_transposed_block(piece, U_piece, out, self._scratch, is_cached=is_cached)
 
     def _add_converted(
         self, piece: NDArray[Any], U: NDArray[Any], out: NDArray[np.float64]
@@ -126,10 +126,10 @@ class DenseShard(Shard):
             height, width = converted.shape
             U_slab, sums = U[row : row + height], out[column : column + width]
             if is_single:
-                add_transposed(converted, U_slab[:, 0], sums[:, 0], self._scratch, cached=True)
+                add_transposed(converted, U_slab[:, 0], sums[:, 0], self._scratch, is_cached=True)
             else:
-                uncopied = is_best_uncopied(converted.size, U.shape[1])
-                add_transposed_block(converted, U_slab, sums, self._scratch, cached=uncopied)
+                is_cached = is_small_product(converted.size, U.shape[1])
+                add_transposed_block(converted, U_slab, sums, self._scratch, is_cached=is_cached)
 
     def _pieces(self, intervals: Intervals) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield the arrays of these rows, and their position among the multiplied rows."""

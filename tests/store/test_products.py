@@ -43,18 +43,18 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("is_cached", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)
-def test_products_with_one_vector(rows, columns, dtype, cached):
+def test_products_with_one_vector(rows, columns, dtype, is_cached):
     X, w, u = random_arrays(dtype, (rows, columns), (columns,), (rows,))
     out = np.full(rows + 2, np.nan, dtype)
-    multiply(X, w, out[1:-1], cached=cached)
+    multiply(X, w, out[1:-1], is_cached=is_cached)
     check_rounding(out[1:-1], X, w)
     assert np.isnan(out[[0, -1]]).all()
     start = np.linspace(-1, 1, columns)
     sums = start.copy()
-    add_transposed(X, u, sums, Scratch(), cached=cached)
+    add_transposed(X, u, sums, Scratch(), is_cached=is_cached)
     check_rounding(sums, X.T, u, start)
 
 
@@ -74,12 +74,12 @@ def test_products_with_several_vectors(rows, columns, k, dtype):
     X, W, U = random_arrays(dtype, (rows, columns), (k, columns), (rows, k))
     start = np.linspace(-1, 1, columns * k).reshape(columns, k)
     scratch = Scratch()
-    for cached in (False, True):
+    for is_cached in (False, True):
         out, sums = np.full((rows, k), np.nan, dtype), start.copy()
-        columns_of_W = W.T if cached else transpose_vectors(W, scratch)
-        multiply_block(X, W, columns_of_W, out, scratch, cached=cached)
+        columns_of_W = W.T if is_cached else transpose_vectors(W, scratch)
+        multiply_block(X, W, columns_of_W, out, scratch, is_cached=is_cached)
         check_rounding(out, X, W.T)
-        add_transposed_block(X, U, sums, scratch, cached=cached)
+        add_transposed_block(X, U, sums, scratch, is_cached=is_cached)
         check_rounding(sums, X.T, U, start)
 
 

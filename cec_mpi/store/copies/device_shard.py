@@ -82,11 +82,11 @@ class SparseDeviceShard(SparseShard):
         self, intervals: Intervals, dtype: np.dtype[Any], adjoint: bool
     ) -> list[Any]:
         """Return CSR matrices of these rows on the device, or one of the transpose."""
-        views = self._matrices(intervals, dtype)
-        copied_views, matrices = self._copies.get(adjoint, (None, []))
-        if copied_views is not views:
+        slabs = self._row_slabs(intervals, dtype)
+        copied_slabs, matrices = self._copies.get(adjoint, (None, []))
+        if copied_slabs is not slabs:
             self._copies[adjoint] = None, []  # frees memory of the device before new copies
-            host = [self._transposed(views).tocsr()] if adjoint else [v.matrix for v in views]
+            host = [self._transposed(slabs).tocsr()] if adjoint else [slab.matrix for slab in slabs]
             matrices = [self.device.sparse(matrix) for matrix in host]
-            self._copies[adjoint] = views, matrices
+            self._copies[adjoint] = slabs, matrices
         return matrices

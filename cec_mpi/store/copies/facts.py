@@ -38,7 +38,7 @@ class CopiesFacts(Facts):
         """See `Facts.table`."""
         manifest = self.manifest
         layout = manifest.layout
-        entries, size = int(layout.entries[-1]), sum(shard.bytes for shard in manifest.shards)
+        entries, size = int(layout.first_entries[-1]), sum(shard.bytes for shard in manifest.shards)
         density = entries / (manifest.rows * manifest.columns)
         quality = _assess_placement(layout)
         fatal = fatal_sets(layout.holders, range(1, layout.machines + 1))
@@ -51,8 +51,9 @@ class CopiesFacts(Facts):
             ("machines", self.machines_text()),
             (
                 "copies",
-                f"each row on {plural(manifest.copies, 'machine')}; {plural(layout.parts, 'part')} "
-                f"with {plural(quality.holder_sets, 'different set')} of machines",
+                f"each row on {plural(manifest.copies, 'machine')}; "
+                f"{plural(layout.part_count, 'part')} with "
+                f"{plural(quality.holder_sets, 'different set')} of machines",
             ),
             *loss_facts(manifest.copies, quality.loss_probability, fatal),
             balance_fact(quality.mean_ratio, quality.max_ratio, quality.unavailable),
@@ -70,7 +71,7 @@ class CopiesFacts(Facts):
         return {
             "nonzeros": manifest.nonzeros,
             "copies": manifest.copies,
-            "parts": layout.parts,
+            "parts": layout.part_count,
             "sets_of_holders": quality.holder_sets,
             "fatal": fatal_sets(layout.holders, range(1, layout.machines + 1)),
             "lost": quality.loss_probability,

@@ -51,32 +51,32 @@ class Layout:
     ----------
     bounds : (P + 1,) ndarray of int64
         First row of each part, and the number of rows.
-    entries : (P + 1,) ndarray of int64
-        Number of nonzeros before each part, and in total.
+    first_entries : (P + 1,) ndarray of int64
+        Index of the first nonzero of each part, and the number of nonzeros.
     holders : tuple of tuple of int
         The machines of each part.
     machines : int
         N.
-    dtype, index : str
+    dtype, index_dtype : str
         Dtype of values, and of column indices and row pointers.
     """
 
     bounds: Ints
-    entries: Ints
+    first_entries: Ints
     holders: tuple[tuple[int, ...], ...]
     machines: int
     dtype: str
-    index: str
+    index_dtype: str
 
     @property
-    def parts(self) -> int:
+    def part_count(self) -> int:
         """Number of parts, P."""
         return self.bounds.size - 1
 
     @property
     def dtypes(self) -> tuple[str, str, str]:
         """Dtypes of the sections."""
-        return self.dtype, self.index, self.index
+        return self.dtype, self.index_dtype, self.index_dtype
 
     @cached_property
     def itemsizes(self) -> tuple[int, ...]:
@@ -86,7 +86,7 @@ class Layout:
     @cached_property
     def sizes(self) -> Ints:
         """Size of each section of each part in bytes, shape (P, 3)."""
-        rows, entries = np.diff(self.bounds), np.diff(self.entries)
+        rows, entries = np.diff(self.bounds), np.diff(self.first_entries)
         sizes: Ints = np.stack([entries, entries, rows + 1], axis=1) * np.array(self.itemsizes)
         return sizes
 
@@ -97,7 +97,7 @@ class Layout:
         return np.append(0, np.cumsum(counts.reshape(-1))).astype(np.int64)
 
     @property
-    def blocks(self) -> int:
+    def block_count(self) -> int:
         """Number of blocks."""
         return int(self.first_blocks[-1])
 
@@ -123,7 +123,7 @@ class Layout:
 
     def blocks_held_by(self, machine: int) -> NDArray[np.bool_]:
         """Return a mask of the blocks that a machine holds, (blocks,)."""
-        mask, first = np.zeros(self.blocks, bool), self.first_blocks[::3]
+        mask, first = np.zeros(self.block_count, bool), self.first_blocks[::3]
         for part in self.parts_by_machine[machine - 1]:
             mask[first[part] : first[part + 1]] = True
         return mask
@@ -168,9 +168,9 @@ class FileLayout:
     ----------
     parts : list of int
         Ascending.
-    counts : (3,) tuple of int
+    section_counts : (3,) tuple of int
         Number of entries in each section.
-    begins : (3,) tuple of int
+    section_offsets : (3,) tuple of int
         Offset of each section in bytes.
     size : int
         Size of the file in bytes.
@@ -182,26 +182,27 @@ class FileLayout:
         # Offset of each part in each section, and the end of the last part, in bytes.
         self._part_offsets = np.concatenate([np.zeros((1, 3), np.int64), np.cumsum(sizes, axis=0)])
         ends = self._part_offsets[-1].tolist()
-        self.counts = tuple(e // i for e, i in zip(ends, layout.itemsizes, strict=True))
-        offset, begins = HEADER_BYTES, []
+        self.section_counts = tuple(e // i for e, i in zip(ends, layout.itemsizes, strict=True))
+        offset, offsets = HEADER_BYTES, []
         for end in ends:
-            begins.append(offset)
+            offsets.append(offset)
             offset += -(-end // _ALIGNMENT) * _ALIGNMENT
-        self.begins, self.size = tuple(begins), offset
+        self.section_offsets, self.size = tuple(offsets), offset
         self._index_of_part = {part: k for k, part in enumerate(parts)}
 
     @property
     def header(self) -> bytes:
         """Header of the file."""
-        text = f"cec_mpi csr {self._layout.dtype} {self._layout.index} {self.counts[VALUES]}"
+        layout = self._layout
+        text = f"cec_mpi csr {layout.dtype} {layout.index_dtype} {self.section_counts[VALUES]}"
         return text.ljust(HEADER_BYTES - 1).encode() + b"\n"
 
     def block_offset(self, block: Block) -> int:
         """Return the offset of a block in the file, in bytes."""
         part_offset = int(self._part_offsets[self._index_of_part[block.part], block.section])
-        return self.begins[block.section] + part_offset + block.start
+        return self.section_offsets[block.section] + part_offset + block.start
 
-    def first(self, part: int, section: int) -> int:
+    def first_entry(self, part: int, section: int) -> int:
         """Return the index of the first entry of a part in a section of the file."""
         part_offset = int(self._part_offsets[self._index_of_part[part], section])
         return part_offset // self._layout.itemsizes[section]

@@ -36,8 +36,8 @@ class PartsEntry(Struct, frozen=True):
     @classmethod
     def from_layout(cls, layout: Layout) -> Self:
         """Return the entry of a layout."""
-        rows, nonzeros = tuple(layout.bounds.tolist()), tuple(layout.entries.tolist())
-        return cls(rows, nonzeros, layout.holders, layout.index)
+        rows, nonzeros = tuple(layout.bounds.tolist()), tuple(layout.first_entries.tolist())
+        return cls(rows, nonzeros, layout.holders, layout.index_dtype)
 
     def check(self, machines: int, rows: int) -> None:
         """Raise a ValueError if the entry does not fit this number of machines and rows."""
@@ -140,7 +140,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
     @property
     def block_count(self) -> int:
         """Number of blocks."""
-        return self.layout.blocks
+        return self.layout.block_count
 
     @property
     def block_bytes(self) -> int:
@@ -178,9 +178,9 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     def block_extent(self, block: int, machine: int) -> tuple[int, int]:
         """See `Manifest.block_extent`."""
-        section_bytes = self.layout.block(block)
-        size = section_bytes.stop - section_bytes.start
-        return self.layout.file(machine).block_offset(section_bytes), size
+        layout_block = self.layout.block(block)
+        size = layout_block.stop - layout_block.start
+        return self.layout.file(machine).block_offset(layout_block), size
 
     def rows_of(self, block: int) -> tuple[int, int]:
         """See `Manifest.rows_of`; the rows of the part in X."""
@@ -199,17 +199,19 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     def grow(self, seed: int) -> Self:
         """See `Manifest.grow`; the new machine has copies of some parts."""
-        new, parts = self.machines + 1, self.layout.parts
-        count = max(1, round(parts * self.copies / new))
-        copied = set(np.linspace(0, parts - 1, count).astype(int).tolist())
+        new_machine, parts = self.machines + 1, self.layout.part_count
+        count = max(1, round(parts * self.copies / new_machine))
+        copied_parts = set(np.linspace(0, parts - 1, count).astype(int).tolist())
         holders = tuple(
-            (*machines, new) if part in copied else machines
+            (*machines, new_machine) if part in copied_parts else machines
             for part, machines in enumerate(self.replicas.holders)
         )
-        layout = replace_fields(self.layout, holders=holders, machines=new)
-        entry = ShardEntry(self.file_of(new), layout.file(new).size, "", ())
+        layout = replace_fields(self.layout, holders=holders, machines=new_machine)
+        entry = ShardEntry(self.file_of(new_machine), layout.file(new_machine).size, "", ())
         shards = (*self.shards, entry)
-        return replace(self, machines=new, replicas=PartsEntry.from_layout(layout), shards=shards)
+        return replace(
+            self, machines=new_machine, replicas=PartsEntry.from_layout(layout), shards=shards
+        )
 
     def read_parts(self, directory: Path) -> tuple[Parts, ReplicaPlacement]:
         """See `Manifest.read_parts`; reads the file of cells.
@@ -236,8 +238,8 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         """See `Manifest.check`."""
         self.replicas.check(self.machines, self.rows)
         check_field("cells", self.cells.file, CELLS)
-        if not self.layout.parts <= self.cell_count <= self.rows:
-            raise ValueError(f"{self.cell_count} cells in {self.layout.parts} parts")
+        if not self.layout.part_count <= self.cell_count <= self.rows:
+            raise ValueError(f"{self.cell_count} cells in {self.layout.part_count} parts")
 
 
 def quantise_sizes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:

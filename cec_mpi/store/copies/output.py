@@ -40,22 +40,24 @@ class NpzOutput:
         """See `Output.write`; this process reads all parts in order."""
         manifest = blocks.manifest
         layout = manifest.layout
-        entries, rows = int(layout.entries[-1]), int(layout.bounds[-1])
+        entries, rows = int(layout.first_entries[-1]), int(layout.bounds[-1])
         with zipfile.ZipFile(partial, "x", allowZip64=True) as file:
             for name, section, section_dtype in (
                 ("data", VALUES, layout.dtype),
-                ("indices", INDICES, layout.index),
+                ("indices", INDICES, layout.index_dtype),
             ):
                 with file.open(f"{name}.npy", "w", force_zip64=True) as member:
                     member.write(npy_header((entries,), np.dtype(section_dtype)))
                     for data in _sections(blocks, section):
                         member.write(data.data)
             with file.open("indptr.npy", "w", force_zip64=True) as member:
-                dtype = np.dtype("int64" if entries >= 2**31 else layout.index)
+                dtype = np.dtype("int64" if entries >= 2**31 else layout.index_dtype)
                 member.write(npy_header((rows + 1,), dtype))
                 member.write(np.zeros(1, dtype).data)
-                for first, data in zip(layout.entries, _sections(blocks, POINTERS), strict=False):
-                    pointers = data.view(layout.index)[1:].astype(dtype) + dtype.type(first)
+                for first, data in zip(
+                    layout.first_entries, _sections(blocks, POINTERS), strict=False
+                ):
+                    pointers = data.view(layout.index_dtype)[1:].astype(dtype) + dtype.type(first)
                     member.write(pointers.data)
             for name, array in (
                 ("format", np.array(b"csr")),

@@ -26,7 +26,7 @@ from cec_mpi.store.shard import Holding, Intervals, LoadCost, Verify
 _MAX_ENTRIES = 2**31 - 1  # of a matrix with 32-bit pointers
 
 
-class _RowRange(NamedTuple):
+class _RowSlab(NamedTuple):
     """A CSR matrix of consecutive rows, and its position among the multiplied rows."""
 
     first: int
@@ -53,9 +53,11 @@ class SparseShard(FileShard):
         layout = self._layout = manifest.layout
         self._columns, self._manifest = manifest.columns, manifest
         self._file = layout.file(machine)
-        sections = zip(self._file.begins, self._file.counts, layout.dtypes, strict=True)
+        sections = zip(
+            self._file.section_offsets, self._file.section_counts, layout.dtypes, strict=True
+        )
         self._sections: list[NDArray[Any]] = [self.array_at(*section) for section in sections]
-        self._views: tuple[Intervals, Any, list[_RowRange]] = (), None, []
+        self._slab_cache: tuple[Intervals, Any, list[_RowSlab]] = (), None, []
         self._transposed_cache: tuple[object, Any] = None, None
 
     @property
@@ -63,7 +65,7 @@ class SparseShard(FileShard):
         """All rows that the machine holds; only those that were loaded are valid."""
         intervals = self._manifest.rows_of_machine(self.machine)
         dtype = np.dtype(self._layout.dtype)
-        matrices = [view.matrix for view in self._make_views(intervals, dtype)]
+        matrices = [slab.matrix for slab in self._make_row_slabs(intervals, dtype)]
         return vstack(matrices, format="csr") if matrices else csr_array((0, self._columns))
 
     def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
@@ -79,16 +81,16 @@ class SparseShard(FileShard):
         """See `Shard.cost`; these rows must be loaded."""
         entries, pointers = 0, self._sections[POINTERS]
         for part, start, stop in self._runs(intervals):
-            first = self._file.first(part, POINTERS)
+            first = self._file.first_entry(part, POINTERS)
             entries += int(pointers[first + stop]) - int(pointers[first + start])
-        mean = self._layout.entries[-1] / self.row_count + ROW_OVERHEAD
+        mean = self._layout.first_entries[-1] / self.row_count + ROW_OVERHEAD
         return float((entries + ROW_OVERHEAD * super().cost(intervals)) / mean)
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """See `Shard.multiply`."""
         is_single = len(W) == 1
         vectors = W[0] if is_single else np.ascontiguousarray(W.T)
-        for first, last, matrix in self._matrices(intervals, W.dtype):
+        for first, last, matrix in self._row_slabs(intervals, W.dtype):
             if is_single:
                 out[first:last, 0] = matrix @ vectors
             else:
@@ -98,16 +100,16 @@ class SparseShard(FileShard):
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
     ) -> None:
         """See `Shard.multiply_transposed`; one product with the matrix of all rows."""
-        matrix = self._transposed(self._matrices(intervals, U.dtype))
+        matrix = self._transposed(self._row_slabs(intervals, U.dtype))
         if U.shape[1] == 1:
             out[:, 0] = matrix @ U[:, 0]
         else:
             out[:] = matrix @ U
 
-    def _transposed(self, views: list[_RowRange]) -> Any:
+    def _transposed(self, slabs: list[_RowSlab]) -> Any:
         """Return the transpose of these rows, cached until other rows are requested."""
-        if self._transposed_cache[0] is not views:
-            self._transposed_cache = views, _stack_transposed([view.matrix for view in views])
+        if self._transposed_cache[0] is not slabs:
+            self._transposed_cache = slabs, _stack_transposed([slab.matrix for slab in slabs])
         return self._transposed_cache[1]
 
     def load(self, intervals: Intervals) -> LoadCost:
@@ -123,15 +125,15 @@ class SparseShard(FileShard):
         begin, bytes_read, layout = time.perf_counter(), 0, self._layout
         for part, start, stop in self._runs(intervals):
             bytes_read += self._load(part, POINTERS, start, stop + 1)
-            first = self._file.first(part, POINTERS)
+            first = self._file.first_entry(part, POINTERS)
             pointers = self._sections[POINTERS][first : first + stop + 1]
-            entries = int(layout.entries[part + 1] - layout.entries[part])
+            entries = int(layout.first_entries[part + 1] - layout.first_entries[part])
             low, high = int(pointers[start]), int(pointers[stop])
             if not 0 <= low <= high <= entries or (np.diff(pointers[start:]) < 0).any():
                 raise self._damaged_part(part, "have row pointers that are not ascending")
             for section in (VALUES, INDICES):
                 bytes_read += self._load(part, section, low, high)
-            first = self._file.first(part, INDICES)
+            first = self._file.first_entry(part, INDICES)
             indices = self._sections[INDICES][first + low : first + high]
             if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < self._columns:
                 raise self._damaged_part(part, "have column indices out of range")
@@ -155,22 +157,25 @@ class SparseShard(FileShard):
     def _damaged_part(self, part: int, problem: str) -> DamagedStoreError:
         return self.damaged(int(self._layout.first_blocks[3 * part]), problem)
 
-    def _matrices(self, intervals: Intervals, dtype: np.dtype[Any]) -> list[_RowRange]:
+    def _row_slabs(self, intervals: Intervals, dtype: np.dtype[Any]) -> list[_RowSlab]:
         """Return CSR matrices of these rows, cached until other rows are requested."""
-        cached_intervals, cached_dtype, views = self._views
+        cached_intervals, cached_dtype, slabs = self._slab_cache
         if cached_intervals is not intervals or cached_dtype != dtype:
-            views = list(self._make_views(intervals, dtype))
-            self._views = intervals, dtype, views
-        return views
+            slabs = list(self._make_row_slabs(intervals, dtype))
+            self._slab_cache = intervals, dtype, slabs
+        return slabs
 
-    def _make_views(self, intervals: Intervals, dtype: np.dtype[Any]) -> Iterable[_RowRange]:
+    def _make_row_slabs(self, intervals: Intervals, dtype: np.dtype[Any]) -> Iterable[_RowSlab]:
         """Yield CSR matrices of adjacent rows, with views of the file if it has this dtype."""
         values, indices, pointers = self._sections
         first, rows = 0, np.diff(self._layout.bounds)
         for runs in self._split_large_groups(group_adjacent(self._runs(intervals), rows)):
             indptr, begin, end = [np.zeros(1, np.int64)], 0, 0
             for part, start, stop in runs:
-                entry, pointer = self._file.first(part, VALUES), self._file.first(part, POINTERS)
+                entry, pointer = (
+                    self._file.first_entry(part, VALUES),
+                    self._file.first_entry(part, POINTERS),
+                )
                 run_pointers = pointers[pointer + start : pointer + stop + 1].astype(np.int64)
                 if len(indptr) == 1:
                     begin = entry + int(run_pointers[0])
@@ -181,15 +186,15 @@ class SparseShard(FileShard):
             # The constructor would copy views of less than half of an array.
             matrix.data = values[begin:end].astype(dtype, copy=False)
             matrix.indices = indices[begin:end]
-            matrix.indptr = np.concatenate(indptr).astype(self._layout.index)
-            yield _RowRange(first, first + height, matrix)
+            matrix.indptr = np.concatenate(indptr).astype(self._layout.index_dtype)
+            yield _RowSlab(first, first + height, matrix)
             first += height
 
     def _split_large_groups(
         self, groups: list[list[tuple[int, int, int]]]
     ) -> Iterable[list[tuple[int, int, int]]]:
         """Yield the groups of runs; those with too many entries for 32-bit pointers are split."""
-        entries = np.diff(self._layout.entries)
+        entries = np.diff(self._layout.first_entries)
         for runs in groups:
             if sum(int(entries[part]) for part, *_ in runs) <= _MAX_ENTRIES:
                 yield runs

@@ -31,12 +31,13 @@ _MIN_SLAB_ROWS = 12  # minimum rows of a slab, which one call multiplies
 _WIDE_COLUMNS, _WIDE_SLAB_ROWS = 2048, (12, 16, 48)
 # Slabs of matrices that OpenBLAS copies: some megabytes stay in the caches.
 _SLAB_BYTES, _MIN_LARGE_SLAB_ROWS, _MAX_LARGE_SLAB_ROWS = 4 << 20, 128, 4096
-_COPIED_BYTES = 64 << 20  # of rows with many vectors; Python handles signals between products
+# Bytes of rows to multiply at a time with many vectors; Python handles signals in between.
+_COPIED_BYTES = 64 << 20
 _FLOAT32_BYTES = 1 << 20  # minimum bytes of float32 rows that are summed before float64 is used
 
 
-def is_best_uncopied(entries: int, vectors: int) -> bool:
-    """Return whether rows with this number of entries are best multiplied without a copy."""
+def is_small_product(entries: int, vectors: int) -> bool:
+    """Return whether rows with this number of entries are multiplied fastest by one BLAS call."""
     return entries * vectors < _MAX_UNCOPIED_WORK
 
 
@@ -63,7 +64,7 @@ def multiply_block(
     out: NDArray[Any],
     scratch: Scratch,
     *,
-    cached: bool = False,
+    is_cached: bool = False,
 ) -> None:
     """Multiply rows with each of k vectors: ``out <- rows @ W.T``.
 
@@ -77,8 +78,8 @@ def multiply_block(
     out : (m, k) ndarray
         In the dtype of the rows.
     scratch : Scratch
-    cached : bool
-        Whether the rows are few (`is_best_uncopied`) and likely cached; then `columns_of_W` may be
+    is_cached : bool
+        Whether the rows are few (`is_small_product`) and likely cached; then `columns_of_W` may be
         ``W.T``.
 
     Examples
@@ -91,25 +92,25 @@ def multiply_block(
     """
     count, columns = rows.shape
     vectors, row_bytes = len(W), columns * rows.itemsize
-    if cached:
+    if is_cached:
         np.matmul(rows, columns_of_W, out=out)
         return
     if vectors == 2 and row_bytes in _VECDOT_ROW_BYTES:
         np.vecdot(rows[:, np.newaxis], W, out=out)
         return
-    prefetches = vectors <= _MIN_COPIED_VECTORS and _needs_prefetch(
+    needs_prefetch = vectors <= _MIN_COPIED_VECTORS and _needs_prefetch(
         row_bytes, vectors * rows.itemsize
     )
     if vectors > _MIN_COPIED_VECTORS:
         width, height = columns, max(_MIN_LARGE_SLAB_ROWS, _COPIED_BYTES // row_bytes)
-    elif prefetches:
+    elif needs_prefetch:
         width, height = columns, _rows_per_prefetch(columns, rows.itemsize, vectors)
     else:
         width = _even_width(columns, _MAX_UNCOPIED_WORK // (_MIN_SLAB_ROWS * vectors))
         height = (_MAX_UNCOPIED_WORK - 1) // (width * vectors)
     for first in range(0, count, height):
         row_slab, target = rows[first : first + height], out[first : first + height]
-        if prefetches:
+        if needs_prefetch:
             _prefetch(row_slab)
         np.matmul(row_slab[:, :width], columns_of_W[:width], out=target)
         for column in range(width, columns, width):
@@ -125,7 +126,7 @@ def add_transposed_block(
     sums: NDArray[np.float64],
     scratch: Scratch,
     *,
-    cached: bool = False,
+    is_cached: bool = False,
 ) -> None:
     """Multiply the transpose of rows with k vectors: ``sums += rows.T @ U``.
 
@@ -138,7 +139,7 @@ def add_transposed_block(
         In the dtype of the rows.
     sums : (r, k) ndarray of float64
     scratch : Scratch
-    cached : bool
+    is_cached : bool
         See `multiply_block`.
 
     Examples
@@ -150,17 +151,17 @@ def add_transposed_block(
            [7., 9., 1.]])
     """
     vectors, row_bytes = U.shape[1], rows.shape[1] * rows.itemsize
-    is_uncopied = vectors <= _MIN_COPIED_VECTORS and not cached
-    if is_uncopied and rows.dtype == sums.dtype:
+    uses_slabs = vectors <= _MIN_COPIED_VECTORS and not is_cached
+    if uses_slabs and rows.dtype == sums.dtype:
         _add_slabs(rows, U, sums, scratch)
         return
     height = max(_MIN_LARGE_SLAB_ROWS, min(_MAX_LARGE_SLAB_ROWS, _SLAB_BYTES // row_bytes))
-    if is_uncopied:
+    if uses_slabs:
         height = max(_MAX_LARGE_SLAB_ROWS, _FLOAT32_BYTES // row_bytes)
     partial = scratch.array("sums", sums.shape, rows.dtype)
     for first in range(0, len(rows), height):
         row_slab, vector_slab = rows[first : first + height], U[first : first + height]
-        if is_uncopied:
+        if uses_slabs:
             partial.fill(0)
             _add_slabs(row_slab, vector_slab, partial, scratch)
         else:
@@ -173,17 +174,17 @@ def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch:
     count, columns = rows.shape
     vectors, row_bytes = U.shape[1], columns * rows.itemsize
     width, height = columns, _rows_per_prefetch(columns, rows.itemsize, vectors)
-    prefetches = row_bytes >= _MIN_PREFETCH_ROW_BYTES and height >= _MIN_PREFETCH_ROWS
+    needs_prefetch = row_bytes >= _MIN_PREFETCH_ROW_BYTES and height >= _MIN_PREFETCH_ROWS
     if row_bytes < _MIN_PREFETCH_ROW_BYTES:
         height = max(1, _MAX_UNCOPIED_WORK // 4 // (columns * vectors))
-    elif not prefetches:
+    elif not needs_prefetch:
         min_if_wide, min_otherwise, max_height = _WIDE_SLAB_ROWS
         min_height = min_if_wide if columns >= _WIDE_COLUMNS else min_otherwise
         height = min(max_height, max(min_height, 3 * vectors // 2))
         width = _even_width(columns, _MAX_UNCOPIED_WORK // (height * vectors))
     for first in range(0, count, height):
         row_slab, vector_slab = rows[first : first + height], U[first : first + height]
-        if prefetches:
+        if needs_prefetch:
             _prefetch(row_slab)
         for column in range(0, columns, width):
             panel = sums[column : column + width]
@@ -194,7 +195,10 @@ def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch:
 
 def _needs_prefetch(row_bytes: int, vector_bytes: int) -> bool:
     """Return whether products of these rows would stall on memory without a prefetch."""
-    max_bytes = next(most for limit, most in _MAX_PREFETCH_ROW_BYTES if vector_bytes <= limit)
+    limits = _MAX_PREFETCH_ROW_BYTES
+    max_bytes = next(
+        row_limit for vector_limit, row_limit in limits if vector_bytes <= vector_limit
+    )
     return _MIN_PREFETCH_ROW_BYTES <= row_bytes <= max_bytes
 
 

@@ -31,7 +31,7 @@ _MIN_FLOAT32_ROWS, _MAX_FLOAT32_ROWS, _FLOAT32_BYTES = 128, 1 << 17, 4 << 20
 
 
 def multiply(
-    rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any], *, cached: bool = False
+    rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any], *, is_cached: bool = False
 ) -> None:
     """Multiply rows with a vector: ``out <- rows @ w``.
 
@@ -42,7 +42,7 @@ def multiply(
         In the dtype of the rows.
     out : (m,) ndarray
         In the dtype of the rows.
-    cached : bool
+    is_cached : bool
         Whether the rows are probably in the caches.
 
     Examples
@@ -54,7 +54,7 @@ def multiply(
     """
     columns = rows.shape[1]
     row_bytes = columns * rows.itemsize
-    if cached:
+    if is_cached:
         np.dot(rows, w, out=out)
     elif row_bytes in _VECDOT_ROW_BYTES or row_bytes in _LONG_ROW_BYTES:
         np.vecdot(rows, w, out=out)
@@ -72,7 +72,7 @@ def add_transposed(
     sums: NDArray[np.float64],
     scratch: Scratch,
     *,
-    cached: bool = False,
+    is_cached: bool = False,
 ) -> None:
     """Multiply the transpose of rows with a vector: ``sums += rows.T @ u``.
 
@@ -85,7 +85,7 @@ def add_transposed(
         In the dtype of the rows.
     sums : (r,) ndarray of float64
     scratch : Scratch
-    cached : bool
+    is_cached : bool
         See `multiply`.
 
     Examples
@@ -103,7 +103,7 @@ def add_transposed(
         height = max(_MIN_FLOAT32_ROWS, min(_MAX_FLOAT32_ROWS, _FLOAT32_BYTES // row_bytes))
     for first in range(0, count, height):
         row_slab, vector_slab = rows[first : first + height], u[first : first + height]
-        if row_bytes in _EINSUM_ROW_BYTES and not cached:
+        if row_bytes in _EINSUM_ROW_BYTES and not is_cached:
             np.einsum("ij,i->j", row_slab, vector_slab, out=partial)
         else:
             np.dot(vector_slab, row_slab, out=partial)
@@ -113,9 +113,9 @@ def add_transposed(
 def _multiply_narrow(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> None:
     """Multiply short rows."""
     columns, itemsize = rows.shape[1], rows.itemsize
-    fused = _fused_rows(rows, out)
-    if fused > 1:
-        _multiply_fused(rows, w, out, fused)
+    group_size = _fused_group_size(rows, out)
+    if group_size > 1:
+        _multiply_fused(rows, w, out, group_size)
     elif itemsize == 8 and columns in _ODD_COLUMNS and columns % 4:
         np.vecdot(rows, w, out=out)
     else:
@@ -125,28 +125,30 @@ def _multiply_narrow(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> 
             np.dot(rows[first : first + height], w, out=out[first : first + height])
 
 
-def _fused_rows(rows: NDArray[Any], out: NDArray[Any]) -> int:
+def _fused_group_size(rows: NDArray[Any], out: NDArray[Any]) -> int:
     """Return the number of rows to multiply as one; rows and results must be contiguous."""
     if rows.size < _MIN_FUSED_ENTRIES or not (rows.flags.c_contiguous and out.flags.c_contiguous):
         return 1
-    for columns, fused in _FUSED_ROWS.get(rows.itemsize, ()):
+    for columns, group_size in _FUSED_ROWS.get(rows.itemsize, ()):
         if rows.shape[1] in columns:
-            return fused
+            return group_size
     return 1
 
 
-def _multiply_fused(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any], fused: int) -> None:
-    """Multiply fused rows by a block-diagonal matrix with copies of w."""
+def _multiply_fused(
+    rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any], group_size: int
+) -> None:
+    """Multiply groups of rows by a block-diagonal matrix with copies of w."""
     columns = rows.shape[1]
-    groups = len(rows) // fused
-    rest = groups * fused
-    matrix = np.zeros((fused, columns, fused), w.dtype)
-    for k in range(fused):
+    groups = len(rows) // group_size
+    grouped_rows = groups * group_size
+    matrix = np.zeros((group_size, columns, group_size), w.dtype)
+    for k in range(group_size):
         matrix[k, :, k] = w
-    matrix = matrix.reshape(fused * columns, fused)
-    fused_rows = rows[:rest].reshape(groups, fused * columns)
-    fused_out = out[:rest].reshape(groups, fused)
+    matrix = matrix.reshape(group_size * columns, group_size)
+    fused_rows = rows[:grouped_rows].reshape(groups, group_size * columns)
+    fused_out = out[:grouped_rows].reshape(groups, group_size)
     height = (_MAX_UNCOPIED_WORK - 1) // matrix.size
     for first in range(0, groups, height):
         np.matmul(fused_rows[first : first + height], matrix, out=fused_out[first : first + height])
-    np.dot(rows[rest:], w, out=out[rest:])
+    np.dot(rows[grouped_rows:], w, out=out[grouped_rows:])
