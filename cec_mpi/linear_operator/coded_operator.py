@@ -195,8 +195,8 @@ class CodedOperator(_MaskCheckingOperator):
         column of X; multiplied by the `cancellation` in a step's record it is relative to the
         result. It is the machine epsilon of the shards, or 8 times that of the arithmetic if that
         is larger, times the largest condition number in the decoding of the last step. Before the
-        first step it uses the worst condition number of the code; for many machines, the worst of
-        the sets that a search has tried.
+        first step it uses the worst condition number of the code, which is that of a sample of sets
+        if there are many sets of L machines.
         """
         return self._lifetime.master.accuracy
 
@@ -250,27 +250,27 @@ class CodedOperator(_MaskCheckingOperator):
         x, length = np.asarray(x), self.shape[1]
         if x.shape in ((length,), (length, 1)) and x.dtype.kind != "c":
             return self._run_step(self._lifetime.master.matvec, x)
-        return self._apply(False, x, -1)
+        return self._apply(x, axis=-1)
 
     def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
         x, length = np.asarray(x), self.shape[0]
         if x.shape in ((length,), (length, 1)) and x.dtype.kind != "c":
             return self._run_step(self._lifetime.master.rmatvec, x)
-        return self._apply(True, x, -1)
+        return self._apply(x, axis=-1, adjoint=True)
 
     def _run_step(self, product: Callable[[Any], NDArray[Any]], factor: Any) -> NDArray[Any]:
         return self._lifetime.session.run_step(product, factor)
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        return self._apply(False, np.asarray(X), -2)
+        return self._apply(np.asarray(X), axis=-2)
 
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        return self._apply(True, np.asarray(X), -2)
+        return self._apply(np.asarray(X), axis=-2, adjoint=True)
 
     def _transpose(self) -> Any:  # X is real; SciPy would conjugate vectors of any dtype
         return self._adjoint()
 
-    def _apply(self, adjoint: bool, vectors: NDArray[Any], axis: int) -> NDArray[Any]:
+    def _apply(self, vectors: NDArray[Any], axis: int, adjoint: bool = False) -> NDArray[Any]:
         """Multiply all vectors along an axis in one step, or in no step if there are none.
 
         A complex vector becomes two real vectors.

@@ -53,7 +53,7 @@ class Lifetime:
         self._session: Session | None = None
         self._master: Master | None = None
         self._exit_stack: ExitStack | None = None  # set while the machines are connected
-        self._process = os.getpid()
+        self._owner_pid = os.getpid()
         self._lock = threading.RLock()  # held during starts and shutdown
         self._is_starting = False
 
@@ -88,7 +88,7 @@ class Lifetime:
         with self._lock:
             self.check_open()
             if self._exit_stack is None:
-                self._process = os.getpid()
+                self._owner_pid = os.getpid()
                 with ExitStack() as stack:
                     self._session = stack.enter_context(self._connect())
                     self._exit_stack = stack.pop_all()
@@ -130,7 +130,7 @@ class Lifetime:
             The machines are starting in this thread.
         """
         self.closed = True  # cancels a start in another thread
-        if os.getpid() != self._process:  # a fork may have copied a lock that stays locked
+        if os.getpid() != self._owner_pid:  # a fork may have copied a lock that stays locked
             self._shut_down(error)
             return
         with self._lock:
@@ -154,7 +154,7 @@ class Lifetime:
         stack, self._exit_stack = self._exit_stack, None
         if stack is None:
             return
-        if os.getpid() != self._process:
+        if os.getpid() != self._owner_pid:
             this_process.keep_alive.append(stack)
             if isinstance(error, SystemExit):
                 this_process.code = exit_code_of(error)
@@ -170,7 +170,7 @@ _open_lifetimes: set[Lifetime] = set()  # with connected machines
 
 
 def _close_at_exit(lifetime: Lifetime) -> None:
-    """Close a lifetime at exit, before the exit handlers of MPI and ZeroMQ, registered earlier."""
+    """Close a lifetime at exit, before MPI and ZeroMQ: the last registered handler runs first."""
     _open_lifetimes.add(lifetime)
     atexit.unregister(_close_all)
     atexit.register(_close_all)

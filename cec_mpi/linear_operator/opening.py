@@ -263,7 +263,7 @@ def open_operator(
                 "call of cec_mpi.engines.dask.pool or cec_mpi.engines.ray.pool"
             )
         session_options = replace(session_options, elastic=True, wait=True)
-    is_parallel = comm is not None or (
+    has_several_processes = comm is not None or (
         session_options.is_elastic and launcher_of_ranks() is not None
     )
 
@@ -296,7 +296,7 @@ def open_operator(
         return CodedOperator(lifetime, reader.manifest, store)
 
     lifetime = Lifetime(connect, open_store)
-    if is_parallel:
+    if has_several_processes:
         return OperatorContext(lifetime, make_operator, call, comm)
     check_keywords()
     if session_options.is_elastic:
@@ -369,15 +369,17 @@ def _connect_elastic(
     with ExitStack() as stack:
         if options.accept is None:  # only machines on this computer read the file
             directory = stack.enter_context(TemporaryDirectory(prefix=SCRATCH_PREFIX))
-            file = Path(directory) / "connection.json"
+            connection_file = Path(directory) / "connection.json"
         else:
-            file = as_path(options.accept).absolute()
+            connection_file = as_path(options.accept).absolute()
         if launcher is not None and launcher.rank:
-            code = serve_launched(options, file)
+            code = serve_launched(options, connection_file)
             if code:
                 exit_now(code)
             yield None
             return
         yield stack.enter_context(
-            elastic_session(options, file, check_cancelled=check_cancelled, engine=engine)
+            elastic_session(
+                options, connection_file, check_cancelled=check_cancelled, engine=engine
+            )
         )

@@ -126,11 +126,11 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         dtypes = broadcast(
             self.comm, {name: array.dtype.str for name, array in arrays.items()}, dict[str, str]
         )
-        contents = {
+        encodable_arrays = {  # text of fixed width instead of Python objects
             name: np.array(array.tolist()) if array.dtype.hasobject else array
             for name, array in arrays.items()
         }
-        arrays = broadcast(self.comm, contents, dict[str, NDArray[Any]])
+        arrays = broadcast(self.comm, encodable_arrays, dict[str, NDArray[Any]])
         arrays = {name: array.astype(dtypes[name], copy=False) for name, array in arrays.items()}
         return {name: array if array.ndim else array.item() for name, array in arrays.items()}
 

@@ -118,13 +118,15 @@ def logistic(
     operator, X_exponent = normalise_operator(X, "logistic")
     if not state:
         warn_of_scales(X, "logistic", has_intercept=fit_intercept, exponent=X_exponent)
-    # The variable is v = 2**exponent w. The loss of the intercept alone (base) is subtracted.
+    # The variable is v = 2**exponent w. If the penalty dominates the loss, v is enlarged by
+    # 2**penalty_excess and the objective by `weight`, so that both stay near 1. The loss of the
+    # intercept alone (base) is subtracted.
     mantissa, C_exponent = math.frexp(C)
     penalty_exponent = binary_exponent(1 / (mantissa * rows)) - C_exponent - 2 * X_exponent
-    excess = max(0, penalty_exponent + penalty_exponent % 2)
-    exponent, scales = X_exponent + excess, {"X": X_exponent, "C": C_exponent}
-    penalty = float(np.ldexp(1 / (mantissa * rows), -C_exponent - 2 * X_exponent - excess))
-    weight = 2.0 ** min(excess, _MAX_PENALTY_LOG2)
+    penalty_excess = max(0, penalty_exponent + penalty_exponent % 2)
+    exponent, scales = X_exponent + penalty_excess, {"X": X_exponent, "C": C_exponent}
+    penalty = float(np.ldexp(1 / (mantissa * rows), -C_exponent - 2 * X_exponent - penalty_excess))
+    weight = 2.0 ** min(penalty_excess, _MAX_PENALTY_LOG2)
     base_intercept = math.log((signs > 0).sum() / (signs < 0).sum()) if fit_intercept else 0.0
     base_logits = -signs * base_intercept
     base_losses, base_errors = np.logaddexp(0.0, base_logits), expit(base_logits)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _CONVERGED = {0, 1, 2, 4, 5}  # SciPy's codes; 3 and 6 mean that X is too ill-conditioned
 _LIMIT_REACHED = 7
 _MAX_DAMP_LOG2 = 64  # for X of size 1; above this x is X'b / d**2 to the last digit
-_MIN_ROUND_ITERATIONS = 50  # a restart loses the Krylov space of the round before
+_MIN_ROUND_ITERATIONS = 50  # a restart loses the Krylov space of the previous round
 
 
 def lstsq(
@@ -119,16 +119,15 @@ def lstsq(
     max_iterations = max(max_iterations, done_iterations + 1)
     operator, X_exponent = normalise_operator(X, "lstsq", warn_of_ranges=True)
     target, b_exponent = normalise_vector(b)
-    excess = max(0, binary_exponent(damp) - X_exponent - _MAX_DAMP_LOG2) if damp else 0
-    damp = float(np.ldexp(damp, -X_exponent - excess))
-    exponent, scales = (
-        b_exponent - X_exponent - 2 * excess,
-        {"X": X_exponent, "b": b_exponent},
-    )
+    damp_excess = max(0, binary_exponent(damp) - X_exponent - _MAX_DAMP_LOG2) if damp else 0
+    # Reducing such a large damping only multiplies x by 2**(2 * damp_excess).
+    damp = float(np.ldexp(damp, -X_exponent - damp_excess))
+    exponent = b_exponent - X_exponent - 2 * damp_excess
+    scales = {"X": X_exponent, "b": b_exponent}
     x: Any = initial_vector("x", state["x"], -exponent) if state else None
     system, rhs = operator, target
     if damp:
-        scales["damp"] = binary_exponent(damp) + X_exponent + excess
+        scales["damp"] = binary_exponent(damp) + X_exponent + damp_excess
         system, rhs = _stack_damping(operator, damp), np.append(target, np.zeros(columns))
     stop_code, norm_estimate = _LIMIT_REACHED, 0.0
     while stop_code == _LIMIT_REACHED and done_iterations < max_iterations:
@@ -145,13 +144,11 @@ def lstsq(
         done_iterations += new_iterations
         checkpoint.progress(residual=float(np.ldexp(residual, b_exponent)))
     system_residual = rhs - system.matvec(x)
-    true_residual = np.linalg.norm(
-        target - operator.matvec(np.ldexp(x, -2 * excess)) if excess else system_residual[:rows]
-    )
-    residual_norm, gradient_norm = (
-        np.linalg.norm(system_residual),
-        np.linalg.norm(system.rmatvec(system_residual)),
-    )
+    true_residual = system_residual[:rows]
+    if damp_excess:
+        true_residual = target - operator.matvec(np.ldexp(x, -2 * damp_excess))
+    residual_norm = np.linalg.norm(system_residual)
+    gradient_norm = np.linalg.norm(system.rmatvec(system_residual))
     tolerance = 10 * max(tol, float(getattr(X, "attainable", 0.0)), float(np.finfo(np.float64).eps))
     is_solved = (
         gradient_norm <= tolerance * norm_estimate * residual_norm
@@ -159,7 +156,9 @@ def lstsq(
     )
     return {
         "result": rescale("x", x, exponent, scales),
-        "residual": rescale("the residual", true_residual, b_exponent, scales, may_underflow=True),
+        "residual": rescale(
+            "the residual", np.linalg.norm(true_residual), b_exponent, scales, may_underflow=True
+        ),
         "iterations": done_iterations,
         "converged": stop_code in _CONVERGED and bool(is_solved),
     }

@@ -16,6 +16,7 @@ from cec_mpi.text import plural
 
 _CHECKSUM_SIZE = 4  # 32-bit numbers
 _MIN_ACCURATE = 2.0**-970  # smaller products may have lost digits
+_RETRY_LOG2 = 900  # exponent by which w is multiplied for a second product
 
 
 def matvec(
@@ -92,6 +93,6 @@ def _product(X: Any, vector: NDArray[Any], row: int) -> NDArray[np.float64]:
     with np.errstate(over="ignore", invalid="ignore"):
         product = np.asarray(X.matvec(np.ldexp(vector, -exponent)))
         if np.abs(product).max(initial=0.0) < _MIN_ACCURATE and np.any(vector):
-            exponent -= 900
+            exponent -= _RETRY_LOG2
             product = np.asarray(X.matvec(np.ldexp(vector, -exponent)))
     return rescale(f"X w of vector {row} (counted from 0)", product, exponent, {"w": w_exponent})  # type: ignore[no-any-return]

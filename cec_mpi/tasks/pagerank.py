@@ -23,7 +23,7 @@ from cec_mpi.tasks.common.options import (
 from cec_mpi.tasks.common.units import factors_of_division, rescale
 
 _MIN_GAP = 100  # smallest ratio of sums of links to rounding errors
-_NEGATIVE_TOLERANCE = 1000  # times the accuracy; scores below are not rounding errors
+_NEGATIVE_TOLERANCE = 1000  # times the accuracy; rounding errors of scores are smaller
 _BAND_LOG2 = 512  # sums of links within a factor of 2**512 share a product
 _MAX_EXPONENT = 1024  # of float64
 
@@ -183,19 +183,19 @@ def _sum_accuracy(X: Any, links: str) -> float:
 def _make_propagate(X: Any, degrees: NDArray[Any], links: str) -> Product:
     """Return the function that propagates scores along links, ``A' (x / s)``.
 
-    Nodes whose sums s are within a factor of ``2**_BAND`` share a product, so that the division by
-    a sum never underflows.
+    Nodes whose sums s are within a factor of ``2**_BAND_LOG2`` share a product, so that
+    the division by a sum never underflows.
     """
     mantissas, exponents = np.frexp(degrees)
     has_links = degrees > 0
-    top = int(exponents[has_links].max(initial=-_MAX_EXPONENT))
-    bands = np.where(has_links, (top - exponents) // _BAND_LOG2, -1)
+    max_exponent = int(exponents[has_links].max(initial=-_MAX_EXPONENT))
+    bands = np.where(has_links, (max_exponent - exponents) // _BAND_LOG2, -1)
     products: list[tuple[Product, NDArray[Any], float]] = []
     for band in np.unique(bands[has_links]).tolist():
-        exponent = top - _BAND_LOG2 * band
-        in_band = bands == band
-        weights = np.divide(1.0, mantissas, out=np.zeros(len(degrees)), where=in_band)
-        weights = np.ldexp(weights, np.where(in_band, exponent - exponents, 0))
+        exponent = max_exponent - _BAND_LOG2 * band
+        is_in_band = bands == band
+        weights = np.divide(1.0, mantissas, out=np.zeros(len(degrees)), where=is_in_band)
+        weights = np.ldexp(weights, np.where(is_in_band, exponent - exponents, 0))
         input_factor, output_factor = factors_of_division(exponent)
         product = X.rmatvec if links == "rows" else X.matvec
         products.append((product, weights * input_factor, output_factor))

@@ -113,9 +113,10 @@ def ridge(
         y_mean = float(targets.mean())
     rhs = operator.rmatvec(targets - y_mean)
     alpha_exponent = binary_exponent(alpha)
-    excess = max(0, alpha_exponent - 2 * X_exponent - _MAX_ALPHA_LOG2) if alpha else 0
-    penalty = float(np.ldexp(alpha, -2 * X_exponent - excess))
-    exponent, scales = y_exponent - X_exponent - excess, {"X": X_exponent, "y": y_exponent}
+    alpha_excess = max(0, alpha_exponent - 2 * X_exponent - _MAX_ALPHA_LOG2) if alpha else 0
+    # Reducing such a large penalty only multiplies w by 2**alpha_excess.
+    penalty = float(np.ldexp(alpha, -2 * X_exponent - alpha_excess))
+    exponent, scales = y_exponent - X_exponent - alpha_excess, {"X": X_exponent, "y": y_exponent}
     if alpha:
         scales["alpha"] = alpha_exponent
 

@@ -50,9 +50,9 @@ def lanczos_state(checkpoint: Checkpoint, size: int, k: int) -> dict[str, NDArra
     initial_vector("basis", state["basis"])
     initial_vector("projected", state["projected"])
     rows, limit = len(state["basis"]), _max_basis_size(size, k)
-    first = int(state["first"])
-    is_consistent = state["projected"].shape == (rows, rows) and (not first or k <= first < rows)
-    if not (0 < rows <= limit and is_consistent):
+    search_start = int(state["first"])
+    is_square = state["projected"].shape == (rows, rows)
+    if not 0 < rows <= limit or not is_square or (search_start and not k <= search_start < rows):
         raise InputError(
             f"the checkpoint does not fit this task: found {rows} vectors and a matrix of shape "
             f"{state['projected'].shape}, expected at most {limit} for k {k}"
@@ -161,11 +161,11 @@ class Lanczos:
 
     def advance(self, product: Array) -> None:
         """Process the product of A and `vector`."""
-        index, first = self._projected_count, self._search_start
+        index, search_start = self._projected_count, self._search_start
         components, remainder = _project_out(product, self._basis[: index + 1])
-        errors = components[first:index] - self._projected[index, first:index]
+        errors = components[search_start:index] - self._projected[index, search_start:index]
         self._noise = max(self._noise, float(np.abs(errors).max(initial=0.0)))
-        self._projected[index, :first] = components[:first]
+        self._projected[index, :search_start] = components[:search_start]
         self._projected[index, index] = components[index]
         self._projected_count = count = index + 1
         self.iterations += 1
@@ -176,7 +176,7 @@ class Lanczos:
             self._projected[count, index] = norm
         else:
             self._has_repeated_eigenvalues = True
-        if first:
+        if search_start:
             self._search_missed_eigenvalues(next_vector)
         else:
             self._check_convergence_and_restart(next_vector)
@@ -206,7 +206,7 @@ class Lanczos:
 
     def _search_missed_eigenvalues(self, next_vector: Array | None) -> None:
         """Accept the k eigenvectors, unless another eigenvalue exceeds the smallest of theirs."""
-        k, first, count = self._k, self._search_start, self._projected_count
+        k, search_start, count = self._k, self._search_start, self._projected_count
         values, rotation = _eigenpairs(self._projected[k:count, k:count])
         eigenvalues = self._projected.diagonal()
         smallest = max(eigenvalues[k - 1], 0.0)
@@ -223,14 +223,15 @@ class Lanczos:
         tolerance = max(self._tol, _EQUAL_TOLERANCE) * eigenvalues[0]
         gaps = eigenvalues[: k - 1] - eigenvalues[1:k]
         self._has_repeated_eigenvalues |= bool((gaps <= tolerance).any())
-        search_values, _ = _eigenpairs(self._projected[first:count, first:count])
+        search_values, _ = _eigenpairs(self._projected[search_start:count, search_start:count])
         component = _MIN_COMPONENT_REPEATED if self._has_repeated_eigenvalues else _MIN_COMPONENT
         steps_to_detect = _steps_to_detect(
             eigenvalues[k - 2],
-            max(search_values[0], eigenvalues[first - 1]),
+            max(search_values[0], eigenvalues[search_start - 1]),
             math.sqrt(self._size) / component,
         )
-        if next_vector is None or count == self._max_vectors or count - first >= steps_to_detect:
+        is_done = count == self._max_vectors or count - search_start >= steps_to_detect
+        if next_vector is None or is_done:
             self.converged = True
         else:
             self._append(next_vector)
@@ -269,10 +270,9 @@ class Lanczos:
 
     def _random_unit_vector(self) -> Array:
         """Return a reproducible random unit vector that is orthogonal to the basis."""
-        random = np.random.default_rng([self._seed, self.iterations])
-        _, remainder = _project_out(
-            random.standard_normal(self._size), self._basis[: self._projected_count]
-        )
+        rng = np.random.default_rng([self._seed, self.iterations])
+        vector = rng.standard_normal(self._size)
+        _, remainder = _project_out(vector, self._basis[: self._projected_count])
         return remainder / np.linalg.norm(remainder)
 
 

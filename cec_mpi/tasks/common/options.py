@@ -196,27 +196,29 @@ def warn_of_scales(X: Any, task: str, *, has_intercept: bool, exponent: int) -> 
     )
     means, scales = np.abs(estimates[:, 0]), np.sqrt((estimates[:, 1:] ** 2).mean(axis=1))
     accuracy = max(getattr(X, "accuracy", 0.0), np.finfo(np.float64).eps)
-    varies = np.isfinite(scales) & (scales > _MIN_VARIATION * accuracy * means) & (scales > 0)
-    if not varies.any():
+    is_accurate = np.isfinite(scales) & (scales > _MIN_VARIATION * accuracy * means)
+    measured = np.flatnonzero(is_accurate)  # columns
+    if not measured.size:
         return
-    indices = np.flatnonzero(varies)
-    smallest, largest = indices[scales[varies].argmin()], indices[scales[varies].argmax()]
-    sizes, centres = np.ldexp(scales, exponent), np.ldexp(means, exponent)
-    advice = (
-        "scale columns to mean 0 and standard deviation 1 for a faster and more accurate solution"
-    )
+    means, scales = means[measured], scales[measured]
+    smallest, largest = scales.argmin(), scales.argmax()
     if scales[largest] > _MAX_SCALE_RATIO * scales[smallest]:
-        _warn_of_columns(
-            f"{task}: column {smallest} of X (counted from 0) has a scale of about "
-            f"{sizes[smallest]:.0e}, but column {largest} one of {sizes[largest]:.0e}: {advice}"
+        problem = (
+            f"column {measured[smallest]} of X (counted from 0) has a scale of about "
+            f"{np.ldexp(scales[smallest], exponent):.0e}, but column {measured[largest]} one of "
+            f"{np.ldexp(scales[largest], exponent):.0e}"
         )
-    elif has_intercept and (means > _MAX_SCALE_RATIO * scales)[varies].any():
-        worst = indices[(means[varies] / scales[varies]).argmax()]
-        _warn_of_columns(
-            f"{task}: column {worst} of X (counted from 0) has a mean of about "
-            f"{centres[worst]:.0e}, but varies only by {sizes[worst]:.0e}: {advice}"
+    elif has_intercept and (means > _MAX_SCALE_RATIO * scales).any():
+        worst = (means / scales).argmax()
+        problem = (
+            f"column {measured[worst]} of X (counted from 0) has a mean of about "
+            f"{np.ldexp(means[worst], exponent):.0e}, but varies only by "
+            f"{np.ldexp(scales[worst], exponent):.0e}"
         )
-
-
-def _warn_of_columns(text: str) -> None:
-    warn_caller(text, ScaleWarning)
+    else:
+        return
+    warn_caller(
+        f"{task}: {problem}: scale columns to mean 0 and standard deviation 1 for a faster and "
+        "more accurate solution",
+        ScaleWarning,
+    )
