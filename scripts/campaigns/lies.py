@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
 import cec_mpi
 from cec_mpi.errors import CecError
-from helpers.liar import ANSWERS, Liar
+from helpers.byzantine import FALSE_ANSWERS, ByzantineMachine
 
 MACHINES, RECOVERY = 6, 2
 JOBS, PATIENCE = 4, 3.0  # of a liar, and seconds until it has them
@@ -82,7 +82,7 @@ def _campaign(
         options["speeds"] = (1.0,) * MACHINES  # so that liars get jobs, whatever they report
         with cec_mpi.open_operator(store, check=check, **options) as operator:
             while done < lies and time.monotonic() < end:
-                lie = ANSWERS[done % len(ANSWERS)]
+                lie = FALSE_ANSWERS[done % len(FALSE_ANSWERS)]
                 done += 1
                 totals["lies"] += 1
                 try:
@@ -107,7 +107,7 @@ def _tell_one(
     random: np.random.Generator,
 ) -> bool:
     """Compute with one liar; whether it had jobs."""
-    liar = Liar(file, store, lie, random.spawn(1)[0])
+    liar = ByzantineMachine(file, store, lie, random.spawn(1)[0])
     liar.start()
     due = time.monotonic() + PATIENCE
     try:

@@ -1,4 +1,4 @@
-"""What tests of engines share: a store, and an operator whose machines an engine starts."""
+"""A store, and an operator whose machines Dask or Ray starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 import cec_mpi
-from helpers.made_steps import Made
+from helpers.checked_operator import CheckedOperator
 from helpers.recording import Kept
 
 MODULE = "cec_mpi.engines.machine_process"
@@ -32,14 +32,14 @@ def opened(store, no_launcher):
     def opened(**options):
         recorder = Kept()
         with cec_mpi.open_operator(store.path, recorder=recorder, **options) as operator:
-            yield Made(operator, store.X, recorder)
+            yield CheckedOperator(operator, store.X, recorder)
 
     return opened
 
 
 @pytest.fixture
 def machine_processes():
-    """Return the processes with machines that an engine has started, and their parents."""
+    """Return the process numbers of machines that an engine has started, and of their parents."""
 
     def machine_processes():
         found = {}

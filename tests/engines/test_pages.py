@@ -1,4 +1,4 @@
-"""What the pages about engines show runs, and prints what they say."""
+"""The programs of the pages about Dask and Ray print what the pages show."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if find_spec("ray"):
 pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("ray")]
 
 SETTINGS = {
-    "RAY_AUTH_MODE": "disabled",  # which would write a token into the home directory
+    "RAY_AUTH_MODE": "disabled",  # otherwise it writes a token into the home directory
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
@@ -48,59 +48,59 @@ def session():
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def test_a_killed_worker_process_is_started_again(opened, session, conn, machine_processes):
-    with opened(accept=conn) as made:
+def test_a_killed_worker_is_restarted(opened, session, conn, machine_processes):
+    with opened(accept=conn) as checked:
         with machines(3, conn):
-            made.until(lambda: len(made.happened("joined")) == 3)
-            pid = made.operator.pids[1]
+            checked.until(lambda: len(checked.happened("joined")) == 3)
+            pid = checked.operator.pids[1]
             os.kill(machine_processes()[pid], signal.SIGKILL)  # the worker process
-            made.until(lambda: len(made.happened("joined")) == 4)
-            assert made.happened("joined")[-1:] == made.happened("lost", "left")
-            made.until(lambda: not psutil.pid_exists(pid))
+            checked.until(lambda: len(checked.happened("joined")) == 4)
+            assert checked.happened("joined")[-1:] == checked.happened("lost", "left")
+            checked.until(lambda: not psutil.pid_exists(pid))
             assert len(machine_processes()) == 3
         assert not machine_processes()
 
 
-def test_tasks_have_options_of_ray_and_carry_several_machines(
+def test_tasks_have_options_of_ray_and_host_several_machines(
     opened, session, conn, machine_processes
 ):
-    with opened(accept=conn) as made, machines(3, conn, per_task=2, num_cpus=2):
-        made.until(lambda: len(made.happened("joined")) == 4)
+    with opened(accept=conn) as checked, machines(3, conn, per_task=2, num_cpus=2):
+        checked.until(lambda: len(checked.happened("joined")) == 4)
         assert len(machine_processes()) == 2  # the third one waits for two CPUs
 
 
 @pytest.mark.parametrize("lost", ["machine", "worker"])
 def test_a_pool_keeps_its_size(opened, session, conn, machine_processes, lost):
-    with opened(accept=conn) as made, machines(3, conn, keep=3):
-        made.until(lambda: len(made.happened("joined")) == 3)
-        pid = made.operator.pids[1]
+    with opened(accept=conn) as checked, machines(3, conn, keep=3):
+        checked.until(lambda: len(checked.happened("joined")) == 3)
+        pid = checked.operator.pids[1]
         if lost == "machine":
             os.kill(pid, signal.SIGTERM)  # as at a notice of preemption
         else:
             os.kill(machine_processes()[pid], signal.SIGKILL)
-        made.until(lambda: len(made.happened("joined")) == 4)
-        made.until(lambda: len(machine_processes()) == 3)
+        checked.until(lambda: len(checked.happened("joined")) == 4)
+        checked.until(lambda: len(machine_processes()) == 3)
 
 
 def test_a_pool_may_have_ended_before_it_is_closed(opened, session, conn, machine_processes):
-    with opened(accept=conn) as made:
+    with opened(accept=conn) as checked:
         started = machines(2, conn, keep=2)
-        made.until(lambda: len(made.happened("joined")) == 2)
+        checked.until(lambda: len(checked.happened("joined")) == 2)
     wait_until(lambda: not machine_processes())
-    time.sleep(1.0)  # in which the pool sees that its tasks have ended, and starts no others
+    time.sleep(1.0)  # the pool notices that its tasks have ended
     assert not machine_processes()
     started.close()
 
 
 def test_an_operator_starts_and_ends_machines_of_a_pool(opened, session, machine_processes):
-    with opened(engine=pool(3)) as made:
-        made.until(lambda: len(made.happened("joined")) == 3)
+    with opened(engine=pool(3)) as checked:
+        checked.until(lambda: len(checked.happened("joined")) == 3)
     assert not machine_processes()
 
 
-def test_the_keys_are_nowhere_to_be_read(opened, session, conn, capfd):
-    with opened(accept=conn) as made, machines(3, conn):
-        made.until(lambda: len(made.happened("joined")) == 3)
+def test_the_keys_are_in_no_log_command_line_or_environment(opened, session, conn, capfd):
+    with opened(accept=conn) as checked, machines(3, conn):
+        checked.until(lambda: len(checked.happened("joined")) == 3)
         file = read_connection_file(conn)
         texts = [
             (Path(f"/proc/{process.pid}") / name).read_bytes()
@@ -120,10 +120,8 @@ def test_the_keys_are_nowhere_to_be_read(opened, session, conn, capfd):
     ("options", "message"),
     [
         ({"n": 0}, "n 0: expected at least 1"),
-        ({"n": -2}, "n -2: expected at least 1"),
         ({"per_task": 0}, "per_task 0: expected at least 1"),
         ({"keep": 0}, "keep 0: expected at least 1"),
-        ({"keep": -1}, "keep -1: expected at least 1"),
         ({"keep": 2}, "keep 2: expected at most 1"),
         ({"join": {"machines": 2}}, "join 'machines': expected one of"),
         ({"num_cpu": 2}, "options of Ray: .*num_cpu"),
@@ -131,7 +129,7 @@ def test_the_keys_are_nowhere_to_be_read(opened, session, conn, capfd):
         ({"connection": "nowhere.json"}, "nowhere.json does not exist"),
     ],
 )
-def test_wrong_use_is_refused_before_anything_starts(
+def test_invalid_options_are_refused_before_machines_start(
     opened, session, conn, machine_processes, options, message
 ):
     with opened(accept=conn), pytest.raises(InputError, match=message):

@@ -1,4 +1,4 @@
-"""What tests of machines that join share: a store, an operator that accepts them, and these."""
+"""A store, an operator that accepts machines, and processes of machines that join."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from helpers.made_steps import Made
+from helpers.checked_operator import CheckedOperator
 from helpers.recording import Kept
 
 
@@ -25,7 +25,7 @@ def conn(tmp_path):
 
 @pytest.fixture
 def join(start, conn):
-    """Start machines; their processes."""
+    """Start hosts of machines: their processes."""
 
     def join(count=1, *options, file=conn, **where):
         return [start(["cec-mpi", "join", file, *map(str, options)], **where) for _ in range(count)]
@@ -38,8 +38,8 @@ def accepting(conn):
     @contextmanager
     def accepting(store, tolerance=1e-10, **options):
         recorder = Kept()
-        given = {"accept": str(conn), "recorder": recorder, **options}
-        with cec_mpi.open_operator(store.path, **given) as operator:
-            yield Made(operator, store.X, recorder, tolerance)
+        options = {"accept": str(conn), "recorder": recorder, **options}
+        with cec_mpi.open_operator(store.path, **options) as operator:
+            yield CheckedOperator(operator, store.X, recorder, tolerance)
 
     return accepting

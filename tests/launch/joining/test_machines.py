@@ -1,4 +1,4 @@
-"""A machine that joins where no run serves it: refusals, and signals."""
+"""A machine that joins where no run serves it: refusals and signals."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ STALE = {
 }
 
 
-def test_a_machine_that_a_signal_ends_waits_for_no_other_run(join, conn):
+def test_a_machine_that_a_signal_ends_does_not_wait_for_another_run(join, conn):
     master = Listener(["127.0.0.1"], None)
     master.file.write(conn)
     (machine,) = join(1, "--retry", 10 * LIMIT)
     for kind in (HELLO, LEAVE):
-        heard = wait_until(master.receive)
-        assert split_frame(heard[1][0])[0] == kind
+        message = wait_until(master.receive)
+        assert split_frame(message[1][0])[0] == kind
         machine.terminate()
-    master.close()  # which lets nobody go before
+    master.close()
     assert machine.wait(LIMIT) == 6, error_of(machine)
 
 
@@ -69,7 +69,7 @@ def test_a_signal_ends_a_machine_that_connects(start, tmp_path):
         (["stale", "--memory-per-machine", "8G"], 2, "start more ranks on this node"),
     ],
 )
-def test_what_join_refuses(call, tmp_path, words, code, expected):
+def test_join_refuses_unusable_arguments(call, tmp_path, words, code, expected):
     (tmp_path / "other").write_text("{}")
     (tmp_path / "stale").write_text(json.dumps(STALE))
     (tmp_path / "odd").write_text(json.dumps(STALE | {"at": [["ü..", 9]]}))

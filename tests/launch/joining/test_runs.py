@@ -1,4 +1,4 @@
-"""Runs that machines join, from beginning to end: the connection file, and messages."""
+"""Runs that machines join: the connection file, restarts of the master, and messages."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ os.pwrite = lambda *args: time.sleep(3) or write(*args)
 """
 
 
-def test_the_file_of_a_run_that_goes_on_is_left_alone(accepting, store, join, conn, run, tmp_path):
+def test_the_connection_file_of_another_run_is_not_replaced(
+    accepting, store, join, conn, run, tmp_path
+):
     np.save(tmp_path / "W.npy", np.zeros((2, 60)))
     words = ["--out", tmp_path / "out", f"vectors={tmp_path / 'W.npy'}", "--accept", conn]
-    with accepting(store) as made:
+    with accepting(store) as checked:
         processes = join(2)
         done = run(["cec-mpi", "run", store.path, *words])
         assert done.returncode == 2, done.stderr
         assert "another run listens there; each run needs a file of its own" in done.stderr
-        made.step()
+        checked.step()
     assert exit_codes(processes) == [0] * 2
 
 
 @pytest.fixture
 def begin(start, conn, tmp_path):
-    """Start a run that machines join, of ten products if the words name no task."""
+    """Start a run that machines may join, by default of ten products."""
     np.save(tmp_path / "W.npy", np.zeros((10, 60)))
 
     def begin(store, *words, task=("vectors=W.npy",), **options):
@@ -49,8 +51,8 @@ def begin(start, conn, tmp_path):
     return begin
 
 
-def test_the_file_is_gone_when_the_end_of_a_run_is_interrupted(start, store, tmp_path):
-    """While it waits for a machine to leave that is stopped."""
+def test_an_interrupt_at_the_end_of_a_run_removes_its_connection_file(start, store, tmp_path):
+    """The run waits for a suspended machine to leave."""
     np.save(tmp_path / "W.npy", np.zeros((10, 60)))
     words = ["cec-mpi", "run", store.path, "--out", "out", "vectors=W.npy", "--local", 3]
     run = start([*words, "--inject", "stop:3@2", "--deadline", 0.2])
@@ -62,33 +64,33 @@ def test_the_file_is_gone_when_the_end_of_a_run_is_interrupted(start, store, tmp
     assert not (tmp_path / "out" / "connection.json").exists()
 
 
-@pytest.mark.parametrize("way", ["file", "address"])
-def test_machines_come_back_whenever_the_master_is_killed(
-    start, store, join, conn, endless_task, tmp_path, way
+@pytest.mark.parametrize("by", ["file", "address"])
+def test_machines_rejoin_a_run_whose_master_was_killed(
+    start, store, join, conn, endless_task, tmp_path, by
 ):
-    there, elsewhere = os.path.relpath(store.path, tmp_path), store.path.parent
+    relative, elsewhere = os.path.relpath(store.path, tmp_path), store.path.parent
     records, source, variables = tmp_path / "out" / "steps.jsonl", conn, {}
-    run = ["cec-mpi", "run", there, "--out", "out", "--accept", conn]
-    if way == "address":
+    run = ["cec-mpi", "run", relative, "--out", "out", "--accept", conn]
+    if by == "address":
         with socket.create_server(("127.0.0.1", 0)) as free:
             source = f"127.0.0.1:{free.getsockname()[1]}"
         variables = {KEY_VARIABLE: "k" * 16}
         run[-2:] = ["--listen", source]
     run += ["--wait", *endless_task.words(store), "--checkpoint-every", 10]
-    where = {"file": source, "cwd": elsewhere, "variables": variables}  # of machines
+    where = {"file": source, "cwd": elsewhere, "variables": variables}
     master = start(run, variables=variables)
-    hosts, carried = (1, 2) if way == "address" else (2, 1)
+    hosts, carried = (1, 2) if by == "address" else (2, 1)
     patient = join(hosts, "--retry", LIMIT, "--machines", carried, **where)
     wait_for_file(tmp_path / "out" / "checkpoint.npz", process=master)
     master.kill()
-    for moment in range(4):
+    for moment in range(3):
         before = records.stat().st_size
         master = start([*run, "--resume"], variables=variables)
-        if not moment:  # it has begun to listen, or will
+        if not moment:  # while it begins to listen
             wait_until(lambda before=before: records.stat().st_size != before, master)
-        else:  # steps, each of which needs both machines
+        else:  # during steps, which need both machines
             wait_until(lambda before=before: records.stat().st_size >= before + 1000, master)
-        if moment < 3:
+        if moment < 2:
             master.kill()
             master.wait()
     endless_task.stop()
@@ -99,8 +101,10 @@ def test_machines_come_back_whenever_the_master_is_killed(
     assert len(list((tmp_path / "out" / "logs").glob("machine-*.log"))) >= 2
 
 
-def test_a_run_that_is_stopped_lets_its_machines_go(begin, make_store, join, conn):
-    """It waits for a third machine, so that it does not end before."""
+def test_machines_wait_for_a_run_that_a_signal_ended_until_a_signal_ends_them(
+    begin, make_store, join, conn
+):
+    """The run waits for a third machine, and makes no step."""
     process = begin(make_store(np.eye(60), 4, 3))
     machines = join(2, "--retry", LIMIT)
     assert all(_has_joined(machine) for machine in machines)
@@ -114,7 +118,9 @@ def test_a_run_that_is_stopped_lets_its_machines_go(begin, make_store, join, con
 
 
 @pytest.mark.parametrize("leaves", ["machine", "master"])
-def test_a_machine_that_copies_its_shard_can_leave(begin, make_store, join, tmp_path, leaves):
+def test_a_machine_that_copies_its_shard_leaves_without_delay(
+    begin, make_store, join, tmp_path, leaves
+):
     master = begin(make_store(np.ones((60_000, 60)), 3, 2), task=("svd", "k=2"))
     assert "listening" in master.stdout.readline()
     (tmp_path / "slow").mkdir()
@@ -133,23 +139,7 @@ def test_a_machine_that_copies_its_shard_can_leave(begin, make_store, join, tmp_
     assert master.wait(LIMIT) == -signal.SIGKILL
 
 
-def test_a_waiting_run_prints_why_no_machine_can_join(begin, make_store, join):
-    store = make_store(np.eye(60), 3, 2)
-    for n in (1, 2):
-        (store.path / f"shard-000{n}.npy").unlink()
-    master = begin(store, "--wait", task=("power",))
-    for _ in range(2):
-        (machine,) = join(1, "--retry", LIMIT)
-        assert exit_codes([machine]) == [3], error_of(machine)
-    master.terminate()
-    assert master.wait(LIMIT) == 6
-    lines = [line for line in master.stdout if "cannot join" in line]
-    assert len(lines) == 2  # one was tried on another number
-    assert "shard-0001.npy: missing" in lines[0]
-    assert "shard-0002.npy: missing" in lines[1]
-
-
-def test_a_run_that_is_interrupted_says_so_to_its_machines(begin, store, join, conn):
+def test_machines_print_that_their_run_was_interrupted(begin, store, join, conn):
     process = begin(store)
     wait_for_file(conn, process=process)
     (machine,) = join()
@@ -161,11 +151,11 @@ def test_a_run_that_is_interrupted_says_so_to_its_machines(begin, store, join, c
 
 
 def _has_joined(machine):
-    """Whether it says so, once it has said that it waits, if it does."""
+    """Read its output up to the line that it has joined."""
     return any("joined the run of" in line for line in machine.stdout)
 
 
-def test_a_run_that_compares_answers_says_that_it_waits_for_one_more(begin, store, join):
+def test_a_run_with_check_waits_for_one_more_machine(begin, store, join):
     process = begin(store, "--check")
     assert any("waiting for 3 more machines (0 machines" in line for line in process.stdout)
     machines = join(2, "-q")
@@ -173,7 +163,7 @@ def test_a_run_that_compares_answers_says_that_it_waits_for_one_more(begin, stor
     assert exit_codes([process, *machines, *join(1, "-q")]) == [0] * 4
 
 
-def test_a_machine_says_what_it_waits_for(begin, store, join, conn):
+def test_a_machine_prints_that_it_waits_for_the_connection_file(begin, store, join, conn):
     (machine,) = join(1, "--retry", LIMIT)
     line = machine.stdout.readline()
     assert line.startswith(f"{conn} does not exist")

@@ -1,4 +1,4 @@
-"""Keys of a run are nowhere but in the environment, and in the connection file."""
+"""Keys of a run are only in the environment and in the connection file."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def free_port():
         return free.getsockname()[1]
 
 
-@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("has_secret", [True, False])
 def test_keys_are_not_in_command_lines_output_logs_records_or_metrics(
-    start, store, endless_task, tmp_path, given
+    start, store, endless_task, tmp_path, has_secret
 ):
     metrics, port = free_port(), free_port()
     out, conn = tmp_path / "out", tmp_path / "conn"
     words = [*endless_task.words(store), "--out", "out", "--metrics", metrics, "-v"]
-    words += ["--listen", f"127.0.0.1:{port}"] if given else ["--accept", conn]
-    variables = {KEY_VARIABLE: SECRET} if given else {}
+    words += ["--listen", f"127.0.0.1:{port}"] if has_secret else ["--accept", conn]
+    variables = {KEY_VARIABLE: SECRET} if has_secret else {}
     run = start(["cec-mpi", "run", store.path, *words], variables=variables)
-    place = f"127.0.0.1:{port}" if given else conn
-    join = ["cec-mpi", "join", place, "--retry", "60", "-v"]
+    source = f"127.0.0.1:{port}" if has_secret else conn
+    join = ["cec-mpi", "join", source, "--retry", "60", "-v"]
     machines = [start(join, variables=variables) for _ in range(3)]
     wait_for_file(out / "steps.jsonl", '"step"', run)
-    if given:
+    if has_secret:
         secrets = {SECRET, *(os.fsdecode(key) for key in derive_keys(SECRET, True))}
     else:
         content = json.loads(conn.read_text())

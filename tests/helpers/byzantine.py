@@ -1,4 +1,4 @@
-"""A process that joins a run as a machine, and lies about what it is and what it computes."""
+"""A Byzantine machine: it joins a run with a false hello, and sends false answers."""
 
 from __future__ import annotations
 
@@ -32,79 +32,60 @@ from cec_mpi.runtime.wire.sockets.messages import (
 )
 
 Message = tuple[bytes, bytes]
-Lie = Callable[[np.random.Generator, np.ndarray, np.ndarray], Iterator[Message]]
+FalseAnswer = Callable[[np.random.Generator, np.ndarray, np.ndarray], Iterator[Message]]
 NUMBERS = (np.nan, np.inf, -np.inf, -1.0, 0.0, 1e-300, 1e300, 2.0**62)
 
 
 def answer(report: np.ndarray, values: np.ndarray) -> Message:
-    """A whole answer."""
+    """Return the message of an answer."""
     return ANSWER, report.tobytes() + values.tobytes()
 
 
-def wrong_rows(random, report, values):
+def wrong_values(random, report, values):
     chosen = random.random(values.size) < random.choice([0.01, 0.5, 1.0])
-    values[chosen | (np.arange(values.size) == 0)] += random.choice([1e-3, 1.0, 1e6])
+    values[chosen | (np.arange(values.size) == 0)] += random.choice([1e-3, 1.0, 1e6, 1e150])
     yield answer(report, values)
 
 
-def other_rows(random, report, values):
+def wrong_rows(random, report, values):
     yield answer(report, np.roll(values, 1 + random.integers(values.size)) + 1e-3)
 
 
-def scaled(random, report, values):
-    yield answer(report, values * random.choice([0.0, -1.0, 2.0, 1e150]) + 1e-3)
-
-
-def not_a_number(random, report, values):
+def values_that_are_not_finite(random, report, values):
     values[random.integers(values.size)] = random.choice(NUMBERS[:3])
     yield answer(report, values)
 
 
-def another_length(random, report, values):
+def wrong_length(random, report, values):
     size = int(random.choice([0, 1, values.size - 1, values.size + 1, 10 * values.size]))
     yield answer(report, np.resize(values, size))
 
 
-def no_report(random, report, values):
+def truncated_report(random, report, values):
     yield ANSWER, report.tobytes()[: random.integers(report.nbytes)]
 
 
-def another_machine(random, report, values):
+def wrong_machine(random, report, values):
     report[0] = random.choice([0, 1, 7, -1, *NUMBERS])
     yield answer(report, values)
 
 
 def impossible_report(random, report, values):
-    for number in range(1, report.size):
-        report[number] = random.choice(NUMBERS)
+    report[1:] = random.choice(NUMBERS, report.size - 1)
     yield answer(report, values)
 
 
-def impossible_times(random, report, values):
-    report[1:4] = random.choice(NUMBERS, 3)
-    yield answer(report, values)
-
-
-def answered_twice(random, report, values):
+def repeated_answer(random, report, values):
     yield answer(report, values)
     for _ in range(random.integers(1, 20)):
         yield answer(report, values + 1.0)
 
 
-def answered_before(random, report, values):
-    """The answer to an earlier step."""
-    yield answer(report, random.standard_normal(values.size))
-
-
-def flood(random, report, values):
-    for number in range(int(random.choice([50, 2000]))):
-        yield [(STATUS, pack("x")), (ANSWER, b"1"), (b"?", b"?"), (LEAVE, b"")][number % 4]
-    yield answer(report, values)
-
-
-def nonsense(random, report, values):
+def flood_of_invalid_messages(random, report, values):
     for content in (b"[" * 10**5, b"{}", b"[1]", b"1e999", b"\xff", pack("x" * 10**5)):
         yield STATUS, content
+    for number in range(int(random.choice([50, 2000]))):
+        yield [(STATUS, pack("x")), (ANSWER, b"1"), (b"?", b"?"), (LEAVE, b"")][number % 4]
     yield answer(report, values)
 
 
@@ -116,20 +97,16 @@ def no_answer(random, report, values):
     yield from ()
 
 
-ANSWERS: tuple[Lie, ...] = (
+FALSE_ANSWERS: tuple[FalseAnswer, ...] = (
+    wrong_values,
     wrong_rows,
-    other_rows,
-    scaled,
-    not_a_number,
-    another_length,
-    no_report,
-    another_machine,
+    values_that_are_not_finite,
+    wrong_length,
+    truncated_report,
+    wrong_machine,
     impossible_report,
-    impossible_times,
-    answered_twice,
-    answered_before,
-    flood,
-    nonsense,
+    repeated_answer,
+    flood_of_invalid_messages,
     huge_frame,
     no_answer,
 )
@@ -149,30 +126,32 @@ def hello(random: np.random.Generator) -> bytes:
     return pack(fields)
 
 
-def opened(random: np.random.Generator) -> OpenReport:
-    """What it reports on a store; sometimes without a shard."""
+def open_report(random: np.random.Generator) -> OpenReport:
+    """Return a false report on a shard, sometimes without a shard."""
     rate = float(random.choice(NUMBERS))
     return OpenReport(shard=str(random.choice(["file", "file", ""])), rate=rate)
 
 
-class Liar(threading.Thread):
-    """A process that joins, and answers each job with a lie.
+class ByzantineMachine(threading.Thread):
+    """A machine that joins a run and answers each job falsely.
 
     Parameters
     ----------
     path : Path
         The connection file.
     store : path
-    lie : callable
-        See `ANSWERS`.
+    false_answer : callable
+        One of `FALSE_ANSWERS`.
     random : numpy.random.Generator
     """
 
-    def __init__(self, path: Path, store: Any, lie: Lie, random: np.random.Generator) -> None:
+    def __init__(
+        self, path: Path, store: Any, false_answer: FalseAnswer, random: np.random.Generator
+    ) -> None:
         super().__init__()
         self._connection = Connection(read_connection_file(path))
         self._store = cec_mpi.open_store(store)
-        self._lie, self._random = lie, random
+        self._false_answer, self._random = false_answer, random
         self._opening: Opening | None = None
         self._machine = 0
         self.jobs = 0
@@ -186,7 +165,7 @@ class Liar(threading.Thread):
                 message = self._connection.receive(0.05)
                 if message is not None and message[0] == ORDER:
                     self._obey(*message[1:])
-        except CecError as error:  # it is excluded, or cut off
+        except CecError as error:  # it is excluded or disconnected
             self.ended = str(error)
         self._connection.close()
 
@@ -195,24 +174,24 @@ class Liar(threading.Thread):
         self.join()
 
     def _obey(self, head: Any, *frames: Any) -> None:
-        order, job, content = unpack_order(np.frombuffer(head, np.int64))
+        order, job, operand = unpack_order(np.frombuffer(head, np.int64))
         if order.kind == OrderKind.OPEN:
             self._opening = unpack_fields(b"".join(frames), Opening)
             self._machine = order.shard
-            self._connection.send(STATUS, pack(opened(self._random)))
+            self._connection.send(STATUS, pack(open_report(self._random)))
         elif job is not None:
             self.jobs += 1
-            values = self._right(job, content, frames)
+            values = self._correct_values(job, operand, frames)
             report = np.array(pack_report(Report(1e-3), self._machine), dtype=np.float64)
-            for kind, rest in self._lie(self._random, report, values):
-                self._connection.send(kind, rest)
+            for kind, content in self._false_answer(self._random, report, values):
+                self._connection.send(kind, content)
 
-    def _right(self, job: Multiply, content: Any, frames: Any) -> np.ndarray:
+    def _correct_values(self, job: Multiply, operand: Any, frames: Any) -> np.ndarray:
         opening = self._opening
         assert opening is not None
         vector = np.empty(operand_shape(job, opening), opening.arithmetic)
-        copy_frames([content] if content.size else frames, vector)
+        copy_frames([operand] if operand.size else frames, vector)
         shard = self._store.shard(self._machine)
         rows = np.concatenate([shard[start:stop] for start, stop in job.parts[0].intervals or ()])
-        found = rows.T @ vector if job.product.adjoint else rows @ vector.T
-        return np.ascontiguousarray(found, dtype=np.float64).ravel()
+        values = rows.T @ vector if job.product.adjoint else rows @ vector.T
+        return np.ascontiguousarray(values, dtype=np.float64).ravel()

@@ -1,4 +1,4 @@
-"""Steps of an operator whose machines come and go, compared with NumPy."""
+"""An operator whose products are compared with those of NumPy."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import numpy as np
 from helpers.waiting import wait_until
 
 
-class Made:
-    """An operator that machines join, with steps that are compared with NumPy."""
+class CheckedOperator:
+    """An operator whose machines come and go, and what its recorder has kept."""
 
     def __init__(self, operator, X, recorder, tolerance=1e-10):
         self.operator, self.X, self.recorder = operator, X, recorder
@@ -16,15 +16,17 @@ class Made:
         self.random = np.random.default_rng(5)
 
     def step(self):
+        """Compare products of random vectors with X and its adjoint."""
         rows, columns = self.X.shape
         w, v = self.random.standard_normal(columns), self.random.standard_normal(rows)
         np.testing.assert_allclose(self.operator @ w, self.X @ w, atol=self.tolerance)
         np.testing.assert_allclose(self.operator.rmatvec(v), self.X.T @ v, atol=self.tolerance)
 
     def until(self, condition):
+        """Make steps until a condition is true."""
         wait_until(lambda: condition() or self.step(), describe=self.happened)
 
     def happened(self, *kinds):
-        """Machines to which something of these kinds has happened."""
+        """Return the machines of all events of these kinds."""
         events = self.recorder.happened
         return [event[kind] for event in events for kind in kinds if kind in event]
