@@ -1,4 +1,4 @@
-"""A clock that is set by hours during a run: times, rates and limits do not change with it."""
+"""A clock that is set by hours during a run changes no times, rates or limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sets_the_clock(X, *, checkpoint):
 """
 
 
-def test_times_go_on_evenly_when_the_clock_is_set(cec, small_store, tmp_path):
+def test_recorded_times_ascend_although_the_clock_is_set(cec, small_store, tmp_path):
     (tmp_path / "tasks.py").write_text(SETS)
     (tmp_path / "clock").write_text("+0h")
     variables = {

@@ -1,32 +1,31 @@
-"""The reaction of launchers to a killed process: predicted and observed."""
+"""The predicted and the observed reaction of launchers to a killed process."""
 
 from __future__ import annotations
 
 import pytest
 
-from helpers.killed import PROCESSES, seen, words
+from helpers.killed import PROCESSES, detections, words
 from helpers.mpi_at_hand import library
 
-LIVES = 2  # seconds to live on; where all end, they have longer, so that a slow end is seen too
-ENDS = 60
+SURVIVAL, SLOW_END = 2, 60  # seconds after which a process has survived; if all should end
 
 
 @pytest.fixture
 def killed(run, tmp_path):
-    """Start the program with these options: the exit code, what processes saw, who lived on."""
+    """Start the program: the exit code, what its processes detected, how many survived."""
 
-    def killed(*options, seconds=LIVES, name="one"):
+    def killed(*options, seconds=SURVIVAL, name="one"):
         directory = tmp_path / name
         done = run(["mpirun", *options, "-n", PROCESSES, *words(directory, seconds)])
-        return done.returncode, *seen(directory)
+        return done.returncode, *detections(directory)
 
     return killed
 
 
-def test_a_launcher_without_options_and_the_name_of_its_job(killed):
+def test_a_launcher_without_options_is_predicted_and_jobs_have_different_names(killed):
     continues = library().startswith("Intel")
-    code, found, lived = killed(seconds=LIVES if continues else ENDS)
-    assert lived == (PROCESSES - 1 if continues else 0)
+    code, found, survivors = killed(seconds=SURVIVAL if continues else SLOW_END)
+    assert survivors == (PROCESSES - 1 if continues else 0)
     assert code
     expected = {"Intel": True, "Open ": None, "MPICH": False}[library()[:5]]
     assert [each["continues"] for each in found] == [expected] * PROCESSES
@@ -44,7 +43,7 @@ def test_a_launcher_without_options_and_the_name_of_its_job(killed):
 @pytest.mark.parametrize(
     ("options", "expected"), [(("--with-ft", "ulfm"), True), (("--continuous",), None)]
 )
-def test_options_of_open_mpi(killed, options, expected):
-    code, found, lived = killed(*options)
-    assert (code, lived) == (0, PROCESSES - 1)
+def test_options_of_open_mpi_let_the_others_continue(killed, options, expected):
+    code, found, survivors = killed(*options)
+    assert (code, survivors) == (0, PROCESSES - 1)
     assert [each["continues"] for each in found] == [expected] * PROCESSES

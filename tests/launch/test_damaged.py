@@ -1,4 +1,4 @@
-"""Runs on a damaged store: they go on with what the other shards give, or say how."""
+"""Runs on a damaged store continue with the other shards, or end with a remedy."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def whole(make_store):
 
 @pytest.fixture
 def store(whole, tmp_path):
-    """Its shards have three blocks."""
+    """A copy whose shards have three blocks."""
     assert open_store(whole.path).manifest.grid.block_rows == 87
     return shutil.copytree(whole.path, tmp_path / "store")
 
 
 @pytest.fixture
 def multiply(cec, store, whole, tmp_path):
-    """Ten products; gives what was printed, after a look at the results."""
+    """Compute ten products and check them; return the messages."""
     W = np.random.default_rng(7).standard_normal((10, 1500))
     np.save(tmp_path / "W.npy", W)
 
@@ -77,7 +77,7 @@ def test_an_elastic_run_continues_without_machines_whose_shards_are_damaged(
     assert 2 not in read_steps(tmp_path / "out" / "steps.jsonl")[1][-1]["available"]
 
 
-def test_in_lockstep_damage_ends_the_run_with_5(multiply, store):
+def test_damage_ends_a_run_in_lockstep_with_5(multiply, store):
     alter(shard(store, 4))
     message = multiply("--serial", code=5)
     assert message.startswith("cec-mpi: error: ")
@@ -87,7 +87,7 @@ def test_in_lockstep_damage_ends_the_run_with_5(multiply, store):
         assert words in message
 
 
-def test_where_too_few_shards_are_good_the_message_names_the_rows(multiply, store):
+def test_a_run_with_too_few_good_shards_names_the_damaged_rows(multiply, store):
     for machine in (1, 2, 3, 5):
         alter(shard(store, machine))
     message = multiply("--local", 5, code=4)

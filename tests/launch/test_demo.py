@@ -21,7 +21,7 @@ GOLDEN = [
 ]
 
 
-def test_the_demo_takes_the_four_steps_of_the_paper(run, tmp_path):
+def test_the_demo_shows_the_four_steps_of_the_paper(run, tmp_path):
     options = ["--rows", 1260, "--columns", 20, "--repeats", 2, "--keep", tmp_path / "kept"]
     done = run([sys.executable, DEMO, *options], cwd=tmp_path)
     assert done.returncode == 0, done.stderr

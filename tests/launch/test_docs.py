@@ -1,4 +1,4 @@
-"""What the pages in docs show runs, all of it, and prints what they say."""
+"""Commands, programs and examples of the documentation run, and print what the pages show."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def test_the_commands_of_the_readme_run(run, tmp_path):
     commands = section.split("```sh\n", 1)[1].split("```\n", 1)[0]
     first_step = "until grep -qs '\"step\"' factors/steps.jsonl; do sleep 0.1; done;"
     commands, sleeps = re.subn(r"^sleep \d+;", first_step, commands, flags=re.MULTILINE)
-    assert sleeps == 1  # the kill comes when the machines are at work, however fast they are,
+    assert sleeps == 1  # the kill follows the first step, not a time,
     commands, slow = re.subn(r"--emulate-base 5000\b", "--emulate-base 50000", commands)
-    assert slow == 1  # so that they need not be as slow as for somebody who types
+    assert slow == 1  # and the machines can be faster
     done = run(["bash", "-e", "-o", "pipefail", "-c", commands], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     shown = re.search(
@@ -75,7 +75,7 @@ def test_the_remedy_for_too_few_cores_starts_more_ranks(run, tmp_path, page, pat
         assert ("not enough slots" in done.stderr) is not starts
 
 
-# Their commands are run by tests of their own, or are for other computers.
+# Other tests run their commands, or they need other computers.
 ELSEWHERE = {"howto/dask", "howto/ray", "howto/hosts", "howto/slurm", "howto/install"}
 BUILT = "gallery/"  # pages that run when the documentation is built
 NEEDS = {"howto/preemption": "openmpi"}
@@ -87,9 +87,10 @@ RUN = [
 ]
 
 
-# One start runs programs that follow each other, and pytest has the plugins that pages name, not
-# all that tests of this project need.
-EACH = "import runpy, sys\nfor name in sys.argv[1:]: runpy.run_path(name, run_name='__main__')"
+# One start runs programs that follow each other. Pytest loads only the plugin that pages name.
+RUN_PROGRAMS = (
+    "import runpy, sys\nfor name in sys.argv[1:]: runpy.run_path(name, run_name='__main__')"
+)
 PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_mpi"}
 
 
@@ -109,7 +110,9 @@ def test_the_page_runs_from_top_to_bottom(run, tmp_path, monkeypatch, page):
                 command = ["bash", "-e", "-o", "pipefail", "-c", block.text]
                 done = run(command, cwd=tmp_path, variables=PLUGINS)
                 assert done.returncode == 0, f"line {block.line}: {done.stderr}"
-                assert timeless(done.stdout) == timeless(block.printed), f"line {block.line}"
+                assert without_measurements(done.stdout) == without_measurements(block.printed), (
+                    f"line {block.line}"
+                )
         else:
             for block in blocks:
                 (tmp_path / block.name).write_text(block.text)
@@ -120,7 +123,7 @@ def test_the_page_runs_from_top_to_bottom(run, tmp_path, monkeypatch, page):
 def check_programs(run, directory, blocks, launcher=(), *options):
     """Run programs that are in files, one after the other, and compare what they print."""
     names = [block.name for block in blocks]
-    words = [*launcher, sys.executable, *options, "-c", EACH, *names]
+    words = [*launcher, sys.executable, *options, "-c", RUN_PROGRAMS, *names]
     done = run(words, cwd=directory)
     assert done.returncode == 0, f"lines {[block.line for block in blocks]}: {done.stderr}"
     assert done.stdout == "".join(block.printed for block in blocks)
@@ -136,8 +139,8 @@ def check_example(block, known, page):
     known.update(test.globs)
 
 
-def timeless(printed: str) -> str:
-    """What a command prints, whatever time its run took, and products a solver of SciPy."""
+def without_measurements(printed: str) -> str:
+    """Replace the duration of a run, and the number of steps of a solver of SciPy."""
     printed = re.sub(r"converged: \d+ steps on", "converged: 1 steps on", printed)
     return re.sub(r"machines, \d+\.\d s$", "machines, 0.0 s", printed, flags=re.MULTILINE)
 
@@ -167,7 +170,7 @@ def _value(text: str) -> object:
 
 
 @pytest.mark.parametrize("task", [name for name in TASKS if name != "matvec"])
-def test_the_table_has_the_options_of_each_task(task):
+def test_the_table_lists_the_options_of_each_task(task):
     options = list(inspect.signature(TASKS[task]).parameters.values())[1:]
     defaults = {p.name: None if p.default is p.empty else p.default for p in options}
     del defaults["checkpoint"]
@@ -181,8 +184,6 @@ PROGRAM = "```python\n# a.py\nopen_operator()\n```\n"
     "added",
     [
         "```json\n{}\n```\n",
-        "```\nx\n```\n",
-        "~~~python\n# b.py\n~~~\n",
         "  ```python\n# b.py\n  ```\n",
         "```python\n# b.py\nx = 1\n```\n",
         "```python\nx = 1\n```\n",
@@ -190,10 +191,9 @@ PROGRAM = "```python\n# a.py\nopen_operator()\n```\n"
         PROGRAM + "```text\nx\n```\n```text\ny\n```\n",
         "```sh\ntrue\n",
         "```pycon\n1\n```\n",
-        "```pycon\n>>> 1\n1\n```\n```text\n1\n```\n",
     ],
 )
-def test_a_block_that_would_not_be_run_is_refused(added):
+def test_a_block_that_no_test_runs_is_refused(added):
     good = PROGRAM + "```text\nx\n```\n"
     assert len(blocks_of(good)) == 1
     with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""Masters that are killed take their machines with them, and one run has one directory."""
+"""Machines end with a master that is killed; each directory has one run."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ def words(small_store, tmp_path):
 
 
 MOMENTS = {
-    "machines begin": lambda out, machines: len(machines) == 3,
-    "it listens": lambda out, machines: (out / "connection.json").exists(),
-    "machines compute for an hour": lambda out, machines: (out / "steps.jsonl").exists(),
-    "steps are made": lambda out, machines: steps_of(out) > 5,
+    "machines start": lambda out, machines: len(machines) == 3,
+    "the first step takes an hour": lambda out, machines: (out / "steps.jsonl").exists(),
+    "steps are computed": lambda out, machines: steps_of(out) > 5,
 }
 SLOW = ["--emulate-speeds", "1,1,1", "--emulate-base"]  # rows in a second
 
@@ -39,17 +38,17 @@ def test_machines_end_with_a_master_that_is_killed(words, start, tmp_path, momen
     scratch, out = tmp_path / "scratch", tmp_path / "out"
     scratch.mkdir()
     variables = {"TMPDIR": str(scratch)}
-    is_long = moment == "machines compute for an hour"
+    is_long = moment == "the first step takes an hour"
     run = start([*words, "--out", out, *SLOW, 0.01 if is_long else 2000], variables=variables)
     wait_until(lambda: MOMENTS[moment](out, machines_here(run.pid)), run, pause=0.002)
     if is_long:
-        time.sleep(0.5)  # machines have the job then, if the computer is not busy
+        time.sleep(0.5)  # the machines have probably begun
     machines = machines_here(run.pid)
     run.kill()
     run.wait()
     assert psutil.wait_procs(machines, LEAVING)[1] == []
-    if moment == "steps are made":
-        # Machines that still load modules, or compute, are ended before they remove it.
+    if moment == "steps are computed":
+        # Machines that load modules or compute are killed before they can remove files.
         assert list(scratch.iterdir()) == []
         assert not (out / "connection.json").exists()
 
@@ -63,7 +62,7 @@ if "run" in sys.orig_argv:
 
 
 @pytest.mark.parametrize("launched", [False, pytest.param(True, marks=pytest.mark.needs("ulfm"))])
-def test_a_master_that_is_killed_when_its_machines_have_left_leaves_nothing(
+def test_a_master_that_is_killed_after_its_machines_have_left_leaves_no_files(
     words, start, tmp_path, launched
 ):
     (tmp_path / "sitecustomize.py").write_text(KILLED_AT_THE_END)
@@ -90,7 +89,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_machines_end_with_a_killed_program_although_its_fork_goes_on(small_store, start, tmp_path):
+def test_machines_end_with_a_killed_program_whose_fork_continues(small_store, start, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -122,7 +121,7 @@ def processes_with(scratch, *words):
 
 
 @pytest.mark.parametrize("accept", [False, True], ids=["directory", "connection file"])
-def test_of_runs_that_begin_at_once_one_does_its_work(words, start, tmp_path, accept):
+def test_one_of_several_simultaneous_runs_completes(words, start, tmp_path, accept):
     commands = [[*words, "--out", f"out{n}" if accept else "out"] for n in range(3)]
     if accept:
         commands = [[*command, "--accept", "run.json"] for command in commands]

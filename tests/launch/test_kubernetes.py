@@ -1,4 +1,4 @@
-"""Manifests for Kubernetes: published schemas accept them, and what their pods run works."""
+"""Manifests for Kubernetes: they fit published schemas, and their pods survive each other."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import yaml
 
+from cec_mpi.errors import InputError
 from cec_mpi.runtime.processes.notices import ADDRESS_VARIABLE
-from cec_mpi.runtime.wire.sockets.connection_file import KEY_VARIABLE
+from cec_mpi.runtime.wire.sockets.connection_file import KEY_VARIABLE, derive_keys
 from helpers import ROOT, metadata
 from helpers.joined import error_of
 from helpers.waiting import wait_for_file, wait_until
@@ -42,19 +43,18 @@ JOBS = {
 }
 
 
-@pytest.mark.parametrize("name", [*MANIFESTS, *JOBS])
 @pytest.mark.parametrize("version", ["1.33", kubernetes_validate.latest_version()])
-def test_the_published_schemas_accept_the_manifests(name, version):
-    """Of a JobSet, which extends Kubernetes, they know the jobs."""
-    found = {**MANIFESTS, **JOBS}[name]
-    if found is not JOBSET:
-        kubernetes_validate.validate(found, version, strict=True)
-        wrong = {**found, "spec": {"replicas": 1}}
-        with pytest.raises(kubernetes_validate.ValidationError):
-            kubernetes_validate.validate(wrong, version, strict=True)
+def test_the_published_schemas_accept_the_manifests(version):
+    """A JobSet extends Kubernetes, so that the schemas have only its jobs."""
+    for manifest in (*MANIFESTS.values(), *JOBS.values()):
+        if manifest is not JOBSET:
+            kubernetes_validate.validate(manifest, version, strict=True)
+            wrong = {**manifest, "spec": {"replicas": 1}}
+            with pytest.raises(kubernetes_validate.ValidationError):
+                kubernetes_validate.validate(wrong, version, strict=True)
 
 
-def test_a_jobset_has_the_same_jobs():
+def test_the_jobset_has_the_same_jobs():
     text = json.dumps([job["template"] for job in JOBSET["spec"]["replicatedJobs"]])
     name = "{name}-master-0-0.{name}".format(**JOBSET["metadata"])
     master, machines = json.loads(
@@ -67,7 +67,7 @@ def test_a_jobset_has_the_same_jobs():
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_jobs_get_the_key_from_the_secret_alone(name):
+def test_jobs_read_the_key_from_the_secret_whose_example_is_refused(name):
     job = JOBS[name]
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -78,6 +78,8 @@ def test_jobs_get_the_key_from_the_secret_alone(name):
     assert of["name"] == secret["metadata"]["name"]
     assert of["key"] in secret["stringData"]
     assert secret["stringData"][of["key"]] not in json.dumps(job)
+    with pytest.raises(InputError, match="expected at least 16"):
+        derive_keys(secret["stringData"][of["key"]], True)
     claims = {volume["name"]: volume.get("persistentVolumeClaim") for volume in pod["volumes"]}
     assert (
         claims["data"]["claimName"] == MANIFESTS["volume/PersistentVolumeClaim"]["metadata"]["name"]
@@ -98,15 +100,8 @@ def test_the_service_leads_to_the_master():
     assert machine["args"][1] == f"{service['metadata']['name']}:{port['port']}"
 
 
-def test_the_key_of_the_manifest_is_refused(call, tmp_path, monkeypatch):
-    monkeypatch.setenv(KEY_VARIABLE, MANIFESTS["secret/Secret"]["stringData"]["key"])
-    code, _, stderr = call(["join", "127.0.0.1:5555"], tmp_path)
-    assert code == 2
-    assert f"{KEY_VARIABLE} has 10 characters: expected at least 16" in stderr
-
-
 class Pods:
-    """Processes with the commands and environments of pods, and directories as their volumes."""
+    """Processes with the commands and variables of pods, and directories as volumes."""
 
     def __init__(self, start, directory, ports, key):
         self._start, self._directory, self._key = start, directory, key
@@ -130,15 +125,15 @@ class Pods:
         return self._start(words, variables=variables)
 
 
-def end(process, name):
+def terminate(process, name):
     """End a pod as Kubernetes does: SIGTERM, and SIGKILL after the grace period."""
     process.send_signal(signal.SIGTERM)
     grace = JOBS[name]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     return process.wait(grace)
 
 
-def action(name, code):
-    """What a Job does when a pod has ended with this exit code."""
+def failure_action(name, code):
+    """Return what a Job does when a pod has ended with this exit code."""
     for rule in JOBS[name]["spec"]["podFailurePolicy"]["rules"]:
         if code in rule.get("onExitCodes", {}).get("values", ()):
             return rule["action"]
@@ -151,7 +146,7 @@ def free_port():
 
 
 @pytest.mark.usefixtures("no_launcher")
-def test_what_pods_run_survives_ends_of_pods(start, make_store, tmp_path):
+def test_a_run_survives_the_ends_of_its_pods(start, make_store, tmp_path):
     X = np.random.default_rng(8).standard_normal((600, 200))
     made = make_store(X, 6, 3)
     (tmp_path / "store").symlink_to(made.path)
@@ -160,7 +155,7 @@ def test_what_pods_run_survives_ends_of_pods(start, make_store, tmp_path):
     nowhere = {ADDRESS_VARIABLE: f"127.0.0.1:{free_port()}"}
     steps, summary = tmp_path / "results" / "steps.jsonl", tmp_path / "results" / "summary.json"
 
-    def shown():
+    def metrics():
         with urlopen(f"http://127.0.0.1:{ports[9400]}/metrics", timeout=60) as answer:
             return answer.read().decode()
 
@@ -170,21 +165,21 @@ def test_what_pods_run_survives_ends_of_pods(start, make_store, tmp_path):
         spot = pods.start("machines", **{ADDRESS_VARIABLE: service.address})
         machines = [pods.start("machines", **nowhere) for _ in range(5)]
         wait_for_file(steps, '"step"', master)
-        wait_until(lambda: 'cec_mpi_machines{state="available"} 6' in shown(), master)
-        told = machines.pop()
-        assert action("machines", end(told, "machines")) == "Ignore"
+        wait_until(lambda: 'cec_mpi_machines{state="available"} 6' in metrics(), master)
+        terminated = machines.pop()
+        assert failure_action("machines", terminate(terminated, "machines")) == "Ignore"
         killed = machines.pop()
         killed.kill()
-        assert action("machines", killed.wait()) == "Count"
+        assert failure_action("machines", killed.wait()) == "Count"
         service.is_preempted.set()
         wait_until(lambda: spot.poll() is not None)
-        assert action("machines", spot.returncode) == "Ignore"
+        assert failure_action("machines", spot.returncode) == "Ignore"
         machines += [pods.start("machines", **nowhere) for _ in range(3)]
-        wait_until(lambda: 'cec_mpi_events_total{kind="lost"} 1' in shown(), master)
-        wait_until(lambda: 'cec_mpi_events_total{kind="left"} 2' in shown(), master)
-        wait_until(lambda: 'cec_mpi_machines{state="available"} 6' in shown(), master)
+        wait_until(lambda: 'cec_mpi_events_total{kind="lost"} 1' in metrics(), master)
+        wait_until(lambda: 'cec_mpi_events_total{kind="left"} 2' in metrics(), master)
+        wait_until(lambda: 'cec_mpi_machines{state="available"} 6' in metrics(), master)
         assert not summary.exists()
-        assert action("master", end(master, "master")) == "Count"
+        assert failure_action("master", terminate(master, "master")) == "Count"
         again = pods.start("master")
         assert again.wait(200) == 0, error_of(again)
     assert [machine.wait(200) for machine in machines] == [0] * 6

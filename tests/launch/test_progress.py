@@ -1,4 +1,4 @@
-"""What is seen of a run while it goes on: on a terminal through a launcher, and in a file."""
+"""The output of a run on a terminal, without and with a launcher."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def on_a_terminal(start, tmp_path):
 
 
 @pytest.mark.any_mpi
-def test_steps_are_shown_on_a_terminal_while_they_are_made(on_a_terminal, words, tmp_path):
+def test_a_terminal_shows_the_current_step(on_a_terminal, words, tmp_path):
     process, terminal = on_a_terminal(words)
     terminal.await_text(" of 3 available")
     terminal.await_text("step 31")
@@ -71,7 +71,7 @@ def test_steps_are_shown_on_a_terminal_while_they_are_made(on_a_terminal, words,
     assert "report: cec-mpi report " in f"{report}{''.join(rest)}"
 
 
-def test_a_launcher_passes_on_a_line_now_and_then(on_a_terminal, words, tmp_path):
+def test_a_run_under_a_launcher_prints_lines_of_progress(on_a_terminal, words, tmp_path):
     process, terminal = on_a_terminal(["mpirun", "-n", "4", *words])
     terminal.await_text("cec-mpi: step ")
     (tmp_path / "seen").touch()

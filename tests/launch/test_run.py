@@ -1,4 +1,4 @@
-"""Runs under mpirun: right results, and records that say what happened.
+"""Runs under mpirun: results, records and logs.
 
 Runs that need no start of their own are in `tests/ranks/test_runs.py`.
 """
@@ -39,12 +39,12 @@ def paper_run(run, large_store, tmp_path_factory):
     words += ["--speeds", speeds, "--emulate-speeds", speeds, "--emulate-base", 1000]
     done = run([*words, "--threads", 1], variables={"PYTHONWARNINGS": ""})
     assert done.returncode == 0, done.stderr
-    assert "oversubscribed" not in done.stderr  # emulated machines are slow on purpose
+    assert "oversubscribed" not in done.stderr
     header, steps = read_steps(directory / "out" / "steps.jsonl")
     return directory / "out", header, steps, W
 
 
-def test_the_paper_run_is_right(paper_run, large_store):
+def test_products_and_rows_are_those_of_the_paper(paper_run, large_store):
     out, _, steps, W = paper_run
     assert relative_error(np.load(out / "result.npy"), W @ large_store.X.T) < 1e-10
     assert [tuple(step["available"]) for step in steps[::2]] == list(PAPER_AVAILABLE)
@@ -57,14 +57,14 @@ def test_the_paper_run_is_right(paper_run, large_store):
 
 
 @pytest.mark.any_mpi
-def test_a_plan_is_sent_only_when_machines_change(paper_run):
+def test_a_plan_is_announced_only_when_machines_change(paper_run):
     _, _, steps, _ = paper_run
     assert [step["plan_changed"] for step in steps] == [True, False] * 4
-    for new, known in zip(steps[::2], steps[1::2], strict=True):
-        assert known["bytes"]["announce"] < new["bytes"]["announce"]
+    for new, same in zip(steps[::2], steps[1::2], strict=True):
+        assert same["bytes"]["announce"] < new["bytes"]["announce"]
 
 
-def test_the_header_says_what_ran_where(paper_run):
+def test_the_header_describes_versions_hosts_and_the_store(paper_run):
     _, header, _, _ = paper_run
     assert {"cec_mpi", "python", "numpy", "scipy", "mpi4py"} <= set(header["versions"])
     assert header["versions"]["numpy"] == np.__version__
@@ -79,14 +79,14 @@ def test_the_header_says_what_ran_where(paper_run):
 
 
 @pytest.mark.any_mpi
-def test_every_machine_has_its_log(paper_run):
+def test_each_machine_has_a_log(paper_run):
     out, _, _, _ = paper_run
     logs = {path.name for path in (out / "logs").iterdir()}
     assert logs == {"master.log"} | {f"machine-{n:04d}.log" for n in range(1, 7)}
     assert "machine 3 on" in (out / "logs" / "machine-0003.log").read_text()
 
 
-def test_other_commands_print_once(cec, small_store):
+def test_verify_prints_once_under_mpirun(cec, small_store):
     """`test_store_commands.py` has encode and decode."""
     done = cec("verify", small_store.path, ranks=2)
     assert (done.returncode, done.errors) == (0, "")

@@ -33,6 +33,6 @@ def test_a_run_starts_as_many_machines_as_it_needs(multiply):
     assert "on 6 machines" in multiply()  # any 5, and one that may be lost
 
 
-def test_a_run_continues_without_a_machine_whose_rows_are_gone(multiply, tmp_path):
+def test_a_run_continues_without_a_machine_whose_shard_is_missing(multiply, tmp_path):
     (tmp_path / "store" / "shard-0002.csr").unlink()
     assert "shard-0002.csr: missing (cec-mpi repair " in multiply("--local", "6")

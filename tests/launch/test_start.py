@@ -1,6 +1,6 @@
-"""Processes that die, are stopped or never come while a run starts.
+"""Processes that die, are suspended or never arrive while a run starts.
 
-In lockstep the others leave in time; an elastic run begins without them if enough have come.
+In lockstep the others leave in time; an elastic run begins if enough machines have joined.
 """
 
 from __future__ import annotations
@@ -12,44 +12,44 @@ import pytest
 
 from helpers.killing import CONTINUING, code_with_kills
 
-LIMIT = 3  # seconds for a start that takes a half
+START_TIMEOUT = 3  # seconds; a start takes half a second
 
-# What one rank does at a point of its start, in a file that Python runs first.
-STRIKE = """
+# Code that Python runs first: a signal to one rank at a point of its start.
+SIGNAL_AT_START = """
 import os, signal
-def strike(*_, **__):
+def raise_signal(*_, **__):
     os.kill(os.getpid(), signal.SIG{signal})
 ranks = {{os.environ.get(name) for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK")}}
 if ranks & set("{ranks}"):
     {point}
 """
 POINTS = {
-    "before MPI": "strike()",
+    "before MPI": "raise_signal()",
     "after MPI_Init": (
-        "from cec_mpi.runtime.processes import start;start.pause_after_init = strike"
+        "from cec_mpi.runtime.processes import start;start.pause_after_init = raise_signal"
     ),
-    "before it has met the others": (
+    "before the ranks exchange places": (
         "from mpi4py import rc; rc.initialize = False;"
-        "from cec_mpi.runtime.session import gathering; gathering.gather_places = strike"
+        "from cec_mpi.runtime.session import static; static.gather_places = raise_signal"
     ),
 }
 
 
 @pytest.fixture
-def struck(tmp_path):
-    """Variables with which ranks get a signal at a point of their start."""
+def signal_at_start(tmp_path):
+    """Return environment variables with which ranks get a signal at a point of their start."""
 
-    def struck(ranks, signal, point="before MPI"):
-        text = STRIKE.format(ranks=ranks, signal=signal, point=POINTS[point])
+    def signal_at_start(ranks, signal, point="before MPI"):
+        text = SIGNAL_AT_START.format(ranks=ranks, signal=signal, point=POINTS[point])
         (tmp_path / "sitecustomize.py").write_text(text)
         return {"PYTHONPATH": str(tmp_path)}
 
-    return struck
+    return signal_at_start
 
 
 @pytest.fixture
 def command(small_store, tmp_path):
-    """The words of a command of four ranks, or of three that never meet."""
+    """Return the words of a command for the store, with a time limit of its start."""
     np.save(tmp_path / "W.npy", np.ones((3, 12)))
     store = small_store.path
     words = {
@@ -58,13 +58,13 @@ def command(small_store, tmp_path):
     }
 
     def command(name, *options):
-        return ["cec-mpi", *words[name], "--start-timeout", LIMIT, *options]
+        return ["cec-mpi", *words[name], "--start-timeout", START_TIMEOUT, *options]
 
     return command
 
 
-def assert_said(done, *words):
-    """By the first rank that can; a second one may begin before the job has ended."""
+def assert_failed_with(done, *words):
+    """One rank prints the error; a second one may do so before the job has ended."""
     assert done.returncode == 3, done.stderr
     assert 1 <= done.stderr.count("cec-mpi: error:") <= 2, done.stderr
     assert "Traceback" not in done.stderr
@@ -72,26 +72,31 @@ def assert_said(done, *words):
         assert word in done.stderr
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-def test_a_rank_that_is_stopped_before_mpi(run, command, struck, rank):
-    done = run(["mpirun", "-n", 3, *command("run")], variables=struck(rank, "STOP"))
-    assert_said(done, f"3 ranks have not connected within {LIMIT} s", "--start-timeout")
+def test_a_master_that_is_suspended_before_mpi_ends_the_job(run, command, signal_at_start):
+    done = run(["mpirun", "-n", 3, *command("run")], variables=signal_at_start(0, "STOP"))
+    assert_failed_with(
+        done, f"3 ranks have not connected within {START_TIMEOUT} s", "--start-timeout"
+    )
 
 
 @pytest.mark.needs("openmpi")
 @pytest.mark.parametrize(("rank", "point"), [*zip((0, 2), list(POINTS)[1:], strict=True)])
-def test_a_rank_that_dies_before_all_have_met(run, command, struck, rank, point):
-    variables = struck(rank, "KILL", point)
+def test_a_rank_that_is_killed_at_its_start_ends_the_job(
+    run, command, signal_at_start, rank, point
+):
+    variables = signal_at_start(rank, "KILL", point)
     words = ["mpirun", "--with-ft", "ulfm", "-n", 3, *command("run")]
-    assert_said(run(words, variables=variables))
+    assert_failed_with(run(words, variables=variables))
 
 
 @pytest.mark.parametrize(
     ("name", "point"), [*zip(("verify", "run"), list(POINTS)[1:], strict=True)]
 )
-def test_a_rank_that_is_stopped_before_all_have_met(run, command, struck, name, point):
-    done = run(["mpirun", "-n", 3, *command(name)], variables=struck(1, "STOP", point))
-    assert_said(done, f"3 ranks have not connected within {LIMIT} s")
+def test_a_rank_that_is_suspended_at_its_start_ends_the_job(
+    run, command, signal_at_start, name, point
+):
+    done = run(["mpirun", "-n", 3, *command(name)], variables=signal_at_start(1, "STOP", point))
+    assert_failed_with(done, f"3 ranks have not connected within {START_TIMEOUT} s")
 
 
 PROGRAM = """
@@ -107,11 +112,11 @@ elif sys.argv[3] == "sleep":
 
 
 @pytest.mark.parametrize(("come", "others"), [("12", "sleep"), ("01", "leave")])
-def test_ranks_that_never_open_the_operator(run, small_store, tmp_path, come, others):
+def test_ranks_that_never_open_the_operator_end_the_job(run, small_store, tmp_path, come, others):
     (tmp_path / "program.py").write_text(PROGRAM)
     words = ["python", tmp_path / "program.py", small_store.path, come, others]
     done = run(["mpirun", "-n", 3, *words])
-    assert_said(done, "3 ranks have not connected within 2 s", "start_timeout")
+    assert_failed_with(done, "3 ranks have not connected within 2 s", "start_timeout")
     assert "opened" not in done.stdout
 
 
@@ -127,7 +132,7 @@ with cec_mpi.open_operator(sys.argv[1], MPI.COMM_WORLD) as X:
 """
 
 
-def test_open_operator_starts_mpi_where_nobody_has(run, small_store, tmp_path):
+def test_open_operator_initialises_mpi_if_the_program_has_not(run, small_store, tmp_path):
     (tmp_path / "program.py").write_text(STARTED_LATER)
     done = run(["mpirun", "-n", 4, "python", tmp_path / "program.py", small_store.path])
     assert done.returncode == 0, done.stderr
@@ -143,7 +148,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
-def test_a_process_alone_that_starts_mpi_writes_to_no_memory_that_it_does_not_use(run):
+def test_mpi_in_a_single_process_needs_little_memory(run):
     done = run([sys.executable, "-c", ALONE])
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 500_000  # kilobytes, for Python and an MPI library
@@ -160,18 +165,18 @@ def assert_right(done, store, out):
 
 
 @pytest.mark.needs("ulfm")
-def test_a_machine_that_never_arrives_is_not_waited_for(
-    run, small_store, command, struck, tmp_path
+def test_a_run_begins_without_a_launched_machine_that_never_joins(
+    run, small_store, command, signal_at_start, tmp_path
 ):
     words = [*CONTINUING, "-n", 4, *command("run", "--elastic", "--start-timeout", 1000)]
-    done = run(words, variables=struck(3, "STOP"))
+    done = run(words, variables=signal_at_start(3, "STOP"))
     assert done.returncode == code_with_kills(0), done.stderr
     assert "1 of 3 machines have not joined yet, but can still join" in done.stdout
     assert_right(done, small_store, tmp_path / "out")
 
 
 @pytest.mark.any_mpi
-def test_a_local_machine_that_dies_at_its_start_is_not_waited_for(
+def test_a_run_begins_without_a_local_machine_that_dies_at_its_start(
     run, small_store, command, tmp_path
 ):
     (tmp_path / "sitecustomize.py").write_text(
@@ -200,17 +205,17 @@ with cec_mpi.open_operator(sys.argv[1], local=3) as X:
 
 @pytest.mark.any_mpi
 @pytest.mark.parametrize("start", ["cec-mpi", "python -m cec_mpi", "program"])
-def test_files_of_the_working_directory_are_not_modules_of_python(
+def test_files_of_the_working_directory_replace_no_modules_of_python(
     run, small_store, tmp_path, start
 ):
-    """Nor is a folder cec_mpi the package; a task is found there, and what it imports."""
+    """Nor does a folder replace the package; a task and its imports are found there."""
     here = tmp_path / "here"
     (here / "out").mkdir(parents=True)
     for name in ("copy", "numbers", "queue", "random", "selectors", "socket", "subprocess"):
         (here / f"{name}.py").write_text(SHADOW)
     (here / "mine.py").write_text(OWN_TASK)
     (here / "helper.py").write_text("from numpy import ones\n")
-    if start != "python -m cec_mpi":  # which means the folder
+    if start != "python -m cec_mpi":  # it would run the folder
         (here / "cec_mpi").mkdir()
         (here / "cec_mpi" / "__init__.py").write_text("1 / 0\n")
     (tmp_path / "program.py").write_text(LOCAL_PROGRAM)
@@ -241,32 +246,32 @@ sys.stderr = Slow()
 
 
 @pytest.mark.needs("ulfm")
-def test_machines_leave_when_rank_0_never_arrives(run, command, struck, tmp_path):
-    """The first ones print why, and the others do not have them ended before they have."""
+def test_machines_leave_when_rank_0_never_arrives(run, command, signal_at_start, tmp_path):
+    """The first ranks print the error, slowly, and the others do not end the job before."""
     words = [*CONTINUING, "-n", 3, *command("run", "--elastic")]
-    variables = struck(0, "STOP")
+    variables = signal_at_start(0, "STOP")
     with (tmp_path / "sitecustomize.py").open("a") as file:
         file.write(SLOW_STDERR)
     done = run(words, variables=variables)
     assert done.returncode not in (0, None)
-    message = f"the master has not begun to listen within {LIMIT} s"
+    message = f"the master has not begun to listen within {START_TIMEOUT} s"
     assert 1 <= done.stderr.count(message) <= 2, done.stderr
     assert done.stderr.count("cec-mpi: error: ") == done.stderr.count(message)
 
 
 @pytest.mark.any_mpi
 @pytest.mark.needs("ulfm")
-def test_a_run_that_too_few_machines_come_to_ends_with_one_message(run, command, struck):
+def test_a_run_that_too_few_machines_join_ends_with_one_message(run, command, signal_at_start):
     words = [*CONTINUING, "-n", 3, *command("run", "--elastic", "--start-timeout", 20)]
-    done = run(words, variables=struck("2", "KILL"))
+    done = run(words, variables=signal_at_start("2", "KILL"))
     assert done.returncode == code_with_kills(4), done.stderr
     message = "cec-mpi: error: 1 machine is available at tick 0 (1): a step needs 2; "
     assert done.stderr.count("cec-mpi: ") == done.stderr.count(message) == 1, done.stderr
 
 
 @pytest.mark.needs("ulfm")
-def test_what_rank_0_refuses_ends_all_with_one_message(run, tmp_path):
-    """In time, though the machines would wait for a minute for rank 0 to listen."""
+def test_an_input_error_of_the_master_ends_an_elastic_run_with_one_message(run, tmp_path):
+    """The machines do not wait until the master listens."""
     words = ["cec-mpi", "run", "no/such", "--out", "out", "power", "--elastic"]
     done = run([*CONTINUING, "-n", 3, *words], cwd=tmp_path)
     assert done.returncode == 2, done.stderr
