@@ -1,4 +1,4 @@
-"""What tests of any room share: commands, stores, and the mark of what a test needs."""
+"""Fixtures and marks of all tests: commands, stores, and what a test needs."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from cec_mpi import encode
 from cec_mpi.cli import main
 from cec_mpi.runtime.processes.launcher import detect_launcher, remove_launcher_variables
 from cec_mpi.runtime.processes.notices import ADDRESS_VARIABLE
-from helpers import ROOT, bad_inputs
+from helpers import ROOT
 from helpers.commands import finish, run_to_end
 from helpers.commands import start as start_command
-from helpers.endless_task import ENOUGH
+from helpers.endless_task import STOP_FILE
 from helpers.needs import NEEDS, reason_to_skip
 from helpers.stores import SmallStore
 from helpers.waiting import LEAVING, LIMIT
 
-# How fast something is, is no assertion; with CEC_REPEATABLE every run has the same examples.
+# No test asserts a duration. With CEC_REPEATABLE every run has the same examples.
 repeatable = "CEC_REPEATABLE" in os.environ
-# Twenty-five examples a run find what a hundred do, since each run by hand has others.
+# Other runs have other examples, so that 25 suffice.
 settings.register_profile("tests", deadline=None, max_examples=25, derandomize=repeatable)
 settings.load_profile("tests")
 
-# No test cuts the power, and waiting for the disk would take most of the time of a small store.
+# No test cuts the power, and small stores would mostly wait for the disk.
 os.fsync = lambda descriptor: None
-# No test asks the metadata service of a cloud, on whose instances tests may run.
+# Tests on an instance of a cloud do not use its metadata service.
 os.environ.setdefault(ADDRESS_VARIABLE, "127.0.0.1:9")
-os.environ.pop("PYTHONUNBUFFERED", None)  # a line is written whole, where ranks print at once
+os.environ.pop("PYTHONUNBUFFERED", None)  # ranks write whole lines
 
 
 def pytest_configure(config):
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say what was skipped to whoever runs several stages and names a file for it."""
+    """Write skipped tests to the file that CEC_SKIPPED names."""
     launcher = detect_launcher()
     is_first = "PYTEST_XDIST_WORKER" not in os.environ and not (launcher and launcher.rank)
     if "CEC_SKIPPED" not in os.environ or not is_first:
@@ -64,14 +64,14 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture
 def no_launcher(monkeypatch):
-    """No variable of a launcher, as if these tests had been started by hand."""
+    """Remove the environment variables of a launcher."""
     for name in os.environ.keys() - remove_launcher_variables(os.environ):
         monkeypatch.delenv(name)
 
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a command and give its process; what is left of it ends with the test."""
+    """Start a command: its process. A process that outlives the test is killed and an error."""
     commands = []
 
     def start(command, *, cwd=tmp_path, variables=None, **options: Any):
@@ -79,19 +79,19 @@ def start(tmp_path):
         return commands[-1].process
 
     yield start
-    left = [finish(command, limit=LEAVING).left for command in commands]
-    assert not any(left)
+    survivors = [finish(command, limit=LEAVING).survivors for command in commands]
+    assert not any(survivors)
 
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory):
-    """Run a command to its end: in time, and with no process left behind."""
+    """Run a command to its end: within a time limit, and without surviving processes."""
     default = tmp_path_factory.mktemp("cwd")
 
     def run(command, *, cwd=default, timeout=LIMIT, variables=None):
         done = run_to_end(command, cwd=cwd, limit=timeout, variables=variables)
-        assert done.returncode is not None, f"no end of {done.left}: {done.stderr}"
-        assert not done.left
+        assert done.returncode is not None, f"no end of {done.survivors}: {done.stderr}"
+        assert not done.survivors
         return done
 
     return run
@@ -99,7 +99,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def endless_task(tmp_path):
-    """Words of a task that makes steps until `stop` is called."""
+    """A task that makes steps until `stop` is called: the words of a run with it."""
     shutil.copy(ROOT / "tests" / "helpers" / "endless_task.py", tmp_path)
 
     def words(store):
@@ -107,22 +107,14 @@ def endless_task(tmp_path):
         return ["endless_task:products"]
 
     def stop():
-        (tmp_path / ENOUGH).touch()
+        (tmp_path / STOP_FILE).touch()
 
     return SimpleNamespace(words=words, stop=stop)
 
 
 @pytest.fixture(scope="session")
-def good(tmp_path_factory):
-    """The files that cases of bad input share."""
-    directory = tmp_path_factory.mktemp("good")
-    bad_inputs.make_good_files(directory)
-    return directory
-
-
-@pytest.fixture(scope="session")
 def cec(run):
-    """Run ``cec-mpi`` with these words, under mpirun when it takes ranks."""
+    """Run ``cec-mpi`` with these words, under mpirun if it has ranks."""
 
     def cec(*words, ranks=0, **options):
         launcher = ["mpirun", "-n", ranks] if ranks else []
@@ -172,7 +164,7 @@ def large_store(make_store):
 
 @pytest.fixture(scope="session")
 def square_store(make_store):
-    """A symmetric matrix whose largest eigenvalue, 9, is well apart from the others."""
+    """A symmetric matrix whose largest eigenvalue, 9, is well separated."""
     rng = np.random.default_rng(4)
     basis, _ = np.linalg.qr(rng.standard_normal((20, 20)))
     values = np.append(np.linspace(-2, 2, 19), 9)

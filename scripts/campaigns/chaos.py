@@ -199,8 +199,8 @@ class Campaign:
     def _check(self, done: Done, codes: tuple[int, ...]) -> None:
         if done.returncode is None:
             self._complain("it did not end")
-        elif done.left:
-            self._complain(f"left: {done.left}")
+        elif done.survivors:
+            self._complain(f"survivors: {done.survivors}")
         elif done.returncode not in codes:
             self._complain(f"exit code {done.returncode}")
         elif "Traceback" in done.errors or len(errors_of(done)) > 1:

@@ -180,7 +180,7 @@ def test_a_signal_ends_encode_with_one_line(tmp_path):
     )
     pipe = source.await_reader()
     process.send_signal(signal.SIGTERM)
-    source.let_go(pipe)
+    source.release(pipe)
     _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 128 + signal.SIGTERM
     # Zarr does not count the pipe as a chunk.

@@ -1,7 +1,7 @@
-"""Commands as a user starts them: in time to their end, with no process left behind.
+"""Commands as a user starts them, with a time limit, and the processes that survive them.
 
-Every process of a command carries a mark in its environment, so that one that outlives
-its command is found, whatever its parent is by then.
+All processes of a command have a mark in their environment, which identifies survivors although
+their parents have changed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from helpers.waiting import LEAVING, LIMIT
 _MARK = "CEC_LAUNCH_MARK"  # in the environment of every process of one command
 _DID_NOT_START = 213
 _BANNER = re.compile(r"^-{60,}\n.*?^-{60,}\n", re.DOTALL | re.MULTILINE)
-# What Open MPI's mpirun says now and then while it ends ranks that left with an error.
+# Messages that Open MPI's mpirun sometimes prints while it ends ranks.
 _NOISE = re.compile(
     r"^(\[warn\] Epoll |\[\S+:\d+\] (PMIX ERROR|pmix_ptl_base): ).*\n?", re.MULTILINE
 )
-# The end of a job as Open MPI's mpirun reports it, before it ends itself.
+# The end of a job as Open MPI's mpirun reports it.
 _ENDED = re.compile(
     r"^ +(?:Exit code: +|Errorcode: )(\d+)$|exited on\s+signal (\d+) ", re.MULTILINE
 )
@@ -43,7 +43,7 @@ class Started:
 
     process: subprocess.Popen[str]
     mark: str
-    scratch: Path  # for what Open MPI leaves behind when it is killed
+    scratch: Path  # for files that Open MPI leaves when it is killed
 
     def processes(self) -> dict[int, str]:
         """The processes of this command that are alive, with their command lines."""
@@ -60,25 +60,25 @@ class Started:
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended: `returncode` is None when it had to be stopped."""
+    """The end of a command: `returncode` is None if it exceeded its time limit."""
 
     returncode: int | None
     stdout: str
     stderr: str
-    left: tuple[str, ...]  # command lines of what was stopped, or outlived it
+    survivors: tuple[str, ...]  # command lines of processes that were killed
 
     @property
     def errors(self) -> str:
-        """What was printed to standard error, without what the launcher adds of its own."""
+        """Standard error without the messages of the launcher."""
         return _NOISE.sub("", _BANNER.sub("", self.stderr)).strip()
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The variables that a command is started with: of no launcher, and fit for one box."""
-    kept = remove_launcher_variables(os.environ)
-    beside = str(Path(sys.executable).parent)  # cec-mpi, and mpirun of an MPI wheel
-    path = os.pathsep.join([beside, kept.get("PATH", os.defpath)])
-    return {**kept, **mpi_at_hand.one_box(), "PATH": path, **variables}
+    """Return the environment of a command: without a launcher, and for ranks on one computer."""
+    inherited = remove_launcher_variables(os.environ)
+    scripts = str(Path(sys.executable).parent)  # cec-mpi, and mpirun of an MPI wheel
+    path = os.pathsep.join([scripts, inherited.get("PATH", os.defpath)])
+    return {**inherited, **mpi_at_hand.one_box(), "PATH": path, **variables}
 
 
 def mpirun() -> str | None:
@@ -115,7 +115,7 @@ def start(
 
 
 def code_of(returncode: int, stderr: str) -> int:
-    """The exit code of a command, which may be that of a job.
+    """Return the exit code of a command, or that of the job that it has reported.
 
     Open MPI 5.0's mpirun crashes now and then in PMIx_server_finalize, when one rank has ended
     the job while others were in MPI_Finalize: in 6 of 24 jobs of bare mpi4py on a busy box, each
@@ -136,7 +136,7 @@ def reported_code(stderr: str) -> int | None:
 
 
 def finish(started: Started, limit: float = LIMIT) -> Done:
-    """Wait for the end of a command, and end it when the time is up.
+    """Wait for the end of a command, and kill it at the time limit.
 
     Open MPI 5.0's mpirun sometimes does not crash there but hangs, when it has printed how the job
     ended, and none of its processes is left: in 2 of 240 jobs of a rank that ended all others.

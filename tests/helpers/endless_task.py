@@ -9,40 +9,40 @@ import numpy as np
 
 from cec_mpi.tasks import NO_CHECKPOINT
 
-ENOUGH = "enough"
+STOP_FILE = "stop"
 
 
 def products(
     X: Any, *, file: str = "X.npy", checkpoint: Any = NO_CHECKPOINT
 ) -> dict[str, np.ndarray | int | bool]:
-    """Products with vectors 0, 1, 2, ..., until a file `ENOUGH` is in this directory.
+    """Products with vectors 0, 1, 2, ..., until a file `STOP_FILE` is in the working directory.
 
     Parameters
     ----------
     X : operator
         Shape (q, r).
     file : str
-        With X itself.
+        X as an array.
 
     Returns
     -------
     dict
-        ``result``: (q,) ndarray, the sum of all products; ``wrong``, how many of them were;
-        ``products``; ``converged``.
+        ``result``, (q,) ndarray: the sum of all products; ``wrong`` and ``products``: numbers of
+        products; ``converged``.
     """
-    itself = np.load(file)
+    matrix = np.load(file)
     state = checkpoint.state
     total = state.get("total", np.zeros(X.shape[0]))
     done, wrong = int(state.get("done", 0)), int(state.get("wrong", 0))
-    while not Path(ENOUGH).exists():
+    while not Path(STOP_FILE).exists():
         w = vector(done, X.shape[1])
         found = X @ w
-        wrong += not np.allclose(found, itself @ w, atol=1e-9)
+        wrong += not np.allclose(found, matrix @ w, atol=1e-9)
         total, done = total + found, done + 1
         checkpoint.save(total=total, done=done, wrong=wrong)
     return {"result": total, "wrong": wrong, "products": done, "converged": True}
 
 
 def vector(number: int, size: int) -> np.ndarray:
-    """The vector of one product."""
+    """Return the vector of a product."""
     return np.random.default_rng(number).standard_normal(size)

@@ -1,4 +1,4 @@
-"""A matrix whose last rows can be read only when a test allows it."""
+"""A matrix whose last rows block their reader until a test releases them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import zarr
 from helpers.waiting import wait_until
 
 COLUMNS = 4
-_CHUNK = 1 << 13  # rows, which no piece of an encode is smaller than
+_CHUNK = 1 << 13  # rows; a piece of an encode has at least as many
 
 
 class HeldSource:
-    """A Zarr array whose last chunk is a pipe: who reads it waits.
+    """A Zarr array whose last chunk is a pipe.
 
     Attributes
     ----------
@@ -34,17 +34,17 @@ class HeldSource:
         os.mkfifo(self._last)
 
     def await_reader(self) -> int:
-        """Wait until somebody waits for the last rows; the pipe to them."""
+        """Wait until a process reads the last rows; return the pipe to it."""
 
         def pipe() -> int | None:
-            with suppress(OSError):  # nobody does
+            with suppress(OSError):  # no process reads
                 return os.open(self._last, os.O_WRONLY | os.O_NONBLOCK)
             return None
 
         return wait_until(pipe)
 
-    def let_go(self, pipe: int) -> None:
-        """Give them the last rows."""
+    def release(self, pipe: int) -> None:
+        """Write the last rows to the pipe."""
         data = self._kept.read_bytes()
         os.set_blocking(pipe, True)
         with os.fdopen(pipe, "wb") as stream:

@@ -1,4 +1,4 @@
-"""Ctrl-C at a chosen moment: as a line of the package begins, or where Python sees to signals."""
+"""Ctrl-C at a chosen line of the package, or where Python runs handlers of signals."""
 
 import dis
 import inspect
@@ -9,22 +9,22 @@ from typing import Any
 
 
 def interrupted(place: int, folder: str, function: Callable[[], object], but: str = "") -> bool:
-    """Call a function, and raise KeyboardInterrupt before the line of this place.
+    """Call a function and raise KeyboardInterrupt before a line.
 
     Parameters
     ----------
     place : int
-        Counted from 0, over all lines of modules in `folder` that the call comes to.
+        Index of the line in the sequence of executed lines of modules in `folder`.
     folder : str
-        Part of their paths.
+        Part of the paths of these modules.
     function : callable
     but : str, optional
-        Leaves out modules whose paths end so.
+        Excludes modules whose paths have this end.
 
     Returns
     -------
     bool
-        Whether it was interrupted; else it came to its end before.
+        False if the function ended before.
     """
     left = place
 
@@ -53,22 +53,22 @@ def interrupted(place: int, folder: str, function: Callable[[], object], but: st
 
 
 def interrupted_between(place: int, part: type, function: Callable[[], object]) -> bool:
-    """Call a function, and raise KeyboardInterrupt at this of the moments when Python may.
+    """Call a function and raise KeyboardInterrupt where Python runs handlers of signals.
 
-    It runs handlers of signals when a function begins, when one has returned, and when a loop
-    goes back, and nowhere else.
+    Python runs them when a function begins or has returned, and at the end of an iteration.
 
     Parameters
     ----------
     place : int
-        Counted from 0, over all such moments in the module of a class and in what that calls.
+        Index in the sequence of these points in the module of a class and in functions it calls.
     part : type
+        The class.
     function : callable
 
     Returns
     -------
     bool
-        Whether it was interrupted; else it came to its end before.
+        False if the function ended before.
     """
     left, module = place, inspect.getfile(part)
 

@@ -1,4 +1,4 @@
-"""Jobs that are submitted to the cluster as a user submits them."""
+"""Jobs of the Slurm cluster, submitted as by a user."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"
 
 @dataclass(frozen=True)
 class Desk:
-    """A directory of which jobs are submitted to the cluster."""
+    """A directory from which jobs are submitted to the cluster."""
 
     variables: dict[str, str]
     directory: Path
 
     def run(self, *words: object, limit: float = LIMIT) -> str:
-        """Run a command that has to succeed: what it prints."""
+        """Run a command that must succeed; return its output."""
         done = self._attempt(words, limit)
         assert done.returncode == 0, f"{done}"
         return done.stdout
 
     def ask(self, *words: object) -> str:
-        """What a command of Slurm prints that only asks: again where the controller is too busy."""
+        """Return the output of a query of Slurm; repeat it while the controller is busy."""
 
         def done() -> subprocess.CompletedProcess[str] | None:
             tried = self._attempt(words, LIMIT)
@@ -53,19 +53,18 @@ class Desk:
         )
 
     def jobs(self) -> str:
-        """The jobs that there are, a line each."""
+        """Return all jobs, one a line."""
         return self.ask("squeue", "--noheader")
 
     def cancel_jobs(self) -> None:
         """End all jobs of this user."""
         self.run("scancel", "--quiet", f"--user={getpass.getuser()}")
 
-    def let_go_on(self) -> None:
-        """Start all requeued jobs soon: Slurm lets them wait for two minutes.
+    def resume_jobs(self) -> None:
+        """Start all requeued jobs soon; Slurm delays them by two minutes.
 
-        To be called again, as a node that has failed may put it off anew, but not within seconds.
-        A node that is back while it still ends a job cannot start that one again: Slurm holds the
-        job then, and gives no more jobs to the node.
+        Call it again after some seconds: a node that has failed may delay them once more. If a
+        node returns while it still ends a job, Slurm holds that job and drains the node.
         """
         drained = self.ask("sinfo", "--noheader", "--Node", "--states=drained", "--format=%N")
         for node in set(drained.split()):
@@ -78,12 +77,12 @@ class Desk:
                 self._try(f"scontrol update JobId={number} StartTime=now+2")
 
     def _try(self, command: str) -> None:
-        """What Slurm may refuse, since jobs and nodes have gone on meanwhile."""
+        """Run a command that Slurm may refuse because jobs and nodes have changed."""
         self.run("bash", "-c", f"{command} || true")
 
     @contextmanager
     def without(self, node: str) -> Iterator[None]:
-        """Set a node down, and in the end up again."""
+        """Set a node down during the block."""
         self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
         try:
             yield
@@ -91,7 +90,7 @@ class Desk:
             wait_until(lambda: self._is_back(node), pause=0.1)
 
     def _is_back(self, node: str) -> bool:
-        """Whether Slurm gives jobs to the node again, which it may do by itself."""
+        """Resume a node; return whether it is idle."""
         self._try(f"scontrol update NodeName={node} State=RESUME")
         words = ("--noheader", f"--nodes={node}", "--partition=low", "--format=%t")
         return self.ask("sinfo", *words).strip() == "idle"
@@ -116,12 +115,12 @@ class Job:
     number: str
 
     def field(self, name: str) -> str:
-        """One of the fields of ``scontrol show job``."""
+        """Return a field of ``scontrol show job``."""
         text = self.desk.ask("scontrol", "show", "job", "--oneliner", self.number)
         return re.search(rf"(?:^| ){name}=(.*?)(?: \w+[:\w/]*=|$)", text, re.MULTILINE)[1]
 
     def output(self) -> str:
-        """What the job has printed until now."""
+        """Return the output of the job so far."""
         return "".join(
             path.read_text() for path in self.desk.directory.glob(f"slurm-{self.number}*.out")
         )
@@ -136,7 +135,7 @@ class Job:
         )
 
     def wait_for_steps(self, out: Path, steps: int) -> None:
-        """Wait until the run of the job has made so many steps."""
+        """Wait until the run of the job has made this number of steps."""
 
         def are_made() -> bool:
             assert self.field("JobState") not in _OVER, self.output()
@@ -144,10 +143,10 @@ class Job:
 
         wait_until(are_made, describe=self.output, pause=0.2)
 
-    def go_on(self) -> None:
-        """Start a requeued job soon: Slurm lets it wait for two minutes.
+    def resume(self) -> None:
+        """Start a requeued job soon; Slurm delays it by two minutes.
 
-        A node does not start a job again within the second in which it has ended it.
+        A node cannot restart a job within the second in which it has ended it.
         """
         self.wait("PENDING")
         self.desk.run("scontrol", "update", f"JobId={self.number}", "StartTime=now+3")

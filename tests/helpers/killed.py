@@ -1,9 +1,9 @@
-"""A program without MPI, one of whose processes is killed: what it sees, and who lives on.
+"""A program without MPI that kills one of its processes: its predictions, and the survivors.
 
     mpirun -n 3 python tests/helpers/killed.py DIR SECONDS
 
-Each process writes DIR/N.json when it starts. When all have, process 1 kills itself, and
-each of the others writes DIR/N.lived if it is still there after SECONDS.
+Each process writes DIR/N.json when it starts. Then process 1 kills itself, and each of the others
+writes DIR/N.survived after SECONDS.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ PROCESSES = 3
 
 
 def words(directory: Path, seconds: float) -> list[object]:
-    """The words of the program, for a launcher."""
+    """Return the command of the program, for a launcher."""
     directory.mkdir(exist_ok=True)
     return [sys.executable, Path(__file__).resolve(), directory, seconds]
 
 
-def seen(directory: Path) -> tuple[list[dict[str, Any]], int]:
-    """What each process saw, and how many lived on."""
+def detections(directory: Path) -> tuple[list[dict[str, Any]], int]:
+    """Return what each process detected, and the number of survivors."""
     found = [json.loads((directory / f"{n}.json").read_text()) for n in range(PROCESSES)]
-    return found, len(list(directory.glob("*.lived")))
+    return found, len(list(directory.glob("*.survived")))
 
 
 def main(directory: Path, seconds: float) -> None:
     launcher = detect_launcher()
     assert launcher is not None
     assert "mpi4py" not in sys.modules
-    place = directory / f"{launcher.rank}.json"
-    seen = {"pid": os.getpid(), "job": job_id(), **asdict(detect_continuity())}
-    place.with_suffix(".new").write_text(json.dumps(seen))
-    place.with_suffix(".new").rename(place)
+    file = directory / f"{launcher.rank}.json"
+    detected = {"pid": os.getpid(), "job": job_id(), **asdict(detect_continuity())}
+    file.with_suffix(".new").write_text(json.dumps(detected))
+    file.with_suffix(".new").rename(file)
     while len(list(directory.glob("*.json"))) < PROCESSES:
         time.sleep(0.02)
     if launcher.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(seconds)
-    place.with_suffix(".lived").touch()
+    file.with_suffix(".survived").touch()
 
 
 if __name__ == "__main__":

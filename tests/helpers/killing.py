@@ -1,13 +1,13 @@
-"""How launchers take it that a process is killed."""
+"""Launchers that continue after a process is killed, and their exit codes."""
 
 from __future__ import annotations
 
 from helpers.mpi_at_hand import library
 
-# What starts ranks that continue when one is killed, where the MPI at hand has that.
+# A launcher whose ranks continue when one is killed, if the MPI has one.
 CONTINUING = ["mpirun", *(["--with-ft", "ulfm"] if library().startswith("Open MPI v5") else [])]
 
 
 def code_with_kills(code: int) -> int:
-    """The exit code of a launcher, one of whose processes was killed, and rank 0 left with this."""
+    """Return the exit code of a launcher if a process was killed and rank 0 exited with `code`."""
     return 255 if library().startswith("Intel") else code

@@ -1,4 +1,4 @@
-"""The least time of work that only some machines can do, by HiGHS: for tests, and for studies."""
+"""The least makespan of work that only some machines can do, by HiGHS."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from scipy.sparse import coo_array
 
 
 def least_time(costs, holders, speeds, overheads=None, copies=1):
-    """The least makespan, infinite if there is none.
+    """Return the least makespan, infinite if the work cannot be done.
 
     Parameters
     ----------
     costs : (G,) array_like of float
-        Of groups of work.
+        Costs of groups of work.
     holders : sequence of sequence of int
-        Machines of each group, as positions from 0.
+        Machines of each group, counted from 0.
     speeds : (N,) ndarray of float
     overheads : (N,) ndarray of float, optional
-        What taking part costs: the best choice of machines counts, so that there must be few.
+        Cost of taking part, for few machines: all subsets of machines are tried.
     copies : int
-        Machines that do each piece of work.
+        Machines that do each group of work.
     """
     machines = range(len(speeds))
     overheads = np.zeros(len(speeds)) if overheads is None else overheads

@@ -1,4 +1,4 @@
-"""Runs that were never made: records with known numbers."""
+"""Records of invented runs."""
 
 from cec_mpi.runtime.records.step import StepRecord
 
@@ -22,9 +22,9 @@ HEADER = {
 
 
 def step_of(number, seconds=(0.1, 0.1, 0.2, 0.2), rows=(50, 50, 50, 50), why="preempted", **more):
-    """A step of 4 machines, of which two are enough, with shards of 100 rows.
+    """Return a step of 4 machines, two of which are enough, with shards of 100 rows.
 
-    Machines without rows are not available, and `why` says why.
+    Machines without rows are unavailable for the reason `why`.
     """
     available = tuple(n + 1 for n, count in enumerate(rows) if count)
     bounds = {50: ([0, 50], [0, 50], [50, 100], [50, 100])}

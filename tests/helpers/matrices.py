@@ -1,4 +1,4 @@
-"""What files of matrices hold, as encode reads them."""
+"""The contents of files of matrices, as encode reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cec_mpi.encoding.sources import Matrix, Source, copy_to_file, open_source
 
 
 def matrix_in(path: Any, **options: Any) -> tuple[Matrix, np.ndarray]:
-    """A matrix as it is opened with options of encode, and all of its numbers."""
+    """Open a matrix with options of encode; return it and its entries."""
     checked = EncodeOptions(**options).validate()
     opened = open_source(path, checked)
     with ExitStack() as stack:

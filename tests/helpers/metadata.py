@@ -1,4 +1,4 @@
-"""A metadata service of AWS, Google Cloud or Azure, as an instance sees it."""
+"""A metadata service of AWS, Google Cloud or Azure."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ EVENT = {
 
 
 class Metadata:
-    """What the service answers; a test changes it while requests come.
+    """The answers of the service, which a test can change.
 
     Attributes
     ----------
     service : str
         aws, gcp or azure.
     is_preempted : threading.Event
-        Whether the notice is there.
+        Whether the service has a notice.
     events : list
-        Azure's events with the notice.
+        Events of the notice of Azure.
     wrong : dict
-        Answers (status, text) to paths that begin so; None never answers.
+        Answers (status, text) to paths with this prefix; None never answers.
     tokens : list of str
-        AWS's tokens; only the last one is accepted.
+        Tokens of AWS; only the last one is valid.
     requests : list of str
         The requests so far.
     """
@@ -100,7 +100,7 @@ class Metadata:
 
 @contextmanager
 def serve(service: str) -> Iterator[Metadata]:
-    """A metadata service on a port of this computer: `address`."""
+    """Serve metadata at a port of this computer."""
     metadata = Metadata(service)
 
     class Handler(BaseHTTPRequestHandler):
@@ -112,7 +112,7 @@ def serve(service: str) -> Iterator[Metadata]:
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(text.encode())
-            except OSError:  # nobody waits any longer
+            except OSError:  # the client has disconnected
                 pass
 
         do_PUT = do_GET

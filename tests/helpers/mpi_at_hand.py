@@ -1,4 +1,4 @@
-"""The MPI that this Python has: what it is, and how its ranks are started on one box.
+"""The MPI of this Python: its library, its launcher, and variables for one computer.
 
     python tests/helpers/mpi_at_hand.py library|mpirun
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 __all__ = ["ONE_HOST_ONLY", "library", "mpirun", "one_box"]
 
-# Variables of one_box with which Open MPI puts all ranks on the first of several hosts.
+# With these variables of `one_box` Open MPI starts all ranks on the first of several hosts.
 ONE_HOST_ONLY = ("PRTE_MCA_rmaps_default_mapping_policy", "OMPI_MCA_rmaps_base_oversubscribe")
 _ENVIRONMENTS = Path(__file__).parents[2] / ".ci"
 _SAY_LIBRARY = """
@@ -29,7 +29,7 @@ print(library().name)
 
 @cache
 def library() -> str:
-    """Name and version of the MPI library."""
+    """Return name and version of the MPI library."""
     done = subprocess.run(
         [sys.executable, "-c", _SAY_LIBRARY], capture_output=True, text=True, check=True
     )
@@ -37,24 +37,23 @@ def library() -> str:
 
 
 def one_box() -> dict[str, str]:
-    """Variables for more ranks than cores on one box: what ``.ci/openmpi.env`` exports.
+    """Return variables for more ranks than cores on one computer, of ``.ci/openmpi.env``.
 
-    No other MPI needs any; they take no notice of these.
+    Other MPIs ignore them.
     """
     text = (_ENVIRONMENTS / "openmpi.env").read_text()
     return dict(re.findall(r"^export (\w+)=(\S+)$", text, re.MULTILINE))
 
 
 def mpirun(path: str | None = None) -> str | None:
-    """The command that starts ranks, of those in `path`, or None.
+    """Return the command that starts ranks, or None.
 
-    Intel's mpirun is a shell script, which does not hand on signals: then it is the program
-    that the script starts.
+    Intel's mpirun is a shell script that forwards no signals; return the program that it starts.
 
     Parameters
     ----------
     path : str, optional
-        Directories to look in; PATH by default.
+        Directories to search; PATH by default.
     """
     found = shutil.which("mpirun", path=path)
     if found is None:

@@ -1,7 +1,7 @@
-"""What not every MPI and computer has, which tests need it, and why they do.
+"""Requirements of tests that not every MPI and computer meets.
 
-``@pytest.mark.needs("ulfm")`` skips a test where this table says so; `scripts/test` lists at
-its end what was skipped. The variable CEC_REQUIRED lists what may not be missing, as ``slurm``.
+``@pytest.mark.needs("ulfm")`` skips a test without this requirement; `scripts/test` lists all
+skipped tests. The environment variable CEC_REQUIRED lists requirements that must be met.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ from helpers.mpi_at_hand import library
 
 
 @dataclass(frozen=True)
-class Need:
-    """Something that tests may need.
+class Requirement:
+    """A requirement of tests.
 
     Attributes
     ----------
-    is_here : callable
-        Whether it is.
-    why : str
-        What is done with it that nothing else can do.
+    is_met : callable
+    reason : str
+        What tests do with it.
     """
 
-    is_here: Callable[[], bool]
-    why: str
+    is_met: Callable[[], bool]
+    reason: str
 
 
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
@@ -51,7 +50,7 @@ def _can_start_hosts() -> bool:
 
 @cache
 def _slurm_loads_pmix() -> bool:
-    """Whether srun can, which needs settings, but nobody who answers."""
+    """Return whether srun loads its plugin; this needs settings, but no controller."""
     with TemporaryDirectory() as directory:
         settings = Path(directory, "slurm.conf")
         settings.write_text(
@@ -77,7 +76,7 @@ def _can_mount() -> bool:
     return done.returncode == 0
 
 
-# Where control groups of processor time are made: those of version 1, or 2.
+# The directory of control groups for processor time, of version 1 or 2.
 CPU_GROUPS = next(
     (path for path in (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")) if path.is_dir()), None
 )
@@ -99,99 +98,98 @@ def _can_limit_processors() -> bool:
 
 
 NEEDS = {
-    "ulfm": Need(
+    "ulfm": Requirement(
         lambda: library().startswith(("Open MPI v5", "Intel")),
         "when a process is killed, the others continue under mpirun of Open MPI 5 (--with-ft ulfm) "
         "and Intel MPI, and end under that of MPICH",
     ),
-    "code after a signal": Need(
+    "code after a signal": Requirement(
         lambda: not library().startswith("MPICH 4.0."),
-        "mpiexec of MPICH 4.0 returns 0 when it has passed on a signal, whatever its ranks return",
+        "mpiexec of MPICH 4.0 returns 0 after it has forwarded a signal",
     ),
-    "slurm": Need(
+    "slurm": Requirement(
         lambda: all(shutil.which(name, path=_PATH) for name in ("slurmctld", "slurmd", "munged")),
-        "jobs are given to a real Slurm (on Debian: apt install slurm-wlm munge)",
+        "jobs are submitted to a real Slurm (on Debian: apt install slurm-wlm munge)",
     ),
-    "pmi2": Need(
+    "pmi2": Requirement(
         lambda: library().startswith(("MPICH", "Intel")),
         "srun starts ranks with its PMI-2, which Open MPI does not speak",
     ),
-    "import-anywhere": Need(
+    "import-anywhere": Requirement(
         lambda: not library().startswith("Open MPI v4"),
         "Open MPI 4 aborts when a program imports mpi4py.MPI under an srun that connects no ranks",
     ),
-    "openmpi": Need(
+    "openmpi": Requirement(
         lambda: library().startswith("Open MPI v5"),
-        "the page has commands of Open MPI 5; other MPIs want other words",
+        "the page has commands of Open MPI 5",
     ),
-    "mounts": Need(
+    "mounts": Requirement(
         _can_mount,
-        "a disk that is full is a small file system in memory, which root alone can mount",
+        "a full disk is a small file system in memory, which only root can mount",
     ),
-    "cpu-groups": Need(
+    "cpu-groups": Requirement(
         _can_limit_processors,
-        "the CPU quota of a container is that of a control group, which root alone can make",
+        "the CPU quota of a container is that of a control group, which only root can create",
     ),
-    "faketime": Need(
+    "faketime": Requirement(
         lambda: bool(FAKETIME),
         "the clock of one process is set by hours while it runs (on Debian: apt install faketime)",
     ),
-    "chromium": Need(
+    "chromium": Requirement(
         lambda: bool(CHROMIUM and CHROMEDRIVER),
-        "a report is a page that people use in a browser (on Debian: apt install chromium "
-        "chromium-driver)",
+        "a report is a page for a browser (on Debian: apt install chromium chromium-driver)",
     ),
-    "ray": Need(
+    "ray": Requirement(
         lambda: importlib.util.find_spec("ray") is not None,
-        "machines are tasks of a real Ray, which has no wheel for each Python",
+        "machines are tasks of a real Ray, which has no wheels for some versions of Python",
     ),
-    "hosts": Need(
+    "hosts": Requirement(
         _can_start_hosts,
-        "several hosts on one computer are namespaces of root's, with sshd in them (scripts/hosts "
-        "check says what is missing)",
+        "hosts on one computer are namespaces of root with sshd (scripts/hosts check lists what is "
+        "missing)",
     ),
-    "hosts-that-meet": Need(
+    "hosts-that-meet": Requirement(
         lambda: not library().startswith("MPICH 4.0."),
-        "MPICH 4.0 of Debian (UCX 1.13) hangs in 4 of 10 starts of ranks that only meet, on "
-        "several hosts that are namespaces of one computer",
+        "MPICH 4.0 of Debian (UCX 1.13) hangs in 4 of 10 starts on hosts that are namespaces of "
+        "one computer",
     ),
-    "pmi2-always": Need(
+    "pmi2-always": Requirement(
         lambda: library().startswith(("MPICH 4.", "Intel")),
         "under srun --mpi=pmi2 MPICH 5.0 does not always start on several nodes: its lines to the "
         "PMI server can be longer than the 1,024 bytes that Slurm 22.05 reads at once",
     ),
-    "pmix": Need(
+    "pmix": Requirement(
         lambda: library().startswith(("Open MPI", "Intel")),
         "srun --mpi=pmix does not start MPICH",
     ),
-    "slurm-pmix": Need(
+    "slurm-pmix": Requirement(
         _slurm_loads_pmix,
-        "srun --mpi=pmix needs a library that Slurm does not bring along (on Debian: apt install "
+        "srun --mpi=pmix needs a library that Slurm does not include (on Debian: apt install "
         "libpmix-dev)",
     ),
-    "hydra": Need(
+    "hydra": Requirement(
         lambda: library().startswith(("MPICH", "Intel")),
         "Open MPI has no mpiexec.hydra",
     ),
-    "own-mpirun": Need(
+    "own-mpirun": Requirement(
         lambda: not library().startswith("Intel"),
-        "Intel's mpirun is a shell script: it hands on no signals, and in a job no exit codes",
+        "Intel's mpirun is a shell script that forwards no signals, and in a job no exit codes",
     ),
 }
 
 
-def reason_to_skip(what: str) -> str | None:
-    """Why a test that needs this is skipped here, or None.
+def reason_to_skip(name: str) -> str | None:
+    """Return why tests with a requirement are skipped, or None.
 
     Raises
     ------
     pytest.UsageError
-        It is not here, and the variable CEC_REQUIRED says that it has to be.
+        The requirement is not met, and CEC_REQUIRED contains it.
     """
-    need = NEEDS[what]
-    if need.is_here():
+    requirement = NEEDS[name]
+    if requirement.is_met():
         return None
-    reason = f"needs {what}: {need.why}"
-    if what in os.environ.get("CEC_REQUIRED", "").split(","):
+    reason = f"needs {name}: {requirement.reason}"
+    if name in os.environ.get("CEC_REQUIRED", "").split(","):
         raise pytest.UsageError(f"CEC_REQUIRED: {reason}")
     return reason

@@ -1,7 +1,7 @@
 """The ranks of ``mpirun -n 4 python -m pytest --with-mpi tests/ranks`` as one run.
 
-Every rank runs every test. Only rank 0 reports. A rank that fails prints its traceback and ends
-the run because the others may wait for it. So does a rank that leaves.
+Every rank runs every test, and rank 0 reports. A rank whose test fails, or that exits, prints the
+reason and ends the run, because other ranks may wait for it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OneRun:
             sys.stdout = io.StringIO()
 
     def pytest_sessionstart(self) -> None:
-        """Let tests print: only the report is dropped."""
+        """Restore the output of tests: only the report is dropped."""
         if self._launcher.rank:
             sys.stdout = sys.__stdout__
 
@@ -68,7 +68,7 @@ class OneRun:
         return report
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """End the run when this rank is to leave it."""
+        """End the run when this rank exits."""
         code, why = getattr(excinfo.value, "returncode", None), excinfo.typename
         if isinstance(excinfo.value, pytest.exit.Exception):
             why = f"pytest.exit: {excinfo.value.msg}"
@@ -92,7 +92,7 @@ class OneRun:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Collective: rank 0 gives the launcher the exit code, as launchers want it."""
+        """Collective: rank 0 exits with the largest exit code, the others with 0."""
         comm = self._comm
         if comm is not None:
             code = max(comm.allgather(int(session.exitstatus)))

@@ -1,4 +1,4 @@
-"""Pages of docs as what can be run: programs, modules, commands, examples, what they print."""
+"""Programs, modules, commands and examples of pages of the documentation."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Block", "blocks_of", "pages_of_docs"]
 
 @dataclass
 class Block:
-    """A program, a module that commands use, commands or an example; what they print.
+    """A program, a module that commands use, commands or an example, and its output.
 
-    Ranks run a program; one that opens an operator with None is run ``alone``.
+    Ranks run a program; one process runs a program that opens an operator with None.
     """
 
     kind: str  # program, alone, module, sh or pycon
@@ -25,25 +25,25 @@ class Block:
 
     @property
     def name(self) -> str:
-        """The file that its first line names."""
+        """The name of its file, in its first line."""
         return self.text.split("\n", 1)[0].removeprefix("# ")
 
 
 def pages_of_docs(*suffixes: str) -> list[Path]:
-    """All pages, by default those of Markdown, without what is built of them."""
-    known = suffixes or (".md",)
+    """Return all pages with these suffixes, by default Markdown, without built ones."""
+    suffixes = suffixes or (".md",)
     written = [path for path in (ROOT / "docs").iterdir() if path.name != "_build"]
     found = (path for top in written for path in (top, *top.rglob("*")))
-    return sorted(path for path in found if path.suffix in known)
+    return sorted(path for path in found if path.suffix in suffixes)
 
 
 def blocks_of(page: str) -> list[Block]:
-    """All fenced blocks of a page; refuses one that would not be run.
+    """Return all fenced blocks of a page; a block that cannot be run is an error.
 
-    Commands are ``sh``, programs ``python`` with the name of their file in the first line. One
-    that later commands name is theirs; others open an operator, and are started with mpirun, or
-    alone where they open it with None. ``pycon`` is an example of doctest; those of a page share
-    their names. What has a fence of colons is for Sphinx.
+    Commands are ``sh``. Programs are ``python``, with the name of their file in the first line: if
+    later commands contain it, it is a module; others open an operator and run under mpirun, or in
+    one process if they open it with None. ``pycon`` is an example of doctest; the examples of a
+    page share their names. Blocks with a fence of colons are for Sphinx.
     """
     found: list[Block] = []
     inside: list[str] | None = None
@@ -53,8 +53,8 @@ def blocks_of(page: str) -> list[Block]:
                 inside.append(line)
             continue
         if inside is None:
-            known = ("```python", "```sh", "```text", "```pycon")
-            assert line in known, f"line {number}: {line} is not run"
+            languages = ("```python", "```sh", "```text", "```pycon")
+            assert line in languages, f"line {number}: {line} is not run"
             language, start, inside = line[3:], number, []
             continue
         assert line == "```", f"line {number}: {line} within a block"

@@ -1,4 +1,4 @@
-"""The processes of a run: those that a launcher started, or the run itself."""
+"""The processes of a run, which a launcher or the run itself has started."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")  # Open MPI; MPICH and Intel M
 
 
 def ranks_of(launcher: subprocess.Popen[str]) -> dict[int, psutil.Process]:
-    """The processes of an mpirun that runs, by rank."""
+    """Return the processes of a running mpirun, by rank."""
     ranks: dict[int, psutil.Process] = {}
     if launcher.poll() is not None:
         return ranks
     for child in psutil.Process(launcher.pid).children(recursive=True):
         try:
             variables = child.environ()
-        except psutil.NoSuchProcess:  # it has ended meanwhile
+        except psutil.NoSuchProcess:  # it has ended
             continue
         for name in _VARIABLES:
             if name in variables:
@@ -27,7 +27,7 @@ def ranks_of(launcher: subprocess.Popen[str]) -> dict[int, psutil.Process]:
 
 
 def machines_here(master: int | None = None) -> list[psutil.Process]:
-    """The machines 1, 2, ... that a run has started itself.
+    """Return the machines 1, 2, ... that a run has started itself.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def machines_here(master: int | None = None) -> list[psutil.Process]:
 
 
 def processes_of(run: subprocess.Popen[str]) -> dict[int, psutil.Process]:
-    """The master and the machines by rank, of a launcher or of a run without one."""
+    """Return the master and the machines by rank, with or without a launcher."""
     assert isinstance(run.args, list)
     if run.args[0] != "cec-mpi":
         return ranks_of(run)

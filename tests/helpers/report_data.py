@@ -1,4 +1,4 @@
-"""Data for the page of a report, as of runs that nobody has to wait for; the seed makes them."""
+"""Random data of a report page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cec_mpi.report.states import STATES
 from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.runtime.records.step import Bounds
 
-_NONE = 16  # the byte of a machine that computes none of its rows; all of them: 255
+_NONE = 16  # the byte of an available machine without rows; 255 for all rows of its shard
 
 
 def report(
@@ -45,7 +45,7 @@ def run(
     state: str = "done",
     seed: int = 1,
 ) -> dict[str, Any]:
-    """A run of which each step is kept: machines leave and join again, and tire."""
+    """Return a run with all of its steps, in which machines are lost and join again."""
     rng = np.random.default_rng(seed)
     machines = len(speeds)
     here = np.ones((machines, steps), bool)
@@ -204,7 +204,7 @@ def run(
 def large_run(
     *, machines: int = 500, steps: int = 100_000, bins: int = 2000, kept: int = 150, seed: int = 3
 ) -> dict[str, Any]:
-    """A run whose steps are binned: 1,500 losses, as many joins, and what else there is."""
+    """Return a run whose steps are binned, with 5,000 events."""
     rng = np.random.default_rng(seed)
     width = -(-steps // bins)
     rows, recovery = 20_000, 20
@@ -293,7 +293,7 @@ def large_run(
 
 
 def hostile(text: str) -> dict[str, Any]:
-    """A run whose every text is this one."""
+    """Return a run in which each text is this one."""
     made = run(steps=40, losses=2)
     made["figures"] = [{"label": text, "value": text, "note": text}]
     made.update(name=text, status=[text], warnings=[text], names=[text] * made["machines"])
@@ -306,7 +306,7 @@ def hostile(text: str) -> dict[str, Any]:
 def _assignment(
     step: int, until: int, available: tuple[int, ...], plan: Assignment, speeds: Any, before: Any
 ) -> tuple[Bounds, dict[str, Any]]:
-    """What is recorded of an assignment, and what the page has of it."""
+    """Return the recorded bounds of an assignment, and its data on the page."""
     machines = range(1, len(speeds) + 1)
     bounds = Bounds.of([[*chain.from_iterable(plan.intervals(n))] for n in machines])
     paces = 1 / (3.3e4 * np.array(speeds))

@@ -1,4 +1,4 @@
-"""Records of steps, made up."""
+"""Records of invented steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def header(machines=6, **others):
-    """The first line of a record."""
+    """Return the header of a record."""
     hosts = ["node0", *(f"node{n}" for n in range(1, machines + 1))]
     taking_part = list(range(1, machines + 1))
     about = {"machine_of_rank": [0, *taking_part], "hosts": hosts, "taking_part": taking_part}
@@ -21,9 +21,9 @@ def header(machines=6, **others):
 
 
 def step(number, machines=6, preempted=(), events=(), away=None, **others):
-    """A step of machines that compute 100 n rows each, at 1000 rows in a second.
+    """Return a step in which machine n computes 100 n rows, at 1000 rows per second.
 
-    Those that are away are preempted by default.
+    `away` has the absent machines by reason; those of `preempted` by default.
     """
     away = {"preempted": dict.fromkeys(preempted, number)} if away is None else away
     preempted = {n for those in away.values() for n in those}
@@ -62,11 +62,11 @@ def step(number, machines=6, preempted=(), events=(), away=None, **others):
     }
 
 
-def record(*about, **more):
-    """The same as a `StepRecord`."""
-    return msgspec.convert(step(*about, **more), StepRecord)
+def record(*arguments, **options):
+    """Return a step as a `StepRecord`."""
+    return msgspec.convert(step(*arguments, **options), StepRecord)
 
 
 def write(path, *lines):
-    """Write a record of these lines."""
+    """Write lines as a record."""
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))

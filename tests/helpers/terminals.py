@@ -1,4 +1,4 @@
-"""A terminal without a screen: what it would show, as a person reads it."""
+"""A pseudo terminal and the text that it shows."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from helpers.waiting import wait_until
 
 
 class Terminal:
-    """A terminal of a size; what is written to its `end` is shown.
+    """A terminal that shows the output to its `end`.
 
     Attributes
     ----------
     end : int
-        The descriptor that a program has as its standard output and error.
+        The descriptor for standard output and standard error of a program.
     raw : bytes
-        All that was written.
+        The output.
     history : list of str
-        What was to be seen, after each time that something was read.
+        The shown text after each read.
     """
 
     def __init__(self, columns: int = 80, lines: int = 24) -> None:
@@ -43,7 +43,7 @@ class Terminal:
         while True:
             try:
                 data = os.read(self._ours, 65536)
-            except OSError:  # nobody has the other end
+            except OSError:  # no process has the other end
                 return
             if not data:
                 return
@@ -53,14 +53,14 @@ class Terminal:
                 self.history.append(self._text())
 
     def resize(self, columns: int, lines: int) -> None:
-        """Give the terminal another size."""
+        """Change the size of the terminal."""
         size = struct.pack("HHHH", lines, columns, 0, 0)
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, size)
         with self._lock:
             self._screen.resize(lines, columns)
 
     def close(self) -> None:
-        """Let go of it, after all that was written has been read."""
+        """Read the remaining output and close the terminal."""
         if self.end >= 0:
             os.close(self.end)
             self.end = -1
@@ -72,32 +72,32 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What is to be seen now."""
+        """The shown text."""
         with self._lock:
             return self._text()
 
     @property
     def lines(self) -> list[str]:
-        """The same, line by line."""
+        """The lines of the shown text."""
         return self.text.splitlines()
 
     def settled_text(self) -> str:
-        """What is to be seen when all that this process has written so far has been read."""
+        """Return the shown text after all output of this process so far."""
         self._marks += 1
-        mark = f"mark {self._marks}"  # as the title of the window, which nothing else sets
+        mark = f"mark {self._marks}"  # as the title of the window
         os.write(self.end, f"\x1b]2;{mark}\x07".encode())
         wait_until(lambda: self._screen.title == mark)
         return self.text
 
     def await_text(self, wanted: str) -> str:
-        """Wait until something is to be seen."""
+        """Wait until the terminal shows a text."""
         return wait_until(
             lambda: wanted in (text := self.text) and text,
             describe=lambda: f"no {wanted!r} in:\n{self.text}",
         )
 
     def await_clean_end(self) -> None:
-        """Wait until the cursor is seen, at the beginning of a line or on another screen."""
+        """Wait until the cursor is visible, at the beginning of a line or on another screen."""
         wait_until(self._is_clean)
 
     def _is_clean(self) -> bool:

@@ -1,4 +1,4 @@
-"""Waiting for what other processes do, however busy the computer is."""
+"""Waiting for other processes, with limits that only a hang reaches."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-LIMIT = 200  # seconds; only what hangs takes longer
-LEAVING = 50  # seconds for processes that are about to end; a lost machine looks for its run for 60
+LIMIT = 200  # seconds
+LEAVING = 50  # seconds for ending processes; a lost machine looks for its run for 60
 
 
 def wait_until(
@@ -24,11 +24,11 @@ def wait_until(
     ----------
     condition : callable
     process : subprocess.Popen, optional
-        Fail if it ends before.
+        Fail if this process ends before.
     describe : callable
-        Returns what to show if the condition does not become true.
+        Returns the message of a failure.
     pause : float
-        Seconds before the condition is examined again.
+        Seconds between two tests of the condition.
     """
     due = time.monotonic() + LIMIT
     while not (value := condition()):

@@ -1,6 +1,6 @@
-"""Several hosts on this computer (`scripts/hosts`), with a launcher that starts ranks on all.
+"""Several hosts on this computer (`scripts/hosts`), and a launcher that starts ranks on them.
 
-Whatever a test leaves running on a host is an error, and is ended.
+A process that a test leaves on a host is killed, and the test fails.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from helpers.mpi_at_hand import ONE_HOST_ONLY, library
 from helpers.waiting import LEAVING, LIMIT
 
 ROWS, COLUMNS, STEPS = 600, 60, 12
-BESIDE = Path(sys.executable).parent
+BIN = Path(sys.executable).parent
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Hosts:
         scripts_hosts("off", self.directory, host)
 
     def processes(self) -> dict[int, str]:
-        """What runs on the hosts, but for what they are made of."""
+        """Return the processes on the hosts except those of the hosts themselves."""
         init = {int((self.directory / name / "init").read_text()) for name in self.names}
         homes = [Path("/proc") / str(number) for number in init]
         spaces = {(home / "ns/pid").readlink() for home in homes if home.exists()}
@@ -112,7 +112,7 @@ def hosts(tmp_path_factory):
 
 @pytest.fixture
 def two_hosts(tmp_path):
-    """For one test alone, which may spoil their links."""
+    """Two hosts for one test, which may cut their links."""
     with up(tmp_path / "hosts", 2) as found:
         yield found
 
@@ -130,7 +130,7 @@ def nothing_is_left(hosts):
 
 @pytest.fixture
 def run_here():
-    """Run a command on this computer, which may leave hosts behind."""
+    """Run a command on this computer; hosts that it starts may continue."""
     variables = environment(OMPI_MCA_mpi_yield_when_idle="1")
     for name in ONE_HOST_ONLY:
         variables.pop(name, None)
@@ -151,7 +151,7 @@ def run_here():
 
 @pytest.fixture
 def start(hosts, tmp_path, nothing_is_left):
-    """Run ``cec-mpi`` on so many ranks of each host, started on the first."""
+    """Run ``cec-mpi`` on this number of ranks of each host, started on the first."""
     open_mpi = library().startswith("Open MPI")
     launcher = ["env", *(f"--unset={name}" for name in ONE_HOST_ONLY), mpirun()]
     launcher += ["--bind-to", "none", "--hostfile"] if open_mpi else ["-machinefile"]
@@ -161,7 +161,7 @@ def start(hosts, tmp_path, nothing_is_left):
         form = "{} slots={}\n" if open_mpi else "{}:{}\n"
         file = tmp_path / "hostfile"
         file.write_text("".join(form.format(*pair) for pair in pairs))
-        command = [*launcher, file, *options, "-n", sum(ranks), BESIDE / "cec-mpi", *words]
+        command = [*launcher, file, *options, "-n", sum(ranks), BIN / "cec-mpi", *words]
         # All "hosts" share the cores of this computer, which Open MPI cannot know.
         return on.on("node1", *command, variables={"OMPI_MCA_mpi_yield_when_idle": "1"})
 
@@ -185,18 +185,18 @@ class Run:
 
     @property
     def messages(self) -> list[str]:
-        """Lines of cec_mpi, without those of the launcher and of ssh."""
+        """Lines of cec_mpi, without those of the launcher and ssh."""
         return re.findall(r"^cec-mpi: .*$", self.done.stderr, re.MULTILINE)
 
     def where(self) -> dict[int, str]:
-        """The host of each machine that it started with."""
+        """Return the host of each machine at the start."""
         pairs = zip(self.header["machine_of_rank"], self.header["hosts"], strict=True)
         return {machine: host for machine, host in pairs if machine}
 
 
 @dataclass(frozen=True)
-class Made:
-    """A store of three machines, any two of which are enough, and vectors for it."""
+class Inputs:
+    """A store of three machines, any two of which are enough, vectors, and their products."""
 
     store: Path
     vectors: Path
@@ -211,12 +211,12 @@ def made(tmp_path_factory):
     np.save(directory / "X.npy", X)
     np.save(directory / "W.npy", W)
     cec_mpi.encode(directory / "X.npy", directory / "store", 3, 2)
-    return Made(directory / "store", directory / "W.npy", W @ X.T)
+    return Inputs(directory / "store", directory / "W.npy", W @ X.T)
 
 
 @pytest.fixture
 def multiply(start, made, tmp_path):
-    """Multiply with the vectors, and check the products."""
+    """Multiply the vectors, and check the products."""
 
     def multiply(*words, store=made.store, code=0, **options):
         out = tmp_path / "out"

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.needs("hosts", "openmpi")
 
 
 def without_numbers(map_lines: str) -> list[list[str]]:
-    """Words of each line, but for cores and threads, which are those of this computer."""
+    """Return the words of each line without cores and threads, which depend on the computer."""
     return [re.sub(r"(node\d) +\d+ +\d+", r"\1", line).split() for line in map_lines.splitlines()]
 
 

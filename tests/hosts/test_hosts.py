@@ -1,12 +1,10 @@
-"""Runs on several hosts: where machines are, where they read, what becomes of a dead one."""
+"""Runs on several hosts: where machines are started, and where they read their shards."""
 
 import shutil
 import subprocess
 
-import numpy as np
 import pytest
 
-import cec_mpi
 from helpers import ROOT
 from helpers.waiting import LIMIT
 
@@ -15,7 +13,7 @@ pytestmark = pytest.mark.needs("hosts", "hosts-that-meet")
 NODES = {1: "node1", 2: "node2", 3: "node3"}
 
 
-def test_machines_are_spread_over_the_hosts_as_the_host_file_says(multiply, made):
+def test_machines_are_placed_as_the_host_file_says(multiply, made):
     run = multiply("--map", "-q", "--speeds", "node1=2,node2=1,node3=3,elsewhere=1")
     assert run.where() == NODES
     assert run.header["speeds"] == [2, 1, 3]
@@ -30,20 +28,8 @@ def test_machines_are_spread_over_the_hosts_as_the_host_file_says(multiply, made
     assert [line[-1] for line in lines[2:]] == shards
 
 
-def test_a_long_vector_is_passed_on_from_host_to_host(start, tmp_path):
-    rng = np.random.default_rng(5)
-    X, W = rng.standard_normal((12, 30_000)), rng.standard_normal((3, 30_000))
-    np.save(tmp_path / "X.npy", X)
-    np.save(tmp_path / "W.npy", W)
-    cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 3, 2)
-    words = ["run", tmp_path / "store", "--out", tmp_path / "out"]
-    done = start(*words, f"vectors={tmp_path / 'W.npy'}")
-    assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), W @ X.T, atol=1e-8)
-
-
 @pytest.mark.any_mpi
-def test_each_shard_is_copied_to_its_own_node(hosts, multiply):
+def test_each_shard_is_copied_to_the_host_of_its_machine(hosts, multiply):
     run = multiply("--cache", hosts.local / "of-{host}")
     assert run.header["machines_with_copies"] == list(NODES)
     for n, host in NODES.items():
@@ -54,7 +40,7 @@ def test_each_shard_is_copied_to_its_own_node(hosts, multiply):
 
 @pytest.fixture
 def own_stores(hosts, made):
-    """On each host a store with the shards of its machines alone."""
+    """A store on each host, with only the shards of its machines."""
     for n, host in NODES.items():
         place = hosts.directory / host / "local" / f"data-{host}"
         place.mkdir(exist_ok=True)
@@ -67,14 +53,14 @@ def own_stores(hosts, made):
 
 
 @pytest.mark.any_mpi
-def test_each_host_has_a_directory_of_its_own(hosts, multiply, own_stores):
+def test_each_host_can_have_its_own_store(hosts, multiply, own_stores):
     run = multiply(store=own_stores)
     assert run.header["machines_with_copies"] == []
     assert run.header["shard_files"][3] == str(hosts.local / "data-node3" / "shard-0003.npy")
 
 
 @pytest.mark.any_mpi
-def test_a_shard_that_a_host_does_not_have_is_one_message(hosts, multiply, own_stores):
+def test_a_shard_that_is_missing_on_a_host_is_one_message(hosts, multiply, own_stores):
     (hosts.directory / "node3" / "local" / "data-node3" / "shard-0003.npy").unlink()
     run = multiply(store=own_stores, code=5)
     missing = hosts.local / "data-node3" / "shard-0003.npy"
@@ -84,7 +70,7 @@ def test_a_shard_that_a_host_does_not_have_is_one_message(hosts, multiply, own_s
 
 
 @pytest.mark.any_mpi
-def test_hosts_end_with_all_that_runs_on_them(tmp_path):
+def test_removing_hosts_ends_their_processes(tmp_path):
     script = ROOT / "scripts" / "hosts"
     directory = tmp_path / "hosts"
     subprocess.run([script, "up", "1", directory], check=True, timeout=LIMIT)

@@ -1,4 +1,4 @@
-"""Machines that join from other hosts, by ssh, behind a slow link or one that loses everything."""
+"""Machines that join from other hosts: by ssh, over a slow link, or one that is cut."""
 
 import json
 import re
@@ -36,7 +36,7 @@ with cec_mpi.open_operator(store, None, **options) as operator:
 
 @pytest.fixture
 def end():
-    """Have processes end in time."""
+    """Kill the given processes after the test."""
     started = []
 
     def end(process):
@@ -58,7 +58,7 @@ def next_change(run):
 
 @pytest.mark.any_mpi
 @pytest.mark.usefixtures("nothing_is_left")
-def test_a_host_that_goes_dark_without_a_word_is_missed(hosts, made, end, tmp_path):
+def test_machines_of_a_host_with_a_cut_link_are_lost_and_rejoin(hosts, made, end, tmp_path):
     conn = tmp_path / "conn"
     matrix, store = made.store.parent / "X.npy", tmp_path / "store"
     cec_mpi.encode(matrix, store, 4, 2)
@@ -66,21 +66,21 @@ def test_a_host_that_goes_dark_without_a_word_is_missed(hosts, made, end, tmp_pa
     run = end(hosts.begin("node1", *begin))
     join = [sys.executable, "-m", "cec_mpi", "join", conn, "-q"]
     hosts.link("node2", "rate", "20mbit", "delay", 10)
-    wait_for_file(conn)  # as one machine waits for it for a second alone
+    wait_for_file(conn)  # one machine waits for it only for a second
     slow = [end(hosts.begin("node2", *join, "--retry", 20)) for _ in range(2)]
-    dark = end(hosts.begin("node3", *join, "--retry", 60))
-    gone = end(hosts.begin("node3", *join, "--retry", 1))
+    patient = end(hosts.begin("node3", *join, "--retry", 60))
+    impatient = end(hosts.begin("node3", *join, "--retry", 1))
     assert sorted(next_change(run)) == ["joined", "node2", "node2", "node3", "node3"]
     hosts.link("node3", "cut", "yes")
     try:
         words = next_change(run)
-        assert words.index("late") < words.index("lost", 1)  # the step did not wait for that
-        assert gone.wait(LIMIT) == 3
-        assert dark.poll() is None
+        assert words.index("late") < words.index("lost", 1)  # the step did not wait for the loss
+        assert impatient.wait(LIMIT) == 3
+        assert patient.poll() is None
     finally:
         hosts.link("node3", "cut", "no")
     assert next_change(run)[-1] == "node3"
-    assert [process.wait(LIMIT) for process in (run, *slow, dark)] == [0] * 4
+    assert [process.wait(LIMIT) for process in (run, *slow, patient)] == [0] * 4
 
 
 @pytest.mark.any_mpi
@@ -91,7 +91,7 @@ def test_the_loop_of_the_page_starts_machines_on_each_host(hosts, made, tmp_path
     assert "desk laptop attic" in loop
     assert "~/conn" in loop
     loop = loop.replace("desk laptop attic", " ".join(hosts.names))
-    # All three machines are needed: one that comes when the run is over would wait for another.
+    # All three machines are needed, so that none joins after the end and waits for another run.
     cec_mpi.encode(made.store.parent / "X.npy", tmp_path / "store", 3, 3)
     run = f"cec-mpi run {tmp_path}/store --out {tmp_path}/out vectors={made.vectors}"
     script = f"{run} --accept ~/conn --wait &\n{loop}".replace("~/conn", f"{tmp_path}/conn")
@@ -103,8 +103,8 @@ def test_the_loop_of_the_page_starts_machines_on_each_host(hosts, made, tmp_path
 
 
 @pytest.mark.needs("hosts-that-meet")
-def test_a_launched_machine_works_with_one_that_joins_from_a_third_host(hosts, multiply, tmp_path):
-    """The master on the first host, and the machine on the second; who is first does not matter."""
+def test_a_run_has_a_launched_machine_and_one_from_another_host(hosts, multiply, tmp_path):
+    """The machine of the third host may start before the run."""
     join = [Path(sys.executable).parent / "cec-mpi", "join", tmp_path / "conn", "--retry", LIMIT]
     with hosts.begin("node3", *join) as machine:
         run = multiply("--accept", tmp_path / "conn", ranks=(1, 1, 0))

@@ -1,4 +1,4 @@
-"""What a slow wire costs is in the records as communication, not as computation."""
+"""The time of a slow link is recorded as communication, not as computation."""
 
 import numpy as np
 import pytest
@@ -34,14 +34,14 @@ def steps_of(two_hosts, start, tmp_path):
 
 
 def communication(step):
-    """Seconds on the wire: collect has the computation in it."""
+    """Return the seconds of a step without its computation."""
     parts = ("announce_seconds", "share_seconds", "collect_seconds")
     return sum(step[part] for part in parts) - step["measured_makespan"]
 
 
 @pytest.mark.any_mpi
-def test_a_slow_wire_is_no_slow_machine(two_hosts, steps_of):
-    """The times that are expected are what physics allows at least."""
+def test_a_slow_link_is_recorded_as_communication(two_hosts, steps_of):
+    """The link needs at least these times."""
     two_hosts.link("node2", "rate", "40mbit")
     answers = ROWS * 8  # bytes that come to the master in each step
     assert all(communication(step) > 0.5 * answers / RATE for step in steps_of("narrow"))

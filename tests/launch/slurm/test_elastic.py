@@ -1,4 +1,4 @@
-"""Machines that are jobs of their own: late, preempted, on a node that fails; and their master."""
+"""Machines as jobs of an array: late, preempted, and on a node that fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from cec_mpi.runtime.records.reading import read_lines
 from helpers import ROOT
-from helpers.endless_task import ENOUGH, vector
+from helpers.endless_task import STOP_FILE, vector
 from helpers.jobs import Job
 from helpers.waiting import LIMIT, wait_until
 
@@ -26,7 +26,7 @@ def symmetric(make_store):
     return make_store(half + half.T, 6, 3)
 
 
-class Story:
+class ElasticRun:
     """A run on the cluster: its master on n1, two machines on each other node."""
 
     def __init__(self, desk, store):
@@ -55,7 +55,7 @@ class Story:
         return Job(self.desk, self.desk.run("sbatch", "--parsable", *words).strip())
 
     def machines(self, partition, count):
-        """So many more machines, as jobs of one array."""
+        """Start machines as jobs of one array."""
         words = f"--partition={partition}", f"--array=1-{count}"
         array = self.submit(*words, "cec-mpi-machines.sbatch", self.master.number)
         self.tasks += [Job(self.desk, f"{array.number}_{task}") for task in range(1, count + 1)]
@@ -77,12 +77,12 @@ class Story:
         return [event for step in steps for event in step.events if event.keys() & set(kinds)]
 
     def until(self, count, *kinds):
-        """Wait until so many events of these kinds have happened."""
+        """Wait until this number of events of these kinds has happened."""
         by, again = time.monotonic() + LIMIT, 0.0
         while len(self.events(*kinds)) < count:
             assert time.monotonic() < by, (self.events(*kinds), self.outputs())
             if time.monotonic() > again:
-                self.desk.let_go_on()
+                self.desk.resume_jobs()
                 again = time.monotonic() + 5
             time.sleep(0.1)
 
@@ -90,51 +90,51 @@ class Story:
         return self.master.output() + "".join(task.output() for task in self.tasks)
 
 
-def test_machines_come_late_are_preempted_and_come_back(desk, symmetric):
-    story = Story(desk, symmetric)
-    story.machines("low", 4)  # with 10 s of notice
-    story.until(4, "joined")
-    story.machines("spot", 2)  # late, and with no time to be let go in
-    story.until(6, "joined")
+def test_machines_join_late_are_preempted_and_rejoin(desk, symmetric):
+    run = ElasticRun(desk, symmetric)
+    run.machines("low", 4)  # with 10 s of notice
+    run.until(4, "joined")
+    run.machines("spot", 2)  # late, and preempted without notice
+    run.until(6, "joined")
 
-    warned = story.on("n2")
-    story.preempt("n2")
-    story.until(2, "left")
-    assert [task.field("Restarts") for task in story.tasks] == [
-        "1" if task in warned else "0" for task in story.tasks
+    warned = run.on("n2")
+    run.preempt("n2")
+    run.until(2, "left")
+    assert [task.field("Restarts") for task in run.tasks] == [
+        "1" if task in warned else "0" for task in run.tasks
     ]
-    story.until(8, "joined")
+    run.until(8, "joined")
 
-    killed = story.tasks[4:]
-    story.preempt(killed[0].field("NodeList"))
-    story.until(4, "left", "lost")
-    story.until(10, "joined")
+    killed = run.tasks[4:]
+    run.preempt(killed[0].field("NodeList"))
+    run.until(4, "left", "lost")
+    run.until(10, "joined")
 
     with desk.without("n3"):
-        story.until(6, "left", "lost")
-    story.until(12, "joined")
+        run.until(6, "left", "lost")
+    run.until(12, "joined")
 
-    desk.run("scontrol", "requeue", story.master.number)
-    story.until(18, "joined")
-    (desk.directory / ENOUGH).touch()
-    for job in (story.master, *story.tasks):
-        assert job.wait() == "COMPLETED", story.outputs()
+    desk.run("scontrol", "requeue", run.master.number)
+    run.until(18, "joined")
+    (desk.directory / STOP_FILE).touch()
+    for job in (run.master, *run.tasks):
+        assert job.wait() == "COMPLETED", run.outputs()
 
-    summary = json.loads((story.out / "summary.json").read_text())
+    summary = json.loads((run.out / "summary.json").read_text())
     assert summary["wrong"] == 0
     w = sum(vector(number, 60) for number in range(summary["products"]))
-    result = np.load(story.out / "result.npy")
+    result = np.load(run.out / "result.npy")
     np.testing.assert_allclose(result, symmetric.X @ w, rtol=1e-9, atol=1e-7)
-    assert story.master.field("Restarts") == "1"
-    assert not (story.out / "connection.json").exists()
+    assert run.master.field("Restarts") == "1"
+    assert not (run.out / "connection.json").exists()
 
 
-def test_machines_that_wait_for_a_node_end_with_the_run(desk, symmetric):
-    story = Story(desk, symmetric)
-    story.machines("low", 8)  # two of which find no room
-    story.until(6, "joined")
-    (desk.directory / ENOUGH).touch()
-    assert story.master.wait() == "COMPLETED"
-    assert [task.wait() for task in story.tasks[:6]] == ["COMPLETED"] * 6, story.outputs()
+def test_pending_machines_end_with_the_run(desk, symmetric):
+    run = ElasticRun(desk, symmetric)
+    run.machines("low", 8)  # two of them wait for a node
+    run.until(6, "joined")
+    (desk.directory / STOP_FILE).touch()
+    assert run.master.wait() == "COMPLETED"
+    assert [task.wait() for task in run.tasks[:6]] == ["COMPLETED"] * 6, run.outputs()
     wait_until(lambda: not desk.jobs(), describe=desk.jobs, pause=0.2)
-    assert not any(task.output() for task in story.tasks[6:])
+    assert not any(task.output() for task in run.tasks[6:])

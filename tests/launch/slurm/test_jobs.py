@@ -1,4 +1,4 @@
-"""The batch scripts of scripts/slurm, and others that ``cec-mpi slurm`` writes, as jobs."""
+"""Batch scripts of scripts/slurm and of ``cec-mpi slurm`` as jobs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from helpers import ROOT
 
 EXAMPLES = ROOT / "scripts" / "slurm"
 pytestmark = pytest.mark.needs("slurm")
-# About 150 steps, which take long enough for something to happen meanwhile.
+# About 150 slow steps.
 SLOWLY = ("power", "tol=1e-9")
 SLOWLY += ("--speeds", "2,3,4", "--emulate-speeds", "2,3,4", "--emulate-base", "400")
 RUN = ("run", "store", "power", "--out", "out")
 ALL_NODES = "--nodes=4 --ntasks-per-node=1"
-# That start the ranks of a run in lockstep, for the MPIs of which they do it well.
+# They start ranks in lockstep, each with the MPIs for which it works reliably.
 LAUNCHERS = [
     pytest.param("mpirun", marks=pytest.mark.needs("own-mpirun")),
     pytest.param("hydra", marks=pytest.mark.needs("hydra")),
@@ -37,7 +37,7 @@ def summary_of(out):
 
 
 def check_power(out):
-    """The eigenvalue and the eigenvector are right, and no step is missing or there twice."""
+    """Check the eigenvalue, and that each step is recorded once."""
     summary = summary_of(out)
     assert summary["converged"]
     assert summary["eigenvalue"] == pytest.approx(10, rel=1e-12)
@@ -61,7 +61,7 @@ def test_each_launcher_starts_a_run(desk, symmetric, launcher):
 
 @pytest.mark.any_mpi
 @pytest.mark.parametrize("name", ["lockstep", "elastic"])
-def test_an_example_as_it_is(desk, symmetric, name):
+def test_an_example_runs_unchanged(desk, symmetric, name):
     (desk.directory / "store").symlink_to(symmetric.path)
     job = desk.submit(EXAMPLES / f"{name}.sbatch")
     assert job.wait() == "COMPLETED", job.output()
@@ -94,14 +94,14 @@ def test_bad_input_fails_the_job_with_its_exit_code(desk, symmetric):
 
 
 @pytest.mark.needs("own-mpirun")
-def test_ranks_of_several_cpus_are_not_kept_on_one_core(desk):
+def test_ranks_of_several_cpus_are_not_bound_to_one_core(desk):
     program = desk.directory / "program.py"
     program.write_text(
         f"#!{sys.executable}\nimport os\nfrom pathlib import Path\n"
         "Path(f'{os.getpid()}.cores').write_text(str(len(os.sched_getaffinity(0))))\n"
     )
     program.chmod(0o755)
-    # Without what lets tests start more ranks than there are cores: Open MPI binds none then.
+    # Open MPI binds no ranks with the variables by which tests oversubscribe cores.
     options = "--ntasks 2 --cpus-per-task 2 --setup 'unset ${!PRTE_MCA_*}'"
     script = desk.write(f"{options} run store power --out out")
     script.write_text(script.read_text().replace("cec-mpi run", str(program)))
@@ -112,11 +112,6 @@ def test_ranks_of_several_cpus_are_not_kept_on_one_core(desk):
 
 
 # --- warned jobs --------------------------------------------------------------------------
-
-
-@pytest.mark.needs("pmix", "slurm-pmix")
-def test_a_preempted_job_goes_on_where_it_was(desk, symmetric):
-    check_preemption(desk, slow_script(desk, symmetric, "--launcher pmix"))
 
 
 @pytest.mark.any_mpi
@@ -144,7 +139,7 @@ def check_preemption(desk, script):
 def check_continued(job, out, signal):
     assert f"stopped by the signal {signal}" in job.output()
     before = int(re.search(r"after (\d+) steps: .* --resume continues", job.output())[1])
-    job.go_on()
+    job.resume()
     assert job.wait() == "COMPLETED", job.output()
     assert job.field("Restarts") == "1"
     check_power(out)
@@ -159,7 +154,7 @@ def test_a_warned_job_continues_where_it_was(desk, symmetric, launcher):
 
 
 def check_warning(desk, script):
-    """As Slurm warns before the end of the time, which is a minute at least."""
+    """Send the signal of a time limit; a limit itself is at least a minute."""
     out = desk.directory / "out"
     job = desk.submit(script)
     job.wait_for_steps(out, 10)
@@ -196,7 +191,7 @@ def test_a_job_that_has_lost_a_machine_completes_once(desk, symmetric):
     assert '"lost":2' in (out / "steps.jsonl").read_text()
     summary = summary_of(out)
     desk.run("scontrol", "requeue", job.number)
-    job.go_on()
+    job.resume()
     assert job.wait() == "COMPLETED", job.output()
     assert "nothing to resume" in job.output()
     assert summary_of(out) == summary
@@ -238,8 +233,8 @@ def test_sbatch_reads_values_as_they_are(desk):
 
 
 @pytest.mark.any_mpi
-def test_a_job_that_a_shell_of_srun_has_submitted(desk, symmetric):
-    """Whose variables srun in the job would take for options that exclude each other."""
+def test_variables_of_the_submitting_shell_do_not_disturb_srun(desk, symmetric):
+    """In the job srun would read them as options that exclude each other."""
     script = desk.write(f"--ntasks 4 run {symmetric.path} svd --out out --elastic")
     left = {"SLURM_MEM_PER_CPU": "100", "SLURM_MEM_PER_NODE": "100", "SLURM_STEP_ID": "0"}
     job = replace(desk, variables=desk.variables | left).submit(script)

@@ -1,4 +1,4 @@
-"""A job whose master keeps a number of machines, which are jobs of their own."""
+"""A job whose master keeps a number of machines, each a job of an array."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
 
 
 def machines_of(conn):
-    """The processes of machines that join by this connection file."""
+    """Return the processes of machines that join by this connection file."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -48,7 +48,7 @@ def test_lost_and_cancelled_machines_are_replaced(desk, symmetric, endless_task)
     desk.run("scancel", "--signal=USR1", "--batch", job.number)
     assert job.wait("PENDING") == "PENDING"
     assert len(array()) == 3  # they wait for the master
-    job.go_on()
+    job.resume()
     job.wait("RUNNING")
     endless_task.stop()
     assert job.wait() == "COMPLETED", job.output()

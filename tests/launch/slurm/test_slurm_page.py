@@ -1,4 +1,4 @@
-"""What pages about Slurm show runs, and writes the scripts that are in scripts/slurm."""
+"""Commands of the pages about Slurm run, and write the scripts in scripts/slurm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helpers import ROOT
 from helpers.pages import blocks_of
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
-LIMIT = 240  # seconds for a block: sbatch --wait looks for the end of a job every 30 s at last
+LIMIT = 240  # seconds for a block; sbatch --wait polls at intervals of up to 30 s
 
 
 def run_page(desk, name):
