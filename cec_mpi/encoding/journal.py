@@ -37,17 +37,17 @@ from cec_mpi.store.format.manifest import COLUMN_SIZES, ArrayEntry
 from cec_mpi.store.format.shard_files import make_shard_file
 from cec_mpi.store.manifest_files import (
     INCOMPLETE,
+    INCOMPLETE_CHECKSUMS,
     INCOMPLETE_EXPONENTS,
     INCOMPLETE_MANIFEST,
     INCOMPLETE_SIZES,
-    INCOMPLETE_SUMS,
     JOURNAL,
     MANIFEST_COPY,
     SOURCE,
+    manifest_text,
     publish_manifest,
     read_content,
     read_manifest,
-    text_of,
 )
 
 _PIECE_BYTES = 1 << 20
@@ -124,7 +124,7 @@ def _write_files(
         make_file(directory / shard.file, header, skeleton.shard_bytes)
     for name, size in _progress_files(skeleton).items():
         make_file(directory / name, b"", size)
-    publish(directory / INCOMPLETE_MANIFEST, text_of(skeleton).encode())
+    publish(directory / INCOMPLETE_MANIFEST, manifest_text(skeleton).encode())
     origin = {"arguments": arguments, "source": list(matrix.stamps)}
     publish(directory / SOURCE, json.dumps(origin, indent=2).encode())
     state = {"what": "an encode that is running or was interrupted", "resume_with": resume_command}
@@ -180,7 +180,7 @@ def resume(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedMani
 def _progress_files(skeleton: CodedManifest) -> dict[str, int]:
     """Return the progress files of the journal and their sizes in bytes."""
     sizes = {
-        INCOMPLETE_SUMS: 8 * checksums_per_block(skeleton) * skeleton.grid.count,
+        INCOMPLETE_CHECKSUMS: 8 * checksums_per_block(skeleton) * skeleton.grid.count,
         INCOMPLETE_SIZES: Bands(skeleton.grid).bytes,
     }
     if skeleton.row_exponents is not None:
@@ -278,7 +278,7 @@ def read_checksums(
     exponents : (blocks,) ndarray, or None
         Checksums of row exponents.
     """
-    checksums = np.frombuffer(read_regular(directory / INCOMPLETE_SUMS, max_bytes=None), "<u8")
+    checksums = np.frombuffer(read_regular(directory / INCOMPLETE_CHECKSUMS, max_bytes=None), "<u8")
     checksums = checksums.reshape(skeleton.grid.count, checksums_per_block(skeleton)).T
     machines = skeleton.machines
     return checksums[:machines], checksums[machines] if len(checksums) > machines else None

@@ -32,11 +32,11 @@ from cec_mpi.encoding.sources.hdf5 import foreign_format_error, hdf5_view, is_sp
 from cec_mpi.encoding.sources.source import file_stamps, read_error, reason_of
 from cec_mpi.encoding.sources.sparse_files import read_sparse
 from cec_mpi.errors import InputError
-from cec_mpi.store.files.formats import READ_AS_HDF5, SPARSE_SUFFIXES, import_library
+from cec_mpi.store.files.formats import HDF5_INPUT_SUFFIXES, SPARSE_SUFFIXES, import_library
 from cec_mpi.store.files.npy import check_real
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.regular import check_regular
-from cec_mpi.store.files.replacing import temporary
+from cec_mpi.store.files.replacing import temporary_file
 from cec_mpi.text import as_text, warn_caller
 
 _PIECE_ENTRIES = 1 << 20  # entries to read at a time
@@ -92,7 +92,7 @@ def check_is_sparse(source: Any) -> None:
         path, *_ = split_path(str(as_path(source)))
         if not path.exists():
             raise InputError(f"{path} does not exist")
-        if not path.name.lower().endswith((*SPARSE_SUFFIXES, *READ_AS_HDF5)):
+        if not path.name.lower().endswith((*SPARSE_SUFFIXES, *HDF5_INPUT_SUFFIXES)):
             raise InputError(
                 f"{source} is not a sparse matrix (.npz of SciPy, .mtx, or a group of CSR or CSC "
                 f"in HDF5); {_DENSE_HINT}"
@@ -157,7 +157,7 @@ def _read_rows(source: _Pieces | SparseRows, store: Path) -> Iterator[SparseRows
         yield source
         return
     with ExitStack() as stack:
-        files = [stack.enter_context(temporary(store)) for _ in range(2)]
+        files = [stack.enter_context(temporary_file(store)) for _ in range(2)]
         sinks = [
             stack.enter_context(os.fdopen(os.dup(descriptor), "wb")) for descriptor, _ in files
         ]
@@ -238,7 +238,7 @@ def _row_pieces(array: Any) -> _Pieces:
 
 def _open_file(text: str, options: EncodeOptions) -> _Pieces | SparseRows:
     path, _, inner_path = split_path(text)
-    if path.name.lower().endswith(READ_AS_HDF5):
+    if path.name.lower().endswith(HDF5_INPUT_SUFFIXES):
         return _open_group(path, inner_path, options)
     options.reject_container_options(text)
     rows = read_sparse(path)

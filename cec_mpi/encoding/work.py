@@ -33,9 +33,9 @@ from cec_mpi.store.files.replacing import sync
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import block_checksum
 from cec_mpi.store.manifest_files import (
+    INCOMPLETE_CHECKSUMS,
     INCOMPLETE_EXPONENTS,
     INCOMPLETE_SIZES,
-    INCOMPLETE_SUMS,
 )
 from cec_mpi.store.operations.verify import compute_checksums
 from cec_mpi.store.work import Runner, fit_memory
@@ -95,7 +95,7 @@ class EncodeWork:
         threads, size = fit_memory(
             memory,
             runner.threads,
-            arrays=code.recovery + source.read_buffers,
+            array_count=code.recovery + source.read_buffers,
             thread_bytes=(2 * code.recovery + code.machines + 1) * block
             + _block_overhead_bytes(manifest),
             min_bytes=block,
@@ -200,7 +200,7 @@ class EncodeWork:
 
     def flush(self) -> None:
         """Sync all shards to disk, and then the journal of their blocks."""
-        journal = [INCOMPLETE_SIZES, INCOMPLETE_SUMS]
+        journal = [INCOMPLETE_SIZES, INCOMPLETE_CHECKSUMS]
         if self.manifest.row_exponents is not None:
             journal.insert(0, INCOMPLETE_EXPONENTS)
         with input_errors(self.directory):
@@ -247,7 +247,7 @@ class EncodeWork:
                 files.write(INCOMPLETE_EXPONENTS, exponents_of_part, 2 * first)
             checksums.append(exponents_checksum(exponents))
         record = np.array(checksums, "<u8")
-        files.write(INCOMPLETE_SUMS, record, record.nbytes * block.number)
+        files.write(INCOMPLETE_CHECKSUMS, record, record.nbytes * block.number)
         if exponents is not None and largest < 2:  # all rows are scaled to a size near 1
             return 1.0
         return self._row_size_ratio(scaled)

@@ -35,7 +35,7 @@ from cec_mpi.simulation.scenario import MachineEvent, Outcome, Scenario, machine
 from cec_mpi.simulation.store import SimulatedStore, make_coded_store, make_copies_store
 from cec_mpi.store.files.durable import publish
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.store.files.saving import open_lines, writing
+from cec_mpi.store.files.saving import open_text, writing
 
 HOST = "simulated"
 TASK = "simulate"
@@ -108,7 +108,7 @@ def _run_simulation(scenario: Scenario, directory: Path | None) -> Outcome:
             move_results_aside(directory)
             discard_earlier(directory)
         recorder = run.recorder
-        lines = nullcontext() if directory is None else open_lines(directory / STEPS, append=False)
+        lines = nullcontext() if directory is None else open_text(directory / STEPS, append=False)
         with lines as stream:
             if stream is not None:
                 recorder.write_to(stream)

@@ -18,7 +18,7 @@ from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.files.durable import read_at
 from cec_mpi.store.files.mapping import map_file
 from cec_mpi.store.files.regular import ChangeDetector, raise_if_shortage
-from cec_mpi.store.format.checksums import block_checksum, read_row
+from cec_mpi.store.format.checksums import block_checksum, read_shard_checksums
 from cec_mpi.store.format.shard_files import find_header_problem, open_checked
 from cec_mpi.store.shard import Holding, Shard, Verify
 
@@ -76,7 +76,9 @@ class FileShard(Shard):
         self._descriptor = open_checked(path, manifest, machine)
         weakref.finalize(self, os.close, self._descriptor)
         self._change_detector = ChangeDetector(self._descriptor)
-        self._checksums = None if verify == "never" else read_row(store, manifest, machine)
+        self._checksums = (
+            None if verify == "never" else read_shard_checksums(store, manifest, machine)
+        )
         self._is_in_memory = holding == "ram"
         is_ready = not self._is_in_memory and self._checksums is None
         self._is_loaded = bytearray([is_ready]) * manifest.block_count

@@ -78,8 +78,8 @@ def total_memory(process: Path = _PROCESS) -> int:
         for group in _cgroup_directories("memory", process)
         for name in names
     ]
-    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([installed, *(int(text) for text in texts if text.isdecimal())])
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([physical, *(int(text) for text in texts if text.isdecimal())])
 
 
 def free_memory(process: Path = _PROCESS) -> int:

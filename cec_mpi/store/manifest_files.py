@@ -33,23 +33,23 @@ MANIFEST_COPY = "manifest.copy.json"
 SOURCE = "source.json"  # source and arguments of the encode
 INCOMPLETE = "incomplete.json"
 INCOMPLETE_MANIFEST = "incomplete.manifest.json"
-INCOMPLETE_SUMS = "incomplete.sums"
+INCOMPLETE_CHECKSUMS = "incomplete.sums"
 INCOMPLETE_EXPONENTS = "incomplete.exponents"
 INCOMPLETE_SIZES = "incomplete.sizes"
 JOURNAL = (
     INCOMPLETE,
     INCOMPLETE_MANIFEST,
-    INCOMPLETE_SUMS,
+    INCOMPLETE_CHECKSUMS,
     INCOMPLETE_EXPONENTS,
     INCOMPLETE_SIZES,
 )
 CREATED_BY = f"cec_mpi {__version__}"
 # Blocks of all shards; a smaller number cannot exhaust the memory.
 _MIN_CHECKED_BLOCKS = 1 << 20
-_HEADER_BYTES = 128  # bytes of a file of checksums
+_HEADER_BYTES = 128  # of a file of checksums
 
 
-def text_of(manifest: Manifest) -> str:
+def manifest_text(manifest: Manifest) -> str:
     """Return the text of ``manifest.json``, in which each list of numbers is a line."""
     head = {"format": FORMAT, "version": VERSION, "created_by": CREATED_BY}
     content = {**head, **to_builtins(manifest)}
@@ -71,7 +71,7 @@ def publish_manifest(directory: Path, manifest: Manifest) -> None:
 
     The files that it names must exist on disk. The journal of an encode is deleted.
     """
-    data = text_of(manifest).encode()
+    data = manifest_text(manifest).encode()
     publish(directory / MANIFEST_COPY, data)
     publish(directory / MANIFEST, data)
     remove_journal(directory)

@@ -37,12 +37,13 @@ class RebuildWork:
         Machines whose blocks are rebuilt.
     block_numbers : list of int
         Blocks to compare and rebuild.
-    threads : int
+    memory, threads : int
+        Bytes that each process may use, and its maximum number of threads.
     suspect : int, optional
         Machine to treat as faulty if contents disagree and no faulty machine is identified.
     compares_shards : bool
         Whether the good contents of a block are compared if there are more than L.
-    writable : list of int
+    writable_machines : list of int
         Machines whose files can be written.
     """
 
@@ -55,7 +56,7 @@ class RebuildWork:
     threads: int
     suspect: int | None = None
     compares_shards: bool = True
-    writable: list[int] = field(default_factory=list)
+    writable_machines: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.blocks = open_blocks(self.directory, self.manifest, self.checksums)
@@ -78,7 +79,7 @@ class RebuildWork:
 
     def flush(self) -> None:
         """Sync the rebuilt files to disk."""
-        for n in self.writable:
+        for n in self.writable_machines:
             sync(self.directory / self.manifest.file_of(n))
 
     def _rebuild(self, block: int, files: FileCache) -> Outcome:
@@ -91,7 +92,7 @@ class RebuildWork:
         if not contents.is_consistent:
             return Outcome(block, faulty=faulty, disagreeing=tuple(contents.by_machine))
         damaged = self._damaged_at(block, faulty)
-        linked = tuple(n for n in damaged if n not in self.writable)
+        linked = tuple(n for n in damaged if n not in self.writable_machines)
         if not damaged or linked:
             return Outcome(block, faulty=faulty, linked=linked)
         if len(contents.by_machine) < manifest.code.recovery:
@@ -104,7 +105,7 @@ class RebuildWork:
         return Outcome(block, tuple(rebuilt), faulty)
 
     def _damaged_at(self, block: int, faulty: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """Return the machines whose files need a block that is not good there."""
+        """Return the machines in whose files a block must be rebuilt."""
         good = set(self.blocks.good_machines(block)).difference(faulty)
         is_holder = self.manifest.block_placement[:, block]
         return tuple(n for n in self.machines if is_holder[n - 1] and n not in good)
@@ -133,14 +134,16 @@ def rebuild_blocks(
     """
     directory, manifest = work.directory, work.manifest
     undamaged = set(work.machines) - damaged
-    work.writable = [n for n in undamaged if is_writable_in_place(directory / manifest.file_of(n))]
+    work.writable_machines = [
+        n for n in undamaged if is_writable_in_place(directory / manifest.file_of(n))
+    ]
     replaced: dict[int, str] = {}
     while True:
         for n in sorted(damaged):
             link_kind = make_shard_file(directory, manifest, n, partial(work.blocks.read_from, n))
             if link_kind:
                 replaced[n] = link_kind
-        work.writable += sorted(damaged)
+        work.writable_machines += sorted(damaged)
         outcomes = [outcome for piece in runner.run(work) for outcome in piece]
         damaged = {n for outcome in outcomes for n in outcome.linked}
         if not damaged:
@@ -152,7 +155,7 @@ def publish_rebuilt(
     manifest: Manifest,
     checksums: Checksums,
     outcomes: Iterable[Outcome],
-    is_damaged: bool = False,
+    are_checksums_damaged: bool = False,
 ) -> Manifest:
     """Write the checksums and error bounds of rebuilt blocks.
 
@@ -163,7 +166,7 @@ def publish_rebuilt(
     checksums : (N, blocks) ndarray of uint64
         Checksums of all blocks; those of rebuilt blocks are replaced.
     outcomes : iterable of Outcome
-    is_damaged : bool
+    are_checksums_damaged : bool
         Whether the file of checksums or its copy is damaged.
     """
     bounds: dict[int, dict[int, float]] = {}
@@ -180,6 +183,6 @@ def publish_rebuilt(
         )
     if tuple(shards) != manifest.shards:
         return publish_generation(directory, manifest, tuple(shards), checksums)
-    if is_damaged:
+    if are_checksums_damaged:
         publish_checksums(directory, manifest, checksums)
     return manifest

@@ -91,12 +91,12 @@ class LocalRunner:
     def run(self, work: Work) -> list[Any]:
         """Do all pieces."""
         total = sum(work.size(piece) for piece in work.pieces)
-        results, done = [], 0
+        results, bytes_done = [], 0
         for piece, result in process_pieces(work, work.pieces, min(self.threads, work.threads)):
             results.append(result)
-            done += work.size(piece)
+            bytes_done += work.size(piece)
             if self.watch is not None:
-                self.watch(done, total)
+                self.watch(bytes_done, total)
         work.flush()
         return results
 
@@ -106,13 +106,13 @@ def process_pieces(work: Work, pieces: Sequence[T], threads: int) -> Iterator[tu
 
     BLAS calls use one thread, because the bits of a product depend on the number of threads.
     """
-    waiting = iter(pieces)
+    remaining = iter(pieces)
     running: dict[Future[Any], T] = {}
     pool = ThreadPoolExecutor(threads)
     try:
         with threadpool_limits(1):
             while True:
-                for piece in islice(waiting, threads - len(running)):
+                for piece in islice(remaining, threads - len(running)):
                     running[pool.submit(work.process, piece)] = piece
                 if not running:
                     return
@@ -125,7 +125,7 @@ def process_pieces(work: Work, pieces: Sequence[T], threads: int) -> Iterator[tu
 def fit_memory(
     memory: int,
     threads: int,
-    arrays: int,
+    array_count: int,
     thread_bytes: int,
     min_bytes: int,
     useful_bytes: int,
@@ -139,7 +139,7 @@ def fit_memory(
         Bytes that a process may use in addition to the interpreter.
     threads : int
         Maximum number of threads.
-    arrays : int
+    array_count : int
         Number of arrays of a thread.
     thread_bytes : int
         Bytes that a thread uses in addition to these arrays.
@@ -159,11 +159,11 @@ def fit_memory(
     InputError
         The memory does not suffice for one thread.
     """
-    min_thread_bytes = thread_bytes + arrays * min_bytes
+    min_thread_bytes = thread_bytes + array_count * min_bytes
     shared_bytes = _OVERHEAD_BYTES + process_bytes
     threads = min(threads, (memory - shared_bytes) // min_thread_bytes)
     if threads < 1:
         needed = -(-(shared_bytes + min_thread_bytes) >> 20)
         raise InputError(f"memory {memory >> 20}M is too small, expected at least {needed + 1}M")
-    array_bytes = ((memory - shared_bytes) // threads - thread_bytes) // arrays
+    array_bytes = ((memory - shared_bytes) // threads - thread_bytes) // array_count
     return threads, max(min_bytes, min(array_bytes, _MAX_ARRAY_BYTES, useful_bytes))

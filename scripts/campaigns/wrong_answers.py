@@ -92,7 +92,7 @@ class World:
         store = open_store(path)
         self.manifest, scaling = store.manifest, store.scaling()
         self.code = self.manifest.code
-        self.largest = scaling.largest
+        self.largest = scaling.column_sizes
         self.rows = np.zeros(ROWS, int)
         if scaling.exponents is not None:
             self.rows = scaling.exponents.reshape(-1)[:ROWS].astype(int)

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from cec_mpi import encode
 from cec_mpi.errors import InputError
-from cec_mpi.store.manifest_files import text_of
+from cec_mpi.store.manifest_files import manifest_text
 from helpers.sparse import sparse
 from helpers.stores import encode_blocks
 
@@ -81,7 +81,7 @@ def test_shards_have_the_bytes_of_one_process(comm, here, name):
             encode_blocks(X, here / "alone", 5, 3)
         for shard in (here / "alone").glob("shard-*"):
             assert shard.read_bytes() == (here / "store" / shard.name).read_bytes()
-    assert len(set(comm.allgather(text_of(made)))) == 1
+    assert len(set(comm.allgather(manifest_text(made)))) == 1
 
 
 def test_each_row_is_read_by_one_rank(comm, here):

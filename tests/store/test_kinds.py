@@ -62,7 +62,7 @@ class MirrorManifest(Manifest, frozen=True, kw_only=True, dict=True):
         row = self.columns * self.itemsize
         return len(self.header_of(machine)) + start * row, (stop - start) * row
 
-    def grow(self, seed):
+    def extend(self, seed):
         number = self.machines + 1
         entry = ShardEntry(self.file_of(number), self.bytes_of(number), "", ())
         return replace(self, machines=number, shards=(*self.shards, entry))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.masks import is_masked_array
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.records.directory import RESULT
-from cec_mpi.store.files.npy import create_memmap, open_result_map
+from cec_mpi.store.files.npy import create_memmap, open_memmap
 from cec_mpi.store.files.replacing import replacing
 from cec_mpi.store.files.saving import writing
 
@@ -43,7 +43,7 @@ class Outputs:
         """Return the memory-mapped file of products of `matvec`; fill a new file with NaN."""
         path = self._directory / RESULT
         if is_resumed:
-            self._products = open_result_map(path)
+            self._products = open_memmap(path)
             check_products(path, self._products, shape)
         else:
             with writing(path):

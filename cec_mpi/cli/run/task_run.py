@@ -80,7 +80,7 @@ from cec_mpi.store.files.durable import is_locked, locked, publish
 from cec_mpi.store.files.log_file import log_file
 from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.files.paths import node_directory
-from cec_mpi.store.files.saving import open_lines, writing
+from cec_mpi.store.files.saving import open_text, writing
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.shard import CPU
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
@@ -289,7 +289,7 @@ class TaskRun:
         try:
             with (
                 log_file(self.out / "logs" / "master.log", self._continue_without_log),
-                open_lines(self.out / STEPS, append=is_resumed) as stream,
+                open_text(self.out / STEPS, append=is_resumed) as stream,
                 show_progress(recorder, self.progress),
             ):
                 self._has_log = True

@@ -32,7 +32,7 @@ from cec_mpi.encoding.sources.views import ContainerArray
 from cec_mpi.encoding.sources.zarr_arrays import is_zarr, zarr_source
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.processes.packing import DECODERS
-from cec_mpi.store.files.formats import DELIMITERS, READ_AS_HDF5, SPARSE_SUFFIXES
+from cec_mpi.store.files.formats import DELIMITERS, HDF5_INPUT_SUFFIXES, SPARSE_SUFFIXES
 from cec_mpi.store.files.npy import check_real
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.regular import check_regular
@@ -89,7 +89,7 @@ def open_source(
             if is_zarr(path) or separator or suffix == ".zarr"
             else parts_source(path)
         )
-    elif separator or suffix in READ_AS_HDF5:
+    elif separator or suffix in HDF5_INPUT_SUFFIXES:
         matrix = hdf5_source(path, inner_path, options)
     elif suffix in DELIMITERS:
         matrix = text_table(path, DELIMITERS[suffix], options)

@@ -17,7 +17,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.store.files.creating import new_path
 from cec_mpi.store.files.durable import check_free_space, write_at
 from cec_mpi.store.files.npy import npy_header
-from cec_mpi.store.files.replacing import temporary
+from cec_mpi.store.files.replacing import temporary_file
 
 _HEADER_BYTES = len(npy_header((0,), np.dtype("<f8")))  # equal for all lengths
 
@@ -62,7 +62,7 @@ def copy_to_file(
         target_files = [stack.enter_context(partial.open("x+b")) for partial in partial_targets]
         for file in target_files:
             file.seek(_HEADER_BYTES)
-        descriptor, path = stack.enter_context(temporary(store))
+        descriptor, path = stack.enter_context(temporary_file(store))
         handler = MissingValueHandler(matrix, missing, dtype)
         for row, column, values in matrix.pieces(dtype):
             handler.add(row, column, values)

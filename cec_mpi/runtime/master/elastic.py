@@ -79,7 +79,7 @@ class ElasticExecutor:
         self._checker: ParityChecker | None = None
         self._term_checker: TermChecker | None = None
         if options.check:
-            self._column_maxima = store.scaling.largest
+            self._column_maxima = store.scaling.column_sizes
             self._checker, self._term_checker = _make_checkers(store, options.seed)
         self._has_warned_of_damage = False
         self._memory = AnswerMemory()
@@ -344,7 +344,7 @@ class ElasticExecutor:
 
 def _make_checkers(store: OpenStore, seed: int | None) -> tuple[ParityChecker, TermChecker]:
     """Return the checkers of answers to X W, and of terms of X' V."""
-    manifest, dtype, largest = store.manifest, store.arithmetic, store.scaling.largest
+    manifest, dtype, largest = store.manifest, store.arithmetic, store.scaling.column_sizes
     generator, errors = manifest.code.generator, manifest.shard_errors
     checker = answer_checker(generator, dtype, manifest.columns, errors)
     sizes = np.abs(generator).sum(axis=1) + errors

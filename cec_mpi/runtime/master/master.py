@@ -83,7 +83,7 @@ class Master:
         self.arithmetic = store.arithmetic
         self._warnings = PostponedWarnings()
         self._may_warn_of_cancellation = code.recovery > 1  # L = 1 needs no decoding
-        rows, largest = store.scaling.exponents, store.scaling.largest
+        rows, largest = store.scaling.exponents, store.scaling.column_sizes
         exponents = None if rows is None else rows.reshape(-1)
         self.scales = Scales(largest, store.arithmetic, exponents, manifest.rounded)
         self._threads = store.threads

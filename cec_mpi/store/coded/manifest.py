@@ -193,8 +193,8 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
             arrays.append((self.row_exponents, (self.recovery, self.rows_per_shard), np.int16))
         return arrays
 
-    def grow(self, seed: int) -> Self:
-        """See `Manifest.grow`; adds a row to the generator matrix."""
+    def extend(self, seed: int) -> Self:
+        """See `Manifest.extend`; adds a row to the generator matrix."""
         from cec_mpi.core.code.extension import add_row
 
         code = add_row(self.code, self.dtype, seed)

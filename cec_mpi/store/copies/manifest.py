@@ -103,7 +103,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     @property
     def copies(self) -> int:
-        """Smallest number of machines that hold a row, J; `grow` adds copies of some rows."""
+        """Smallest number of machines that hold a row, J; `extend` adds copies of some rows."""
         return min(map(len, self.replicas.holders))
 
     @property
@@ -197,8 +197,8 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         """See `Manifest.decode_sizes`."""
         return dequantise_sizes(sizes, self.column_exponent)
 
-    def grow(self, seed: int) -> Self:
-        """See `Manifest.grow`; the new machine has copies of some parts."""
+    def extend(self, seed: int) -> Self:
+        """See `Manifest.extend`; the new machine has copies of some parts."""
         new_machine, parts = self.machines + 1, self.layout.part_count
         count = max(1, round(parts * self.copies / new_machine))
         copied_parts = set(np.linspace(0, parts - 1, count).astype(int).tolist())

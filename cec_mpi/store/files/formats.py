@@ -10,7 +10,7 @@ from cec_mpi.errors import InputError
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 HDF5_SUFFIXES = (".h5", ".hdf5", ".he5", ".hdf", ".h5ad")
-READ_AS_HDF5 = (*HDF5_SUFFIXES, ".nc", ".nc4", ".mat")  # the last three are never written
+HDF5_INPUT_SUFFIXES = (*HDF5_SUFFIXES, ".nc", ".nc4", ".mat")  # the last three are never written
 MARKET_SUFFIXES = (".mtx", ".mtx.gz")
 SPARSE_SUFFIXES = (".npz", *MARKET_SUFFIXES)
 _EXTRAS = {"h5py": "hdf5", "zarr": "zarr", "xarray": "xarray"}  # extra, by library

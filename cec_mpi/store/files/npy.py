@@ -106,7 +106,7 @@ def create_memmap(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
         return np.memmap(file, dtype, "r+", offset, shape)
 
 
-def open_result_map(path: Path) -> np.memmap[Any, Any]:
+def open_memmap(path: Path) -> np.memmap[Any, Any]:
     """Memory-map a file written by `create_memmap` for reading and writing.
 
     Raises

@@ -27,7 +27,7 @@ _SECOND = 1_000_000_000  # ns
 # cleans dirty pages after half a minute by default.
 _WRITEBACK_SECONDS = 60.0
 
-_Times = tuple[int, int, int]  # size, mtime and ctime in ns
+_Stamp = tuple[int, int, int]  # size in bytes, mtime and ctime in ns
 T = TypeVar("T")
 _FILE_KINDS = (
     (stat.S_ISDIR, "a directory"),
@@ -67,8 +67,8 @@ class ChangeDetector:
         self._descriptor = descriptor
         self._uncertain_until = 0.0
         status = os.fstat(descriptor)
-        self._times = status.st_size, status.st_mtime_ns, status.st_ctime_ns
-        self._is_next_detectable = _is_next_detectable(self._times)
+        self._stamp = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        self._is_next_change_detectable = _is_next_change_detectable(self._stamp)
 
     def has_changed(self) -> bool:
         """Return whether the file may have changed since the last call.
@@ -77,18 +77,18 @@ class ChangeDetector:
         record times, for example of writes to a tmpfs through a memory map.
         """
         status = os.fstat(self._descriptor)
-        old, new = self._times, (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        if new == old and self._is_next_detectable:  # as in nearly every step
+        old, new = self._stamp, (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if new == old and self._is_next_change_detectable:  # as in nearly every step
             return self._uncertain_until > 0 and time.monotonic() < self._uncertain_until
-        self._times, self._is_next_detectable = new, _is_next_detectable(new)
+        self._stamp, self._is_next_change_detectable = new, _is_next_change_detectable(new)
         if old[:2] != new[:2]:
             self._uncertain_until = time.monotonic() + _WRITEBACK_SECONDS
         return True
 
 
-def _is_next_detectable(times: _Times) -> bool:
+def _is_next_change_detectable(stamp: _Stamp) -> bool:
     """Return whether the next change will change the size or times."""
-    _, mtime, ctime = times
+    _, mtime, ctime = stamp
     step = _CLOCK_STEP if mtime % _SECOND or ctime % _SECOND else _COARSE_CLOCK_STEP
     return abs(time.time_ns() - max(mtime, ctime)) > step
 

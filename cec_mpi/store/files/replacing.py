@@ -118,15 +118,15 @@ def replacing(path: Path, mode: int = _DEFAULT_MODE) -> Iterator[tuple[int, Path
         The file cannot be created.
     """
     _is_file_or_link(path)
-    with temporary(path, mode) as (descriptor, new):
-        yield descriptor, new
+    with temporary_file(path, mode) as (descriptor, temporary_path):
+        yield descriptor, temporary_path
         os.fsync(descriptor)
-        new.rename(path)
+        temporary_path.rename(path)
     sync(path.parent)
 
 
 @contextmanager
-def temporary(path: Path, mode: int = _DEFAULT_MODE) -> Iterator[tuple[int, Path]]:
+def temporary_file(path: Path, mode: int = _DEFAULT_MODE) -> Iterator[tuple[int, Path]]:
     """Yield a temporary file in the directory of `path`, and remove it at the end.
 
     Temporary files of killed processes are removed first.
@@ -143,31 +143,33 @@ def temporary(path: Path, mode: int = _DEFAULT_MODE) -> Iterator[tuple[int, Path
     """
     path = path.absolute()
     remove_abandoned(path)
-    descriptor, new = _create_locked(path, lambda new: os.open(new, _NEW_FILE_FLAGS, mode))
+    descriptor, temporary_path = _create_locked(
+        path, lambda name: os.open(name, _NEW_FILE_FLAGS, mode)
+    )
     try:
-        yield descriptor, new
+        yield descriptor, temporary_path
     finally:
-        new.unlink(missing_ok=True)
+        temporary_path.unlink(missing_ok=True)
         os.close(descriptor)
 
 
 @contextmanager
 def temporary_directory(path: Path) -> Iterator[Path]:
-    """Yield the path of a temporary directory; see `temporary`."""
+    """Yield the path of a temporary directory; see `temporary_file`."""
     path = path.absolute()
     remove_abandoned(path)
 
-    def make(new: Path) -> int:
+    def make(name: Path) -> int:
         while True:
-            new.mkdir(exist_ok=True)
+            name.mkdir(exist_ok=True)
             with suppress(FileNotFoundError):  # removed by another process as abandoned
-                return os.open(new, _DIR_FLAGS)
+                return os.open(name, _DIR_FLAGS)
 
-    descriptor, new = _create_locked(path, make)
+    descriptor, temporary_path = _create_locked(path, make)
     try:
-        yield new
+        yield temporary_path
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(temporary_path, ignore_errors=True)
         os.close(descriptor)
 
 
@@ -188,16 +190,16 @@ def remove_abandoned(path: Path) -> None:
 def _create_locked(path: Path, make: Callable[[Path], int]) -> tuple[int, Path]:
     """Create a temporary file or directory, and lock it, because abandoned ones are not locked."""
     while True:
-        new = partial_name(path)
-        descriptor = retry_with_more_descriptors(partial(make, new), path)
+        temporary_path = partial_name(path)
+        descriptor = retry_with_more_descriptors(partial(make, temporary_path), path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if not isinstance(error, BlockingIOError):  # a file system without locks
-                return descriptor, new
+                return descriptor, temporary_path
         else:
             if os.fstat(descriptor).st_nlink:
-                return descriptor, new
+                return descriptor, temporary_path
         os.close(descriptor)  # another process removed it before it was locked
 
 

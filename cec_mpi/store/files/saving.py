@@ -60,7 +60,7 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
 
 
 @contextmanager
-def open_lines(path: Path, append: bool) -> Iterator[IO[str]]:
+def open_text(path: Path, append: bool) -> Iterator[IO[str]]:
     """Yield a text file to write to.
 
     Parameters

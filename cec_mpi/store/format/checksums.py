@@ -36,13 +36,13 @@ def publish_checksums(directory: Path, manifest: Manifest, checksums: Checksums)
 
 
 def read_checksums(directory: Path, manifest: Manifest) -> tuple[Checksums, dict[str, str]]:
-    """Read all checksums that are good, from the file or its copy.
+    """Read the best available checksums from the file and its copy.
 
     Returns
     -------
     checksums : (N, blocks) ndarray of uint64
-        A row that matches the manifest in the file or its copy is taken from there; any other row
-        from the first readable one, or it is zero. Blocks that a machine does not hold have 0.
+        Each row is from the file in which it matches the manifest, otherwise from the first
+        readable one, otherwise 0. Blocks that a machine does not hold have 0.
     problems : dict of str to str
         Problem of each damaged file.
     """
@@ -72,7 +72,7 @@ def _matches_manifest(checksums: Checksums, manifest: Manifest) -> NDArray[np.bo
     return np.array([row_checksum(row[held]) == shard.xxh3_128 for row, held, shard in rows])
 
 
-def read_rows(directory: Path, manifest: Manifest, min_machines: int) -> Checksums:
+def read_verified_checksums(directory: Path, manifest: Manifest, min_machines: int) -> Checksums:
     """Return the checksums of all shards, (N, blocks), with zeros for damaged ones.
 
     Raises
@@ -89,7 +89,7 @@ def read_rows(directory: Path, manifest: Manifest, min_machines: int) -> Checksu
     return checksums
 
 
-def read_row(directory: Path, manifest: Manifest, machine: int) -> Checksums:
+def read_shard_checksums(directory: Path, manifest: Manifest, machine: int) -> Checksums:
     """Return the checksums of one shard, from the file or its copy.
 
     In a replicated store the row has all blocks; those that the machine does not hold may be wrong.

@@ -249,7 +249,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         """Return the rows ``(start, stop)`` of a block."""
 
     @abstractmethod
-    def grow(self, seed: int) -> Self:
+    def extend(self, seed: int) -> Self:
         """Return the manifest with one more machine, whose shard has no checksums yet."""
 
     # A kind of store may override the following.

@@ -33,12 +33,12 @@ class Scaling:
     exponents : (L, R) ndarray of int16, or None
         Row k of part l of X is ``2 ** exponents[l, k]`` times the encoded row. `ZERO_ROW` for
         rows of zeros; None if rows were not scaled.
-    largest : (r,) ndarray of float64
+    column_sizes : (r,) ndarray of float64
         Largest absolute value in each column of the scaled matrix.
     """
 
     exponents: NDArray[np.int16] | None
-    largest: NDArray[np.float64]
+    column_sizes: NDArray[np.float64]
 
 
 def read_scaling(directory: Path, manifest: Manifest) -> Scaling:

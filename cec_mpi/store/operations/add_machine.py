@@ -11,7 +11,7 @@ from cec_mpi.store.files.durable import check_free_space, locked
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.replacing import is_writable_in_place
 from cec_mpi.store.files.saving import input_errors
-from cec_mpi.store.format.checksums import read_rows
+from cec_mpi.store.format.checksums import read_verified_checksums
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.limits import WORK_MEMORY_BYTES
 from cec_mpi.store.manifest_files import check_sizes, read_manifest
@@ -61,18 +61,20 @@ def add_machine(
     ):
         manifest = read_manifest(directory)
         check_sizes(directory, manifest)
-        checksums = read_rows(directory, manifest, manifest.machines)
-        grown = manifest.grow(seed)
-        new, path = grown.machines, directory / grown.file_of(grown.machines)
-        check_free_space(path, grown.bytes_of(new))
+        checksums = read_verified_checksums(directory, manifest, manifest.machines)
+        extended = manifest.extend(seed)
+        machine, path = extended.machines, directory / extended.file_of(extended.machines)
+        check_free_space(path, extended.bytes_of(machine))
         checksums = np.vstack((checksums, np.zeros_like(checksums[:1])))
-        blocks = np.flatnonzero(grown.blocks_held_by(new)).tolist()
-        work = RebuildWork(directory, grown, checksums, (new,), blocks, memory, runner.threads)
+        blocks = np.flatnonzero(extended.blocks_held_by(machine)).tolist()
+        work = RebuildWork(
+            directory, extended, checksums, (machine,), blocks, memory, runner.threads
+        )
         try:
-            outcomes, _ = rebuild_blocks(work, {new}, runner)
+            outcomes, _ = rebuild_blocks(work, {machine}, runner)
             check_outcomes(outcomes, directory, manifest, "extended")
         except BaseException:
             if is_writable_in_place(path):
                 path.unlink()
             raise
-        return publish_rebuilt(directory, grown, checksums, outcomes)
+        return publish_rebuilt(directory, extended, checksums, outcomes)

@@ -29,7 +29,7 @@ from cec_mpi.store.operations.verify import Condition, examine
 from cec_mpi.store.rebuilding import RebuildWork, publish_rebuilt, rebuild_blocks
 from cec_mpi.store.work import LocalRunner, Runner
 
-_RENAMING = ".waiting"  # suffix of a shard file while two are swapped
+_RENAME_SUFFIX = ".waiting"  # of a shard file while two are swapped
 
 
 @dataclass
@@ -139,7 +139,7 @@ def _restore_manifest(directory: Path, result: Repaired) -> Manifest:
     """Read the manifest or its copy, and restore the other if it is missing or damaged."""
     try:
         manifest = read_manifest(directory)
-        source, other = MANIFEST, MANIFEST_COPY
+        source, target = MANIFEST, MANIFEST_COPY
     except StoreError as error:
         try:
             manifest = parse_manifest(directory / MANIFEST_COPY)
@@ -149,12 +149,12 @@ def _restore_manifest(directory: Path, result: Repaired) -> Manifest:
         if (directory / MANIFEST).exists():
             # Raises if the file is temporarily unreadable, so that it is not overwritten.
             read_regular(directory / MANIFEST)
-        source, other = MANIFEST_COPY, MANIFEST
-    check_regular(directory / other)
+        source, target = MANIFEST_COPY, MANIFEST
+    check_regular(directory / target)
     data = read_regular(directory / source)
-    if not (directory / other).exists() or read_regular(directory / other) != data:
-        publish(directory / other, data)
-        result.restored.append(other)
+    if not (directory / target).exists() or read_regular(directory / target) != data:
+        publish(directory / target, data)
+        result.restored.append(target)
     remove_journal(directory)  # an encode may have been killed before this last step
     return manifest
 
@@ -162,8 +162,8 @@ def _restore_manifest(directory: Path, result: Repaired) -> Manifest:
 def _undo_swaps(directory: Path, condition: Condition, result: Repaired) -> bool:
     """Rename shard files whose names were swapped, and return whether there were any."""
     names = [shard.file for shard in condition.manifest.shards]
-    holders = {owner: n for n, owner in condition.swapped.items() if owner in condition.damaged}
-    renames = {names[n - 1]: names[owner - 1] for owner, n in holders.items()}
+    swapped = {n: owner for n, owner in condition.swapped.items() if owner in condition.damaged}
+    renames = {names[n - 1]: names[owner - 1] for n, owner in swapped.items()}
     result.restored += sorted(renames.values())
     while renames:
         file = next((file for file, target in renames.items() if target not in renames), None)
@@ -171,15 +171,15 @@ def _undo_swaps(directory: Path, condition: Condition, result: Repaired) -> bool
             (directory / file).rename(directory / renames.pop(file))
         else:  # a cycle; one file gets a temporary name
             file, target = renames.popitem()
-            (directory / file).rename(directory / f"{target}{_RENAMING}")
+            (directory / file).rename(directory / f"{target}{_RENAME_SUFFIX}")
     _finish_renames(directory)
-    return bool(holders)
+    return bool(swapped)
 
 
 def _finish_renames(directory: Path) -> None:
     """Rename files with a temporary name, including those of an interrupted repair."""
-    for path in directory.glob(f"shard-*{_RENAMING}"):
-        target = path.with_name(path.name.removesuffix(_RENAMING))
+    for path in directory.glob(f"shard-*{_RENAME_SUFFIX}"):
+        target = path.with_name(path.name.removesuffix(_RENAME_SUFFIX))
         if not target.exists():
             path.rename(target)
     sync(directory)
@@ -210,8 +210,8 @@ def _rebuild(
         np.flatnonzero(selected).tolist(),
         memory,
         runner.threads,
-        machine,
-        compares_shards,
+        suspect=machine,
+        compares_shards=compares_shards,
     )
     outcomes, result.replaced = rebuild_blocks(work, set(condition.damaged) & set(machines), runner)
     changed = [outcome.block for outcome in outcomes if outcome.is_lost]
@@ -239,4 +239,6 @@ def _rebuild(
     damaged_files = [name for name in condition.other_problems if name.startswith("checksums")]
     result.restored += damaged_files
     checksums = np.where(good, condition.checksums, condition.expected_checksums)
-    publish_rebuilt(directory, manifest, checksums, outcomes, is_damaged=bool(damaged_files))
+    publish_rebuilt(
+        directory, manifest, checksums, outcomes, are_checksums_damaged=bool(damaged_files)
+    )

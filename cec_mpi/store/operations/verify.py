@@ -146,8 +146,8 @@ def compute_checksums(
         Maximum number of threads of a process.
     """
     mask = manifest.block_placement if selected is None else manifest.block_placement & selected
-    share = int(mask.sum()) // (_PIECES_PER_THREAD * runner.threads * runner.processes)
-    step = max(1, min(share, _MAX_PIECE_BYTES // manifest.block_bytes))
+    blocks_per_piece = int(mask.sum()) // (_PIECES_PER_THREAD * runner.threads * runner.processes)
+    step = max(1, min(blocks_per_piece, _MAX_PIECE_BYTES // manifest.block_bytes))
     machines, count = mask.shape
     pieces = [
         (n, first, min(first + step, count))
@@ -164,7 +164,7 @@ def compute_checksums(
 
 def _is_copy(copy: Manifest, manifest: Manifest) -> bool:
     """Return whether a manifest is the copy of another; it may briefly be one generation newer."""
-    newer = copy.checksums.generation - manifest.checksums.generation
+    generations_ahead = copy.checksums.generation - manifest.checksums.generation
     machines = min(copy.machines, manifest.machines)
     return (
         type(copy) is type(manifest)
@@ -172,8 +172,8 @@ def _is_copy(copy: Manifest, manifest: Manifest) -> bool:
         == (manifest.rows, manifest.columns, manifest.dtype)
         and copy.rows_of(0) == manifest.rows_of(0)
         and np.array_equal(copy.code.generator[:machines], manifest.code.generator[:machines])
-        and 0 <= newer <= 1
-        and (newer == 1 or copy.shards == manifest.shards)
+        and 0 <= generations_ahead <= 1
+        and (generations_ahead == 1 or copy.shards == manifest.shards)
     )
 
 

@@ -17,7 +17,7 @@ from cec_mpi.core.accuracy.scaling import ZERO_ROW, equilibrate
 from cec_mpi.errors import DamagedStoreError, InputError, ScaleWarning
 from cec_mpi.store import decode, open_store, repair, verify
 from cec_mpi.store.format.scaling import read_scaling
-from cec_mpi.store.manifest_files import read_manifest, text_of
+from cec_mpi.store.manifest_files import manifest_text, read_manifest
 from cec_mpi.store.work import LocalRunner
 from helpers.stores import encode_blocks
 
@@ -92,7 +92,7 @@ def test_small_rows_are_as_accurate_as_large_ones(tmp_path, dtype, columns):
     # Rows of padding.
     assert (scaling.exponents.reshape(-1)[200:] == ZERO_ROW).all()
     scaled = np.ldexp(X.astype(np.float64), -expected[:, np.newaxis])
-    np.testing.assert_array_equal(scaling.largest, np.abs(scaled).max(axis=0))
+    np.testing.assert_array_equal(scaling.column_sizes, np.abs(scaled).max(axis=0))
     bound = decode(tmp_path / "store", tmp_path / "X.npy")
     error = np.abs(np.load(tmp_path / "X.npy") - X.astype(np.float64))
     assert (error <= bound * 2.0 ** expected[:, np.newaxis]).all()
@@ -137,7 +137,9 @@ def test_rows_are_scaled_only_if_requested_or_without_a_systematic_code(tmp_path
         assert manifest.row_exponents is None
         assert scaling_of(tmp_path / name).exponents is None
         assert not list((tmp_path / name).glob("row-exponents*"))
-        np.testing.assert_array_equal(scaling_of(tmp_path / name).largest, np.abs(X).max(axis=0))
+        np.testing.assert_array_equal(
+            scaling_of(tmp_path / name).column_sizes, np.abs(X).max(axis=0)
+        )
     assert np.array_equal(open_store(tmp_path / "systematic").shard(2), X[100:200])
     with pytest.warns(ScaleWarning, match=r"use scaling rows \(--scaling rows\)"):
         encode(rows_of_all_sizes("float32"), tmp_path / "narrow", 5, 3, scaling="none")
@@ -247,7 +249,7 @@ def test_a_damaged_file_is_named_and_restored_from_its_copy(store, name, change)
     condition = verify(store)
     assert (condition.damaged, list(condition.other_problems)) == ([], [name])
     np.testing.assert_array_equal(scaling_of(store).exponents, X.exponents)
-    np.testing.assert_array_equal(scaling_of(store).largest, X.largest)
+    np.testing.assert_array_equal(scaling_of(store).column_sizes, X.column_sizes)
     decode(store, store.parent / "X.npy")
     assert repair(store).restored == [name]
     assert contents(store) == before
@@ -315,7 +317,7 @@ def test_values_out_of_range_are_refused(store, kind, value, message):
         getattr(manifest, field), xxh3_128=xxhash.xxh3_128_hexdigest(array.data)
     )
     for name in "manifest.json", "manifest.copy.json":
-        (store / name).write_text(text_of(structs.replace(manifest, **{field: entry})))
+        (store / name).write_text(manifest_text(structs.replace(manifest, **{field: entry})))
     with pytest.raises(DamagedStoreError, match=message), cec_mpi.open_operator(store, None):
         pass
     if kind == "row-exponents":
