@@ -31,14 +31,14 @@ from cec_mpi.text import format_bytes, format_count, format_duration, join_names
 _MIN_SUBSETS, _MAX_SUBSETS, _MAX_WORK = 6, 500, 1e9  # measured sets of L machines; sets times L**3
 _MAX_RECOVERIES = 16  # tried values of L for each number of machines
 _MAX_SMALL_COPIES = 6  # all J up to this number are tried
-_MAX_CARRIED = 8  # machines of a computer
+_MAX_MACHINES_PER_COMPUTER = 8
 _MAX_SIMULATED = 3  # choices that are simulated
 _MIN_PROBABILITY = 1e-3  # that a machine is available
-_DENSE = 0.5  # from this density on, copies of sparse rows have no advantage
-_SPARSE = 0.1  # up to this density a code, which makes X dense, has no advantage
-_TOLERANCE = 1.05  # times the shortest time that still count as equal
-_MAX_WAITING = 0.9
-_OUTAGE = "2h"  # alternative tick if none is set
+_MAX_COPIES_DENSITY = 0.5  # of X; above, copies of sparse rows have no advantage
+_MIN_CODE_DENSITY = 0.1  # of X; below, a code has no advantage, because shards are dense
+_TOLERANCE = 1.05  # ratio to the shortest time up to which times count as equal
+_MAX_WAITING = 0.9  # fraction of the time of a run
+_OUTAGE_TICK = "2h"  # for a second forecast if the request sets no tick
 _OUTAGE_SECONDS = 7200.0
 _SINGLE_MACHINE_BONUS = 3.0  # a reliable single machine may take this many times as long
 
@@ -188,43 +188,43 @@ def recommend(front: Sequence[Choice]) -> Choice:
     With prices, time is multiplied by cost, unless a choice is free.
     """
 
-    def price(choice: Choice) -> float:
+    def objective(choice: Choice) -> float:
         return choice.expected.mean * (choice.cost or 1.0)
 
     free = [choice for choice in front if not choice.cost] or front
-    best = min(map(price, free))
-    close = [choice for choice in free if price(choice) <= _TOLERANCE * best]
-    return min(close, key=lambda choice: (choice.storage, -choice.away, price(choice)))
+    best = min(map(objective, free))
+    nearly_best = [choice for choice in free if objective(choice) <= _TOLERANCE * best]
+    return min(nearly_best, key=lambda choice: (choice.storage, -choice.away, objective(choice)))
 
 
 class _Rejected:
     """Infeasible choices, by reason."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str], dict[int, str]] = {}
-        self._tried: dict[str, set[int]] = {}
+        self._figures: dict[tuple[str, str], dict[int, str]] = {}  # by L or J
+        self._tried_numbers: dict[str, set[int]] = {}  # values of L or J
 
     def record_choice(self, choice: Choice) -> tuple[str, int]:
-        """Record that a choice was tried; return the name of its L or J, and the number."""
+        """Record that a choice was tried; return its text ``N = .., L =``, and L or J."""
         name = f"N = {choice.machines}, {choice.threshold_text[0]} ="
         number = choice.recovery or choice.copies or 0
-        self._tried.setdefault(name, set()).add(number)
+        self._tried_numbers.setdefault(name, set()).add(number)
         return name, number
 
     def add(self, choice: Choice, reason: str, figure: str) -> None:
         """Record the reason why a choice is infeasible, with a figure."""
         name, number = self.record_choice(choice)
-        self._found.setdefault((reason, name), {})[number] = figure
+        self._figures.setdefault((reason, name), {})[number] = figure
 
     def summary(self) -> dict[str, str]:
         """Return the reasons of rejected choices, with the figure of the last choice."""
         summary: dict[str, str] = {}
-        for (reason, name), figures in self._found.items():
+        for (reason, name), figures in self._figures.items():
             last = max(figures)
             figure = figures[last] + (
                 f", with {name.rpartition(', ')[2]} {last}" if len(figures) > 1 else ""
             )
-            key = f"{name} {_format_ranges(figures, sorted(self._tried[name]))}"
+            key = f"{name} {_format_ranges(figures, sorted(self._tried_numbers[name]))}"
             text = f"{reason} ({figure})" if figures[last] else reason
             summary[key] = f"{summary[key]}; {text}" if key in summary else text
         return summary
@@ -265,13 +265,13 @@ def _choices(request: AdviceRequest) -> Iterator[Choice]:
     if len(request.groups) == 1:  # all machines are equal
         counts |= {-(-3 * total // 4), -(-total // 2)}
     for count in sorted(counts):
-        for recovery in _sample_range(count) if request.density > _SPARSE else ():
+        for recovery in _sample_range(count) if request.density > _MIN_CODE_DENSITY else ():
             yield Choice(machines=count, recovery=recovery)
-        if request.density < _DENSE:
+        if request.density < _MAX_COPIES_DENSITY:
             large_copies = {-(-count // 4), -(-count // 2), count}
             for copies in sorted({*range(1, min(count, _MAX_SMALL_COPIES) + 1), *large_copies}):
                 yield Choice(machines=count, copies=copies)
-    if request.density > _SPARSE and (carried := _machines_per_computer(request)):
+    if request.density > _MIN_CODE_DENSITY and (carried := _machines_per_computer(request)):
         for recovery in _sample_range(sum(carried)):
             yield Choice(machines=sum(carried), recovery=recovery, carried=carried)
 
@@ -284,7 +284,7 @@ def _machines_per_computer(request: AdviceRequest) -> tuple[int, ...]:
     memory = [group.memory for group in request.machines if group.memory is not None]
     if len(memory) < len(request.machines):
         return ()
-    carried = tuple(min(_MAX_CARRIED, size // min(memory)) for size in memory)
+    carried = tuple(min(_MAX_MACHINES_PER_COMPUTER, size // min(memory)) for size in memory)
     return carried if len(set(carried)) > 1 else ()
 
 
@@ -311,13 +311,8 @@ def _add_sizes(request: AdviceRequest, choice: Choice, bytes_held: NDArray[np.fl
 
 def _bytes_per_computer(choice: Choice, bytes_held: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the bytes of each computer from the bytes of each machine."""
-    machines = machine_ranges(machine_counts(choice))
-    return np.array(
-        [
-            bytes_held[machines_of_computer.start - 1 : machines_of_computer.stop - 1].sum()
-            for machines_of_computer in machines
-        ]
-    )
+    ranges = machine_ranges(machine_counts(choice))
+    return np.array([bytes_held[numbers.start - 1 : numbers.stop - 1].sum() for numbers in ranges])
 
 
 def _machine_epsilon(request: AdviceRequest) -> float:
@@ -353,8 +348,8 @@ def _summarise(request: AdviceRequest, choice: Choice, baselines: Mapping[str, I
     """Return sentences about the recommended choice."""
     if choice.copies is None:
         count = choice.machines
-        is_enough = "is enough" if choice.recovery == 1 else "are enough"
-        needed = f"any {choice.recovery} of {plural(count, 'machine')} {is_enough}"
+        verb = "is" if choice.recovery == 1 else "are"
+        needed = f"any {choice.recovery} of {plural(count, 'machine')} {verb} enough"
         if choice.recovery == count:
             needed = f"all of its {plural(count, 'machine', 'is', 'are')} needed"
     else:
@@ -418,7 +413,7 @@ def _tick_hint(request: AdviceRequest, choice: Choice) -> str:
         name = f"N = {other.machines}, {name}"
     return (
         " The length of outages matters: this is for 5 minutes, and with --tick "
-        f"{_OUTAGE} the answer is {name}."
+        f"{_OUTAGE_TICK} the answer is {name}."
     )
 
 
@@ -432,7 +427,7 @@ class _SingleMachine(NamedTuple):
 
 def _model_of_all_machines(request: AdviceRequest) -> TimeModel:
     """Return the model of X on all machines, with L = 1 or as copies of a sparse X."""
-    recovery = None if request.density < _DENSE else 1
+    recovery = None if request.density < _MAX_COPIES_DENSITY else 1
     return TimeModel(
         scenario_of(request, Choice(machines=len(request.machines), recovery=recovery))
     )
@@ -456,13 +451,13 @@ def _best_single_machine(request: AdviceRequest, forecaster: Forecaster) -> _Sin
 
 def _find_alternative(request: AdviceRequest, forecaster: Forecaster, choice: Choice) -> str:
     """Return sentences about a better alternative; empty if there is none."""
-    step = choice.expected.mean / request.steps
+    step_seconds = choice.expected.mean / request.steps
     single = _best_single_machine(request, forecaster)
-    if single and single.weighted_seconds <= step:
+    if single and single.weighted_seconds <= step_seconds:
         return (
             f"A single machine is better: {single.description}. There a step takes "
             f"{format_duration(single.seconds)} on average; with this store it takes "
-            f"{format_duration(step)}."
+            f"{format_duration(step_seconds)}."
         )
     speeds = [group.speed for group in request.machines]
     model, total = _model_of_all_machines(request), len(speeds)
@@ -472,7 +467,7 @@ def _find_alternative(request: AdviceRequest, forecaster: Forecaster, choice: Ch
         return (
             "No code is needed, because all machines are always available. Shares of X in "
             f"proportion to speeds take {format_duration(seconds)} for a step and "
-            f"{format_bytes(size)}, this store {format_duration(step)} and "
+            f"{format_bytes(size)}, this store {format_duration(step_seconds)} and "
             f"{format_bytes(choice.storage)}."
         )
     return ""

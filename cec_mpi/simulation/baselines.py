@@ -26,8 +26,8 @@ from cec_mpi.simulation.scenario import Outcome, Scenario
 CHECKPOINT_SECONDS = 60.0
 
 
-class _UncodedScheme:
-    """Base class of schemes that store each row of X once, in the space of one shard."""
+class _OneShardScheme:
+    """Base class of schemes in which each machine has space for one shard."""
 
     answers_per_row = 1
 
@@ -37,7 +37,7 @@ class _UncodedScheme:
         self.min_machines = scenario.recovery or -(-model.machines // scenario.copies)
 
 
-class EqualShares(_UncodedScheme):
+class EqualShares(_OneShardScheme):
     """Equal shares of X without a code, where machines read missing rows on each change.
 
     They read as few rows as equal shares allow.
@@ -49,8 +49,8 @@ class EqualShares(_UncodedScheme):
         """Read the missing rows."""
         share = self._model.size / len(current)
         previous_share = self._model.size / max(len(previous), 1)
-        kept = previous - departed
-        sizes = [max(0.0, share - (previous_share if n in kept else 0.0)) for n in current]
+        staying = previous - departed
+        sizes = [max(0.0, share - (previous_share if n in staying else 0.0)) for n in current]
         event = "moved" if previous else ""
         return Reconfiguration(self._costs.source.seconds(sizes), sum(sizes), event=event)
 
@@ -59,7 +59,7 @@ class EqualShares(_UncodedScheme):
         return np.full(rates.size, self._model.rows / rates.size)
 
 
-class FastestMachines(_UncodedScheme):
+class FastestMachines(_OneShardScheme):
     """A coded store whose fastest L machines compute their whole shards."""
 
     def __init__(self, model: TimeModel) -> None:
@@ -74,9 +74,9 @@ class FastestMachines(_UncodedScheme):
         """Read the shards that the processes of machines have not read."""
         if self._lost_when_away:
             self._machines_with_shard -= departed
-        used = {n for n, count in zip(sorted(current), rows, strict=True) if count}
-        new_machines = used - self._machines_with_shard
-        self._machines_with_shard |= used
+        computing = {n for n, count in zip(sorted(current), rows, strict=True) if count}
+        new_machines = computing - self._machines_with_shard
+        self._machines_with_shard |= computing
         shard = self._model.size / self.answers_per_row
         sizes = [shard] * len(new_machines)
         return Reconfiguration(self._costs.source.seconds(sizes), sum(sizes))
@@ -90,7 +90,7 @@ class FastestMachines(_UncodedScheme):
         return rows
 
 
-class RestartOnChange(_UncodedScheme):
+class RestartOnChange(_OneShardScheme):
     """Shares of X in proportion to speeds without a code, in a job that restarts on each change.
 
     If machines leave, the steps since the last checkpoint are lost. If machines join, the job

@@ -197,11 +197,11 @@ class Choice:
     def encode_options(self, speeds: Sequence[float]) -> str:
         """Return the options of encode that define this choice."""
         if self.copies is not None:
-            words = f"--machines {self.machines} --copies {self.copies}"
+            options = f"--machines {self.machines} --copies {self.copies}"
             if len(set(speeds)) > 1:
                 speeds_text = ",".join(f"{speed:g}" for speed in speeds[: self.machines])
-                words += f" --speeds {speeds_text}"
-            return words
+                options += f" --speeds {speeds_text}"
+            return options
         return f"--machines {self.machines} --recovery {self.recovery}"
 
     def run_options(self) -> str:

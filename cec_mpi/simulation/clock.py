@@ -21,7 +21,7 @@ class SimulatedClock(JumpingClock):
     >>> clock.jump(5.0)
     >>> clock.monotonic()
     2.0
-    >>> for action in clock.due():
+    >>> for action in clock.pop_due_actions():
     ...     action()
     done
     """
@@ -43,7 +43,7 @@ class SimulatedClock(JumpingClock):
         """Schedule an action at a time."""
         heapq.heappush(self._scheduled, (moment, next(self._order), action))
 
-    def due(self) -> Iterator[Callable[[], object]]:
+    def pop_due_actions(self) -> Iterator[Callable[[], object]]:
         """Yield and remove the actions that are due, in order."""
         while self._scheduled and self._scheduled[0][0] <= self._now:
             yield heapq.heappop(self._scheduled)[2]

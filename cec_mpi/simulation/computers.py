@@ -36,46 +36,46 @@ def distribute_machines(capacities: Sequence[int], machines: int) -> tuple[int, 
             f"memory: found memory for {plural(sum(capacities), 'machine')} ({fit}), expected "
             f"memory for {machines}"
         )
-    carried = [0] * len(capacities)
+    counts = [0] * len(capacities)
     for _ in range(machines):
-        candidates = [n for n, capacity in enumerate(capacities) if carried[n] < capacity]
-        carried[min(candidates, key=lambda n: (carried[n], n))] += 1
-    return tuple(carried)
+        candidates = [n for n, capacity in enumerate(capacities) if counts[n] < capacity]
+        counts[min(candidates, key=lambda n: (counts[n], n))] += 1
+    return tuple(counts)
 
 
-def machine_ranges(carried: Sequence[int]) -> list[range]:
-    """Return the numbers of the machines of each computer.
+def machine_ranges(counts: Sequence[int]) -> list[range]:
+    """Return the machine numbers of each computer from their counts.
 
     Examples
     --------
     >>> machine_ranges([1, 2, 0, 3])
     [range(1, 2), range(2, 4), range(4, 4), range(4, 7)]
     """
-    return [range(first, end) for first, end in pairwise(accumulate(carried, initial=1))]
+    return [range(first, end) for first, end in pairwise(accumulate(counts, initial=1))]
 
 
-def machine_speeds(speeds: Sequence[float], carried: Sequence[int]) -> tuple[float, ...]:
-    """Return the speeds of machines, which share the speeds of their computers.
+def machine_speeds(speeds: Sequence[float], counts: Sequence[int]) -> tuple[float, ...]:
+    """Return the speeds of machines; `counts` of them share the speed of each computer.
 
     Examples
     --------
     >>> machine_speeds([1.0, 4.0], [1, 2])
     (1.0, 2.0, 2.0)
     """
-    shares = zip(speeds, carried, strict=True)
-    return tuple(speed / count for speed, count in shares for _ in range(count))
+    computers = zip(speeds, counts, strict=True)
+    return tuple(speed / count for speed, count in computers for _ in range(count))
 
 
-def count_tolerated_losses(carried: Sequence[int], needed: int) -> int:
-    """Return the number of arbitrary computers that may be lost if `needed` machines must remain.
+def count_tolerated_losses(counts: Sequence[int], needed: int) -> int:
+    """Return how many arbitrary computers may be lost if `needed` machines must remain.
 
     Examples
     --------
     >>> count_tolerated_losses([1, 1, 2, 4], 3)
     1
     """
-    remaining, tolerated = sum(carried), 0
-    for count in sorted(carried, reverse=True):
+    remaining, tolerated = sum(counts), 0
+    for count in sorted(counts, reverse=True):
         remaining -= count
         if remaining < needed:
             break
@@ -126,5 +126,6 @@ class ComputerAvailability:
         """Return this availability restricted to some machines."""
         selected = frozenset(machines)
         return ComputerAvailability(
-            self._computers, [[n for n in machines if n in selected] for machines in self._machines]
+            self._computers,
+            [[n for n in numbers if n in selected] for numbers in self._machines],
         )

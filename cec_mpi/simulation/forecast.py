@@ -94,8 +94,8 @@ class Forecaster:
         self._request = request
         self._samples: dict[tuple[int, int], Availability] = {}
         total = len(request.machines)
-        listed = None if request.availability is None else self._availability_of_first(total)
-        gap = listed.gap_seconds if isinstance(listed, ListedAvailability) else None
+        trace = None if request.availability is None else self._requested_availability(total)
+        gap = trace.gap_seconds if isinstance(trace, ListedAvailability) else None
         self.tick_seconds = request.tick_seconds or gap or _DEFAULT_TICK
 
     def forecast(self, choice: Choice, is_candidate: bool = False) -> Choice | None:
@@ -114,8 +114,8 @@ class Forecaster:
         if prices[0] is not None:
             seconds = [np.array(run.machine_seconds) / run.steps for run in outcomes]
             machine_hours = np.mean(seconds, axis=0) * request.steps / 3600
-            first = [carried.start - 1 for carried in machines]  # machine of each computer
-            cost = float(machine_hours[first] @ [price or 0.0 for price in prices])
+            first_machines = [numbers.start - 1 for numbers in machines]  # of each computer
+            cost = float(machine_hours[first_machines] @ [price or 0.0 for price in prices])
         waiting = sum(run.waiting for run in outcomes) / sum(run.seconds for run in outcomes)
         wait = sum(run.waiting for run in outcomes) / waits if waits else 0.0
         waiting, wait = self._enumerate_waiting(choice) or (waiting, wait)
@@ -198,10 +198,10 @@ class Forecaster:
 
     def _totals(self, outcomes: Sequence[ReplayOutcome]) -> NDArray[np.float64]:
         """Return the seconds of all steps, extrapolated for runs that ended earlier."""
-        steps = self._request.steps
-        return np.array(
-            [run.opening + (run.seconds - run.opening) * steps / run.steps for run in outcomes]
-        )
+        first_read = np.array([run.first_read for run in outcomes])
+        step_seconds = [(run.seconds - run.first_read) / run.steps for run in outcomes]
+        totals: NDArray[np.float64] = first_read + np.array(step_seconds) * self._request.steps
+        return totals
 
     def availability(self, choice: Choice, computers: int, seed: int) -> Availability:
         """Return the availability of the machines of a choice in one run."""
@@ -219,15 +219,18 @@ class Forecaster:
             return _SampledAvailability(computers, request.probability, seed)
         if request.availability is None:
             return all_available(computers)
-        listed = self._availability_of_first(computers)
-        if not isinstance(listed, ListedAvailability):
-            return listed
-        ticks = [listed.at(tick) for tick in range(len(listed))]
+        trace = self._requested_availability(computers)
+        if not isinstance(trace, ListedAvailability):
+            return trace
+        ticks = [trace.at(tick) for tick in range(len(trace))]
         start = int(np.random.default_rng(seed).integers(len(ticks)))
         return ListedAvailability(ticks[start:] + ticks[:start], repeat=True)
 
-    def _availability_of_first(self, computers: int) -> Availability:
-        """Return the availability of the first computers; tables and lists describe all."""
+    def _requested_availability(self, computers: int) -> Availability:
+        """Return the requested availability of the first computers.
+
+        Tables and lists describe all computers, so their availability is restricted.
+        """
         assert self._request.availability is not None
         total = len(self._request.machines)
         try:
@@ -242,11 +245,11 @@ class Forecaster:
         total = len(self._request.machines)
         if self._request.probability is not None or self._request.availability is None:
             return [self._request.probability or 1.0] * total
-        listed = self._availability_of_first(total)
-        ticks = len(listed) if isinstance(listed, ListedAvailability) else _MIN_TICKS
+        trace = self._requested_availability(total)
+        ticks = len(trace) if isinstance(trace, ListedAvailability) else _MIN_TICKS
         counts = np.zeros(total)
         for tick in range(ticks):
-            counts[np.array(listed.at(tick), np.intp) - 1] += 1
+            counts[np.array(trace.at(tick), np.intp) - 1] += 1
         return [float(count) for count in counts / ticks]
 
     def _enumerate_waiting(self, choice: Choice) -> tuple[float, float] | None:
@@ -254,23 +257,23 @@ class Forecaster:
 
         They are exact for independent machines and for a trace that repeats; otherwise None.
         """
-        carried, request = machine_counts(choice), self._request
+        counts, request = machine_counts(choice), self._request
         needed = choice.recovery or choice.machines - (choice.copies or 1) + 1
         if request.probability is not None:
-            counts = np.ones(1)  # probability of each number of machines
-            for count in carried:
-                without = np.append(counts, np.zeros(count)) * (1 - request.probability)
-                without[count:] += counts * request.probability
-                counts = without
-            waiting = float(counts[:needed].sum())
+            probabilities = np.ones(1)  # that 0, 1, .. machines are available
+            for count in counts:
+                updated = np.append(probabilities, np.zeros(count)) * (1 - request.probability)
+                updated[count:] += probabilities * request.probability
+                probabilities = updated
+            waiting = float(probabilities[:needed].sum())
             return waiting, self.tick_seconds / (1 - waiting) if waiting > 1e-12 else 0.0
         if request.availability is None:
             return 0.0, 0.0
-        listed = self._availability_of_first(len(carried))
-        if not isinstance(listed, ListedAvailability):
+        trace = self._requested_availability(len(counts))
+        if not isinstance(trace, ListedAvailability):
             return None
-        machines = np.array(carried)
-        sets = [listed.at(tick) for tick in range(len(listed))]
+        machines = np.array(counts)
+        sets = [trace.at(tick) for tick in range(len(trace))]
         has_too_few = {
             available: machines[np.array(available, np.intp) - 1].sum() < needed
             for available in {*sets}
@@ -292,10 +295,11 @@ class Forecaster:
             variants += [
                 replace(choice, stragglers=count) for count in range(1, max_stragglers + 1)
             ]
-        closed_form = self._step_seconds(choice, is_simulated=False)
+        replayed_seconds = self._step_seconds(choice, is_simulated=False)
         simulated = []
         for variant in variants:
-            ratio = float(np.mean(self._step_seconds(variant, is_simulated=True) / closed_form))
+            simulated_seconds = self._step_seconds(variant, is_simulated=True)
+            ratio = float(np.mean(simulated_seconds / replayed_seconds))
             factor = ratio + (1 - ratio) * choice.waiting  # waiting times do not change
             time = Interval(*(factor * bound for bound in choice.total))
             cost = None if choice.cost is None else factor * choice.cost
@@ -325,9 +329,9 @@ class Forecaster:
                 tick_seconds=self.tick_seconds,
                 seed=seed,
             )
-            shifted = replace(scenario, options=options, steps=steps, costs=costs)
-            model = TimeModel(shifted)
-            outcome = simulate(shifted) if is_simulated else replay(model, CodedScheme(model))
+            run = replace(scenario, options=options, steps=steps, costs=costs)
+            model = TimeModel(run)
+            outcome = simulate(run) if is_simulated else replay(model, CodedScheme(model))
             seconds.append((outcome.seconds - outcome.waiting) / outcome.steps)
         return np.array(seconds)
 

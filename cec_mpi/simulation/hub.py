@@ -50,7 +50,7 @@ class SimulatedHub(LocalHub):
     Attributes
     ----------
     costs, store
-        As given.
+        See the parameters.
     is_elastic : bool
         Whether machines get jobs.
     timeline : SimulatedClock
@@ -161,7 +161,7 @@ class SimulatedHub(LocalHub):
 
     def run_due_actions(self) -> None:
         """Run the actions that are scheduled up to the current time."""
-        for action in self.timeline.due():
+        for action in self.timeline.pop_due_actions():
             action()
 
     def _transfer(self, begin: float, size: float, direction: Literal["send", "receive"]) -> float:

@@ -165,7 +165,7 @@ class SimulateOptions:
         "joins and reads the shard again; implies --elastic",
         section=_EVENTS_SECTION,
     )
-    drawn: tuple[float, float] | None = option(
+    speed_range: tuple[float, float] | None = option(
         None,
         "--draw-speeds LOW:HIGH",
         "draw uniform random speeds",
@@ -220,8 +220,8 @@ class SimulateOptions:
     decode: float | None = option(
         None,
         "--decode TIME",
-        "time of each of the L multiplications that decode a number of X w, whose transfer from "
-        "and to memory counts as 25 (default: 4e-11)",
+        "time of a multiplication of the master; decoding an entry of X w takes L + 25 of them "
+        "(default: 4e-11)",
         values.seconds,
         section=_MODEL_SECTION,
     )

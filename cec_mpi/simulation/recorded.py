@@ -59,8 +59,8 @@ def recorded_speeds(directory: Path, scenario: Scenario) -> SessionOptions:
         )
     medians = [median(rates_of_machine) for rates_of_machine in rates]
     deviations = [
-        np.log(rates_of_machine) - np.log(typical)
-        for rates_of_machine, typical in zip(rates, medians, strict=True)
+        np.log(rates_of_machine) - np.log(median_rate)
+        for rates_of_machine, median_rate in zip(rates, medians, strict=True)
     ]
     noise = float(np.std(np.concatenate(deviations)))
     return replace(

@@ -50,10 +50,11 @@ class SimulatedRecorder(Recorder):
         decoding = costs.decoding(numbers, store.manifest.code.recovery)
         per_machine = 0.0 if self.hub.is_elastic else costs.per_machine * len(record.rows)
         clock.sleep(decoding + costs.fixed + per_machine)
-        row_scale, column_scale = store.row_scale, store.column_scale
-        share, collect = (row_scale, column_scale) if record.adjoint else (column_scale, row_scale)
+        scales = {"share": store.column_scale, "collect": store.row_scale}
+        if record.adjoint:
+            scales = {"share": store.row_scale, "collect": store.column_scale}
         sizes = dict(record.bytes)
-        for phase, scale in (("share", share), ("collect", collect)):
+        for phase, scale in scales.items():
             if phase in sizes:
                 sizes[phase] = round(scale * sizes[phase])
         record = structs.replace(

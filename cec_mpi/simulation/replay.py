@@ -212,18 +212,25 @@ class ReplayOutcome(Outcome):
 
     Attributes
     ----------
-    opening : float
-        Seconds in which the first machines read.
+    first_read : float
+        Seconds in which the first machines read their shards.
     changes : int
         Number of later changes of the available machines.
     """
 
-    opening: float = 0.0
+    first_read: float = 0.0
     changes: int = 0
 
 
-StepsBySet = dict[Machines, tuple[Floats, float, float]]
-"""Rows of each machine, seconds of a step and the optimum, for each set of machines."""
+class StepModel(NamedTuple):
+    """Rows of each available machine, and seconds of a step with them and of an optimal step."""
+
+    rows: Floats
+    seconds: float
+    optimal_seconds: float
+
+
+StepsBySet = dict[Machines, StepModel]
 
 
 def replay(
@@ -268,7 +275,7 @@ def replay(
     last_available: tuple[int, ...] | None = None
     current, previous, departed = Machines(), Machines(), Machines()
     indices, is_waiting, seconds, optimal_step = np.zeros(0, np.intp), False, 0.0, 0.0
-    opening, changes = 0.0, 0
+    first_read, changes = 0.0, 0
     events: Counter[str] = Counter()
     ended = ""
     while step < max_steps and now < limit:
@@ -298,12 +305,16 @@ def replay(
                 rates = model.rates[indices]
                 rows = scheme.rows(rates)
                 seconds = float((rows / rates).max()) + _overhead(model, scheme, indices.size)
-                steps_by_set[current] = rows, seconds, model.rows / float(rates.sum())
+                optimal_step = model.rows / float(rates.sum())
+                steps_by_set[current] = StepModel(rows, seconds, optimal_step)
             rows, seconds, optimal_step = steps_by_set[current]
             change = scheme.reconfigure(previous, departed, current, rows)
             if change.loses_steps:
                 step, optimal_seconds = saved_step, optimal_seconds - optimal_since_saved
-            opening, changes = (opening, changes + 1) if previous else (change.seconds, 0)
+            if previous:
+                changes += 1
+            else:
+                first_read = change.seconds
             if change.event:
                 events[change.event] += 1
                 saved_step, saved_at, optimal_since_saved = step, now + change.seconds, 0.0
@@ -327,7 +338,7 @@ def replay(
         if now - saved_at >= checkpoint_seconds:
             saved_step, saved_at, optimal_since_saved = step, now, 0.0
     return ReplayOutcome(
-        opening=opening,
+        first_read=first_read,
         changes=changes,
         steps=step,
         seconds=now,

@@ -59,8 +59,8 @@ class Costs:
     fixed, per_machine : float
         Fixed seconds of the master in each step, and for each machine in it.
     decode : float
-        Seconds of each of the L multiplications by which the master decodes a number, whose
-        transfer from and to memory takes as long as 25 multiplications.
+        Seconds of a multiplication of the master. Decoding a number takes L multiplications, and
+        its transfer from and to memory as long as 25 more.
     start : float
         Seconds for the start of a process that joins, without reading.
 
@@ -113,7 +113,7 @@ class MachineEvent:
     kind: Literal["lost", "joins"]
 
 
-def machine_events(
+def availability_events(
     availability: Availability, tick_seconds: float, seconds: float = math.inf
 ) -> tuple[MachineEvent, ...]:
     """Return the events of machines whose processes end when they become unavailable.
@@ -129,7 +129,7 @@ def machine_events(
     Examples
     --------
     >>> from cec_mpi.runtime.availability.models import ListedAvailability
-    >>> machine_events(ListedAvailability([(1, 2), (1, 2), (2, 3)]), 60.0)[0]
+    >>> availability_events(ListedAvailability([(1, 2), (1, 2), (2, 3)]), 60.0)[0]
     MachineEvent(seconds=120.0, machine=1, kind='lost')
     """
     events: list[MachineEvent] = []

@@ -68,8 +68,8 @@ def rates_and_costs(settings: SimulateOptions) -> tuple[float, Costs]:
     rate, costs = RATE, Costs()
     if settings.rates_of is not None:
         rate, costs = recorded_rates(as_path(settings.rates_of))
-    named = {name: value for name, value in values.items() if value is not None}
-    return settings.rate or rate, replace(costs, **named)
+    set_costs = {name: value for name, value in values.items() if value is not None}
+    return settings.rate or rate, replace(costs, **set_costs)
 
 
 def _scenario_of_store(settings: SimulateOptions, common: dict[str, Any]) -> Scenario:
@@ -113,14 +113,14 @@ def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
     )
     speeds: dict[str, Any] = {}
     for name in ("speeds", "emulate_speeds"):
-        settings = getattr(options, name)
-        if isinstance(settings, tuple):
-            if len(settings) != computers:
+        values = getattr(options, name)
+        if isinstance(values, tuple):
+            if len(values) != computers:
                 raise InputError(
-                    f"{name.replace('_', ' ')}: {len(settings)}, expected one for each of "
+                    f"{name.replace('_', ' ')}: {len(values)}, expected one for each of "
                     f"{plural(computers, 'computer')}"
                 )
-            speeds[name] = machine_speeds(settings, carried)
+            speeds[name] = machine_speeds(values, carried)
     machines = machine_ranges(carried)
     availability = AvailabilityOptions.resolve_machines(options, computers)["availability"]
     for event in scenario.machine_events:
@@ -147,16 +147,16 @@ def _set_true_speeds(
     options = scenario.options
     sources: dict[str, object] = {
         "--emulate-speeds": options.emulate_speeds,
-        "--draw-speeds": settings.drawn,
+        "--draw-speeds": settings.speed_range,
         "--speeds-of": settings.speeds_of,
     }
-    named = [flag for flag, value in sources.items() if value is not None]
-    if len(named) > 1:
-        raise InputError(f"{named[0]} and {named[1]} cannot be combined")
-    if settings.drawn is not None:
-        random = np.random.default_rng(options.seed)
-        drawn = random.uniform(*settings.drawn, size=machines)
-        return replace(options, emulate_speeds=tuple(drawn.tolist()))
+    flags = [flag for flag, value in sources.items() if value is not None]
+    if len(flags) > 1:
+        raise InputError(f"{flags[0]} and {flags[1]} cannot be combined")
+    if settings.speed_range is not None:
+        rng = np.random.default_rng(options.seed)
+        random_speeds = rng.uniform(*settings.speed_range, size=machines)
+        return replace(options, emulate_speeds=tuple(random_speeds.tolist()))
     if settings.speeds_of is not None:
         if settings.memory is not None:
             raise InputError("--speeds-of and --memory cannot be combined")

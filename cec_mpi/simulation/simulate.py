@@ -31,7 +31,7 @@ from cec_mpi.runtime.records.directory import (
 from cec_mpi.runtime.session.session import ExecutionMode, Session
 from cec_mpi.simulation.hub import SimulatedHub
 from cec_mpi.simulation.recording import SimulatedRecorder
-from cec_mpi.simulation.scenario import MachineEvent, Outcome, Scenario, machine_events
+from cec_mpi.simulation.scenario import MachineEvent, Outcome, Scenario, availability_events
 from cec_mpi.simulation.store import SimulatedStore, make_coded_store, make_copies_store
 from cec_mpi.store.files.durable import publish
 from cec_mpi.store.files.paths import as_path
@@ -112,7 +112,7 @@ def _run_simulation(scenario: Scenario, directory: Path | None) -> Outcome:
         with lines as stream:
             if stream is not None:
                 recorder.write_to(stream)
-            ended = _make_steps(scenario, run)
+            ended = _run_steps(scenario, run)
             recorder.end()
         outcome = recorder.outcome(ended)
         if directory is not None:
@@ -123,8 +123,8 @@ def _run_simulation(scenario: Scenario, directory: Path | None) -> Outcome:
     return outcome
 
 
-def _make_steps(scenario: Scenario, run: SimulatedRun) -> CecError | None:
-    """Make the steps of a scenario; return the error that ended them early, or None."""
+def _run_steps(scenario: Scenario, run: SimulatedRun) -> CecError | None:
+    """Run the steps of a scenario; return the error that ended them early, or None."""
     rng = np.random.default_rng(scenario.options.seed)
     w, v = (rng.standard_normal(size) for size in reversed(run.X.shape))
     limit = float("inf") if scenario.seconds is None else scenario.seconds
@@ -168,15 +168,15 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
         raise InputError("--availability-command cannot be used in a simulation")
     machine_events = scenario.machine_events
     if scenario.lost_when_away:
-        options, events_of_processes = _events_from_availability(scenario, options)
-        machine_events += events_of_processes
+        options, process_events = _events_from_availability(scenario, options)
+        machine_events += process_events
     assert options.emulate_speeds is not None
     assert options.emulate_base is not None
     hub = SimulatedHub(store, scenario.costs, elastic, options.wait, machine_events)
-    without_noise = Emulation(
+    noiseless = Emulation(
         options.emulate_speeds, options.emulate_base, 0.0, options.emulate_changes
     )
-    recorder = SimulatedRecorder(hub, without_noise)
+    recorder = SimulatedRecorder(hub, noiseless)
     mode = ExecutionMode.ELASTIC if elastic else ExecutionMode.SERIAL
     with ExitStack() as stack:
         places = [Place(HOST, 1, 1, 1)]
@@ -200,18 +200,20 @@ def _events_from_availability(
     scenario: Scenario, options: SessionOptions
 ) -> tuple[SessionOptions, tuple[MachineEvent, ...]]:
     """Return options in which all machines are available, and the events of their processes."""
-    length, limit = options.tick_seconds, scenario.seconds
+    tick_seconds, duration = options.tick_seconds, scenario.seconds
     availability = options.availability.restrict_to(options.machines)
-    if length is None:
+    if tick_seconds is None:
         raise InputError(
             "--lost-when-away needs the duration of a tick: expected --tick, or a trace with times"
         )
-    if limit is None and getattr(availability, "last", None) is None:
+    if duration is None and getattr(availability, "last", None) is None:
         raise InputError(
             "--lost-when-away: this availability never ends, because it is random or repeats: add "
             "--duration TIME, such as --duration 24h"
         )
-    events = machine_events(availability, length, math.inf if limit is None else limit)
+    events = availability_events(
+        availability, tick_seconds, math.inf if duration is None else duration
+    )
     machines = tuple(sorted({*availability.at(0), *(event.machine for event in events)}))
     all_machines = ListedAvailability([machines])
     return replace(options, availability=all_machines, machines=machines, tick_seconds=None), events

@@ -188,7 +188,7 @@ class SimulatedStore(Store):
         copy: Path | None = None,
         device: Device | None = None,
     ) -> Shard:
-        """Return a shard of which no rows are read."""
+        """Return a shard whose rows are all unread."""
         path = self.path / self.manifest.shards[machine - 1].file
         row_bytes = self.row_bytes * self.row_scale
         if self._parts is None:
@@ -321,7 +321,7 @@ def make_copies_store(
     parts = Parts(starts[::cells], starts, entries, ROW_OVERHEAD * row_scale)
     layout = Layout(starts[::cells], entries[::cells], holders, machines, dtype, "int32")
     row_bytes = csr_row_bytes(nonzeros / rows, dtype)
-    held = [
+    shard_sizes = [
         round(len(parts_of_machine) * cells * row_scale * row_bytes)
         for parts_of_machine in layout.parts_by_machine
     ]
@@ -333,7 +333,7 @@ def make_copies_store(
         checksums=ChecksumsEntry.for_generation(1),
         shards=tuple(
             ShardEntry(SimulatedCopiesManifest.file_of(n), size, "", ())
-            for n, size in enumerate(held, start=1)
+            for n, size in enumerate(shard_sizes, start=1)
         ),
         column_sizes=ArrayEntry(COLUMN_SIZES),
         machines=machines,
@@ -376,11 +376,11 @@ def _make_code(machines: int, recovery: int, seed: int) -> MDSCode:
     generator = make_generator("orthonormal", machines, recovery, seed=seed)
     count = max(_MIN_SETS, min(_MAX_SETS, int(_MAX_WORK / recovery**3)))
     sets = list(sample_subsets(machines, recovery, count))
-    numbers = condition_numbers(generator[np.array(sets)])
-    worst = int(numbers.argmax())
+    conditions = condition_numbers(generator[np.array(sets)])
+    worst = int(conditions.argmax())
     conditioning = Conditioning(
-        float(np.median(numbers)),
-        float(numbers[worst]),
+        float(np.median(conditions)),
+        float(conditions[worst]),
         tuple(n + 1 for n in sets[worst]),
         count,
         complete=False,

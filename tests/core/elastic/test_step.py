@@ -22,11 +22,11 @@ def count_missing(machines):
     return max(0, 2 - len(machines))
 
 
-def running_step(machines, planned, *, compares=False, deadline=None, **options):
+def running_step(machines, planned, *, compare=False, deadline=None, **options):
     """Return a running step of four machines, and its requests for all rows."""
     states = dict.fromkeys(machines, State.IDLE)
     step = ElasticStep(states, {}, count_missing, deadline, **options)
-    ledger = RowLedger(ROWS, RECOVERY, (1.0,) * 4, Decoders(make_code(4, RECOVERY)), compares)
+    ledger = RowLedger(ROWS, RECOVERY, (1.0,) * 4, Decoders(make_code(4, RECOVERY)), compare)
     ledger.plan(dict.fromkeys(planned, ALL_ROWS))
     step.begin(ledger, (1, 2, 3, 4), None, 0.0)
     requests = step.instructions(0.0)
@@ -81,7 +81,7 @@ def test_lost_rows_wait_for_a_machine_that_may_join():
 
 
 def test_a_disagreement_waits_ten_seconds_for_vacant_machines():
-    step, requests = running_step((1, 2, 3), (1, 2, 3), compares=True)
+    step, requests = running_step((1, 2, 3), (1, 2, 3), compare=True)
     step.handle(ExpectedMachines(vacant=frozenset({4})), 0.1)
     for request in requests:
         step.handle(events.RequestAnswered(request), 0.1)
