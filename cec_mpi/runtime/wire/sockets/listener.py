@@ -59,8 +59,9 @@ from cec_mpi.store.files.regular import check_descriptors, raise_file_limit
 
 log = logging.getLogger(__name__)
 _DOMAIN = "cec_mpi"  # ZAP domain: the authenticator checks keys by domain
-_NEVER_WAIT = 1  # ZMQ_DONTWAIT
-_SOCKETS = b"\0", b"\1"  # TCP and Unix: the first byte of the name of a connection
+_DONTWAIT = 1  # ZMQ_DONTWAIT
+_SOCKET_PREFIXES = b"\0", b"\1"  # TCP and Unix: the first byte of the name of a connection
+_MAX_MESSAGES_PER_POLL = 64  # so that a socket which is always busy does not hide the other
 _DESCRIPTORS = 26  # file descriptors, most for ZeroMQ, a few for modules and records
 _NULL_LOGGER = logging.Logger("zmq.auth", logging.CRITICAL)  # pyzmq would log passwords
 
@@ -100,7 +101,7 @@ class Peer:
     eligible_from : float
         Time from which it can carry machines, in seconds of `time.monotonic`.
     unsolicited : int
-        Messages that it has sent since its last answer.
+        Number of messages other than answers that it has sent since its last answer.
     """
 
     host: Host
@@ -243,15 +244,16 @@ class Listener:
             self.close()
             raise
         self._tracked: Counter[int] = Counter()  # file descriptors of connections of machines
-        # For each ended connection, whose peer is unknown: the end of the search for the peer, to
-        # which messages cannot be sent any longer.
+        # A connection has ended, but its peer is unknown. Until its deadline, `find_disconnected`
+        # searches for a peer to which messages cannot be sent any longer.
         self._search_deadlines: list[float] = []
         self._next_search = self._next_sweep = 0.0
         self._last_frame: Any = None  # first frame of the last message
         self._poller = zmq.Poller()
         for polled in (*self._sockets, *self._monitors):
             self._poller.register(polled, zmq.POLLIN)
-        self._readable: list[int] = []  # indices of sockets that may have messages, in turn
+        self._readable: list[int] = []  # indices of sockets that may have messages, the next first
+        self._messages_until_poll = 0
 
     def send(self, peer: bytes, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> bool:
         """Begin to send a message; return whether the peer is still connected.
@@ -267,7 +269,7 @@ class Listener:
         """
         zmq = self._zmq
         try:
-            send(self._sockets[peer[0]], [peer[1:], join_frame(kind, head)], frames, _NEVER_WAIT)
+            send(self._sockets[peer[0]], [peer[1:], join_frame(kind, head)], frames, _DONTWAIT)
         except zmq.ZMQError as error:
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 return False
@@ -279,21 +281,23 @@ class Listener:
 
         The wait also ends if a connection that is tracked (`track_disconnect`) ends.
         """
-        if not self._readable:
+        if not (self._readable and self._messages_until_poll):
             self._poll(seconds)
+            self._messages_until_poll = _MAX_MESSAGES_PER_POLL
         while self._readable:
             index = self._readable.pop(0)
             router = self._sockets[index]
             try:
-                name = router.recv(_NEVER_WAIT)
+                name = router.recv(_DONTWAIT)
             except self._zmq.Again:
                 continue
             self._readable.append(index)  # so that a busy socket does not delay the other
+            self._messages_until_poll -= 1
             frames = [router.recv(copy=False)]
             while frames[-1].more:
                 frames.append(router.recv(copy=False))
             self._last_frame = frames[0]
-            return _SOCKETS[index] + name, [frame.buffer for frame in frames]
+            return _SOCKET_PREFIXES[index] + name, [frame.buffer for frame in frames]
         return None
 
     def track_disconnect(self) -> None:
@@ -301,7 +305,11 @@ class Listener:
         self._tracked[self._last_frame.get(self._zmq.SRCFD)] += 1
 
     def find_disconnected(self, peers: Collection[bytes]) -> list[bytes]:
-        """Return the peers whose connections have ended, as far as this is detected."""
+        """Return the peers whose connections are known to have ended.
+
+        Most calls return at once: peers are tested after a tracked connection has ended, and
+        regularly.
+        """
         now = time.monotonic()
         if now < (self._next_search if self._search_deadlines else self._next_sweep):
             return []
