@@ -116,7 +116,7 @@ def elastic_session(
             return ranks + sum(process.poll() is None for process in local)
 
         places = hub.gather(expected, min_machines, seconds, check_cancelled)
-        if len(places) == 1 and not (expected() or hub.waits):
+        if len(places) == 1 and not (expected() or hub.waits_for_joins):
             raise MachineError("all machines of this run have ended before its first step")
         return places
 
@@ -149,8 +149,8 @@ def elastic_session(
                         pass
                 else:
                     wait = RANK_EXIT_SECONDS if ranks else MACHINE_EXIT_SECONDS
-                    closing = partial(notify_late_ranks, file, error, hub.joined_ranks)
-                    hub.stop(error, wait, closing)
+                    notified = partial(notify_late_ranks, file, error, hub.joined_ranks)
+                    hub.stop(error, wait, notified)
                     stuck = {rank for rank in hub.stuck_ranks if rank <= ranks}
                     if stuck - kill_ranks(stuck):  # only the launcher can kill those on other hosts
                         abort_job_at_exit()
@@ -208,7 +208,9 @@ def _make_hub(options: SessionOptions, file: Path) -> SocketHub:
             listener,
             file if options.listen is None else None,
             job=job_id(),
-            waits=options.wait or options.accept is not None or options.starts_no_machines,
+            waits_for_joins=options.wait
+            or options.accept is not None
+            or options.starts_no_machines,
             redundancy=int(options.check),
             single_option="--check"
             if options.check
@@ -216,7 +218,7 @@ def _make_hub(options: SessionOptions, file: Path) -> SocketHub:
             if options.stragglers
             else "",
         )
-        hub.listen(prints=options.accept is not None or options.listen is not None)
+        hub.listen(show_command=options.accept is not None or options.listen is not None)
     except BaseException:
         listener.close()
         raise

@@ -247,7 +247,7 @@ def join(
             if not isinstance(error, MasterLostError):
                 error = MasterLostError(f"the master has left: {_reason(error)}")
             print_note(f"{error}; waiting {retry:g} s for it to come back")
-            finder.prints = False
+            finder.announces_wait = False
             connection = finder.connect(retry)
 
 
@@ -258,7 +258,7 @@ def serve_as_rank(
     job: str,
     seconds: float,
     *,
-    prints: bool = True,
+    report_loss: bool = True,
     parent: int | None = None,
 ) -> int:
     """Serve the run that this process was started for, and return its exit code.
@@ -275,7 +275,7 @@ def serve_as_rank(
         Identifier of the launch (see `job_id`); connection files of other launches are ignored.
     seconds : float
         Time limit for the master to listen.
-    prints : bool
+    report_loss : bool
         Whether the first ranks print that they have lost the master.
     parent : int, optional
         Process ID of the parent, if the parent may have ended before this call.
@@ -288,7 +288,7 @@ def serve_as_rank(
         try:
             connection = finder.connect(seconds)
             while True:
-                endpoint = SocketMachineEndpoint(connection, None, signals, prints=False)
+                endpoint = SocketMachineEndpoint(connection, None, signals, verbose=False)
                 error = finder.serve(connection, hello, endpoint)
                 if not isinstance(error, MasterLostError):
                     this_process.finished_runs.append(finder.file)
@@ -301,7 +301,7 @@ def serve_as_rank(
         except MasterLostError as lost:
             if rank > _PRINTING_RANKS:  # the launcher may end all ranks when the first one exits
                 time.sleep(PRINT_SECONDS)
-            elif prints:
+            elif report_loss:
                 print_error(lost)
             if isinstance(source, Path) and finder.file is None:
                 kill_ranks([0])  # it may be stopped on this computer: the launcher would wait
@@ -356,8 +356,8 @@ class _MasterFinder:
 
     Attributes
     ----------
-    prints : bool
-        Whether to print that it waits.
+    announces_wait : bool
+        Whether `connect` prints that it waits for the master; then it is False until set again.
     file : ConnectionFile or None
         The connection file that was read last.
     """
@@ -371,7 +371,7 @@ class _MasterFinder:
     ) -> None:
         self._source, self._signals, self._retry = source, signals, retry
         self._launch = launch
-        self.prints = launch is None
+        self.announces_wait = launch is None
         self.file: ConnectionFile | None = None
         self._backoff = Backoff(MAX_RECONNECT_SECONDS)
 
@@ -389,9 +389,9 @@ class _MasterFinder:
                 may_start = isinstance(error, MasterLostError) or not exists or self._is_rank
                 if not may_start or time.monotonic() >= due:
                     raise self._final_error(error, may_start) from None
-                if self.prints:
+                if self.announces_wait:
                     print_note(f"{error}; waiting {seconds:g} s at most")
-                    self.prints = False
+                    self.announces_wait = False
             self._pause()
 
     def serve(
@@ -576,6 +576,6 @@ def main(arguments: list[str], parent: int) -> None:
     source = parse_source(text, encryption == "1")
     sys.exit(
         serve_as_rank(
-            source, Path(file), int(rank), job, float(seconds), prints=False, parent=parent
+            source, Path(file), int(rank), job, float(seconds), report_loss=False, parent=parent
         )
     )

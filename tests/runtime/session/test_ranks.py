@@ -60,7 +60,7 @@ def listen(file):
     def listen():
         listeners.append(Listener(["127.0.0.1"], None))
         hub = SocketHub(listeners[-1], file, job=JOB)
-        hub.listen(prints=False)
+        hub.listen(show_command=False)
         return hub, listeners[-1]
 
     yield listen

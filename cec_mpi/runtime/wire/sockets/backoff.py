@@ -31,20 +31,20 @@ class Backoff:
     def __init__(self, max_pause: float) -> None:
         self._max_pause = max_pause
         self._disconnects = 0
-        self._last = -math.inf
+        self._last_disconnect = -math.inf
 
     def record_disconnect(self) -> None:
         """Record that a connection has ended."""
         now = time.monotonic()
-        if now - self._last >= BACKOFF_RESET_SECONDS:
+        if now - self._last_disconnect >= BACKOFF_RESET_SECONDS:
             self._disconnects = 0
         self._disconnects += 1
-        self._last = now
+        self._last_disconnect = now
 
     @property
     def is_reset(self) -> bool:
         """Whether there is no pause after the next disconnect."""
-        return time.monotonic() - self._last > BACKOFF_RESET_SECONDS
+        return time.monotonic() - self._last_disconnect > BACKOFF_RESET_SECONDS
 
     @property
     def pause(self) -> float:
@@ -57,4 +57,4 @@ class Backoff:
     @property
     def next_connection_time(self) -> float:
         """Time from which the next connection can be used, in seconds of `time.monotonic`."""
-        return self._last + self.pause
+        return self._last_disconnect + self.pause

@@ -31,8 +31,8 @@ _FORMAT_NAME, _VERSION = "cec_mpi connection file", 2
 _MAX_FILE_BYTES = 1 << 16  # bytes
 _MAX_PATH_BYTES = 107  # bytes of the path of a Unix socket
 _KEY_BYTES = 32  # bytes of a key
-_OWNER_ALONE, _OTHERS_WRITE = 0o600, stat.S_IWGRP | stat.S_IWOTH
-WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # each stands for all addresses of a host
+_FILE_MODE, _FORBIDDEN_MODE = 0o600, stat.S_IWGRP | stat.S_IWOTH
+WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # mean all addresses of a host
 MAX_PORT = (1 << 16) - 1
 Text = Annotated[str, Meta(max_length=1024)]
 Host = Annotated[Text, Meta(min_length=1)]
@@ -159,7 +159,7 @@ class ConnectionFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"a
         """
         content = {"format": _FORMAT_NAME, "version": _VERSION, **self.to_builtins()}
         try:
-            publish(path, f"{json.dumps(content, indent=2)}\n".encode(), _OWNER_ALONE)
+            publish(path, f"{json.dumps(content, indent=2)}\n".encode(), _FILE_MODE)
         except OSError as error:
             raise InputError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -256,10 +256,10 @@ def read_connection_file(path: Path) -> ConnectionFile:
         raise InputError(f"{path} is not a connection file of cec_mpi")
     if status.st_uid != os.geteuid():
         raise InputError(f"{path} belongs to user {status.st_uid}: expected a file of your own")
-    if status.st_mode & _OTHERS_WRITE:
+    if status.st_mode & _FORBIDDEN_MODE:
         raise InputError(
             f"{path} can be written by other users (mode {stat.S_IMODE(status.st_mode):o}): "
-            f"expected mode {_OWNER_ALONE:o}"
+            f"expected mode {_FILE_MODE:o}"
         )
     version = content.pop("version", None)
     if version != _VERSION:

@@ -87,9 +87,9 @@ if TYPE_CHECKING:
     import zmq
 
 log = logging.getLogger(__name__)
-# Average number of messages of each peer that are received in one poll. ZeroMQ receives from all
-# peers in turn. A machine sends one message for each job, and few others.
-_MESSAGES_PER_PEER = 4
+# Limit of messages that are received in one poll: some for each peer, and some for processes that
+# join. ZeroMQ receives from all peers in turn. A machine sends few messages besides its answers.
+_MESSAGES_PER_PEER, _MESSAGES_OF_NEW_PEERS = 4, 16
 _MAX_UNSOLICITED = 20  # messages of a process other than answers, between two answers
 _MAX_BACKOFFS = 1000
 _MAX_WARNINGS = 10  # of each kind
@@ -145,7 +145,7 @@ class SocketHub:
         Path for the connection file; None if machines get an address and a key from the user.
     job : str
         Identifier of the job (`job_id`), for the connection file.
-    waits : bool
+    waits_for_joins : bool
         Whether the run waits for machines that join later if too few are available.
     redundancy : int
         Number of answers that a step needs in addition, to compare answers.
@@ -155,7 +155,8 @@ class SocketHub:
     Attributes
     ----------
     roster : Roster
-    waits : bool
+    waits_for_joins : bool
+        As given.
     is_poisoned : bool
         See `ElasticHub`.
     joined_ranks : set of int
@@ -170,7 +171,7 @@ class SocketHub:
         path: Path | None,
         *,
         job: str = "",
-        waits: bool = False,
+        waits_for_joins: bool = False,
         redundancy: int = 0,
         single_option: str = "",
     ) -> None:
@@ -178,7 +179,8 @@ class SocketHub:
         self._path = path
         self._file = structs.replace(listener.file, job=job)
         self._has_written_file = False
-        self.waits, self._redundancy, self._single_option = waits, redundancy, single_option
+        self.waits_for_joins, self._redundancy = waits_for_joins, redundancy
+        self._single_option = single_option
         self._events: deque[Event] = deque()
         self.clock: Clock = time
         self.roster = Roster(self._events.append)
@@ -187,7 +189,7 @@ class SocketHub:
         self._greeted: set[bytes] = set()  # names of connections that have sent a hello
         self._peers: dict[bytes, Peer] = {}  # by name of the connection
         self._by_rank: dict[int, Peer] = {}
-        self._machines: tuple[int, ...] = ()  # that take part, by rank of the launcher
+        self._used_machines: tuple[int, ...] = ()  # the n-th is for rank n of the launcher
         self._last_hosts: dict[int, str] = {}  # name of the last host of each machine
         self._opening: Opening | None = None
         self._emulation: Emulation | None = None
@@ -197,7 +199,7 @@ class SocketHub:
         self._shortage = ShortageReporter(self.roster, redundancy)
         self._is_serving = False  # between `admit` and `stop`
         self._stop_payload: bytes | None = None  # of the order to leave, for hosts that join later
-        self._answered: list[Peer] = []  # hosts of unprocessed answers, in the order of arrival
+        self._answer_queue: list[Peer] = []  # hosts of unprocessed answers, in the order of arrival
         self._must_check_hosts = False  # after messages other than answers, or while hosts open
         self._next_check = 0.0  # time of the next check of all hosts
         self._invalid_message_count = 0
@@ -214,8 +216,8 @@ class SocketHub:
         """Addresses and keys with which machines join."""
         return self._file
 
-    def listen(self, prints: bool) -> None:
-        """Write the connection file; `prints`: whether to print how machines can join.
+    def listen(self, show_command: bool) -> None:
+        """Write the connection file, and optionally print the command with which machines join.
 
         Raises
         ------
@@ -228,7 +230,7 @@ class SocketHub:
         ports = ", ".join(dict.fromkeys(f"{port}" for _, port in self._file.addresses))
         hosts = ", ".join(dict.fromkeys(host for host, _ in self._file.addresses))
         log.info("listening for machines at %s, port %s", hosts, ports)
-        if prints:
+        if show_command:
             source = f"{hosts.split(', ')[0]}:{ports}" if self._path is None else self._path
             address = f"{hosts}, port {ports}"
             print_note(f"listening for machines at {address}: cec-mpi join {source}")
@@ -256,8 +258,8 @@ class SocketHub:
             Called repeatedly; an exception ends the wait.
         """
         assert self._pending_hellos is not None
-        due = time.monotonic() + seconds
-        settled = False
+        deadline = time.monotonic() + seconds
+        is_settling = False
         while (
             missing := expected() - sum(hello.rank > 0 for _, hello in self._pending_hellos)
         ) > 0:
@@ -266,9 +268,9 @@ class SocketHub:
                 [name for name, _ in self._pending_hellos]
             ):
                 self._pending_hellos = [pair for pair in self._pending_hellos if pair[0] != name]
-            if not settled and len(self._pending_hellos) >= min_processes:
-                settled, due = True, min(due, time.monotonic() + SETTLE_SECONDS)
-            if time.monotonic() > due:
+            if not is_settling and len(self._pending_hellos) >= min_processes:
+                is_settling, deadline = True, min(deadline, time.monotonic() + SETTLE_SECONDS)
+            if time.monotonic() > deadline:
                 total = plural(expected(), "machine")
                 print_note(f"{missing} of {total} have not joined yet, but can still join")
                 break
@@ -287,7 +289,7 @@ class SocketHub:
         of its shard in a cache is on its node. A host that can carry several machines gets the
         others when it serves the first one.
         """
-        self._machines, unassigned = machines, list(machines)
+        self._used_machines, unassigned = machines, list(machines)
         assigned: dict[int, int] = {}
         peers = self._connected_peers()
         for peer in peers:
@@ -359,7 +361,7 @@ class SocketHub:
         self,
         error: BaseException | None,
         seconds: float = MACHINE_EXIT_SECONDS,
-        closing: Callable[[], AbstractContextManager[None]] = nullcontext,
+        late_ranks_notified: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Make all machines leave, and close the connections.
 
@@ -369,9 +371,9 @@ class SocketHub:
             Exception that ends the session of the master.
         seconds : float
             Maximum wait for machines to leave.
-        closing : callable
-            Returns a context in which the connections are closed. It notifies processes that have
-            not sent a hello.
+        late_ranks_notified : callable
+            Returns a context that notifies processes which have not sent a hello; the connections
+            are closed in it.
         """
         self._is_serving = False
         try:
@@ -383,8 +385,8 @@ class SocketHub:
             self._stop_payload = Stop(error).packed()
             for peer in self._connected_peers():
                 peer.send_order(Order(OrderKind.STOP), self._stop_payload)
-            due = time.monotonic() + seconds
-            while self._peers and time.monotonic() < due:
+            deadline = time.monotonic() + seconds
+            while self._peers and time.monotonic() < deadline:
                 self._receive_messages(DISCONNECT_POLL_SECONDS)
                 for name in self._listener.find_disconnected(self._peers):
                     del self._peers[name]
@@ -392,7 +394,7 @@ class SocketHub:
                 peer.hello.rank for peer in self._connected_peers() if peer.hello.rank
             ]
         finally:
-            with closing():
+            with late_ranks_notified():
                 try:
                     if self._has_written_file and self._path is not None:
                         self._file.remove(self._path)
@@ -429,7 +431,7 @@ class SocketHub:
 
     def expected_machines(self) -> set[int]:
         """See `ElasticHub.expected_machines`."""
-        return self.roster.opening | (self.roster.missing if self.waits else set())
+        return self.roster.opening | (self.roster.missing if self.waits_for_joins else set())
 
     def events(self, until: float = -math.inf) -> Iterator[Event]:
         """See `ElasticHub.events`."""
@@ -439,8 +441,8 @@ class SocketHub:
         if self._must_check_hosts or time.monotonic() > self._next_check:
             self._check_hosts()
         yield from self._pop_events()
-        while self._answered:
-            peer = self._answered.pop(0)
+        while self._answer_queue:
+            peer = self._answer_queue.pop(0)
             if peer.rank in self.roster:
                 self._process_answer(peer)
                 self._release_if_leaving(peer)
@@ -526,7 +528,7 @@ class SocketHub:
 
     def _receive_messages(self, seconds: float = 0.0) -> None:
         """Receive messages, also of new machines; wait for the first one for at most `seconds`."""
-        for _ in range(_MESSAGES_PER_PEER * (_MESSAGES_PER_PEER + len(self._peers))):
+        for _ in range(_MESSAGES_OF_NEW_PEERS + _MESSAGES_PER_PEER * len(self._peers)):
             message = self._listener.receive(max(0.0, seconds))
             if message is None:
                 return
@@ -547,7 +549,7 @@ class SocketHub:
                     self._handle_hello(name, hello)
             elif kind == ANSWER and len(peer.answers) < len(peer.unanswered):
                 peer.answers.append([head, *frames[1:]])
-                self._answered.append(peer)
+                self._answer_queue.append(peer)
                 return
             elif kind == PROGRESS and peer.record_progress():
                 pass
@@ -654,9 +656,9 @@ class SocketHub:
         peers = [
             peer for peer in self._peers.values() if (peer.host.name, peer.hello.device) == owner
         ]
-        sharing = sum(not peer.hello.is_limited for peer in peers)
+        unlimited_count = sum(not peer.hello.is_limited for peer in peers)
         for peer in peers:
-            memory = peer.hello.memory // (1 if peer.hello.is_limited else sharing)
+            memory = peer.hello.memory // (1 if peer.hello.is_limited else unlimited_count)
             capacity = 1 if self._single_option else memory // self._manifest.shard_bytes
             capacity = min(capacity, self._manifest.code.machines)
             peer.host.capacity = max(peer.host.slots, capacity)
@@ -665,11 +667,11 @@ class SocketHub:
         """Process the last messages of hosts whose connections have ended, and remove the hosts."""
         disconnected = self._listener.find_disconnected(self._peers)
         if disconnected:
-            self._receive_messages()  # that they sent before
+            self._receive_messages()  # their last ones
         for peer in [self._peers[name] for name in disconnected]:
             while peer.answers:
                 self._process_answer(peer)
-            self._answered = [other for other in self._answered if other is not peer]
+            self._answer_queue = [other for other in self._answer_queue if other is not peer]
             self._remove_host(peer, "its connection has ended")
 
     def _remove_host(self, peer: Peer, reason: str) -> None:
@@ -756,12 +758,12 @@ class SocketHub:
             return
         for spare in self._spares():
             hosts = self.roster.hosts
-            opening = {n for host in hosts if not host.is_slow for n in host.opening}
+            being_opened = {n for host in hosts if not host.is_slow for n in host.opening}
             candidates = self.roster.vacant + [
                 n
                 for host in hosts
                 for n in host.replaceable
-                if host is not spare.host and n not in opening
+                if host is not spare.host and n not in being_opened
             ]
             candidates = [n for n in candidates if n not in spare.host.failed_machines]
             if candidates:
@@ -776,9 +778,9 @@ class SocketHub:
 
     def _requested_machines(self, hello: Hello) -> tuple[int, ...]:
         """Return the machines that a host requests, or the machine of its rank of the launcher."""
-        if hello.machines or not 0 < hello.rank <= len(self._machines):
+        if hello.machines or not 0 < hello.rank <= len(self._used_machines):
             return hello.machines
-        return (self._machines[hello.rank - 1],)
+        return (self._used_machines[hello.rank - 1],)
 
     def _assign_machine(self, peer: Peer, machine: int) -> None:
         log.info("rank %d becomes machine %d", peer.rank, machine)
@@ -832,23 +834,23 @@ class SocketHub:
         self.roster.mark_joined(peer.rank, machine, notify)
 
     def _wait_until(self, is_done: Callable[[Peer], bool]) -> None:
-        """Wait for the hosts that open their shards, but for slow ones only if they are needed."""
+        """Wait until the hosts have opened enough shards, and shortly for the remaining hosts."""
         manifest = self._manifest
-        last_change, finished_before = time.monotonic(), -1
+        last_change, last_count = time.monotonic(), -1
         while pending := [peer for peer in self._openers if not is_done(peer)]:
             self._receive_messages(POLL_SECONDS)
             self._handle_disconnects()
             self._openers = [peer for peer in self._openers if peer.rank in self.roster]
             finished = [peer.opening for peer in self._openers if is_done(peer)]
-            if len(finished) != finished_before:
-                last_change, finished_before = time.monotonic(), len(finished)
+            if len(finished) != last_count:
+                last_change, last_count = time.monotonic(), len(finished)
             tolerated = manifest.placement.tolerated_losses(manifest.code.recovery, finished)
             if tolerated >= self._redundancy:
-                due = last_change + SETTLE_SECONDS
+                deadline = last_change + SETTLE_SECONDS
             else:
                 last_progress = max(peer.last_progress for peer in pending)
-                due = max(last_change, last_progress) + SLOW_OPEN_SECONDS
-            if time.monotonic() > due:
+                deadline = max(last_change, last_progress) + SLOW_OPEN_SECONDS
+            if time.monotonic() > deadline:
                 log.warning("slow to open: machines %s", [peer.opening for peer in pending])
                 return
 

@@ -80,9 +80,9 @@ from cec_mpi.text import format_bytes, plural
 from cec_mpi.text.terminal import print_note
 
 _DESCRIPTORS = 12  # file descriptors for ZeroMQ, and a few for modules and shards
-_UNIX = 0  # port number that stands for a Unix socket
-_NEVER_MS = 24 * 3600 * 1000
-_SILENT = "no answer, or different keys or encryption"
+_UNIX_PORT = 0  # stands for a Unix socket
+_DAY_MS = 24 * 3600 * 1000
+_NO_HANDSHAKE = "no answer, or different keys or encryption"
 
 
 class MasterLostError(MachineError):
@@ -148,7 +148,7 @@ class Connection:
         same_network = file.network == network_id()
         addresses = order_addresses(file.addresses, same_network)
         if same_network and _is_own_socket(file.local):
-            addresses.insert(0, (file.local, _UNIX))
+            addresses.insert(0, (file.local, _UNIX_PORT))
         # Probe all addresses at the same time, because those of a computer that is off time out.
         probes = [_Probe(*address) for address in addresses]
         failed_hosts: dict[tuple[int, str], list[str]] = {}  # by port and reason
@@ -163,21 +163,24 @@ class Connection:
                     raise probe.errors[-1]
                 for family, address in probe.reachable:
                     if self._handshake(family, address, file):
-                        return f"Unix socket {host}" if port == _UNIX else f"{host}, port {port}"
-                reason = _SILENT
+                        return (
+                            f"Unix socket {host}" if port == _UNIX_PORT else f"{host}, port {port}"
+                        )
+                reason = _NO_HANDSHAKE
             except OSError as error:
                 reason = error.strerror or str(error)
-                if port == _UNIX and isinstance(error, ConnectionRefusedError):
+                if port == _UNIX_PORT and isinstance(error, ConnectionRefusedError):
                     _remove_socket(host)
             except UnicodeError:
                 reason = "not a host name"
             failed_hosts.setdefault((port, reason), []).append(host)
         text = "; ".join(
-            f"{'Unix socket' if port == _UNIX else f'port {port} of'} {', '.join(hosts)} ({reason})"
+            f"{f'port {port} of' if port != _UNIX_PORT else 'Unix socket'} {', '.join(hosts)} "
+            f"({reason})"
             for (port, reason), hosts in failed_hosts.items()
         )
         unreachable = MasterLostError(f"the master cannot be reached: tried {text}")
-        unreachable.is_silent = any(reason == _SILENT for _, reason in failed_hosts)
+        unreachable.is_silent = any(reason == _NO_HANDSHAKE for _, reason in failed_hosts)
         raise unreachable
 
     def send(self, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> None:
@@ -199,14 +202,14 @@ class Connection:
             The master has refused this machine.
         """
         zmq = self._zmq
-        due = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 if self._disconnected:  # and all earlier messages have been received
                     raise MasterLostError("the connection to the master has ended") from None
-                remaining = due - time.monotonic()
+                remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     return None
                 readable = dict(self._poller.poll(1 + int(1e3 * remaining)))
@@ -251,7 +254,7 @@ class Connection:
         self._socket.ipv6 = family == socket.AF_INET6
         # The master treats a reconnection as another machine, so the interval is a day. (-1, for
         # never, would drop the last messages.)
-        self._socket.reconnect_ivl = _NEVER_MS
+        self._socket.reconnect_ivl = _DAY_MS
         if family != socket.AF_UNIX:
             self._set_keys(file)
         events = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
@@ -264,10 +267,10 @@ class Connection:
         else:
             host, port = address
             self._socket.connect(f"tcp://{f'[{host}]' if ':' in host else host}:{port}")
-        due = time.monotonic() + HANDSHAKE_SECONDS
+        deadline = time.monotonic() + HANDSHAKE_SECONDS
         while (
             not (has_event := self._monitor.poll(int(1e3 * SHUTDOWN_POLL_SECONDS)))
-            and time.monotonic() < due
+            and time.monotonic() < deadline
         ):
             self._check_cancelled()
         if has_event and not self._is_disconnected():
@@ -306,7 +309,7 @@ class _Probe(threading.Thread):
     host : str
         Host name or address, or the path of a Unix socket.
     port : int
-        Port; `_UNIX` for a Unix socket.
+        Port; `_UNIX_PORT` for a Unix socket.
     reachable : list of (int, object)
         Address family and address of each socket that accepts connections.
     errors : list of Exception
@@ -323,7 +326,7 @@ class _Probe(threading.Thread):
     def run(self) -> None:
         addresses: list[tuple[int, Any]] = [(socket.AF_UNIX, self.host)]
         try:
-            if self.port != _UNIX:
+            if self.port != _UNIX_PORT:
                 infos = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
                 addresses = [
                     (family, address[:2]) for family, _, _, _, address in dict.fromkeys(infos)
@@ -379,7 +382,7 @@ class SocketMachineEndpoint:
         BLAS threads of this process; None for the number that the master sends.
     earlier_signals : SignalRecorder
         Signals that were received before this process serves.
-    prints : bool
+    verbose : bool
         Whether to print the machines that this process carries.
     host_options : mapping
         Options of this host, which replace those of the run.
@@ -399,13 +402,13 @@ class SocketMachineEndpoint:
         connection: Connection,
         threads: int | None,
         earlier_signals: SignalRecorder,
-        prints: bool = True,
+        verbose: bool = True,
         host_options: Mapping[str, Any] = MappingProxyType({}),
         memory: int | None = None,
     ) -> None:
         self._connection = connection
         self._threads = threads
-        self._prints = prints
+        self._verbose = verbose
         self._host_options, self._memory = host_options, memory
         self._signals = self._earlier_signals = earlier_signals
         self._frames: list[Any] = []  # further frames of the last order
@@ -421,7 +424,7 @@ class SocketMachineEndpoint:
         """Wait for an order; if this machine must leave, notify the master first."""
         self._signals = signals
         while (frames := self._next_message()) is None or frames[0] != ORDER:
-            if self.shutdown_reason and self._may_leave(frames):
+            if self.shutdown_reason and self._announce_leave(frames):
                 return Stop(ShutdownRequested(self.shutdown_reason))
         order, jobs, self._inline_operands = unpack_order(np.frombuffer(frames[1], np.int64))
         self._frames = frames[2:]
@@ -430,7 +433,7 @@ class SocketMachineEndpoint:
         parsed = parse_order(order, b"".join(self._frames))
         if isinstance(parsed, Close):
             self.machines = tuple(n for n in self.machines if n != parsed.machine)
-            if self._prints:
+            if self._verbose:
                 print_note(f"this process does not carry machine {parsed.machine} any longer")
         if isinstance(parsed, Open):
             if self._memory is not None:
@@ -471,7 +474,7 @@ class SocketMachineEndpoint:
         if admission.failure is None:
             self._served_opening = order.opening
             self.machines = *self.machines, order.machine
-            if self._prints:
+            if self._verbose:
                 print_note(f"this is machine {order.machine} of {order.opening.store}")
         return admission
 
@@ -509,7 +512,9 @@ class SocketMachineEndpoint:
             self._connection.send(ANSWER, head.tobytes() + octets)
         else:
             # The arrays are not copied: the master sends the next job after it has received them.
-            self._connection.send(ANSWER, head, [f for array in arrays for f in to_frames(array)])
+            self._connection.send(
+                ANSWER, head, [frame for array in arrays for frame in to_frames(array)]
+            )
 
     def _report_status(self, content: OpenReport | str | None) -> None:
         self._connection.send(STATUS, pack(content))
@@ -538,8 +543,11 @@ class SocketMachineEndpoint:
             return self._queued_orders.popleft()
         return self._connection.receive(SHUTDOWN_POLL_SECONDS)
 
-    def _may_leave(self, frames: list[Any] | None) -> bool:
-        """Announce that this machine leaves; True after a confirmation or a time limit."""
+    def _announce_leave(self, frames: list[Any] | None) -> bool:
+        """Announce once that this machine leaves; return True when it may leave.
+
+        It may leave after a confirmation, or a time limit.
+        """
         now = time.monotonic()
         if self._leave_deadline is None:
             self._connection.send(LEAVE)

@@ -5,10 +5,10 @@ to machines
 ORDER        an order, for jobs from `pack_jobs`; then its payload, or operands of jobs
 ADMISSION    an `Admission`: whether the machine serves the store that it has opened
 MEASURE      empty; all machines are ready to measure their speeds
-HEARTBEAT    empty; it can be sent while the machine is connected
+HEARTBEAT    empty; tests the connection, and is ignored
 REFUSED      why the machine cannot join
 LEAVE_ACK    empty; the machine may leave, as it has announced
-FAILED       the machine's error: it gets no more jobs, and leaves
+FAILED       why the machine gets no more jobs after an error: it leaves
 DISMISSED    why the machine is excluded for good: it leaves
 to master
 HELLO        a `Hello`
@@ -61,9 +61,9 @@ HELLO, ANSWER, STATUS, PROGRESS, LEAVE = b"H", b"A", b"S", b"P", b"B"
 _KIND_BYTES = 8  # a multiple of 8, so that numbers in the head are aligned
 
 _MAX_TEXT_LENGTH = 1 << 16  # characters of an error
-_NUMBER = 8  # bytes
-_HEADER = len(Order._fields)
-_REPORT = struct.Struct(f"={ReportFields.size()}d")
+_NUMBER_BYTES = 8
+_HEADER_LENGTH = len(Order._fields)
+_REPORT_STRUCT = struct.Struct(f"={ReportFields.size()}d")
 _FLOAT64 = np.dtype(np.float64)
 _MAX_NAME_LENGTH = 255  # characters
 _MAX_RATE = 1e15  # rows per second
@@ -132,7 +132,7 @@ def pack_jobs(jobs: Sequence[Job]) -> tuple[bytes, list[NDArray[Any]]]:
     head = struct.pack(f"={len(numbers)}q", *numbers)
     if not length:
         return head, operands
-    return b"".join([head, *operands, bytes(-length % _NUMBER)]), []  # type: ignore[list-item]
+    return b"".join([head, *operands, bytes(-length % _NUMBER_BYTES)]), []  # type: ignore[list-item]
 
 
 def unpack_answer(
@@ -156,10 +156,10 @@ def unpack_answer(
         The length is not that of the answers to these jobs.
     """
     head, *others = frames
-    end = _REPORT.size * len(jobs)
+    end = _REPORT_STRUCT.size * len(jobs)
     if len(head) < end:
         raise ValueError("an answer without its reports")
-    reports = [ReportFields(*numbers) for numbers in _REPORT.iter_unpack(head[:end])]
+    reports = [ReportFields(*numbers) for numbers in _REPORT_STRUCT.iter_unpack(head[:end])]
     adjoint, columns = jobs[0].product
     dtype = _FLOAT64 if adjoint else dtype
     pieces = [np.frombuffer(frame, dtype) for frame in (head[end:], *others) if len(frame)]
@@ -172,7 +172,7 @@ def unpack_answer(
 
 
 def _pop_values(pieces: list[NDArray[Any]], count: int) -> list[NDArray[Any]]:
-    """Remove the first `count` values of pieces, and return them in pieces."""
+    """Remove the first `count` values of consecutive pieces; return them as pieces."""
     removed = []
     while count:
         piece = pieces[0][:count]
@@ -186,11 +186,11 @@ def _pop_values(pieces: list[NDArray[Any]], count: int) -> list[NDArray[Any]]:
 
 def unpack_order(message: NDArray[np.int64]) -> tuple[Order, Multiply | None, NDArray[np.uint8]]:
     """Return the header of an order, its jobs (None for other orders), and short operands."""
-    order = Order(*message[:_HEADER].tolist())
+    order = Order(*message[:_HEADER_LENGTH].tolist())
     if not order.is_step:
         return order, None, np.empty(0, np.uint8)
-    end = message.size - -(-order.length // _NUMBER)
-    pairs = message[_HEADER:end].reshape(-1, 2).tolist()
+    end = message.size - -(-order.length // _NUMBER_BYTES)
+    pairs = message[_HEADER_LENGTH:end].reshape(-1, 2).tolist()
     parts, begin = [], order.shard
     for machine, count in pairs[:begin]:
         intervals = tuple((start, stop) for start, stop in pairs[begin : begin + count])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 USER = b"cec_mpi"  # user name of machines in unencrypted runs, whose password is a key
 _HEARTBEATS = 5  # within a heartbeat timeout
 _EVENTS, _READABLE, _MORE = 15, 1, 2  # ZMQ_EVENTS, ZMQ_POLLIN, ZMQ_SNDMORE, because enums are slow
-PIECE_BYTES = 1 << 20  # of a long message, in its own frame: heartbeats are sent between frames
+PIECE_BYTES = 1 << 20  # size of frames of a long message; heartbeats are sent between frames
 MAX_FRAME_BYTES = 2 * PIECE_BYTES  # a process that sends more is excluded with an error message
 # ZeroMQ closes a connection that sends more in one frame. A caller without the keys can make the
 # master buffer as much for `HANDSHAKE_SECONDS`.

@@ -463,11 +463,11 @@ def test_machines_get_the_reason_why_the_store_is_refused(begin_opening):
     assert {process.receive_admission().failure.text for process in processes} == {"wrong store"}
 
 
-@pytest.mark.parametrize("waits", [False, True])
-def test_a_process_that_joins_later_gets_a_vacant_machine(waits, serve, connect):
-    hub, _, _ = serve(machines=2, waits=waits)
+@pytest.mark.parametrize("waits_for_joins", [False, True])
+def test_a_process_that_joins_later_gets_a_vacant_machine(waits_for_joins, serve, connect):
+    hub, _, _ = serve(machines=2, waits_for_joins=waits_for_joins)
     assert hub.roster.available == {1, 2}
-    assert hub.expected_machines() == ({3} if waits else set())
+    assert hub.expected_machines() == ({3} if waits_for_joins else set())
     late = connect(rank=3)
     run_until(hub, lambda: hub.roster.opening)
     assert hub.expected_machines() == {3}
@@ -525,7 +525,7 @@ def test_a_late_answer_is_one_to_its_own_job(serve):
 
 
 def test_a_machine_that_was_given_up_is_available_after_its_answer(serve):
-    hub, endpoint, (first, *_) = serve(waits=True)
+    hub, endpoint, (first, *_) = serve(waits_for_joins=True)
     send_jobs(endpoint, 1)
     first.receive_order(OrderKind.MULTIPLY)
     hub.give_up(1, "silent")
@@ -753,7 +753,7 @@ def test_stop_ends_all_processes_and_removes_the_file(
 ):
     path = tmp_path / "conn.json"
     hub = make_hub(path, job="7.0")
-    hub.listen(prints=True)
+    hub.listen(show_command=True)
     assert f"cec-mpi join {path}" in capsys.readouterr().out
     assert path.stat().st_mode & 0o777 == 0o600
     assert read_connection_file(path).job == "7.0"
