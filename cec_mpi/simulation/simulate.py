@@ -18,7 +18,7 @@ from cec_mpi.runtime.availability.models import ListedAvailability, seconds_betw
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.master.master import Master
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.processes.resources import ProcessInfo
 from cec_mpi.runtime.records.directory import (
     STEPS,
     SUMMARY,
@@ -179,8 +179,8 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
     recorder = SimulatedRecorder(hub, noiseless)
     mode = ExecutionMode.ELASTIC if elastic else ExecutionMode.SERIAL
     with ExitStack() as stack:
-        places = [Place(HOST, 1, 1, 1)]
-        session = Session(hub, places, stack, mode=mode)
+        processes = [ProcessInfo(HOST, 1, 1, 1)]
+        session = Session(hub, processes, stack, mode=mode)
         master = session.open(store, options, recorder)
         recorder.schedule = session.schedule
         rows, columns = scenario.rows, scenario.columns

@@ -14,7 +14,7 @@ import cec_mpi
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.processes.packing import pack, unpack_fields
-from cec_mpi.runtime.processes.places import detect_place
+from cec_mpi.runtime.processes.resources import detect_process
 from cec_mpi.runtime.wire.orders import Multiply, Opening, OpenReport, OrderKind, pack_report
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection
@@ -114,15 +114,17 @@ FALSE_ANSWERS: tuple[FalseAnswer, ...] = (
 
 def hello(random: np.random.Generator) -> bytes:
     """Return a hello message whose fields are mostly wrong."""
-    fields = asdict(Hello(package_fingerprint(), int(random.integers(1, 1 << 20)), detect_place()))
+    fields = asdict(
+        Hello(package_fingerprint(), int(random.integers(1, 1 << 20)), detect_process())
+    )
     if random.random() < 0.5:
-        place = fields["place"]
+        process = fields["process"]
         name = random.choice(["cores", "ranks", "own_cores", "node", "memory", "group"])
-        place[name] = int(random.choice([0, 1, 1 << 40, (1 << 62) - 1]))
+        process[name] = int(random.choice([0, 1, 1 << 40, (1 << 62) - 1]))
         fields["machines"] = [int(random.choice([0, 1, 6, 7, 1 << 40]))]
         fields["count"] = int(random.choice([1, 1, 1, 0, 2, 1 << 40]))
         fields["rank"] = int(random.choice([0, 1, 1 << 40]))
-        place["host"] = str(random.choice(["node1", "x" * 10**5, "\x1b[2J", ""]))
+        process["host"] = str(random.choice(["node1", "x" * 10**5, "\x1b[2J", ""]))
     return pack(fields)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from cec_mpi.linear_operator.coded_operator import CodedOperator
 from cec_mpi.linear_operator.lifetime import Lifetime
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.processes.places import detect_place
+from cec_mpi.runtime.processes.resources import detect_process
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.local import LocalHub
 from cec_mpi.runtime.session.session import ExecutionMode, Session
@@ -81,7 +81,7 @@ class Hub(LocalHub):
 
 
 def _session(hub):
-    return Session(hub, [detect_place()], ExitStack(), mode=ExecutionMode.ELASTIC)
+    return Session(hub, [detect_process()], ExitStack(), mode=ExecutionMode.ELASTIC)
 
 
 def master_of(path, manifest, recorder, spares=0, **options):

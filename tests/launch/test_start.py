@@ -28,9 +28,9 @@ POINTS = {
     "after MPI_Init": (
         "from cec_mpi.runtime.processes import start;start.pause_after_init = raise_signal"
     ),
-    "before the ranks exchange places": (
+    "before the ranks exchange their resources": (
         "from mpi4py import rc; rc.initialize = False;"
-        "from cec_mpi.runtime.session import static; static.gather_places = raise_signal"
+        "from cec_mpi.runtime.session import static; static.gather_processes = raise_signal"
     ),
 }
 

@@ -21,7 +21,7 @@ from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.processes.resources import ProcessInfo
 from cec_mpi.runtime.processes.start import call_on_master
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.records.recorder import Recorder
@@ -118,7 +118,7 @@ def open_with(comm, store, kind):
         return
     hub = CollectiveHub(comm)
     with ExitStack() as stack:
-        session = Session(hub, [Place("here", 1, 1, 1)] * 4, stack, library="MPI")
+        session = Session(hub, [ProcessInfo("here", 1, 1, 1)] * 4, stack, library="MPI")
         yield session.open(store, SessionOptions(), Recorder())
     hub.stop(None)
 

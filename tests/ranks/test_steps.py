@@ -13,7 +13,7 @@ from mpi4py import MPI
 from cec_mpi import open_operator
 from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.processes.resources import ProcessInfo
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.session.session import Session
@@ -105,7 +105,7 @@ def test_an_unchanged_small_step_is_one_message_to_and_from_each_machine(comm, s
     counting.started = Counter()
     hub = CollectiveHub(counting)
     with ExitStack() as stack:
-        session = Session(hub, [Place("here", 1, 1, 1)] * 4, stack, library="MPI")
+        session = Session(hub, [ProcessInfo("here", 1, 1, 1)] * 4, stack, library="MPI")
         master = session.open(store, SessionOptions(speeds=(1.0, 1.0, 1.0)), Recorder())
         w, v = np.ones(X.shape[1]), np.ones(X.shape[0])
         persistent = {"Recv_init": 3, "Send_init": 3}  # started again in later steps

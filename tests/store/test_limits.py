@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cec_mpi.runtime.processes.places import detect_place
+from cec_mpi.runtime.processes.resources import detect_process
 from cec_mpi.store.limits import count_processors, cpu_quota, free_memory, total_memory
 from helpers.needs import CPU_GROUPS
 from helpers.waiting import LIMIT
@@ -148,4 +148,4 @@ def test_without_groups_memory_is_not_limited(process, tmp_path):
     assert total_memory(process("0::/job\n")) == ALL
     assert total_memory(tmp_path / "nothing") == ALL
     assert 0 < total_memory() <= ALL
-    assert detect_place().memory == total_memory()
+    assert detect_process().memory == total_memory()

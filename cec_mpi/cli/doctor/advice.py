@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cec_mpi.runtime.processes.launcher import Launcher
-from cec_mpi.runtime.processes.places import (
+from cec_mpi.runtime.processes.resources import (
     Finding,
-    Place,
+    ProcessInfo,
     binding_option,
     format_nodes,
     ranks_by_node,
@@ -15,19 +15,19 @@ from cec_mpi.runtime.processes.places import (
 from cec_mpi.text import join_names, plural
 
 
-def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[Finding]:
+def advise_binding(processes: Sequence[ProcessInfo], launcher: Launcher | None) -> list[Finding]:
     """Return advice to bind ranks to more cores, or each machine to one NUMA domain."""
-    nodes_with_idle_cores: dict[Place, str] = {}
-    nodes_with_unbound_machines: dict[Place, str] = {}
-    nodes_with_few_machines: dict[Place, str] = {}
-    for node, ranks in ranks_by_node(places).items():
+    nodes_with_idle_cores: dict[ProcessInfo, str] = {}
+    nodes_with_unbound_machines: dict[ProcessInfo, str] = {}
+    nodes_with_few_machines: dict[ProcessInfo, str] = {}
+    for node, ranks in ranks_by_node(processes).items():
         cores, domains = node.cores, node.domains
-        is_bound_to_core = max(places[rank].own_cores for rank in ranks) == 1
+        is_bound_to_core = max(processes[rank].own_cores for rank in ranks) == 1
         if is_bound_to_core and node.unbound_cores >= 2 * cores:
             used = f"{plural(cores, 'core')} of {node.unbound_cores}"
             nodes_with_idle_cores[node] = f"{plural(len(ranks), 'rank')} on {used}"
         machines = [rank for rank in ranks if rank]
-        if machines and max(places[rank].own_domains for rank in machines) > 1:
+        if machines and max(processes[rank].own_domains for rank in machines) > 1:
             fills_domains = len(machines) >= domains
             nodes = nodes_with_unbound_machines if fills_domains else nodes_with_few_machines
             nodes[node] = f"{plural(len(machines), 'machine')}, {domains} domains"

@@ -9,7 +9,7 @@ from typing import Any
 
 from cec_mpi.cli.doctor.advice import advise_binding, find_version_differences
 from cec_mpi.cli.doctor.facts import Facts
-from cec_mpi.runtime.processes.places import (
+from cec_mpi.runtime.processes.resources import (
     Finding,
     find_oversubscription,
     missing_shards_message,
@@ -25,13 +25,13 @@ _WIDTH = 120  # columns, because the width of the terminal is unknown under a la
 
 def list_findings(facts: Facts) -> list[Finding]:
     """Return errors first, then warnings, then advice."""
-    hosts = [place.host for place in facts.places]
+    hosts = [process.host for process in facts.processes]
     findings = [
         *_launcher_findings(facts),
         *_store_findings(facts),
         *find_version_differences(facts.versions, hosts),
-        *find_oversubscription(facts.places, facts.threads, facts.launcher),
-        *advise_binding(facts.places, facts.launcher),
+        *find_oversubscription(facts.processes, facts.threads, facts.launcher),
+        *advise_binding(facts.processes, facts.launcher),
     ]
     if any(version["BLAS"] == "unknown" for version in facts.versions):
         text = "cec-mpi cannot limit the threads of NumPy's BLAS: set OMP_NUM_THREADS"
@@ -64,13 +64,13 @@ def _store_findings(facts: Facts) -> Iterator[Finding]:
     if facts.manifest is None:
         return
     total, launcher = facts.machines, facts.launcher
-    problem = rank_count_problem(len(facts.places), range(1, total + 1), total, launcher)
+    problem = rank_count_problem(len(facts.processes), range(1, total + 1), total, launcher)
     if problem and launcher is not None:
         yield Finding("error", problem)
     missing = {shard.machine: shard.host for shard in facts.shard_checks if shard.only_on_master}
     if missing:
         path = next(shard.path for shard in facts.shard_checks if shard.only_on_master)
-        yield Finding("error", missing_shards_message(path, facts.places[0].host, missing))
+        yield Finding("error", missing_shards_message(path, facts.processes[0].host, missing))
     for shard in facts.shard_checks:
         if shard.problem and not shard.only_on_master:
             yield Finding(
@@ -97,10 +97,10 @@ def format_report(facts: Facts) -> str:
     lines += [printable(f"{finding.severity}: {finding.text}", keep="\n") for finding in findings]
     if not findings:
         lines.append("No problems were found.")
-    if len(facts.places) == 1:
+    if len(facts.processes) == 1:
         ranks = facts.machines + 1 if facts.machines else 7
         store = printable(facts.store)
-        has_slots = facts.library.implementation != "Open MPI" or ranks <= facts.places[0].cores
+        has_slots = facts.library.implementation != "Open MPI" or ranks <= facts.processes[0].cores
         flag = "" if has_slots else " --oversubscribe"
         command = f"mpirun{flag} -n {ranks} cec-mpi doctor {store}"
         lines.append(f"This checked one process. To check several, run {command.rstrip()}")
@@ -111,7 +111,7 @@ def _node_table(facts: Facts) -> list[str]:
     """Return a table with a row for each node."""
     columns = ["ranks", "cores", "NUMA", "threads", "GPUs"]
     rows = []
-    for node, ranks in ranks_by_node(facts.places).items():
+    for node, ranks in ranks_by_node(facts.processes).items():
         threads = min(facts.threads[rank] for rank in ranks)
         names = {device.name for rank in ranks for device in facts.devices[rank]}
         gpus = max(Counter(name.partition(":")[0] for name in names).values(), default=0)
@@ -123,9 +123,9 @@ def _node_table(facts: Facts) -> list[str]:
 def as_dict(facts: Facts) -> dict[str, Any]:
     """Return the facts and findings as plain values."""
     ranks = [
-        {"rank": rank, **asdict(place), "threads": threads, "devices": list(map(asdict, devices))}
-        for rank, (place, threads, devices) in enumerate(
-            zip(facts.places, facts.threads, facts.devices, strict=True)
+        {"rank": rank, **asdict(process), "threads": threads, "devices": list(map(asdict, devices))}
+        for rank, (process, threads, devices) in enumerate(
+            zip(facts.processes, facts.threads, facts.devices, strict=True)
         )
     ]
     manifest = facts.manifest

@@ -21,7 +21,7 @@ from cec_mpi.runtime.processes.launcher import (
     list_srun_types,
 )
 from cec_mpi.runtime.processes.packing import gather
-from cec_mpi.runtime.processes.places import gather_places
+from cec_mpi.runtime.processes.resources import gather_processes
 from cec_mpi.runtime.processes.start import call_on_master, library, start_barrier
 from cec_mpi.store.devices import find_accelerators
 from cec_mpi.store.files.paths import node_directory
@@ -58,14 +58,14 @@ def examine(
     CecError
         The store cannot be opened. All ranks raise it.
     """
-    places = gather_places(comm)
+    processes = gather_processes(comm)
     manifest = None
     if store is not None:
         manifest = call_on_master(
             comm, lambda: open_store(node_directory(store)).manifest, Manifest
         )
     start_barrier(comm)
-    threads_of_ranks = [threads or place.threads for place in places]
+    threads_of_ranks = [threads or process.threads for process in processes]
     versions = gather(comm, _find_versions(), dict[str, str])
     shard_checks = gather(comm, _check_shards(comm, store, manifest), list[ShardCheck])
     devices = gather(comm, _find_devices(), list[DeviceFact])
@@ -77,7 +77,7 @@ def examine(
         mpirun=_describe_mpirun(),
         srun=list_srun_types(),
         versions=versions,
-        places=places,
+        processes=processes,
         threads=threads_of_ranks,
         store=store or "",
         manifest=manifest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cec_mpi.runtime.processes.launcher import Continuity, Launcher
-from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.processes.resources import ProcessInfo
 from cec_mpi.runtime.processes.start import Library
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import format_bytes
@@ -72,8 +72,8 @@ class Facts:
         Types that ``srun --mpi=list`` prints; None without Slurm.
     versions : list of dict of str to str
         Versions on each rank.
-    places : list of Place
-        Place of each rank.
+    processes : list of ProcessInfo
+        Host and resources of each rank.
     threads : list of int
         BLAS threads of each rank.
     store : str
@@ -93,7 +93,7 @@ class Facts:
     mpirun: str
     srun: tuple[str, ...] | None
     versions: list[dict[str, str]]
-    places: list[Place]
+    processes: list[ProcessInfo]
     threads: list[int]
     store: str = ""
     manifest: Manifest | None = None

@@ -56,7 +56,7 @@ from cec_mpi.runtime.processes.ending import (
     error_suffix,
     exit_from_fork,
 )
-from cec_mpi.runtime.processes.places import detect_place
+from cec_mpi.runtime.processes.resources import detect_process
 from cec_mpi.runtime.records.directory import (
     RESULT,
     STEPS,
@@ -351,7 +351,7 @@ class TaskRun:
         """
         stragglers, check = self.options.stragglers, self.options.check
         required = self.manifest.sufficient_machines + max(stragglers + check + 1, 3 * check)
-        return min(self.manifest.code.machines, max(required, detect_place().cores))
+        return min(self.manifest.code.machines, max(required, detect_process().cores))
 
     def check_limits(self) -> None:
         """Raise if a signal, the time limit or a modified file ends the run."""

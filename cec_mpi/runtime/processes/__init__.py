@@ -1,7 +1,7 @@
 """Processes of a run: launcher, resources, start, messages, errors and exit.
 
 - `launcher`: the launcher of this process, and the effect of a killed process on the others
-- `places`: cores, memory and networks of processes, and findings about them
+- `resources`: cores, memory and networks of processes, and findings about them
 - `start`: the MPI library, its fit to the launcher, and the start of MPI
 - `children`: child processes, which end with their parent
 - `ending`: exit in order or by an exception, errors that are printed once, signals

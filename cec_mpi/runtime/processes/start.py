@@ -54,7 +54,7 @@ from cec_mpi.runtime.processes.launcher import (
     rank_of_launcher,
 )
 from cec_mpi.runtime.processes.packing import Failure, allgather, broadcast
-from cec_mpi.runtime.processes.places import network_id
+from cec_mpi.runtime.processes.resources import network_id
 from cec_mpi.runtime.processes.waiting import wait_for
 from cec_mpi.runtime.times import MPI_INIT_SLEEP, START_SECONDS, START_SECONDS_PER_RANK
 from cec_mpi.text import join_names

@@ -26,7 +26,7 @@ from cec_mpi.runtime.processes.launcher import (
     job_id,
     launcher_of_ranks,
 )
-from cec_mpi.runtime.processes.places import Place, detect_place
+from cec_mpi.runtime.processes.resources import ProcessInfo, detect_process
 from cec_mpi.runtime.processes.start import start_limit_seconds
 from cec_mpi.runtime.session.locks import FairLock
 from cec_mpi.runtime.session.machine import (
@@ -109,30 +109,32 @@ def elastic_session(
     hub: SocketHub | None = None
     error: BaseException | None = None
 
-    def gather(min_machines: int) -> list[Place]:
+    def gather(min_machines: int) -> list[ProcessInfo]:
         assert hub is not None
 
-        def expected() -> int:
-            return ranks + sum(process.poll() is None for process in local)
+        def count_running() -> int:
+            return ranks + sum(process.poll() is None for process in local_machines)
 
-        places = hub.gather(expected, min_machines, seconds, check_cancelled)
-        if len(places) == 1 and not (expected() or hub.waits_for_joins):
+        processes = hub.gather(count_running, min_machines, seconds, check_cancelled)
+        if len(processes) == 1 and not (count_running() or hub.waits_for_joins):
             raise MachineError("all machines of this run have ended before its first step")
-        return places
+        return processes
 
-    with ExitStack() as processes:
+    with ExitStack() as machine_stack:
         try:
             hub = _open_hub(options, file)
-            detected = None if launcher is None else detect_continuity()
-            if detected is not None and not detected.continues:
-                warn(detected)
-            local = processes.enter_context(_local_machines(options, file, seconds, 1 + ranks))
+            launcher_continuity = None if launcher is None else detect_continuity()
+            if launcher_continuity is not None and not launcher_continuity.continues:
+                warn(launcher_continuity)
+            local_machines = machine_stack.enter_context(
+                _start_local_machines(options, file, seconds, 1 + ranks)
+            )
             if engine is not None:
-                processes.enter_context(engine(hub.connection))
+                machine_stack.enter_context(engine(hub.connection))
             with ExitStack() as exit_stack:
                 yield Session(
                     hub,
-                    [detect_place()],
+                    [detect_process()],
                     exit_stack,
                     logs=logs,
                     lock=lock,
@@ -148,9 +150,9 @@ def elastic_session(
                     with notify_late_ranks(file, error):
                         pass
                 else:
-                    wait = RANK_EXIT_SECONDS if ranks else MACHINE_EXIT_SECONDS
-                    notified = partial(notify_late_ranks, file, error, hub.joined_ranks)
-                    hub.stop(error, wait, notified)
+                    exit_seconds = RANK_EXIT_SECONDS if ranks else MACHINE_EXIT_SECONDS
+                    notify_late = partial(notify_late_ranks, file, error, hub.joined_ranks)
+                    hub.stop(error, exit_seconds, notify_late)
                     stuck = {rank for rank in hub.stuck_ranks if rank <= ranks}
                     if stuck - kill_ranks(stuck):  # only the launcher can kill those on other hosts
                         abort_job_at_exit()
@@ -238,7 +240,7 @@ def _check_unused(file: Path) -> None:
 
 
 @contextmanager
-def _local_machines(
+def _start_local_machines(
     options: SessionOptions, file: Path, seconds: float, first: int
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Start machines as child processes; their ranks count from `first`."""

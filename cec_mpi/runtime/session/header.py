@@ -14,7 +14,7 @@ import numpy as np
 from cec_mpi._version import __version__
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.processes.resources import ProcessInfo
 from cec_mpi.runtime.wire.orders import Opening, OpenReport
 from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.shard import CPU
@@ -27,7 +27,7 @@ def run_header(
     speeds: Sequence[float] | None,
     reports: Sequence[OpenReport],
     emulation: Emulation | None,
-    places: Sequence[Place],
+    processes: Sequence[ProcessInfo],
     library: str,
 ) -> dict[str, Any]:
     """Return the header of records as JSON values: versions, ranks, store and options.
@@ -41,8 +41,8 @@ def run_header(
     reports : sequence of OpenReport
         Reports of ranks from 1 on.
     emulation : Emulation or None
-    places : sequence of Place
-        Places of ranks from 0 on; one place if all machines are in this process.
+    processes : sequence of ProcessInfo
+        Processes of ranks from 0 on; only this one if it has all machines.
     library : str
         Name of the MPI library; empty without MPI.
     """
@@ -52,7 +52,7 @@ def run_header(
     manifest = opening.manifest
     files = ["", *(report.shard for report in reports)]
     machines = [0, *opening.machines]
-    hosts = hosts_of_ranks(places, len(machines))
+    hosts = hosts_of_ranks(processes, len(machines))
     machines_with_copies = [
         machine
         for machine, file, host in zip(machines, files, hosts, strict=True)
@@ -68,9 +68,9 @@ def run_header(
         },
         "mpi_library": library or "none",
         "machine_of_rank": machines,
-        "hosts": [place.host for place in places],
-        "pids": [place.pid for place in places],
-        "cores": [place.own_cores for place in places],
+        "hosts": [process.host for process in processes],
+        "pids": [process.pid for process in processes],
+        "cores": [process.own_cores for process in processes],
         "threads": list(opening.threads),
         "shard_files": files,
         "devices": ["", *(report.device for report in reports)],
@@ -95,9 +95,9 @@ def run_header(
     }
 
 
-def hosts_of_ranks(places: Sequence[Place], ranks: int) -> list[str]:
-    """Return the host of each rank; one place is that of all ranks."""
-    hosts = [place.host for place in places]
+def hosts_of_ranks(processes: Sequence[ProcessInfo], ranks: int) -> list[str]:
+    """Return the host of each rank; a single process has all ranks."""
+    hosts = [process.host for process in processes]
     return hosts if len(hosts) > 1 else hosts * ranks
 
 

@@ -24,7 +24,7 @@ from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import SignalRecorder, kill_ranks, print_error, this_process
 from cec_mpi.runtime.processes.notices import check_notice, watch_notices
 from cec_mpi.runtime.processes.packing import pack
-from cec_mpi.runtime.processes.places import detect_place
+from cec_mpi.runtime.processes.resources import detect_process
 from cec_mpi.runtime.records.events import MAX_MACHINES
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.times import (
@@ -339,7 +339,7 @@ def _free_memory(device: str) -> tuple[int, str]:
 
 def _hello(memory: float) -> Hello:
     limit = min(int(memory), Hello.memory)
-    return Hello(package_fingerprint(), os.getpid(), detect_place(), memory=limit)
+    return Hello(package_fingerprint(), os.getpid(), detect_process(), memory=limit)
 
 
 class _MasterFinder:

@@ -17,7 +17,7 @@ from cec_mpi.runtime.machine.faults import parse_faults
 from cec_mpi.runtime.machine.machine import Machine, Report
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.ending import SignalRecorder
-from cec_mpi.runtime.processes.places import limit_threads
+from cec_mpi.runtime.processes.resources import limit_threads
 from cec_mpi.runtime.wire.orders import Close, Multiply, Open, Opening, OpenReport, Stop
 from cec_mpi.store.cache import open_cached
 from cec_mpi.store.files.log_file import log_file

@@ -20,8 +20,8 @@ from cec_mpi.runtime.master.schedule import Schedule
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.options.shards import speeds_by_machine
 from cec_mpi.runtime.processes.launcher import detect_launcher
-from cec_mpi.runtime.processes.places import (
-    Place,
+from cec_mpi.runtime.processes.resources import (
+    ProcessInfo,
     find_oversubscription,
     limit_threads,
     missing_shards_message,
@@ -54,8 +54,8 @@ class Session:
     ----------
     hub : Hub
         The master's end of the wire.
-    places : list of Place
-        Place of each rank, the master first; one place if all machines are in this process.
+    processes : list of ProcessInfo
+        Process of each rank, the master first; only this one if it has all machines.
     exit_stack : ExitStack
         Closed at the end of the session.
     library : str
@@ -67,7 +67,7 @@ class Session:
     mode : ExecutionMode
     gather : callable, optional
         Takes the number of machines that suffices, waits for started machines, and returns the
-        places of the master and the machines.
+        processes of all ranks.
 
     Attributes
     ----------
@@ -86,14 +86,14 @@ class Session:
     def __init__(
         self,
         hub: Hub,
-        places: list[Place],
+        processes: list[ProcessInfo],
         exit_stack: ExitStack,
         *,
         library: str = "",
         logs: Path | None = None,
         lock: FairLock | None = None,
         mode: ExecutionMode = ExecutionMode.SERIAL,
-        gather: Callable[[int], list[Place]] | None = None,
+        gather: Callable[[int], list[ProcessInfo]] | None = None,
     ) -> None:
         self.lock = lock or FairLock()
         self.check_run: Callable[[], None] = lambda: None
@@ -101,7 +101,7 @@ class Session:
         self._has_ended = False
         self._exit_stack = exit_stack
         self._hub = hub
-        self._places = places
+        self._processes = processes
         self._library = library
         self._mode = mode
         self._gather = gather
@@ -134,12 +134,12 @@ class Session:
         store = store if isinstance(store, Store) else open_store(node_directory(path))
         manifest = store.manifest
         if self._gather is not None:
-            self._places = self._gather(manifest.sufficient_machines)
+            self._processes = self._gather(manifest.sufficient_machines)
         options = options.validate(manifest)
         machines = options.machines or ()
         if self._mode is ExecutionMode.LOCKSTEP:
-            check_ranks(len(self._places), machines, manifest.code.machines)
-        elif self._mode is ExecutionMode.ELASTIC and self.started_places is None:
+            check_ranks(len(self._processes), machines, manifest.code.machines)
+        elif self._mode is ExecutionMode.ELASTIC and self.started_processes is None:
             check_joining(options)
         self._warn_oversubscribed(options)
         self.schedule = Schedule(
@@ -157,15 +157,15 @@ class Session:
         self.schedule.on_shortage = recorder.waiting
         if self._hub.roster is not None:
             self._hub.roster.on_shortage = recorder.waiting
-        self._exit_stack.enter_context(limit_threads(options.threads or self._places[0].threads))
+        self._exit_stack.enter_context(limit_threads(options.threads or self._processes[0].threads))
         master = self._open(path, store, options, recorder)
         self._exit_stack.callback(self._end, master)
         return master
 
     @property
-    def started_places(self) -> list[Place] | None:
-        """Places of the machines that were started with the run; None if there are none."""
-        return self._places[1:] or None
+    def started_processes(self) -> list[ProcessInfo] | None:
+        """Processes of the machines that were started with the run; None if there are none."""
+        return self._processes[1:] or None
 
     @property
     def has_processes(self) -> bool:
@@ -226,17 +226,17 @@ class Session:
         manifest, logs, machines = store.manifest, self._logs, options.machines or ()
         if self._mode is ExecutionMode.ELASTIC:  # machines may have another working directory
             path, logs = path.absolute(), logs and logs.absolute()
-        numbers, places = self._hub.assign_machines(machines, self._places)
-        hosts = hosts_of_ranks(places, len(numbers) + 1)[1:]
+        numbers, processes = self._hub.assign_machines(machines, self._processes)
+        hosts = hosts_of_ranks(processes, len(numbers) + 1)[1:]
         speeds = speeds_by_machine(options.speeds, numbers, hosts, manifest.code.machines)
         scaling = store.scaling()
-        is_multi_node = len({place.node for place in self._places}) > 1
-        threads = tuple(options.threads or place.threads for place in places)
+        is_multi_node = len({process.node for process in self._processes}) > 1
+        threads = tuple(options.threads or process.threads for process in processes)
         expected = tuple(n for n in machines if n not in numbers)
         arguments = path, manifest, numbers, options.machine_options()
         opening = Opening(*arguments, threads, logs, is_multi_node, expected)
         reports = self._hub.open(opening)
-        error = opening_error(opening, reports, places)
+        error = opening_error(opening, reports, processes)
         if error is not None and not self._can_continue(opening, reports):
             if isinstance(error, DamagedStoreError) and self._mode is not ExecutionMode.ELASTIC:
                 error = DamagedStoreError(f"{error}; {ELASTIC_CONTINUES}")
@@ -246,7 +246,7 @@ class Session:
         steps = StepPlanner.of(manifest, self.schedule, speeds, options.scheme, store.parts())
         # Rank 0 decodes with all of its cores, because other processes are idle then. In one
         # process they are used by threads of BLAS, which would compete with threads of decoding.
-        threads_for_decoding = self._places[0].own_cores if self.has_processes else 1
+        threads_for_decoding = self._processes[0].own_cores if self.has_processes else 1
         opened = OpenStore(
             path, manifest, scaling, steps, recorder, opening.arithmetic, threads_for_decoding
         )
@@ -256,7 +256,7 @@ class Session:
         self.log_problems = [report.log_problem for report in reports if report.log_problem]
         if cache_problems := [report.cache_problem for report in reports if report.cache_problem]:
             self._warn([_summarise(cache_problems)])
-        header = run_header(opening, options, speeds, reports, emulation, places, self._library)
+        header = run_header(opening, options, speeds, reports, emulation, processes, self._library)
         recorder.header(header)
         if options.metrics is not None:
             self._exit_stack.enter_context(publish_metrics(options.metrics, recorder))
@@ -273,8 +273,8 @@ class Session:
     def _warn_oversubscribed(self, options: SessionOptions) -> None:
         """Warn of ranks and threads that share cores, unless slow machines are emulated."""
         if self._mode is not ExecutionMode.SERIAL and options.emulate_speeds is None:
-            threads = [options.threads or place.threads for place in self._places]
-            findings = find_oversubscription(self._places, threads, detect_launcher())
+            threads = [options.threads or process.threads for process in self._processes]
+            findings = find_oversubscription(self._processes, threads, detect_launcher())
             self._warn([finding.text for finding in findings])
 
     def _warn(self, texts: Sequence[str]) -> None:
@@ -289,7 +289,7 @@ def _summarise(problems: Sequence[str]) -> str:
 
 
 def opening_error(
-    opening: Opening, reports: Sequence[OpenReport], places: Sequence[Place]
+    opening: Opening, reports: Sequence[OpenReport], processes: Sequence[ProcessInfo]
 ) -> CecError | None:
     """Return the error of machines that could not open the store; None if all could.
 
@@ -298,14 +298,14 @@ def opening_error(
     opening : Opening
     reports : sequence of OpenReport
         Reports of ranks from 1 on.
-    places : sequence of Place
-        Places of ranks from 0 on.
+    processes : sequence of ProcessInfo
+        Processes of ranks from 0 on.
     """
     problems = [report.problem for report in reports if report.problem]
     if not problems:
         return None
     missing_shards = {
-        machine: places[rank].host
+        machine: processes[rank].host
         for rank, machine in enumerate(opening.machines, start=1)
         if reports[rank - 1].shard_missing and not opening.is_shard_missing(machine)
     }
@@ -313,7 +313,7 @@ def opening_error(
         missing_shards = {}  # each node has its own directory
     if missing_shards:
         path = str(opening.shard_file(min(missing_shards)).absolute())
-        return InputError(missing_shards_message(path, places[0].host, missing_shards))
+        return InputError(missing_shards_message(path, processes[0].host, missing_shards))
     remedy = ""
     if any(report.shard_missing for report in reports):
         remedy = "; --machines runs without that machine"

@@ -16,7 +16,7 @@ from cec_mpi.runtime.processes.ending import (
     mark_shared_error,
     this_process,
 )
-from cec_mpi.runtime.processes.places import detect_place, gather_places
+from cec_mpi.runtime.processes.resources import detect_process, gather_processes
 from cec_mpi.runtime.processes.start import (
     check_start,
     ensure_mpi_started,
@@ -69,7 +69,7 @@ def static_session(
         hub = LocalHub()
         with ExitStack() as exit_stack:
             exit_stack.callback(hub.stop, None)
-            yield Session(hub, [detect_place()], exit_stack)
+            yield Session(hub, [detect_process()], exit_stack)
         return
     ensure_mpi_started(options.start_timeout)
     with (
@@ -91,7 +91,7 @@ def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session 
         from cec_mpi.runtime.session.session import ExecutionMode, Session
         from cec_mpi.runtime.wire.collective.master_endpoint import CollectiveHub
 
-    places = gather_places(comm)
+    processes = gather_processes(comm)
     start_barrier(comm)
     if comm.rank:
         with abort_on_error(comm, shared=()):
@@ -106,7 +106,7 @@ def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session 
         with ExitStack() as exit_stack:
             yield Session(
                 hub,
-                places,
+                processes,
                 exit_stack,
                 library=library().name,
                 logs=logs,

@@ -23,7 +23,7 @@ from cec_mpi.errors import CecError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.processes.ending import SignalRecorder
-from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.processes.resources import ProcessInfo
 from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import LEAVE_REASON, Roster
@@ -47,16 +47,16 @@ class Hub(Protocol):
     roster: Roster
 
     def assign_machines(
-        self, machines: tuple[int, ...], places: list[Place]
-    ) -> tuple[tuple[int, ...], list[Place]]:
-        """Return the machine of each rank from 1 on, and the places of ranks from 0 on.
+        self, machines: tuple[int, ...], processes: list[ProcessInfo]
+    ) -> tuple[tuple[int, ...], list[ProcessInfo]]:
+        """Return the machine of each rank from 1 on, and the processes of ranks from 0 on.
 
         Parameters
         ----------
         machines : tuple of int
             The machines of the store, in the order of ranks; 0 for none.
-        places : list of Place
-            Places of the ranks that joined before the start.
+        processes : list of ProcessInfo
+            Processes of the ranks that joined before the start.
         """
 
     def pids(self) -> dict[int, int]:
@@ -122,10 +122,10 @@ class StaticHub:
         self.roster = Roster(self._events.append)
 
     def assign_machines(
-        self, machines: tuple[int, ...], places: list[Place]
-    ) -> tuple[tuple[int, ...], list[Place]]:
+        self, machines: tuple[int, ...], processes: list[ProcessInfo]
+    ) -> tuple[tuple[int, ...], list[ProcessInfo]]:
         """See `Hub.assign_machines`."""
-        return machines, places
+        return machines, processes
 
     def pids(self) -> dict[int, int]:
         """See `Hub.pids`; empty, because the run ends if one of its processes ends."""

@@ -12,7 +12,7 @@ import cec_mpi
 from cec_mpi.cli.doctor.diagnosis import as_dict, format_report, list_findings
 from cec_mpi.cli.doctor.facts import Facts, ShardCheck
 from cec_mpi.runtime.processes.launcher import Continuity, Launcher
-from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.processes.resources import ProcessInfo
 from cec_mpi.runtime.processes.start import Library
 from cec_mpi.store import open_store
 
@@ -23,8 +23,8 @@ OPEN_MPI = Library("Open MPI v5.0.11", "Open MPI", 5)
 def facts_of(nodes, ranks, *, cores=8, **others):
     """Return the facts of nodes with the same number of ranks."""
     size = nodes * ranks
-    places = [
-        Place(f"node{rank // ranks + 1:02}", ranks, cores, cores, node=rank - rank % ranks)
+    processes = [
+        ProcessInfo(f"node{rank // ranks + 1:02}", ranks, cores, cores, node=rank - rank % ranks)
         for rank in range(size)
     ]
     facts = Facts(
@@ -33,8 +33,8 @@ def facts_of(nodes, ranks, *, cores=8, **others):
         "/usr/bin/mpirun (mpirun (Open MPI) 5.0.11)",
         None,
         [VERSIONS] * size,
-        places,
-        [place.threads for place in places],
+        processes,
+        [process.threads for process in processes],
         devices=[[]] * size,
     )
     return replace(facts, **others)

@@ -19,7 +19,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.availability.models import RandomAvailability
 from cec_mpi.runtime.machine.emulation import Emulation, SpeedChange
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.processes.places import detect_place
+from cec_mpi.runtime.processes.resources import detect_process
 from cec_mpi.runtime.records.recorder import Recorder, read_steps
 from cec_mpi.runtime.session.static import static_session
 from cec_mpi.store.files.durable import locked
@@ -421,7 +421,7 @@ def test_the_map_lists_nodes_and_shard_files(made, tmp_path, capsys):
     assert main([*words, "--serial", "--map"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["machine", "rank", "host", "cores", "threads", "shard"]
-    cores = str(detect_place().cores)
+    cores = str(detect_process().cores)
     assert lines[1].split() == ["master", "0", socket.gethostname(), cores, cores]
     shards = [str(made / "float64" / f"shard-{n:04d}.npy") for n in range(1, 7)]
     assert [line.split()[-1] for line in lines[2:8]] == shards

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from cec_mpi.runtime.processes.packing import pack
-from cec_mpi.runtime.processes.places import detect_place
+from cec_mpi.runtime.processes.resources import detect_process
 from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection
@@ -19,7 +19,7 @@ from helpers.joined import error_of, exit_codes
 from helpers.waiting import wait_for_file
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
-HERE = pack(Hello(package_fingerprint(), 1, detect_place()))
+HERE = pack(Hello(package_fingerprint(), 1, detect_process()))
 
 
 def test_connections_without_the_keys_do_not_disturb_a_run(

@@ -8,12 +8,12 @@ import pytest
 
 from cec_mpi.cli.doctor.advice import advise_binding, find_version_differences
 from cec_mpi.runtime.processes.launcher import Launcher
-from cec_mpi.runtime.processes.places import (
-    Place,
-    combine_places,
+from cec_mpi.runtime.processes.resources import (
+    ProcessInfo,
+    add_node_totals,
     core_numbers,
     count_domains,
-    detect_place,
+    detect_process,
     find_oversubscription,
     missing_shards_message,
     rank_count_problem,
@@ -26,14 +26,16 @@ from cec_mpi.text import join_names
 
 
 def alone(network="a", own=2, cores=8, first=0, group=0):
-    """Return the place that a process with these cores detects."""
+    """Return what a process with these cores detects."""
     numbers = tuple(range(first, first + own))
-    place = Place("node", 1, own, own, unbound_cores=cores, network=network, core_numbers=numbers)
-    return replace(place, group=group)
+    process = ProcessInfo(
+        "node", 1, own, own, unbound_cores=cores, network=network, core_numbers=numbers
+    )
+    return replace(process, group=group)
 
 
 @pytest.mark.parametrize(
-    ("places", "cores", "threads"),
+    ("processes", "cores", "threads"),
     [
         ([alone(own=8)] * 3, 8, 2),
         ([alone(first=2 * k) for k in range(3)], 6, 2),  # bound to different cores
@@ -42,24 +44,24 @@ def alone(network="a", own=2, cores=8, first=0, group=0):
         ([alone(own=4, cores=0)], 4, 4),  # unknown
     ],
 )
-def test_processes_of_a_node_share_its_cores(places, cores, threads):
-    combined = combine_places(places)
-    assert {place.ranks for place in combined} == {len(places)}
-    assert {(place.cores, place.threads) for place in combined} == {(cores, threads)}
+def test_processes_of_a_node_share_its_cores(processes, cores, threads):
+    combined = add_node_totals(processes)
+    assert {process.ranks for process in combined} == {len(processes)}
+    assert {(process.cores, process.threads) for process in combined} == {(cores, threads)}
 
 
 def test_nodes_are_networks_and_control_groups_with_quotas():
-    places = combine_places([alone(network) for network in "abbac"])
-    assert [place.node for place in places] == [0, 1, 1, 0, 4]
-    assert [place.ranks for place in places] == [2, 2, 2, 2, 1]
-    assert list(ranks_by_node(places).values()) == [[0, 3], [1, 2], [4]]
-    places = combine_places([alone(cores=2, group=group) for group in (7, 7, 9)])
-    assert [(place.ranks, place.threads) for place in places] == [(2, 1), (2, 1), (1, 2)]
+    processes = add_node_totals([alone(network) for network in "abbac"])
+    assert [process.node for process in processes] == [0, 1, 1, 0, 4]
+    assert [process.ranks for process in processes] == [2, 2, 2, 2, 1]
+    assert list(ranks_by_node(processes).values()) == [[0, 3], [1, 2], [4]]
+    processes = add_node_totals([alone(cores=2, group=group) for group in (7, 7, 9)])
+    assert [(process.ranks, process.threads) for process in processes] == [(2, 1), (2, 1), (1, 2)]
 
 
-def test_the_place_of_this_process():
-    here = detect_place()
-    assert combine_places([here])[0].threads == here.threads
+def test_the_resources_of_this_process():
+    here = detect_process()
+    assert add_node_totals([here])[0].threads == here.threads
 
 
 @pytest.fixture
@@ -88,9 +90,9 @@ def test_cores_and_domains_of_processors(system, tmp_path):
 
 
 def nodes(*ranks, cores=4, own=None, domains=1, own_domains=None):
-    """Return the places of ranks on nodes n1, n2, ..., each bound to `own` cores."""
+    """Return the processes of ranks on nodes n1, n2, ..., each bound to `own` cores."""
     return [
-        Place(
+        ProcessInfo(
             f"n{number}",
             count,
             cores if own is None else min(cores, own * count),
@@ -109,35 +111,35 @@ def launched(implementation):
     return Launcher(implementation, implementation, 2, 0)
 
 
-def warnings(places, threads=None, implementation="Open MPI"):
-    threads = [threads or place.threads for place in places]
-    findings = find_oversubscription(places, threads, launched(implementation))
+def warnings(processes, threads=None, implementation="Open MPI"):
+    threads = [threads or process.threads for process in processes]
+    findings = find_oversubscription(processes, threads, launched(implementation))
     assert {finding.severity for finding in findings} <= {"warning"}
     return [finding.text for finding in findings]
 
 
-def advice(places, implementation="Open MPI"):
-    findings = advise_binding(places, launched(implementation))
+def advice(processes, implementation="Open MPI"):
+    findings = advise_binding(processes, launched(implementation))
     assert {finding.severity for finding in findings} <= {"advice"}
     return [finding.text for finding in findings]
 
 
 @pytest.mark.parametrize(
-    ("places", "threads"),
+    ("processes", "threads"),
     [
         (nodes(5), None),  # the master needs no core
         (nodes(1, 4, 4), None),
         (nodes(3), 2),
         (nodes(2, own=1), None),
-        ([replace(place, host="localhost") for place in nodes(3, 3, cores=3)], None),
+        ([replace(process, host="localhost") for process in nodes(3, 3, cores=3)], None),
     ],
 )
-def test_enough_cores(places, threads):
-    assert warnings(places, threads) == []
+def test_enough_cores(processes, threads):
+    assert warnings(processes, threads) == []
 
 
 @pytest.mark.parametrize(
-    ("places", "threads", "message"),
+    ("processes", "threads", "message"),
     [
         (
             nodes(7, cores=2),
@@ -156,8 +158,8 @@ def test_enough_cores(places, threads):
         (nodes(2, own=1), 5, "more threads than cores on n1 (1 machine of 5 threads on 2 cores)"),
     ],
 )
-def test_oversubscription(places, threads, message):
-    (text,) = warnings(places, threads)
+def test_oversubscription(processes, threads, message):
+    (text,) = warnings(processes, threads)
     assert message in text
     assert len(text) < 250
 
@@ -174,8 +176,8 @@ def test_advice_on_binding():
     )
     (message,) = advice(nodes(1, 1, 1, cores=64, domains=2))
     assert message.startswith("machines spread over NUMA domains on n2 and n3 (1 machine, 2 ")
-    for places in nodes(3, own=1), nodes(2, cores=2, own=1), nodes(5):
-        assert advice(places) == []
+    for processes in nodes(3, own=1), nodes(2, cores=2, own=1), nodes(5):
+        assert advice(processes) == []
     assert advise_binding(nodes(1), None) == []
 
 

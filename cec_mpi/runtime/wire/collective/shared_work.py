@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from cec_mpi.runtime.processes.ending import abort_on_error, as_cec_error
 from cec_mpi.runtime.processes.packing import Failure, pack, pack_fields, unpack, unpack_fields
-from cec_mpi.runtime.processes.places import gather_places
+from cec_mpi.runtime.processes.resources import gather_processes
 from cec_mpi.runtime.processes.start import start_barrier
 from cec_mpi.runtime.processes.waiting import PollTimer, wait_for
 from cec_mpi.store.work import ProgressCallback, Work, process_pieces
@@ -51,14 +51,14 @@ def run_shared(
     int
         The return value of `body` on rank 0, and 0 on the others.
     """
-    places = gather_places(comm)
+    processes = gather_processes(comm)
     comm = comm.Dup()
     try:
         start_barrier(comm)
-        threads = [place.threads for place in places]
+        threads = [process.threads for process in processes]
         with abort_on_error(comm):
             if comm.rank:
-                _run_worker(comm, work_types, threads[comm.rank], places[_MASTER].host)
+                _run_worker(comm, work_types, threads[comm.rank], processes[_MASTER].host)
                 return 0
             try:
                 return body(SharedRunner(comm, work_types, max(threads), threads[0], watch))

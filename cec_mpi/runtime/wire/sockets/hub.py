@@ -30,7 +30,7 @@ from cec_mpi.core.elastic.events import (
 from cec_mpi.errors import CecError, MachineError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.processes.packing import Failure, pack_fields
-from cec_mpi.runtime.processes.places import Place, combine_places, detect_place
+from cec_mpi.runtime.processes.resources import ProcessInfo, add_node_totals, detect_process
 from cec_mpi.runtime.processes.start import version_mismatch_message
 from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.roster import LEAVE_REASON, Host, Roster, State
@@ -184,7 +184,7 @@ class SocketHub:
         self._events: deque[Event] = deque()
         self.clock: Clock = time
         self.roster = Roster(self._events.append)
-        self._own_place = detect_place()
+        self._own_process = detect_process()
         self._pending_hellos: list[tuple[bytes, Hello]] | None = []  # None after `gather`
         self._greeted: set[bytes] = set()  # names of connections that have sent a hello
         self._peers: dict[bytes, Peer] = {}  # by name of the connection
@@ -241,8 +241,8 @@ class SocketHub:
         min_processes: int,
         seconds: float,
         check_cancelled: Callable[[], None] = lambda: None,
-    ) -> list[Place]:
-        """Wait for the processes of this run; return the places of all processes.
+    ) -> list[ProcessInfo]:
+        """Wait for the processes of this run, and return them.
 
         When `min_processes` have joined, wait for the others for at most 10 s; they can still join
         later. Processes that were not started for this run also count if they have joined.
@@ -278,11 +278,11 @@ class SocketHub:
         hellos, self._pending_hellos = sorted(self._pending_hellos, key=_launch_order), None
         for name, hello in hellos:
             self._register(name, hello)
-        return combine_places([self._own_place, *(hello.place for _, hello in hellos)])
+        return add_node_totals([self._own_process, *(hello.process for _, hello in hellos)])
 
     def assign_machines(
-        self, machines: tuple[int, ...], places: list[Place]
-    ) -> tuple[tuple[int, ...], list[Place]]:
+        self, machines: tuple[int, ...], processes: list[ProcessInfo]
+    ) -> tuple[tuple[int, ...], list[ProcessInfo]]:
         """See `Hub.assign_machines`; 0 for a spare.
 
         The process with rank n of the launcher carries the n-th of these machines, so that the copy
@@ -299,7 +299,7 @@ class SocketHub:
         for peer in peers:
             if unassigned and peer.rank not in assigned and not peer.hello.rank:
                 assigned[peer.rank] = unassigned.pop(0)
-        return tuple(assigned.get(rank, 0) for rank in range(1, len(places))), places
+        return tuple(assigned.get(rank, 0) for rank in range(1, len(processes))), processes
 
     def pids(self) -> dict[int, int]:
         """See `Hub.pids`."""
@@ -596,7 +596,7 @@ class SocketHub:
 
     def _handle_hello(self, name: bytes, hello: Hello) -> None:
         own_package = [socket.gethostname(), *package_fingerprint()]
-        problem = version_mismatch_message([own_package, [hello.place.host, *hello.package]])
+        problem = version_mismatch_message([own_package, [hello.process.host, *hello.package]])
         if problem:
             self._refuse(name, None, problem)
             return
@@ -608,10 +608,10 @@ class SocketHub:
             self._pending_hellos.append((name, hello))
 
     def _register(self, name: bytes, hello: Hello) -> None:
-        backoff = self._backoffs.get((hello.place.host, hello.pid))
+        backoff = self._backoffs.get((hello.process.host, hello.pid))
         eligible_from = 0.0 if backoff is None else backoff.next_connection_time
         send = partial(self._listener.send, name)
-        host = self.roster.add_host(hello.count, hello.place.host, hello.pid)
+        host = self.roster.add_host(hello.count, hello.process.host, hello.pid)
         peer = self._peers[name] = self._by_rank[host.rank] = Peer(host, hello, send, eligible_from)
         log.info("process %d on %s has joined as rank %d", hello.pid, host.name, peer.rank)
         if self._stop_payload is not None:
@@ -857,8 +857,9 @@ class SocketHub:
     def _threads(self) -> dict[int, int]:
         """Return the BLAS threads of each process: its share of the cores of its node."""
         peers = self._connected_peers()
-        places = combine_places([self._own_place, *(peer.hello.place for peer in peers)])[1:]
-        return {peer.rank: place.threads for peer, place in zip(peers, places, strict=True)}
+        processes = [self._own_process, *(peer.hello.process for peer in peers)]
+        _, *threads = (process.threads for process in add_node_totals(processes))
+        return {peer.rank: count for peer, count in zip(peers, threads, strict=True)}
 
     def _report_problem(self, effect: str, problem: str) -> None:
         """Log a problem, and print it unless it was printed before."""

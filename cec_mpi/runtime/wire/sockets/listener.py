@@ -17,7 +17,7 @@ import numpy as np
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.processes.packing import pack
-from cec_mpi.runtime.processes.places import network_id
+from cec_mpi.runtime.processes.resources import network_id
 from cec_mpi.runtime.roster import Host
 from cec_mpi.runtime.times import (
     DISCONNECT_GRACE,

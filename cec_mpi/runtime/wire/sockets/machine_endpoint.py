@@ -22,7 +22,7 @@ from cec_mpi.errors import DismissedError, InputError, MachineError, StoppedErro
 from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.processes.packing import Failure, pack, unpack
-from cec_mpi.runtime.processes.places import network_id
+from cec_mpi.runtime.processes.resources import network_id
 from cec_mpi.runtime.times import (
     CONNECT_SECONDS,
     HANDSHAKE_SECONDS,

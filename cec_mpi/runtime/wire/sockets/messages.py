@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from cec_mpi._version import __version__
 from cec_mpi.core.plan.assignment import count_rows
 from cec_mpi.runtime.processes.packing import unpack
-from cec_mpi.runtime.processes.places import Count, Place
+from cec_mpi.runtime.processes.resources import Count, ProcessInfo
 from cec_mpi.runtime.processes.start import fingerprint
 from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import (
@@ -217,8 +217,8 @@ class Hello:
         Version of the package, digest of its files, and their directory.
     pid : int
         Process ID.
-    place : Place
-        Its node and resources, from `detect_place`.
+    process : ProcessInfo
+        Its host and resources, from `detect_process`.
     rank : int
         Its rank in the master's launcher; 0 if it was started otherwise.
     machines : tuple of int
@@ -235,7 +235,7 @@ class Hello:
 
     package: tuple[str, str, str]
     pid: Count
-    place: Place
+    process: ProcessInfo
     rank: Count = 0
     machines: Annotated[tuple[Count, ...], Meta(max_length=1 << 16)] = ()
     count: Count = 1
@@ -253,9 +253,11 @@ class Hello:
             The message is not valid.
         """
         hello = unpack(frame, cls)
-        names = hello.place.host, hello.place.network, hello.device
+        names = hello.process.host, hello.process.network, hello.device
         host, network, device = (printable(name[:_MAX_NAME_LENGTH]) for name in names)
-        return replace(hello, place=replace(hello.place, host=host, network=network), device=device)
+        return replace(
+            hello, process=replace(hello.process, host=host, network=network), device=device
+        )
 
 
 def package_fingerprint() -> tuple[str, str, str]:

@@ -24,7 +24,7 @@ from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.packing import pack, unpack
-from cec_mpi.runtime.processes.places import detect_place
+from cec_mpi.runtime.processes.resources import detect_process
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import State
 from cec_mpi.runtime.wire.jobs import JobsAnswered
@@ -68,8 +68,8 @@ class Process:
 
     def __init__(self, file, **hello):
         self.connection = Connection(file)
-        place = replace(detect_place(), **hello.pop("place", {}))
-        self.send(HELLO, pack(Hello(package_fingerprint(), os.getpid(), place, **hello)))
+        process = replace(detect_process(), **hello.pop("process", {}))
+        self.send(HELLO, pack(Hello(package_fingerprint(), os.getpid(), process, **hello)))
 
     def send(self, kind, head=b"", *frames):
         self.connection.send(kind, head, frames)
@@ -160,8 +160,7 @@ def begin_opening(make_hub, connect, manifest, in_background):
     def begin_opening(ranks, hub_options=None, **options):
         hub = make_hub(**hub_options or {})
         processes = [connect(rank=rank) for rank in range(1, ranks + 1)]
-        places = hub.gather(lambda: ranks, 2, LIMIT)
-        machines, _ = hub.assign_machines((1, 2, 3), places)
+        machines, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: ranks, 2, LIMIT))
         later = tuple(n for n in (1, 2, 3) if n not in machines)
         opening = opening_of(manifest, machines, later, **options)
         return hub, processes, in_background(hub.open, opening)
@@ -231,11 +230,11 @@ def test_processes_get_the_machine_of_their_rank_or_one_that_they_request(make_h
     hub = make_hub()
     for rank in (3, 1, 4, 0, 2, 0):
         connect(rank=rank, machines=() if rank else (6,))
-    places = hub.gather(lambda: 6, 2, 3.0)  # waits only for ranks of the launcher
-    assert len(places) == 7
-    assert {place.ranks for place in places} == {7}
-    machines, same_places = hub.assign_machines((1, 3, 4, 6, 7), places)
-    assert same_places is places
+    processes = hub.gather(lambda: 6, 2, 3.0)  # waits only for ranks of the launcher
+    assert len(processes) == 7
+    assert {process.ranks for process in processes} == {7}
+    machines, same_processes = hub.assign_machines((1, 3, 4, 6, 7), processes)
+    assert same_processes is processes
     assert machines == (1, 3, 4, 6, 7, 0)
     assert hub.roster.available == set()
 
@@ -272,7 +271,7 @@ def test_an_exception_ends_the_wait_for_processes(make_hub):
 
 
 def hello_of(*package):
-    return pack(Hello(package, 1, detect_place()))
+    return pack(Hello(package, 1, detect_process()))
 
 
 @pytest.mark.parametrize(
@@ -351,7 +350,7 @@ def test_a_process_that_is_lost_repeatedly_waits_before_it_gets_a_machine(serve,
 def test_wrong_resources_of_a_process_do_not_affect_others(cores, serve, connect):
     hub, _, _ = serve(machines=1)
     wrong = {"ranks": 0, "cores": cores, "own_cores": cores, "unbound_cores": cores, "node": 9}
-    connect(place=wrong, machines=(3,))
+    connect(process=wrong, machines=(3,))
     run_until(hub, lambda: hub.roster.vacant == [2])
     other = connect(machines=(2,))
     run_until(hub, lambda: not hub.roster.vacant)
@@ -472,7 +471,7 @@ def test_a_process_that_joins_later_gets_a_vacant_machine(waits_for_joins, serve
     run_until(hub, lambda: hub.roster.opening)
     assert hub.expected_machines() == {3}
     assert late.open_shard() == 3
-    assert collect_events(hub, MachineJoined) == [MachineJoined(3, 3, detect_place().host)]
+    assert collect_events(hub, MachineJoined) == [MachineJoined(3, 3, detect_process().host)]
     assert hub.expected_machines() == set()
 
 
@@ -514,7 +513,7 @@ def test_a_late_answer_is_one_to_its_own_job(serve):
     assert spare.open_shard() == 1
     assert collect_events(hub, MachineGivenUp, MachineJoined) == [
         MachineGivenUp(1, "no answer"),
-        MachineJoined(1, 4, detect_place().host),
+        MachineJoined(1, 4, detect_process().host),
     ]
     (new,) = send_jobs(endpoint, 1, step=1)
     first.answer(1)

@@ -10,7 +10,7 @@ import pytest
 
 from cec_mpi.core.elastic.events import Request
 from cec_mpi.runtime.processes.packing import pack
-from cec_mpi.runtime.processes.places import detect_place
+from cec_mpi.runtime.processes.resources import detect_process
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import OpenReport, Order, OrderKind, Part
@@ -27,7 +27,7 @@ from cec_mpi.runtime.wire.sockets.zeromq import PIECE_BYTES, to_frames
 
 PARTS = (Part(3, ((0, 4), (6, 9))), Part(5, ((2, 3),)))
 UNSAFE = "a\x1b[2J\ud800\nb"
-HELLO = Hello(package_fingerprint(), 12, detect_place(), 3, (2, 5), 4, 10**9, True)
+HELLO = Hello(package_fingerprint(), 12, detect_process(), 3, (2, 5), 4, 10**9, True)
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES // 8, PIECE_BYTES // 8 + 1])
@@ -55,12 +55,12 @@ def test_texts_are_safe_for_terminals_and_names_are_short():
     status = unpack_status(pack(OpenReport(**dict.fromkeys(names, UNSAFE), rate=np.inf)))
     assert status == OpenReport(**dict.fromkeys(names, "a\\x1b[2J\\ud800\nb"))
     for host, expected in (UNSAFE, "a\\x1b[2J\\ud800\\nb"), ("a" * 10**6, "a" * 255):
-        hello = replace(HELLO, place=replace(HELLO.place, host=host))
-        assert Hello.unpack(pack(hello)).place.host == expected
+        hello = replace(HELLO, process=replace(HELLO.process, host=host))
+        assert Hello.unpack(pack(hello)).process.host == expected
 
 
 REPORT, VALID = json.loads(pack(OpenReport())), json.loads(pack(HELLO))
-PLACE = VALID["place"]
+PROCESS = VALID["process"]
 INVALID_REPORT = {"shard": [1], "rate": "fast", "shard_missing": 2}
 INVALID_HELLO = {
     "package": [["1"], None],
@@ -69,7 +69,7 @@ INVALID_HELLO = {
     "machines": [-1, [-1], [1] * 10**5],
     "count": [-1, None],
     "memory": [1 << 62],
-    "place": [None, {}, PLACE | {"ranks": -1}, PLACE | {"core_numbers": [0] * 10**5}],
+    "process": [None, {}, PROCESS | {"ranks": -1}, PROCESS | {"core_numbers": [0] * 10**5}],
 }
 
 

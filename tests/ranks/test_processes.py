@@ -7,9 +7,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from cec_mpi.runtime.processes.places import (
-    Place,
-    gather_places,
+from cec_mpi.runtime.processes.resources import (
+    ProcessInfo,
+    gather_processes,
     limit_threads,
     unbound_processors,
 )
@@ -20,16 +20,16 @@ from cec_mpi.runtime.processes.places import (
     [(7, 2, 2, 1), (4, 16, 16, 4), (4, 16, 1, 1), (3, 16, 16, 5), (1, 8, 8, 8)],
 )
 def test_threads_are_the_share_of_the_cores(ranks, cores, own, threads):
-    assert Place("host", ranks, cores, own).threads == threads
+    assert ProcessInfo("host", ranks, cores, own).threads == threads
 
 
 @pytest.mark.mpi(min_size=2)
 def test_places_of_all_ranks_are_gathered(comm):
-    places = gather_places(comm)
-    assert len(places) == comm.size
-    assert {p.host for p in places} == {os.uname().nodename}
-    assert all(p.ranks == comm.size for p in places)
-    mine = places[comm.rank]
+    processes = gather_processes(comm)
+    assert len(processes) == comm.size
+    assert {p.host for p in processes} == {os.uname().nodename}
+    assert all(p.ranks == comm.size for p in processes)
+    mine = processes[comm.rank]
     assert 1 <= mine.own_cores <= mine.cores <= mine.unbound_cores <= os.cpu_count()
 
 

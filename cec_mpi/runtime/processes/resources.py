@@ -24,8 +24,8 @@ _SYSTEM = Path("/sys/devices/system")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Node and resources of a rank.
+class ProcessInfo:
+    """Host and resources of the process of a rank.
 
     Attributes
     ----------
@@ -77,25 +77,25 @@ class Place:
         return max(1, min(self.own_cores, self.cores // self.ranks))
 
 
-def ranks_by_node(places: Sequence[Place]) -> dict[Place, list[int]]:
-    """Return the ranks of each node, keyed by the place of its first rank."""
+def ranks_by_node(processes: Sequence[ProcessInfo]) -> dict[ProcessInfo, list[int]]:
+    """Return the ranks of each node, keyed by the process of the first one."""
     ranks: dict[int, list[int]] = {}
-    for rank, place in enumerate(places):
-        ranks.setdefault(place.node, []).append(rank)
-    return {places[on_node[0]]: on_node for on_node in ranks.values()}
+    for rank, process in enumerate(processes):
+        ranks.setdefault(process.node, []).append(rank)
+    return {processes[on_node[0]]: on_node for on_node in ranks.values()}
 
 
-def gather_places(comm: MPI.Comm) -> list[Place]:
-    """Return the place of each rank, in the order of ranks (collective)."""
-    return combine_places(allgather(comm, detect_place(), Place))
+def gather_processes(comm: MPI.Comm) -> list[ProcessInfo]:
+    """Return the host and resources of each rank (collective)."""
+    return add_node_totals(allgather(comm, detect_process(), ProcessInfo))
 
 
-def detect_place() -> Place:
-    """Return the place of this process, as if it were alone on its node."""
+def detect_process() -> ProcessInfo:
+    """Return the host and resources of this process, as if it were alone on its node."""
     own_processors, all_processors = os.sched_getaffinity(0), unbound_processors()
     quota, cores = cpu_quota(), core_numbers(own_processors)
     count = quota.limit(len(cores))
-    return Place(
+    return ProcessInfo(
         socket.gethostname(),
         1,
         count,
@@ -111,27 +111,27 @@ def detect_place() -> Place:
     )
 
 
-def combine_places(places: Sequence[Place]) -> list[Place]:
-    """Return places with the number of ranks and cores of their nodes, from `detect_place` of each.
+def add_node_totals(processes: Sequence[ProcessInfo]) -> list[ProcessInfo]:
+    """Return the results of `detect_process`, with the number of ranks and cores of each node.
 
     Processes that can reach each other at 127.0.0.1 share a node, unless they are in different
     control groups with quotas.
 
     Examples
     --------
-    >>> here = Place("node", 1, 8, 8, unbound_cores=8, network="a", core_numbers=tuple(range(8)))
-    >>> [place.threads for place in combine_places([here] * 4)]
+    >>> here = ProcessInfo("node", 1, 8, 8, unbound_cores=8, core_numbers=tuple(range(8)))
+    >>> [process.threads for process in add_node_totals([here] * 4)]
     [2, 2, 2, 2]
     """
     nodes: dict[tuple[str, int], list[int]] = {}
-    for rank, place in enumerate(places):
-        nodes.setdefault((place.network, place.group), []).append(rank)
+    for rank, process in enumerate(processes):
+        nodes.setdefault((process.network, process.group), []).append(rank)
     completed = []
-    for place in places:
-        ranks = nodes[place.network, place.group]
-        cores_of_node = set().union(*(places[rank].core_numbers for rank in ranks))
-        cores = max(min(len(cores_of_node), place.unbound_cores), place.own_cores)
-        completed.append(replace(place, ranks=len(ranks), cores=cores, node=ranks[0]))
+    for process in processes:
+        ranks = nodes[process.network, process.group]
+        cores_of_node = set().union(*(processes[rank].core_numbers for rank in ranks))
+        cores = max(min(len(cores_of_node), process.unbound_cores), process.own_cores)
+        completed.append(replace(process, ranks=len(ranks), cores=cores, node=ranks[0]))
     return completed
 
 
@@ -268,33 +268,33 @@ def rank_count_problem(
 
 
 def find_oversubscription(
-    places: Sequence[Place], threads: Sequence[int], launcher: Launcher | None
+    processes: Sequence[ProcessInfo], threads: Sequence[int], launcher: Launcher | None
 ) -> list[Finding]:
     """Find nodes with more ranks or threads than cores.
 
-    The master, which has the first place, does not count, because it waits while machines compute.
+    The master, the first process, does not count, because it waits while machines compute.
 
     Parameters
     ----------
-    places : sequence of Place
-        Places of ranks.
+    processes : sequence of ProcessInfo
+        Processes of ranks from 0 on.
     threads : sequence of int
         BLAS threads of each rank.
     launcher : Launcher or None
         Launcher of the ranks.
     """
-    ranks: dict[Place, str] = {}
-    too_many: dict[Place, str] = {}
-    bound: dict[Place, str] = {}
-    for node, node_ranks in ranks_by_node(places).items():
+    ranks: dict[ProcessInfo, str] = {}
+    too_many: dict[ProcessInfo, str] = {}
+    bound: dict[ProcessInfo, str] = {}
+    for node, node_ranks in ranks_by_node(processes).items():
         machines = [rank for rank in node_ranks if rank]
         max_threads = max((threads[rank] for rank in machines), default=0)
         count, cores = plural(len(machines), "machine"), plural(node.cores, "core")
         if len(machines) > node.cores:
             ranks[node] = f"{count} on {cores}"
         total = sum(threads[rank] for rank in machines)
-        own = min((places[rank].own_cores for rank in machines), default=0)
-        is_bound = any(threads[rank] > places[rank].own_cores for rank in machines)
+        own = min((processes[rank].own_cores for rank in machines), default=0)
+        is_bound = any(threads[rank] > processes[rank].own_cores for rank in machines)
         if is_bound and total <= max(node.cores, node.unbound_cores):
             bound[node] = f"{plural(max_threads, 'thread')} bound to {plural(own, 'core')}"
         elif max_threads > 1 and total > node.cores:
@@ -327,11 +327,11 @@ def find_oversubscription(
     ]
 
 
-def format_nodes(details: Mapping[Place, str]) -> str:
+def format_nodes(details: Mapping[ProcessInfo, str]) -> str:
     """Return the names of nodes, and the details of the first one."""
     first = next(iter(details))
     node = f" on {first.host}" if len(details) > 1 else ""
-    return f"{join_names(place.host for place in details)} ({details[first]}{node})"
+    return f"{join_names(process.host for process in details)} ({details[first]}{node})"
 
 
 def missing_shards_message(path: str, master_host: str, machines: Mapping[int, str]) -> str:
