@@ -37,6 +37,7 @@ from cec_mpi.text.terminal import (
 )
 
 _DESCRIPTION = "Coded elastic computing on MPI: y = X w on machines that join and leave."
+_EPILOG = "cec-mpi COMMAND --help describes a command and its options."
 
 # Modules in `commands`, which are imported only if the command is used, and help texts.
 _COMMANDS = {
@@ -89,6 +90,9 @@ def _main(argv: Sequence[str] | None) -> int:
     )
     if not is_rank_0 and not runs_on_all_ranks:
         return 0
+    if not argv:
+        print_stderr(parser.format_help().rstrip())
+        return InputError.exit_code
     try:
         arguments = parser.parse_args(argv)
         perform: Callable[[argparse.Namespace], int] = arguments.command
@@ -201,7 +205,7 @@ def build_parser(*requested: str) -> Parser:
 
     If a name is unknown, the parser lists all commands, without their arguments.
     """
-    parser = Parser(prog="cec-mpi", description=_DESCRIPTION)
+    parser = Parser(prog="cec-mpi", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"cec_mpi {__version__}")
     parser.set_defaults(verbosity=NORMAL)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -298,6 +298,10 @@ def test_the_version(cec):
     assert cec("--version") == (0, f"cec_mpi {cec_mpi.__version__}\n", "")
 
 
+def test_without_a_command_all_commands_are_listed_as_an_error(cec):
+    assert cec() == (2, "", cec("--help")[1])
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(cec, command):
     assert f" {command} " in cec("--help")[1]
