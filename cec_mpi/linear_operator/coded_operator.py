@@ -25,8 +25,14 @@ class _MaskCheckingOperator(LinearOperator):  # type: ignore[misc]  # SciPy has 
     """A linear operator that raises for masked arrays, because SciPy would ignore the masks.
 
     Products with arrays of torch, CuPy and JAX are arrays of the same library. Transposes, sums and
-    products of these operators also raise.
+    products of these operators also raise. NumPy cannot convert them to arrays.
     """
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
+        raise InputError(
+            "an operator cannot be converted to an array: cec_mpi.decode writes the matrix of a "
+            f"store to a file, and X @ numpy.eye({self.shape[1]}) computes it"
+        )
 
     @accept_device_arrays
     def matvec(self, x: Any) -> Any:
@@ -46,11 +52,11 @@ class _MaskCheckingOperator(LinearOperator):  # type: ignore[misc]  # SciPy has 
 
     @accept_device_arrays
     def dot(self, x: Any) -> Any:
-        return _with_mask_check(super().dot(reject_masked("the right factor", x)))
+        return _with_mask_check(super().dot(_reject_masked_factor("the right factor", x)))
 
     @accept_device_arrays
     def __rmul__(self, x: Any) -> Any:
-        return _with_mask_check(super().__rmul__(reject_masked("the left factor", x)))
+        return _with_mask_check(super().__rmul__(_reject_masked_factor("the left factor", x)))
 
     def __add__(self, x: Any) -> Any:
         return _with_mask_check(super().__add__(x))
@@ -72,6 +78,10 @@ class _MaskCheckingOperator(LinearOperator):  # type: ignore[misc]  # SciPy has 
 
     def __reduce__(self) -> Any:
         return _unpickle_with_mask_check, (type(self).__mro__[2], vars(self))
+
+
+def _reject_masked_factor(name: str, factor: Any) -> Any:
+    return factor if isinstance(factor, LinearOperator) else reject_masked(name, factor)
 
 
 def _with_mask_check(result: Any) -> Any:

@@ -148,6 +148,14 @@ def test_masked_entries_are_refused(A, product):
         evaluate(product, A, W=W, V=V, np=np.ma)
 
 
+@pytest.mark.parametrize(
+    "expression", ["np.asarray(A)", "np.linalg.svd(A.T)", "np.array(2 * A, float)", "np.dot(X, A)"]
+)
+def test_conversions_to_an_array_are_refused(A, expression):
+    with pytest.raises(InputError, match=r"array: cec_mpi\.decode .*X @ numpy\.eye\((12|31)\)"):
+        evaluate(expression, A, X=X.T, np=np)
+
+
 def test_masks_without_entries_and_series_without_missing_values_are_accepted(A):
     np.testing.assert_allclose(A @ np.ma.array(np.ones(R)), X.sum(axis=1))
     np.testing.assert_allclose(A.T @ np.ma.array(np.ones(Q)), X.sum(axis=0))
