@@ -23,8 +23,8 @@ from cec_mpi.text import shorten
 
 FORMATS = (
     "an .npy file, a directory of .npy parts, file.h5::/dataset (also .nc of NetCDF-4, .mat of "
-    "MATLAB 7.3), a Zarr array, .csv, .tsv, raw binary with --shape, or a sparse .npz, .mtx or "
-    "file.h5ad::/group"
+    "MATLAB 7.3), a Zarr array, .csv, .tsv, other text with --delimiter, raw binary with --shape, "
+    "or a sparse .npz, .mtx or file.h5ad::/group"
 )
 """Formats that encode reads, for messages."""
 

@@ -117,7 +117,7 @@ def _column_hint(text: str, names: tuple[str, ...]) -> str:
     if not any(names):
         return "columns have no names, expected numbers from 1 on"
     if len(names) == 1 and ";" in names[0]:
-        return f"its only column is {shorten(names[0])} (or --delimiter semicolon)"
+        return f"its only column is {shorten(names[0])} (try --delimiter semicolon)"
     same_letters = (name for name in names if name.lower() == text.lower())
     if similar := closest_match(text, names) or next(same_letters, ""):
         return f"did you mean {similar!r}?"

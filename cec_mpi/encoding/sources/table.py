@@ -43,6 +43,7 @@ _EXACT_PANDAS = (3, 1)  # the first version that parses floats exactly by defaul
 _MAX_FRAME_COLUMNS = 500  # above this a DataFrame is slow
 _COMMENT = re.compile(rb"^[ \t]*#.*", re.MULTILINE)
 _INTEGER = re.compile(r"[+-]?\d+")
+_NUMBER_WITH_COMMAS = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d*)?)([eE][+-]?\d+)?")
 _LARGEST_EXACT = 2.0**53
 _MAX_LISTED = 5
 _MAX_CELL_LENGTH = 40  # characters, in messages
@@ -207,7 +208,7 @@ class TextTable(StreamedMatrix):
                 if len(cells) != self.width:
                     hint = ""
                     if self.delimiter == "," and any(";" in cell for cell in cells):
-                        hint = " (or --delimiter semicolon, and decimal points)"
+                        hint = " (try --delimiter semicolon; numbers need decimal points)"
                     raise InputError(
                         f"{self.path}: line {line + begin} has {plural(len(cells), 'column')}, but "
                         f"line {self.first_line} has {self.width}{hint}"
@@ -295,7 +296,7 @@ class TextTable(StreamedMatrix):
             return float(cell)
         raise InputError(
             f"{self.path}: line {line}, {column_label(k, self.names)} is {_format_cell(cell)}, "
-            f"expected a number{_delimiter_hint(cell, self.delimiter)}; "
+            f"expected a number{_format_hint(cell, self.delimiter)}; "
             f"--drop {column_option(k, self.names)} drops this column, --columns chooses others"
         )
 
@@ -485,7 +486,7 @@ def _first_row(path: Path, file: BinaryIO, delimiter: str) -> tuple[int, int, li
 def _is_header(path: Path, line: int, cells: list[str], delimiter: str) -> bool:
     """Return whether the first row has the names of columns; raise if this is ambiguous."""
     is_header = is_header_row(cells) if cells else False
-    if is_header and any(_delimiter_hint(cell, delimiter) for cell in cells):
+    if is_header and any(_format_hint(cell, delimiter) for cell in cells):
         is_header = None  # these names look like numbers with another delimiter
     if is_header is None:
         k = next(k for k, cell in enumerate(cells) if not is_number(cell))
@@ -493,7 +494,7 @@ def _is_header(path: Path, line: int, cells: list[str], delimiter: str) -> bool:
         raise InputError(
             f"{path}: line {line} has {content} {_format_cell(cells[k])} in column {k + 1}: "
             "use --header yes if this row has the names of columns, --header no if it has numbers"
-            f"{_delimiter_hint(cells[k], delimiter)}"
+            f"{_format_hint(cells[k], delimiter)}"
         )
     return is_header
 
@@ -526,13 +527,13 @@ def _format_cell(cell: str) -> str:
     )
 
 
-def _delimiter_hint(cell: str, delimiter: str) -> str:
-    """Return a hint if another delimiter would split a cell into numbers, else ''."""
+def _format_hint(cell: str, delimiter: str) -> str:
+    """Return a hint if a cell has numbers in another format, else ''."""
+    if _NUMBER_WITH_COMMAS.fullmatch(cell):
+        return " (with a decimal point and without commas)"
     for other_delimiter, name in (("\t", "tab"), (";", "semicolon"), (",", "comma"), ("|", "pipe")):
         parts = cell.split(other_delimiter)
         are_numbers = (all if other_delimiter == "," else any)(map(is_number, parts))
         if other_delimiter != delimiter and len(parts) > 1 and are_numbers:
-            if other_delimiter == "," and len(parts) == 2:
-                return " (with a decimal point, not a comma)"
-            return f" (or --delimiter {name})"
+            return f" (try --delimiter {name})"
     return ""

@@ -195,7 +195,8 @@ def test_delimiters(table, name, content, delimiter):
 # --- errors -------------------------------------------------------------------------------
 
 WIDE = ",".join(["1"] * 600)  # such rows are parsed cell by cell
-SEMICOLON = r"\(or --delimiter semicolon"
+SEMICOLON = r"\(try --delimiter semicolon"
+COMMAS = r"\(with a decimal point and without commas\)"
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,10 @@ SEMICOLON = r"\(or --delimiter semicolon"
         ("a;b\n3;4\n", {}, rf"line 2, column 1 \(a;b\) is '3;4', .* {SEMICOLON}"),
         ("a;b\n3;4\n", {"drop": ["a"]}, rf"only column is 'a;b' {SEMICOLON}"),
         ("a;b\n1,5;2,5\n", {}, rf"3 columns, but line 1 has 1 {SEMICOLON}"),
-        ("1,5;2,5\n", {"delimiter": ";"}, r"'1,5' in column 1: .*decimal point, not a comma"),
+        ("1,5;2,5\n", {"delimiter": ";"}, rf"'1,5' in column 1: .*{COMMAS}"),
+        ('a,b\n"1,500",2\n', {}, rf"'1,500', expected a number {COMMAS}"),
+        ('"1,234,567.8",2\n', {}, rf"numbers and '1,234,567.8' in column 1: .*{COMMAS}"),
+        ('"1,500","2,500"\n"3,000","4,000"\n', {}, rf"no names: '1,500' in column 1: .*{COMMAS}"),
         ("1 2\n3 4\n", {}, r"line 2, column 1 \(1 2\) is '3 4'"),
         ('a,b\n1,2\n"3,4\n5,6\n', {}, r"line 3 opens a quote that is never closed"),
         (b"\xff\xfe1\x00,\x002\x00\n\x00", {}, r"is UTF-16 or binary"),
