@@ -112,17 +112,6 @@ def endless_task(tmp_path):
     return SimpleNamespace(words=words, stop=stop)
 
 
-@pytest.fixture(scope="session")
-def cec(run):
-    """Run ``cec-mpi`` with these words, under mpirun if it has ranks."""
-
-    def cec(*words, ranks=0, **options):
-        launcher = ["mpirun", "-n", ranks] if ranks else []
-        return run([*launcher, "cec-mpi", *words], **options)
-
-    return cec
-
-
 @pytest.fixture
 def call(capfd, monkeypatch):
     """Run ``cec-mpi`` in this process: its exit code, standard output and standard error."""

@@ -97,14 +97,14 @@ PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_mpi"
 @pytest.mark.parametrize("page", RUN)
 def test_the_page_runs_from_top_to_bottom(run, tmp_path, monkeypatch, page):
     monkeypatch.chdir(tmp_path)
-    known: dict[str, object] = {}
+    namespace: dict[str, object] = {}
     for kind, found in itertools.groupby(
         blocks_of(PAGES[page].read_text("utf-8")), lambda b: b.kind
     ):
         blocks = list(found)
         if kind == "pycon":
             for block in blocks:
-                check_example(block, known, page)
+                check_example(block, namespace, page)
         elif kind == "sh":
             for block in blocks:
                 command = ["bash", "-e", "-o", "pipefail", "-c", block.text]
@@ -120,38 +120,31 @@ def test_the_page_runs_from_top_to_bottom(run, tmp_path, monkeypatch, page):
                 check_programs(run, tmp_path, blocks, ["mpirun", "-n", "5"] * (kind == "program"))
 
 
-def check_programs(run, directory, blocks, launcher=(), *options):
-    """Run programs that are in files, one after the other, and compare what they print."""
+def check_programs(run, directory, blocks, launcher):
+    """Run programs in files one after the other, and compare their output."""
     names = [block.name for block in blocks]
-    words = [*launcher, sys.executable, *options, "-c", RUN_PROGRAMS, *names]
+    words = [*launcher, sys.executable, "-c", RUN_PROGRAMS, *names]
     done = run(words, cwd=directory)
     assert done.returncode == 0, f"lines {[block.line for block in blocks]}: {done.stderr}"
     assert done.stdout == "".join(block.printed for block in blocks)
 
 
-def check_example(block, known, page):
+def check_example(block, namespace, page):
     """Run examples of doctest, with the names that those before them on the page have made."""
-    test = doctest.DocTestParser().get_doctest(block.text, known, page, f"{page}.md", block.line)
+    test = doctest.DocTestParser().get_doctest(
+        block.text, namespace, page, f"{page}.md", block.line
+    )
     printed: list[str] = []
     results = doctest.DocTestRunner().run(test, out=printed.append, clear_globs=False)
     assert results.attempted
     assert not results.failed, "".join(printed)
-    known.update(test.globs)
+    namespace.update(test.globs)
 
 
 def without_measurements(printed: str) -> str:
     """Replace the duration of a run, and the number of steps of a solver of SciPy."""
     printed = re.sub(r"converged: \d+ steps on", "converged: 1 steps on", printed)
     return re.sub(r"machines, \d+\.\d s$", "machines, 0.0 s", printed, flags=re.MULTILINE)
-
-
-def test_the_programs_print_the_same_in_one_process_without_docstrings(run, tmp_path):
-    programs = [block for block in blocks_of(PAGE) if block.kind == "program"]
-    for block in programs:
-        text, changes = re.subn(r'(open_operator\("\w+"), comm\b', r"\1, None", block.text)
-        assert changes == 1
-        (tmp_path / block.name).write_text(text)
-    check_programs(run, tmp_path, programs, [], "-OO")
 
 
 def stated_options(task: str) -> dict[str, object]:

@@ -6,6 +6,7 @@ A fault is put into a run through ``sitecustomize``, which Python imports by its
 from __future__ import annotations
 
 import json
+import re
 import signal
 
 import numpy as np
@@ -116,6 +117,13 @@ def test_too_little_memory_is_one_message_and_code_2(multiply, faulty, fault, re
     assert done.stderr.count("cec-mpi: ") == 1
     assert f"too little memory: {reason}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.any_mpi
+def test_an_unknown_option_is_one_message_of_all_ranks(cec, small_store):
+    done = cec("run", small_store.path, "--speed-up", 3, ranks=4)
+    assert done.returncode == 2
+    assert re.fullmatch(r"cec-mpi: error: [^\n]*--speed-up[^\n]*", done.errors)
 
 
 def test_a_killed_machine_ends_the_job(multiply, faulty):

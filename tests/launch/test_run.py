@@ -84,10 +84,3 @@ def test_each_machine_has_a_log(paper_run):
     logs = {path.name for path in (out / "logs").iterdir()}
     assert logs == {"master.log"} | {f"machine-{n:04d}.log" for n in range(1, 7)}
     assert "machine 3 on" in (out / "logs" / "machine-0003.log").read_text()
-
-
-def test_verify_prints_once_under_mpirun(cec, small_store):
-    """`test_store_commands.py` has encode and decode."""
-    done = cec("verify", small_store.path, ranks=2)
-    assert (done.returncode, done.errors) == (0, "")
-    assert done.stdout.splitlines() == [f"shard-000{n}.npy: good" for n in (1, 2, 3)]

@@ -262,7 +262,7 @@ def test_machines_leave_when_rank_0_never_arrives(run, command, signal_at_start,
 @pytest.mark.any_mpi
 @pytest.mark.needs("ulfm")
 def test_a_run_that_too_few_machines_join_ends_with_one_message(run, command, signal_at_start):
-    words = [*CONTINUING, "-n", 3, *command("run", "--elastic", "--start-timeout", 20)]
+    words = [*CONTINUING, "-n", 3, *command("run", "--elastic", "--start-timeout", 10)]
     done = run(words, variables=signal_at_start("2", "KILL"))
     assert done.returncode == code_with_kills(4), done.stderr
     message = "cec-mpi: error: 1 machine is available at tick 0 (1): a step needs 2; "
