@@ -11,7 +11,7 @@ this order:
    `MachineLost`, `MachineGivenUp`, `MachineLeft` or `MachineExcluded`. Only the roster determines
    which machines are available. The hub assigns the vacant machines to spares.
 3. `master.elastic` records the change and passes it to `core.elastic.step`, which reassigns the
-   rows that the machine has not answered. `core.elastic.losses` has a table of all such cases.
+   rows that the machine has not answered. `core.elastic.states` has a table of all such cases.
 4. `master.schedule` and `master.planning` plan the next step for the available machines.
 5. With ``--adopt``, `core.elastic.step` decides that a host must adopt a missing machine, the
    roster chooses the host (`Roster.adoption_hosts`), and the hub moves the machine to a host that

@@ -1,7 +1,7 @@
 """Time limits and intervals of waits between processes, in seconds.
 
 Users set ``--start-timeout``, ``--deadline`` and ``--retry``, which are not listed here. The limits
-of an elastic step are in `core.elastic.losses`, and those of polling loops in `processes.waiting`.
+of an elastic step are in `core.elastic.states`, and those of polling loops in `processes.waiting`.
 """
 
 from __future__ import annotations

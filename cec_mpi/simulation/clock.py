@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from cec_mpi.core.elastic.losses import RESOLUTION
+from cec_mpi.core.elastic.states import RESOLUTION
 from cec_mpi.errors import MachineError
 from cec_mpi.runtime.processes.waiting import JumpingClock, no_deadline
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,11 +39,16 @@ from cec_mpi.simulation.replay import (
 from cec_mpi.simulation.scenario import Source
 from cec_mpi.simulation.simulate import simulate
 
-# Limits for each choice, and for each candidate.
-_MIN_CHANGES = 100, 500  # of availability, in all runs
-_MIN_RUNS = 8, 20
-_MAX_RUNS = 400, 1000
 
+class _ReplayLimits(NamedTuple):
+    """Limits of the replayed runs of a choice."""
+
+    min_changes: int  # of availability, in all runs
+    min_runs: int
+    max_runs: int
+
+
+_CHOICE_LIMITS, _CANDIDATE_LIMITS = _ReplayLimits(100, 8, 400), _ReplayLimits(500, 20, 1000)
 _MAX_MACHINE_TICKS, _MIN_TICKS = 40_000, 200  # of a replayed run: ticks times machines, and ticks
 _MIN_SAMPLED_TICKS = 25  # of a run with a random model
 _SAMPLE_BLOCK = 32  # ticks of a random model that are sampled at once
@@ -168,14 +174,14 @@ class Forecaster:
         Without seeds, the number of runs is that of the request, or enough for the changes.
         """
         request, computers = self._request, len(machine_counts(choice))
-        min_runs, max_runs = _MIN_RUNS[is_candidate], _MAX_RUNS[is_candidate]
+        min_changes, min_runs, max_runs = _CANDIDATE_LIMITS if is_candidate else _CHOICE_LIMITS
         if seeds or request.seeds:
             min_runs = max_runs = len(seeds) or request.seeds or 0
         elif request.always_available:
             max_runs = 1
         ticks = max(_MIN_TICKS, _MAX_MACHINE_TICKS // choice.machines)
         if request.probability is not None and not seeds:  # all ticks are alike
-            ticks = max(_MIN_SAMPLED_TICKS, _MIN_CHANGES[True] // min_runs)
+            ticks = max(_MIN_SAMPLED_TICKS, _CANDIDATE_LIMITS.min_changes // min_runs)
         scenario = scenario_of(request, choice)
         options = replace(scenario.options, tick_seconds=self.tick_seconds)
         seconds = ticks * self.tick_seconds
@@ -184,9 +190,7 @@ class Forecaster:
         steps_by_set: StepsBySet = {}
         outcomes: list[ReplayOutcome] = []
         changes = 0
-        while len(outcomes) < max_runs and (
-            len(outcomes) < min_runs or changes < _MIN_CHANGES[is_candidate]
-        ):
+        while len(outcomes) < max_runs and (len(outcomes) < min_runs or changes < min_changes):
             seed = seeds[len(outcomes)] if seeds else request.first_seed + len(outcomes)
             availability = self.availability(choice, computers, seed)
             outcome = replay(model, scheme, checkpoint_seconds, availability, steps_by_set)

@@ -136,7 +136,7 @@ class SimulateOptions:
     out: str | None = option(
         None, "--out DIR", "write records to DIR, for cec-mpi report", values.path
     )
-    compares: bool = option(False, "--compare", "also simulate other schemes on the same machines")
+    compare: bool = option(False, "--compare", "also simulate other schemes on the same machines")
     price: float | None = option(
         None,
         "--price P",

@@ -18,8 +18,8 @@ from cec_mpi.simulation.computers import (
     machine_ranges,
     machine_speeds,
 )
+from cec_mpi.simulation.estimation import estimate_rates, estimate_speeds
 from cec_mpi.simulation.options import DEFAULT_STEPS, SimulateOptions
-from cec_mpi.simulation.recorded import recorded_rates, recorded_speeds
 from cec_mpi.simulation.replay import CodedScheme, TimeModel
 from cec_mpi.simulation.scenario import RATE, Costs, Scenario
 from cec_mpi.store.files.paths import as_path, node_directory
@@ -67,7 +67,7 @@ def rates_and_costs(settings: SimulateOptions) -> tuple[float, Costs]:
     values = {name: getattr(settings, name) for name in _COSTS}
     rate, costs = RATE, Costs()
     if settings.rates_of is not None:
-        rate, costs = recorded_rates(as_path(settings.rates_of))
+        rate, costs = estimate_rates(as_path(settings.rates_of))
     set_costs = {name: value for name, value in values.items() if value is not None}
     return settings.rate or rate, replace(costs, **set_costs)
 
@@ -160,7 +160,7 @@ def _set_true_speeds(
     if settings.speeds_of is not None:
         if settings.memory is not None:
             raise InputError("--speeds-of and --memory cannot be combined")
-        return recorded_speeds(as_path(settings.speeds_of), scenario)
+        return estimate_speeds(as_path(settings.speeds_of), scenario)
     if options.emulate_speeds is None:
         speeds = options.speeds if isinstance(options.speeds, tuple) else (1.0,) * machines
         return replace(options, emulate_speeds=speeds)

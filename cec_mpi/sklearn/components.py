@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from cec_mpi.core.masks import reject_masked
 from cec_mpi.errors import InputError
-from cec_mpi.sklearn.fitting import CodedEstimator
+from cec_mpi.sklearn.base import CodedEstimator
 from cec_mpi.tasks.common.options import check_integer
-from cec_mpi.tasks.common.units import normalise_vector, rescale
+from cec_mpi.tasks.common.scaling import normalise_vector, rescale
 from cec_mpi.tasks.pca import pca
 from cec_mpi.tasks.svd import svd
 

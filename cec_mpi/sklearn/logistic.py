@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from cec_mpi.errors import InputError
-from cec_mpi.sklearn.fitting import CodedEstimator, ScoreMixin, check_targets
+from cec_mpi.sklearn.base import CodedEstimator, ScoreMixin, check_targets
 from cec_mpi.tasks.common.options import read_vector
 from cec_mpi.tasks.logistic import logistic
 

@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
-from cec_mpi.sklearn.fitting import CodedEstimator, ScoreMixin, check_targets
+from cec_mpi.sklearn.base import CodedEstimator, ScoreMixin, check_targets
 from cec_mpi.tasks.ridge import ridge
 
 

@@ -18,7 +18,7 @@ from cec_mpi.tasks.common.options import (
     read_vector,
     warn_of_tolerance,
 )
-from cec_mpi.tasks.common.units import normalise_operator, normalise_vector, rescale
+from cec_mpi.tasks.common.scaling import normalise_operator, normalise_vector, rescale
 from cec_mpi.text import warn_caller
 
 

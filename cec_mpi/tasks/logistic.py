@@ -20,7 +20,7 @@ from cec_mpi.tasks.common.options import (
     warn_of_scales,
     warn_of_tolerance,
 )
-from cec_mpi.tasks.common.units import binary_exponent, normalise_operator, rescale
+from cec_mpi.tasks.common.scaling import binary_exponent, normalise_operator, rescale
 from cec_mpi.text import plural
 
 _MAX_PENALTY_LOG2 = 60  # for X of size 1; above this the loss is linear to the last digit

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_state
 from cec_mpi.tasks.common.options import check_real_array
-from cec_mpi.tasks.common.units import binary_exponent, rescale
+from cec_mpi.tasks.common.scaling import binary_exponent, rescale
 from cec_mpi.text import plural
 
 _CHECKSUM_SIZE = 4  # 32-bit numbers

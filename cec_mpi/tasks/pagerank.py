@@ -20,7 +20,7 @@ from cec_mpi.tasks.common.options import (
     read_vector,
     warn_of_tolerance,
 )
-from cec_mpi.tasks.common.units import factors_of_division, rescale
+from cec_mpi.tasks.common.scaling import factors_of_division, rescale
 
 _MIN_GAP = 100  # smallest ratio of sums of links to rounding errors
 _NEGATIVE_TOLERANCE = 1000  # times the accuracy; rounding errors of scores are smaller
@@ -214,12 +214,12 @@ def _make_propagate(X: Any, degrees: NDArray[Any], links: str) -> Product:
 def _check_not_negative(X: Any, propagated: NDArray[Any], links: str) -> None:
     """Raise if the links to a node have a negative sum beyond rounding errors."""
     accuracy = max(float(getattr(X, "accuracy", 0.0)), float(np.finfo(np.float64).eps))
-    lowest = int(propagated.argmin())
-    if propagated[lowest] < -_NEGATIVE_TOLERANCE * accuracy * propagated.max():
+    lowest_node = int(propagated.argmin())
+    if propagated[lowest_node] < -_NEGATIVE_TOLERANCE * accuracy * propagated.max():
         axis = "column" if links == "rows" else "row"
         raise InputError(
-            f"{axis} {lowest} of X (counted from 0) holds negative weights, expected weights that "
-            "are not negative"
+            f"{axis} {lowest_node} of X (counted from 0) holds negative weights, expected "
+            "weights that are not negative"
         )
 
 
@@ -232,11 +232,11 @@ def _links_mask(
     """
     largest = max(float(degrees.max()), 0.0)
     error = 10 * accuracy * largest
-    lowest = int(degrees.argmin())
-    if degrees[lowest] < -error:
+    lowest_node = int(degrees.argmin())
+    if degrees[lowest_node] < -error:
         raise InputError(
-            f"{links[:-1]} {lowest} of X has the sum {degrees[lowest]}, expected weights that are "
-            "not negative"
+            f"{links[:-1]} {lowest_node} of X has the sum {degrees[lowest_node]}, expected "
+            "weights that are not negative"
         )
     has_links = degrees > error
     smallest_sum = float(degrees[has_links].min(initial=np.inf))

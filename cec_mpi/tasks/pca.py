@@ -8,7 +8,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.centring import centre_rows
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.common.options import warn_of_tolerance
-from cec_mpi.tasks.common.units import rescale
+from cec_mpi.tasks.common.scaling import rescale
 from cec_mpi.tasks.svd import check_options, leading_triplets, prepare_lanczos
 
 

@@ -13,7 +13,7 @@ from cec_mpi.tasks.common.options import (
     check_square,
     warn_of_tolerance,
 )
-from cec_mpi.tasks.common.units import normalise_vector, rescale
+from cec_mpi.tasks.common.scaling import normalise_vector, rescale
 
 
 def power(

@@ -19,7 +19,7 @@ from cec_mpi.tasks.common.options import (
     read_vector,
     warn_of_tolerance,
 )
-from cec_mpi.tasks.common.units import (
+from cec_mpi.tasks.common.scaling import (
     binary_exponent,
     normalise_operator,
     normalise_vector,

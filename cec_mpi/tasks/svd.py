@@ -12,7 +12,7 @@ from cec_mpi.errors import InputError, ToleranceWarning
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.common.lanczos import Lanczos, lanczos_state
 from cec_mpi.tasks.common.options import check_fraction, check_integer, warn_of_tolerance
-from cec_mpi.tasks.common.units import divide_operator, normalise_operator, rescale
+from cec_mpi.tasks.common.scaling import divide_operator, normalise_operator, rescale
 from cec_mpi.text import warn_caller
 
 if TYPE_CHECKING:

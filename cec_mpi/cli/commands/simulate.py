@@ -61,7 +61,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
     simulate_options = from_flags(SimulateOptions, arguments)
     scenario = build_scenario(simulate_options, from_flags(SessionOptions, arguments))
     outcomes: Outcomes = {}
-    if simulate_options.compares:
+    if simulate_options.compare:
         outcomes = compare(scenario, simulate_options.out)
     else:
         outcomes[scheme_name(scenario)] = simulate(scenario, simulate_options.out)
@@ -80,7 +80,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
         print_result(json.dumps(details, allow_nan=False))
     else:
         print_result("\n".join(_table(outcomes, simulate_options.price)))
-        if simulate_options.compares and scenario.options.emulate_noise:
+        if simulate_options.compare and scenario.options.emulate_noise:
             print_note("equal shares, fastest and restarting are replayed without noise")
         if simulate_options.rates_of is not None:
             print_note(_rates_note(scenario))

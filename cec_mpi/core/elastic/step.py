@@ -54,7 +54,7 @@ from cec_mpi.core.elastic.events import (
     TooFewMachines,
     WaitUntil,
 )
-from cec_mpi.core.elastic.losses import (
+from cec_mpi.core.elastic.states import (
     DISPUTE_SECONDS,
     PENDING_STATES,
     RESOLUTION,

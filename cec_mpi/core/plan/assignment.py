@@ -22,6 +22,7 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 _BATCH_SIZE = 1 << 18  # array entries
 Scheme = Literal["heterogeneous", "cyclic"]
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 
 @dataclass(frozen=True)
@@ -348,9 +349,6 @@ def check_available(machines: Sequence[int]) -> Ints:
     if not available.size or available[0] < 1 or (np.diff(available) <= 0).any():
         raise InputError(f"available machines {tuple(machines)}: expected ascending numbers from 1")
     return available
-
-
-SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 
 def check_scheme(scheme: str) -> None:

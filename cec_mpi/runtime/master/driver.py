@@ -32,7 +32,7 @@ from cec_mpi.core.elastic.events import (
     WaitUntil,
     WrongAnswer,
 )
-from cec_mpi.core.elastic.losses import State
+from cec_mpi.core.elastic.states import State
 from cec_mpi.core.elastic.step import ElasticStep
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.master.measurements import Measurements

@@ -7,7 +7,7 @@ from dataclasses import Field, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cec_mpi.core.elastic.losses import Deadline
+from cec_mpi.core.elastic.states import Deadline
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import (

@@ -14,7 +14,7 @@ from cec_mpi.core.masks import reject_masked
 from cec_mpi.errors import InputError, ScaleWarning, ToleranceWarning
 from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.tasks.common.units import divide_operator
+from cec_mpi.tasks.common.scaling import divide_operator
 from cec_mpi.text import warn_caller
 
 _PROBES = 7  # random vectors; with only 3, a wide X causes a false warning in 1 of 25 to 40 cases

@@ -17,7 +17,7 @@ from cec_mpi.core.checks.finite import NonfiniteAnswer
 from cec_mpi.core.elastic import events
 from cec_mpi.core.elastic.adjoint import ProbeLedger, TermLedger
 from cec_mpi.core.elastic.forward import RowLedger
-from cec_mpi.core.elastic.losses import Deadline, State
+from cec_mpi.core.elastic.states import Deadline, State
 from cec_mpi.core.elastic.step import ElasticStep
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.step.answers import Decoders

@@ -10,7 +10,7 @@ from cec_mpi import make_code
 from cec_mpi.core.elastic import events
 from cec_mpi.core.elastic.events import ExpectedMachines, Request, StepFailed, WaitUntil
 from cec_mpi.core.elastic.forward import RowLedger
-from cec_mpi.core.elastic.losses import Deadline, State
+from cec_mpi.core.elastic.states import Deadline, State
 from cec_mpi.core.elastic.step import ElasticStep
 from cec_mpi.core.step.answers import Decoders
 

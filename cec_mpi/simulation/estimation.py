@@ -25,7 +25,7 @@ _MIN_SECONDS = 1e-12  # avoids division by 0
 _X_FIELDS = "machines", "recovery", "rows", "columns", "dtype"
 
 
-def recorded_speeds(directory: Path, scenario: Scenario) -> SessionOptions:
+def estimate_speeds(directory: Path, scenario: Scenario) -> SessionOptions:
     """Return the options of a scenario with the speeds and the noise of a recorded run.
 
     Parameters
@@ -68,7 +68,7 @@ def recorded_speeds(directory: Path, scenario: Scenario) -> SessionOptions:
     )
 
 
-def recorded_rates(directory: Path) -> tuple[float, Costs]:
+def estimate_rates(directory: Path) -> tuple[float, Costs]:
     """Return the bytes that a machine multiplied per second in a run, and the costs of its steps.
 
     The rate is the median over machines. A cost that cannot be estimated keeps its default: the

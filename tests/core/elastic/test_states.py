@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from cec_mpi.core.elastic import losses
-from cec_mpi.core.elastic.losses import (
+from cec_mpi.core.elastic import states
+from cec_mpi.core.elastic.states import (
     Cause,
     Consequence,
     Deadline,
@@ -18,7 +18,7 @@ from cec_mpi.core.elastic.losses import (
 
 def documented_transitions():
     """Return new state and consequence by cause and state, from the table in the docstring."""
-    lines = losses.__doc__.splitlines()
+    lines = states.__doc__.splitlines()
     rules = [k for k, line in enumerate(lines) if line.startswith("====")]
     widths = [len(column) for column in lines[rules[0]].split()]
     starts = [sum(widths[:k]) + 2 * k for k in range(len(widths))]
