@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from cec_mpi import make_code
 from cec_mpi.core.plan.load import fractional_load, whole_row_load
-from cec_mpi.report.drawing.pictures import BLOCKS, FAINT, INK, STORED, render_figure, style
+from cec_mpi.report.drawing.pictures import BLOCK_COLOURS, FAINT, INK, STORED, render_figure, style
 
 HERE = Path(__file__).parent
 SPEEDS = {1: 2, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4}  # the paper's example
@@ -29,12 +29,12 @@ def any_l_of_n() -> Figure:
     weights = abs(make_code(len(SPEEDS), RECOVERY).generator)
     figure, (parts, shards) = page("X in three parts, and six shards", 2.9, columns=(1, 1.8))
     for k in range(RECOVERY):
-        parts.barh(k, 1, 1, color=BLOCKS[k], edgecolor=INK)
+        parts.barh(k, 1, 1, color=BLOCK_COLOURS[k], edgecolor=INK)
         parts.text(0.5, k, f"part {k + 1} of X", ha="center", va="center")
     parts.set_ylim(RECOVERY + 1, -1.5)
     for n, row in enumerate(weights):
         ends = [sum(row[:k]) / row.sum() for k in range(RECOVERY)]
-        shards.barh([n] * RECOVERY, row / row.sum(), 0.7, left=ends, color=BLOCKS[:3])
+        shards.barh([n] * RECOVERY, row / row.sum(), 0.7, left=ends, color=BLOCK_COLOURS[:3])
     shards.set_yticks(range(len(SPEEDS)), [f"shard of machine {n}" for n in SPEEDS])
     shards.invert_yaxis()
     figure.supxlabel("Any three of the six shards give all of X.", x=0.01, ha="left")
@@ -56,7 +56,7 @@ def theorem_1() -> Figure:
         axes.set_title(f"c = {time}\ntogether {total}: {says}")
         places = range(len(loads))
         axes.bar(places, 1, 0.8, color=STORED)
-        axes.bar(places, [float(load) for load in loads], 0.8, color=BLOCKS[:4])
+        axes.bar(places, [float(load) for load in loads], 0.8, color=BLOCK_COLOURS[:4])
         for place, load in enumerate(loads):
             axes.text(place, 0.04, str(load), ha="center")
         names = [f"{n}\nspeed {speed}" for n, speed in zip(AVAILABLE, speeds, strict=True)]
@@ -73,7 +73,7 @@ def round_to_rows() -> Figure:
     figure, (axes,) = page("Shards of ten rows", 2.3)
     for k, (n, part, load) in enumerate(zip(AVAILABLE, parts, loads, strict=True)):
         for row in range(rows):
-            colour = BLOCKS[k] if row < load else STORED
+            colour = BLOCK_COLOURS[k] if row < load else STORED
             axes.barh(k, 0.94, 0.8, left=row, color=colour)
         axes.plot([float(part) * rows] * 2, [k - 0.5, k + 0.5], color=INK, lw=2.5)
         axes.text(rows + 0.2, k, f"{load} rows, done at {load / SPEEDS[n]:.2f}", va="center")
@@ -94,7 +94,9 @@ def adjoint() -> Figure:
     figure, (axes,) = page("Two directions, the same shards", 2.0)
     for k, (name, steps) in enumerate(ways.items()):
         axes.text(0, k, name, weight="bold", va="center")
-        for j, (text, colour) in enumerate(zip(steps, BLOCKS[:1] + BLOCKS[2:4], strict=True)):
+        for j, (text, colour) in enumerate(
+            zip(steps, BLOCK_COLOURS[:1] + BLOCK_COLOURS[2:4], strict=True)
+        ):
             x = 0.8 + 1.6 * j
             axes.barh(k, 1.2, 0.7, left=x, color=colour, edgecolor=INK)
             axes.text(x + 0.6, k, text, ha="center", va="center")
@@ -111,7 +113,7 @@ def learning() -> Figure:
     history = _names_of(HERE / "ideas" / "learning.md")["history"]
     figure, (axes,) = page("Time of a step over the best one", 2.3)
     over = [each for _, each in history]
-    axes.bar(range(len(over)), over, color=[BLOCKS[int(each > 1.3)] for each in over])
+    axes.bar(range(len(over)), over, color=[BLOCK_COLOURS[int(each > 1.3)] for each in over])
     axes.axhline(1, color=INK, lw=1)
     axes.set_xlim(-0.6, len(over) - 0.4)
     axes.set_yticks([0, 1, 2, 3])
@@ -130,8 +132,8 @@ def errors() -> Figure:
         rows = [(int(row[0]), *map(float, row[column].split())) for row in table]
         decades, medians, largest = zip(*(row for row in rows if len(row) > 1), strict=True)
         middles = [10 ** (decade + 0.5) for decade in decades]
-        axes.loglog(middles, medians, "o", color=BLOCKS[0], label="median")
-        axes.loglog(middles, largest, "o", color=BLOCKS[1], label="largest")
+        axes.loglog(middles, medians, "o", color=BLOCK_COLOURS[0], label="median")
+        axes.loglog(middles, largest, "o", color=BLOCK_COLOURS[1], label="largest")
         for (name, epsilons), look in zip(answers.items(), ("-", ":"), strict=False):
             axes.loglog(middles, [epsilons * n for n in middles], look, color=INK, label=name)
         axes.set_title(title)
@@ -157,7 +159,7 @@ def parity() -> Figure:
     figure, (axes,) = page("Machine 4 answers wrongly", 1.8)
     for k, (machines, without, says) in enumerate(rows):
         for j, n in enumerate(machines):
-            look = {"color": BLOCKS[n == 4], "edgecolor": INK}
+            look = {"color": BLOCK_COLOURS[n == 4], "edgecolor": INK}
             if n in without:
                 look = {"color": "white", "edgecolor": FAINT, "hatch": "////"}
             axes.barh(k, 0.8, 0.75, left=j, **look)
@@ -182,7 +184,7 @@ def architecture() -> Figure:
     )
     figure, (axes,) = page("Rooms: each uses those below it", 2.9)
     for k, (what, rooms) in enumerate(layers):
-        axes.barh(k, 1, 0.85, color=BLOCKS[k])
+        axes.barh(k, 1, 0.85, color=BLOCK_COLOURS[k])
         axes.text(0.02, k, rooms, weight="bold", va="center")
         axes.text(0.98, k, what, ha="right", va="center")
     axes.set_xlim(0, 1)
@@ -204,13 +206,15 @@ def preemption() -> Figure:
         for n in machines:
             seconds = rows[n] / SPEEDS[n]
             if step == 2 and n == 4:
-                axes.barh(n, seconds / 2, 0.7, left=begin, color=BLOCKS[step - 1])
+                axes.barh(n, seconds / 2, 0.7, left=begin, color=BLOCK_COLOURS[step - 1])
                 axes.text(begin + seconds / 2 + 2, n, "killed", va="center", fontsize=8)
             else:
-                axes.barh(n, seconds, 0.7, left=begin, color=BLOCKS[step - 1])
+                axes.barh(n, seconds, 0.7, left=begin, color=BLOCK_COLOURS[step - 1])
             if step == 2 and n in (3, 5, 6):
                 again = rows[4] / 3 / SPEEDS[n]
-                axes.barh(n, again, 0.7, left=begin + end + 2, color=BLOCKS[1], edgecolor=INK)
+                axes.barh(
+                    n, again, 0.7, left=begin + end + 2, color=BLOCK_COLOURS[1], edgecolor=INK
+                )
         if step == 2:
             end += 2 + rows[4] / 3 / SPEEDS[3]
         axes.text(begin + end / 2, 0.2, f"step {step}", ha="center")
@@ -233,7 +237,7 @@ def sparse() -> Figure:
         for n in SPEEDS:
             is_stored = str(n) in machines
             is_asked = is_stored and n == (1, 3, 5, 4, 6, 2)[part]
-            color = BLOCKS[part] if is_asked else STORED if is_stored else "white"
+            color = BLOCK_COLOURS[part] if is_asked else STORED if is_stored else "white"
             axes.barh(part, 0.94, 0.84, left=n - 0.5, color=color)
             if is_asked:
                 axes.text(n - 0.03, part, "computes", ha="center", va="center", fontsize=8)
@@ -269,7 +273,7 @@ def losses() -> Figure:
     figure, (axes,) = page("States of a machine in an elastic run", 2.4)
     box = {"boxstyle": "round,pad=0.5", "edgecolor": INK}
     for name, (x, y) in states.items():
-        color = BLOCKS[3] if name == "available" else STORED
+        color = BLOCK_COLOURS[3] if name == "available" else STORED
         axes.text(x, y, name, ha="center", va="center", bbox={**box, "facecolor": color})
     for start, end, label, bend in arrows:
         (x0, y0), (x1, y1) = states[start], states[end]
@@ -309,7 +313,7 @@ def when_it_pays() -> Figure:
         place = beside.get(name, (8, 1))
         side = "left" if place[0] > 0 else "right"
         for (reading, ratio), marker in zip(points, SOURCES.values(), strict=True):
-            colour = BLOCKS[0] if ratio > 1.05 else "white"
+            colour = BLOCK_COLOURS[0] if ratio > 1.05 else "white"
             axes.plot(decoding, reading, marker, color=colour, mec=INK, ms=7, lw=0)
             words = {"textcoords": "offset points", "ha": side}
             axes.annotate(f"{ratio:.2f}", (decoding, reading), place, **words)

@@ -44,7 +44,7 @@ def _charts(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
         "height": 230,
         "lines": [
             *_lines(runs, "measured", "measured", width=1.75),
-            *_lines(runs, "predicted", "predicted", _MUTED, dash=[2, 3], scales=False),
+            *_lines(runs, "predicted", "predicted", _MUTED, dash=[2, 3], scales_axis=False),
             *_lines(runs, "hindsight", "best in hindsight", _HINDSIGHT, dash=[7, 3]),
         ],
     }
@@ -149,7 +149,15 @@ def _progress_charts(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
             "unit": "number",
             "log": log,
             "lines": [
-                _line(runs, run, name, _MEASURED, x=curve["step"], y=curve["value"], span=True)
+                _line(
+                    runs,
+                    run,
+                    name,
+                    _MEASURED,
+                    x=curve["step"],
+                    y=curve["value"],
+                    connects_gaps=True,
+                )
                 for run, curve in curves
             ],
         }

@@ -218,7 +218,7 @@ def _explain_code(arguments: argparse.Namespace, available: Sequence[int]) -> di
 def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
     from dataclasses import replace
 
-    from cec_mpi.report.drawing.drawn_assignment import new_rows
+    from cec_mpi.report.drawing.drawn_assignment import find_new_rows
     from cec_mpi.report.drawing.lanes import draw
     from cec_mpi.report.drawing.pictures import check_suffix, style, write_picture
 
@@ -232,8 +232,8 @@ def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
             before = _drawn_assignment(_explain_code(arguments, arguments.before), arguments.speeds)
         except (InputError, InfeasibleError) as error:
             raise type(error)(f"--before: {error}") from None
-        new = new_rows(before.blocks, panels[0].blocks)
-        panels = [before, replace(panels[0], new=new)]
+        new_rows = find_new_rows(before.blocks, panels[0].blocks)
+        panels = [before, replace(panels[0], new_rows=new_rows)]
     copies = arguments.recovery + arguments.stragglers
     machines_text = (
         f"{copies} of {machines} machines" if copies < machines else plural(machines, "machine")

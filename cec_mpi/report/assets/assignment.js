@@ -25,17 +25,17 @@ function assignments() {
     shownKey = key;
     run = drawable.includes(view.run) ? view.run : drawable[0];
     slider.max = run.assignments.length - 1;
-    slider.value = indexOfStep(view.step ?? first);
+    slider.value = indexOfStep(view.step ?? firstStep);
     assignment = run.assignments[+slider.value];
     const { step, until, available, blocks } = assignment;
     const end = until > step ? ` (until step ${whole(until)})` : "";
     const machines = `${available.length} of ${plural(run.machines, "machine")} available`;
     const rows = `${plural(blocks.length, "block")} of ${whole(run.rows)} rows`;
     const text = `${withLetter(run, "")}Step ${whole(step)}${end}: ${machines}, ${rows}.`;
-    const isOther = view.step !== null && (view.step < step || view.step > until);
+    const isOutside = view.step !== null && (view.step < step || view.step > until);
     const nearest = `This page lacks the assignment of step ${whole(view.step)}; this is the nearest one.`;
     const omitted = run.omitted ? `${plural(run.omitted, "other assignment")} omitted.` : "";
-    byId("assignment-text").textContent = `${text} ${isOther ? nearest : omitted}`;
+    byId("assignment-text").textContent = `${text} ${isOutside ? nearest : omitted}`;
     slider.setAttribute("aria-valuetext", text);
     canvas.setAttribute("aria-label", `Assignment. ${text} The table below lists its blocks.`);
     draw();
@@ -50,12 +50,12 @@ function assignments() {
     const laneHeight = clamp(480 / run.machines, 1.5, 26);
     const gap = laneHeight >= 8 ? 2 : 0;
     const context = resizeCanvas(canvas, width, run.machines * laneHeight + AXIS_HEIGHT);
-    const inner = width - LEFT - LOADS_WIDTH;
-    const xOfRow = (row) => LEFT + (row / run.rows) * inner;
+    const laneWidth = width - LEFT - LOADS_WIDTH;
+    const xOfRow = (row) => LEFT + (row / run.rows) * laneWidth;
     const top = (machine) => (machine - 1) * laneHeight;
     const write = (text, x, y, align) => {
       context.textAlign = align;
-      context.fillText(text, x, y, align === "right" ? LOADS_WIDTH - 6 : inner);
+      context.fillText(text, x, y, align === "right" ? LOADS_WIDTH - 6 : laneWidth);
     };
     const bar = (machine, start, stop, colour) => {
       context.fillStyle = currentColour(colour);
@@ -90,7 +90,7 @@ function assignments() {
     }
     context.fillStyle = currentColour("var(--muted)");
     const y = top(run.machines + 1) + 12;
-    for (const row of ticks(0, run.rows, inner / 80)) write(whole(row), xOfRow(row), y, "center");
+    for (const row of ticks(0, run.rows, laneWidth / 80)) write(whole(row), xOfRow(row), y, "center");
     write("rows", width - 2, y, "right");
   }
 

@@ -53,9 +53,9 @@ function valueAt({ x, y, reach = 1 }, step) {
  *
  * `makeLines` returns the lines; it is called again when another machine is selected. A line has
  * `label`, `colour` (in CSS), `x` and `y`, and may have `low` and `high` (the range of a bin),
- * `dash`, `width`, `reach` (in steps, see `valueAt`), `span` (connect values across gaps) and
- * `scales` (false: the vertical axis ignores the line). `layers` stacks the lines as bars; `log`
- * makes the vertical axis logarithmic, and omits values that are not positive.
+ * `dash`, `width`, `reach` (in steps, see `valueAt`), `connects_gaps` and `scales_axis` (false: the
+ * vertical axis ignores the line). `layers` stacks the lines as bars; `log` makes the vertical axis
+ * logarithmic, and omits values that are not positive.
  */
 function chart({ title, note = "", unit, makeLines, log = false, layers = false, height = 180 }) {
   const currentLines = () => makeLines().map((line) => (log ? onlyPositive(line) : line));
@@ -100,9 +100,9 @@ function chart({ title, note = "", unit, makeLines, log = false, layers = false,
       const fill = () => currentColour(`color-mix(in srgb, ${line.colour} 22%, transparent)`);
       bands.push({ series: [series.length - 2, series.length - 1], fill });
     }
-    const { dash, width = 1.5, span = false, scales = true } = line;
+    const { dash, width = 1.5, connects_gaps = false, scales_axis = true } = line;
     const points = { show: line.x.length <= 40, size: 5, fill: stroke };
-    add({ stroke, width, dash, points, spanGaps: span, auto: scales });
+    add({ stroke, width, dash, points, spanGaps: connects_gaps, auto: scales_axis });
   });
 
   const grid = { stroke: () => currentColour("var(--rule)"), width: 1 };

@@ -19,14 +19,14 @@ function events() {
     byId("events").replaceChildren(
       ...matches.slice(0, limit).map(({ run, event: [step, kind, machine, text] }) => {
         const head = link(withLetter(run, whole(step)), run, machine ? { step, machine } : { step });
-        const what = el("span", {}, eventMark(DATA.kinds[kind]), ` ${describeKind(DATA.kinds[kind])}`);
-        return tableRow(head, [machine ? machineName(run, machine) : "–", what, text ?? ""]);
+        const description = el("span", {}, eventMark(DATA.kinds[kind]), ` ${describeKind(DATA.kinds[kind])}`);
+        return tableRow(head, [machine ? machineName(run, machine) : "–", description, text ?? ""]);
       }),
     );
     const total = matches.length < all.length ? ` of ${whole(all.length)}` : "";
-    const first = matches.length > limit ? `, the first ${whole(limit)} shown` : "";
+    const limitNote = matches.length > limit ? `, the first ${whole(limit)} shown` : "";
     const noun = all.length > 1 ? "events" : "event";
-    byId("event-count").textContent = `${whole(matches.length)}${total} ${noun}${first}`;
+    byId("event-count").textContent = `${whole(matches.length)}${total} ${noun}${limitNote}`;
     byId("all-events").hidden = matches.length <= limit;
   }
 

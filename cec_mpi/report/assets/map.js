@@ -30,7 +30,7 @@ function machineMap(run) {
   const readout = el("p", { class: "readout" });
   const lane = el("div", { class: "mark lane", hidden: "" });
   const labels = { "aria-label": withLetter(run, "Machines by steps"), "aria-describedby": "map-keys" };
-  const slider = { role: "slider", tabindex: "0", "aria-valuemin": first, "aria-valuemax": last };
+  const slider = { role: "slider", tabindex: "0", "aria-valuemin": firstStep, "aria-valuemax": lastStep };
   const handlers = {
     onkeydown: handleKey,
     onpointermove: (event) => (hoveredMachine = machineAt(event)),
@@ -80,10 +80,10 @@ function machineMap(run) {
         image.data[offset + 3] = 255;
       }
     }
-    const small = el("canvas", { width, height: run.machines });
-    small.getContext("2d").putImageData(image, 0, 0);
+    const unscaled = el("canvas", { width, height: run.machines });
+    unscaled.getContext("2d").putImageData(image, 0, 0);
     context.imageSmoothingEnabled = false;
-    context.drawImage(small, LEFT, STRIP_HEIGHT, width, mapHeight);
+    context.drawImage(unscaled, LEFT, STRIP_HEIGHT, width, mapHeight);
     if (rowHeight < 6) return;
     context.fillStyle = currentColour("var(--panel)");
     for (let n = 1; n < run.machines; n++) context.fillRect(LEFT, STRIP_HEIGHT + n * rowHeight - 1, width, 2);
@@ -159,7 +159,7 @@ function machineMap(run) {
     const text = step === null ? hint : describeCell(step, machine);
     readout.textContent = text;
     if (hoveredStep !== null) return;
-    element.setAttribute("aria-valuenow", step ?? first);
+    element.setAttribute("aria-valuenow", step ?? firstStep);
     element.setAttribute("aria-valuetext", step === null ? "no step selected" : text);
   }
 
@@ -191,8 +191,8 @@ function machineMap(run) {
       ArrowRight: () => selectStep(view.step === null ? step : step + run.bin),
       PageDown: () => selectStep(step + page),
       PageUp: () => selectStep(step - page),
-      Home: () => selectStep(first),
-      End: () => selectStep(last),
+      Home: () => selectStep(firstStep),
+      End: () => selectStep(lastStep),
       ArrowUp: () => selectMachine((view.machine ?? 1) - 1),
       ArrowDown: () => selectMachine((view.machine ?? 1) + 1),
       "+": () => zoom(0.5),

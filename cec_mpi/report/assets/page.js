@@ -3,7 +3,7 @@
 /** Return the lines of speeds: of all machines or, if they are many, their range and one machine. */
 function speedLines(run) {
   const x = run.speeds.bins.map((bin) => binCentres(run)[bin]);
-  const reach = Math.max(run.bin, (last - first) / Math.max(x.length, 1));
+  const reach = Math.max(run.bin, (lastStep - firstStep) / Math.max(x.length, 1));
   const speeds = run.speeds.machines;
   if (run.machines <= SERIES_COLOURS) {
     return speeds.map((y, i) => ({
@@ -14,18 +14,19 @@ function speedLines(run) {
   const quantile = (p) => sorted.map((values) => (values.length ? values[Math.round(p * (values.length - 1))] : null));
   const machine = clamp(view.machine ?? run.costliest, 1, run.machines);
   const note = view.machine === null ? ", the first of the table" : "";
-  const range = { y: quantile(0.5), low: quantile(0), high: quantile(1), span: true, colour: "var(--measured)" };
-  const one = { y: speeds[machine - 1], width: 2, colour: "var(--hindsight)" };
+  const bounds = { low: quantile(0), high: quantile(1) };
+  const rangeLine = { y: quantile(0.5), ...bounds, connects_gaps: true, colour: "var(--measured)" };
+  const machineLine = { y: speeds[machine - 1], width: 2, colour: "var(--hindsight)" };
   return [
-    { label: "median and range of all machines", x, reach, ...range },
-    { label: `machine ${machineName(run, machine)}${note}`, x, reach, ...one },
+    { label: "median and range of all machines", x, reach, ...rangeLine },
+    { label: `machine ${machineName(run, machine)}${note}`, x, reach, ...machineLine },
   ];
 }
 
 function charts() {
   const withSteps = (line) => {
     const run = DATA.runs[line.run - 1];
-    const reach = line.x ? (last - first) / line.x.length : run.bin;
+    const reach = line.x ? (lastStep - firstStep) / line.x.length : run.bin;
     return { x: binCentres(run), reach: Math.max(reach, 1), ...line };
   };
   for (const { run, lines, unit, ...options } of DATA.charts) {
@@ -41,7 +42,7 @@ function toolbar() {
     byId(id).addEventListener("change", ({ target }) => target.value !== "" && select(+target.value));
   }
   const update = () => {
-    const end = `${whole(Math.floor(view.to))} of ${whole(last - first + 1)}`;
+    const end = `${whole(Math.floor(view.to))} of ${whole(lastStep - firstStep + 1)}`;
     const text = `Steps ${whole(Math.ceil(view.from))}–${end}`;
     if (byId("range").textContent !== text) byId("range").textContent = text;
     byId("zoom-out").disabled = byId("all").disabled = showsAll();

@@ -6,16 +6,16 @@ const RIGHT = 30; // contains half of the number of the last step
 const AXIS_HEIGHT = 24;
 
 const lastStepOf = (run) => Math.max(run.first + run.steps - 1, run.at.at(-1));
-const first = Math.min(...RUNS.map((run) => run.first));
-const last = Math.max(...RUNS.map(lastStepOf));
-const view = { from: first - 0.5, to: last + 0.5, step: null, machine: null, run: RUNS[0] };
+const firstStep = Math.min(...RUNS.map((run) => run.first));
+const lastStep = Math.max(...RUNS.map(lastStepOf));
+const view = { from: firstStep - 0.5, to: lastStep + 0.5, step: null, machine: null, run: RUNS[0] };
 const listeners = { range: [], selection: [] };
 let hoveredStep = null;
 let pendingChanges = null;
 
 /** Call a function, at most once per frame, when the range or the selection changes. */
-const onChange = (what, listener) => listeners[what].push(listener);
-function changed(what) {
+const onChange = (change, listener) => listeners[change].push(listener);
+function notify(change) {
   if (!pendingChanges) {
     pendingChanges = new Set();
     requestAnimationFrame(() => {
@@ -26,39 +26,39 @@ function changed(what) {
       }
     });
   }
-  pendingChanges.add(what).add("selection");
+  pendingChanges.add(change).add("selection");
   clearTimeout(updateAddress.timer);
   updateAddress.timer = setTimeout(updateAddress, 200);
 }
 
-const showsAll = () => view.to - view.from >= last - first + 1;
+const showsAll = () => view.to - view.from >= lastStep - firstStep + 1;
 
 function setRange(from, to) {
-  const minWidth = Math.min(last - first + 1, 4 * Math.max(...RUNS.map((run) => run.bin)));
-  const width = clamp(to - from, minWidth, last - first + 1);
-  view.from = clamp((from + to - width) / 2, first - 0.5, last + 0.5 - width);
+  const minWidth = Math.min(lastStep - firstStep + 1, 4 * Math.max(...RUNS.map((run) => run.bin)));
+  const width = clamp(to - from, minWidth, lastStep - firstStep + 1);
+  view.from = clamp((from + to - width) / 2, firstStep - 0.5, lastStep + 0.5 - width);
   view.to = view.from + width;
-  changed("range");
+  notify("range");
 }
 
-const showAll = () => setRange(first - 0.5, last + 0.5);
+const showAll = () => setRange(firstStep - 0.5, lastStep + 0.5);
 
 function zoom(factor, centre = view.step ?? (view.from + view.to) / 2) {
-  const fixed = clamp(centre, view.from, view.to);
-  setRange(fixed - (fixed - view.from) * factor, fixed + (view.to - fixed) * factor);
+  const anchor = clamp(centre, view.from, view.to);
+  setRange(anchor - (anchor - view.from) * factor, anchor + (view.to - anchor) * factor);
 }
 
 /** Select a step, and scroll to it if necessary. */
 function selectStep(step) {
-  view.step = clamp(Math.round(step), first, last);
+  view.step = clamp(Math.round(step), firstStep, lastStep);
   const half = (view.to - view.from) / 2;
   if (view.step < view.from || view.step > view.to) setRange(view.step - half, view.step + half);
-  changed("selection");
+  notify("selection");
 }
 
 function selectMachine(machine) {
   view.machine = clamp(Math.round(machine), 1, Math.max(...RUNS.map((run) => run.machines)));
-  changed("selection");
+  notify("selection");
 }
 
 /** Return the step whose values are shown: the one under the pointer, or the selected one. */
@@ -125,24 +125,24 @@ function addOverlay(element, height) {
   const [selected, hovered, dragged] = marks;
   element.classList.add("frame");
   element.append(...marks);
-  const place = (mark, step) => {
+  const moveMark = (mark, step) => {
     mark.hidden = step === null || step < view.from || step > view.to;
     mark.style.transform = `translateX(${xOf(step ?? 0, element.clientWidth)}px)`;
     mark.style.height = `${height}px`;
   };
-  const redraw = () => (place(selected, view.step), place(hovered, hoveredStep));
+  const redraw = () => (moveMark(selected, view.step), moveMark(hovered, hoveredStep));
   onChange("selection", redraw);
   new ResizeObserver(redraw).observe(element);
 
   let dragStart = null;
-  const inner = () => element.clientWidth - LEFT - RIGHT;
-  const xOfPointer = (event) => clamp(event.clientX - element.getBoundingClientRect().left, LEFT, LEFT + inner());
-  const stepAt = (x) => view.from + ((x - LEFT) / inner()) * (view.to - view.from);
-  const hover = (step) => ((hoveredStep = step), changed("selection"));
+  const axisWidth = () => element.clientWidth - LEFT - RIGHT;
+  const xOfPointer = (event) => clamp(event.clientX - element.getBoundingClientRect().left, LEFT, LEFT + axisWidth());
+  const stepAt = (x) => view.from + ((x - LEFT) / axisWidth()) * (view.to - view.from);
+  const hover = (step) => ((hoveredStep = step), notify("selection"));
   const endDrag = () => ((dragStart = null), (dragged.hidden = true));
   element.addEventListener("pointermove", (event) => {
     const x = xOfPointer(event);
-    hover(clamp(Math.round(stepAt(x)), first, last));
+    hover(clamp(Math.round(stepAt(x)), firstStep, lastStep));
     if (dragStart === null) return;
     dragged.hidden = Math.abs(x - dragStart) < 5;
     const [left, width] = [Math.min(x, dragStart), Math.abs(x - dragStart)];

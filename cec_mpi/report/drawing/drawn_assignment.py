@@ -28,7 +28,7 @@ class DrawnAssignment:
     title, subtitle : str
     labels : sequence of str
         Label of each machine.
-    new : mapping of int to list of (int, int)
+    new_rows : mapping of int to list of (int, int)
         Rows that each machine did not compute in the previous step.
     """
 
@@ -39,7 +39,7 @@ class DrawnAssignment:
     title: str
     subtitle: str
     labels: Sequence[str]
-    new: Mapping[int, Intervals] = field(default_factory=dict)
+    new_rows: Mapping[int, Intervals] = field(default_factory=dict)
 
     @property
     def preempted(self) -> list[int]:
@@ -71,13 +71,13 @@ def block_letter(number: int) -> str:
     return letters
 
 
-def new_rows(before: Iterable[Block], after: Iterable[Block]) -> dict[int, Intervals]:
+def find_new_rows(before: Iterable[Block], after: Iterable[Block]) -> dict[int, Intervals]:
     """Return the rows that each machine computes only after a change of the assignment.
 
     Examples
     --------
     >>> from cec_mpi.core.plan.assignment import Block
-    >>> new_rows([Block(0, 5, (1, 2))], [Block(0, 2, (1, 3)), Block(2, 8, (2, 3))])
+    >>> find_new_rows([Block(0, 5, (1, 2))], [Block(0, 2, (1, 3)), Block(2, 8, (2, 3))])
     {2: [(5, 8)], 3: [(0, 8)]}
     """
     rows_before, rows_after = _intervals(before), _intervals(after)

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.report.drawing.drawn_assignment import DrawnAssignment, block_letter
-from cec_mpi.report.drawing.pictures import BLOCKS, FAINT, STORED
+from cec_mpi.report.drawing.pictures import BLOCK_COLOURS, FAINT, STORED
 from cec_mpi.text import plural, printable, truncate
 
 _WIDTH = 6.7  # inches
 _MAX_LANE, _MAX_LANES = 0.28, 5.6  # inches: height of a lane, and of all lanes
 _TOP_MARGIN, _RIGHT_MARGIN, _LINE_HEIGHT, _LETTER_WIDTH = 0.5, 0.85, 0.2, 0.075  # inches
 _BAR_HEIGHT = 0.83  # fraction of a lane; the rest is a gap
-_MAX_SEPARATE = 60  # machines with lanes of their own; more machines are drawn as one image
+_MAX_LANES_DRAWN = 60  # machines with lanes of their own; more machines are drawn as one image
 _MAX_LABELS = 40  # of lanes
 _MAX_LISTED = 12  # blocks in a legend
 _MAX_LABEL_LENGTH = 22
@@ -47,25 +47,25 @@ def draw(
     from matplotlib.figure import Figure
 
     heights = [_lane_height(p) * p.machines for p in panels]
-    above = [_TOP_MARGIN] * len(panels)
-    below = [0.55 + _LINE_HEIGHT * _legend_lines(p) for p in panels]
+    margins_above = [_TOP_MARGIN] * len(panels)
+    margins_below = [0.55 + _LINE_HEIGHT * _legend_lines(p) for p in panels]
     names = [_shorten(label) for p in panels for label in p.labels]
     if steps:
         heights.append(0.31 * min(len(steps), _MAX_STEPS))
-        above.append(_TOP_MARGIN + _LINE_HEIGHT)
-        below.append(0.3)
+        margins_above.append(_TOP_MARGIN + _LINE_HEIGHT)
+        margins_below.append(0.3)
         names += _step_names(steps)
     left = 0.15 + _LETTER_WIDTH * max(map(len, names))
-    height = 0.3 + sum(above) + sum(heights) + sum(below) + 0.3
+    height = 0.3 + sum(margins_above) + sum(heights) + sum(margins_below) + 0.3
     figure = Figure(figsize=(_WIDTH, height))
     figure.text(0.01, 1 - 0.2 / height, printable(heading), fontsize=10.5, weight="bold")
     top, axes = height - 0.3, []
-    for panel_height, margin_above, margin_below in zip(heights, above, below, strict=True):
-        top -= margin_above + panel_height
+    for panel_height, above, below in zip(heights, margins_above, margins_below, strict=True):
+        top -= above + panel_height
         width = _WIDTH - left - _RIGHT_MARGIN
         position = left / _WIDTH, top / height, width / _WIDTH, panel_height / height
         axes.append(figure.add_axes(position))
-        top -= margin_below
+        top -= below
     for panel, axes_of_panel in zip(panels, axes, strict=False):
         _draw_panel(axes_of_panel, panel)
     if steps:
@@ -84,7 +84,7 @@ def _legend_lines(panel: DrawnAssignment) -> int:
 
 
 def _draw_panel(axes: Any, panel: DrawnAssignment) -> None:
-    has_lanes = panel.machines <= _MAX_SEPARATE
+    has_lanes = panel.machines <= _MAX_LANES_DRAWN
     bar_height = _BAR_HEIGHT if has_lanes else 1.0
     axes.set_title(f"{printable(panel.title)}\n{printable(panel.subtitle)}", fontsize="medium")
     axes.barh(panel.available, panel.rows, bar_height, color=STORED)
@@ -124,7 +124,7 @@ def _draw_blocks(axes: Any, panel: DrawnAssignment) -> None:
                 axes.text(
                     middle, n, block_letter(f), ha="center", va="center_baseline", clip_on=True
                 )
-    for n, spans in panel.new.items():
+    for n, spans in panel.new_rows.items():
         axes.broken_barh([(a, b - a) for a, b in spans], (n + 0.3, 0.12), color="black", lw=0)
 
 
@@ -135,11 +135,11 @@ def _draw_image(axes: Any, panel: DrawnAssignment) -> None:
     order = sorted(range(len(panel.blocks)), key=lambda k: panel.blocks[k].start)
     cells = np.full((panel.machines, len(order)), np.nan)
     for k, f in enumerate(order):
-        cells[np.array(panel.blocks[f].machines) - 1, k] = f % len(BLOCKS)
+        cells[np.array(panel.blocks[f].machines) - 1, k] = f % len(BLOCK_COLOURS)
     edges = [*(panel.blocks[f].start for f in order), panel.rows]
     lanes = np.arange(panel.machines + 1) + 0.5
-    colours = ListedColormap(list(BLOCKS))
-    vmax = len(BLOCKS) - 0.5
+    colours = ListedColormap(list(BLOCK_COLOURS))
+    vmax = len(BLOCK_COLOURS) - 0.5
     axes.pcolormesh(edges, lanes, cells, cmap=colours, vmin=-0.5, vmax=vmax, rasterized=True)
 
 
@@ -148,12 +148,12 @@ def _label_lanes(axes: Any, panel: DrawnAssignment) -> None:
     stride = -(-panel.machines // _MAX_LABELS)
     labelled = range(stride, panel.machines + 1, stride)
     axes.set_yticks(labelled, [_shorten(panel.labels[n - 1]) for n in labelled])
-    right = axes.get_yaxis_transform()
+    right_edge = axes.get_yaxis_transform()
     axes.text(1.01, 1.01, "rows", transform=axes.transAxes, color=FAINT, va="bottom")
     loads, preempted = panel.loads(), set(panel.preempted)
     for n in labelled:
         label = "preempted" if n in preempted else str(loads[n - 1])
-        axes.text(1.01, n, label, transform=right, va="center_baseline")
+        axes.text(1.01, n, label, transform=right_edge, va="center_baseline")
 
 
 def _add_block_legend(axes: Any, panel: DrawnAssignment) -> None:
@@ -189,7 +189,7 @@ def _mark_legend(panels: Sequence[DrawnAssignment]) -> list[Any]:
     patches = [Patch(color=STORED, label="stored, not computed")]
     if any(panel.preempted for panel in panels):
         patches.append(Patch(facecolor="white", edgecolor=FAINT, hatch="////", label="preempted"))
-    if any(panel.new and panel.machines <= _MAX_SEPARATE for panel in panels):
+    if any(panel.new_rows and panel.machines <= _MAX_LANES_DRAWN for panel in panels):
         patches.append(Patch(color="black", label="black line: rows new to the machine"))
     return patches
 
@@ -202,7 +202,7 @@ def _draw_steps(
     shows_numbers = len(machines) <= _MAX_NUMBERED
     max_load = max(Fraction(load) for load in iterations[0]["loads"])
     positions = np.arange(len(machines))
-    right = axes.get_yaxis_transform()
+    right_edge = axes.get_yaxis_transform()
     for f, iteration in enumerate(drawn, start=1):
         loads = iteration["loads"][: len(machines)]
         widths = [0.85 * float(Fraction(load) / max_load) for load in loads]
@@ -210,7 +210,7 @@ def _draw_steps(
         assigned = [alpha if n in iteration["machines"] else 0 for n in machines]
         axes.barh([f + 0.18] * len(widths), widths, 0.32, left=positions, color="#b6bec7")
         axes.barh([f + 0.18] * len(widths), assigned, 0.32, left=positions, color=_colour(f))
-        axes.text(1.01, f, str(iteration["total"]), transform=right, va="center_baseline")
+        axes.text(1.01, f, str(iteration["total"]), transform=right_edge, va="center_baseline")
         if shows_numbers:
             for position, load in zip(positions, loads, strict=True):
                 axes.text(position, f - 0.05, str(load), va="bottom")
@@ -234,15 +234,15 @@ def _draw_steps(
 
 
 def _step_names(iterations: Sequence[Mapping[str, Any]]) -> list[str]:
-    machines_per_row = len(iterations[0]["machines"])
     return [
-        f"{block_letter(f)}: alpha = {iteration['alpha']} = {_reason(iteration, machines_per_row)}"
+        f"{block_letter(f)}: alpha = {iteration['alpha']} = {_format_bound(iteration)}"
         for f, iteration in enumerate(iterations[:_MAX_STEPS], start=1)
     ]
 
 
-def _reason(iteration: Mapping[str, Any], machines_per_row: int) -> str:
+def _format_bound(iteration: Mapping[str, Any]) -> str:
     """Return the bound that alpha_f equals."""
+    machines_per_row = len(iteration["machines"])
     if iteration["decided_by"] == "load":
         return f"m[{iteration['smallest']}]"
     part = "L'" if machines_per_row == 1 else f"L'/{machines_per_row}"
@@ -250,7 +250,7 @@ def _reason(iteration: Mapping[str, Any], machines_per_row: int) -> str:
 
 
 def _colour(f: int) -> str:
-    return BLOCKS[(f - 1) % len(BLOCKS)]
+    return BLOCK_COLOURS[(f - 1) % len(BLOCK_COLOURS)]
 
 
 def _shorten(label: str) -> str:

@@ -21,7 +21,7 @@ from cec_mpi.text import printable
 SUFFIXES = (".svg", ".pdf", ".png")
 # Colours of blocks, reused cyclically: light enough for black letters, and distinct for the
 # colour-blind (Paul Tol's light scheme).
-BLOCKS = (
+BLOCK_COLOURS = (
     "#77aadd",
     "#ee8866",
     "#eedd88",

@@ -34,14 +34,13 @@ def steps_table(
     2  2      2 3  m[2] = 2, of the last 2 machines           0     2     2   4
                    all is assigned                            0     0     0   0
     """
-    machines_per_row = len(iterations[0]["machines"])
     head = ["f", "alpha", "P_f", "alpha is"]
     rows = [
         [
             str(f),
             str(iteration["alpha"]),
             " ".join(map(str, iteration["machines"])),
-            _reason(iteration, machines_per_row),
+            _compare_bounds(iteration),
         ]
         for f, iteration in enumerate(iterations, start=1)
     ]
@@ -49,12 +48,12 @@ def steps_table(
     rows.append(["", "", "", "all is assigned"])
     loads.append(["0"] * (len(available) + 1))
     columns = [*(f"m[{n}]" for n in available), "L'"]
-    left = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
-    right = [max(len(row[k]) for row in [columns, *loads]) for k in range(len(columns))]
-    fitting = _fitting_columns(left, right, width)
+    text_widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
+    load_widths = [max(len(row[k]) for row in [columns, *loads]) for k in range(len(columns))]
+    fitting = _fitting_columns(text_widths, load_widths, width)
     titles = [columns[k] for k in fitting]
     cells = [
-        [*words, *(numbers[k] for k in fitting)] for words, numbers in zip(rows, loads, strict=True)
+        [*texts, *(values[k] for k in fitting)] for texts, values in zip(rows, loads, strict=True)
     ]
     lines = format_table([*head, *titles], cells, titles)
     missing = len(columns) - len(fitting)
@@ -63,23 +62,26 @@ def steps_table(
     return lines
 
 
-def _fitting_columns(left: Sequence[int], right: Sequence[int], width: int | None) -> list[int]:
+def _fitting_columns(
+    text_widths: Sequence[int], load_widths: Sequence[int], width: int | None
+) -> list[int]:
     """Return the indices of the columns of loads that fit, including the last column, L'."""
-    last = len(right) - 1
+    last = len(load_widths) - 1
     if width is None:
         return [*range(last), last]
-    used_width = sum(size + len(_GAP) for size in left) + right[last]
+    used_width = sum(size + len(_GAP) for size in text_widths) + load_widths[last]
     fitting = []
     for k in range(last):
-        used_width += right[k] + len(_GAP)
+        used_width += load_widths[k] + len(_GAP)
         if used_width > width:
             break
         fitting.append(k)
     return [*fitting, last]
 
 
-def _reason(iteration: Mapping[str, Any], machines_per_row: int) -> str:
+def _compare_bounds(iteration: Mapping[str, Any]) -> str:
     """Return the bound that alpha_f equals, and the other bound."""
+    machines_per_row = len(iteration["machines"])
     load = f"m[{iteration['smallest']}] = {iteration['load']}"
     if iteration["next_largest"] is None:
         return (

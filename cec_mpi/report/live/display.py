@@ -68,8 +68,8 @@ def reaches_terminal() -> bool:
         for _ in range(_MAX_ANCESTORS):
             directory = Path("/proc") / str(process)
             if (directory / "comm").read_text().strip() in _LAUNCHERS:
-                errors = str((directory / "fd" / "2").readlink())
-                return errors.startswith(("/dev/pts/", "/dev/tty"))
+                stderr_path = str((directory / "fd" / "2").readlink())
+                return stderr_path.startswith(("/dev/pts/", "/dev/tty"))
             process = int((directory / "stat").read_text().rpartition(")")[2].split()[1])  # parent
     except (OSError, ValueError):
         pass  # the process has exited or cannot be read: assume no terminal

@@ -34,7 +34,7 @@ class RunState:
         Number of steps since the header.
     last : StepRecord or None
         Last step.
-    event : tuple of (int, str) or None
+    last_event : tuple of (int, str) or None
         Step and description of the last event.
     last_events : dict of int to (int, str)
         Step and description of the last event of each machine.
@@ -53,7 +53,7 @@ class RunState:
     """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
-        self.event: tuple[int, str] | None = None
+        self.last_event: tuple[int, str] | None = None
         self.last_events: dict[int, tuple[int, str]] = {}
         self.is_over = self.is_slow = False
         self.seconds_since_step = 0.0
@@ -66,12 +66,12 @@ class RunState:
         self._joined_hosts: dict[int, tuple[int, str, str]] = {}  # rank, host and device
         self._joined_pids: dict[int, int] = {}
         self.last: StepRecord | None = None
-        self.recent: deque[StepRecord] = deque(maxlen=_MAX_RECENT)
+        self.recent_steps: deque[StepRecord] = deque(maxlen=_MAX_RECENT)
         self.shortage: Waiting | None = None
         self.unfinished: list[Event] = []
         self.progress: dict[str, float] = {}
 
-    def read(self, line: Line) -> None:
+    def add(self, line: Line) -> None:
         """Add a line of the records."""
         if isinstance(line, Header):
             self.begin(line.about)
@@ -89,13 +89,13 @@ class RunState:
         """Add the next step."""
         self.steps_made += 1
         self.last, self.shortage = step, None
-        self.recent.append(step)
+        self.recent_steps.append(step)
         self._add_events(step.events, step.step)
 
     def _add_events(self, events: Sequence[Event], step: int) -> None:
         for event in events:
             kind, machine = kind_and_machine(event)
-            self.event = self.last_events[machine] = step, describe_machine_event(event)
+            self.last_event = self.last_events[machine] = step, describe_machine_event(event)
             if kind == "joined" and "host" in event:
                 device = event.get("device", "")
                 self._joined_hosts[machine] = event.get("rank", 0), event["host"], device
@@ -108,7 +108,7 @@ class RunState:
         self.is_slow = self.is_slow or seconds >= _MIN_SLOW_SECONDS
 
     @property
-    def planned(self) -> int | None:
+    def planned_steps(self) -> int | None:
         """Number of steps of this part of the run; None if unknown."""
         return self.header.get("planned_steps")
 
@@ -118,36 +118,40 @@ class RunState:
         return len(self.last.rows) if self.last is not None else 0
 
     @property
-    def taking_part(self) -> Sequence[int]:
-        """Numbers of the machines that take part."""
+    def participants(self) -> Sequence[int]:
+        """Machines that take part in the run."""
         return self.header.get("taking_part") or range(1, self.machines + 1)
 
     @property
     def rate(self) -> float | None:
         """Recent steps per second; None after fewer than two steps."""
-        if len(self.recent) < 2:
+        if len(self.recent_steps) < 2:
             return None
-        seconds = _seconds_between(self.recent[0].time, self.recent[-1].time)
-        return (len(self.recent) - 1) / seconds if seconds > 0 else None
+        seconds = _seconds_between(self.recent_steps[0].time, self.recent_steps[-1].time)
+        return (len(self.recent_steps) - 1) / seconds if seconds > 0 else None
 
     @property
     def seconds_left(self) -> float | None:
         """Seconds until the end of the last step; None if unknown."""
         rate = self.rate
-        if self.planned is None or not rate or self.is_over:
+        if self.planned_steps is None or not rate or self.is_over:
             return None
-        remaining = self.planned - self.steps_made - min(1.0, self.seconds_since_step * rate)
+        remaining = self.planned_steps - self.steps_made - min(1.0, self.seconds_since_step * rate)
         return max(0.0, remaining) / rate
 
     @property
     def makespan(self) -> float | None:
         """Median makespan of recent steps, in seconds."""
-        return median(step.measured_makespan for step in self.recent) if self.recent else None
+        return (
+            median(step.measured_makespan for step in self.recent_steps)
+            if self.recent_steps
+            else None
+        )
 
     @property
     def hosts(self) -> dict[int, str]:
         """Host and device of each machine, with the rank of a process with several machines."""
-        hosts, devices = (self._at_start(name) for name in ("hosts", "devices"))
+        hosts, devices = (self._header_by_machine(name) for name in ("hosts", "devices"))
         ranks = {n: rank for rank, n in enumerate(self.header.get("machine_of_rank") or [])}
         placements = {n: (ranks[n], host, devices.get(n, "")) for n, host in hosts.items()}
         placements |= self._joined_hosts
@@ -160,9 +164,9 @@ class RunState:
     @property
     def pids(self) -> dict[int, int]:
         """Process ID of each machine; 0 if unknown."""
-        return self._at_start("pids") | self._joined_pids
+        return self._header_by_machine("pids") | self._joined_pids
 
-    def _at_start(self, name: str) -> dict[int, Any]:
+    def _header_by_machine(self, name: str) -> dict[int, Any]:
         """Return a field of the header with an entry for each rank, as a dict by machine."""
         machines, entries = (self.header.get(key) or [] for key in ("machine_of_rank", name))
         if len(entries) == 1:  # all machines are in one process
@@ -171,14 +175,14 @@ class RunState:
 
     def availability(self, machine: int) -> float:
         """Return the fraction of recent steps in which a machine was available."""
-        steps = sum(machine in step.available for step in self.recent)
-        return steps / len(self.recent) if self.recent else 0.0
+        steps = sum(machine in step.available for step in self.recent_steps)
+        return steps / len(self.recent_steps) if self.recent_steps else 0.0
 
     def rows_per_second(self, machine: int) -> float | None:
         """Return the median speed of a machine in recent steps."""
         rates = [
             step.rows[machine - 1] / step.seconds[machine - 1]
-            for step in self.recent
+            for step in self.recent_steps
             if len(step.rows) >= machine and step.seconds[machine - 1] > 0
         ]
         return median(rates) if rates else None

@@ -49,9 +49,9 @@ def states_of(run: RunState) -> dict[int, str]:
     """Return the state of each machine in the last step, or the reason of its absence."""
     step = run.last
     if step is None:
-        return dict.fromkeys(run.taking_part, "preempted")
+        return dict.fromkeys(run.participants, "preempted")
     rows = dict(enumerate(step.rows, start=1))
-    states = {machine: WORKING if rows.get(machine) else IDLE for machine in run.taking_part}
+    states = {machine: WORKING if rows.get(machine) else IDLE for machine in run.participants}
     states |= {machine: "preempted" for machine in states if machine not in step.available}
     reasons = {machine: reason for reason, machines in step.away.items() for machine in machines}
     reasons |= dict.fromkeys(step.unanswered, "late")
@@ -82,7 +82,7 @@ class RunView:
 
     def update(self, line: StepRecord | Waiting) -> None:
         """Add a step, or a wait for machines."""
-        self._state.read(line)
+        self._state.add(line)
         self._last_update = time.monotonic()
 
     def line(self) -> str:
@@ -112,20 +112,20 @@ class RunView:
         yield machines_line(self._state, width)
         yield makespan_line(self._state, width)
         yield from slow_step_lines(self._state, width)
-        if self._state.event is not None:
+        if self._state.last_event is not None:
             yield event_line(self._state, width)
 
 
 def describe_step(state: RunState) -> str:
     """Return the number of the last step, and the total number if known."""
     number = state.last.step + 1 if state.last is not None else 0
-    if state.planned is None:
+    if state.planned_steps is None:
         return f"step {number}"
-    return f"step {number} of {number + max(0, state.planned - state.steps_made)}"
+    return f"step {number} of {number + max(0, state.planned_steps - state.steps_made)}"
 
 
 def describe_pace(state: RunState) -> list[str]:
-    """Return the known ones of the rate of steps and the remaining time."""
+    """Return the rate of steps and the remaining time, if they are known."""
     texts = []
     if state.rate is not None:
         texts.append(format_rate(state.rate, "steps"))
@@ -145,13 +145,13 @@ def head_line(state: RunState, width: int) -> RenderableType:
     )
     pace = ", ".join(describe_pace(state))
     left = Text.assemble((f"{name}  " if name else "", "bold"), describe_step(state))
-    if state.planned is None:
+    if state.planned_steps is None:
         return Text.assemble(left, f"  {pace}")
     columns = width - 5 - left.cell_len - len(pace)
     if columns < 8:
         return Text.assemble(left, f"  {pace}")
     grid = Table.grid(padding=(0, 2, 0, 0))
-    bar = ProgressBar(max(1, state.planned), state.steps_made, width=min(_BAR_WIDTH, columns))
+    bar = ProgressBar(max(1, state.planned_steps), state.steps_made, width=min(_BAR_WIDTH, columns))
     grid.add_row(left, bar, Text(pace))
     return grid
 
@@ -162,7 +162,7 @@ def machines_line(state: RunState, width: int) -> RenderableType:
 
     latest = state.shortage or state.last
     available = 0 if latest is None else len(latest.available)
-    text = f"{available} of {len(state.taking_part)} available"
+    text = f"{available} of {len(state.participants)} available"
     if state.is_over:
         text += " in the last step"
     return with_title("machines", Text(text), width)
@@ -198,8 +198,8 @@ def event_line(state: RunState, width: int) -> RenderableType:
     """Return a line with the last event."""
     from rich.text import Text
 
-    assert state.event is not None
-    step, text = state.event
+    assert state.last_event is not None
+    step, text = state.last_event
     return with_title("last event", Text(f"step {step}: {text}"), width)
 
 

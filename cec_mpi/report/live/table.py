@@ -57,7 +57,7 @@ def top_lines(run: WatchedRun, width: int, height: int | None) -> list[Renderabl
             f"{printable(name)} {value:.3g}" for name, value in state.progress.items()
         )
         lines.append(with_title("solver", Text(progress), width))
-    if state.event is not None:
+    if state.last_event is not None:
         lines.append(event_line(state, width))
     max_lines = None if height is None else height - len(lines) - 2
     return [*lines, Text(""), *_machine_table(state, width, max_lines)]

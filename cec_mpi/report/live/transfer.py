@@ -40,7 +40,7 @@ class TransferView:
 
     def line(self) -> str:
         """Return one line."""
-        return f"{self._activity} {self._fraction():.0%} of {self._rate()}"
+        return f"{self._activity} {self._fraction():.0%} of {self._size_and_rate()}"
 
     def lines(self, width: int, height: int) -> Iterable[RenderableType]:
         """Return a line, with a bar if it fits."""
@@ -48,7 +48,10 @@ class TransferView:
         from rich.table import Table
         from rich.text import Text
 
-        name, status = Text(self._activity, "bold"), f"{self._fraction():4.0%} of {self._rate()}"
+        name, status = (
+            Text(self._activity, "bold"),
+            f"{self._fraction():4.0%} of {self._size_and_rate()}",
+        )
         columns = width - 5 - name.cell_len - len(status)
         if columns < 8:
             return [Text.assemble(name, " ", status.strip())]
@@ -61,7 +64,7 @@ class TransferView:
     def _fraction(self) -> float:
         return self.done / self.total if self.total else 1.0
 
-    def _rate(self) -> str:
+    def _size_and_rate(self) -> str:
         """Return the size and, if known, the rate and the remaining time."""
         seconds = time.monotonic() - self._start
         size, done = f"{self.total / 1e9:.2f} GB", self.done - self._initial

@@ -72,7 +72,7 @@ class WatchedRun:
         if is_new:
             self.state = RunState({})
         for line in lines:
-            self.state.read(line)
+            self.state.add(line)
         if self._steps.modified_at != self._modified_at:
             now = time.monotonic()
             age = 0.0 if self._modified_at else max(0.0, time.time() - self._steps.modified_at)
