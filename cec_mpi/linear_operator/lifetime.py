@@ -157,7 +157,7 @@ class Lifetime:
         if os.getpid() != self._owner_pid:
             this_process.keep_alive.append(stack)
             if isinstance(error, SystemExit):
-                this_process.code = exit_code_of(error)
+                this_process.exit_code = exit_code_of(error)
             return
         try:
             traceback = None if error is None else error.__traceback__

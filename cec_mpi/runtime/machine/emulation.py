@@ -75,16 +75,16 @@ def measure_rate(multiply: Callable[[int, int], object], count: int, row_bytes: 
     count, row_bytes : int
         Number of rows, and bytes of a row.
     """
-    rows = max(1, min(count, _SLICE_BYTES // row_bytes))
-    multiply(0, rows)
-    multiplied, start = 0, 0
+    slice_rows = max(1, min(count, _SLICE_BYTES // row_bytes))
+    multiply(0, slice_rows)
+    multiplied_rows, start = 0, 0
     begin = time.perf_counter()
     while (elapsed := time.perf_counter() - begin) < _MEASURE_SECONDS:
-        start = start if start + rows <= count else 0
-        multiply(start, start + rows)
-        start += rows
-        multiplied += rows
-    return multiplied / elapsed
+        start = start if start + slice_rows <= count else 0
+        multiply(start, start + slice_rows)
+        start += slice_rows
+        multiplied_rows += slice_rows
+    return multiplied_rows / elapsed
 
 
 def fit_base(

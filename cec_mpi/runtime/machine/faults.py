@@ -13,6 +13,7 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,10 +95,10 @@ class Faults:
     def inject_before(self, machine: int, step: int) -> None:
         """Send the signals of faults to this process."""
         for fault in self.at(machine, step):
-            number = _SIGNALS.get(fault.kind)
-            if number is not None:
+            signal_number = _SIGNALS.get(fault.kind)
+            if signal_number is not None:
                 log.warning("machine %d in step %d: %s, injected", machine, step, fault.kind)
-                os.kill(os.getpid(), number)
+                os.kill(os.getpid(), signal_number)
 
     def inject_after(
         self,
@@ -160,27 +161,21 @@ def parse_faults(text: str, machines: int, seed: int = 0) -> Faults:
     """
     scheduled, rate, kinds = [], 0.0, FAULTS
     for entry in filter(None, text.split(",")):
-        scheduled_match = _SCHEDULED_FAULT.fullmatch(entry)
-        random_match = _RANDOM_FAULTS.fullmatch(entry)
-        try:
-            if random_match is not None:
-                rate, names = float(random_match["rate"]), random_match["kinds"]
+        is_valid = False
+        with suppress(ValueError):
+            if match := _RANDOM_FAULTS.fullmatch(entry):
+                rate, names = float(match["rate"]), match["kinds"]
                 kinds = tuple(names.split("+")) if names else FAULTS
                 is_valid = 0 < rate <= 1 and set(kinds) <= set(FAULTS)
-            else:
-                assert scheduled_match is not None
-                kind, number, step, factor = scheduled_match.group(
-                    "kind", "machine", "step", "factor"
-                )
-                fault = Fault(kind, int(number), int(step), float(factor or 1))
+            elif match := _SCHEDULED_FAULT.fullmatch(entry):
+                kind, machine, step, factor = match.group("kind", "machine", "step", "factor")
+                fault = Fault(kind, int(machine), int(step), float(factor or 1))
                 scheduled.append(fault)
                 is_valid = (
                     fault.kind in FAULTS
                     and 1 <= fault.machine <= machines
                     and (fault.factor > 1) == (fault.kind == "slow")
                 )
-        except (AssertionError, ValueError):
-            is_valid = False
         if not is_valid:
             raise InputError(
                 f"fault {entry!r}: expected KIND:MACHINE@STEP with {', '.join(FAULTS)} and machine "

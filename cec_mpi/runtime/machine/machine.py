@@ -19,7 +19,7 @@ from cec_mpi.store.shard import NOTHING_LOADED, LoadCost, Shard
 
 log = logging.getLogger(__name__)
 
-_MIN_ROWS_FRACTION = 0.1  # of the time of a product that depends on the number of rows
+_MIN_ROWS_FRACTION = 0.1  # least part of a product's time that counts as proportional to its rows
 _SAMPLE_BYTES = 256 << 20  # of a shard, to measure its speed: more than processor caches hold
 
 
@@ -88,8 +88,8 @@ class Machine:
         self._answers = self._forward  # of the last step, one-dimensional
         self._rows = self._forward.reshape(0, 1)  # of X W, shape (count, k)
         self._intervals: tuple[tuple[int, int], ...] = ()
-        self._loaded = True
-        self._prepared: Product | None = None  # product for which own arrays are prepared
+        self._is_loaded = True
+        self._prepared_product: Product | None = None  # for which this machine has own arrays
         self.count = 0
 
     @staticmethod
@@ -103,11 +103,11 @@ class Machine:
             return
         self._intervals = intervals
         self.count = count_rows(intervals)
-        self._loaded = False
-        self._prepared = None
+        self._is_loaded = False
+        self._prepared_product = None
 
     @property
-    def amount(self) -> float:
+    def weighted_rows(self) -> float:
         """Number of assigned rows, weighted by cost: a row of mean cost counts as 1."""
         return 0.0 if self._shard is None else self._shard.cost(self._intervals)
 
@@ -123,10 +123,10 @@ class Machine:
         if shard is None:
             return NOTHING_LOADED
         changed = shard.has_changed()  # new rows of this step may be in blocks that are loaded
-        if self._loaded and not changed:
+        if self._is_loaded and not changed:
             return NOTHING_LOADED
         loaded = shard.load(self._intervals)
-        self._loaded = True
+        self._is_loaded = True
         return loaded
 
     @property
@@ -173,9 +173,9 @@ class Machine:
         out : ndarray, optional
             Array for `values`; by default an array of this machine.
         """
-        if product == self._prepared and out is None and self.count:
+        if product == self._prepared_product and out is None and self.count:
             return
-        self._prepared = product if out is None else None
+        self._prepared_product = product if out is None else None
         if not product.adjoint:
             size = self.count * product.columns
             if out is None and self._forward.size < size:
@@ -191,12 +191,12 @@ class Machine:
             self._adjoint.fill(0)  # the term of a machine without rows
         self._answers = self._adjoint.reshape(-1)
 
-    def execute(self, product: Product, values: NDArray[Any], step: int) -> Report:
+    def execute(self, product: Product, operand: NDArray[Any], step: int) -> Report:
         """Read new rows and multiply all assigned rows; report an exception instead of raising it.
 
         Parameters
         ----------
-        product, values, step
+        product, operand, step
             See `compute`.
 
         Returns
@@ -206,7 +206,7 @@ class Machine:
         """
         try:
             loaded = self.load()
-            return Report(self.compute(product, values, step), loaded)
+            return Report(self.compute(product, operand, step), loaded)
         except Exception as error:
             log.exception("machine %d failed in step %d", self.number, step)
             self._answers.fill(np.nan)
@@ -214,13 +214,13 @@ class Machine:
                 problem=_describe_error(error), damaged=isinstance(error, DamagedStoreError)
             )
 
-    def compute(self, product: Product, values: NDArray[Any], step: int) -> float:
+    def compute(self, product: Product, operand: NDArray[Any], step: int) -> float:
         """Multiply the assigned rows; return the seconds of the computation.
 
         Parameters
         ----------
         product : Product
-        values : ndarray
+        operand : ndarray
             W, shape (k, r), or for the adjoint the coefficients of the assigned rows, (count, k).
         step : int
 
@@ -237,12 +237,12 @@ class Machine:
         faults = self.faults if self.faults else None
         if faults is not None:
             faults.inject_before(self.number, step)
-        fixed_seconds = shard.warm_up(product.adjoint, values, self._intervals)
+        fixed_seconds = shard.warm_up(product.adjoint, operand, self._intervals)
         begin = time.perf_counter()
-        self._multiply(shard, product, values)
+        self._multiply(shard, product, operand)
         if self.emulation is not None:
             min_seconds = (
-                self.amount / self.emulation.rate(self.number, step) / self.machines_on_host
+                self.weighted_rows / self.emulation.rate(self.number, step) / self.machines_on_host
             )
             time.sleep(max(0.0, begin + min_seconds - time.perf_counter()))
         seconds = time.perf_counter() - begin
@@ -254,11 +254,11 @@ class Machine:
             seconds = faults.inject_after(self.number, step, self._answers, seconds)
         return seconds
 
-    def _multiply(self, shard: Shard, product: Product, values: NDArray[Any]) -> None:
+    def _multiply(self, shard: Shard, product: Product, operand: NDArray[Any]) -> None:
         if product.adjoint:
-            shard.multiply_transposed(values, self._intervals, self._adjoint)
+            shard.multiply_transposed(operand, self._intervals, self._adjoint)
         else:
-            shard.multiply(values, self._intervals, self._rows)
+            shard.multiply(operand, self._intervals, self._rows)
 
 
 def _describe_error(error: Exception) -> str:

@@ -105,7 +105,7 @@ class ThisProcess:
         Whether it has taken part in an elastic run; then its exit does not abort the job.
     is_forked : bool
         Whether it was forked from a process with MPI.
-    code : int
+    exit_code : int
         Exit code of the last call of `sys.exit`, since `record_exit_codes`.
     has_started : bool
         Whether all ranks have started; then they know the outcome of this process.
@@ -116,18 +116,18 @@ class ThisProcess:
         and in a forked process the operator of its parent.
     operator_groups : list of mpi4py.MPI.Group
         Groups of processes with an open lockstep operator.
-    finished_runs : list
-        Connection files of the elastic runs that it has served as a rank.
+    finished_connection_files : list
+        Those of finished elastic runs that it has served as a rank.
     """
 
     is_elastic: bool = False
     is_forked: bool = False
-    code: int = 0
+    exit_code: int = 0
     has_started: bool = False
     start_limit: threading.Timer | None = None
     keep_alive: list[Any] = field(default_factory=list)
     operator_groups: list[MPI.Group] = field(default_factory=list)
-    finished_runs: list[Any] = field(default_factory=list)
+    finished_connection_files: list[Any] = field(default_factory=list)
 
 
 this_process = ThisProcess()
@@ -164,18 +164,18 @@ def abort_job_on_exceptions() -> None:
     """Make an uncaught exception abort the job if a launcher has started several processes."""
     if launcher_of_ranks() is None:
         return
-    show = sys.excepthook
+    print_exception = sys.excepthook
 
     def exit_after_exception(type_: type[BaseException], error: BaseException, trace: Any) -> None:
         if this_process.is_forked:
-            show(type_, error, trace)
+            print_exception(type_, error, trace)
             exit_now(exit_code_of(error))
         shared, rank = is_shared_error(error), rank_of_launcher()
         if shared and error.__dict__[_SHARED]:
             raise SystemExit(0)
         if not shared:
             await_turn(rank)
-        show(type_, error, trace)
+        print_exception(type_, error, trace)
         if shared or this_process.is_elastic:
             raise SystemExit(exit_code_of(error))
         abort_job(exit_code_of(error))
@@ -190,7 +190,7 @@ def _abort_if_ranks_wait() -> None:
 
     Otherwise they would wait for this rank, and this rank for them in MPI_Finalize.
     """
-    code, rank = this_process.code, rank_of_launcher()
+    code, rank = this_process.exit_code, rank_of_launcher()
     if not code or this_process.has_started or this_process.is_forked or not is_mpi_running():
         return
 
@@ -198,10 +198,10 @@ def _abort_if_ranks_wait() -> None:
         print_error(f"rank {rank} exited with exit code {code} while other ranks wait for it")
         abort_job(code, by_mpi=False)
 
-    limit = threading.Timer(EXIT_SECONDS, abort)
-    limit.daemon = True
+    timer = threading.Timer(EXIT_SECONDS, abort)
+    timer.daemon = True
     with suppress(RuntimeError):  # Python 3.12.0 and 3.12.1 cannot start threads at exit
-        limit.start()
+        timer.start()
         mpi_function("MPI_Finalize")()
 
 
@@ -261,8 +261,10 @@ def abort_job(code: int, by_mpi: bool = True) -> NoReturn:
     time.sleep(OUTPUT_DRAIN_SECONDS)
     launcher, module = detect_launcher(), sys.modules.get("mpi4py.MPI")
     # With --with-ft ulfm other ranks survive MPI_Abort and hang in MPI.
-    survive = launcher and launcher.implementation == OPEN_MPI and continuity(launcher).continues
-    if by_mpi and not survive and is_mpi_running():
+    ranks_survive_abort = (
+        launcher and launcher.implementation == OPEN_MPI and continuity(launcher).continues
+    )
+    if by_mpi and not ranks_survive_abort and is_mpi_running():
         # With a duplicated communicator Intel MPI's launcher returned 255 in 19 of 20 jobs.
         assert module is not None
         module.COMM_WORLD.Abort(code)
@@ -451,7 +453,7 @@ def skip_mpi_in_forks() -> None:
     record_exit_codes()
 
     def mark_fork() -> None:
-        this_process.is_forked, this_process.code = True, 0
+        this_process.is_forked, this_process.exit_code = True, 0
 
     os.register_at_fork(after_in_child=mark_fork)
 
@@ -462,7 +464,7 @@ def record_exit_codes() -> None:
     original = sys.exit
 
     def record_exit(status: Any = None, /) -> NoReturn:
-        this_process.code = exit_code_of(SystemExit(status))
+        this_process.exit_code = exit_code_of(SystemExit(status))
         original(status)
 
     sys.exit = record_exit
@@ -476,7 +478,7 @@ def _exit_fork_at_exit() -> None:
         if isinstance(file, io.TextIOWrapper | io.BufferedWriter) and not file.closed:
             with suppress(OSError, ValueError):
                 file.flush()
-    exit_now(this_process.code)
+    exit_now(this_process.exit_code)
 
 
 atexit.register(_exit_fork_at_exit)  # the first registered handler is called last
@@ -581,13 +583,15 @@ def _restore_signals_in_forks() -> None:
     Python calls its handlers between bytecodes, so that a child which waits for a lock would never
     end, and it discards signals that arrive before the child has begun.
     """
-    before = threading.local()  # of the thread that forks
+    masks = threading.local()  # of signals, of the thread that forks
 
     def block() -> None:
-        before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*_SHUTDOWN_SIGNALS, signal.SIGHUP))
+        masks.previous = signal.pthread_sigmask(
+            signal.SIG_BLOCK, (*_SHUTDOWN_SIGNALS, signal.SIGHUP)
+        )
 
     def unblock() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before.mask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.previous)
 
     def restore() -> None:
         while _active_recorders:
@@ -644,7 +648,7 @@ class SignalRecorder:
         if include_hangup and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             self._signals += (signal.SIGHUP,)
         self._ignore_interrupts = ignore_interrupts
-        self._terms = 0
+        self._sigterm_count = 0
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> SignalRecorder:
@@ -670,8 +674,8 @@ class SignalRecorder:
             self.received = signal.Signals(number)
             if self._on_first is not None:
                 self._on_first(self.received)
-        self._terms += number == signal.SIGTERM
-        if self._exit_on_second and self._terms > 1:
+        self._sigterm_count += number == signal.SIGTERM
+        if self._exit_on_second and self._sigterm_count > 1:
             self.must_end = True
             self.__exit__()
             signal.raise_signal(number)

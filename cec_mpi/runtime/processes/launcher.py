@@ -183,8 +183,8 @@ def continuity(
     if launcher.implementation == SLURM:
         return _srun_continuity(environ, settings or {})
     if launcher.implementation == MPICH:
-        text = "MPICH's mpiexec has no option for this: use srun, or"
-        return Continuity(False, f"{text} {_USE_NO_LAUNCHER}")
+        remedy = f"MPICH's mpiexec has no option for this: use srun, or {_USE_NO_LAUNCHER}"
+        return Continuity(False, remedy)
     return Continuity(None, f"see the manual of the launcher, or {_USE_NO_LAUNCHER}")
 
 
@@ -201,11 +201,11 @@ def detect_continuity() -> Continuity | None:
 
 def _open_mpi_continuity(environ: Mapping[str, str]) -> Continuity:
     """Return the continuity under mpirun with ``--with-ft ulfm`` or ``--enable-recovery``."""
-    is_5 = "PRTE_LAUNCHED" in environ
-    variable = "OMPI_MCA_mpi_ft_enable" if is_5 else "OMPI_MCA_orte_enable_recovery"
+    is_version_5 = "PRTE_LAUNCHED" in environ
+    variable = "OMPI_MCA_mpi_ft_enable" if is_version_5 else "OMPI_MCA_orte_enable_recovery"
     if environ.get(variable) == "1":
         return Continuity(True)
-    option = "--with-ft ulfm" if is_5 else "--enable-recovery"
+    option = "--with-ft ulfm" if is_version_5 else "--enable-recovery"
     return Continuity(
         None, f"start with mpirun {option} (mpirun --continuous also works, but is not detected)"
     )
@@ -215,13 +215,11 @@ def _srun_continuity(environ: Mapping[str, str], settings: Mapping[str, str]) ->
     """Return the continuity under srun, whose variables override the settings of Slurm."""
     kill = environ.get("SLURM_KILL_BAD_EXIT", settings.get("KillOnBadExit"))
     wait = environ.get("SLURM_WAIT") or settings.get("WaitTime")
-    ends = [
-        _leading_number("1" if kill == "" else kill),
-        _leading_number(wait),
-    ]  # an empty variable means 1
-    if ends == [0, 0]:
+    kill = "1" if kill == "" else kill  # an empty variable means 1
+    values = [_leading_number(kill), _leading_number(wait)]
+    if values == [0, 0]:
         return Continuity(True)
-    continues = False if any(ends) else None
+    continues = False if any(values) else None
     return Continuity(continues, "export SLURM_KILL_BAD_EXIT=0 SLURM_WAIT=0 before srun")
 
 
@@ -242,8 +240,8 @@ def find_srun_problem(mpi_type: str) -> str:
     ``srun --mpi=list`` lists plugins that may not load. If srun is asked to join a job that does
     not exist, it loads the plugin and starts nothing.
     """
-    words = f"--mpi={mpi_type}", f"--jobid={_INVALID_JOB}", "--ntasks=1", "true"
-    return parse_srun_problem(mpi_type, capture_output("srun", *words))
+    options = f"--mpi={mpi_type}", f"--jobid={_INVALID_JOB}", "--ntasks=1", "true"
+    return parse_srun_problem(mpi_type, capture_output("srun", *options))
 
 
 def parse_srun_types(text: str) -> tuple[str, ...]:
@@ -270,8 +268,8 @@ def parse_srun_problem(mpi_type: str, text: str) -> str:
         return ""
     if "can not load PMIx library" in text:
         return "libpmix.so is missing (on Debian: apt install libpmix-dev, on each node)"
-    first = text.strip().splitlines()[0]
-    return re.sub(r"^srun: error:\s*", "", first)
+    first_line = text.strip().splitlines()[0]
+    return re.sub(r"^srun: error:\s*", "", first_line)
 
 
 def read_slurm_settings() -> dict[str, str]:

@@ -103,8 +103,8 @@ def _gcp_notices() -> Iterator[str]:
     query, seconds = "", METADATA_SECONDS
     while True:
         status, headers, text = _request(path + query, {"Metadata-Flavor": flavor}, seconds=seconds)
-        is_flavor = headers.get("Metadata-Flavor") == flavor
-        if status != _OK or not is_flavor or text not in ("FALSE", "TRUE"):
+        is_from_google = headers.get("Metadata-Flavor") == flavor
+        if status != _OK or not is_from_google or text not in ("FALSE", "TRUE"):
             raise _unexpected_answer(path, status, text)
         yield "preempted" if text == "TRUE" else ""
         if (etag := headers.get("ETag", "")).isalnum():  # identifies the last value
@@ -201,8 +201,8 @@ def _watch(
 
 def _detect(pause: float, has_ended: threading.Event) -> str:
     """Return the service that answers; print a note and return "" if none answers in time."""
-    due = time.monotonic() + SERVICE_SECONDS
-    while time.monotonic() < due and not has_ended.is_set():
+    deadline = time.monotonic() + SERVICE_SECONDS
+    while time.monotonic() < deadline and not has_ended.is_set():
         for service, notices in _SERVICES.items():
             try:
                 next(notices(), None)

@@ -283,37 +283,39 @@ def find_oversubscription(
     launcher : Launcher or None
         Launcher of the ranks.
     """
-    ranks: dict[ProcessInfo, str] = {}
-    too_many: dict[ProcessInfo, str] = {}
-    bound: dict[ProcessInfo, str] = {}
+    excess_machines: dict[ProcessInfo, str] = {}
+    excess_threads: dict[ProcessInfo, str] = {}
+    bound_threads: dict[ProcessInfo, str] = {}
     for node, node_ranks in ranks_by_node(processes).items():
         machines = [rank for rank in node_ranks if rank]
         max_threads = max((threads[rank] for rank in machines), default=0)
         count, cores = plural(len(machines), "machine"), plural(node.cores, "core")
         if len(machines) > node.cores:
-            ranks[node] = f"{count} on {cores}"
+            excess_machines[node] = f"{count} on {cores}"
         total = sum(threads[rank] for rank in machines)
-        own = min((processes[rank].own_cores for rank in machines), default=0)
+        own_cores = min((processes[rank].own_cores for rank in machines), default=0)
         is_bound = any(threads[rank] > processes[rank].own_cores for rank in machines)
         if is_bound and total <= max(node.cores, node.unbound_cores):
-            bound[node] = f"{plural(max_threads, 'thread')} bound to {plural(own, 'core')}"
+            bound_threads[node] = (
+                f"{plural(max_threads, 'thread')} bound to {plural(own_cores, 'core')}"
+            )
         elif max_threads > 1 and total > node.cores:
-            too_many[node] = f"{count} of {max_threads} threads on {cores}"
+            excess_threads[node] = f"{count} of {max_threads} threads on {cores}"
     remedies = (
         (
             "machines",
-            ranks,
+            excess_machines,
             "this is fine for a test, but measured speeds are unreliable: use more nodes, or fewer "
             "machines on each node",
         ),
         (
             "threads",
-            too_many,
+            excess_threads,
             "use fewer --threads, or omit --threads: then each machine uses its share",
         ),
         (
             "threads",
-            bound,
+            bound_threads,
             f"use fewer --threads, or start with {binding_option(launcher, 'none')}",
         ),
     )

@@ -115,9 +115,9 @@ def detect_implementation(text: str) -> str:
     >>> detect_implementation("HYDRA build details:")
     'MPICH'
     """
-    words = {"Open MPI": OPEN_MPI, "OpenRTE": OPEN_MPI, "Intel": INTEL}
-    words |= {"HYDRA": MPICH, "MPICH": MPICH}
-    return next((implementation for word, implementation in words.items() if word in text), "")
+    names = {"Open MPI": OPEN_MPI, "OpenRTE": OPEN_MPI, "Intel": INTEL}
+    names |= {"HYDRA": MPICH, "MPICH": MPICH}
+    return next((implementation for name, implementation in names.items() if name in text), "")
 
 
 def parse_library(text: str, path: Path | None) -> Library:
@@ -132,9 +132,10 @@ def parse_library(text: str, path: Path | None) -> Library:
     """
     name = " ".join(text.strip("\0").split("\n")[0].split(",")[0].split())
     name = name.replace("MPICH Version:", "MPICH").removesuffix(" for Linux* OS")
-    starts = {"Open MPI": OPEN_MPI, "MPICH": MPICH, "Intel(R) MPI": INTEL}
+    prefixes = {"Open MPI": OPEN_MPI, "MPICH": MPICH, "Intel(R) MPI": INTEL}
     implementation = next(
-        (implementation for start, implementation in starts.items() if name.startswith(start)), ""
+        (implementation for prefix, implementation in prefixes.items() if name.startswith(prefix)),
+        "",
     )
     version = re.search(r"\d+", name)
     interfaces = {"pmix"} if implementation == MPICH and "pmix" in text.lower() else set()
@@ -188,8 +189,8 @@ def can_start_mpi(
     offers_pmix = "PMIX_NAMESPACE" in environ
     offers_pmi = bool({"PMI_FD", "PMI_PORT", "PMI_RANK"} & set(environ))
     if library.implementation == OPEN_MPI:
-        too_new = library.major < 5 and "PRTE_LAUNCHED" in environ  # set by Open MPI 5's mpirun
-        return (offers_pmix and not too_new) or (offers_pmi and "pmi" in library.interfaces)
+        is_too_new = library.major < 5 and "PRTE_LAUNCHED" in environ  # set by Open MPI 5's mpirun
+        return (offers_pmix and not is_too_new) or (offers_pmi and "pmi" in library.interfaces)
     if library.implementation == MPICH:
         return offers_pmi or not offers_pmix or "pmix" in library.interfaces
     if library.implementation == INTEL:
@@ -210,10 +211,12 @@ def launcher_mismatch_message(launcher: Launcher, library: Library, problem: str
     own = str(library.program or f"{library.implementation or 'that library'}'s own mpirun")
     remedy = f"start them with {own}"
     if launcher.is_srun:
-        by_srun, by_own = f"srun --mpi={library.srun_type}", f"{own} in the batch script"
-        remedy = f"use {by_srun} (srun --mpi=list lists the types of this Slurm), or {by_own}"
+        srun_command, own_command = f"srun --mpi={library.srun_type}", f"{own} in the batch script"
+        remedy = (
+            f"use {srun_command} (srun --mpi=list lists the types of this Slurm), or {own_command}"
+        )
         if problem:
-            remedy = f"use {by_own}, or {by_srun} once Slurm can load it: {problem}"
+            remedy = f"use {own_command}, or {srun_command} once Slurm can load it: {problem}"
     return (
         f"{launcher.name} started {launcher.size} processes, but {library.name}, the MPI of this "
         f"Python, runs each of them as a separate job of one rank: {remedy}"
@@ -236,9 +239,8 @@ def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
     """
     import mpi4py
 
-    mpi4py.rc(
-        initialize=False, finalize=True
-    )  # check the launcher before MPI_Init, which may abort
+    # Check the launcher before MPI_Init, which may abort.
+    mpi4py.rc(initialize=False, finalize=True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # the launcher is checked here
@@ -360,9 +362,9 @@ def pause_after_init() -> None:
 
 
 def check_packages(comm: MPI.Intracomm) -> None:
-    """Collective: raise if ranks run different versions of this package.
+    """Raise if ranks run different versions of this package (collective).
 
-    This is checked first, in plain text, because messages differ between versions. Files are
+    Call this before other messages, which may differ between versions. Files are
     compared only if the ranks import the package from different directories.
 
     Raises

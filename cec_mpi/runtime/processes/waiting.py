@@ -17,12 +17,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-_SPIN = 30e-6
+_MIN_SPIN = 30e-6  # seconds without a sleep at the beginning of a wait
 _CONTENTION_GAP = 0.7e-3  # seconds between polls that indicate a busy core
-_CONTENTION_SECONDS = 0.1  # for which no wait spins after that
+_CONTENTION_SECONDS = 0.1  # seconds after this gap in which waits spin for `_MIN_SPIN` at most
 _SHORT_WAIT = 1e-3  # seconds; after a shorter wait, another short wait is expected
 _MIN_SLEEP_SECONDS, MAX_SLEEP_SECONDS = 20e-6, 600e-6
-_SLEEP_FRACTION = 0.02  # of the time waited so far
+_SLEEP_FRACTION = 0.02  # length of a sleep, as a fraction of the time waited so far
 _BYTES_PER_SECOND = 1e9  # of a slow network; no sleep before a transfer could be complete
 
 _SET_TIMER_SLACK = 29  # PR_SET_TIMERSLACK of Linux
@@ -70,19 +70,19 @@ class WaitHistory:
     """Duration of the last wait of one kind: after a short wait, the next wait spins longer.
 
     If another process computes on this core, a process that yields gets the core back late, while
-    one that sleeps wakes in time. Then no wait of this process spins for a tenth of a second.
+    one that sleeps wakes in time. Then waits of this process hardly spin for a tenth of a second.
     """
 
     _contended_until = 0.0  # by `time.monotonic`
 
     def __init__(self) -> None:
-        self.last = 0.0  # seconds
+        self.last_wait = 0.0  # seconds
 
     @property
     def spin(self) -> float:
         """Seconds before the first sleep."""
-        if self.last >= _SHORT_WAIT or time.monotonic() < WaitHistory._contended_until:
-            return _SPIN
+        if self.last_wait >= _SHORT_WAIT or time.monotonic() < WaitHistory._contended_until:
+            return _MIN_SPIN
         return _SHORT_WAIT
 
     def record_contention(self) -> None:
@@ -124,10 +124,9 @@ class PollTimer:
         clock: Clock | None = None,
     ) -> None:
         self._clock: Clock = time if clock is None else clock
-        jumps = clock is not None and isinstance(clock, JumpingClock)
-        self._history = None if jumps else history
-        self._awake = _SPIN if self._history is None else self._history.spin
-        self.spin = self._awake + transfer / _BYTES_PER_SECOND
+        self._history = None if isinstance(clock, JumpingClock) else history
+        self._spin_without_transfer = _MIN_SPIN if self._history is None else self._history.spin
+        self.spin = self._spin_without_transfer + transfer / _BYTES_PER_SECOND
         self._max_sleep = max_sleep
         self._longest_wait = 0.0
         self._begin = self.last_poll = self._clock.monotonic()
@@ -159,12 +158,15 @@ class PollTimer:
         """End the wait, and record its longest part in the history."""
         self.restart()
         if self._history is not None:
-            self._history.last = self._longest_wait
+            self._history.last_wait = self._longest_wait
 
     def _record_poll(self) -> float:
         """Record and return the time of a poll, and detect contention."""
         before, self.last_poll = self.last_poll, self._clock.monotonic()
-        is_late = self.last_poll - before > _CONTENTION_GAP and before - self._begin < self._awake
+        is_late = (
+            self.last_poll - before > _CONTENTION_GAP
+            and before - self._begin < self._spin_without_transfer
+        )
         if is_late and self._history is not None:
             self._history.record_contention()
         return self.last_poll
@@ -193,12 +195,12 @@ def wait_for(
     """
     timer = PollTimer(transfer, max_sleep, history)
     monotonic, yield_core = time.monotonic, os.sched_yield
-    awake_until = timer.last_poll + min(timer.spin, seconds)
+    spin_until = timer.last_poll + min(timer.spin, seconds)
     for request in requests:
         while not request.Test():
             now = monotonic()
             # The most frequent case, without a call.
-            if now < awake_until and now - timer.last_poll < _CONTENTION_GAP:
+            if now < spin_until and now - timer.last_poll < _CONTENTION_GAP:
                 timer.last_poll = now
                 yield_core()
                 continue

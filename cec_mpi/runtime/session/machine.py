@@ -291,7 +291,7 @@ def serve_as_rank(
                 endpoint = SocketMachineEndpoint(connection, None, signals, verbose=False)
                 error = finder.serve(connection, hello, endpoint)
                 if not isinstance(error, MasterLostError):
-                    this_process.finished_runs.append(finder.file)
+                    this_process.finished_connection_files.append(finder.file)
                     has_ended = not isinstance(error, ShutdownRequested)
                     return 0
                 hello = replace(hello, machines=endpoint.machines or hello.machines)
@@ -458,7 +458,7 @@ class _MasterFinder:
         file = read_connection_file(self._source)
         if self._launch is not None and file.job != self._launch[1]:
             raise MasterLostError(f"{self._source} belongs to another job")
-        if self._launch is not None and file in this_process.finished_runs:
+        if self._launch is not None and file in this_process.finished_connection_files:
             raise MasterLostError(f"{self._source} belongs to a run that has ended")
         self.file = file
         return file

@@ -103,7 +103,7 @@ def answer(
         reports.append(machine.execute(product, operand, order.step))
         answers.append(machine.values)
     if len(machines) > 1:
-        amounts = [machines[part.machine].amount for part in order.parts]
+        amounts = [machines[part.machine].weighted_rows for part in order.parts]
         rate = len(machines) * sum(report.seconds for report in reports) / (sum(amounts) or 1.0)
         parts = zip(reports, amounts, strict=True)
         reports = [report._replace(seconds=rate * amount) for report, amount in parts]

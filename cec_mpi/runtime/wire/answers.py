@@ -76,20 +76,22 @@ class AnswerBuffers:
     """
 
     def __init__(self, manifest: Manifest, arithmetic: np.dtype[Any]) -> None:
-        self._forward = manifest.code.recovery * manifest.rows_per_shard, arithmetic
-        self._adjoint = manifest.columns, np.dtype(np.float64)
+        self._forward_size_and_dtype = manifest.code.recovery * manifest.rows_per_shard, arithmetic
+        self._adjoint_size_and_dtype = manifest.columns, np.dtype(np.float64)
         self._arrays: dict[Product, NDArray[Any]] = {}
 
     def get(self, product: Product) -> NDArray[Any]:
         """Return the array for the next answers to this product; its content is undefined."""
         if product not in self._arrays:
-            # Of each direction keep the array for one column and the last one for several.
+            # Keep two arrays for X W and two for X' V: for one column, and for the last k > 1.
             self._arrays = {
                 p: array
                 for p, array in self._arrays.items()
                 if p.columns == 1 or p.adjoint != product.adjoint
             }
-            rows, dtype = self._adjoint if product.adjoint else self._forward
+            rows, dtype = (
+                self._adjoint_size_and_dtype if product.adjoint else self._forward_size_and_dtype
+            )
             self._arrays[product] = np.empty(rows * product.columns, dtype)
         return self._arrays[product]
 

@@ -167,8 +167,8 @@ class JobsEndpoint:
     ) -> list[tuple[Job, ...]]:
         """Send jobs to idle machines.
 
-        The jobs of a host are sent in one message, and the host sums their terms of X' V, unless
-        the terms replace different terms.
+        The jobs of a host are sent in one message, and the host sums their terms of X' V. Jobs
+        whose terms replace different earlier terms are sent separately.
 
         Parameters
         ----------
@@ -201,9 +201,6 @@ class JobsEndpoint:
         return sent
 
     def is_sending(self, array: NDArray[Any]) -> bool:
-        """Whether an array shares memory with an operand that may still be sent to a machine.
-
-        The machine may be lost.
-        """
+        """Whether an array shares memory with an operand that may still be sent to a machine."""
         self._borrowing_jobs = [job for job in self._borrowing_jobs if job.is_sending]
         return any(np.may_share_memory(job.operand, array) for job in self._borrowing_jobs)

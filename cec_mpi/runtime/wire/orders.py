@@ -23,8 +23,8 @@ from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.manifest import Manifest
 
 MASTER = 0  # rank
-# Limits in bytes: of an operand in the message of its order, to one machine and to all of them, and
-# of answers in the message of their report.
+# Limits, in bytes, of an operand that is sent in the message of its order (its size, and its size
+# times the number of machines), and of answers that are sent in the message of their report.
 MAX_INLINE_VECTOR, MAX_INLINE_TOTAL, MAX_INLINE_ANSWERS = 1 << 16, 1 << 22, 1 << 17
 
 Number = TypeVar("Number")
@@ -52,11 +52,11 @@ class Order(NamedTuple):
     Attributes
     ----------
     kind : int
-        A `OrderKind`.
+        An `OrderKind`.
     shard : int
-        With OPEN and CLOSE, a machine. With jobs over a socket, their number.
+        For OPEN and CLOSE, the machine. For jobs over a socket, the number of jobs.
     step : int
-        Number of the step, from 0. With OPEN, the number of BLAS threads.
+        Number of the step, from 0. For OPEN, the number of BLAS threads.
     columns : int
         Columns of W or V, k.
     length : int
@@ -210,13 +210,13 @@ class Stop:
 
     error: BaseException | None = None
 
-    def packed(self) -> bytes:
+    def pack_payload(self) -> bytes:
         """Return the payload of the order."""
         return pack(None if self.error is None else Failure.from_exception(self.error))
 
 
 ParsedOrder = Multiply | Open | Close | Stop
-"""An order with its payload, or with the header of the operand that follows."""
+"""An order with its payload; the operand of a `Multiply` is received separately."""
 
 
 def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Close | Stop:

@@ -16,7 +16,7 @@ ROWS = st.lists(st.integers(0, 7), min_size=1, max_size=6).filter(any)
 
 def fill(buffer, answers, reports):
     """Fill the buffer as MPI does, with the messages of all machines."""
-    buffer.clear()
+    buffer.fill_with_nan()
     for answer, report, message in zip(answers, reports, buffer.messages, strict=True):
         assert message.size == packed_size(answer.size, answer.dtype)
         message[:REPORT] = report
@@ -56,7 +56,7 @@ def test_terms_of_machines_with_rows_are_summed(rows, columns):
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_missing_answers_and_reports_are_nan(dtype):
     buffer = Layout(np.array([0, 3, 2]), 1, np.dtype(dtype)).gather_buffer(False, 1)
-    buffer.clear()
+    buffer.fill_with_nan()
     values, reports = np.zeros(5, dtype), np.zeros((2, REPORT))
     buffer.concatenate_into(values)
     buffer.copy_reports(reports)

@@ -74,7 +74,7 @@ def unknown(base):
     ],
 )
 def test_an_exception_is_sent_with_class_text_and_exit_code(error, type_, text, code):
-    stop = parse_order(Order(OrderKind.STOP), Stop(error).packed())
+    stop = parse_order(Order(OrderKind.STOP), Stop(error).pack_payload())
     assert type(stop.error) is type_
     assert str(stop.error) == text
     assert getattr(stop.error, "exit_code", 1) == code

@@ -63,7 +63,7 @@ class CollectiveMachineEndpoint:
         self._history = WaitHistory()
         self._store_buffers: _StoreBuffers | None = None
         self._open_order: Open | None = None
-        self._problem = ""  # the last error
+        self._last_error = ""
 
     def receive_order(self, signals: SignalRecorder) -> ParsedOrder:
         """Receive the order, and the assignment if it has changed."""
@@ -73,16 +73,16 @@ class CollectiveMachineEndpoint:
             return self._receive_payload(order, signals)
         buffers, intervals, product = self._buffers, None, order.product
         if order.length:
-            plan = np.empty(order.length, dtype=np.int64)
-            broadcast(self._comm, plan, plan.nbytes)
-            intervals = buffers.assign(Assignment.from_array(plan))
+            encoded_assignment = np.empty(order.length, dtype=np.int64)
+            broadcast(self._comm, encoded_assignment, encoded_assignment.nbytes)
+            intervals = buffers.assign(Assignment.from_array(encoded_assignment))
         self._exchange = buffers.exchange_of(product)
         return Multiply(order.step, product, (Part(buffers.machine, intervals),))
 
     def _receive_payload(self, order: Order, signals: SignalRecorder) -> ParsedOrder:
         """Receive the payload of an order other than a step."""
         if order.kind == OrderKind.LAST_ERRORS:
-            gather(self._comm, self._problem, str)
+            gather(self._comm, self._last_error, str)
             return self.receive_order(signals)
         payload = np.empty(order.length, dtype=np.uint8)
         if order.length:
@@ -135,7 +135,7 @@ class CollectiveMachineEndpoint:
         buffers, product = self._buffers, order.product
         finite = not product.adjoint or bool(np.isfinite(answer).all())
         fields = pack_report(report, buffers.machine, finite)
-        self._problem = report.problem or self._problem
+        self._last_error = report.problem or self._last_error
         message = self._exchange.message
         if message is None:
             self._report[:] = fields
@@ -190,7 +190,7 @@ class _StoreBuffers:
         self._sizes = StepSizes(opening)
         self.several_nodes = opening.several_nodes
         self.count = 0
-        self._offset = 0  # of its rows in the coefficients of all machines
+        self._first_coefficient = 0  # index of its first row in the coefficients of all machines
         self._buffer = np.empty(self.columns, self.dtype)
         self._exchanges: dict[Product, _Exchange] = {}  # for the current assignment
 
@@ -199,7 +199,7 @@ class _StoreBuffers:
         self.free()
         self.count = assignment.count(self.machine)
         is_before = np.array(assignment.available) < self.machine
-        self._offset = int(assignment.loads[is_before].sum())
+        self._first_coefficient = int(assignment.loads[is_before].sum())
         return assignment.intervals(self.machine)
 
     def exchange_of(self, product: Product) -> _Exchange:
@@ -214,12 +214,14 @@ class _StoreBuffers:
 
     def _inline_operand(self, product: Product) -> NDArray[Any] | None:
         """Return the operand of this machine in an order; None if it is sent separately."""
-        octets = self._orders.operand_buffer(self._sizes.operand(product))
+        octets = self._orders.operand_buffer(self._sizes.operand_bytes(product))
         if octets is None:
             return None
         values = octets.view(self.dtype)
         if product.adjoint:
-            return values.reshape(-1, product.columns)[self._offset : self._offset + self.count]
+            return values.reshape(-1, product.columns)[
+                self._first_coefficient : self._first_coefficient + self.count
+            ]
         return values.reshape(product.columns, self.columns)
 
     def receive_buffer(self, product: Product) -> NDArray[Any]:
@@ -233,7 +235,7 @@ class _StoreBuffers:
 
     def _answer_message(self, product: Product) -> AnswerMessage | None:
         """Return the message for the report and answer; None if they are sent separately."""
-        if not self._sizes.answers_are_short(product):
+        if not self._sizes.are_answers_inline(product):
             return None
         rows, dtype = (self.columns, _FLOAT64) if product.adjoint else (self.count, self.dtype)
         return AnswerMessage(self._comm, rows * product.columns if self.count else 0, dtype)

@@ -77,7 +77,7 @@ class CollectiveHub(StaticHub):
         self.is_mid_step = False
         self.stopped = False
         self._opening: Opening | None = None
-        self._end: CollectiveMasterEndpoint | None = None
+        self._endpoint: CollectiveMasterEndpoint | None = None
 
     def open(self, opening: Opening) -> list[OpenReport]:
         """Broadcast the opening, and gather the reports of the machines."""
@@ -95,8 +95,8 @@ class CollectiveHub(StaticHub):
         self.is_mid_step = False
         assert self._opening is not None
         self.fill_roster(self._opening.machines)
-        self._end = CollectiveMasterEndpoint(self, self._comm, self._opening)
-        return self._end
+        self._endpoint = CollectiveMasterEndpoint(self, self._comm, self._opening)
+        return self._endpoint
 
     def refuse(self, error: CecError) -> None:
         """Broadcast the admission, with the error."""
@@ -108,12 +108,12 @@ class CollectiveHub(StaticHub):
         if self.is_mid_step:
             # Without an error, the program caught the exception that interrupted the step.
             report_and_abort(self._comm, error or MachineError(HUB_POISONED))
-        self.broadcast_order(Order(OrderKind.STOP), Stop(error).packed())
+        self.broadcast_order(Order(OrderKind.STOP), Stop(error).pack_payload())
         self.is_mid_step = False
         self.stopped = True
         self.orders.free()
-        if self._end is not None:
-            self._end.free()
+        if self._endpoint is not None:
+            self._endpoint.free()
 
     @property
     def is_ready_for_order(self) -> bool:
@@ -174,7 +174,7 @@ class CollectiveMasterEndpoint:
         manifest = opening.manifest
         self.hub = hub
         self._manifest = manifest
-        self._ranks = np.flatnonzero(opening.machines)  # ranks with machines, minus 1
+        self._ranks = np.flatnonzero(opening.machines)  # ranks with machines, from 0 for rank 1
         self._machines = np.array(opening.machines)[self._ranks] - 1  # their machines, from 0
         self._dtype = opening.arithmetic
         self._answer_rows = manifest.code.recovery * manifest.rows_per_shard
@@ -185,18 +185,18 @@ class CollectiveMasterEndpoint:
         self._empty = np.empty(0, self._dtype)
         self._no_report = np.zeros(ReportFields.size())
         self._reports = np.zeros((comm.size, ReportFields.size()))
-        all_machines = np.arange(manifest.code.machines)
+        all_indices = np.arange(manifest.code.machines)
         self._is_identity_order = all(
-            np.array_equal(n, all_machines) for n in (self._ranks, self._machines)
+            np.array_equal(indices, all_indices) for indices in (self._ranks, self._machines)
         )
         self._report_table = np.zeros((ReportFields.size(), manifest.code.machines))
         if self._is_identity_order:
-            self._report_table = self._reports[1 : all_machines.size + 1].T
+            self._report_table = self._reports[1 : all_indices.size + 1].T
         fields = ReportFields(*range(ReportFields.size()))
         self._times_and_bytes = self._report_table[fields.seconds : fields.load_bytes + 1]
         self._flags = self._report_table[fields.failed : fields.damaged + 1]
         self._assignment: Assignment | None = None
-        self._rows: NDArray[np.int64] = np.zeros(comm.size, dtype=np.int64)  # number, by rank
+        self._rows: NDArray[np.int64] = np.zeros(comm.size, dtype=np.int64)  # assigned to each rank
         self._exchanges: dict[Product, _Exchange] = {}  # for the current assignment
         self._exchange: _Exchange  # of this step
         self._history = WaitHistory()
@@ -208,15 +208,15 @@ class CollectiveMasterEndpoint:
         if product not in self._exchanges:
             check_message_sizes(self._manifest, product.columns)
         self._check_operand(product, values)
-        plan = None
+        encoded_assignment = None
         if assignment is not self._assignment:
-            plan = assignment.to_array()
+            encoded_assignment = assignment.to_array()
             rows = self._rows_of(assignment)
         self._product = product
         self._answer_buffers.get(product)  # allocate before the order is sent: this may fail
-        length = 0 if plan is None else plan.size
+        length = 0 if encoded_assignment is None else encoded_assignment.size
         self.hub.begin_order(Order.for_step(product, step=step, length=length))
-        if plan is not None:
+        if encoded_assignment is not None:
             self.free()
             self._assignment, self._rows = assignment, rows
         self._exchange = exchange = self._exchange_of(product)
@@ -227,18 +227,20 @@ class CollectiveMasterEndpoint:
         else:
             exchange.operand[:] = values.reshape(-1)
             self.hub.orders.send(values.nbytes)
-        if plan is None:
+        if encoded_assignment is None:
             return ORDER_BYTES
-        broadcast(self._comm, plan, plan.nbytes)
-        return ORDER_BYTES + plan.nbytes
+        broadcast(self._comm, encoded_assignment, encoded_assignment.nbytes)
+        return ORDER_BYTES + encoded_assignment.nbytes
 
     def share(self, values: NDArray[Any]) -> int:
         """Broadcast W or scatter the coefficients, unless the order contained them."""
         if self._exchange.operand is None:
             self._check_operand(self._product, values)
             if self._product.adjoint:
-                parts = [values, self._exchange.layout.counts_and_displs]
-                wait_for([self._comm.Iscatterv(parts, self._empty, root=MASTER)], values.nbytes)
+                send_buffer = [values, self._exchange.layout.counts_and_displs]
+                wait_for(
+                    [self._comm.Iscatterv(send_buffer, self._empty, root=MASTER)], values.nbytes
+                )
             else:
                 broadcast_vector(self._comm, values, self._several_nodes)
         return values.nbytes
@@ -277,8 +279,8 @@ class CollectiveMasterEndpoint:
             value_request = self._comm.Ireduce(MPI.IN_PLACE, values, op=MPI.SUM, root=MASTER)
         else:
             values[layout.last_indices] = np.nan  # a missing answer counts as failed
-            parts = [values, layout.counts_and_displs]
-            value_request = self._comm.Igatherv(self._empty, parts, root=MASTER)
+            receive_buffer = [values, layout.counts_and_displs]
+            value_request = self._comm.Igatherv(self._empty, receive_buffer, root=MASTER)
         report_request = self._comm.Igather(self._no_report, self._reports, root=MASTER)
         # Machines send answers before reports, so wait for reports first: the answers follow soon.
         wait_for([report_request], history=self._history)
@@ -299,8 +301,11 @@ class CollectiveMasterEndpoint:
             if len(self._exchanges) == MAX_EXCHANGES:
                 self.free()
             layout = Layout(self._rows, product.columns, self._dtype)
-            operand, answers = self.hub.orders.operand_buffer(self._sizes.operand(product)), None
-            if self._sizes.answers_are_short(product):
+            operand, answers = (
+                self.hub.orders.operand_buffer(self._sizes.operand_bytes(product)),
+                None,
+            )
+            if self._sizes.are_answers_inline(product):
                 answers = layout.gather_buffer(product.adjoint, self._manifest.columns)
             operand = None if operand is None else operand.view(self._dtype)
             exchange = self._exchanges[product] = _Exchange(layout, operand, answers)
@@ -309,7 +314,7 @@ class CollectiveMasterEndpoint:
     def _check_operand(self, product: Product, values: NDArray[Any]) -> None:
         """Raise if an operand has the wrong size or dtype."""
         name = "V" if product.adjoint else "W"
-        size = self._sizes.operand(product) // self._dtype.itemsize
+        size = self._sizes.operand_bytes(product) // self._dtype.itemsize
         check_buffer(name, values, self._dtype, size)
 
     def last_errors(self) -> dict[int, str]:

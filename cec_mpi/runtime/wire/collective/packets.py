@@ -34,11 +34,11 @@ from cec_mpi.runtime.wire.orders import (
     ReportFields,
 )
 
-_NUMBER = 8  # bytes
-_HEADER = len(Order._fields)
-ORDER_BYTES = _HEADER * _NUMBER
-_REPORT = ReportFields.size()
-_REPORT_NUMBERS = struct.Struct(f"={_REPORT}d")
+_NUMBER_BYTES = 8
+_HEADER_LENGTH = len(Order._fields)
+ORDER_BYTES = _HEADER_LENGTH * _NUMBER_BYTES
+_REPORT_LENGTH = ReportFields.size()
+_REPORT_STRUCT = struct.Struct(f"={_REPORT_LENGTH}d")
 Floats = NDArray[np.float64]
 _ORDER, _ANSWER = 1, 2  # tags
 MAX_EXCHANGES = 4  # products whose persistent requests are kept
@@ -61,15 +61,15 @@ class StepSizes:
         self._columns, self._itemsize = manifest.columns, opening.arithmetic.itemsize
         self._answers = manifest.code.recovery * manifest.rows_per_shard
 
-    def operand(self, product: Product) -> int:
+    def operand_bytes(self, product: Product) -> int:
         """Return the size of W or of all coefficients."""
         count = self._answers if product.adjoint else self._columns
         return count * product.columns * self._itemsize
 
-    def answers_are_short(self, product: Product) -> bool:
+    def are_answers_inline(self, product: Product) -> bool:
         """Whether answers are sent in the messages of their reports."""
         if product.adjoint:
-            term = self._columns * product.columns * _NUMBER
+            term = self._columns * product.columns * _NUMBER_BYTES
             return self._machines * term <= MAX_INLINE_ANSWERS
         return self._answers * product.columns * self._itemsize <= MAX_INLINE_ANSWERS
 
@@ -90,9 +90,9 @@ class OrderChannel:
     def __init__(self, comm: MPI.Intracomm) -> None:
         self._comm, self._machines = comm, range(1, comm.size)
         max_bytes = min(MAX_INLINE_VECTOR, MAX_INLINE_TOTAL // max(1, comm.size - 1))
-        self._message = np.zeros(_HEADER + max_bytes // _NUMBER, dtype=np.int64)
-        self.header = self._message[:_HEADER]
-        self._operand = self._message[_HEADER:].view(np.uint8)
+        self._message = np.zeros(_HEADER_LENGTH + max_bytes // _NUMBER_BYTES, dtype=np.int64)
+        self.header = self._message[:_HEADER_LENGTH]
+        self._operand = self._message[_HEADER_LENGTH:].view(np.uint8)
         self._send_requests: dict[int, list[MPI.Prequest]] = {}  # to all machines, by size
         self._active_sends: list[MPI.Prequest] = []
         self._receive_request: MPI.Prequest | None = None  # on a machine
@@ -104,7 +104,7 @@ class OrderChannel:
 
     def send(self, size: int = 0) -> None:
         """Begin to send the order with this number of bytes of the operand."""
-        length = _HEADER + -(-size // _NUMBER)
+        length = _HEADER_LENGTH + -(-size // _NUMBER_BYTES)
         if length not in self._send_requests:
             if len(self._send_requests) == _MAX_ORDER_SIZES:
                 self.free()
@@ -201,22 +201,24 @@ class GatherBuffer:
         self._buffer = np.empty(int(sizes.sum()))
         self.messages = np.split(self._buffer, starts[1:])
         self.requests: list[MPI.Prequest] = []
-        self._report_indices = starts[:, np.newaxis] + np.arange(_REPORT)
+        self._report_indices = starts[:, np.newaxis] + np.arange(_REPORT_LENGTH)
         pairs = zip(self.messages, counts[1:], strict=True)
-        self._answers = [part[_REPORT:].view(dtype)[:count] for part, count in pairs if count]
+        self._answers = [
+            part[_REPORT_LENGTH:].view(dtype)[:count] for part, count in pairs if count
+        ]
 
     def receive(self, comm: MPI.Intracomm) -> None:
         """Begin to receive; missing values are NaN, which counts as failed."""
-        self.clear()
+        self.fill_with_nan()
         if not self.requests:
             by_rank = enumerate(self.messages, start=1)
             self.requests = [comm.Recv_init(part, rank, _ANSWER) for rank, part in by_rank]
         MPI.Prequest.Startall(self.requests)
 
-    def clear(self) -> None:
+    def fill_with_nan(self) -> None:
         """Fill the buffer with NaN, which counts as failed."""
         self._buffer.fill(np.nan)
-        if self._answers[0].itemsize != _NUMBER:
+        if self._answers[0].itemsize != _NUMBER_BYTES:
             for answer in self._answers:
                 answer.fill(np.nan)
 
@@ -255,12 +257,12 @@ class AnswerMessage:
 
     def __init__(self, comm: MPI.Intracomm, count: int, dtype: np.dtype[Any]) -> None:
         self._buffer = np.zeros(packed_size(count, dtype))
-        self._answer = self._buffer[_REPORT:].view(dtype)[:count]
+        self._answer = self._buffer[_REPORT_LENGTH:].view(dtype)[:count]
         self.request = comm.Send_init(self._buffer, MASTER, _ANSWER)
 
     def start(self, report: ReportFields[float], values: NDArray[Any]) -> None:
         """Begin to send; the previous send must be complete."""
-        _REPORT_NUMBERS.pack_into(self._buffer.data, 0, *report)
+        _REPORT_STRUCT.pack_into(self._buffer.data, 0, *report)
         self._answer[:] = values
         self.request.Start()
 
@@ -274,7 +276,7 @@ def free_requests(requests: list[MPI.Prequest]) -> None:
 
 def packed_size(count: int, dtype: np.dtype[Any]) -> int:
     """Return the size of a message with a report and `count` values, in numbers of float64."""
-    return _REPORT + -(-count * dtype.itemsize // _NUMBER)
+    return _REPORT_LENGTH + -(-count * dtype.itemsize // _NUMBER_BYTES)
 
 
 def _counts_and_displs(sizes: list[int]) -> tuple[NDArray[np.intc], NDArray[np.intc]]:
@@ -284,11 +286,7 @@ def _counts_and_displs(sizes: list[int]) -> tuple[NDArray[np.intc], NDArray[np.i
     return counts, displs
 
 
-def broadcast(
-    comm: MPI.Intracomm,
-    array: NDArray[Any],
-    transfer: int = 0,
-) -> None:
+def broadcast(comm: MPI.Intracomm, array: NDArray[Any], transfer: int = 0) -> None:
     """Broadcast from the master (collective); see `wait_for` for `transfer`."""
     wait_for([comm.Ibcast(array, root=MASTER)], transfer)
 

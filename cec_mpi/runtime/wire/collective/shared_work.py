@@ -101,12 +101,12 @@ class SharedRunner:
         self._results: list[Any] = []
         self._busy_ranks: set[int] = set()
         self._error: BaseException | None = None
-        self._bytes = self._total = 0
+        self._done_bytes = self._total_bytes = 0
 
     def run(self, work: Work) -> list[Any]:
         """Process all pieces on all ranks; return their results in the order of arrival."""
         self._results, self._error = [], None
-        self._bytes, self._total = 0, sum(map(work.size, work.pieces))
+        self._done_bytes, self._total_bytes = 0, sum(map(work.size, work.pieces))
         message = bytes([self._work_types.index(type(work))]) + pack_fields(work)
         self._busy_ranks = set(range(1, self._comm.size))
         wait_for([_send(self._comm, rank, _WORK, message) for rank in self._busy_ranks])
@@ -124,10 +124,10 @@ class SharedRunner:
             while self._busy_ranks and self._error is None:
                 self._handle_message(*_receive(self._comm), result_type)
         finally:
-            ends = [_send(self._comm, rank, _END) for rank in range(1, self._comm.size)]
+            end_requests = [_send(self._comm, rank, _END) for rank in range(1, self._comm.size)]
             while self._busy_ranks:  # until each confirms the end
                 self._handle_message(*_receive(self._comm), result_type)
-            wait_for(ends)
+            wait_for(end_requests)
         if self._error is not None:
             raise self._error
         return self._results
@@ -142,9 +142,9 @@ class SharedRunner:
 
     def _add_result(self, result: Any, size: int) -> None:
         self._results.append(result)
-        self._bytes += size
+        self._done_bytes += size
         if self.watch is not None:
-            self.watch(self._bytes, self._total)
+            self.watch(self._done_bytes, self._total_bytes)
 
 
 def _run_worker(
@@ -152,27 +152,29 @@ def _run_worker(
 ) -> None:
     """Process the pieces of this rank until rank 0 sends no more work."""
     while content := _receive(comm, _WORK)[2]:
-        sent: list[MPI.Request] = []
-        ended = False
+        send_requests: list[MPI.Request] = []
+        is_ended_by_rank_0 = False
         try:
             work = unpack_fields(content[1:], work_types[content[0]])
             pieces = _pieces_of_rank(work.pieces, comm.rank, comm.size)
             for piece, result in process_pieces(work, pieces, min(threads, work.threads)):
-                sent.append(_send(comm, _MASTER, _RESULT, pack((result, work.size(piece)))))
+                send_requests.append(
+                    _send(comm, _MASTER, _RESULT, pack((result, work.size(piece))))
+                )
                 if _probe(comm, _END) is not None:
-                    ended = True
+                    is_ended_by_rank_0 = True
                     break
             else:
                 work.flush()
-            sent.append(_send(comm, _MASTER, _DONE))
+            send_requests.append(_send(comm, _MASTER, _DONE))
         except Exception as caught:
             error = as_cec_error(caught)
             if socket.gethostname() != master_host:  # files may differ between hosts
                 error.args = (f"{error} (on {socket.gethostname()})",)
-            sent.append(_send(comm, _MASTER, _FAILED, pack(Failure.from_exception(error))))
-        if not ended:
+            send_requests.append(_send(comm, _MASTER, _FAILED, pack(Failure.from_exception(error))))
+        if not is_ended_by_rank_0:
             _receive(comm, _END)
-        wait_for(sent)
+        wait_for(send_requests)
 
 
 def _pieces_of_rank(pieces: Sequence[Any], rank: int, size: int) -> Sequence[Any]:

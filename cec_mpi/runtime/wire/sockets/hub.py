@@ -382,7 +382,7 @@ class SocketHub:
                 for name, hello in self._pending_hellos:
                     self._register(name, hello)
                 self._pending_hellos = None
-            self._stop_payload = Stop(error).packed()
+            self._stop_payload = Stop(error).pack_payload()
             for peer in self._connected_peers():
                 peer.send_order(Order(OrderKind.STOP), self._stop_payload)
             deadline = time.monotonic() + seconds
