@@ -221,7 +221,7 @@ class CodedOperator(_MaskCheckingOperator):
 
     @available.setter
     def available(self, machines: Iterable[int] | None) -> None:
-        self._lifetime.session.schedule.choose(machines)
+        self._lifetime.session.schedule.set_available(machines)
 
     @property
     def pids(self) -> dict[int, int]:

@@ -89,7 +89,7 @@ class SimulatedRecorder(Recorder):
     def _add_machine_seconds(self, begin: float, end: float, tick: int) -> None:
         """Add the time from `begin` to `end` to all present machines."""
         assert self.schedule is not None
-        listed, presence = self.schedule.listed(tick), self.hub.presence
+        listed, presence = self.schedule.listed_machines(tick), self.hub.presence
         while begin < end:
             while len(presence) > 1 and presence[1][0] <= begin:
                 presence.popleft()

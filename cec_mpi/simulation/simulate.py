@@ -192,7 +192,7 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
             if hub.clock.monotonic() >= limit:
                 raise _DurationReachedError
 
-        session.check_run = check_duration
+        session.check_limits = check_duration
         yield SimulatedRun(master, store.X, recorder)
 
 

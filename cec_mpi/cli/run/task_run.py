@@ -268,7 +268,7 @@ class TaskRun:
         recorder.is_stopped = lambda: self.signals.received is not None
         earlier_steps = recorder.steps
         master = session.open(self.store, self.options, recorder)
-        session.check_run = self.check_limits
+        session.check_limits = self.check_limits
         planned_steps = (
             None
             if self.products_shape is None
@@ -413,7 +413,7 @@ class TaskRun:
                 recorder.end()
         try:
             seconds = time.perf_counter() - start
-            end = self._save(outcome, recorder, earlier_steps, seconds, master.steps.speeds)
+            end = self._save(outcome, recorder, earlier_steps, seconds, master.planner.speeds)
         except (InputError, ResultsError):
             with suppress(ResultsError):
                 checkpoint.write()

@@ -35,13 +35,13 @@ from cec_mpi.core.elastic.events import (
 from cec_mpi.core.elastic.states import State
 from cec_mpi.core.elastic.step import ElasticStep
 from cec_mpi.errors import CecError
+from cec_mpi.runtime.master.computation import Computation
 from cec_mpi.runtime.master.measurements import Measurements
 from cec_mpi.runtime.master.planning import StepPlanner
-from cec_mpi.runtime.master.products import Products
 from cec_mpi.runtime.master.step import Step
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.roster import Roster
-from cec_mpi.runtime.roster import State as ProcessState
+from cec_mpi.runtime.roster import State as RosterState
 from cec_mpi.runtime.wire.jobs import ElasticHub, Job, JobsAnswered, JobsEndpoint
 
 log = logging.getLogger(__name__)
@@ -49,9 +49,9 @@ log = logging.getLogger(__name__)
 _NONE_EXPECTED = ExpectedMachines()
 Outcome = StartStep | Done | StepFailed | WaitUntil
 _STEP_STATES = {
-    ProcessState.IDLE: State.IDLE,
-    ProcessState.COMPUTING: State.BUSY,
-    ProcessState.LATE: State.BUSY,
+    RosterState.IDLE: State.IDLE,
+    RosterState.COMPUTING: State.BUSY,
+    RosterState.LATE: State.BUSY,
 }
 
 
@@ -88,7 +88,7 @@ class StepDriver:
     ----------
     endpoint : JobsEndpoint
     state : ElasticStep
-    busy : mapping of int to Job
+    earlier_jobs : mapping of int to Job
         Pending jobs of earlier steps, by machine.
     recorder : Recorder
         Records the events of machines.
@@ -99,7 +99,7 @@ class StepDriver:
     ----------
     events : list of MachineEvent
         Events of machines since the last step.
-    measured : Measurements
+    measurements : Measurements
         Set by `run`.
     """
 
@@ -107,13 +107,13 @@ class StepDriver:
         self,
         endpoint: JobsEndpoint,
         state: ElasticStep,
-        busy: Mapping[int, Job],
+        earlier_jobs: Mapping[int, Job],
         recorder: Recorder,
         on_damage: Callable[[int], None],
     ) -> None:
         self._endpoint, self._hub, self._clock = endpoint, endpoint.hub, endpoint.hub.clock
         self._state, self._recorder, self._on_damage = state, recorder, on_damage
-        self._busy = busy
+        self._earlier_jobs = earlier_jobs
         self._poison_on_interrupt = _PoisonOnInterrupt(self._hub)
         self._expected = _NONE_EXPECTED
         self._must_update_expected = True
@@ -121,8 +121,8 @@ class StepDriver:
         self.events: list[MachineEvent] = []
         # Set by `run`:
         self._step: Step
-        self._products: Products
-        self.measured: Measurements
+        self._computation: Computation
+        self.measurements: Measurements
 
     def poll_hub(self, until: float = -math.inf) -> bool:
         """Process pending events; return whether there were any. See `ElasticHub.events`."""
@@ -169,7 +169,7 @@ class StepDriver:
     def run(
         self,
         step: Step,
-        products: Products,
+        computation: Computation,
         planner: StepPlanner,
         refine: Callable[[], Decode | None],
     ) -> Done | StepFailed:
@@ -178,14 +178,14 @@ class StepDriver:
         Parameters
         ----------
         step : Step
-        products : Products
+        computation : Computation
         planner : StepPlanner
             Its schedule may cancel the run while the step waits.
         refine : callable
             Returns an instruction to decode rows again more accurately, executed while waiting.
         """
-        self._step, self._products = step, products
-        self.measured = Measurements(planner.placement.machines, self._clock.monotonic())
+        self._step, self._computation = step, computation
+        self.measurements = Measurements(planner.placement.machines, self._clock.monotonic())
         self.events = step.events
         with step.timed("announce"):
             outcome = self.follow_instructions()
@@ -195,7 +195,7 @@ class StepDriver:
                 moment = outcome.moment
                 if (decode := refine()) is not None:
                     with step.timed("code"):
-                        products.execute(decode)
+                        computation.execute(decode)
                     moment = -math.inf
                 if self.poll_hub(moment):
                     outcome = self.follow_instructions()
@@ -204,7 +204,7 @@ class StepDriver:
                 if not self._state.pending or self._clock.monotonic() >= outcome.moment:
                     outcome = self.follow_instructions()
             now = self._clock.monotonic()
-            step.delays = self.measured.delays(planned, self.events, now)
+            step.delays = self.measurements.delays(planned, self.events, now)
         step.unanswered = list(self._state.pending)
         assert not isinstance(outcome, StartStep)
         return outcome
@@ -221,7 +221,7 @@ class StepDriver:
         for job in jobs:
             machine = job.machine
             if not self._state.is_pending(job.request):
-                if self._busy.get(machine) is job:
+                if self._earlier_jobs.get(machine) is job:
                     self._state.handle(BusyMachineAnswered(machine), now)
             elif job.failed:
                 if job.report_fields.damaged == 1:
@@ -239,7 +239,7 @@ class StepDriver:
     def _accept(self, jobs: list[Job], now: float) -> None:
         """Accept the answer to a job, or the sum of the answers to several, unless it is wrong."""
         requests = [job.request for job in jobs]
-        accepted = self._products.accept(requests, jobs[0].pieces)
+        accepted = self._computation.accept(requests, jobs[0].pieces)
         terms = tuple(request.term for request in requests if request.term is not None)
         self._step.count_bytes(collect=sum([piece.nbytes for piece in jobs[0].pieces]))
         for job in jobs:
@@ -249,7 +249,7 @@ class StepDriver:
                     self._record_wrong_answer(job.machine, self._step.describe_nonfinite(accepted))
                 self._state.handle(AnswerRejected(job.request, accepted), now)
                 continue
-            self.measured.add(job, now)
+            self.measurements.add(job, now)
             if accepted:
                 self._state.handle(RequestAnswered(job.request, terms), now)
             else:
@@ -270,7 +270,7 @@ class StepDriver:
         match instruction:
             case Compare() | IdentifyFaulty() | Decode():
                 with self._step.timed("code"):
-                    outcome = self._products.execute(instruction)
+                    outcome = self._computation.execute(instruction)
                 if isinstance(outcome, FaultyIdentified):
                     for machine in outcome.machines:
                         self._record_wrong_answer(machine)
@@ -292,8 +292,8 @@ class StepDriver:
                 self._update_expected()
 
     def _send_requests(self, requests: list[Request]) -> None:
-        step, product = self._step, self._products.product
-        operands = {request: self._products.operand(request) for request in requests}
+        step, product = self._step, self._computation.product
+        operands = {request: self._computation.operand(request) for request in requests}
         share_bytes = announce_bytes = 0
         for jobs in self._endpoint.send_jobs(step.number, product, operands):
             vectors = [job.operand for job in jobs] if product.adjoint else [jobs[0].operand]

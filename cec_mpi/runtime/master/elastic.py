@@ -29,17 +29,17 @@ from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.answers import Decoders, RowAnswers
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.master.buffers import Buffers
+from cec_mpi.runtime.master.computation import (
+    AdjointComputation,
+    AnswerMemory,
+    Computation,
+    ForwardComputation,
+    ProbeComputation,
+)
 from cec_mpi.runtime.master.driver import StepDriver, initial_states
 from cec_mpi.runtime.master.measurements import Measurements
 from cec_mpi.runtime.master.planning import OpenStore
 from cec_mpi.runtime.master.postponed import PostponedWarnings
-from cec_mpi.runtime.master.products import (
-    AdjointProducts,
-    AnswerMemory,
-    ForwardProducts,
-    ProbeProducts,
-    Products,
-)
 from cec_mpi.runtime.master.step import ProductResult, Step, StepInfeasibleError
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.wire.jobs import JobsEndpoint
@@ -67,11 +67,11 @@ class ElasticExecutor:
         warnings: PostponedWarnings,
     ) -> None:
         self._endpoint, self._hub = endpoint, endpoint.hub
-        self._manifest, self._steps = store.manifest, store.steps
+        self._manifest, self._planner = store.manifest, store.planner
         self._recorder, self._warnings = store.recorder, warnings
-        self._check_answers = int(options.check)  # answers to each row beyond L, for comparison
-        self._extra_machines = options.stragglers + self._check_answers  # per row, beyond L
-        self._steps.uses_all_answers = self._extra_machines < 1
+        self._extra_answers = int(options.check)  # answers to each row beyond L, for comparison
+        self._extra_machines = options.stragglers + self._extra_answers  # per row, beyond L
+        self._planner.uses_all_answers = self._extra_machines < 1
         assert not isinstance(options.deadline, float | str)  # validated options have a Deadline
         self._deadline = options.deadline
         self._adopt_after = float("inf") if options.adopt is None else options.adopt
@@ -101,7 +101,7 @@ class ElasticExecutor:
         """
         if self._hub.is_poisoned:
             raise MachineError(HUB_POISONED)
-        return self._steps.plan(self._wait_for_machines(), 0 if adjoint else self._extra_machines)
+        return self._planner.plan(self._wait_for_machines(), 0 if adjoint else self._extra_machines)
 
     def multiply(self, step: Step, buffers: Buffers) -> ProductResult:
         """Send requests to machines, and process their answers, until the product is complete.
@@ -115,23 +115,24 @@ class ElasticExecutor:
             return self._multiply_transposed(step, buffers)
         return self._multiply(step, buffers)
 
-    def check_finite(self, step: Step, done: ProductResult) -> None:
+    def check_finite(self, step: Step, result: ProductResult) -> None:
         """Raise `MachineError` if a sum is not finite; each answer has been checked."""
-        if step.product.adjoint and not is_finite(done.answers.values):
+        if step.product.adjoint and not is_finite(result.answers.values):
             raise MachineError(f"the sum of the answers to step {step.number} is not finite")
 
     def _wait_for_machines(self) -> Step:
         """Wait until enough machines can get requests, and return the next step."""
         state, driver = self._waiting_step = self._make_driver()
-        clock, schedule = self._hub.clock, self._steps.schedule
+        clock, schedule = self._hub.clock, self._planner.schedule
         begin, has_waited, moment = clock.monotonic(), False, -math.inf
         while True:
             driver.poll_hub(moment)
-            busy, error = self._hub.pending_jobs(), None
+            earlier_jobs, error = self._hub.pending_jobs(), None
             can_adopt = state.can_adopt_machines and self._hub.roster.adoptable
             try:
-                step = self._steps.next(
-                    self._check_answers, bool(busy or self._hub.expected_machines() or can_adopt)
+                step = self._planner.next(
+                    self._extra_answers,
+                    bool(earlier_jobs or self._hub.expected_machines() or can_adopt),
                 )
             except InfeasibleError as shortage:
                 error = shortage
@@ -159,7 +160,7 @@ class ElasticExecutor:
             self._checker,
             None if self._checker is None else np.abs(buffers.shared) @ self._column_maxima,
         )
-        placement = self._steps.placement
+        placement = self._planner.placement
         ledger = RowLedger(
             self._manifest.rows_per_shard,
             self._manifest.code.recovery,
@@ -171,9 +172,11 @@ class ElasticExecutor:
         )
         ledger.plan(step.plan.assignment.all_intervals())
         self._memory.clear()
-        products = ForwardProducts(step.product, buffers.shared, answers, self._memory)
-        measured = self._run(step, ledger, products, self._counts(step), refine=ledger.refine)
-        return self._make_result(step, measured, np.empty(0), ledger.condition)
+        computation = ForwardComputation(step.product, buffers.shared, answers, self._memory)
+        measurements = self._run(
+            step, ledger, computation, self._counts(step), refine=ledger.refine
+        )
+        return self._make_result(step, measurements, np.empty(0), ledger.condition)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> ProductResult:
         eligible = None
@@ -181,18 +184,20 @@ class ElasticExecutor:
             self._probe(step, self._checker, self._term_checker)
             eligible = self._term_checker.products.keys()
         rows = step.plan.assignment.all_intervals()
-        spans = self._steps.placement.spans_of_terms
+        spans = self._planner.placement.spans_of_terms
         ledger = TermLedger(self._manifest.code.recovery, step.speeds, spans)
         ledger.plan(rows)
         generator = self._manifest.code.generator
-        products = AdjointProducts(step.product, buffers.coded, rows, generator, self._term_checker)
-        measured = self._run(step, ledger, products, self._counts(step), eligible)
-        values = products.sum(ledger.answered_terms())
-        return self._make_result(step, measured, values, buffers.codec.condition)
+        computation = AdjointComputation(
+            step.product, buffers.coded, rows, generator, self._term_checker
+        )
+        measurements = self._run(step, ledger, computation, self._counts(step), eligible)
+        values = computation.sum(ledger.answered_terms())
+        return self._make_result(step, measurements, values, buffers.codec.condition)
 
     def _probe(self, step: Step, checker: ParityChecker, term_checker: TermChecker) -> None:
         """Compute the products of shards with the probe, unless all are cached."""
-        placement, rows = self._steps.placement, self._manifest.rows_per_shard
+        placement, rows = self._planner.placement, self._manifest.rows_per_shard
         if term_checker.products.keys() >= set(step.available):
             return
         spans = list(placement.spans(((0, rows),)))
@@ -201,15 +206,15 @@ class ElasticExecutor:
             for machine in set(holders).intersection(step.available):
                 counts[machine - 1] += stop - start
         ledger = ProbeLedger(checker.recovery, spans, term_checker.products)
-        products = ProbeProducts(term_checker, checker, rows)
-        self._run(step, ledger, products, counts)
-        products.keep(ledger.answered_by)
+        computation = ProbeComputation(term_checker, checker, rows)
+        self._run(step, ledger, computation, counts)
+        computation.keep(ledger.answered_by)
 
     def _run(
         self,
         step: Step,
         ledger: Ledger,
-        products: Products,
+        computation: Computation,
         rows: NDArray[np.int64],
         eligible: Collection[int] | None = None,
         refine: Callable[[], Decode | None] = lambda: None,
@@ -220,7 +225,7 @@ class ElasticExecutor:
         ----------
         step : Step
         ledger : Ledger
-        products : Products
+        computation : Computation
         rows : (N,) ndarray of int
             Number of rows of each machine in the plan.
         eligible : collection of int, optional
@@ -230,49 +235,51 @@ class ElasticExecutor:
         """
         state, driver = self._waiting_step or self._make_driver()
         self._waiting_step = None
-        steps, clock = self._steps, self._hub.clock
-        predicted = steps.speeds.predict(products.product, step.plan.estimate_work(rows))
-        machines = range(1, steps.placement.machines + 1)
-        listed = steps.schedule.listed(step.tick).intersection(machines)
+        planner, clock = self._planner, self._hub.clock
+        predicted = planner.speeds.predict(computation.product, step.plan.estimate_work(rows))
+        machines = range(1, planner.placement.machines + 1)
+        listed_machines = planner.schedule.listed_machines(step.tick).intersection(machines)
         if eligible is not None:
-            listed = listed.intersection(eligible)
-        steps.begin(step)
-        state.begin(ledger, listed, predicted, clock.monotonic())
-        outcome = driver.run(step, products, steps, refine)
+            listed_machines = listed_machines.intersection(eligible)
+        planner.begin(step)
+        state.begin(ledger, listed_machines, predicted, clock.monotonic())
+        outcome = driver.run(step, computation, planner, refine)
         self._last_time_limit = state.time_limit
         if isinstance(outcome, StepFailed):
-            raise self._failure_error(step, outcome, not products.product.adjoint)
-        return driver.measured
+            raise self._failure_error(step, outcome, not computation.product.adjoint)
+        return driver.measurements
 
     def _counts(self, step: Step) -> NDArray[np.int64]:
         """Return the number of rows of each machine in the plan, cached for one plan."""
         if self._cached_counts[0] is not step.plan:
-            counts = step.plan.assignment.counts(self._steps.placement.machines)
+            counts = step.plan.assignment.counts(self._planner.placement.machines)
             self._cached_counts = step.plan, counts
         return self._cached_counts[1]
 
     def _make_result(
-        self, step: Step, measured: Measurements, values: NDArray[np.float64], condition: float
+        self, step: Step, measurements: Measurements, values: NDArray[np.float64], condition: float
     ) -> ProductResult:
-        rows = measured.rows()
+        rows = measurements.rows()
         if rows != self._last_rows:
             self._last_rows = rows  # equal lists are one object, by which `learn` caches costs
-        return ProductResult(measured.answers(values), condition, self._last_rows)
+        return ProductResult(measurements.answers(values), condition, self._last_rows)
 
     def _make_driver(self) -> tuple[ElasticStep, StepDriver]:
         """Return a state machine for the next step, and its driver."""
-        placement, recovery = self._steps.placement, self._manifest.code.recovery
-        busy = self._hub.pending_jobs()
+        placement, recovery = self._planner.placement, self._manifest.code.recovery
+        earlier_jobs = self._hub.pending_jobs()
         state = ElasticStep(
             initial_states(self._hub.roster),
-            {machine: job.sent_at for machine, job in busy.items()},
-            partial(placement.count_missing, recovery + self._check_answers),
+            {machine: job.sent_at for machine, job in earlier_jobs.items()},
+            partial(placement.count_missing, recovery + self._extra_answers),
             self._deadline,
             self._last_time_limit,
-            not self._steps.schedule.waits,
+            not self._planner.schedule.waits,
             self._adopt_after,
         )
-        return state, StepDriver(self._endpoint, state, busy, self._recorder, self._warn_of_damage)
+        return state, StepDriver(
+            self._endpoint, state, earlier_jobs, self._recorder, self._warn_of_damage
+        )
 
     def _warn_of_damage(self, machine: int) -> None:
         """Warn once in a run that a machine leaves because its shard is damaged."""
@@ -283,9 +290,9 @@ class ElasticExecutor:
     # Errors.
 
     def _failure_error(
-        self, step: Step, failed: StepFailed, is_compared: bool
+        self, step: Step, failed: StepFailed, compares_answers: bool
     ) -> MachineError | InfeasibleError:
-        """Return the error of a failed step; `is_compared` is False for X' V."""
+        """Return the error of a failed step; only answers to X W are compared."""
         cause = failed.cause
         if isinstance(cause, NonfiniteAnswer):
             return (
@@ -297,21 +304,21 @@ class ElasticExecutor:
             return self._disagreement_error(step, cause)
         if isinstance(cause, FaultyIdentified):
             faulty = sorted(set(cause.machines))
-            plural_s, owner = ("s", "their") if len(faulty) > 1 else ("", "its")
+            ending, possessive = ("s", "their") if len(faulty) > 1 else ("", "its")
             return MachineError(
-                f"step {step.number} has failed: machine{plural_s} {', '.join(map(str, faulty))} "
+                f"step {step.number} has failed: machine{ending} {', '.join(map(str, faulty))} "
                 f"sent wrong answers, and too few other machines are available to compute "
-                f"{owner} part of {step.name}"
+                f"{possessive} part of {step.name}"
             )
         remaining = cause.machines
-        needed = self._manifest.code.recovery + (self._check_answers if is_compared else 0)
+        needed = self._manifest.code.recovery + (self._extra_answers if compares_answers else 0)
         losses = [event for event in step.events if isinstance(event, MachineLost)]
         last = f"; last lost: machine {losses[-1].machine}, {losses[-1].reason}" if losses else ""
         return StepInfeasibleError(
             f"step {step.number} cannot be completed: "
             f"{plural(len(remaining), 'machine', 'remains', 'remain')} "
             f"({', '.join(map(str, remaining)) or 'none'}), and "
-            f"{self._steps.placement.describe_need(needed, remaining)}{last}"
+            f"{self._planner.placement.describe_need(needed, remaining)}{last}"
         )
 
     def _disagreement_error(self, step: Step, cause: Disagreement) -> MachineError:

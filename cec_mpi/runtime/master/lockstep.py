@@ -27,18 +27,20 @@ class LockstepExecutor:
     Parameters
     ----------
     endpoint : LockstepEndpoint
-    steps : StepPlanner
+    planner : StepPlanner
     recorder : Recorder
         Records the events of machines.
     """
 
-    def __init__(self, endpoint: LockstepEndpoint, steps: StepPlanner, recorder: Recorder) -> None:
-        self._endpoint, self._steps, self._recorder = endpoint, steps, recorder
+    def __init__(
+        self, endpoint: LockstepEndpoint, planner: StepPlanner, recorder: Recorder
+    ) -> None:
+        self._endpoint, self._planner, self._recorder = endpoint, planner, recorder
         self._cached_rows: tuple[Plan | None, list[int]] = None, []  # rows of each machine
 
     def next(self, adjoint: bool) -> Step:
         """Return the next step, planned for all available machines."""
-        return self._steps.plan(self._steps.next())
+        return self._planner.plan(self._planner.next())
 
     def multiply(self, step: Step, buffers: Buffers) -> ProductResult:
         """Announce, share and collect; rank 0 prepares decoding while the machines compute.
@@ -53,20 +55,23 @@ class LockstepExecutor:
         endpoint, now = self._endpoint, step.clock.monotonic
         plan, adjoint = step.plan, step.product.adjoint
         values = buffers.coded if adjoint else buffers.shared
-        announcing = now()
+        announce_begin = now()
         announce_bytes = endpoint.announce(step.number, step.product, plan.assignment, values)
-        self._steps.begin(step)
-        sharing = now()
+        self._planner.begin(step)
+        share_begin = now()
         share_bytes = endpoint.share(values)
-        collecting = now()
+        collect_begin = now()
         try:
             buffers.prepare(plan)
         finally:
             answers = endpoint.collect()
-        collected = now()
+        collect_end = now()
         seconds = step.seconds
-        seconds["announce"], seconds["share"] = sharing - announcing, collecting - sharing
-        seconds["collect"] = collected - collecting
+        seconds["announce"], seconds["share"] = (
+            share_begin - announce_begin,
+            collect_begin - share_begin,
+        )
+        seconds["collect"] = collect_end - collect_begin
         collect_bytes = answers.values.nbytes
         step.bytes = {"announce": announce_bytes, "share": share_bytes, "collect": collect_bytes}
         for event in endpoint.hub.events():
@@ -87,18 +92,18 @@ class LockstepExecutor:
         """Return the number of rows of each machine in the plan, cached for one plan."""
         cached_plan, rows = self._cached_rows
         if cached_plan is not plan:
-            rows = plan.assignment.counts(self._steps.placement.machines).tolist()
+            rows = plan.assignment.counts(self._planner.placement.machines).tolist()
             self._cached_rows = plan, rows
         return rows
 
-    def check_finite(self, step: Step, done: ProductResult) -> None:
+    def check_finite(self, step: Step, result: ProductResult) -> None:
         """Raise `MachineError` if an answer is not finite."""
-        answers = done.answers
+        answers = result.answers
         if is_finite(answers.values):
             return
         if step.product.adjoint:
             raise self._nonfinite_sum_error(step, answers)
-        raise self._nonfinite_error(step, answers.values, done.rows)
+        raise self._nonfinite_error(step, answers.values, result.rows)
 
     def _failure_error(self, step: Step, answers: Answers) -> CecError:
         """Return the error for machines that failed."""
@@ -112,16 +117,16 @@ class LockstepExecutor:
     def _nonfinite_error(self, step: Step, values: NDArray[Any], rows: list[int]) -> MachineError:
         """Return the error that names the machines whose answers to X W are not finite."""
         columns = step.product.columns
-        checker, begin, found = NonfiniteChecker(columns), 0, []
+        checker, begin, nonfinite_answers = NonfiniteChecker(columns), 0, []
         for machine in step.available:
             end = begin + rows[machine - 1] * columns
             intervals = step.plan.assignment.intervals(machine)
             nonfinite = checker.check(machine, intervals, values[begin:end])
             if nonfinite is not None and nonfinite.coincident is not None:
                 return step.conflict_error(nonfinite)
-            found += [nonfinite] if nonfinite is not None else []
+            nonfinite_answers += [nonfinite] if nonfinite is not None else []
             begin = end
-        return step.no_replacement_error(found[0], _NO_REPLACEMENT)
+        return step.no_replacement_error(nonfinite_answers[0], _NO_REPLACEMENT)
 
     @staticmethod
     def _nonfinite_sum_error(step: Step, answers: Answers) -> MachineError:

@@ -28,20 +28,20 @@ Floats = NDArray[np.float64]
 
 _HUGE = 1e150  # squares of larger numbers overflow
 _HEADROOM = 100  # numbers are divided by 2**100 before they are encoded, against overflow
-_SUSPECT_RATIO = 1e-3  # of an answer to the largest: those of other machines are far smaller
+_SUSPECT_RATIO = 1e-3  # to the largest answer, below which a machine is not suspect
 _MAX_ERROR = 1e-3  # relative error above which a warning is issued
 
 
 class Master:
-    """X on machines that come and go: its products with vectors and blocks of vectors.
+    """Computes products with X, whose machines may come and go, in one step each.
 
     In lockstep a step is collective, and fails if a machine does not answer. Elastic machines get
     separate jobs, and a step does not wait for machines that are late or lost.
 
     Parameters
     ----------
-    end : LockstepEndpoint or JobsEndpoint
-        The master's end of the wire.
+    endpoint : LockstepEndpoint or JobsEndpoint
+        Connects the master with the machines.
     options : SessionOptions
     store : OpenStore
 
@@ -60,7 +60,7 @@ class Master:
     arithmetic : numpy.dtype
         The dtype in which vectors and answers are sent and products are computed.
     path : Path
-        The store as it was opened.
+        Path of the store, as it was passed.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Master:
         self.attainable = code.conditioning.median * float(np.finfo(rounding_dtype).eps)
         self.path = store.path
         self.recorder = store.recorder
-        self.steps = store.steps
+        self.planner = store.planner
         self.manifest = manifest
         self.arithmetic = store.arithmetic
         self._warnings = PostponedWarnings()
@@ -94,7 +94,7 @@ class Master:
         if isinstance(endpoint, JobsEndpoint):
             self._executor = ElasticExecutor(endpoint, options, store, self._warnings)
         else:
-            self._executor = LockstepExecutor(endpoint, self.steps, self.recorder)
+            self._executor = LockstepExecutor(endpoint, self.planner, self.recorder)
 
     def matvec(self, w: ArrayLike, out: Floats | None = None) -> Floats:
         """Compute y = X w on the available machines, in one step.
@@ -227,9 +227,9 @@ class Master:
                 buffers.renew_if_sending(self._endpoint.is_sending)
             try:
                 if adjoint:
-                    parts, terms = buffers.load_adjoint_vectors(name, block, self.scales)
+                    parts, term_sizes = buffers.load_adjoint_vectors(name, block, self.scales)
                 else:
-                    terms = buffers.load_vectors(name, block, self.scales)
+                    term_sizes = buffers.load_vectors(name, block, self.scales)
             except InputError as error:
                 if not self._overflow_note or block.dtype.kind != "f":  # integers are finite
                     raise
@@ -245,7 +245,7 @@ class Master:
                 result = self._executor.multiply(step, buffers)
                 break
             except StepInfeasibleError:
-                if not self.steps.schedule.waits:
+                if not self.planner.schedule.waits:
                     raise
         product = out if out is None else out.reshape(-1, 1)
         exponents, decoded = buffers.exponents, None if adjoint else buffers.parts
@@ -267,7 +267,7 @@ class Master:
         is_finite = all(map(math.isfinite, largest))
         if not is_finite:
             self._executor.check_finite(step, result)
-        self._record(step, result, cancellation(terms, exponents, largest))
+        self._record(step, result, cancellation(term_sizes, exponents, largest))
         self._note_overflow(step, largest[0] if columns == 1 else float(np.max(largest)), decoded)
         if not is_finite:
             raise MachineError(
@@ -292,8 +292,10 @@ class Master:
         self._overflow_note = ""
         if size < _HUGE:
             return
-        about = f"of about {size:.0e}" if np.isfinite(size) else "that are too large for float64"
-        self._overflow_note = f"the product of step {step.number} has numbers {about}"
+        size_text = (
+            f"of about {size:.0e}" if np.isfinite(size) else "that are too large for float64"
+        )
+        self._overflow_note = f"the product of step {step.number} has numbers {size_text}"
         if parts is None or self.manifest.code.recovery == 1:
             return
         entry = int(np.abs(parts).max(axis=0).argmax())
@@ -313,20 +315,21 @@ class Master:
         if self._closed:
             raise InputError("this operator is closed: its machines have left")
 
-    def _record(self, step: Step, result: ProductResult, cancelled: float | None) -> None:
+    def _record(self, step: Step, result: ProductResult, cancellation_ratio: float | None) -> None:
         """Update speeds from a step, record it, and warn once of cancellation."""
         self._condition = result.condition
-        makespans = self.steps.learn(step, result.rows, result.answers.seconds)
+        makespans = self.planner.learn(step, result.rows, result.answers.seconds)
         now = self.recorder.now()
-        self.recorder.step(step.record(result, makespans, cancelled, now))
-        if step.product.adjoint or cancelled is None:  # X' v vanishes where least squares converge
+        self.recorder.step(step.record(result, makespans, cancellation_ratio, now))
+        # X' v vanishes where least squares converge.
+        if step.product.adjoint or cancellation_ratio is None:
             return
-        if self._may_warn_of_cancellation and self.accuracy * cancelled > _MAX_ERROR:
+        if self._may_warn_of_cancellation and self.accuracy * cancellation_ratio > _MAX_ERROR:
             self._may_warn_of_cancellation = False
             self._warnings.add(
                 f"X w of step {step.number} may have fewer than three correct digits: its terms "
-                f"are {cancelled:.0e} times larger than the result, and are computed with errors "
-                f"of up to {self.accuracy:.0e} of their size; unless X w should vanish, "
+                f"are {cancellation_ratio:.0e} times larger than the result, and are computed with "
+                f"errors of up to {self.accuracy:.0e} of their size; unless X w should vanish, "
                 f"{self._cancellation_remedy()}",
                 ScaleWarning,
             )

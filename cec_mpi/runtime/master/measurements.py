@@ -43,7 +43,7 @@ class Measurements:
         self._finish_times.setdefault(machine, finish if 0 <= finish <= arrival else arrival)
 
     def answers(self, values: NDArray[np.float64]) -> Answers:
-        """Return the sums of the reports of each machine, with these values."""
+        """Return `values` with the total seconds and bytes that each machine reported."""
         sums = np.zeros((3, self._machines))
         for job in self.jobs:
             sums[:, job.machine - 1] += job.report_fields[1:4]

@@ -72,7 +72,7 @@ class StepPlanner:
         self.uses_all_answers = True
         self.placement, self._recovery, self._scheme = placement, recovery, scheme
         self._planners: dict[int, Planner] = {}
-        self._hosts: Mapping[int, str] | None = None  # the last that `speeds` has received
+        self._host_names: Mapping[int, str] | None = None  # last passed to `speeds`
         self._last_plan: Plan | None = None
         self._cached_costs: tuple[Plan | None, Sequence[int], NDArray[np.number]] = (
             None,
@@ -107,15 +107,15 @@ class StepPlanner:
             demand = CodedDemand(manifest.machines, recovery, manifest.rows_per_shard)
         else:
             demand = ReplicaDemand(*parts)
-        rates: Speeds = SpeedEstimator(demand) if speeds is None else FixedSpeeds(speeds, demand)
-        return cls(schedule, rates, manifest.placement, recovery, scheme)
+        learned_or_fixed = SpeedEstimator(demand) if speeds is None else FixedSpeeds(speeds, demand)
+        return cls(schedule, learned_or_fixed, manifest.placement, recovery, scheme)
 
-    def next(self, spare: int = 0, may_join: bool = False) -> Step:
-        """Return the next step, which remains feasible if any `spare` machines are lost.
+    def next(self, extra_answers: int = 0, may_join: bool = False) -> Step:
+        """Return the next step, with L + `extra_answers` answers to each row.
 
         See `Schedule.next`.
         """
-        return self.schedule.next(self._recovery, self.placement, spare, may_join)
+        return self.schedule.next(self._recovery, self.placement, extra_answers, may_join)
 
     def plan(self, step: Step, stragglers: int = 0) -> Step:
         """Plan a step, with L + S machines for each row if available, and return it."""
@@ -123,10 +123,12 @@ class StepPlanner:
         if stragglers not in self._planners:
             self._planners[stragglers] = self.speeds.demand.make_planner(self._scheme, stragglers)
         roster = self.schedule.roster
-        if roster is not None and self._hosts is not roster.host_names:
-            self._hosts = roster.host_names
+        if roster is not None and self._host_names is not roster.host_names:
+            self._host_names = roster.host_names
             machines = range(1, self.placement.machines + 1)
-            self.speeds.set_hosts({n: host for n, host in self._hosts.items() if n in machines})
+            self.speeds.set_hosts(
+                {n: host for n, host in self._host_names.items() if n in machines}
+            )
         step.speeds = self.speeds.plan_speeds(available)
         step.plan = self._planners[stragglers].plan(available, step.speeds)
         step.plan_changed = step.plan is not self._last_plan
@@ -159,13 +161,13 @@ class StepPlanner:
         available, product, demand = step.available, step.product, self.speeds.demand
         if self._cached_costs[0] is not step.plan or self._cached_costs[1] is not rows:
             self._cached_costs = step.plan, rows, step.plan.estimate_work(np.asarray(rows))
-        amounts = self._cached_costs[2]
+        work = self._cached_costs[2]
         makespans = Makespans(
-            self.speeds.predict(product, amounts),
+            self.speeds.predict(product, work),
             self.speeds.bound(product, available),
-            hindsight_makespan(amounts, seconds, demand) if self.uses_all_answers else None,
+            hindsight_makespan(work, seconds, demand) if self.uses_all_answers else None,
         )
-        self.speeds.observe(product, amounts, seconds)
+        self.speeds.observe(product, work, seconds)
         return makespans
 
 
@@ -176,11 +178,11 @@ class OpenStore:
     Attributes
     ----------
     path : Path
-        The store as it was opened.
+        Path of the store, as it was passed.
     manifest : Manifest
     scaling : Scaling
         Powers of two by which rows of X were divided, and sizes of columns.
-    steps : StepPlanner
+    planner : StepPlanner
     recorder : Recorder
     arithmetic : numpy.dtype
         The dtype in which vectors and answers are sent and products are computed.
@@ -191,7 +193,7 @@ class OpenStore:
     path: Path
     manifest: Manifest
     scaling: Scaling
-    steps: StepPlanner
+    planner: StepPlanner
     recorder: Recorder
     arithmetic: np.dtype[Any]
     threads: int = 1

@@ -57,6 +57,8 @@ class Schedule:
         Whether it waits for the next tick if too few machines are available.
     check_cancelled : callable
         Called before each step and while waiting; an exception ends the run.
+    on_shortage : callable
+        Called while a step waits for machines: see `Recorder.waiting`.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class Schedule:
         self._absences: dict[int, tuple[AbsenceReason, int]] = {}  # of the last step
         self._last_query: tuple[int, tuple[int, ...]] = _NO_QUERY  # tick and its listed machines
         self.check_cancelled: Callable[[], None] = lambda: None
-        self.on_shortage: ShortageCallback = lambda missing, available, away: None
+        self.on_shortage: ShortageCallback = lambda missing, available, reasons: None
 
     @property
     def available(self) -> tuple[int, ...]:
@@ -110,7 +112,7 @@ class Schedule:
             if n <= machines
         }
 
-    def choose(self, machines: Iterable[int] | None) -> None:
+    def set_available(self, machines: Iterable[int] | None) -> None:
         """Make these machines available from now on; None for the initial availability.
 
         Raises
@@ -125,7 +127,7 @@ class Schedule:
         chosen = validate_machines("available", machines, self._participants)
         self._availability = ListedAvailability([chosen])
 
-    def listed(self, tick: int) -> set[int]:
+    def listed_machines(self, tick: int) -> set[int]:
         """Return the machines that the availability lists for a tick, including lost ones."""
         return set(self._query(tick))
 
@@ -135,7 +137,7 @@ class Schedule:
         return frozenset(self._last_query[1])
 
     def next_change(self) -> float:
-        """Return the time of the next tick, or of no deadline if ticks have no duration."""
+        """Return the time of the next tick; infinity if ticks have no duration."""
         if self._tick_seconds is None or self._start is None:
             return no_deadline()
         return self._start + (self._current_tick() + 1) * self._tick_seconds + RESOLUTION
@@ -144,7 +146,7 @@ class Schedule:
         self,
         recovery: int,
         placement: CodedPlacement | ReplicaPlacement,
-        spare: int = 0,
+        extra_answers: int = 0,
         may_join: bool = False,
     ) -> Step:
         """Wait for a tick with enough machines, and return the next step without a plan.
@@ -157,8 +159,8 @@ class Schedule:
             L, the number of machines that compute each row.
         placement : CodedPlacement or ReplicaPlacement
             Determines which sets of machines suffice.
-        spare : int
-            Number of arbitrary machines whose loss the step must tolerate.
+        extra_answers : int
+            Number of answers to each row beyond L. The step tolerates as many losses.
         may_join : bool
             Whether the caller waits for further machines to join.
 
@@ -171,15 +173,15 @@ class Schedule:
         begin = self._clock.monotonic()
         self.check_cancelled()
         tick, waited_ticks = self._current_tick(), 0
-        needed = recovery, placement, spare
+        needed = recovery, placement, extra_answers
         machines = placement.machines
         while True:
             available = self._find_available(tick, machines)
-            if placement.tolerated_losses(recovery, available) >= spare:
+            if placement.tolerated_losses(recovery, available) >= extra_answers:
                 break
             reachable = len(self._participants - self._unreachable)
             max_available = min(self._availability.max_available(tick), reachable)
-            is_possible = placement.max_tolerated_losses(recovery, max_available) >= spare
+            is_possible = placement.max_tolerated_losses(recovery, max_available) >= extra_answers
             if not self.waits or not is_possible or is_constant_after(self._availability, tick):
                 if not may_join:
                     self._await_shutdown_notice()
@@ -201,10 +203,10 @@ class Schedule:
         available: tuple[int, ...],
         recovery: int,
         placement: CodedPlacement | ReplicaPlacement,
-        spare: int,
+        extra_answers: int,
     ) -> None:
         """Report the number of missing machines, and the reasons of absences."""
-        missing = placement.count_missing(recovery + spare, available)
+        missing = placement.count_missing(recovery + extra_answers, available)
         absent = sorted(self._participants.difference(available))
         reasons = {n: self._absence_reason(n, False) for n in absent if n <= placement.machines}
         self.on_shortage(max(1, missing), available, reasons)
@@ -212,12 +214,12 @@ class Schedule:
     def commit(self, step: Step, machines: int) -> None:
         """Advance to the next step, because this one, of a store for N machines, has begun."""
         self._step, self._tick = step.number + 1, step.tick + 1
-        step.away = self._record_absences(step, machines)
+        step.absences = self._record_absences(step, machines)
 
     def _record_absences(self, step: Step, machines: int) -> AbsenceTable:
         """Record the absent machines of a step, and return the first step of each absence."""
         absent = self._participants.difference(step.available)
-        listed = self.listed(step.tick) if absent else set()
+        listed = self.listed_machines(step.tick) if absent else set()
         earlier, self._absences = self._absences, {}
         table: AbsenceTable = {}
         for n in sorted(absent):
@@ -291,16 +293,16 @@ class Schedule:
         available: tuple[int, ...],
         recovery: int,
         placement: CodedPlacement | ReplicaPlacement,
-        spare: int,
+        extra_answers: int,
     ) -> str:
         listed = ", ".join(map(str, available)) if available else "none"
         unreachable = ", ".join(map(str, sorted(self._unreachable)))
         unavailable = f"; unavailable: {unreachable}" if unreachable else ""
         max_available = self._availability.max_available(tick)
-        can_wait = placement.max_tolerated_losses(recovery, max_available) >= spare
+        can_wait = placement.max_tolerated_losses(recovery, max_available) >= extra_answers
         hint = " (--wait, or wait=True in Python, waits for more machines)"
         hint = hint if can_wait and not self.waits else ""
-        needed = placement.describe_need(recovery + spare, available)
+        needed = placement.describe_need(recovery + extra_answers, available)
         return (
             f"{plural(len(available), 'machine', 'is', 'are')} available at tick {tick} "
             f"({listed}): {needed}{unavailable}{hint}"

@@ -21,7 +21,7 @@ class StepInfeasibleError(InfeasibleError):
 
 
 class Makespans(NamedTuple):
-    """Makespans to which that of a step is compared, in seconds; None if unknown.
+    """Makespans with which the measured makespan is compared, in seconds; None if unknown.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Step:
     bytes : dict
         Bytes sent or received, by verb.
     events : list of MachineEvent
-    away : dict
+    absences : dict
         For each reason of absence, the absent machines with the first step of their absence.
     unanswered : list of int
         Machines whose answers were not needed.
@@ -88,7 +88,7 @@ class Step:
     has_begun: bool = False
     bytes: dict[str, int] = field(default_factory=dict)
     events: list[MachineEvent] = field(default_factory=list)
-    away: AbsenceTable = field(default_factory=dict)
+    absences: AbsenceTable = field(default_factory=dict)
     unanswered: list[int] = field(default_factory=list)
     delays: dict[int, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(
@@ -96,7 +96,7 @@ class Step:
     )
 
     def count_bytes(self, **sizes: int) -> None:
-        """Add to the bytes of verbs."""
+        """Add sizes to the byte counts of verbs."""
         for verb, size in sizes.items():
             self.bytes[verb] = self.bytes.get(verb, 0) + size
 
@@ -124,7 +124,7 @@ class Step:
             collect_seconds=self.seconds["collect"],
             decode_seconds=self.seconds["code"],
             bytes=self.bytes,
-            away=self.away,
+            away=self.absences,
             unanswered=self.unanswered,
             delays=self.delays,
             plan_changed=self.plan_changed,
@@ -169,12 +169,12 @@ class Step:
             return f"for row {answer.row} of X' v"
         return f"to row {answer.row} of {shard}"
 
-    def timed(self, verb: str) -> _Timed:
+    def timed(self, verb: str) -> _Timer:
         """Return a context that adds its duration to the seconds of a verb, or of ``code``."""
-        return _Timed(self, verb)
+        return _Timer(self, verb)
 
 
-class _Timed:
+class _Timer:
     __slots__ = ("_begin", "_step", "_verb")
 
     def __init__(self, step: Step, verb: str) -> None:

@@ -53,7 +53,7 @@ class Session:
     Parameters
     ----------
     hub : Hub
-        The master's end of the wire.
+        Connects the master with the machines.
     processes : list of ProcessInfo
         Process of each rank, the master first; only this one if it has all machines.
     exit_stack : ExitStack
@@ -73,7 +73,7 @@ class Session:
     ----------
     schedule : Schedule
     lock : FairLock
-    check_run : callable
+    check_limits : callable
         Called before each step and while a step waits; an exception ends the step.
     slow_warnings : list of str
         Texts of the warnings `SlowWarning` that were issued when the store was opened.
@@ -96,7 +96,7 @@ class Session:
         gather: Callable[[int], list[ProcessInfo]] | None = None,
     ) -> None:
         self.lock = lock or FairLock()
-        self.check_run: Callable[[], None] = lambda: None
+        self.check_limits: Callable[[], None] = lambda: None
         self._interrupt_guard = InterruptGuard()
         self._has_ended = False
         self._exit_stack = exit_stack
@@ -199,7 +199,7 @@ class Session:
             raise InputError("this operator is closed: its machines have left")
         self._interrupt_guard.check()
         self._flush_records()
-        self.check_run()
+        self.check_limits()
 
     def refuse_steps(self) -> None:
         """Refuse further steps, and wait for a step of another thread to end.
@@ -247,10 +247,10 @@ class Session:
         # Rank 0 decodes with all of its cores, because other processes are idle then. In one
         # process they are used by threads of BLAS, which would compete with threads of decoding.
         threads_for_decoding = self._processes[0].own_cores if self.has_processes else 1
-        opened = OpenStore(
+        served_store = OpenStore(
             path, manifest, scaling, steps, recorder, opening.arithmetic, threads_for_decoding
         )
-        master = Master(self._hub.admit(emulation), options, opened)
+        master = Master(self._hub.admit(emulation), options, served_store)
         hosts_of_machines = zip(opening.machines, hosts, strict=True)
         self._hub.roster.host_names = {n: host for n, host in hosts_of_machines if n}
         self.log_problems = [report.log_problem for report in reports if report.log_problem]

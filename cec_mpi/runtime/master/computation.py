@@ -1,4 +1,4 @@
-"""Operands and answers of an elastic step."""
+"""The computation of an elastic step: operands of requests, and checks and sums of answers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ from cec_mpi.runtime.product import Product
 
 Floats = NDArray[np.float64]
 _ALIGNMENT = 64  # bytes
-Outcome = RowsAgree | RowsDisagree | FaultUndetermined | FaultyIdentified
+CheckOutcome = RowsAgree | RowsDisagree | FaultUndetermined | FaultyIdentified
 
 
-class Products(Protocol):
-    """Operands and answers: `ForwardProducts`, `AdjointProducts` or `ProbeProducts`.
+class Computation(Protocol):
+    """Makes operands and processes answers.
+
+    It is a `ForwardComputation`, an `AdjointComputation` or a `ProbeComputation`.
 
     Attributes
     ----------
@@ -57,7 +59,7 @@ class Products(Protocol):
             Whether it is accepted or fails its check, or the entry that is not finite.
         """
 
-    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> Outcome | None:
+    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> CheckOutcome | None:
         """Compare or decode answers, and return the outcome of a comparison."""
 
 
@@ -84,8 +86,8 @@ class AnswerMemory:
         return self._memory[begin : begin + size * dtype.itemsize].view(dtype)
 
 
-def copy_finite(pieces: Sequence[NDArray[Any]], values: NDArray[Any]) -> bool:
-    """Concatenate pieces into a vector, and return whether they are finite."""
+def copy_and_check_finite(pieces: Sequence[NDArray[Any]], values: NDArray[Any]) -> bool:
+    """Concatenate pieces into `values`, and return whether all entries are finite."""
     begin, all_finite = 0, True
     for piece in pieces:
         end = begin + piece.size
@@ -95,7 +97,7 @@ def copy_finite(pieces: Sequence[NDArray[Any]], values: NDArray[Any]) -> bool:
     return all_finite
 
 
-class ForwardProducts:
+class ForwardComputation:
     """X W: answers are compared and decoded.
 
     Parameters
@@ -114,35 +116,35 @@ class ForwardProducts:
         self._memory, self._finite_checker = memory, NonfiniteChecker(product.columns)
 
     def operand(self, request: Request) -> NDArray[Any]:
-        """See `Products.operand`."""
+        """See `Computation.operand`."""
         return self._shared
 
     def accept(
         self, requests: Sequence[Request], pieces: list[NDArray[Any]]
     ) -> bool | NonfiniteAnswer:
-        """See `Products.accept`; finite answers are accepted, and checked by `Compare`."""
+        """See `Computation.accept`; finite answers are accepted, and checked by `Compare`."""
         (request,) = requests
         values = self._memory.allocate(sum([piece.size for piece in pieces]), pieces[0].dtype)
-        if not copy_finite(pieces, values):
+        if not copy_and_check_finite(pieces, values):
             nonfinite = self._finite_checker.check(request.machine, request.intervals, values)
             assert nonfinite is not None
             return nonfinite
         self._answers.add(request.machine, request.intervals, values)
         return True
 
-    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> Outcome | None:
-        """See `Products.execute`."""
-        rows = instruction.start, instruction.stop, instruction.machines
+    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> CheckOutcome | None:
+        """See `Computation.execute`."""
+        rows_and_machines = instruction.start, instruction.stop, instruction.machines
         if isinstance(instruction, Decode):
-            self._answers.decode(*rows)
+            self._answers.decode(*rows_and_machines)
             return None
         if isinstance(instruction, Compare):
-            disagrees = self._answers.has_disagreement(*rows)
-            return RowsDisagree(*rows) if disagrees else RowsAgree(*rows)
-        return _outcome(rows, self._answers.identify_faulty(*rows))
+            disagrees = self._answers.has_disagreement(*rows_and_machines)
+            return RowsDisagree(*rows_and_machines) if disagrees else RowsAgree(*rows_and_machines)
+        return _outcome(rows_and_machines, self._answers.identify_faulty(*rows_and_machines))
 
 
-class AdjointProducts:
+class AdjointComputation:
     """X' V: terms are computed from coefficients, and summed.
 
     Parameters
@@ -171,20 +173,20 @@ class AdjointProducts:
             machine: coded[end - size : end]
             for machine, size, end in zip(intervals, sizes, ends, strict=True)
         }
-        self._replacements: dict[Term, NDArray[Any]] = {}  # their coefficients
+        self._replacement_coefficients: dict[Term, NDArray[Any]] = {}
         self._weights: dict[tuple[int, tuple[int, ...]], dict[int, float]] = {}
         self._finite_checker = NonfiniteChecker(product.columns, adjoint=True)
         self._pieces: dict[Term, list[NDArray[Any]]] = {}
 
     def operand(self, request: Request) -> NDArray[Any]:
-        """See `Products.operand`."""
+        """See `Computation.operand`."""
         assert request.term is not None
         return self._coefficients(request.term)
 
     def accept(
         self, requests: Sequence[Request], pieces: list[NDArray[Any]]
     ) -> bool | NonfiniteAnswer:
-        """See `Products.accept`; a term is checked by Freivalds' test with the probe."""
+        """See `Computation.accept`; a term is checked by Freivalds' test with the probe."""
         terms = [request.term for request in requests if request.term is not None]
         if not all(is_finite(piece) for piece in pieces):
             request = requests[0]
@@ -202,7 +204,7 @@ class AdjointProducts:
         self._pieces |= dict.fromkeys(terms, pieces)
         return True
 
-    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> Outcome | None:
+    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> CheckOutcome | None:
         """Raise RuntimeError: terms are not compared."""
         raise RuntimeError(f"a step of X' V cannot {instruction}")
 
@@ -222,15 +224,15 @@ class AdjointProducts:
         replaced = term.replaces
         if replaced is None:
             return self._planned[term.machine]
-        if term not in self._replacements:
-            found = self._coefficients(replaced)
+        if term not in self._replacement_coefficients:
+            coefficients = self._coefficients(replaced)
             if term.basis:
                 weight = self._weights_of(replaced.machine, term.basis)[term.machine]
-                found = (weight * found).astype(found.dtype, copy=False)
+                coefficients = (weight * coefficients).astype(coefficients.dtype, copy=False)
             else:
-                found = self._select_rows(found, replaced.intervals, term.intervals)
-            self._replacements[term] = found
-        return self._replacements[term]
+                coefficients = self._select_rows(coefficients, replaced.intervals, term.intervals)
+            self._replacement_coefficients[term] = coefficients
+        return self._replacement_coefficients[term]
 
     def _weights_of(self, machine: int, basis: tuple[int, ...]) -> dict[int, float]:
         """Return the weights of L machines whose combined shards are that of another machine."""
@@ -253,11 +255,11 @@ class AdjointProducts:
                     begin = position + (start - first) * k
                     parts.append(coefficients[begin : begin + (stop - start) * k])
                 position += (last - first) * k
-        found: NDArray[Any] = np.concatenate(parts)
-        return found
+        selected_coefficients: NDArray[Any] = np.concatenate(parts)
+        return selected_coefficients
 
 
-class ProbeProducts:
+class ProbeComputation:
     """The probe of Freivalds' test: its products with shards are compared and cached.
 
     Parameters
@@ -274,17 +276,17 @@ class ProbeProducts:
         self.product = Product(False, 1)
         self._term_checker, self._parity_checker, self._rows = term_checker, parity_checker, rows
         self._finite_checker = NonfiniteChecker(1)
-        self._new: dict[int, Floats] = {}
+        self._received: dict[int, Floats] = {}
 
     def operand(self, request: Request) -> NDArray[Any]:
-        """See `Products.operand`."""
+        """See `Computation.operand`."""
         probe: NDArray[Any] = self._term_checker.probe
         return probe
 
     def accept(
         self, requests: Sequence[Request], pieces: list[NDArray[Any]]
     ) -> bool | NonfiniteAnswer:
-        """See `Products.accept`."""
+        """See `Computation.accept`."""
         (request,), values = requests, np.concatenate(pieces)
         nonfinite = self._finite_checker.check(request.machine, request.intervals, values)
         if nonfinite is not None:
@@ -293,32 +295,36 @@ class ProbeProducts:
         for start, stop in request.intervals:
             products[start:stop] = values[position : position + stop - start]
             position += stop - start
-        self._new[request.machine] = products
+        self._received[request.machine] = products
         return True
 
-    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> Outcome | None:
-        """See `Products.execute`."""
-        rows = instruction.start, instruction.stop, instruction.machines
-        products = self._term_checker.products | self._new
-        answers = np.array([products[n][rows[0] : rows[1]] for n in instruction.machines])
+    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> CheckOutcome | None:
+        """See `Computation.execute`."""
+        rows_and_machines = instruction.start, instruction.stop, instruction.machines
+        products = self._term_checker.products | self._received
+        answers = np.array(
+            [products[n][instruction.start : instruction.stop] for n in instruction.machines]
+        )
         comparison = self._parity_checker.identify_faulty(
             instruction.machines, answers, self._term_checker.scale
         )
         for machine in comparison.faulty:
             self._term_checker.products.pop(machine, None)
-        return _outcome(rows, comparison)
+        return _outcome(rows_and_machines, comparison)
 
     def keep(self, machines: Collection[int]) -> None:
         """Add the products of these machines, which agree, to the term checker."""
-        self._term_checker.products |= {machine: self._new[machine] for machine in machines}
+        self._term_checker.products |= {machine: self._received[machine] for machine in machines}
 
 
-def _outcome(rows: tuple[int, int, tuple[int, ...]], comparison: Comparison) -> Outcome:
-    """Return the event for a comparison of answers to rows."""
+def _outcome(
+    rows_and_machines: tuple[int, int, tuple[int, ...]], comparison: Comparison
+) -> CheckOutcome:
+    """Return the event for a comparison of the answers of machines to rows."""
     if comparison.agree:
-        return RowsAgree(*rows)
+        return RowsAgree(*rows_and_machines)
     return (
         FaultyIdentified(comparison.faulty)
         if comparison.faulty
-        else FaultUndetermined(*rows, comparison.candidates)
+        else FaultUndetermined(*rows_and_machines, comparison.candidates)
     )

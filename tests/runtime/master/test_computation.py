@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from cec_mpi.runtime.master.products import AnswerMemory, copy_finite
+from cec_mpi.runtime.master.computation import AnswerMemory, copy_and_check_finite
 
 FLOAT = np.dtype(np.float64)
 MIB = 1 << 20
@@ -18,7 +18,7 @@ MIB = 1 << 20
 def test_pieces_are_concatenated_and_checked(cuts, value):
     numbers, copy = np.arange(7.0), np.zeros(7)
     numbers[1] = value
-    assert copy_finite(np.split(numbers, cuts), copy) is (value == 1)
+    assert copy_and_check_finite(np.split(numbers, cuts), copy) is (value == 1)
     np.testing.assert_array_equal(copy, numbers)
 
 
