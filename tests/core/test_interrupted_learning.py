@@ -7,7 +7,7 @@ import pytest
 
 from cec_mpi.core.demand import CodedDemand
 from cec_mpi.core.speeds import SpeedEstimator
-from helpers.interrupts import interrupted
+from helpers.interrupts import interrupt_at_line
 
 SPEEDS = np.array([1.0, 2.0, 3.0, 4.0])
 MACHINES, SOME = (1, 2, 3, 4), (1, 3, 4)
@@ -32,7 +32,7 @@ def test_speeds_are_estimated_after_an_interrupt_at_any_line(steps, available):
         speeds = SpeedEstimator(CodedDemand(len(SPEEDS), MACHINES_PER_ROW, ROWS))
         for _ in range(steps):
             run_step(speeds, MACHINES)
-        was_interrupted = interrupted(
+        was_interrupted = interrupt_at_line(
             line,
             "core/speeds",
             lambda: run_step(speeds, available),  # noqa: B023

@@ -78,7 +78,7 @@ def environment(**variables: str) -> dict[str, str]:
     inherited = remove_launcher_variables(os.environ)
     scripts = str(Path(sys.executable).parent)  # cec-mpi, and mpirun of an MPI wheel
     path = os.pathsep.join([scripts, inherited.get("PATH", os.defpath)])
-    return {**inherited, **mpi_at_hand.one_box(), "PATH": path, **variables}
+    return {**inherited, **mpi_at_hand.single_host_variables(), "PATH": path, **variables}
 
 
 def mpirun() -> str | None:
@@ -144,20 +144,20 @@ def finish(started: Started, limit: float = LIMIT) -> Done:
     process = started.process
     try:
         stdout, stderr = process.communicate(timeout=limit)
-        returncode, left = code_of(process.returncode, stderr or ""), {}
+        returncode, survivors = code_of(process.returncode, stderr or ""), {}
     except subprocess.TimeoutExpired:
-        returncode, left = None, started.processes()
-        alone = set(left) == {process.pid}
-        _kill(left)
+        returncode, survivors = None, started.processes()
+        only_launcher = set(survivors) == {process.pid}
+        _kill(survivors)
         stdout, stderr = process.communicate()
-        if alone:
-            returncode, left = reported_code(stderr or ""), {}
+        if only_launcher:
+            returncode, survivors = reported_code(stderr or ""), {}
     by = time.monotonic() + LEAVING
-    while (late := started.processes()) and time.monotonic() < by:
+    while (remaining := started.processes()) and time.monotonic() < by:
         time.sleep(0.02)
-    _kill(late)
+    _kill(remaining)
     shutil.rmtree(started.scratch, ignore_errors=True)
-    return Done(returncode, stdout or "", stderr or "", tuple((left | late).values()))
+    return Done(returncode, stdout or "", stderr or "", tuple((survivors | remaining).values()))
 
 
 def run_to_end(

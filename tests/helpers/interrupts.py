@@ -8,17 +8,19 @@ from types import FrameType
 from typing import Any
 
 
-def interrupted(place: int, folder: str, function: Callable[[], object], but: str = "") -> bool:
+def interrupt_at_line(
+    index: int, folder: str, function: Callable[[], object], exclude: str = ""
+) -> bool:
     """Call a function and raise KeyboardInterrupt before a line.
 
     Parameters
     ----------
-    place : int
+    index : int
         Index of the line in the sequence of executed lines of modules in `folder`.
     folder : str
         Part of the paths of these modules.
     function : callable
-    but : str, optional
+    exclude : str, optional
         Excludes modules whose paths have this end.
 
     Returns
@@ -26,17 +28,17 @@ def interrupted(place: int, folder: str, function: Callable[[], object], but: st
     bool
         False if the function ended before.
     """
-    left = place
+    remaining = index
 
     def enter(frame: FrameType, event: str, _: Any) -> Any:
         path = frame.f_code.co_filename
-        return look if folder in path and not (but and path.endswith(but)) else None
+        return look if folder in path and not (exclude and path.endswith(exclude)) else None
 
     def look(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal left
+        nonlocal remaining
         if event == "line":
-            left -= 1
-            if left < 0:
+            remaining -= 1
+            if remaining < 0:
                 sys.settrace(None)
                 raise KeyboardInterrupt
         return look
@@ -52,14 +54,14 @@ def interrupted(place: int, folder: str, function: Callable[[], object], but: st
     return False
 
 
-def interrupted_between(place: int, part: type, function: Callable[[], object]) -> bool:
+def interrupt_between_calls(index: int, part: type, function: Callable[[], object]) -> bool:
     """Call a function and raise KeyboardInterrupt where Python runs handlers of signals.
 
     Python runs them when a function begins or has returned, and at the end of an iteration.
 
     Parameters
     ----------
-    place : int
+    index : int
         Index in the sequence of these points in the module of a class and in functions it calls.
     part : type
         The class.
@@ -70,13 +72,13 @@ def interrupted_between(place: int, part: type, function: Callable[[], object]) 
     bool
         False if the function ended before.
     """
-    left, module = place, inspect.getfile(part)
+    remaining, module = index, inspect.getfile(part)
 
     def reach(frame: FrameType) -> None:
-        nonlocal left
-        if any(each and each.f_code.co_filename == module for each in (frame, frame.f_back)):
-            left -= 1
-            if left < 0:
+        nonlocal remaining
+        if any(f and f.f_code.co_filename == module for f in (frame, frame.f_back)):
+            remaining -= 1
+            if remaining < 0:
                 sys.settrace(None)
                 sys.setprofile(None)
                 raise KeyboardInterrupt

@@ -28,13 +28,13 @@ def least_time(costs, holders, speeds, overheads=None, copies=1):
     overheads = np.zeros(len(speeds)) if overheads is None else overheads
     choices = [machines]
     if overheads.any():
-        choices = [some for n in machines for some in combinations(machines, n + 1)]
+        choices = [subset for n in machines for subset in combinations(machines, n + 1)]
     return min(_least(np.asarray(costs), holders, speeds, overheads, copies, c) for c in choices)
 
 
 def _least(costs, holders, speeds, overheads, copies, taking_part):
     """Variables are what each machine does of each group that it can do, and the time."""
-    sizes = [len(each) for each in holders]
+    sizes = [len(group) for group in holders]
     group = np.repeat(np.arange(len(sizes)), sizes)
     machine = np.fromiter(chain.from_iterable(holders), int)
     there = np.isin(machine, taking_part)

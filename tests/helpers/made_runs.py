@@ -40,7 +40,7 @@ def step_of(number, seconds=(0.1, 0.1, 0.2, 0.2), rows=(50, 50, 50, 50), why="pr
         "adjoint": False,
         "columns": 1,
         "rows": list(rows),
-        "seconds": [float(each) for each in seconds],
+        "seconds": [float(value) for value in seconds],
         "load_seconds": [0.0] * len(rows),
         "load_bytes": [0] * len(rows),
         "predicted_makespan": 0.15,

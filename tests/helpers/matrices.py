@@ -18,11 +18,13 @@ def matrix_in(path: Any, **options: Any) -> tuple[Matrix, np.ndarray]:
     checked = EncodeOptions(**options).validate()
     opened = open_source(path, checked)
     with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         source = opened
         if not isinstance(opened, Source):
             source = stack.enter_context(
-                copy_to_file(opened, place / "store", np.dtype(np.float64), False, checked.missing)
+                copy_to_file(
+                    opened, directory / "store", np.dtype(np.float64), False, checked.missing
+                )
             )
         out = np.empty(source.shape)
         source.read(0, source.shape[0], 0, source.shape[1], out)

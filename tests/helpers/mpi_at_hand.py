@@ -14,9 +14,9 @@ import sys
 from functools import cache
 from pathlib import Path
 
-__all__ = ["ONE_HOST_ONLY", "library", "mpirun", "one_box"]
+__all__ = ["ONE_HOST_ONLY", "library", "mpirun", "single_host_variables"]
 
-# With these variables of `one_box` Open MPI starts all ranks on the first of several hosts.
+# With these variables Open MPI starts all ranks on the first of several hosts.
 ONE_HOST_ONLY = ("PRTE_MCA_rmaps_default_mapping_policy", "OMPI_MCA_rmaps_base_oversubscribe")
 _ENVIRONMENTS = Path(__file__).parents[2] / ".ci"
 _SAY_LIBRARY = """
@@ -36,7 +36,7 @@ def library() -> str:
     return done.stdout.strip()
 
 
-def one_box() -> dict[str, str]:
+def single_host_variables() -> dict[str, str]:
     """Return variables for more ranks than cores on one computer, of ``.ci/openmpi.env``.
 
     Other MPIs ignore them.

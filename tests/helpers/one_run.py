@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 _HEAD_START = 1.0  # seconds of rank 0 before another rank prints what may have failed on all
-_FURTHER = 0.1  # ... of each rank before the next
+_DELAY_PER_RANK = 0.1  # ... of each rank before the next
 
 
 class OneRun:
@@ -83,7 +83,7 @@ class OneRun:
             return
         rank = self._comm.rank
         if rank:
-            time.sleep(_HEAD_START + _FURTHER * min(rank, 10))
+            time.sleep(_HEAD_START + _DELAY_PER_RANK * min(rank, 10))
         capture = config and config.pluginmanager.get_plugin("capturemanager")
         if capture:
             capture.suspend_global_capture(in_=True)

@@ -33,8 +33,8 @@ def pages_of_docs(*suffixes: str) -> list[Path]:
     """Return all pages with these suffixes, by default Markdown, without built ones."""
     suffixes = suffixes or (".md",)
     written = [path for path in (ROOT / "docs").iterdir() if path.name != "_build"]
-    found = (path for top in written for path in (top, *top.rglob("*")))
-    return sorted(path for path in found if path.suffix in suffixes)
+    paths = (path for top in written for path in (top, *top.rglob("*")))
+    return sorted(path for path in paths if path.suffix in suffixes)
 
 
 def blocks_of(page: str) -> list[Block]:
@@ -45,7 +45,7 @@ def blocks_of(page: str) -> list[Block]:
     one process if they open it with None. ``pycon`` is an example of doctest; the examples of a
     page share their names. Blocks with a fence of colons are for Sphinx.
     """
-    found: list[Block] = []
+    blocks: list[Block] = []
     inside: list[str] | None = None
     for number, line in enumerate(page.splitlines(), start=1):
         if not re.match(r"\s*(```|~~~)", line):
@@ -60,21 +60,21 @@ def blocks_of(page: str) -> list[Block]:
         assert line == "```", f"line {number}: {line} within a block"
         text, inside = "\n".join(inside) + "\n", None
         if language == "text":
-            printer = found[-1].kind if found else "pycon"
+            printer = blocks[-1].kind if blocks else "pycon"
             assert printer != "pycon", f"line {start}: nothing has printed this"
-            assert not found[-1].printed, f"line {start}: printed twice"
-            found[-1].printed = text
+            assert not blocks[-1].printed, f"line {start}: printed twice"
+            blocks[-1].printed = text
             continue
-        found.append(Block("program" if language == "python" else language, text, start))
+        blocks.append(Block("program" if language == "python" else language, text, start))
         if language == "pycon":
             assert text.startswith(">>> "), f"line {start}: expected an example of doctest"
         if language == "python":
-            named = re.fullmatch(r"\w+\.py", found[-1].name)
+            named = re.fullmatch(r"\w+\.py", blocks[-1].name)
             assert named, f"line {start}: expected a line # name.py at first"
     assert inside is None, "the last block does not end"
-    for index, block in enumerate(found):
+    for index, block in enumerate(blocks):
         if block.kind == "program":
-            later = "".join(b.text for b in found[index:] if b.kind == "sh")
+            later = "".join(b.text for b in blocks[index:] if b.kind == "sh")
             if re.search(rf"[ /]{block.name.removesuffix('.py')}(:|\.py)", later):
                 block.kind = "module"
                 assert not block.printed, f"line {block.line}: the command prints, not the module"
@@ -84,4 +84,4 @@ def blocks_of(page: str) -> list[Block]:
             if re.search(r", None\b", opens[0]):
                 block.kind = "alone"
             assert block.printed, f"line {block.line}: what does this program print?"
-    return found
+    return blocks

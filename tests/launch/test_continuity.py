@@ -24,15 +24,15 @@ def killed(run, tmp_path):
 
 def test_a_launcher_without_options_is_predicted_and_jobs_have_different_names(killed):
     continues = library().startswith("Intel")
-    code, found, survivors = killed(seconds=SURVIVAL if continues else SLOW_END)
+    code, detected, survivors = killed(seconds=SURVIVAL if continues else SLOW_END)
     assert survivors == (PROCESSES - 1 if continues else 0)
     assert code
     expected = {"Intel": True, "Open ": None, "MPICH": False}[library()[:5]]
-    assert [each["continues"] for each in found] == [expected] * PROCESSES
-    assert all(bool(each["remedy"]) == (not continues) for each in found)
+    assert [detection["continues"] for detection in detected] == [expected] * PROCESSES
+    assert all(bool(detection["remedy"]) == (not continues) for detection in detected)
 
-    (other,) = {each["job"] for each in killed(seconds=0, name="two")[1]}
-    (job,) = {each["job"] for each in found}
+    (other,) = {detection["job"] for detection in killed(seconds=0, name="two")[1]}
+    (job,) = {detection["job"] for detection in detected}
     if library().startswith("MPICH"):
         assert job == other == ""
     else:
@@ -44,6 +44,6 @@ def test_a_launcher_without_options_is_predicted_and_jobs_have_different_names(k
     ("options", "expected"), [(("--with-ft", "ulfm"), True), (("--continuous",), None)]
 )
 def test_options_of_open_mpi_let_the_others_continue(killed, options, expected):
-    code, found, survivors = killed(*options)
+    code, detected, survivors = killed(*options)
     assert (code, survivors) == (0, PROCESSES - 1)
-    assert [each["continues"] for each in found] == [expected] * PROCESSES
+    assert [detection["continues"] for detection in detected] == [expected] * PROCESSES

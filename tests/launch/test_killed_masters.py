@@ -101,10 +101,10 @@ def test_machines_end_with_a_killed_program_whose_fork_continues(small_store, st
     while found := processes_with(scratch, "cec_mpi.runtime.session.machine"):
         assert time.monotonic() < due, found
         time.sleep(0.1)
-    left = processes_with(scratch)
-    for child in left:
+    remaining = processes_with(scratch)
+    for child in remaining:
         child.kill()
-    assert len(left) == 1
+    assert len(remaining) == 1
     assert list(scratch.iterdir()) == []
 
 
@@ -133,7 +133,7 @@ def test_one_of_several_simultaneous_runs_completes(words, start, tmp_path, acce
         assert code in (0, 2)
         assert error.count("cec-mpi: error: ") == (code == 2)
         if code == 2:
-            assert any(each in error for each in ("another run", "holds results")), error
+            assert any(text in error for text in ("another run", "holds results")), error
     for n in done:
         out = tmp_path / (f"out{n}" if accept else "out")
         assert json.loads((out / "summary.json").read_text())["steps"] == 200

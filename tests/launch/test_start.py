@@ -111,10 +111,12 @@ elif sys.argv[3] == "sleep":
 """
 
 
-@pytest.mark.parametrize(("come", "others"), [("12", "sleep"), ("01", "leave")])
-def test_ranks_that_never_open_the_operator_end_the_job(run, small_store, tmp_path, come, others):
+@pytest.mark.parametrize(("opening_ranks", "others_do"), [("12", "sleep"), ("01", "leave")])
+def test_ranks_that_never_open_the_operator_end_the_job(
+    run, small_store, tmp_path, opening_ranks, others_do
+):
     (tmp_path / "program.py").write_text(PROGRAM)
-    words = ["python", tmp_path / "program.py", small_store.path, come, others]
+    words = ["python", tmp_path / "program.py", small_store.path, opening_ranks, others_do]
     done = run(["mpirun", "-n", 3, *words])
     assert_failed_with(done, "3 ranks have not connected within 2 s", "start_timeout")
     assert "opened" not in done.stdout

@@ -31,7 +31,7 @@ def store(run, matrix):
 
 
 def contents(path):
-    return {each.name: each.read_bytes() for each in path.iterdir()}
+    return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
 def test_encode_under_mpirun_makes_the_same_bytes(cec, matrix, store, tmp_path):

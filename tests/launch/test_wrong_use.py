@@ -111,7 +111,7 @@ def test_an_exception_after_start_ends_all_ranks(program):
 # --- threads and forks ------------------------------------------------------------------------
 
 THREADS = """
-with cec_mpi.open_operator(store, {given}) as X:
+with cec_mpi.open_operator(store, comm) as X:
     if X is not None:
         M = np.random.default_rng(1).standard_normal((31, 12))
         W = np.random.default_rng(5).standard_normal((12, 64))
@@ -132,7 +132,7 @@ with cec_mpi.open_operator(store, {given}) as X:
 
 def test_products_from_several_threads_are_right(program):
     before = "mpi4py.rc.thread_level = 'multiple'"
-    done = program(THREADS.format(given="comm"), before=before)
+    done = program(THREADS, before=before)
     assert (done.returncode, done.errors) == (0, "")
     assert done.stdout.count("worst True") == 1
 

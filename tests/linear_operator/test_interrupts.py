@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from helpers.interrupts import interrupted
+from helpers.interrupts import interrupt_at_line
 from helpers.recording import Kept
 
 X = np.random.default_rng(0).standard_normal((70, 9))
@@ -36,7 +36,7 @@ def test_steps_after_an_interrupted_one_are_right(tmp_path, folder, adjoint):
             make_step(operator, sets[0], 1, adjoint)
             step = (operator, sets[1], 3, adjoint)
             # Locks are tested at the places where Python handles signals, not at lines.
-            if not interrupted(line, folder, lambda step=step: make_step(*step), "locks.py"):
+            if not interrupt_at_line(line, folder, lambda step=step: make_step(*step), "locks.py"):
                 break
             count += 1
             for available in (sets[0], sets[2], sets[1]):

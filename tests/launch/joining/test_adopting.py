@@ -20,7 +20,7 @@ def store(make_store):
     return make_store(np.random.default_rng(4).standard_normal((600, 60)), 3, 3)
 
 
-def carried(checked):
+def machines_by_host(checked):
     """Return the machines of each present host, by its rank."""
     host_of = {}
     for event in checked.recorder.happened:
@@ -57,19 +57,24 @@ def test_adopted_machines_move_when_hosts_join_and_leave(
     with accepting(store, adopt=SOON) as checked:
         (adopter,) = join(1)
         checked.step()
-        assert carried(checked) == {1: {1, 2, 3}}
+        assert machines_by_host(checked) == {1: {1, 2, 3}}
         (newcomer,) = join(1)
-        checked.until(lambda: 2 in carried(checked))
-        assert sorted(map(len, carried(checked).values())) == [1, 2]
+        checked.until(lambda: 2 in machines_by_host(checked))
+        assert sorted(map(len, machines_by_host(checked).values())) == [1, 2]
         leaver, stayer, rank = adopter, newcomer, 2
         if leaves_first == "newcomer":
             leaver, stayer, rank = newcomer, adopter, 1
         leaver.send_signal(leaving)
-        checked.until(lambda: carried(checked) == {rank: {1, 2, 3}})
+        checked.until(lambda: machines_by_host(checked) == {rank: {1, 2, 3}})
         others = join(2)
-        checked.until(lambda: sorted(map(len, carried(checked).values())) == [1, 1, 1])
+        checked.until(lambda: sorted(map(len, machines_by_host(checked).values())) == [1, 1, 1])
         stayer.send_signal(leaving)
-        checked.until(lambda: carried(checked).keys() == {3, 4} and len(carried(checked)[3]) != 0)
+        checked.until(
+            lambda: (
+                machines_by_host(checked).keys() == {3, 4}
+                and len(machines_by_host(checked)[3]) != 0
+            )
+        )
         checked.step()
     code = 6 if leaving is signal.SIGTERM else -leaving
     assert exit_codes([leaver, stayer, *others]) == [code, code, 0, 0], error_of(others[0])
@@ -78,9 +83,9 @@ def test_adopted_machines_move_when_hosts_join_and_leave(
 def test_an_adopted_machine_returns_to_a_host_that_was_suspended(accepting, store, join):
     with accepting(store, adopt=SOON, deadline=0.1) as checked:
         processes = join(3)
-        checked.until(lambda: len(carried(checked)) == 3)
+        checked.until(lambda: len(machines_by_host(checked)) == 3)
         processes[0].send_signal(signal.SIGSTOP)
-        checked.until(lambda: len(carried(checked)) == 2)
+        checked.until(lambda: len(machines_by_host(checked)) == 2)
         processes[0].send_signal(signal.SIGCONT)
-        checked.until(lambda: len(carried(checked)) == 3)
+        checked.until(lambda: len(machines_by_host(checked)) == 3)
     assert exit_codes(processes) == [0] * 3

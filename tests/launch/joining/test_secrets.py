@@ -43,7 +43,7 @@ def test_keys_are_not_in_command_lines_output_logs_records_or_metrics(
         secrets = {content[name] for name in Keys._fields if name in content}
     assert len(secrets) >= 3
     processes = [psutil.Process(process.pid) for process in (run, *machines)]
-    processes += [child for each in processes for child in each.children(recursive=True)]
+    processes += [child for process in processes for child in process.children(recursive=True)]
     lines = [word for process in processes for word in process.cmdline()]
     with urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=60) as answer:
         shown = answer.read().decode()

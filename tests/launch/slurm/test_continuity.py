@@ -27,9 +27,9 @@ def test_the_reaction_of_srun_is_predicted(
 ):
     command = [*SRUN, *options, *words(tmp_path, SURVIVAL if continues else SLOW_END)]
     done = run(command, variables=cluster | variables)
-    found, survivors = detections(tmp_path)
+    detected, survivors = detections(tmp_path)
     assert survivors == (PROCESSES - 1 if continues else 0)
     assert done.returncode in (137, 143)  # of the killed process, or of those that srun ended
-    assert [each["continues"] for each in found] == [expected] * PROCESSES
-    (job,) = {each["job"] for each in found}
+    assert [detection["continues"] for detection in detected] == [expected] * PROCESSES
+    (job,) = {detection["job"] for detection in detected}
     assert job.endswith(".0")

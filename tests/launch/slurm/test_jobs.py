@@ -236,8 +236,8 @@ def test_sbatch_reads_values_as_they_are(desk):
 def test_variables_of_the_submitting_shell_do_not_disturb_srun(desk, symmetric):
     """In the job srun would read them as options that exclude each other."""
     script = desk.write(f"--ntasks 4 run {symmetric.path} svd --out out --elastic")
-    left = {"SLURM_MEM_PER_CPU": "100", "SLURM_MEM_PER_NODE": "100", "SLURM_STEP_ID": "0"}
-    job = replace(desk, variables=desk.variables | left).submit(script)
+    inherited = {"SLURM_MEM_PER_CPU": "100", "SLURM_MEM_PER_NODE": "100", "SLURM_STEP_ID": "0"}
+    job = replace(desk, variables=desk.variables | inherited).submit(script)
     assert job.wait() == "COMPLETED", job.output()
 
 

@@ -14,7 +14,7 @@ from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.roster import State
 from cec_mpi.store.reader import open_store
 from helpers.elastic import master_of
-from helpers.interrupts import interrupted
+from helpers.interrupts import interrupt_at_line
 from helpers.recording import Kept
 
 RECOVERY, ROWS, COLUMNS = 3, 60, 7
@@ -321,7 +321,7 @@ def test_after_an_interrupt_steps_are_right_or_refused(make, adjoint):
         master, hub = make(check=True)
         check(master)
         step = partial(check_block, master, adjoint)
-        if not interrupted(place, "cec_mpi", step):
+        if not interrupt_at_line(place, "cec_mpi", step):
             break
         if hub.is_poisoned:
             refused += 1
@@ -333,4 +333,4 @@ def test_after_an_interrupt_steps_are_right_or_refused(make, adjoint):
             check(master)
     assert refused > 3
     assert right > 3
-    assert not interrupted(place, "cec_mpi", step)
+    assert not interrupt_at_line(place, "cec_mpi", step)

@@ -18,7 +18,7 @@ import cec_mpi
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.locks import FairLock
-from helpers.interrupts import interrupted_between
+from helpers.interrupts import interrupt_between_calls
 from helpers.waiting import LIMIT
 
 SECONDS = 60  # that a thread may take
@@ -152,7 +152,7 @@ def test_an_interrupt_at_any_moment_leaves_the_lock_to_others(is_busy):
             thread.start()
         assert not is_busy or is_held.wait(SECONDS)
         run = lambda: lock.run(lambda: None)  # noqa: B023, E731
-        was_interrupted = interrupted_between(place, FairLock, run)
+        was_interrupted = interrupt_between_calls(place, FairLock, run)
         run()
         threads.append(threading.Thread(target=run, daemon=True))
         threads[-1].start()
