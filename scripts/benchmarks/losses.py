@@ -32,7 +32,7 @@ import psutil
 
 import cec_mpi
 import measure
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 from measure import Figure, ratio
 
 ROOT = Path(__file__).parents[2]
@@ -169,7 +169,7 @@ def report_changes() -> Callable[[bool], None]:
 
 def make_steps(store: str) -> None:
     """Be the master of a run with two machines of this host."""
-    report, recorder = report_changes(), Kept()
+    report, recorder = report_changes(), MemoryRecorder()
     with cec_mpi.open_operator(store, accept="conn", local=2, recorder=recorder) as X:
         w = np.ones(X.shape[1])
         while True:

@@ -252,13 +252,13 @@ def plans(options: Any, directory: Path) -> list[Figure]:
 
 
 def makespan(options: Any, directory: Path) -> list[Figure]:
-    from helpers.recording import Kept
+    from helpers.recording import MemoryRecorder
 
     X = matrix_of(options)
     cec_mpi.encode(X, directory / "store", options.machines, copies=options.copies)
     speeds = np.random.default_rng(options.seed).uniform(1, 3, options.machines).tolist()
     emulated = {"emulate_speeds": speeds, "emulate_base": options.base}
-    kept, w = Kept(), np.ones(X.shape[1])
+    kept, w = MemoryRecorder(), np.ones(X.shape[1])
     with cec_mpi.open_operator(
         directory / "store", local=options.machines, recorder=kept, **emulated
     ) as operator:

@@ -47,7 +47,7 @@ from cec_mpi.core.checks.terms import TermChecker
 from cec_mpi.errors import InfeasibleError, InputError, MachineError
 from cec_mpi.store.reader import open_store
 from helpers.elastic import master_of
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 
 Floats = NDArray[np.float64]
 Spoils = Callable[[Any, Floats], Floats]
@@ -106,9 +106,9 @@ class World:
         seeded = np.random.default_rng(SEED)  # as the master makes it
         self.terms = TermChecker(self.sizes, self.largest, arithmetic, seeded)
 
-    def open(self) -> tuple[Any, Any, Kept]:
+    def open(self) -> tuple[Any, Any, MemoryRecorder]:
         """A master with machines in this process."""
-        recorder = Kept()
+        recorder = MemoryRecorder()
         given = {"check": True, "precision": self.precision, "seed": SEED}
         return *master_of(self.path, self.manifest, recorder, **given), recorder
 
@@ -228,7 +228,7 @@ class Campaign:
         self.largest: dict[str, float] = {}
 
     def step(
-        self, world: World, opened: tuple[Any, Any, Kept], row: str, guilty: list[int]
+        self, world: World, opened: tuple[Any, Any, MemoryRecorder], row: str, guilty: list[int]
     ) -> bool:
         """One product; whether others may follow."""
         master, hub, recorder = opened
@@ -247,7 +247,7 @@ class Campaign:
             send_jobs(hub, rank, jobs)
 
         hub.send_jobs = send_and_measure
-        before = len(recorder.happened)
+        before = len(recorder.all_events)
         self.counts[row, "steps"] += 1
         try:
             with warnings.catch_warnings():
@@ -288,8 +288,10 @@ class Campaign:
                 print(f"{row}: error {ratio:.2g} of its bound, {world.code}, machines {guilty}")
         return True
 
-    def _count_named(self, row: str, guilty: list[int], recorder: Kept, before: int) -> None:
-        for event in recorder.happened[before:]:
+    def _count_named(
+        self, row: str, guilty: list[int], recorder: MemoryRecorder, before: int
+    ) -> None:
+        for event in recorder.all_events[before:]:
             if "wrong" in event:
                 named = "named" if event["wrong"] in guilty else "innocent named"
                 self.counts[row, named] += 1

@@ -10,7 +10,7 @@ import pytest
 
 import cec_mpi
 from helpers.checked_operator import CheckedOperator
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 
 MODULE = "cec_mpi.engines.machine_process"
 
@@ -30,7 +30,7 @@ def conn(tmp_path):
 def opened(store, no_launcher):
     @contextmanager
     def opened(**options):
-        recorder = Kept()
+        recorder = MemoryRecorder()
         with cec_mpi.open_operator(store.path, recorder=recorder, **options) as operator:
             yield CheckedOperator(operator, store.X, recorder)
 

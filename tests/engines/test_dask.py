@@ -64,7 +64,7 @@ def workers(client):
 def test_each_worker_hosts_machines_until_the_block_ends(opened, conn, client, machine_processes):
     with opened(accept=conn) as checked:
         with machines(client, conn, per_worker=2):
-            checked.until(lambda: len(checked.happened("joined")) == 4)
+            checked.until(lambda: len(checked.machines("joined")) == 4)
             checked.until(
                 lambda: sorted(machine_processes().values()) == sorted(workers(client).values())
             )
@@ -75,14 +75,14 @@ def test_a_killed_worker_loses_its_machine_and_its_successor_hosts_one(
     opened, conn, client, machine_processes
 ):
     with opened(accept=conn) as checked, machines(client, conn):
-        checked.until(lambda: len(checked.happened("joined")) == WORKERS)
+        checked.until(lambda: len(checked.machines("joined")) == WORKERS)
         pid = checked.operator.pids[1]
         os.kill(machine_processes()[pid], signal.SIGKILL)  # the worker
-        checked.until(lambda: checked.happened("lost", "left"))
-        checked.until(lambda: len(checked.happened("joined")) == WORKERS + 1)
+        checked.until(lambda: checked.machines("lost", "left"))
+        checked.until(lambda: len(checked.machines("joined")) == WORKERS + 1)
         checked.until(lambda: not psutil.pid_exists(pid))
-        gone = checked.happened("lost", "left")
-        assert checked.happened("joined")[-1:] == gone  # the number stays on the computer
+        gone = checked.machines("lost", "left")
+        assert checked.machines("joined")[-1:] == gone  # the number stays on the computer
         checked.until(lambda: len(client.scheduler_info()["workers"]) == WORKERS)
         checked.until(
             lambda: sorted(machine_processes().values()) == sorted(workers(client).values())
@@ -91,10 +91,10 @@ def test_a_killed_worker_loses_its_machine_and_its_successor_hosts_one(
 
 def test_a_killed_machine_is_restarted(opened, conn, client):
     with opened(accept=conn) as checked, machines(client, conn):
-        checked.until(lambda: len(checked.happened("joined")) == WORKERS)
+        checked.until(lambda: len(checked.machines("joined")) == WORKERS)
         os.kill(checked.operator.pids[1], signal.SIGKILL)
-        checked.until(lambda: checked.happened("lost"))
-        checked.until(lambda: len(checked.happened("joined")) == WORKERS + 1)
+        checked.until(lambda: checked.machines("lost"))
+        checked.until(lambda: len(checked.machines("joined")) == WORKERS + 1)
 
 
 def test_the_client_warns_why_machines_do_not_start(opened, conn, client):
@@ -124,10 +124,10 @@ def test_a_restarted_machine_has_a_number_of_its_computer(opened, conn, start):
             start(["unshare", "--uts", "sh", "-c", NAMED_WORKER, name, sys.executable, address])
         with machines(client, conn):
             for turn in range(rounds):
-                checked.until(lambda turn=turn: len(checked.happened("joined")) == 2 * (turn + 1))
+                checked.until(lambda turn=turn: len(checked.machines("joined")) == 2 * (turn + 1))
                 for pid in checked.operator.pids.values() if turn < rounds - 1 else ():
                     os.kill(pid, signal.SIGKILL)
-        joined = [(e["joined"], e["host"]) for e in checked.recorder.happened if "joined" in e]
+        joined = [(e["joined"], e["host"]) for e in checked.recorder.all_events if "joined" in e]
     assert len(joined) == 2 * rounds
     assert len(set(joined)) == 2
     assert {host for _, host in joined} == set(names)
@@ -135,10 +135,10 @@ def test_a_restarted_machine_has_a_number_of_its_computer(opened, conn, start):
 
 def test_the_machine_of_a_retired_worker_leaves(opened, conn, own_client, machine_processes):
     with opened(accept=conn) as checked, machines(own_client, conn):
-        checked.until(lambda: len(checked.happened("joined")) == WORKERS)
+        checked.until(lambda: len(checked.machines("joined")) == WORKERS)
         own_client.retire_workers([next(iter(workers(own_client)))])
-        checked.until(lambda: checked.happened("left"))
-        assert not checked.happened("lost")
+        checked.until(lambda: checked.machines("left"))
+        assert not checked.machines("lost")
         checked.until(lambda: len(machine_processes()) == WORKERS - 1)
 
 
@@ -148,10 +148,10 @@ def test_a_pool_keeps_its_size(opened, conn, own_client, machine_processes):
         opened(accept=conn) as checked,
         machines(own_client, conn, keep=WORKERS + 1),
     ):
-        checked.until(lambda: len(checked.happened("joined")) == WORKERS + 1)
+        checked.until(lambda: len(checked.machines("joined")) == WORKERS + 1)
         own_client.retire_workers([next(iter(workers(own_client)))])
-        checked.until(lambda: checked.happened("left"))
-        checked.until(lambda: len(checked.happened("joined")) == WORKERS + 2)
+        checked.until(lambda: checked.machines("left"))
+        checked.until(lambda: len(checked.machines("joined")) == WORKERS + 2)
 
 
 def test_an_adaptive_cluster_starts_and_ends_machines(opened, conn, own_client, machine_processes):
@@ -162,11 +162,11 @@ def test_an_adaptive_cluster_starts_and_ends_machines(opened, conn, own_client, 
         with opened(accept=conn) as checked, machines(own_client, conn):
             checked.until(lambda: len(machine_processes()) == 2)
             tasks = own_client.map(lambda _: Event("go", client=get_client()).wait(), range(8))
-            checked.until(lambda: len(checked.happened("joined")) >= 4)
+            checked.until(lambda: len(checked.machines("joined")) >= 4)
             Event("go", client=own_client).set()
             own_client.gather(tasks)
             checked.until(lambda: len(machine_processes()) == 2)
-            assert not checked.happened("lost")
+            assert not checked.machines("lost")
     finally:
         adaptive.stop()
 
@@ -180,7 +180,7 @@ def test_an_operator_starts_and_ends_machines_of_a_client(
         monkeypatch.setenv("CEC_MPI_KEY", "a key of twenty letters")
         options = {"listen": f"127.0.0.1:{free_port()}"}
     with opened(engine=client, **options) as checked:
-        checked.until(lambda: len(checked.happened("joined")) == WORKERS)
+        checked.until(lambda: len(checked.machines("joined")) == WORKERS)
     wait_until(lambda: not machine_processes())
     with opened(engine=pool(client, per_worker=2), local=1) as checked:
         checked.until(
@@ -192,7 +192,7 @@ def test_machines_wait_at_an_address_for_the_run(opened, client, monkeypatch):
     monkeypatch.setenv("CEC_MPI_KEY", "a key of twenty letters")
     address = f"127.0.0.1:{free_port()}"
     with machines(client, address, join={"retry": 200}), opened(listen=address) as checked:
-        checked.until(lambda: len(checked.happened("joined")) == WORKERS)
+        checked.until(lambda: len(checked.machines("joined")) == WORKERS)
 
 
 def free_port():
@@ -204,14 +204,14 @@ def free_port():
 def test_a_client_may_be_closed_before_its_operator(opened, cluster, machine_processes):
     client = Client(cluster)
     with opened(engine=client) as checked:
-        checked.until(lambda: len(checked.happened("joined")) == WORKERS)
+        checked.until(lambda: len(checked.machines("joined")) == WORKERS)
         client.close()
     wait_until(lambda: not machine_processes())
 
 
 def test_the_keys_are_in_no_log_page_or_environment(opened, conn, cluster, client, capfd):
     with opened(accept=conn) as checked, machines(client, conn):
-        checked.until(lambda: len(checked.happened("joined")) == WORKERS)
+        checked.until(lambda: len(checked.machines("joined")) == WORKERS)
         file = read_connection_file(conn)
         own = psutil.Process()
         shown = [

@@ -51,11 +51,11 @@ def session():
 def test_a_killed_worker_is_restarted(opened, session, conn, machine_processes):
     with opened(accept=conn) as checked:
         with machines(3, conn):
-            checked.until(lambda: len(checked.happened("joined")) == 3)
+            checked.until(lambda: len(checked.machines("joined")) == 3)
             pid = checked.operator.pids[1]
             os.kill(machine_processes()[pid], signal.SIGKILL)  # the worker process
-            checked.until(lambda: len(checked.happened("joined")) == 4)
-            assert checked.happened("joined")[-1:] == checked.happened("lost", "left")
+            checked.until(lambda: len(checked.machines("joined")) == 4)
+            assert checked.machines("joined")[-1:] == checked.machines("lost", "left")
             checked.until(lambda: not psutil.pid_exists(pid))
             assert len(machine_processes()) == 3
         assert not machine_processes()
@@ -65,27 +65,27 @@ def test_tasks_have_options_of_ray_and_host_several_machines(
     opened, session, conn, machine_processes
 ):
     with opened(accept=conn) as checked, machines(3, conn, per_task=2, num_cpus=2):
-        checked.until(lambda: len(checked.happened("joined")) == 4)
+        checked.until(lambda: len(checked.machines("joined")) == 4)
         assert len(machine_processes()) == 2  # the third one waits for two CPUs
 
 
 @pytest.mark.parametrize("lost", ["machine", "worker"])
 def test_a_pool_keeps_its_size(opened, session, conn, machine_processes, lost):
     with opened(accept=conn) as checked, machines(3, conn, keep=3):
-        checked.until(lambda: len(checked.happened("joined")) == 3)
+        checked.until(lambda: len(checked.machines("joined")) == 3)
         pid = checked.operator.pids[1]
         if lost == "machine":
             os.kill(pid, signal.SIGTERM)  # as at a notice of preemption
         else:
             os.kill(machine_processes()[pid], signal.SIGKILL)
-        checked.until(lambda: len(checked.happened("joined")) == 4)
+        checked.until(lambda: len(checked.machines("joined")) == 4)
         checked.until(lambda: len(machine_processes()) == 3)
 
 
 def test_a_pool_may_have_ended_before_it_is_closed(opened, session, conn, machine_processes):
     with opened(accept=conn) as checked:
         started = machines(2, conn, keep=2)
-        checked.until(lambda: len(checked.happened("joined")) == 2)
+        checked.until(lambda: len(checked.machines("joined")) == 2)
     wait_until(lambda: not machine_processes())
     time.sleep(1.0)  # the pool notices that its tasks have ended
     assert not machine_processes()
@@ -94,13 +94,13 @@ def test_a_pool_may_have_ended_before_it_is_closed(opened, session, conn, machin
 
 def test_an_operator_starts_and_ends_machines_of_a_pool(opened, session, machine_processes):
     with opened(engine=pool(3)) as checked:
-        checked.until(lambda: len(checked.happened("joined")) == 3)
+        checked.until(lambda: len(checked.machines("joined")) == 3)
     assert not machine_processes()
 
 
 def test_the_keys_are_in_no_log_command_line_or_environment(opened, session, conn, capfd):
     with opened(accept=conn) as checked, machines(3, conn):
-        checked.until(lambda: len(checked.happened("joined")) == 3)
+        checked.until(lambda: len(checked.machines("joined")) == 3)
         file = read_connection_file(conn)
         texts = [
             (Path(f"/proc/{process.pid}") / name).read_bytes()

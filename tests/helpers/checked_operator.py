@@ -24,9 +24,9 @@ class CheckedOperator:
 
     def until(self, condition):
         """Make steps until a condition is true."""
-        wait_until(lambda: condition() or self.step(), describe=self.happened)
+        wait_until(lambda: condition() or self.step(), describe=lambda: self.recorder.all_events)
 
-    def happened(self, *kinds):
+    def machines(self, *kinds):
         """Return the machines of all events of these kinds."""
-        events = self.recorder.happened
+        events = self.recorder.all_events
         return [event[kind] for event in events for kind in kinds if kind in event]

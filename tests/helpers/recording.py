@@ -1,17 +1,17 @@
-"""What a session records, kept for a test to look at."""
+"""A recorder that keeps all records in memory."""
 
 from __future__ import annotations
 
 from cec_mpi.runtime.records.recorder import Recorder
 
 
-class Kept(Recorder):
-    """A recorder that keeps its records."""
+class MemoryRecorder(Recorder):
+    """A recorder whose `records` a test can read."""
 
     def __init__(self):
         self.records = []
         super().__init__(watch=self.records.append)
 
     @property
-    def happened(self):
+    def all_events(self):
         return [event for record in self.records for event in record.events]

@@ -9,7 +9,7 @@ import pytest
 
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import InputError, ScaleWarning
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 40))
@@ -22,7 +22,7 @@ def opened(tmp_path):
     @contextmanager
     def opened(X, machines=5, recovery=3, **options):
         encode(np.array(X), tmp_path / "store", machines, recovery, **options)
-        recorder = Kept()
+        recorder = MemoryRecorder()
         with open_operator(tmp_path / "store", recorder=recorder) as A:
             yield A, recorder.records
 

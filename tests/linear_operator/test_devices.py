@@ -12,7 +12,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.store.devices import choose_device
 from helpers.elastic import open_in_process
 from helpers.products import check_products
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 
 RNG = np.random.default_rng(6)
 X = RNG.standard_normal((240, 40))
@@ -48,7 +48,7 @@ def test_products_are_arrays_of_the_library_of_the_factor(stores, xp):
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 3e-6)])
 @pytest.mark.parametrize("device", ["array_api_strict:cpu", "jax:cpu", MIXED, ",".join(MIXED)])
 def test_products_with_machines_on_devices(stores, device, dtype, tolerance, precision):
-    recorder = Kept()
+    recorder = MemoryRecorder()
     options = {"device": device, "precision": precision, "recorder": recorder}
     with cec_mpi.open_operator(stores / dtype, **options) as operator:
         for machines in (None, {1, 2}, {1, 3}):
@@ -98,7 +98,7 @@ def test_a_device_without_float64_multiplies_float32(stores):
 
 
 def test_a_machine_whose_device_is_full_leaves(stores, monkeypatch, caplog):
-    full, recorder = choose_device("array_api_strict:device1", 3), Kept()
+    full, recorder = choose_device("array_api_strict:device1", 3), MemoryRecorder()
 
     def fail(*_):
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
@@ -108,5 +108,5 @@ def test_a_machine_whose_device_is_full_leaves(stores, monkeypatch, caplog):
     with open_in_process(stores / "float64", device=devices, recorder=recorder) as operator:
         for _ in range(3):
             np.testing.assert_allclose(operator @ np.ones(40), X.sum(axis=1), atol=1e-12)
-    assert [event["lost"] for event in recorder.happened] == [3]
+    assert [event["lost"] for event in recorder.all_events] == [3]
     assert "is out of memory: the shard has 38.4 kB" in caplog.text

@@ -5,7 +5,7 @@ import pytest
 
 import cec_mpi
 from helpers.interrupts import interrupt_at_line
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 
 X = np.random.default_rng(0).standard_normal((70, 9))
 SETS = ((1, 2, 3, 4), (1, 3, 4), (2, 4))
@@ -29,7 +29,7 @@ def rows_of(bounds):
 @pytest.mark.parametrize("adjoint", [False, True])
 def test_steps_after_an_interrupted_one_are_right(tmp_path, folder, adjoint):
     cec_mpi.encode(X, tmp_path / "store", 4, 2)
-    recorder, count = Kept(), 0
+    recorder, count = MemoryRecorder(), 0
     with cec_mpi.open_operator(tmp_path / "store", recorder=recorder) as operator:
         for line in range(0, MAX_LINES, LINES_BETWEEN):
             sets = [SETS[(line + i) % 3] for i in range(3)]

@@ -9,7 +9,7 @@ from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.store import open_store
 from helpers.elastic import master_of, open_in_process
 from helpers.products import check_products
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 from helpers.sparse import sparse
 
 X = sparse(300, 40)
@@ -43,7 +43,7 @@ def test_equal_machines_get_equally_many_nonzeros(tmp_path):
     dense, thin = sparse(400, 200, density=0.5), sparse(400, 200, density=0.05)
     skewed = sp.csr_array(sp.vstack([dense, thin]))
     encode(skewed, tmp_path / "S", 4, copies=4)
-    recorder = Kept()
+    recorder = MemoryRecorder()
     with open_in_process(tmp_path / "S", recorder=recorder, speeds=(1.0, 1.0, 1.0, 1.0)) as A:
         np.testing.assert_allclose(A @ np.ones(200), skewed @ np.ones(200))
     loads = recorder.records[0].rows
@@ -67,7 +67,7 @@ def check(master):
 
 
 def elastic(store, **options):
-    recorder = Kept()
+    recorder = MemoryRecorder()
     return *master_of(store, open_store(store).manifest, recorder, **options), recorder
 
 
@@ -89,7 +89,7 @@ def test_four_copies_identify_the_wrong_machine(adjoint, tmp_path):
     hub.errors = {3: np.full((300, 40), 1e-3)}
     for _ in range(2):
         np.testing.assert_allclose(multiply(factor), expected, atol=1e-9)
-    assert recorder.happened == [{"wrong": 3}, {"excluded": 3, "reason": "wrong in step 0"}]
+    assert recorder.all_events == [{"wrong": 3}, {"excluded": 3, "reason": "wrong in step 0"}]
     check(master)
 
 

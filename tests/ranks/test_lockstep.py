@@ -8,18 +8,18 @@ import pytest
 from cec_mpi import open_operator
 from cec_mpi.errors import InfeasibleError, InputError, MachineError
 from helpers.products import check_products
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 
 pytestmark = pytest.mark.mpi(min_size=4)
 
 
 def test_a_machine_that_must_leave_gets_no_more_rows(comm, store, X):
-    recorder = Kept()
+    recorder = MemoryRecorder()
     with open_operator(store, comm, recorder=recorder, inject="leave:3@1") as operator:
         if operator is not None:
             check_products(operator, X)
             assert [r.rows[2] > 0 for r in recorder.records] == [True, True, False, False]
-            (event,) = recorder.happened
+            (event,) = recorder.all_events
             assert event["left"] == 3
             operator.available = {1, 3}
             with pytest.raises(InfeasibleError):

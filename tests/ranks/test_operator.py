@@ -12,7 +12,7 @@ import pytest
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.availability.models import ListedAvailability
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 
 pytestmark = pytest.mark.mpi(min_size=4)
 
@@ -123,7 +123,7 @@ def test_an_operator_is_closed_within_its_with(comm, store, X):
 
 
 def test_speeds_are_learned_from_emulated_machines(comm, store):
-    recorder = Kept()
+    recorder = MemoryRecorder()
     emulated = {"emulate_speeds": (1.0, 2.0, 4.0), "emulate_base": 4_000.0}
     with open_operator(store, comm, recorder=recorder, **emulated) as operator:
         if operator is not None:

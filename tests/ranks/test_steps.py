@@ -20,7 +20,7 @@ from cec_mpi.runtime.session.session import Session
 from cec_mpi.runtime.session.static import static_session
 from cec_mpi.runtime.wire.collective.machine_endpoint import CollectiveMachineEndpoint
 from cec_mpi.runtime.wire.collective.master_endpoint import CollectiveHub
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 
 pytestmark = pytest.mark.mpi(min_size=4)
 
@@ -30,7 +30,7 @@ MANY_COLUMNS = 200  # vectors and answers have messages of their own
 
 def multiply(comm, store, vectors, **options):
     """Return records and products on rank 0, None elsewhere."""
-    recorder = Kept()
+    recorder = MemoryRecorder()
     with open_operator(store, comm, recorder=recorder, **options) as X:
         if X is None:
             return None

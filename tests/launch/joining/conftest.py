@@ -9,7 +9,7 @@ import pytest
 
 import cec_mpi
 from helpers.checked_operator import CheckedOperator
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def join(start, conn):
 def accepting(conn):
     @contextmanager
     def accepting(store, tolerance=1e-10, **options):
-        recorder = Kept()
+        recorder = MemoryRecorder()
         options = {"accept": str(conn), "recorder": recorder, **options}
         with cec_mpi.open_operator(store.path, **options) as operator:
             yield CheckedOperator(operator, store.X, recorder, tolerance)

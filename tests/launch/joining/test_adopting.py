@@ -23,7 +23,7 @@ def store(make_store):
 def machines_by_host(checked):
     """Return the machines of each present host, by its rank."""
     host_of = {}
-    for event in checked.recorder.happened:
+    for event in checked.recorder.all_events:
         if "joined" in event:
             host_of[event["joined"]] = event["rank"]
         for kind in ("lost", "left", "given up"):

@@ -83,7 +83,7 @@ def test_machines_that_come_and_go_leak_no_memory_or_descriptors(accepting, stor
 
     with accepting(store) as checked:
         join(2)
-        checked.until(lambda: len(checked.happened("joined")) == 2)
+        checked.until(lambda: len(checked.machines("joined")) == 2)
         come_and_go(30)
         descriptors, size = come_and_go(10)
         later, larger = come_and_go(50)

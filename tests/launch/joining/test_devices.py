@@ -19,12 +19,12 @@ def test_hosts_on_different_devices_serve_one_run(accepting, join, store):
         for _ in range(3):
             checked.step()
         (host,) = join(1, "--device", "jax:cpu", "--machines", 2, "--memory", 0.5)
-        checked.until(lambda: len(checked.happened("joined")) >= 4)
+        checked.until(lambda: len(checked.machines("joined")) >= 4)
         checked.step()
         machines[0].kill()
-        checked.until(lambda: checked.happened("lost"))
+        checked.until(lambda: checked.machines("lost"))
         checked.step()
-        joined = [event for event in checked.recorder.happened if "joined" in event]
+        joined = [event for event in checked.recorder.all_events if "joined" in event]
         devices = [event.get("device") for event in joined]
         assert devices.count("jax:cpu") == 2
         assert devices[0 if devices[0] else 1] == STRICT

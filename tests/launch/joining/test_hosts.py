@@ -17,20 +17,20 @@ def test_all_machines_of_a_host_are_lost_or_leave_together(accepting, store, joi
     with accepting(store, wait=True) as checked:
         (first,) = join(1, "--machines", 3)
         (single,) = join(1)
-        checked.until(lambda: len(checked.happened("joined")) == 4)
+        checked.until(lambda: len(checked.machines("joined")) == 4)
         W = checked.random.standard_normal((60, 3))
         V = checked.random.standard_normal((600, 3))
         np.testing.assert_allclose(checked.operator @ W, checked.X @ W, atol=1e-10)
         np.testing.assert_allclose(checked.operator.rmatmat(V), checked.X.T @ V, atol=1e-10)
         first.kill()
         (second,) = join(1, "--machines", 4, "--memory", "0.5")
-        checked.until(lambda: len(checked.happened("joined")) == 7)
-        assert len(checked.happened("lost")) == 3
+        checked.until(lambda: len(checked.machines("joined")) == 7)
+        assert len(checked.machines("lost")) == 3
         (spare,) = join(1, "--machines", 3)
         assert "joined the run of" in spare.stdout.readline()
         second.send_signal(signal.SIGTERM)
-        checked.until(lambda: len(checked.happened("joined")) == 10)
-        assert sorted(checked.happened("left")) == sorted(checked.happened("lost"))
+        checked.until(lambda: len(checked.machines("joined")) == 10)
+        assert sorted(checked.machines("left")) == sorted(checked.machines("lost"))
         checked.until(lambda: second.poll() is not None)  # before the run ends
     assert exit_codes([first, single, second, spare]) == [-signal.SIGKILL, 0, 6, 0], error_of(
         second
@@ -40,7 +40,7 @@ def test_all_machines_of_a_host_are_lost_or_leave_together(accepting, store, joi
 def test_machines_of_a_host_can_be_preempted_separately(accepting, store, join):
     with accepting(store, availability={1, 2, 3}) as checked:
         hosts = join(2, "--machines", 2)
-        checked.until(lambda: len(checked.happened("joined")) == 4)
+        checked.until(lambda: len(checked.machines("joined")) == 4)
         for available in ({1, 2}, {2, 4}, {1, 3, 4}, {1, 2, 3, 4}):
             checked.operator.available = available
             checked.step()
@@ -53,5 +53,5 @@ HOST = "import sys, cec_mpi; cec_mpi.join(sys.argv[1], machines=2, retry=60.0)"
 def test_a_program_can_host_machines(accepting, store, start, conn):
     with accepting(store) as checked:
         host = start([sys.executable, "-c", HOST, conn])
-        checked.until(lambda: len(checked.happened("joined")) == 2)
+        checked.until(lambda: len(checked.machines("joined")) == 2)
     assert exit_codes([host]) == [0], error_of(host)

@@ -12,7 +12,7 @@ from cec_mpi.runtime.records.recorder import read_steps
 from helpers.joined import exit_codes
 from helpers.killing import CONTINUING, code_with_kills
 from helpers.ranks import ranks_of
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 from helpers.waiting import LIMIT, wait_for_file, wait_until
 
 
@@ -71,7 +71,7 @@ def test_lost_ranks_are_replaced_by_machines_that_join(begin, join, store, tmp_p
 
 @pytest.mark.usefixtures("no_launcher")
 def test_machines_of_a_launcher_join_and_are_replaced(start, store, tmp_path):
-    recorder = Kept()
+    recorder = MemoryRecorder()
     machines = ["mpirun", "-n", 2, "cec-mpi", "join", "conn", "-q"]
     options = {"accept": str(tmp_path / "conn"), "wait": True, "recorder": recorder}
     with cec_mpi.open_operator(store.path, **options) as operator:
@@ -81,9 +81,9 @@ def test_machines_of_a_launcher_join_and_are_replaced(start, store, tmp_path):
 
             def happened():
                 np.testing.assert_allclose(operator @ w, store.X @ w, atol=1e-10)
-                return sum(kind in event for event in recorder.happened for kind in kinds)
+                return sum(kind in event for event in recorder.all_events for kind in kinds)
 
-            wait_until(lambda: happened() >= count, describe=lambda: recorder.happened)
+            wait_until(lambda: happened() >= count, describe=lambda: recorder.all_events)
 
         first = start(machines)
         until(2, "joined")

@@ -22,19 +22,19 @@ def test_products_are_right_while_machines_join_die_and_leave(accepting, store, 
     with accepting(store, wait=True) as checked:
         assert stat.S_IMODE(conn.stat().st_mode) == 0o600
         first = join(4)
-        checked.until(lambda: len(checked.happened("joined")) == 4)
+        checked.until(lambda: len(checked.machines("joined")) == 4)
         first[0].kill()
-        checked.until(lambda: checked.happened("lost"))
+        checked.until(lambda: checked.machines("lost"))
         first[1].send_signal(signal.SIGTERM)
-        checked.until(lambda: checked.happened("left"))
+        checked.until(lambda: checked.machines("left"))
         second = join(4)  # two of them are spares
         assert all("joined the run of" in process.stdout.readline() for process in second)
-        checked.until(lambda: len(checked.happened("joined")) == 6)
-        gone = checked.happened("lost", "left")
-        assert sorted(checked.happened("joined")) == sorted([1, 2, 3, 4, *gone])
+        checked.until(lambda: len(checked.machines("joined")) == 6)
+        gone = checked.machines("lost", "left")
+        assert sorted(checked.machines("joined")) == sorted([1, 2, 3, 4, *gone])
         first[2].send_signal(signal.SIGUSR1)
-        checked.until(lambda: len(checked.happened("joined")) == 7)
-        assert checked.happened("joined")[6:] == checked.happened("left")[1:]
+        checked.until(lambda: len(checked.machines("joined")) == 7)
+        assert checked.machines("joined")[6:] == checked.machines("left")[1:]
         assert exit_codes(first[2:3]) == [6]
     assert exit_codes(first) == [-signal.SIGKILL, 6, 6, 0]
     assert exit_codes(second) == [0] * 4
@@ -48,11 +48,11 @@ def test_machines_leave_at_a_notice_of_preemption(accepting, store, join):
         where = nowhere | {ADDRESS_VARIABLE: service.address}
         (spot,) = join(1, "--notice", "auto", "--retry", 600, variables=where)
         (host,) = join(1, "--machines", 2, "--notice", "gcp", variables=where)
-        checked.until(lambda: len(checked.happened("joined")) == 3)
+        checked.until(lambda: len(checked.machines("joined")) == 3)
         others = join(3)
-        checked.until(lambda: len(checked.happened("joined")) == 4)
+        checked.until(lambda: len(checked.machines("joined")) == 4)
         service.is_preempted.set()
-        checked.until(lambda: len(checked.happened("left")) == 3)
+        checked.until(lambda: len(checked.machines("left")) == 3)
         assert exit_codes([spot, host]) == [6, 6]
     assert exit_codes(others) == [0, 0, 0]
     assert error_of(spot) == "shutdown requested by the notice of gcp (preempted)\n"
@@ -73,7 +73,7 @@ def test_vectors_and_answers_of_several_pieces(accepting, make_store, join):
     large = make_store(X, 3, 2)
     with accepting(large, tolerance=0.05) as checked:
         join(2)
-        checked.until(lambda: len(checked.happened("joined")) == 2)
+        checked.until(lambda: len(checked.machines("joined")) == 2)
         W = np.random.default_rng(9).standard_normal((200_000, 2), dtype=np.float32)
         np.testing.assert_allclose(checked.operator @ W, X @ W, atol=0.05)
 
@@ -107,10 +107,10 @@ def test_a_faulty_machine_is_excluded_and_exits_with_the_reason(
     store = make_store(np.random.default_rng(4).standard_normal((600, 60)), 4, 1)
     with accepting(store, check=True, stragglers=2) as checked:
         others = join(3)
-        checked.until(lambda: len(checked.happened("joined")) == 3)
+        checked.until(lambda: len(checked.machines("joined")) == 3)
         program = FAULTY.format(statement=statement)
         faulty = start([sys.executable, "-c", program, conn])
-        checked.until(lambda: checked.happened(event))
+        checked.until(lambda: checked.machines(event))
         assert exit_codes([faulty]) == [code]
         message = f"the master has excluded this machine: {reason}\n"
         assert re.fullmatch(message, error_of(faulty))

@@ -8,7 +8,7 @@ import pytest
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import MachineError, ScaleWarning
 from helpers.elastic import open_in_process
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
@@ -27,12 +27,12 @@ def check_product(operator, X, step):
 @pytest.mark.parametrize("kind", ["nan", "inf"])
 @pytest.mark.parametrize("step", range(4))
 def test_a_machine_with_a_wrong_answer_is_excluded(store, X, kind, step):
-    recorder = Kept()
+    recorder = MemoryRecorder()
     options = {"inject": f"{kind}:2@{step}", "recorder": recorder, "speeds": (1, 1, 1)}
     with open_in_process(store, **NEVER_LATE, **options) as operator:
         for number in range(4):
             check_product(operator, X, number)
-    wrong, excluded = recorder.happened
+    wrong, excluded = recorder.all_events
     assert wrong["wrong"] == 2
     assert wrong["reason"].startswith(f"answered {kind} ")
     assert excluded == {"excluded": 2, "reason": f"wrong in step {step}"}
@@ -49,7 +49,7 @@ def test_a_step_waits_for_a_late_machine_if_another_is_wrong(store, X, adjoint):
 
 
 def test_a_wrong_answer_is_replaced_with_check(replicated, X):
-    recorder = Kept()
+    recorder = MemoryRecorder()
     with open_in_process(replicated, recorder=recorder, check=True, inject="nan:2@0") as operator:
         check_product(operator, X, 1)
         check_product(operator, X, 1)
@@ -73,7 +73,7 @@ def test_the_error_names_the_machine_if_no_other_can_replace_it(store, X, adjoin
     ("options", "precision"), [(NEVER_LATE, "double"), ({"stragglers": 1}, "shard")]
 )
 def test_no_machine_is_excluded_for_overflow(stores, X, options, precision):
-    recorder = Kept()
+    recorder = MemoryRecorder()
     options = {"recorder": recorder, "precision": precision, **options}
     with open_in_process(stores["float32"], **options) as operator:
         for product, matrix in ((operator.matvec, X), (operator.rmatvec, X.T)):
@@ -84,7 +84,7 @@ def test_no_machine_is_excluded_for_overflow(stores, X, options, precision):
             for size in 1.0, 1e39, 1e-300:
                 v = RNG.standard_normal(columns)
                 np.testing.assert_allclose(product(size * v) / size, matrix @ v, atol=1e-3)
-    assert recorder.happened == []
+    assert recorder.all_events == []
     if "stragglers" not in options:  # with stragglers a machine may still compute
         assert recorder.records[-1].available == (1, 2, 3)
 

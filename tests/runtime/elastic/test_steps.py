@@ -10,7 +10,7 @@ from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.availability.models import ListedAvailability
 from helpers.elastic import open_in_process
 from helpers.products import check_products
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
@@ -28,7 +28,7 @@ def test_products_with_each_set_of_available_machines(stores, X, dtype, toleranc
 
 
 def test_a_step_does_not_wait_for_a_straggler(store, X):
-    recorder = Kept()
+    recorder = MemoryRecorder()
     emulated = {"emulate_speeds": (1.0, 0.02, 1.0), "emulate_base": 10_000.0}  # 0.1 s, or 5 s
     options = {"stragglers": 1, "speeds": (1, 1, 1), "recorder": recorder, **emulated}
     with open_operator(store, local=3, **options) as operator:
@@ -46,11 +46,11 @@ def test_a_step_does_not_wait_for_a_straggler(store, X):
 
 
 def test_a_machine_that_leaves_gets_no_more_rows(store, X):
-    recorder = Kept()
+    recorder = MemoryRecorder()
     with open_operator(store, local=3, recorder=recorder, inject="leave:3@1") as operator:
         check_products(operator, X)
         assert [step.rows[2] > 0 for step in recorder.records] == [True, True, False, False]
-        (event,) = recorder.happened
+        (event,) = recorder.all_events
         assert event["left"] == 3
         operator.available = {1, 3}
         with pytest.raises(InfeasibleError):
@@ -66,18 +66,18 @@ def test_check_refuses_a_step_if_the_wrong_machine_cannot_be_identified(store, X
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_check_accepts_correct_answers_of_all_sizes(stores, dtype):
-    recorder = Kept()
+    recorder = MemoryRecorder()
     with open_in_process(stores[dtype], check=True, recorder=recorder) as operator:
         for size in 10.0 ** np.arange(-15, 15, 2):
             operator @ (RNG.standard_normal(40) * size)
             operator.H @ (RNG.standard_normal(1001) * size)
-    assert recorder.happened == []
+    assert recorder.all_events == []
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("options", [{}, {"stragglers": 1}])
 def test_errors_are_below_accuracy_times_cancellation(stores, X, options, dtype):
-    recorder, exact = Kept(), X.astype(np.longdouble)
+    recorder, exact = MemoryRecorder(), X.astype(np.longdouble)
     with open_in_process(stores[dtype], recorder=recorder, **options) as operator:
         for _ in range(5):
             w, v = RNG.standard_normal(40), RNG.standard_normal(1001)

@@ -15,7 +15,7 @@ from cec_mpi.runtime.roster import State
 from cec_mpi.store.reader import open_store
 from helpers.elastic import master_of
 from helpers.interrupts import interrupt_at_line
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 
 RECOVERY, ROWS, COLUMNS = 3, 60, 7
 X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
@@ -32,7 +32,7 @@ def manifests(tmp_path_factory):
 
 @pytest.fixture
 def recorder():
-    return Kept()
+    return MemoryRecorder()
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_step_waits_for_spares_if_too_few_machines_remain(make, recorder, adjo
     check_block(master, adjoint)
     check(master)
     assert len(recorder.records[1].available) == 4
-    assert sum("joined" in event for event in recorder.happened) == 2
+    assert sum("joined" in event for event in recorder.all_events) == 2
 
 
 def test_the_next_tick_is_waited_for_if_a_step_loses_too_many_machines(make, recorder):
@@ -181,7 +181,7 @@ def test_a_step_continues_without_a_faulty_machine(
     vars(hub).update(faults)
     for _ in range(2):
         check_block(master, adjoint)
-    assert sorted(map(str, recorder.happened)) == sorted(map(str, events))
+    assert sorted(map(str, recorder.all_events)) == sorted(map(str, events))
     gone = {machine for event in events for machine in event.values() if machine in {2, 4}}
     assert set(recorder.records[-1].available) == set(range(1, total + 1)) - gone
 
@@ -311,7 +311,7 @@ def test_products_that_cancel_are_not_suspected(tmp_path, recorder):
     master, _ = master_of(tmp_path / "store", manifest, recorder, check=True)
     assert np.abs(master.matvec(w) - X @ w).max() < 1e-12
     assert np.abs(master.rmatvec(v) - X.T @ v).max() < 1e-12
-    assert recorder.happened == []
+    assert recorder.all_events == []
 
 
 @pytest.mark.parametrize("adjoint", [False, True])

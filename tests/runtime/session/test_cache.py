@@ -12,7 +12,7 @@ import pytest
 
 from cec_mpi import add_machine, encode, open_operator, repair
 from cec_mpi.errors import DamagedStoreError, InputError, SlowWarning
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 from helpers.sparse import sparse
 from helpers.waiting import LIMIT
 
@@ -55,7 +55,7 @@ def files(directory):
 
 def check_product(store, cache, X=None, **options):
     """Compare a product with that of X, and return the header of the records."""
-    recorder = Kept()
+    recorder = MemoryRecorder()
     with open_operator(store, recorder=recorder, cache=cache, **options) as operator:
         product = operator @ np.ones(COLUMNS)
     X = matrix() if X is None else X

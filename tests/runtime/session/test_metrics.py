@@ -18,7 +18,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.metrics import publish_metrics
 from helpers import ROOT
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 from helpers.steps import record
 
 TYPES = {
@@ -68,7 +68,7 @@ def store(make_store):
 
 @pytest.mark.any_mpi
 def test_metrics_are_the_sums_of_the_records(store, tmp_path):
-    recorder, file = Kept(), tmp_path / "metrics.txt"
+    recorder, file = MemoryRecorder(), tmp_path / "metrics.txt"
     with cec_mpi.open_operator(store.path, recorder=recorder, metrics=file) as X:
         for available in ({1, 2, 3, 4}, {2, 4}, {1, 2, 3}):
             X.available = available

@@ -17,7 +17,7 @@ from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.manifest_files import content_checksum
-from helpers.recording import Kept
+from helpers.recording import MemoryRecorder
 from helpers.sparse import sparse
 
 MACHINES, COPIES = 4, 2
@@ -130,7 +130,7 @@ def test_emulated_speeds_count_nonzeros(tmp_path):
     matrix = np.zeros((120, 50))
     matrix[:60, :20] = 1
     encode(sp.csr_array(matrix), tmp_path / "S", 2, copies=2)
-    kept, emulated = Kept(), {"emulate_speeds": (1, 1), "emulate_base": 2000.0}
+    kept, emulated = MemoryRecorder(), {"emulate_speeds": (1, 1), "emulate_base": 2000.0}
     with open_operator(tmp_path / "S", speeds=(1, 1), recorder=kept, **emulated) as operator:
         np.testing.assert_allclose(operator @ np.ones(50), matrix @ np.ones(50))
     assert 30 <= min(kept.records[0].rows) <= 45  # without nonzeros in the cost, it would be 60
