@@ -77,12 +77,12 @@ def _check_agreement(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -
     failure = None if problem is None else Failure.from_exception(problem)
     gathered = allgather(comm, (description, failure, key), tuple[str, Failure | None, str])
     expected, _, key = gathered[0]
-    for rank, (found, failure, _) in enumerate(gathered):
+    for rank, (description, failure, _) in enumerate(gathered):
         if failure is not None:
             raise mark_shared_error(comm.rank, InputError(f"{failure.text} (on rank {rank})"))
-        if found != expected:
+        if description != expected:
             problem = InputError(
-                f"rank {rank} has {found}, but rank 0 has {expected}: expected the same X on "
+                f"rank {rank} has {description}, but rank 0 has {expected}: expected the same X on "
                 "all ranks"
             )
             raise mark_shared_error(comm.rank, problem)

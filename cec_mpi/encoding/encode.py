@@ -115,25 +115,29 @@ def encode(
         if name not in _KEYWORDS:
             raise InputError(f"encode got an unexpected keyword argument {name!r}")
     with rename_flags_in_errors(*GROUPS, EncodeOptions):
-        checked = EncodeOptions(machines=machines, recovery=recovery, **options).validate()
+        validated = EncodeOptions(machines=machines, recovery=recovery, **options).validate()
         if comm is None:
-            return encode_with(source, as_path(store), checked, runner or LocalRunner())
+            return encode_with(source, as_path(store), validated, runner or LocalRunner())
         if runner is not None:
             raise InputError("encode got both a runner and comm, expected only one of them")
-        if checked.recovery is None:
+        if validated.recovery is None:
             from cec_mpi.runtime.processes.start import call_on_master, check_start
 
             check_start(comm)
             return call_on_master(
-                comm, lambda: encode_with(source, as_path(store), checked, LocalRunner()), Manifest
+                comm,
+                lambda: encode_with(source, as_path(store), validated, LocalRunner()),
+                Manifest,
             )
         from cec_mpi.encoding.collective import encode_on_all_ranks
 
         return encode_on_all_ranks(
             comm,
             source,
-            checked,
-            lambda shared, runner: encode_with(shared, as_path(store), checked, runner),
+            validated,
+            lambda shared_source, runner: encode_with(
+                shared_source, as_path(store), validated, runner
+            ),
         )
 
 
@@ -170,7 +174,7 @@ def _start_or_resume(source: Any, directory: Path, options: EncodeOptions, runne
     resume_command = options.resume_command(source, directory)
     exists = name_exists(directory)
     if exists and not options.resume:
-        raise _name_exists_error(directory, resume_command)
+        raise _exists_error(directory, resume_command)
     if exists and not directory.is_dir():
         raise InputError(f"{directory} is not a directory: there is nothing to resume")
     exists = exists and any(directory.iterdir())
@@ -206,7 +210,7 @@ def _start_or_resume(source: Any, directory: Path, options: EncodeOptions, runne
         raise
 
 
-def _name_exists_error(target: Path, resume_command: str) -> InputError:
+def _exists_error(target: Path, resume_command: str) -> InputError:
     if (target / INCOMPLETE).exists() and not (target / MANIFEST).exists():
         return InputError(
             f"{target} exists and is incomplete: remove it, or resume with: {resume_command}"
@@ -257,9 +261,9 @@ def _encode_blocks(
     """Encode an array into a new or an incomplete store."""
     if not is_resumed or not matrix.stamps:
         skeleton = _initial_manifest(matrix, options)
-        # The list of blocks takes memory, so the space is checked first.
+        # The list of blocks takes memory, so the space is validated first.
         check_free_space(directory, skeleton.shard_bytes * options.machines)
-        encoding = EncodeWork.create(directory, matrix, skeleton, options.memory, runner)
+        work = EncodeWork.create(directory, matrix, skeleton, options.memory, runner)
     if not is_resumed:
         if matrix.warning:
             size = skeleton.shard_bytes * options.machines
@@ -270,17 +274,17 @@ def _encode_blocks(
             resumed_skeleton = journal.resume(directory, matrix, options.to_arguments())
             if matrix.stamps:
                 skeleton = resumed_skeleton
-                encoding = EncodeWork.create(directory, matrix, skeleton, options.memory, runner)
+                work = EncodeWork.create(directory, matrix, skeleton, options.memory, runner)
             elif resumed_skeleton != skeleton:
                 raise InputError(
                     f"{directory} was started with another X: remove it and encode again"
                 )
         with _handle_failure(directory, skeleton, resume_command if matrix.stamps else ""):
             if is_resumed and matrix.stamps:  # without stamps all blocks are encoded again
-                encoding.skip_verified(runner)
+                work.skip_verified(runner)
             try:
-                encoding.measure(options.memory, runner)
-                results = runner.run(encoding)
+                work.measure(options.memory, runner)
+                results = runner.run(work)
             except MissingValuesError as error:
                 # The value may be in the array of another rank, or a file may have changed.
                 reason = describe_missing(matrix, np.dtype(skeleton.dtype)) or str(error)

@@ -92,7 +92,7 @@ def non_finite_error(
     entry = np.empty((1, 1), source.dtype)
     read_source(source, row, row + 1, column, column + 1, entry)
     with np.errstate(over="ignore", invalid="ignore"):
-        if not np.isfinite(entry.astype(value.dtype)).all():  # X has not changed since
+        if not np.isfinite(entry.astype(value.dtype)).all():  # unless X has changed since
             value = entry[0, 0]  # the original value may be finite but too large for the dtype
     error_class = MissingValuesError if np.isnan(value) else NotEncodableError
     return error_class(
@@ -162,9 +162,9 @@ def measure_rows(
         Bytes that each process may use.
     runner : Runner
     """
-    width = manifest.grid.block_columns * manifest.itemsize
+    row_bytes = manifest.grid.block_columns * manifest.itemsize
     threads, _ = fit_memory(
-        memory, runner.threads, 4 + source.read_buffers, 0, width, 1, source.fixed_bytes
+        memory, runner.threads, 4 + source.read_buffers, 0, row_bytes, 1, source.fixed_bytes
     )
     pieces = [(k, k + 1) for k in np.flatnonzero(selected).tolist()]
     exponents = np.full((manifest.code.recovery, manifest.grid.rows), ZERO_ROW, np.int16)

@@ -93,7 +93,7 @@ def encode_replicas(
                 bytes_written += int(layout.sizes[part].sum()) * len(part_holders)
                 if watch is not None:
                     watch(bytes_written, sum(file.size for file in files))
-            if not writer.largest.any():
+            if not writer.column_sizes.any():
                 raise InputError(f"{rows.name} has no nonzero entry: expected at least one")
             _write_metadata(partial, layout, parts, writer, np.array(checksums, np.uint64))
     warn_of_rounding(rows.name, writer.rounding, layout.dtype)
@@ -114,7 +114,7 @@ def _write_metadata(
     """Write all files except the shards: cells, column sizes, checksums, manifest."""
     cells = np.stack([parts.rows, parts.entries])
     rows = writer.rows
-    sizes, exponent = quantise_sizes(writer.largest)
+    sizes, exponent = quantise_sizes(writer.column_sizes)
     entries = {
         name: ArrayEntry(name, publish_pieces(directory, name, array.shape, array.dtype, (array,)))
         for name, array in ((CELLS, cells), (COLUMN_SIZES, sizes))
@@ -154,7 +154,7 @@ class _ShardWriter:
     rows: SparseRows
 
     def __post_init__(self) -> None:
-        self.largest = np.zeros(self.rows.shape[1])
+        self.column_sizes = np.zeros(self.rows.shape[1])
         self.rounding = NO_ROUNDING
 
     def write(self, part: int) -> list[int]:
@@ -185,7 +185,7 @@ class _ShardWriter:
                         )
                     self.rounding += measure_rounding(values, stored)
                     sizes = np.abs(stored, dtype=np.float64)
-                    np.maximum.at(self.largest, np.asarray(sections[INDICES][entries]), sizes)
+                    np.maximum.at(self.column_sizes, np.asarray(sections[INDICES][entries]), sizes)
                 data = stored.view(np.uint8)
                 checksums.append(block_checksum(data))
                 for machine in layout.holders[part]:

@@ -19,20 +19,20 @@ class Rounding:
     ----------
     count : int
         Rounded numbers.
-    largest : float
+    max_error : float
         Largest absolute error.
 
     Examples
     --------
     >>> Rounding(1, 2.0) + Rounding(3, 1.0)
-    Rounding(count=4, largest=2.0)
+    Rounding(count=4, max_error=2.0)
     """
 
     count: int = 0
-    largest: float = 0.0
+    max_error: float = 0.0
 
     def __add__(self, other: Rounding) -> Rounding:
-        return Rounding(self.count + other.count, max(self.largest, other.largest))
+        return Rounding(self.count + other.count, max(self.max_error, other.max_error))
 
 
 NO_ROUNDING = Rounding()
@@ -53,7 +53,7 @@ def measure_rounding(values: NDArray[Any], stored: NDArray[np.floating]) -> Roun
     --------
     >>> values = np.array([2**53, 2**53 + 1, -(2**63) + 1])
     >>> measure_rounding(values, values.astype(np.float64))
-    Rounding(count=2, largest=1.0)
+    Rounding(count=2, max_error=1.0)
     """
     if values.dtype.kind in "iu":
         largest_exact = 1 << (np.finfo(stored.dtype).nmant + 1)
@@ -88,6 +88,6 @@ def warn_of_rounding(name: object, rounding: Rounding, dtype: str) -> None:
     if rounding.count:
         warn_caller(
             f"{name}: {plural(rounding.count, 'number', 'was', 'were')} rounded, by at most "
-            f"{rounding.largest:.3g}, because {dtype} can represent neither all integers beyond "
+            f"{rounding.max_error:.3g}, because {dtype} can represent neither all integers beyond "
             f"2^{np.finfo(dtype).nmant + 1} nor all long doubles"
         )

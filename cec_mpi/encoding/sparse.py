@@ -71,7 +71,7 @@ class SparseRows:
 
 
 @dataclass(frozen=True, eq=False)
-class _Pieces:
+class _PiecewiseRows:
     """A matrix whose rows are read in consecutive pieces of validated CSR."""
 
     name: str
@@ -151,7 +151,7 @@ def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[Sp
 
 
 @contextmanager
-def _read_rows(source: _Pieces | SparseRows, store: Path) -> Iterator[SparseRows]:
+def _read_rows(source: _PiecewiseRows | SparseRows, store: Path) -> Iterator[SparseRows]:
     """Yield rows in memory, or read all pieces into temporary files and yield their rows."""
     if isinstance(source, SparseRows):
         yield source
@@ -186,7 +186,7 @@ def _read_rows(source: _Pieces | SparseRows, store: Path) -> Iterator[SparseRows
         yield SparseRows(source.name, source.shape, values, columns, pointers)
 
 
-def _iter_pieces(matrix: _Pieces) -> Generator[Any, None, None]:
+def _iter_pieces(matrix: _PiecewiseRows) -> Generator[Any, None, None]:
     """Yield the pieces of a matrix, and convert errors of libraries to `InputError`."""
     try:
         yield from matrix.pieces()
@@ -201,7 +201,7 @@ def _rows_in_memory(name: str, rows: Any) -> SparseRows:
     return SparseRows(name, rows.shape, rows.data, rows.indices, rows.indptr)
 
 
-def _row_pieces(array: Any) -> _Pieces:
+def _row_pieces(array: Any) -> _PiecewiseRows:
     name = name_of(array)
     if has_class(array, "pandas", "DataFrame"):  # has no dtype
         raise InputError(f"{name} is not a sparse matrix; {_DENSE_HINT}")
@@ -233,10 +233,10 @@ def _row_pieces(array: Any) -> _Pieces:
                 )
             yield to_checked_csr(name, piece)
 
-    return _Pieces(name, (rows, columns), native_dtype(dtype), pieces)
+    return _PiecewiseRows(name, (rows, columns), native_dtype(dtype), pieces)
 
 
-def _open_file(text: str, options: EncodeOptions) -> _Pieces | SparseRows:
+def _open_file(text: str, options: EncodeOptions) -> _PiecewiseRows | SparseRows:
     path, _, inner_path = split_path(text)
     if path.name.lower().endswith(HDF5_INPUT_SUFFIXES):
         return _open_group(path, inner_path, options)
@@ -254,7 +254,7 @@ def _list_groups(file: Any) -> list[str]:
     return groups
 
 
-def _open_group(path: Path, inner_path: str, options: EncodeOptions) -> _Pieces | SparseRows:
+def _open_group(path: Path, inner_path: str, options: EncodeOptions) -> _PiecewiseRows | SparseRows:
     with import_library("h5py", path).File(path, "r") as file:
         is_matrix = inner_path and inner_path in file and is_sparse_group(file[inner_path])
         groups = [inner_path] if is_matrix else _list_groups(file)
@@ -295,7 +295,7 @@ def _open_group(path: Path, inner_path: str, options: EncodeOptions) -> _Pieces 
             )
         row_pointers = pointers[()].astype(np.int64)
         pieces = partial(_csr_pieces, path, inner_path, shape[1], row_pointers, decode)
-        return _Pieces(name, shape, native_dtype(view.dtype), pieces)
+        return _PiecewiseRows(name, shape, native_dtype(view.dtype), pieces)
 
 
 def _sparse_layout(name: str, group: Any) -> tuple[str, tuple[int, int], tuple[str, str, str]]:
@@ -321,15 +321,15 @@ def _csr_pieces(
     """Yield rows in CSR, in pieces of about `_PIECE_ENTRIES` entries."""
     with import_library("h5py", path).File(path, "r") as file:
         group = file[inner_path]
-        start, last = 0, pointers.size - 1
-        while start < last:
+        start, row_count = 0, pointers.size - 1
+        while start < row_count:
             stop = (
                 int(np.searchsorted(pointers, pointers[start] + _PIECE_ENTRIES, side="right")) - 1
             )
-            stop = min(max(stop, start + 1), last, start + _PIECE_ENTRIES)
+            stop = min(max(stop, start + 1), row_count, start + _PIECE_ENTRIES)
             entries = slice(int(pointers[start]), int(pointers[stop]))
-            own_pointers = pointers[start : stop + 1] - pointers[start]
-            arrays = decode(group["data"][entries]), group["indices"][entries], own_pointers
+            piece_pointers = pointers[start : stop + 1] - pointers[start]
+            arrays = decode(group["data"][entries]), group["indices"][entries], piece_pointers
             piece_shape = (stop - start, columns)
             yield csr_from_arrays(f"{path}::{inner_path}", "csr", piece_shape, *arrays)
             start = stop

@@ -58,8 +58,8 @@ class EncodeWork:
     pieces : list of Rectangle
     blocks_per_read : int
         Number of vertically adjacent blocks to read at a time.
-    verified : (blocks,) ndarray of bool
-        Blocks that an earlier process has written.
+    is_verified : (blocks,) ndarray of bool
+        Undamaged blocks that an earlier process has written, which are skipped.
     has_column_sizes : (bands, spans) ndarray of bool
         Bands whose column sizes an earlier process has written.
     exponents : (L, R) ndarray of int16, optional
@@ -72,7 +72,7 @@ class EncodeWork:
     threads: int
     pieces: list[Rectangle]
     blocks_per_read: int
-    verified: NDArray[np.bool_]
+    is_verified: NDArray[np.bool_]
     has_column_sizes: NDArray[np.bool_]
     exponents: NDArray[np.int16] | None = None
 
@@ -90,25 +90,23 @@ class EncodeWork:
     ) -> EncodeWork:
         """Return the work for a runner; each process may use `memory` bytes."""
         code, grid, itemsize = manifest.code, manifest.grid, manifest.itemsize
-        block = grid.block_rows * grid.block_columns * itemsize
-        workers = runner.threads * runner.processes * _PIECES_PER_THREAD
-        threads, size = fit_memory(
+        block_bytes = grid.block_rows * grid.block_columns * itemsize
+        min_pieces = runner.threads * runner.processes * _PIECES_PER_THREAD
+        threads, read_bytes = fit_memory(
             memory,
             runner.threads,
             array_count=code.recovery + source.read_buffers,
-            thread_bytes=(2 * code.recovery + code.machines + 1) * block
+            thread_bytes=(2 * code.recovery + code.machines + 1) * block_bytes
             + _block_overhead_bytes(manifest),
-            min_bytes=block,
-            useful_bytes=grid.rows * grid.columns * itemsize // workers,
+            min_bytes=block_bytes,
+            useful_bytes=grid.rows * grid.columns * itemsize // min_pieces,
             process_bytes=source.fixed_bytes,
         )
         bands = Bands(grid)
-        pieces = grid.rectangles(size // itemsize, bands.height)
-        verified, has_column_sizes = (
-            np.zeros(grid.count, bool),
-            np.zeros((bands.count, grid.blocks_across), bool),
-        )
-        blocks_per_read = max(1, size // block)
+        pieces = grid.rectangles(read_bytes // itemsize, bands.height)
+        is_verified = np.zeros(grid.count, bool)
+        has_column_sizes = np.zeros((bands.count, grid.blocks_across), bool)
+        blocks_per_read = max(1, read_bytes // block_bytes)
         return cls(
             directory,
             source,
@@ -116,38 +114,40 @@ class EncodeWork:
             threads,
             pieces,
             blocks_per_read,
-            verified,
+            is_verified,
             has_column_sizes,
         )
 
     def skip_verified(self, runner: Runner) -> None:
         """Skip the undamaged blocks that an earlier process has written."""
-        written, exponent_sums = read_checksums(self.directory, self.manifest)
-        is_written: NDArray[np.bool_] = np.all(written, axis=0)
-        actual = compute_checksums(self.directory, self.manifest, runner, is_written, self.threads)
-        self.verified = is_written & np.all(actual == written, axis=0)
-        if exponent_sums is not None:
-            for block in map(self.manifest.grid.block, np.flatnonzero(self.verified).tolist()):
+        recorded, exponent_checksums = read_checksums(self.directory, self.manifest)
+        is_written: NDArray[np.bool_] = np.all(recorded, axis=0)
+        checksums = compute_checksums(
+            self.directory, self.manifest, runner, is_written, self.threads
+        )
+        self.is_verified = is_written & np.all(checksums == recorded, axis=0)
+        if exponent_checksums is not None:
+            for block in map(self.manifest.grid.block, np.flatnonzero(self.is_verified).tolist()):
                 exponents = read_exponents(self.directory, self.manifest, block)
-                expected = int(exponent_sums[block.number])
-                self.verified[block.number] = exponents_checksum(exponents) == expected
+                expected = int(exponent_checksums[block.number])
+                self.is_verified[block.number] = exponents_checksum(exponents) == expected
         grid = self.manifest.grid
         self.has_column_sizes = self._bands.recorded_mask(self.directory / INCOMPLETE_SIZES)
         has_column_sizes = np.repeat(self.has_column_sizes, self._bands.height, axis=0)[
             : grid.blocks_down
         ]
-        self.verified &= has_column_sizes.reshape(-1)
+        self.is_verified &= has_column_sizes.reshape(-1)
         self.pieces = [
             piece
             for piece in self.pieces
-            if not all(self.verified[block.number] for block in grid.blocks(piece))
+            if not all(self.is_verified[block.number] for block in grid.blocks(piece))
         ]
 
     def measure(self, memory: int, runner: Runner) -> None:
         """Measure the exponents of rows if they are longer than a block."""
         grid = self.manifest.grid
         if self.manifest.row_exponents is not None and grid.blocks_across > 1:
-            verified = self.verified.reshape(grid.blocks_down, grid.blocks_across)
+            verified = self.is_verified.reshape(grid.blocks_down, grid.blocks_across)
             unverified_rows = np.logical_not(np.all(verified, axis=1))
             self.exponents = measure_rows(
                 self.source, self.manifest, unverified_rows, memory, runner
@@ -178,7 +178,7 @@ class EncodeWork:
                     band, row_in_band = divmod(row, self._bands.height)
                     if not row_in_band:
                         sizes = np.zeros(block.right - block.left)
-                    if not self.verified[block.number]:
+                    if not self.is_verified[block.number]:
                         if parts is None:
                             parts, read_rounding = self._read(blocks)
                             rounding += read_rounding
@@ -262,7 +262,7 @@ class EncodeWork:
     def _scale(
         self, block: Block, parts: NDArray[Any], scaled: NDArray[Any]
     ) -> NDArray[np.int16] | None:
-        """Write the scaled rows of a block to `plain`, and return their exponents."""
+        """Write the scaled rows of a block to `scaled`, and return their exponents."""
         if self.manifest.row_exponents is None:
             scaled[...] = parts
             return None

@@ -46,15 +46,24 @@ class BlockContents:
     is_consistent: bool = True
 
 
+class RebuiltBlock(NamedTuple):
+    """A block that was rebuilt in the file of a machine."""
+
+    machine: int
+    checksum: int
+    error_bound: float
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of comparing and rebuilding a block.
+    """The outcome of comparing and rebuilding or decoding a block.
 
     Attributes
     ----------
     block : int
-    rebuilt : tuple of (int, int, float)
-        Machine, checksum and error bound of each rebuilt content.
+    rebuilt : tuple of RebuiltBlock
+    error_bound : float
+        Largest error bound of rebuilt or decoded entries.
     faulty : tuple of int
         Machines whose contents were excluded as wrong, although their checksums match.
     disagreeing : tuple of int
@@ -66,7 +75,8 @@ class Outcome:
     """
 
     block: int
-    rebuilt: tuple[tuple[int, int, float], ...] = ()
+    rebuilt: tuple[RebuiltBlock, ...] = ()
+    error_bound: float = 0.0
     faulty: tuple[int, ...] = ()
     disagreeing: tuple[int, ...] = ()
     is_lost: bool = False

@@ -240,10 +240,10 @@ class TorchDevice(Device):
         """See `Device.find`."""
         torch, xp = import_module("torch"), import_module("array_api_compat.torch")
         devices = [cls("torch:cpu", xp, torch.device("cpu"))]
-        for kind in ("cuda", "xpu"):
-            backend: Any = getattr(torch, kind, None)
+        for device_type in ("cuda", "xpu"):
+            backend: Any = getattr(torch, device_type, None)
             for index in range(backend.device_count() if backend and backend.is_available() else 0):
-                name = f"{kind}:{index}"
+                name = f"{device_type}:{index}"
                 model = backend.get_device_name(index)
                 devices.append(cls(f"torch:{name}", xp, torch.device(name), model))
         if torch.backends.mps.is_available():
@@ -505,9 +505,9 @@ def _parse(text: str) -> tuple[str, str]:
         library, device = "", text
     elif not colon:
         raise InputError(f"device {text}: {_EXPECTED}")
-    kind, colon, index = device.partition(":")
-    is_known = kind in _DEVICE_TYPES or library == _TEST_LIBRARY
-    if not is_known or (colon and not (index.isdecimal() and index.isascii())):
+    device_type, colon, index = device.partition(":")
+    is_valid_type = device_type in _DEVICE_TYPES or library == _TEST_LIBRARY
+    if not is_valid_type or (colon and not (index.isdecimal() and index.isascii())):
         raise InputError(f"device {text}: {_EXPECTED}")
     return library, device
 

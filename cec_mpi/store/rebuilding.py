@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from cec_mpi.store.blocks import Outcome
+from cec_mpi.store.blocks import Outcome, RebuiltBlock
 from cec_mpi.store.files.durable import FileCache
 from cec_mpi.store.files.replacing import is_writable_in_place, sync
 from cec_mpi.store.files.saving import input_errors
@@ -100,9 +100,10 @@ class RebuildWork:
         rebuilt = []
         for n, data, bound in zip(damaged, *self.blocks.rebuild(contents, damaged), strict=True):
             files.write(manifest.file_of(n), data, manifest.block_extent(block, n)[0])
-            rebuilt.append((n, block_checksum(data), bound))
+            rebuilt.append(RebuiltBlock(n, block_checksum(data), bound))
             self._unsynced += data.nbytes
-        return Outcome(block, tuple(rebuilt), faulty)
+        error_bound = max(content.error_bound for content in rebuilt)
+        return Outcome(block, tuple(rebuilt), error_bound, faulty)
 
     def _damaged_at(self, block: int, faulty: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Return the machines in whose files a block must be rebuilt."""
@@ -171,8 +172,8 @@ def publish_rebuilt(
     """
     bounds: dict[int, dict[int, float]] = {}
     for outcome in outcomes:
-        for n, content_checksum, bound in outcome.rebuilt:
-            checksums[n - 1, outcome.block] = content_checksum
+        for n, checksum, bound in outcome.rebuilt:
+            checksums[n - 1, outcome.block] = checksum
             bounds.setdefault(n, {})[outcome.block] = bound
     shards = list(manifest.shards)
     for n, bounds_by_block in bounds.items():

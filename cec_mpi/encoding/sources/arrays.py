@@ -282,8 +282,8 @@ class DaskMatrix(StreamedMatrix):
         row_bounds, column_bounds = (
             list(accumulate(sizes, initial=0)) for sizes in self.array.chunks
         )
-        largest = math.prod(map(max, self.array.chunks)) * self.dtype.itemsize
-        chunks_at_once = max(1, _PIECE_BYTES // max(1, largest))
+        max_chunk_bytes = math.prod(map(max, self.array.chunks)) * self.dtype.itemsize
+        chunks_at_once = max(1, _PIECE_BYTES // max(1, max_chunk_bytes))
         for i, (top, bottom) in enumerate(pairwise(row_bounds)):
             if top == bottom:
                 continue

@@ -39,13 +39,13 @@ class FileArray:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     offset: int = 0
-    fortran: bool = False
+    is_fortran_order: bool = False
 
     def read_into(
         self, start: int, stop: int, left: int, right: int, out: NDArray[Any]
     ) -> Rounding:
         """Read a slice into `out`."""
-        if self.fortran:
+        if self.is_fortran_order:
             return self._read_mapped(start, stop, left, right, out)
         is_direct = out.dtype == self.dtype and out.flags.c_contiguous
         rows = out if is_direct else np.empty(out.shape, self.dtype)
@@ -69,7 +69,7 @@ class FileArray:
         expected = self.offset + self.shape[0] * self.shape[1] * self.dtype.itemsize
         if self.path.stat().st_size < expected:
             raise InputError(f"{self.path} ends before its last column: the file was truncated")
-        # A new map for each piece releases the pages of the piece before.
+        # A new map for each piece releases the pages of the previous piece.
         bytes_per_column = (stop - start) * self.dtype.itemsize + mmap.PAGESIZE
         columns_at_once = max(1, _MAX_MAPPED_BYTES // bytes_per_column)
         rounding = NO_ROUNDING
@@ -86,8 +86,8 @@ def npy_array(path: Path) -> FileArray:
     """Open the array of an ``.npy`` file, in C or Fortran order."""
     array = open_npy(path)
     offset = array.offset if isinstance(array, np.memmap) else 0
-    fortran = array.flags.f_contiguous and not array.flags.c_contiguous
-    return FileArray(path, array.shape, array.dtype, offset, fortran)
+    is_fortran_order = array.flags.f_contiguous and not array.flags.c_contiguous
+    return FileArray(path, array.shape, array.dtype, offset, is_fortran_order)
 
 
 def npy_source(path: Path) -> Source:

@@ -78,14 +78,14 @@ def decoding_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> 
     or infinity, which X cannot have. Other missing values are included, although they may not occur
     in X.
     """
-    effective = []
+    effective_attributes = []
     for name in attributes:
         key = re.sub(r"[\W_]", "", name).lower()
         if key in _CF or key in (*_FACTORS, *_OFFSETS, *_MISSING):
             attribute = Attribute(name, key, _parse_value(attributes[name], dtype))
             if _has_effect(attribute, dtype):
-                effective.append(attribute)
-    return effective
+                effective_attributes.append(attribute)
+    return effective_attributes
 
 
 def _parse_value(value: Any, dtype: np.dtype[Any]) -> NDArray[Any] | str:
@@ -151,7 +151,7 @@ class Decoder:
 
     Attributes
     ----------
-    stored : numpy.dtype
+    stored_dtype : numpy.dtype
         Dtype of the stored values; with ``_Unsigned`` it differs from that of the file.
     attributes : dict of str to number
         Attributes that xarray applies: ``scale_factor``, ``add_offset``, and one ``_FillValue``.
@@ -163,7 +163,7 @@ class Decoder:
         Smallest and largest valid decoded value; others are missing.
     """
 
-    stored: np.dtype[Any]
+    stored_dtype: np.dtype[Any]
     attributes: dict[str, Any] = field(default_factory=dict)
     missing: tuple[Any, ...] = ()
     limits: tuple[Any, Any] = (None, None)
@@ -173,7 +173,7 @@ class Decoder:
         """Decode a slice."""
         import xarray
 
-        numbers = np.asarray(stored).view(self.stored)
+        numbers = np.asarray(stored).view(self.stored_dtype)
         packed = xarray.Variable(
             [f"axis_{k}" for k in range(numbers.ndim)], numbers, self.attributes
         )
@@ -185,27 +185,29 @@ class Decoder:
             decoded = np.where(np.isnan(decoded), decoded, numbers.astype(np.longdouble))
         if self.limits != (None, None) and decoded.dtype.kind != "f":
             decoded = decoded.astype(np.longdouble if self._has_wide_integers else np.float64)
-        missing = _is_out_of_limits(numbers, self.limits) | _is_out_of_limits(
+        is_missing = _is_out_of_limits(numbers, self.limits) | _is_out_of_limits(
             decoded, self.decoded_limits
         )
         for value in self.missing:
-            missing |= numbers == value
-        return np.where(missing, decoded.dtype.type(np.nan), decoded) if missing.any() else decoded
+            is_missing |= numbers == value
+        if is_missing.any():
+            decoded = np.where(is_missing, decoded.dtype.type(np.nan), decoded)
+        return decoded
 
     @property
     def _has_wide_integers(self) -> bool:
         """Whether decoded values are 64-bit integers, whose rounding is counted."""
         is_packed = {"scale_factor", "add_offset"} & set(self.attributes)
-        return self.stored.kind in "iu" and self.stored.itemsize == 8 and not is_packed
+        return self.stored_dtype.kind in "iu" and self.stored_dtype.itemsize == 8 and not is_packed
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of decoded values."""
-        return self(np.ones(1, self.stored)).dtype
+        return self(np.ones(1, self.stored_dtype)).dtype
 
 
 def make_decoder(
-    name: str, attributes: Iterable[Attribute], dtype: np.dtype[Any], unwritten: Any = None
+    name: str, attributes: Iterable[Attribute], dtype: np.dtype[Any], unwritten_value: Any = None
 ) -> Decoder:
     """Return the decoder of an array with these attributes.
 
@@ -216,7 +218,7 @@ def make_decoder(
     attributes : iterable of Attribute
     dtype : numpy.dtype
         Dtype in the file.
-    unwritten : number, optional
+    unwritten_value : number, optional
         Fill value of entries that were never written.
 
     Raises
@@ -233,9 +235,9 @@ def make_decoder(
             f"{truncate(undefined, _MAX_LISTED)}: expected --raw-values, or decoded values"
         )
     values: dict[str, Any] = {_CF[attribute.key]: attribute.value for attribute in attributes}
-    stored = dtype
+    stored_dtype = dtype
     if "_Unsigned" in values:
-        stored = np.dtype(dtype.str.translate(str.maketrans("iu", "ui")))
+        stored_dtype = np.dtype(dtype.str.translate(str.maketrans("iu", "ui")))
     packing: dict[str, Any] = {
         key: values[key] for key in ("scale_factor", "add_offset") if key in values
     }
@@ -250,10 +252,10 @@ def make_decoder(
         sentinel
         for attribute in ("_FillValue", "missing_value")
         for value in values.get(attribute, ())
-        for sentinel in _stored_values(value, dtype, stored)
+        for sentinel in _stored_values(value, dtype, stored_dtype)
     ]
-    if unwritten is not None:
-        sentinels.append(unwritten)
+    if unwritten_value is not None:
+        sentinels.append(unwritten_value)
     if sentinels:
         xarray_attributes["_FillValue"] = sentinels[0]
     low, high = values.get("valid_range", (None, None))
@@ -268,14 +270,19 @@ def make_decoder(
     )
     if has_decoded_limits:
         return Decoder(
-            stored, xarray_attributes, tuple(sentinels[1:]), decoded_limits=(limits[0], limits[1])
+            stored_dtype,
+            xarray_attributes,
+            tuple(sentinels[1:]),
+            decoded_limits=(limits[0], limits[1]),
         )
-    if stored != dtype:
+    if stored_dtype != dtype:
         limits = [
-            None if limit is None else next(iter(_stored_values(limit, dtype, stored)), None)
+            None if limit is None else next(iter(_stored_values(limit, dtype, stored_dtype)), None)
             for limit in limits
         ]
-    return Decoder(stored, xarray_attributes, tuple(sentinels[1:]), limits=(limits[0], limits[1]))
+    return Decoder(
+        stored_dtype, xarray_attributes, tuple(sentinels[1:]), limits=(limits[0], limits[1])
+    )
 
 
 def _is_cf(attribute: Attribute) -> bool:
@@ -289,29 +296,29 @@ def _is_cf(attribute: Attribute) -> bool:
     return value.size == sizes.get(attribute.key, value.size)
 
 
-def _stored_values(value: Any, dtype: np.dtype[Any], stored: np.dtype[Any]) -> list[Any]:
+def _stored_values(value: Any, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> list[Any]:
     """Return a value in the dtype of an array; [] if no entry of the array can equal it."""
     if not np.isfinite(value):
         return []
-    if stored.kind == "f":
+    if stored_dtype.kind == "f":
         with np.errstate(over="ignore"):
-            return [stored.type(value)]
+            return [stored_dtype.type(value)]
     if int(value) != value:
         return []
     integer = int(value)
-    if stored != dtype:  # -1 and 255 are the same byte
-        bits = 8 * stored.itemsize
+    if stored_dtype != dtype:  # -1 and 255 are the same byte
+        bits = 8 * stored_dtype.itemsize
         integer %= 1 << bits
-        integer -= (1 << bits) * (stored.kind == "i" and integer >> (bits - 1))
-    bounds = np.iinfo(stored)
-    return [stored.type(integer)] if bounds.min <= integer <= bounds.max else []
+        integer -= (1 << bits) * (stored_dtype.kind == "i" and integer >> (bits - 1))
+    bounds = np.iinfo(stored_dtype)
+    return [stored_dtype.type(integer)] if bounds.min <= integer <= bounds.max else []
 
 
 def _is_out_of_limits(values: NDArray[Any], limits: tuple[Any, Any]) -> NDArray[np.bool_]:
     low, high = limits
-    outside = np.zeros(values.shape, np.bool_)
+    is_outside = np.zeros(values.shape, np.bool_)
     if low is not None:
-        outside |= values < low
+        is_outside |= values < low
     if high is not None:
-        outside |= values > high
-    return outside
+        is_outside |= values > high
+    return is_outside

@@ -84,7 +84,8 @@ def csr_from_arrays(
         if sparse_format == "coo":
             matrix: Any = coo_array((data, indices), shape=shape)
         elif sparse_format == "dia":
-            low, high = (int(end(indices[0], initial=0)) for end in (np.min, np.max))
+            offsets = indices[0]
+            low, high = int(offsets.min(initial=0)), int(offsets.max(initial=0))
             if low <= -shape[0] or high >= shape[1]:
                 raise InputError(
                     f"{name} has a diagonal at offset {low if low <= -shape[0] else high}: "

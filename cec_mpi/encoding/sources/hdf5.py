@@ -18,7 +18,7 @@ import numpy as np
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources.source import Source, file_stamps, read_error
 from cec_mpi.encoding.sources.views import (
-    LISTED,
+    MAX_LISTED,
     View,
     apply_attributes,
     container_source,
@@ -43,7 +43,7 @@ def hdf5_source(path: Path, inner_path: str, options: EncodeOptions) -> Source:
     try:
         stamps = file_stamps(path)
         with h5py.File(path, "r") as file:
-            inner_path = inner_path or find_only_matrix(path, _matrices(file))
+            inner_path = inner_path or find_only_matrix(path, _matrix_names(file))
             dataset = _find_dataset(file, path, inner_path)
             view = hdf5_view(dataset, f"{path}::{inner_path}", options)
             stamps += file_stamps(*view.files)
@@ -87,17 +87,17 @@ def hdf5_view(
     codes = import_library("h5py", name).check_enum_dtype(dataset.dtype)
     if codes and not options.raw_values:
         raise InputError(
-            f"{name} is an enumeration ({truncate(list(codes), LISTED)}): "
+            f"{name} is an enumeration ({truncate(list(codes), MAX_LISTED)}): "
             "expected numbers, or --raw-values, which encodes the codes of its members"
         )
     _check_filters(dataset, name)
-    files, missing = _external_files(dataset, name), _unwritten_part(dataset)
-    if missing:
+    files, unwritten = _external_files(dataset, name), _describe_unwritten(dataset)
+    if unwritten:
         view = replace(
             view,
             warnings=(
                 *view.warnings,
-                f"{name} {missing}, and they are read as its fill value {dataset.fillvalue}",
+                f"{name} {unwritten} read as its fill value {dataset.fillvalue}",
             ),
         )
     for axis, scales in enumerate(dataset.dims):
@@ -111,7 +111,7 @@ def hdf5_view(
     return apply_attributes(view, attributes, options, _netcdf_fill(dataset))
 
 
-def _matrices(file: Any) -> list[str]:
+def _matrix_names(file: Any) -> list[str]:
     """Return the names of the matrices in a file."""
     names: list[str] = []
 
@@ -133,7 +133,7 @@ def _find_dataset(file: Any, path: Path, inner_path: str) -> Any:
             raise InputError(f"{path}::{inner_path} is a broken link: {error.args[0]}") from None
         raise InputError(
             f"{path} has no dataset {inner_path}, expected one of "
-            f"{truncate(_matrices(file), LISTED)}"
+            f"{truncate(_matrix_names(file), MAX_LISTED)}"
         ) from None
     if hasattr(item, "ndim"):
         return item
@@ -223,20 +223,20 @@ def _scale_length(scales: Any) -> int:
         return 0
 
 
-def _unwritten_part(dataset: Any) -> str:
-    """Return a description of the unwritten part of a dataset, or ''."""
+def _describe_unwritten(dataset: Any) -> str:
+    """Return the start of a message about unwritten entries of a dataset, or ''."""
     if dataset.is_virtual or dataset.external or not dataset.size:
         return ""
     if not dataset.chunks:
-        return "" if dataset.id.get_storage_size() else "was never written"
+        return "" if dataset.id.get_storage_size() else "was never written, and its entries are"
     return _describe_missing_chunks(dataset.shape, dataset.chunks, dataset.id.get_num_chunks())
 
 
-def _describe_missing_chunks(shape: tuple[int, ...], chunks: tuple[int, ...], present: int) -> str:
+def _describe_missing_chunks(shape: tuple[int, ...], chunks: tuple[int, ...], written: int) -> str:
     total = math.prod(-(-length // size) for length, size in zip(shape, chunks, strict=True))
-    if present >= total:
+    if written >= total:
         return ""
-    return f"lacks {total - present} of its {plural(total, 'chunk')}"
+    return f"lacks {total - written} of its {plural(total, 'chunk')}, and they are"
 
 
 def _external_files(dataset: Any, name: str) -> tuple[Path, ...]:

@@ -89,11 +89,11 @@ def read_market(path: Path) -> Any:
 
 
 def _header(path: Path, file: BinaryIO) -> _Header:
-    first = file.readline(_MAX_LINE_BYTES)
-    fields = first.decode("latin-1").lower().split()
+    banner = file.readline(_MAX_LINE_BYTES)
+    fields = banner.decode("latin-1").lower().split()
     if len(fields) != 5 or fields[:2] not in _BANNERS:
         raise _bad_line(
-            path, 1, first, "%%MatrixMarket matrix, coordinate or array, a field and a symmetry"
+            path, 1, banner, "%%MatrixMarket matrix, coordinate or array, a field and a symmetry"
         )
     _, _, layout, field, symmetry = fields
     if field == "complex" or symmetry == "hermitian":
@@ -108,7 +108,7 @@ def _header(path: Path, file: BinaryIO) -> _Header:
         or symmetry not in _SYMMETRIES
         or (is_pattern and (layout == "array" or symmetry == "skew-symmetric"))
     ):
-        raise _bad_line(path, 1, first, "a format of Matrix Market")
+        raise _bad_line(path, 1, banner, "a format of Matrix Market")
     line = 1
     while text := file.readline(_MAX_LINE_BYTES):
         line += 1
@@ -124,9 +124,9 @@ def _header(path: Path, file: BinaryIO) -> _Header:
         shape = check_shape(path, (rows, columns))
         if symmetry != "general" and rows != columns:
             raise _bad_line(path, line, text, f"a square matrix, because it is {symmetry}")
-        in_triangle = rows * (rows + (1 if symmetry == "symmetric" else -1)) // 2
-        in_array = rows * columns if symmetry == "general" else in_triangle
-        count = stated_count[0] if stated_count else in_array
+        triangle_count = rows * (rows + (1 if symmetry == "symmetric" else -1)) // 2
+        implied_count = rows * columns if symmetry == "general" else triangle_count
+        count = stated_count[0] if stated_count else implied_count
         return _Header(layout, field, symmetry, shape, count, line + 1)
     raise InputError(f"{path} ends before the line with the numbers of rows and columns")
 
@@ -135,14 +135,13 @@ def _read(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[Any]]:
     """Read the columns after the header: rows, columns and values, or only values."""
     names = ["row", "column"] if header.layout == "coordinate" else []
     names += [] if header.field == "pattern" else ["value"]
-    value, number_pattern = _NUMBER_PATTERNS[header.field]
+    expected, number_pattern = _NUMBER_PATTERNS[header.field]
     patterns = [number_pattern if name == "value" else rb"[0-9]+" for name in names]
-    line = rb"[ \t]*+(?:%b[ \t]*+)?(?:%%[^\n]*+)?\r?\n" % rb"[ \t]++".join(patterns)
-    valid_lines = re.compile(rb"(?:%b)*+" % line)
-    expected = "a row and a column" if header.layout == "coordinate" else ""
-    if value:
-        expected = f"a row, a column and {value}" if expected else value
-    blocks_of: list[list[NDArray[Any]]] = [[] for _ in names]
+    line_pattern = rb"[ \t]*+(?:%b[ \t]*+)?(?:%%[^\n]*+)?\r?\n" % rb"[ \t]++".join(patterns)
+    valid_lines = re.compile(rb"(?:%b)*+" % line_pattern)
+    if header.layout == "coordinate":
+        expected = f"a row, a column and {expected}" if expected else "a row and a column"
+    column_blocks: list[list[NDArray[Any]]] = [[] for _ in names]
     first_line, entries = header.line, 0
     for block in _blocks(file):
         match = valid_lines.match(block)
@@ -151,7 +150,7 @@ def _read(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[Any]]:
             text = block[end : end + _MAX_LINE_BYTES].partition(b"\n")[0]
             raise _bad_line(path, first_line + block.count(b"\n", 0, end), text, expected)
         columns = _parse_columns(block, names, is_real=header.field in ("real", "double"))
-        for values, name, blocks in zip(columns, names, blocks_of, strict=True):
+        for values, name, blocks in zip(columns, names, column_blocks, strict=True):
             is_bad, expected_value = _out_of_range(values, name, header.shape)
             if is_bad is not None:
                 line_number, text = _content_line(block, first_line, int(np.argmax(is_bad)))
@@ -164,21 +163,21 @@ def _read(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[Any]]:
     if entries != header.count:
         count = "more entries" if entries > header.count else plural(entries, "entry")
         raise InputError(f"{path} has {count}, expected {header.count} by its header")
-    return [_join_blocks(path, blocks) for blocks in blocks_of]
+    return [_join_blocks(path, blocks) for blocks in column_blocks]
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:
     """Yield blocks of whole lines."""
-    rest = b""
+    partial_line = b""
     while data := file.read(_BLOCK_BYTES):
         lines, newline, remainder = data.rpartition(b"\n")
         if newline:
-            yield rest + lines + newline
-            rest = remainder
+            yield partial_line + lines + newline
+            partial_line = remainder
         else:
-            rest += data
-    if rest:
-        yield rest + b"\n"
+            partial_line += data
+    if partial_line:
+        yield partial_line + b"\n"
 
 
 def _parse_columns(block: bytes, names: list[str], *, is_real: bool) -> list[NDArray[Any]]:
@@ -304,11 +303,11 @@ def _check_triangle(path: Path, header: _Header, rows: Any, columns: Any, values
     lower, upper = rows > columns, rows < columns
     size = header.shape[0]
     if lower.any() and upper.any():
-        both = np.intersect1d(
+        duplicates = np.intersect1d(
             rows[lower] * size + columns[lower], columns[upper] * size + rows[upper]
         )
-        if both.size:
-            row, column = divmod(int(both[0]), size)
+        if duplicates.size:
+            row, column = divmod(int(duplicates[0]), size)
             raise InputError(
                 f"{path} is {header.symmetry} and has entries at {row + 1}, {column + 1} and at "
                 f"{column + 1}, {row + 1}: expected one of them, which implies the other"

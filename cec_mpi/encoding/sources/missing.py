@@ -194,17 +194,17 @@ class MissingValueHandler:
         return remaining
 
     def _means(self) -> NDArray[np.float64]:
-        empty = np.flatnonzero(self._counts[: self._width] == 0)
-        if empty.size:
-            column = int(empty[0])
+        empty_columns = np.flatnonzero(self._counts[: self._width] == 0)
+        if empty_columns.size:
+            column = int(empty_columns[0])
             advice = self._matrix.drop_advice(column)
             raise InputError(
                 f"{self._matrix.name} has no number in {self._matrix.describe_column(column)}, and "
                 f"so no mean: {advice.removeprefix(', ') or 'leave this column out'}"
             )
-        present = self._counts[: self._width]
-        plain, scaled = self._sums[:, : self._width] / present
-        means: NDArray[np.float64] = np.where(np.isfinite(plain), plain, scaled / _SUM_SCALE)
+        unscaled, scaled = self._sums[:, : self._width] / self._counts[: self._width]
+        means: NDArray[np.float64]
+        means = np.where(np.isfinite(unscaled), unscaled, scaled / _SUM_SCALE)
         return means
 
 
@@ -241,7 +241,7 @@ def _rewrite(
     means: NDArray[np.float64] | None,
 ) -> int:
     """Drop rows of a file and replace NaN by means, in place; return the number of rows."""
-    row_bytes, written = width * dtype.itemsize, 0
+    row_bytes, rows_written = width * dtype.itemsize, 0
     rows_at_once = max(1, _PIECE_BYTES // row_bytes)
     for start in range(0, rows, rows_at_once):
         values = np.empty((min(rows_at_once, rows - start), width), dtype)
@@ -251,8 +251,10 @@ def _rewrite(
         kept = np.delete(values, dropped[low:high] - start, axis=0)
         if means is not None:
             kept = np.where(np.isnan(kept), means.astype(dtype), kept)
-        if written < start or means is not None or len(kept) < len(values):
-            write_at(descriptor, np.ascontiguousarray(kept, dtype), offset + written * row_bytes)
-        written += len(kept)
-    os.ftruncate(descriptor, offset + written * row_bytes)
-    return written
+        if rows_written < start or means is not None or len(kept) < len(values):
+            write_at(
+                descriptor, np.ascontiguousarray(kept, dtype), offset + rows_written * row_bytes
+            )
+        rows_written += len(kept)
+    os.ftruncate(descriptor, offset + rows_written * row_bytes)
+    return rows_written

@@ -71,18 +71,18 @@ def _rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, int, li
     _BadRowError
         A line has a NUL byte or a carriage return inside, or a quote is not closed.
     """
-    begin, is_start = 0, True
+    begin, is_row_start = 0, True
 
     def texts() -> Iterator[str]:
-        nonlocal is_start
+        nonlocal is_row_start
         for line in lines:
             if b"\0" in line:
                 raise _BadRowError(begin, "contains a NUL byte: the file is damaged or binary")
             is_skipped = False
-            if is_start and line[:1] in b"# \t\r\n\v\f":
+            if is_row_start and line[:1] in b"# \t\r\n\v\f":
                 is_blank = line.isspace() and (delimiter == " " or delimiter.encode() not in line)
                 is_skipped = is_blank or line.lstrip().startswith(b"#")
-            is_start = False
+            is_row_start = False
             text = "\n" if is_skipped else line.decode(errors="replace")
             # Trailing white space is not a delimiter.
             yield text.replace("\t", " ").rstrip() + "\n" if delimiter == " " else text
@@ -92,7 +92,7 @@ def _rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, int, li
         for row in reader:
             if row:
                 yield begin, reader.line_num, row
-            begin, is_start = reader.line_num, True
+            begin, is_row_start = reader.line_num, True
     except csv.Error as error:
         problem = f"cannot be read: {error}"
         if "new-line" in str(error):
@@ -167,16 +167,16 @@ class TextTable(StreamedMatrix):
 
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
         """Yield parsed rows; missing values are NaN."""
-        done, rounding = 0, NO_ROUNDING
+        rows_parsed, rounding = 0, NO_ROUNDING
         for line, text in self._blocks():
-            self._last_block[:] = done, line, text
+            self._last_block[:] = rows_parsed, line, text
             numbers = self._parse(line, text)
             is_large = np.isfinite(numbers) & (np.abs(numbers) >= _LARGEST_EXACT)
             if is_large.any():
                 rounding += self._measure_rounding(line, text, numbers, is_large)
             if len(numbers):
-                yield done, 0, numbers
-            done += len(numbers)
+                yield rows_parsed, 0, numbers
+            rows_parsed += len(numbers)
         warn_of_rounding(self.path, rounding, "float64")
 
     def location(self, row: int, column: int) -> str:
@@ -314,22 +314,22 @@ class TextTable(StreamedMatrix):
         cells = _cells_of_rows(text, self.delimiter)
         if not len(cells):
             return np.empty((0, len(self.columns)))
-        order = sorted(self.columns)
+        ascending = sorted(self.columns)
         if (cells != self.width).any():
             raise ValueError
         numbers = _parse_numbers(
             text,
             sep=r"\s+" if self.delimiter == " " else self.delimiter,
             names=range(self.width),
-            usecols=order,
+            usecols=ascending,
             index_col=False,
             skipinitialspace=True,
         )
         if len(numbers) != len(cells):
             raise ValueError
-        return (
-            numbers if order == [*self.columns] else numbers[:, np.argsort(self.columns).argsort()]
-        )
+        if ascending != [*self.columns]:
+            numbers = numbers[:, np.argsort(self.columns).argsort()]
+        return numbers
 
     def _measure_rounding(self, line: int, text: bytes, numbers: Any, is_large: Any) -> Rounding:
         """Count integers that float64 cannot represent."""
@@ -417,7 +417,7 @@ def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
             if is_header is None and _is_quoted(text, delimiter):
                 is_header = True if not _is_quoted(second_row, delimiter) else None
             if is_header is None:
-                is_header = _is_header(path, first_line, cells, delimiter)
+                is_header = _decide_header(path, first_line, cells, delimiter)
     except OSError as error:
         raise read_error(path, error) from None
     names = tuple(cells) if is_header else ()
@@ -468,22 +468,22 @@ def _skip_bom(path: Path, file: BinaryIO) -> int:
 
 def _first_row(path: Path, file: BinaryIO, delimiter: str) -> tuple[int, int, list[str], bytes]:
     """Read the first row, and return its line, the next line, its cells and its text."""
-    read: list[bytes] = []
+    lines_read: list[bytes] = []
 
     def lines() -> Iterator[bytes]:
         while line := file.readline():
-            read.append(line)
+            lines_read.append(line)
             yield line
 
     try:
         for begin, end, row in _rows(lines(), delimiter):
-            return begin + 1, end + 1, [cell.strip() for cell in row], b"".join(read[begin:])
+            return begin + 1, end + 1, [cell.strip() for cell in row], b"".join(lines_read[begin:])
     except _BadRowError as error:
         raise InputError(f"{path}: line {error.line + 1} {error}") from None
     return 1, 1, [], b""
 
 
-def _is_header(path: Path, line: int, cells: list[str], delimiter: str) -> bool:
+def _decide_header(path: Path, line: int, cells: list[str], delimiter: str) -> bool:
     """Return whether the first row has the names of columns; raise if this is ambiguous."""
     is_header = is_header_row(cells) if cells else False
     if is_header and any(_format_hint(cell, delimiter) for cell in cells):

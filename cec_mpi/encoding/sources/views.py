@@ -21,7 +21,7 @@ from cec_mpi.encoding.sources.source import Source, read_error
 from cec_mpi.errors import InputError
 from cec_mpi.text import truncate
 
-LISTED = 5  # matrices of a container, in messages
+MAX_LISTED = 5  # matrices of a container, in messages
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class View:
     transposed : bool
         Whether X is the transpose of the array.
     decoder : Decoder, optional
-    unwritten : number, optional
+    unwritten_value : number, optional
         Fill value of entries that were never written; reading it raises an error.
     files : tuple of Path
         Other files with data of the array.
@@ -49,7 +49,7 @@ class View:
     dtype: np.dtype[Any]
     transposed: bool = False
     decoder: Decoder | None = None
-    unwritten: Any = None
+    unwritten_value: Any = None
     files: tuple[Path, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -58,19 +58,22 @@ class View:
         """Memory for reading a slice, as a multiple of its size."""
         return 2 if self.decoder is None else 6
 
-    def shape(self, stored: Any) -> tuple[int, ...]:
+    def shape(self, stored_shape: Any) -> tuple[int, ...]:
         """Return the shape of X from the shape of the array."""
-        lengths = tuple(stored or ())
+        lengths = tuple(stored_shape or ())
         return lengths[::-1] if self.transposed else lengths
 
     def read(self, array: Any, slices: tuple[slice, slice]) -> Any:
         """Read a slice of X."""
         rows, columns = slices
         values = array[columns, rows].T if self.transposed else array[rows, columns]
-        if self.unwritten is not None and (is_unwritten := values == self.unwritten).any():
+        if (
+            self.unwritten_value is not None
+            and (is_unwritten := values == self.unwritten_value).any()
+        ):
             row, column = np.argwhere(is_unwritten)[0].tolist()
             raise InputError(
-                f"{self.name} holds {self.unwritten} at row {rows.start + row}, column "
+                f"{self.name} holds {self.unwritten_value} at row {rows.start + row}, column "
                 f"{columns.start + column} (counted from 0), the fill value of entries that were "
                 "never written: expected --decode-cf, which makes it missing, or --raw-values"
             )
@@ -130,7 +133,7 @@ def container_source(
 
 
 def apply_attributes(
-    view: View, attributes: Mapping[str, Any], options: EncodeOptions, unwritten: Any = None
+    view: View, attributes: Mapping[str, Any], options: EncodeOptions, unwritten_value: Any = None
 ) -> View:
     """Return a view that applies attributes which change the stored values.
 
@@ -141,11 +144,11 @@ def apply_attributes(
     """
     if options.raw_values or view.dtype.kind not in "fiub":
         return view
-    effective = decoding_attributes(attributes, view.dtype)
+    effective_attributes = decoding_attributes(attributes, view.dtype)
     if not options.decode_cf:
-        raise_on_attributes(view.name, effective)
-        return replace(view, unwritten=unwritten)
-    decoder = make_decoder(view.name, effective, view.dtype, unwritten)
+        raise_on_attributes(view.name, effective_attributes)
+        return replace(view, unwritten_value=unwritten_value)
+    decoder = make_decoder(view.name, effective_attributes, view.dtype, unwritten_value)
     return replace(view, decoder=decoder, dtype=decoder.dtype)
 
 
@@ -153,7 +156,7 @@ def find_only_matrix(path: Path, matrices: list[str]) -> str:
     """Return the only matrix of a container; raise if it has none or several."""
     if len(matrices) != 1:
         raise InputError(
-            f"{path} has {len(matrices)} matrices ({truncate(matrices, LISTED)}): choose one with "
-            f"{path}::/NAME"
+            f"{path} has {len(matrices)} matrices ({truncate(matrices, MAX_LISTED)}): choose one "
+            f"with {path}::/NAME"
         )
     return matrices[0]

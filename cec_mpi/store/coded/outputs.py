@@ -53,18 +53,19 @@ class Decoding:
         Checksums of good blocks; 0 for others.
     target : Path
         File to write; it exists with its final size.
-    begin : int
+    data_offset : int
         Offset of X in the file, in bytes.
     exponents : RowExponents or None
         Rows of X are multiplied by two to the power of these.
-    threads : int
+    memory, threads : int
+        Bytes that each process may use, and its maximum number of threads.
     """
 
     directory: Path
     manifest: CodedManifest
     checksums: Checksums
     target: Path
-    begin: int
+    data_offset: int
     exponents: RowExponents | None
     memory: int
     threads: int
@@ -79,7 +80,7 @@ class Decoding:
         return self.blocks.size(piece)
 
     def process(self, piece: list[int]) -> list[Outcome]:
-        """Decode blocks; `Outcome.rebuilt` has only an error bound."""
+        """Decode blocks, and return their outcomes."""
         with input_errors(self.target), FileCache(self.target.parent) as files:
             return [self._decode(block, files) for block in piece]
 
@@ -101,8 +102,10 @@ class Decoding:
         for part, entries in enumerate(parts):
             first = part * grid.rows * grid.columns + grid.block(number).offset
             without_padding = entries[: max(0, end - first)]
-            files.write(self.target.name, without_padding, self.begin + first * manifest.itemsize)
-        return Outcome(number, ((0, 0, max(bounds)),), contents.faulty)
+            files.write(
+                self.target.name, without_padding, self.data_offset + first * manifest.itemsize
+            )
+        return Outcome(number, error_bound=max(bounds), faulty=contents.faulty)
 
 
 @dataclass(frozen=True)
@@ -132,13 +135,13 @@ class NpyOutput(Output):
         """See `Output.write`; threads of all processes decode."""
         directory, manifest, threads = blocks.directory, blocks.manifest, runner.threads
         exponents = open_exponents(directory, manifest)
-        with self.open_raw_file(partial, manifest) as (raw, begin):
+        with self.open_raw_file(partial, manifest) as (raw, data_offset):
             work = Decoding(
-                directory, manifest, blocks.checksums, raw, begin, exponents, memory, threads
+                directory, manifest, blocks.checksums, raw, data_offset, exponents, memory, threads
             )
             outcomes = [outcome for piece in runner.run(work) for outcome in piece]
             check_outcomes(outcomes, directory, manifest, "decoded")
-        bound: float = max(outcome.rebuilt[0][2] for outcome in outcomes)
+        bound: float = max(outcome.error_bound for outcome in outcomes)
         return bound
 
     @contextmanager
@@ -156,7 +159,7 @@ class NpyOutput(Output):
 class HDF5Output(NpyOutput):
     """A contiguous dataset in a new HDF5 file."""
 
-    inner: str
+    dataset: str
     library = "h5py"
 
     @contextmanager
@@ -173,20 +176,20 @@ class HDF5Output(NpyOutput):
                 links.set_create_intermediate_group(True)
                 dataset = h5py.h5d.create(
                     file.id,
-                    self.inner.encode(errors="surrogateescape"),
+                    self.dataset.encode(errors="surrogateescape"),
                     h5py.h5t.py_create(np.dtype(manifest.dtype).newbyteorder("<")),
                     h5py.h5s.create_simple((manifest.rows, manifest.columns)),
                     layout,
                     links,
                 )
-                begin = int(dataset.get_offset())
+                data_offset = int(dataset.get_offset())
         except OSError:
             raise
         except Exception as error:  # the library raises many types of errors
-            raise InputError(f"{self.path}::{self.inner} cannot be created: {error}") from None
-        if partial.stat().st_size < begin + _data_bytes(manifest):
-            os.truncate(partial, begin + _data_bytes(manifest))
-        yield partial, begin
+            raise InputError(f"{self.path}::{self.dataset} cannot be created: {error}") from None
+        if partial.stat().st_size < data_offset + _data_bytes(manifest):
+            os.truncate(partial, data_offset + _data_bytes(manifest))
+        yield partial, data_offset
 
 
 @dataclass(frozen=True)
@@ -217,7 +220,7 @@ class TableOutput(_ConvertedOutput):
     delimiter: str
 
     def size(self, manifest: CodedManifest) -> int:
-        """Return the minimum size: one digit per number."""
+        """Return the minimum size: the temporary file, and one digit per number."""
         return _data_bytes(manifest) + _MIN_NUMBER_BYTES * manifest.rows * manifest.columns
 
     def convert(self, rows: _RawRows, partial: Path) -> None:
@@ -257,11 +260,11 @@ class TableOutput(_ConvertedOutput):
 class ZarrOutput(_ConvertedOutput):
     """A Zarr array, or an array in a Zarr group."""
 
-    inner: str
+    dataset: str
     library = "zarr"
 
     def size(self, manifest: CodedManifest) -> int:
-        """Return twice the size of X, because the compression ratio is unknown."""
+        """Return the size of the temporary file and of an array without compression."""
         return 2 * _data_bytes(manifest)
 
     def convert(self, rows: _RawRows, partial: Path) -> None:
@@ -272,7 +275,7 @@ class ZarrOutput(_ConvertedOutput):
         try:
             array = zarr.create_array(
                 partial,
-                name=self.inner.strip("/") or None,
+                name=self.dataset.strip("/") or None,
                 shape=(manifest.rows, manifest.columns),
                 chunks=(rows.rows_per_slab, width),
                 dtype=manifest.dtype,
@@ -282,7 +285,7 @@ class ZarrOutput(_ConvertedOutput):
         except OSError:
             raise
         except Exception as error:  # the library raises many types of errors
-            raise InputError(f"{self.path}::{self.inner} cannot be created: {error}") from None
+            raise InputError(f"{self.path}::{self.dataset} cannot be created: {error}") from None
 
 
 class _RawRows:

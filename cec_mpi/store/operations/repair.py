@@ -231,9 +231,9 @@ def _rebuild(
     result.faulty = tuple(sorted({n for outcome in outcomes for n in outcome.faulty}))
     rebuilt: dict[int, list[int]] = {}
     for outcome in outcomes:
-        for n, _, bound in outcome.rebuilt:
-            rebuilt.setdefault(n, []).append(outcome.block)
-            result.error_bound = max(result.error_bound, bound)
+        for content in outcome.rebuilt:
+            rebuilt.setdefault(content.machine, []).append(outcome.block)
+    result.error_bound = max((outcome.error_bound for outcome in outcomes), default=0.0)
     result.rebuilt = {n: manifest.describe_rows(blocks) for n, blocks in sorted(rebuilt.items())}
     result.still_damaged = [n for n in condition.damaged if n not in machines]
     damaged_files = [name for name in condition.other_problems if name.startswith("checksums")]
