@@ -89,7 +89,6 @@ class Assignments:
                 self._assignments[-1].has_event |= has_event
                 self._assignments[-1].is_requested |= is_requested
             return
-        available = step["available"]
         previous_bounds, self._last = self._last, bounds
         self.first_steps.append(index)
         if len(bounds.bounds) > _MAX_BOUNDS:
@@ -99,15 +98,15 @@ class Assignments:
             previous_bounds = None
         has_event |= previous_bounds is None
         assignment = RecordedAssignment(
-            index,
-            step["step"],
-            available,
-            bounds,
-            previous_bounds,
-            seconds_per_row,
-            has_event,
-            is_requested,
-            step["away"],
+            index=index,
+            step=step["step"],
+            available=step["available"],
+            bounds=bounds,
+            previous_bounds=previous_bounds,
+            seconds_per_row=seconds_per_row,
+            has_event=has_event,
+            is_requested=is_requested,
+            absent=step["away"],
         )
         self._assignments.append(assignment)
         if len(self._assignments) > _MAX_BUFFERED:

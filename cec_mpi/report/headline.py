@@ -22,7 +22,7 @@ _MIN_SHOWN_SECONDS = 5e-10  # shorter times are omitted
 _MAX_ABSENCES = 3  # of a machine in the table
 
 
-class Figure(NamedTuple):
+class KeyFigure(NamedTuple):
     """A key figure.
 
     Attributes
@@ -126,7 +126,7 @@ def status_sentences(run: Run) -> list[str]:
     return [f"{'The run' if task == '?' else task} {status}.", *simulated, *comparison_notes(run)]
 
 
-def key_figures(run: Run) -> list[Figure]:
+def key_figures(run: Run) -> list[KeyFigure]:
     """Return three key figures: duration, time lost to waiting and losses, and imbalance."""
     if not run.steps:
         return []
@@ -143,8 +143,8 @@ def key_figures(run: Run) -> list[Figure]:
     total, texts = format_sum(list(lost.values()))
     share = f" ({100 * sum(lost.values()) / duration:.1f} %)" if lost and duration else ""
     return [
-        Figure("Duration", format_duration(duration), steps),
-        Figure(
+        KeyFigure("Duration", format_duration(duration), steps),
+        KeyFigure(
             "Lost to waiting and losses",
             f"{total if lost else format_duration(0)}{share}",
             ", ".join(f"{text} {name}" for name, text in zip(lost, texts, strict=True)),
@@ -153,15 +153,15 @@ def key_figures(run: Run) -> list[Figure]:
     ]
 
 
-def _imbalance(run: Run) -> Figure:
+def _imbalance(run: Run) -> KeyFigure:
     costs = run.costs
     label = "Imbalance over the optimum"
     if not costs.hindsight_steps or not costs.hindsight_seconds:
-        return Figure(label, "unknown", "")
+        return KeyFigure(label, "unknown", "")
     excess_percent = max(0.0, 100 * (costs.computing_seconds / costs.hindsight_seconds - 1))
     is_complete = costs.hindsight_steps == run.steps
     scope = "" if is_complete else f" in {format_count(costs.hindsight_steps, 'step')}"
-    return Figure(
+    return KeyFigure(
         label,
         f"{excess_percent:.1f} %",
         f"Computing took {format_duration(costs.computing_seconds)}{scope}; the optimal assignment "

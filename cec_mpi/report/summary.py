@@ -76,15 +76,15 @@ def run_letter(number: int) -> str:
     return chr(ord("A") + number - 1) if number <= 26 else str(number)
 
 
-def link(text: str, runs: int, number: int, **target: int) -> Html:
+def link(text: str, run_count: int, number: int, **target: int) -> Html:
     """Return a link to a step or a machine of a run."""
-    fields = {"run": number, **target} if runs > 1 else target
+    fields = {"run": number, **target} if run_count > 1 else target
     return tag("a", text, href="#" + "&".join(f"{key}={value}" for key, value in fields.items()))
 
 
 def _run(run: Run, number: int, data: Mapping[str, Any]) -> Html:
-    runs = len(data["runs"])
-    name = f"{run_letter(number)}: {run['name']}" if runs > 1 else run["name"]
+    run_count = len(data["runs"])
+    name = f"{run_letter(number)}: {run['name']}" if run_count > 1 else run["name"]
     state = tag("span", run["state"], class_=f"state {run['state'].replace(' ', '-')}")
     status = tag("div", *(tag("p", text) for text in run["status"]), class_="status")
     parts = [tag("div", tag("h2", name), state, class_="run-head"), status]
@@ -95,7 +95,7 @@ def _run(run: Run, number: int, data: Mapping[str, Any]) -> Html:
         heading = tag("h3", format_count(len(run["warnings"]), "warning"))
         parts.append(tag("div", heading, warnings, class_="warnings", role="note"))
     if run["by_machine"]:
-        parts.append(_machines(run, number, runs))
+        parts.append(_machines(run, number, run_count))
     left_column = [_breakdown(run["breakdown"])] if run["breakdown"] else []
     if run["cyclic"]:
         left_column.append(_cyclic(run["cyclic"]))
@@ -191,7 +191,7 @@ def _longest(run: Run, number: int, data: Mapping[str, Any]) -> Html:
     return _table(caption, ("Step", "Time", "Largest part", "Events"), rows, "longest")
 
 
-def _machines(run: Run, number: int, runs: int) -> Html:
+def _machines(run: Run, number: int, run_count: int) -> Html:
     """Return the table of machines."""
     table = run["by_machine"]
     units = [column["unit"] for column in table["columns"]]
@@ -211,7 +211,7 @@ def _machines(run: Run, number: int, runs: int) -> Html:
             )
             for value, unit, label in zip(values, units, head[1:], strict=True)
         )
-        name = tag("th", link(f"{machine}", runs, number, machine=machine), scope="row")
+        name = tag("th", link(f"{machine}", run_count, number, machine=machine), scope="row")
         rows.append(tag("tr", name, *cells))
     classes = ["text", *("text" if unit == "text" else None for unit in units)]
     return _table(table["caption"], head, rows, "by-machine", classes)

@@ -30,21 +30,21 @@ def with_runner(activity: str, body: Callable[[Runner], int], arguments: argpars
     arguments : argparse.Namespace
         Arguments of the command; ``progress`` and ``start_timeout`` are read.
     """
-    from cec_mpi.report.live.transfer import transfer
+    from cec_mpi.report.live.transfer import show_transfer
     from cec_mpi.runtime.processes.start import run_on_ranks
 
     progress = arguments.progress
     if launcher_of_ranks() is None:
         from cec_mpi.store.work import LocalRunner
 
-        with transfer(activity, progress) as watch:
+        with show_transfer(activity, progress) as watch:
             return body(LocalRunner(watch))
 
     def on_ranks(comm: Any) -> int:
         from cec_mpi.encoding.collective import WORK_TYPES
         from cec_mpi.runtime.wire.collective.shared_work import run_shared
 
-        with transfer(activity if comm.rank == 0 else "", progress) as watch:
+        with show_transfer(activity if comm.rank == 0 else "", progress) as watch:
             return run_shared(comm, body, WORK_TYPES, watch)
 
     return run_on_ranks(on_ranks, arguments.start_timeout)

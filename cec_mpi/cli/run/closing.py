@@ -94,18 +94,18 @@ def make_run_end(
     """
     converged, iterations = (_number(outcome, name) for name in ("converged", "iterations"))
     return RunEnd(
-        task,
-        out,
-        seconds,
-        recorder.steps - earlier_steps,
-        earlier_steps,
-        len(recorder.served),
-        recorder.events - recorder.earlier_events,
-        outcome is not None,
-        None if converged is None else bool(converged),
-        None if iterations is None else int(iterations),
-        out_state,
-        tuple(f"{name}.npy" for name in arrays),
+        task=task,
+        out=out,
+        seconds=seconds,
+        steps=recorder.steps - earlier_steps,
+        earlier_steps=earlier_steps,
+        machines=len(recorder.served),
+        events=recorder.events - recorder.earlier_events,
+        finished=outcome is not None,
+        converged=None if converged is None else bool(converged),
+        iterations=None if iterations is None else int(iterations),
+        out_state=out_state,
+        files=tuple(f"{name}.npy" for name in arrays),
     )
 
 

@@ -240,7 +240,7 @@ class TaskRun:
             print_note(f"{self.out} already holds the results of this task: nothing to resume")
             return
         try:
-            self._run(session)
+            self._record(session)
         except OSError as error:
             error.filename = error.filename or str(self.out)
             raise as_cec_error(error) from None
@@ -262,7 +262,8 @@ class TaskRun:
             check_products(path, open_npy(path), self.products_shape)
         return bool(summary.get("converged", True))
 
-    def _run(self, session: Session) -> None:
+    def _record(self, session: Session) -> None:
+        """Run the task while its steps and log are recorded; print the closing lines."""
         is_resumed = bool(self.resume_state.state)
         recorder = Recorder(earlier=resume_steps(self.out / STEPS) if is_resumed else None)
         recorder.is_stopped = lambda: self.signals.received is not None
@@ -300,7 +301,7 @@ class TaskRun:
                     self.task_options["out"] = self.outputs.map_products(
                         self.products_shape, is_resumed
                     )
-                self._execute(session, master, recorder)
+                self._compute(session, master, recorder)
         except ResultsError as error:
             has_write_error = True
             if recorder.steps == earlier_steps:
@@ -392,7 +393,8 @@ class TaskRun:
                 raise report_task_error(self.task_name, error) from None
             raise
 
-    def _execute(self, session: Session, master: Master, recorder: Recorder) -> None:
+    def _compute(self, session: Session, master: Master, recorder: Recorder) -> None:
+        """Run the task, and save its results and checkpoints."""
         checkpoint = CheckpointFile(
             self.out,
             self.description,

@@ -36,7 +36,7 @@ class Display:
 
     Attributes
     ----------
-    live : bool
+    is_live : bool
         Whether lines are redrawn in place, rather than printed at intervals.
     interval : float
         Seconds between printed lines.
@@ -44,16 +44,16 @@ class Display:
         Whether a notebook shows the lines.
     """
 
-    live: bool
+    is_live: bool
     interval: float = 0.0
     is_notebook: bool = False
 
 
-LIVE = Display(True)
-NOTEBOOK = Display(True, is_notebook=True)  # below the cell that runs
-TERMINAL_LINES = Display(False, 5.0)  # for a terminal that cannot be redrawn
-FILE_LINES = Display(False, 60.0)  # for example in the output of a batch job
-VERBOSE_LINES = Display(False, 1.0)
+LIVE = Display(is_live=True)
+NOTEBOOK = Display(is_live=True, is_notebook=True)  # below the cell that runs
+TERMINAL_LINES = Display(is_live=False, interval=5.0)  # for a terminal that cannot be redrawn
+FILE_LINES = Display(is_live=False, interval=60.0)  # for example in the output of a batch job
+VERBOSE_LINES = Display(is_live=False, interval=1.0)
 
 
 def reaches_terminal() -> bool:
@@ -135,7 +135,7 @@ def show(view: View, choice: str) -> Iterator[threading.RLock | None]:
         display_context = _update_cell(view, lock)
     else:
         display_context = (
-            _draw_live(view, lock) if display.live else _print_lines(view, lock, display)
+            _draw_live(view, lock) if display.is_live else _print_lines(view, lock, display)
         )
     with display_context:
         yield lock

@@ -77,7 +77,7 @@ class TransferView:
 
 
 @contextmanager
-def transfer(activity: str, choice: str) -> Iterator[Callable[[int, int], None] | None]:
+def show_transfer(activity: str, choice: str) -> Iterator[Callable[[int, int], None] | None]:
     """Yield a function to call with transferred and all bytes, or None if nothing is shown.
 
     Parameters

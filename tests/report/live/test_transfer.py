@@ -9,7 +9,7 @@ import pytest
 
 from cec_mpi.cli import main
 from cec_mpi.report.live.display import Display, show
-from cec_mpi.report.live.transfer import TransferView, transfer
+from cec_mpi.report.live.transfer import TransferView, show_transfer
 
 
 def view(done, total):
@@ -36,7 +36,7 @@ def test_a_rate_counts_bytes_since_the_start(monkeypatch, before):
 
 def test_a_terminal_shows_a_bar(on_terminal):
     terminal = on_terminal()
-    with transfer("verifying", "auto") as watch:
+    with show_transfer("verifying", "auto") as watch:
         done = 0
         while "verifying" not in terminal.text:
             watch(done % 10**6, 2 * 10**6)
