@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 PARALLEL_THRESHOLD = 1 << 19
-"""Array size from which threads pay off; starting them takes about 0.1 ms."""
+"""Minimum array size for threads, because starting them takes about 0.1 ms."""
 
 _blas_lock = threading.Lock()  # the number of BLAS threads is a setting of the process
 

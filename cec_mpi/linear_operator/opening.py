@@ -235,7 +235,7 @@ def open_operator(
 
     Examples
     --------
-    All machines in one process, of which any two suffice:
+    All three machines are in one process, and any two suffice:
 
     >>> import numpy as np, tempfile
     >>> import cec_mpi

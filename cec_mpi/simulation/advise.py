@@ -172,9 +172,9 @@ def _sort_key(choice: Choice) -> tuple[float, ...]:
     return choice.storage, choice.total.mean, choice.stragglers
 
 
-def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Return whether no figure is larger than that of the other, and at least one is smaller."""
-    return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
+def dominates(figures: tuple[float, ...], others: tuple[float, ...]) -> bool:
+    """Return whether no figure is larger than its counterpart, and at least one is smaller."""
+    return all(a <= b for a, b in zip(figures, others, strict=True)) and figures != others
 
 
 def _objectives(choice: Choice) -> tuple[float, ...]:

@@ -45,10 +45,10 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Ou
         coded = replace(scenario, recovery=recovery, code=None)
         runs[f"code, L = {recovery}"] = partial(simulate, coded)
     else:
-        other = "cyclic" if options.scheme == "heterogeneous" else "heterogeneous"
-        runs[other] = partial(
+        other_scheme = "cyclic" if options.scheme == "heterogeneous" else "heterogeneous"
+        runs[other_scheme] = partial(
             simulate,
-            replace(scenario, options=replace(options, scheme=other)),  # type: ignore[arg-type]
+            replace(scenario, options=replace(options, scheme=other_scheme)),  # type: ignore[arg-type]
         )
         copies = scenario.machines - scenario.recovery + 1
         with_copies = replace(scenario, recovery=None, copies=copies, holders=None)

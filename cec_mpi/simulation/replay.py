@@ -274,7 +274,7 @@ def replay(
     saved_step, saved_at = 0, 0.0  # the last checkpoint
     last_available: tuple[int, ...] | None = None
     current, previous, departed = Machines(), Machines(), Machines()
-    indices, is_waiting, seconds, optimal_step = np.zeros(0, np.intp), False, 0.0, 0.0
+    indices, is_waiting = np.zeros(0, np.intp), False
     first_read, changes = 0.0, 0
     events: Counter[str] = Counter()
     ended = ""
@@ -302,13 +302,9 @@ def replay(
         is_waiting = False
         if current != previous or departed:
             if current not in steps_by_set:
-                rates = model.rates[indices]
-                rows = scheme.rows(rates)
-                seconds = float((rows / rates).max()) + _overhead(model, scheme, indices.size)
-                optimal_step = model.rows / float(rates.sum())
-                steps_by_set[current] = StepModel(rows, seconds, optimal_step)
-            rows, seconds, optimal_step = steps_by_set[current]
-            change = scheme.reconfigure(previous, departed, current, rows)
+                steps_by_set[current] = _model_step(model, scheme, indices)
+            step_model = steps_by_set[current]
+            change = scheme.reconfigure(previous, departed, current, step_model.rows)
             if change.loses_steps:
                 step, optimal_seconds = saved_step, optimal_seconds - optimal_since_saved
             if previous:
@@ -322,7 +318,7 @@ def replay(
             machine_seconds[indices] += change.seconds
             bytes_read += change.bytes_read
             previous, departed = current, Machines()
-        count = 1
+        count, seconds = 1, step_model.seconds
         if tick_seconds is not None:
             until = min(limit, saved_at + checkpoint_seconds, now + (max_steps - step) * seconds)
             next_tick = tick + 1
@@ -332,8 +328,8 @@ def replay(
             count = int(min(max_steps - step, max(1, math.ceil((until - now) / seconds))))
         now += count * seconds
         machine_seconds[indices] += count * seconds
-        optimal_seconds += count * optimal_step
-        optimal_since_saved += count * optimal_step
+        optimal_seconds += count * step_model.optimal_seconds
+        optimal_since_saved += count * step_model.optimal_seconds
         step, tick = step + count, tick + 1 if tick_seconds is None else tick
         if now - saved_at >= checkpoint_seconds:
             saved_step, saved_at, optimal_since_saved = step, now, 0.0
@@ -361,8 +357,11 @@ def _resolve_availability(model: TimeModel) -> Availability:
     return availability
 
 
-def _overhead(model: TimeModel, scheme: Scheme, machines: int) -> float:
-    """Return the mean seconds of a step without its products."""
-    products = (False, True) if model.scenario.adjoint else (False,)
-    seconds = [model.overhead(machines, scheme.answers_per_row, adjoint) for adjoint in products]
-    return sum(seconds) / len(products)
+def _model_step(model: TimeModel, scheme: Scheme, indices: NDArray[np.intp]) -> StepModel:
+    """Return the model of a step with these machines, counted from 0."""
+    rates = model.rates[indices]
+    rows = scheme.rows(rates)
+    adjoints = (False, True) if model.scenario.adjoint else (False,)
+    overheads = [model.overhead(rates.size, scheme.answers_per_row, x) for x in adjoints]
+    seconds = float((rows / rates).max()) + sum(overheads) / len(overheads)
+    return StepModel(rows, seconds, optimal_seconds=model.rows / float(rates.sum()))

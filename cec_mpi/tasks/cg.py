@@ -82,8 +82,6 @@ def cg(
     state = restore_state(checkpoint, x=(size,), iterations=())
     operator, X_exponent = normalise_operator(X, "cg")
     rhs, b_exponent = normalise_vector(b)
-    scales = {"X": X_exponent, "b": b_exponent}
-    attainable = float(getattr(X, "attainable", 0.0))
     return conjugate_gradients(
         operator.matvec,
         rhs,
@@ -91,9 +89,9 @@ def cg(
         max_iterations,
         state,
         checkpoint,
-        b_exponent - X_exponent,
-        scales,
-        attainable,
+        exponent=b_exponent - X_exponent,
+        scales={"X": X_exponent, "b": b_exponent},
+        attainable=float(getattr(X, "attainable", 0.0)),
     )
 
 
@@ -104,6 +102,7 @@ def conjugate_gradients(
     max_iterations: int,
     state: dict[str, NDArray[Any]] | None,
     checkpoint: Checkpoint,
+    *,
     exponent: int,
     scales: dict[str, int],
     attainable: float,

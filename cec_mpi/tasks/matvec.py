@@ -16,7 +16,7 @@ from cec_mpi.text import plural
 
 _CHECKSUM_SIZE = 4  # 32-bit numbers
 _MIN_ACCURATE = 2.0**-970  # smaller products may have lost digits
-_RETRY_LOG2 = 900  # exponent by which w is multiplied for a second product
+_RETRY_LOG2 = 900  # w is multiplied by 2**900 for a second product
 
 
 def matvec(

@@ -123,7 +123,6 @@ def ridge(
     def multiply_normal_matrix(w: NDArray[Any]) -> NDArray[Any]:
         return operator.rmatvec(operator.matvec(w)) + penalty * w  # type: ignore[no-any-return]
 
-    attainable = float(getattr(X, "attainable", 0.0))
     solution = conjugate_gradients(
         multiply_normal_matrix,
         rhs,
@@ -131,9 +130,9 @@ def ridge(
         max_iterations,
         state,
         checkpoint,
-        exponent,
-        scales,
-        attainable,
+        exponent=exponent,
+        scales=scales,
+        attainable=float(getattr(X, "attainable", 0.0)),
     )
     intercept = y_mean - float(mean @ np.ldexp(solution["result"], X_exponent - y_exponent))
     return {

@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 _MAX_UNREFINED_CONDITION = 1e4  # inverses with larger condition numbers are refined
 _EPS = float(np.finfo(np.float64).eps)
 _MANTISSA_BITS = 53
-_SLICES = 3  # matrices into which `_split` splits a matrix
+_SLICES = 3  # number of slices of a matrix, see `_split`
 _MAX_INITIAL_RESIDUAL = 0.25  # norm; above it the iteration may diverge
 
 

@@ -124,8 +124,8 @@ class RowLedger:
     @property
     def condition(self) -> float:
         """The largest condition number of a decoder used so far, or 1."""
-        used = {segment.decoded_from for segment in self._segments if segment.decoded_from}
-        return max(map(self._decoders.condition, used), default=1.0)
+        machine_sets = {s.decoded_from for s in self._segments if s.decoded_from}
+        return max(map(self._decoders.condition, machine_sets), default=1.0)
 
     # Assignment.
 

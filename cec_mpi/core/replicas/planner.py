@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -88,7 +89,7 @@ class ReplicaPlanner(Planner):
         blocks = cells.make_blocks(time, pair_units, available_speeds, _NEAR_OPTIMAL * bound)
         if cells.can_assign_cells and blocks.makespan > _NEAR_OPTIMAL * bound:
             single_cells = cells.assign_cells(time, pair_units, available_speeds)
-            blocks = min(blocks, single_cells, key=_makespan)
+            blocks = min(blocks, single_cells, key=attrgetter("makespan"))
         starts, stops = parts.rows[blocks.first], parts.rows[blocks.last + 1]
         order = np.argsort(starts)
         starts, stops, owners = starts[order], stops[order], blocks.owners[order]
@@ -108,10 +109,6 @@ class _CellBlocks(NamedTuple):
     owners: NDArray[np.intp]
     costs: Floats
     makespan: float
-
-
-def _makespan(blocks: _CellBlocks) -> float:
-    return blocks.makespan
 
 
 class _CellGroups:
@@ -208,7 +205,7 @@ class _CellGroups:
             first = np.flatnonzero(np.append(True, is_new))
             last = np.append(first[1:], cells.size) - 1
             candidates.append(self._evaluate(first, last, owners[first], speeds))
-        return min(candidates, key=_makespan)
+        return min(candidates, key=attrgetter("makespan"))
 
     def _local_search(self, owners: NDArray[np.intp], speeds: Floats) -> None:
         """Move or exchange single cells, in place, while that reduces the makespan.
