@@ -249,6 +249,12 @@ def open_operator(
     >>> X.close()
     >>> directory.cleanup()
     """
+    if comm is not None and not hasattr(comm, "Get_group"):
+        error = InputError(
+            f"comm {shorten(comm)}: expected a communicator of mpi4py, or local=N for N processes "
+            "on this computer"
+        )
+        raise mark_shared_error(rank_of_launcher(), error)
     keywords = "".join(f", {name}={shorten(value)}" for name, value in options.items())
     call = f"open_operator({str(store)!r}, {'None' if comm is None else 'comm'}{keywords})"
 

@@ -87,6 +87,11 @@ def test_notebooks_and_debuggers_can_inspect_a_context_manager(store):
         pass
 
 
+def test_a_number_of_machines_in_place_of_a_communicator_is_refused(store):
+    with pytest.raises(InputError, match=r"comm 3: expected a communicator .* local=N"):
+        cec_mpi.open_operator(store, 3)
+
+
 # --- in one process -----------------------------------------------------------------------
 
 
