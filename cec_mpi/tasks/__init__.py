@@ -92,6 +92,8 @@ def _import_module(name: str, module: str) -> ModuleType:
         reason = _format_error(error)
         if module.endswith(".py"):
             reason += f", expected {name.replace('.py:', ':', 1)}"
+        elif isinstance(error, ModuleNotFoundError) and error.name == module:
+            reason += f" in {directory} or on Python's path"
     finally:
         if is_added and directory in sys.path:
             sys.path.remove(directory)

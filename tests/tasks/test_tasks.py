@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,6 +100,11 @@ def test_errors_of_an_import_are_one_line(module, tmp_path, text):
         find_task(f"{module}:first")
     assert MODULES[text] in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_missing_module_names_the_working_directory():
+    with pytest.raises(InputError, match=rf"No module named 'no_such_task' in {Path.cwd()} or"):
+        find_task("no_such_task:first")
 
 
 def test_a_file_with_the_name_of_a_module_of_python_is_refused(module, tmp_path):
