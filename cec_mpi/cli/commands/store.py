@@ -48,7 +48,7 @@ def _verify(arguments: argparse.Namespace) -> int:
             part = f"{len(damaged)} of {plural(len(shards), 'shard')}"
             raise DamagedStoreError(
                 f"{arguments.store}: {part} {'is' if len(damaged) == 1 else 'are'} damaged: "
-                f"{', '.join(damaged)}; cec-mpi repair rebuilds them"
+                f"{', '.join(damaged)}; cec-mpi repair rebuilds what the other shards determine"
             )
         if condition.other_problems:
             remedy = "cec-mpi repair restores them"
