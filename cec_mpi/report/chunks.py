@@ -249,7 +249,7 @@ def read_chunks(path: Path, max_steps: int = MAX_STEPS) -> Iterator[Chunk]:
         elif isinstance(line, Header):
             if builder is not None:
                 yield builder.finish()
-            builder = _ChunkBuilder(line.about, max_steps, builder)
+            builder = _ChunkBuilder(line.content, max_steps, builder)
         else:
             assert builder is not None
             builder.add_note(line)

@@ -145,7 +145,7 @@ class Run:
             if isinstance(note, Checkpoint):
                 self.checkpoints.append(steps)
             elif isinstance(note, Progress):
-                self.progress.append((steps, note.known))
+                self.progress.append((steps, note.values))
             elif isinstance(note, Unfinished) and steps:
                 self._add_events(note.events, self._last_step)
                 self.absences.add_unfinished(note.events, self._last_step)

@@ -173,7 +173,7 @@ class Roster:
     unavailable : dict of int to MachineUnavailable
         Machines that are no longer available, with the change that made each unavailable.
     host_names : mapping of int to str
-        Known names of the hosts of machines. A change replaces the mapping.
+        Name of the computer of each machine, if known. A change replaces the mapping.
     """
 
     def __init__(self, on_change: Callable[[RosterChange], None]) -> None:
@@ -276,7 +276,7 @@ class Roster:
         return host
 
     def assign(self, rank: int, machine: int) -> None:
-        """Assign a machine to a host, which opens it; it is vacant or adopted by another host."""
+        """Let a host open a machine that is vacant, or that another host has adopted."""
         host, current = self[rank], self.serving_host(machine)
         if machine in self.vacant:
             self.vacant.remove(machine)

@@ -7,8 +7,8 @@ of an elastic step are in `core.elastic.states`, and those of polling loops in `
 from __future__ import annotations
 
 # Start. If a rank or machine misses a limit, the start fails with a message that names it.
-START_SECONDS = 60.0  # for all processes to start, plus
-START_SECONDS_PER_RANK = 1.0  # for each rank, because ranks on shared cores start one by one
+START_SECONDS = 60.0  # for all processes to start, in addition to
+START_SECONDS_PER_RANK = 1.0  # because ranks on shared cores start one by one
 MPI_INIT_SLEEP = 0.2  # of each rank after MPI_Init: twice the shortest sleep that worked in trials
 SRUN_TIMEOUT = 5.0  # of a query of srun, which retries while no controller answers
 CONNECT_SECONDS = 2.0  # for a machine to connect to one address of the master
@@ -32,8 +32,8 @@ FIRST_EVENTS_SECONDS = 150.0  # for the first answer of Azure, which may take tw
 # Detection of losses. The end of a process closes its connection and is detected at once.
 HEARTBEAT_TIMEOUT = 10.0  # without a heartbeat: the host is down, or the network is disconnected
 MASTER_STOPPED_SECONDS = 60.0  # for a suspended master to continue, if its host is reachable
-DEFAULT_DEADLINE_FACTOR = 10.0  # times the expected time is the deadline without `--deadline`,
-MIN_DEADLINE_SECONDS = 2.0  # but not less than this
+DEFAULT_DEADLINE_FACTOR = 10.0  # of the expected time, without `--deadline`
+MIN_DEADLINE_SECONDS = 2.0  # minimum of this default deadline
 ADOPT_SECONDS = 2.0  # of a shortage, before hosts adopt missing machines (`--adopt`)
 DISCONNECT_GRACE = 1.0  # for a disconnect to be matched with a machine
 SHUTDOWN_NOTICE_SECONDS = 2.0  # for a shutdown notice to all processes to reach this one
@@ -43,14 +43,12 @@ RANK_EXIT_SECONDS = 5.0  # for ranks of the launcher to exit after the run
 MACHINE_EXIT_SECONDS = 1.0  # for other machines to leave, then for local processes to exit
 LEAVE_ACK_SECONDS = 2.0  # for the master to confirm that a machine leaves, between two steps
 LINGER_SECONDS = 2.0  # for the last messages of a process to be sent
-LATE_NOTICE_SECONDS = 3.0  # for which a notice to late ranks is kept
+END_NOTE_SECONDS = 3.0  # for late ranks to find an end note
 PRINT_TURN_SECONDS = 0.8  # for each lower rank to print its exception and end the job
 MAX_PRINT_TURNS = 5  # ranks that print one by one; all others print in the last turn
 PARENT_POLL_SECONDS = 1.0  # between checks whether the launcher was killed
 PRINT_SECONDS = 3.0  # without MPI, for one rank to print the error, or for the others to exit
-RANK_0_HEAD_START = (
-    0.1  # in raising an error: with `python -m mpi4py` the first error aborts the job
-)
+RANK_0_HEAD_START = 0.1  # to raise an error first, which `python -m mpi4py` prints before it aborts
 EXIT_SECONDS = 3.0  # for MPI_Finalize on all ranks after one exits with an exit code
 RANK_0_EXIT_DELAY = 0.1  # after the exit of all other ranks
 OUTPUT_DRAIN_SECONDS = 0.3  # for a launcher to read output, because that of MPICH drops the rest

@@ -12,7 +12,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.records.directory import STEPS
-from cec_mpi.runtime.records.reading import Lines, read_lines
+from cec_mpi.runtime.records.reading import RunRecords, read_lines
 from cec_mpi.runtime.records.step import StepRecord
 from cec_mpi.simulation.replay import step_traffic
 from cec_mpi.simulation.scenario import Costs, Scenario, Source
@@ -114,7 +114,7 @@ def estimate_rates(directory: Path) -> tuple[float, Costs]:
     return rate, costs
 
 
-def _fit_message_costs(costs: Costs, records: Lines, steps: list[StepRecord]) -> Costs:
+def _fit_message_costs(costs: Costs, records: RunRecords, steps: list[StepRecord]) -> Costs:
     """Return costs with the latency or the bandwidth that fits a run."""
     rows, columns = (records.header[name] for name in ("rows", "columns"))
     is_elastic = records.header.get("mpi_library") == "none"

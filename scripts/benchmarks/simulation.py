@@ -19,7 +19,7 @@ import numpy as np
 
 import cec_mpi
 from cec_mpi.runtime.records.events import kind_and_machine
-from cec_mpi.runtime.records.reading import Lines, read_lines
+from cec_mpi.runtime.records.reading import RunRecords, read_lines
 from cec_mpi.text.terminal import format_table
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
@@ -92,7 +92,7 @@ def make(directory: Path, steps: int, seed: int) -> None:
 
 def both(
     directory: Path, kind: str, words: list[str], options: argparse.Namespace
-) -> tuple[Lines, Lines]:
+) -> tuple[RunRecords, RunRecords]:
     """Return the records of a real run and of a simulated one."""
     same = ["--emulate-speeds", SPEEDS, "--emulate-base", options.base, "--seed", options.seed]
     elastic = kind == "elastic"
@@ -116,7 +116,7 @@ def command(words: list[object], directory: Path, seconds: float, ranks: int = 0
         sys.exit(f"{' '.join(map(str, words))}: {done.errors}")
 
 
-def seconds_of(found: Lines) -> float:
+def seconds_of(found: RunRecords) -> float:
     """Seconds from the header to the end of the last step."""
     begin, end = (
         datetime.fromisoformat(t) for t in (found.header["started"], found.steps[-1].time)
@@ -124,7 +124,7 @@ def seconds_of(found: Lines) -> float:
     return (end - begin).total_seconds()
 
 
-def events_of(found: Lines) -> list[tuple[int, str, int]]:
+def events_of(found: RunRecords) -> list[tuple[int, str, int]]:
     """Step, kind and machine of each event."""
     return [(s.step, *kind_and_machine(event)) for s in found.steps for event in s.events]
 

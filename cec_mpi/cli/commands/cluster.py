@@ -15,7 +15,7 @@ from cec_mpi.cli.commands.run import add_run
 from cec_mpi.cli.run.options import run_options
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.elastic import CONNECTION, ElasticOptions
+from cec_mpi.runtime.options.elastic import CONNECTION_FILE, ElasticOptions
 from cec_mpi.runtime.options.option import add_flag, from_flags
 from cec_mpi.store.files.regular import read_file_or_pipe
 from cec_mpi.text.terminal import print_result
@@ -152,7 +152,7 @@ def _write_elastic(
     name = arguments.job_name
     if "/" in name or name[:1] in ("", "-"):
         raise InputError(f"--job-name {name!r}: expected a valid file name")
-    connection = run.accept or f"{run.out.rstrip('/')}/{CONNECTION}"
+    connection = run.accept or f"{run.out.rstrip('/')}/{CONNECTION_FILE}"
     replace(from_flags(ElasticOptions, run), accept=connection).check_listening()
     accept = [] if run.accept else ["--accept", connection]
     master_options = {"ntasks": 1, "cpus-per-task": 1, "partition": None}

@@ -14,7 +14,7 @@ from cec_mpi.errors import InfeasibleError
 from cec_mpi.runtime.options.available import AvailabilityFlags, AvailabilityOptions
 from cec_mpi.runtime.options.elastic import ElasticOptions
 from cec_mpi.runtime.options.emulated import EmulationOptions
-from cec_mpi.runtime.options.option import STUDIES, add_option, add_options, from_flags
+from cec_mpi.runtime.options.option import SIMULATION_TITLE, add_option, add_options, from_flags
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.options.shards import AssignmentOptions
 from cec_mpi.simulation.options import SimulateOptions
@@ -43,7 +43,7 @@ def add_simulate(p: Parser) -> None:
     for name in _ELASTIC_OPTIONS:
         add_option(elastic, ElasticOptions, name)
     add_option(p, AssignmentOptions, "speeds")
-    studies = p.add_argument_group(STUDIES)
+    studies = p.add_argument_group(SIMULATION_TITLE)
     add_option(studies, AssignmentOptions, "scheme")
     add_options(p, AvailabilityOptions, exclude=("machines",))
     add_options(p, EmulationOptions)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cec_mpi.cli.run.options import RunOptions
-from cec_mpi.runtime.options.elastic import CONNECTION
+from cec_mpi.runtime.options.elastic import CONNECTION_FILE
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
@@ -81,7 +81,7 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: SignalRecorde
         serve_launched,
     )
 
-    file = Path(options.accept or Path(run.out) / CONNECTION).absolute()
+    file = Path(options.accept or Path(run.out) / CONNECTION_FILE).absolute()
     launcher = launcher_of_ranks()
     if launcher is not None and launcher.rank:
         return serve_launched(options, file)

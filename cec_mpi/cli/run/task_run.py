@@ -63,7 +63,7 @@ from cec_mpi.runtime.records.directory import (
     SUMMARY,
     SUMMARY_VERSION,
     discard_earlier,
-    earlier_results,
+    existing_results,
     has_checkpoint,
     has_earlier_results,
     move_results_aside,
@@ -185,13 +185,13 @@ class TaskRun:
         if is_locked(self.out):
             raise InputError(message)
         prepare_directory(self.out, may_exist)
-        earlier = earlier_results(self.out)
+        earlier = existing_results(self.out)
         try:
             self._exit_stack.enter_context(locked(self.out, message))
         except OSError as error:
             error.filename = error.filename or str(self.out)
             raise as_cec_error(error) from None
-        if earlier_results(self.out) != earlier:  # another run has ended meanwhile
+        if existing_results(self.out) != earlier:  # another run has ended meanwhile
             self._exit_stack.close()
             raise InputError(message)
 

@@ -74,11 +74,11 @@ class RunState:
     def add(self, line: Line) -> None:
         """Add a line of the records."""
         if isinstance(line, Header):
-            self.begin(line.about)
+            self.begin(line.content)
         elif isinstance(line, StepRecord):
             self.add_step(line)
         elif isinstance(line, Progress):
-            self.progress.update(line.known)
+            self.progress.update(line.values)
         elif isinstance(line, Waiting):
             self.shortage = line
         elif isinstance(line, Unfinished):

@@ -70,9 +70,9 @@ def from_command(
 
     def query(tick: int) -> Machines:
         name = f"command {command!r} for tick {tick}"
-        printed = _run_program(name, words, {**os.environ, _TICK_VARIABLE: str(tick)}, limit)
+        output = _run_program(name, words, {**os.environ, _TICK_VARIABLE: str(tick)}, limit)
         return validate_machines(
-            f"{name} printed {_quote(printed)}: it", _parse_numbers(name, printed), all_machines
+            f"{name} printed {_quote(output)}: it", _parse_numbers(name, output), all_machines
         )
 
     return FunctionAvailability(machines, query, every)
@@ -95,7 +95,7 @@ def _run_program(name: str, words: list[str], environment: dict[str, str], limit
         raise InputError(f"{name} cannot be started: {error}") from None
     with process:
         try:
-            printed, error_output = _read_output(process, limit)
+            output, error_output = _read_output(process, limit)
             process.wait(limit)
         except BaseException as error:
             with suppress(ProcessLookupError):
@@ -110,9 +110,9 @@ def _run_program(name: str, words: list[str], environment: dict[str, str], limit
     if process.returncode:
         raise InputError(
             f"{name} failed with exit code {process.returncode} and printed "
-            f"{_quote(error_output or printed)}"
+            f"{_quote(error_output or output)}"
         )
-    return printed
+    return output
 
 
 class _OutputTooLongError(Exception):
@@ -125,10 +125,10 @@ def _read_output(process: subprocess.Popen[bytes], limit: float) -> list[str]:
 
     assert process.stdout is not None
     assert process.stderr is not None
-    printed = {process.stdout.fileno(): b"", process.stderr.fileno(): b""}
+    output = {process.stdout.fileno(): b"", process.stderr.fileno(): b""}
     deadline = time.monotonic() + limit
     with selectors.DefaultSelector() as selector:
-        for descriptor in printed:
+        for descriptor in output:
             selector.register(descriptor, selectors.EVENT_READ)
         while selector.get_map():
             remaining = deadline - time.monotonic()
@@ -138,23 +138,23 @@ def _read_output(process: subprocess.Popen[bytes], limit: float) -> list[str]:
                 chunk = os.read(key.fd, 1 << 16)
                 if not chunk:
                     selector.unregister(key.fd)
-                printed[key.fd] += chunk
-                if len(printed[key.fd]) > _MAX_OUTPUT_BYTES:
+                output[key.fd] += chunk
+                if len(output[key.fd]) > _MAX_OUTPUT_BYTES:
                     raise _OutputTooLongError
-    return [text.decode("utf-8", errors="replace") for text in printed.values()]
+    return [text.decode("utf-8", errors="replace") for text in output.values()]
 
 
-def _parse_numbers(name: str, printed: str) -> list[int]:
+def _parse_numbers(name: str, output: str) -> list[int]:
     try:
-        if printed.lstrip().startswith("["):
-            numbers: list[int] = json.loads(printed)
+        if output.lstrip().startswith("["):
+            numbers: list[int] = json.loads(output)
             if not all(type(number) is int for number in numbers):
                 raise ValueError
             return numbers
-        return list(read_machines(printed.replace(",", " ").split()))
+        return list(read_machines(output.replace(",", " ").split()))
     except (ValueError, RecursionError):
         raise InputError(
-            f"{name} printed {_quote(printed)}, expected machine numbers, such as 1-3 5 or [1, 2]"
+            f"{name} printed {_quote(output)}, expected machine numbers, such as 1-3 5 or [1, 2]"
         ) from None
 
 

@@ -102,24 +102,26 @@ def read_availability(
     contents = [_read(as_path(path), machines) for path in paths]
     if len(contents) == 1 and isinstance(contents[0], ListedAvailability):
         return ListedAvailability(contents[0]._ticks, repeat, contents[0].gap_seconds)
-    files = []
+    count_lists = []
     for path, content in zip(paths, contents, strict=True):
         if isinstance(content, ListedAvailability):
             raise InputError(
                 f'{path} lists machines, expected counts (a list "data"), because the counts of '
                 "several files are added"
             )
-        files.append(content)
-    if len({gap for _, gap in files}) > 1:
-        gaps = ", ".join("none" if gap is None else f"{gap:g}" for _, gap in files)
+        count_lists.append(content)
+    if len({gap for _, gap in count_lists}) > 1:
+        gaps = ", ".join("none" if gap is None else f"{gap:g}" for _, gap in count_lists)
         raise InputError(
             f"availability files have different gap_seconds ({gaps}), so their counts cannot be "
             "added"
         )
     # The last count of a shorter file remains.
-    length = max(len(counts) for counts, _ in files)
-    totals = [sum(counts[min(t, len(counts) - 1)] for counts, _ in files) for t in range(length)]
-    return from_counts(totals, machines, repeat, files[0][1])
+    length = max(len(counts) for counts, _ in count_lists)
+    totals = [
+        sum(counts[min(t, len(counts) - 1)] for counts, _ in count_lists) for t in range(length)
+    ]
+    return from_counts(totals, machines, repeat, count_lists[0][1])
 
 
 def _read(path: Path, machines: int) -> ListedAvailability | tuple[list[int], float | None]:

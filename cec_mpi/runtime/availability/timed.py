@@ -169,7 +169,9 @@ def _to_availability(
     path: str, intervals: list[UpInterval], begin: float, end: float, machines: int
 ) -> ListedAvailability:
     """Return the availability from `begin` to `end` of machines on these nodes."""
-    ticks = _count_ticks(path, 0, (end - begin) // GAP_SECONDS)
+    if end - begin > _MAX_TICKS * GAP_SECONDS:
+        raise InputError(f"{path} covers more than {_MAX_TICKS} minutes: expected fewer")
+    ticks = max(1, int((end - begin) // GAP_SECONDS))
     tick_ranges = defaultdict(list)
     for node, first, last in _merge_intervals(intervals):
         start = math.ceil((first - begin) / GAP_SECONDS)
@@ -214,14 +216,14 @@ def _assign_numbers(
             departures[stop].append(node)
     # The tick since which each number is free, and a tie-breaker.
     free = {number: (-1, number) for number in range(1, machines + 1)}
-    last: dict[str, int] = {}
-    numbers: dict[str, int] = {}
+    previous_number: dict[str, int] = {}
+    number_of: dict[str, int] = {}
     waiting: dict[str, None] = {}  # in order of arrival
     for tick in sorted({*arrivals, *departures, *(tick + 1 for tick in departures)}):
         for node in departures[tick]:
             waiting.pop(node, None)
-            if node in numbers:
-                number = numbers.pop(node)
+            if node in number_of:
+                number = number_of.pop(node)
                 free[number] = tick, number
         waiting |= dict.fromkeys(sorted(arrivals[tick], key=_natural_key))
         for node in list(waiting):
@@ -229,25 +231,19 @@ def _assign_numbers(
             if not candidates:
                 break
             number = (
-                last[node]
-                if last.get(node) in candidates
+                previous_number[node]
+                if previous_number.get(node) in candidates
                 else min(candidates, key=free.__getitem__)
             )
             del free[number], waiting[node]
-            numbers[node] = last[node] = number
-        yield tick, tuple(sorted(numbers.values()))
+            number_of[node] = previous_number[node] = number
+        yield tick, tuple(sorted(number_of.values()))
 
 
 def _natural_key(name: str) -> list[tuple[int, str]]:
     """Return the key that sorts n2 before n10."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
-
-
-def _count_ticks(path: str, first: float, last: float) -> int:
-    if last - first > _MAX_TICKS:
-        raise InputError(f"{path} covers more than {_MAX_TICKS} minutes: expected fewer")
-    return max(1, int(last - first))
 
 
 def _lines(text: str, limit: int | None = None) -> Iterator[tuple[int, str]]:

@@ -10,7 +10,7 @@ from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.runtime.availability.numbers import read_machines
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import (
-    STUDIES,
+    SIMULATION_TITLE,
     Group,
     as_float,
     as_int,
@@ -91,7 +91,7 @@ class AvailabilityOptions(Group):
         available. By default all machines take part.
     """
 
-    title = STUDIES
+    title = SIMULATION_TITLE
 
     availability: Any = option(None, flags_of=AvailabilityFlags)
     tick_seconds: float | None = option(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
 
 _MAX_FACTOR = 1e6
-CONNECTION = "connection.json"  # name of the connection file in the directory of a run
+CONNECTION_FILE = "connection.json"  # name of the connection file in the directory of a run
 _EXPECTED_PORTS = "the first and last port of a range from 1 to 65535"
 
 

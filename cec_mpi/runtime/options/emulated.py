@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.option import STUDIES, Group, as_float, as_tuple, option
+from cec_mpi.runtime.options.option import SIMULATION_TITLE, Group, as_float, as_tuple, option
 from cec_mpi.runtime.options.shards import validate_speeds
 from cec_mpi.text import plural, shorten
 
@@ -36,7 +36,7 @@ class EmulationOptions(Group):
         Faults of machines, such as ``kill:3@10`` (see `parse_faults`).
     """
 
-    title = STUDIES
+    title = SIMULATION_TITLE
 
     emulate_speeds: tuple[float, ...] | None = option(
         None,
@@ -79,7 +79,7 @@ class EmulationOptions(Group):
         total, base = manifest.code.machines, self.emulate_base
         parse_faults(self.inject, total, 0)
         speeds = self.emulate_speeds
-        changes = as_tuple("emulate_changes", self.emulate_changes, "several SpeedChange")
+        changes = as_tuple("emulate_changes", self.emulate_changes, "SpeedChange objects")
         noise = as_float("emulate_noise", self.emulate_noise)
         if base is not None:
             base = as_float("emulate_base", base)

@@ -24,9 +24,9 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FLAG = re.compile(r"(--[a-z][a-z-]*[a-z])(?: ([\w,-]*\w))?")
-_TRUTH = {"yes": True, "no": False}
+_BOOL_OF_WORD = {"yes": True, "no": False}
 
-STUDIES = "for tests and studies: simulated availability, speeds and faults"
+SIMULATION_TITLE = "for tests and studies: simulated availability, speeds and faults"
 """Title of the simulation options in the help."""
 
 
@@ -218,8 +218,8 @@ def rename_flags_in_errors(*groups: type[Any]) -> Iterator[None]:
             name, choices, is_switch = keywords[flag]
             if is_switch:
                 return f"{name}=True{f' {value}' if value else ''}"
-            if value in choices or value in _TRUTH:
-                return f"{name}={_TRUTH.get(value, value)!r}"
+            if value in choices or value in _BOOL_OF_WORD:
+                return f"{name}={_BOOL_OF_WORD.get(value, value)!r}"
             is_word = value is not None and value.isalpha() and value.islower()
             return f"{name}= {value}" if is_word else f"{name}={value or ''}"
 

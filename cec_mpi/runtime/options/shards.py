@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import (
-    STUDIES,
+    SIMULATION_TITLE,
     Group,
     as_int,
     as_tuple,
@@ -65,7 +65,7 @@ class AssignmentOptions(Group):
         "--scheme",
         "assign rows by speed, or equally (cyclic) for comparison (default: heterogeneous)",
         choices=("heterogeneous", "cyclic"),
-        section=STUDIES,
+        section=SIMULATION_TITLE,
     )
 
     def resolve(self, manifest: Manifest) -> dict[str, Any]:
@@ -294,7 +294,7 @@ def validate_speeds(name: str, speeds: Sequence[float], total: int) -> tuple[flo
 
 
 def validate_range(speeds: Sequence[float]) -> tuple[float, ...]:
-    """Return speeds as a tuple, if times and ratios of them do not overflow."""
+    """Return speeds as a tuple; raise if one is so small or large that ratios may overflow."""
     for speed in speeds:
         if not values.MIN_VALUE <= speed <= values.MAX_VALUE:
             raise InputError(

@@ -175,13 +175,12 @@ def amount(text: str) -> float:
 def fractions(text: str) -> tuple[Fraction, ...]:
     """Parse positive numbers exactly, such as ``2,2.5,1/3``."""
     try:
-        speeds = tuple(_parse_fraction(part.strip()) for part in text.split(","))
+        return tuple(_parse_fraction(part.strip()) for part in text.split(","))
     except (ValueError, ZeroDivisionError, OverflowError):
         raise argparse.ArgumentTypeError(
             f"{text!r}: expected comma-separated positive numbers, such as 2,2,3 (from "
             f"{MIN_VALUE:.0e} to {MAX_VALUE:.0e})"
         ) from None
-    return speeds
 
 
 def _parse_fraction(text: str) -> Fraction:

@@ -52,7 +52,7 @@ def prepare_directory(path: Path, allow_existing: bool) -> None:
             f"{path} cannot be used for results: it is {kind_of(mode)}, expected a directory"
         )
     with _directory_errors(path):
-        results = earlier_results(path)
+        results = existing_results(path)
     for name in results:
         check_regular(path / name)
     if results and not allow_existing and not _has_no_steps(path, results):
@@ -80,7 +80,7 @@ def prepare_directory(path: Path, allow_existing: bool) -> None:
         raise InputError(f"{path} cannot be used for results: it cannot be written")
 
 
-def earlier_results(path: Path) -> list[str]:
+def existing_results(path: Path) -> list[str]:
     """Return the names of result files in a directory."""
     return [name for name in _RESULTS if os.path.lexists(path / name)]
 
@@ -89,8 +89,7 @@ def earlier_results(path: Path) -> list[str]:
 def remove_if_rejected(path: Path) -> Iterator[None]:
     """Remove the directory of a run and its logs if the run is rejected.
 
-    They are removed if they were created in this context, which raises an input error and leaves no
-    results.
+    Only directories that were created in this context and contain no results are removed.
     """
     created = [
         directory

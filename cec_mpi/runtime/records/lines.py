@@ -31,10 +31,10 @@ class LineWriter:
     def __init__(self) -> None:
         self._last: dict[str, Any] = {}
 
-    def header(self, common: Mapping[str, Any]) -> str:
+    def header(self, content: Mapping[str, Any]) -> str:
         """Return the first line of a part; the next step has all fields."""
         self._last = {}
-        return _line({"kind": "header", "version": VERSION, **common})
+        return _line({"kind": "header", "version": VERSION, **content})
 
     def step(self, record: StepRecord) -> str:
         """Return the line of a step."""

@@ -53,8 +53,8 @@ class _AnyHeader(Struct, tag="header", tag_field="kind"):
     version: Any = 1
 
 
-_lines = msgspec.json.Decoder(_AnyHeader | StepLine | Note)
-_headers = msgspec.json.Decoder(Header)
+_line_decoder = msgspec.json.Decoder(_AnyHeader | StepLine | Note)
+_header_decoder = msgspec.json.Decoder(Header)
 
 
 class InvalidLineError(Exception):
@@ -79,16 +79,16 @@ def decode_line(line: bytes) -> Any:
         raise InvalidLineError(
             f"has more than {MAX_OBJECTS} braces: expected a step with fewer events"
         )
-    content = _lines.decode(line)
+    content = _line_decoder.decode(line)
     if isinstance(content, _AnyHeader):
         if type(content.version) is not int or content.version != VERSION:
             raise InvalidLineError(
                 f"begins records of version {shorten(content.version)}: expected version {VERSION}"
             )
-        header = _headers.decode(line)
+        header = _header_decoder.decode(line)
         if header.started is not UNSET:
             parse_timestamp(header.started)
-        header.about = msgspec.json.decode(line)
+        header.content = msgspec.json.decode(line)
         return header
     if isinstance(content, Unfinished | StepLine) and content.events is not UNSET:
         check_events(content.events)
@@ -113,7 +113,7 @@ class LineReader:
     def __init__(self) -> None:
         self._has_header = False
         self._last: StepRecord | None = None  # since the last header
-        self._previous_values = _DEFAULT_VALUES  # which omitted fields have
+        self._previous_values = _DEFAULT_VALUES  # of omitted fields
         self._step = -1
         self._line_number = 0
 
@@ -176,8 +176,8 @@ class LineReader:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Content of a record of steps.
+class RunRecords:
+    """Content of ``steps.jsonl``.
 
     Attributes
     ----------
@@ -185,7 +185,7 @@ class Lines:
         The first header.
     steps : list of StepRecord
         Unchanged fields are the same objects as in the previous step.
-    unfinished : list of Event
+    unfinished_events : list of Event
         Events in steps that were not completed.
     end : int
         Bytes up to the end of the last complete line.
@@ -195,12 +195,12 @@ class Lines:
 
     header: dict[str, Any]
     steps: list[StepRecord]
-    unfinished: list[Event]
+    unfinished_events: list[Event]
     end: int
     size: int
 
 
-def read_lines(path: Path) -> Lines:
+def read_lines(path: Path) -> RunRecords:
     """Read and check all lines; an incomplete last line is skipped.
 
     Raises
@@ -210,7 +210,7 @@ def read_lines(path: Path) -> Lines:
     """
     header: dict[str, Any] = {}
     steps: list[StepRecord] = []
-    unfinished: list[Event] = []
+    unfinished_events: list[Event] = []
     end = size = 0
     for line, content in _checked_lines(path):
         size += len(line)
@@ -218,10 +218,10 @@ def read_lines(path: Path) -> Lines:
         if isinstance(content, StepRecord):
             steps.append(content)
         elif isinstance(content, Unfinished):
-            unfinished += content.events
+            unfinished_events += content.events
         elif isinstance(content, Header):
-            header = header or content.about
-    return Lines(header, steps, unfinished, end, size)
+            header = header or content.content
+    return RunRecords(header, steps, unfinished_events, end, size)
 
 
 def iterate_lines(path: Path) -> Iterator[Line]:

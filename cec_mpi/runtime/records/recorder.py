@@ -24,7 +24,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.records.directory import STEPS
 from cec_mpi.runtime.records.events import KIND_OF, Event, event_record, kind_and_machine
 from cec_mpi.runtime.records.lines import LineWriter
-from cec_mpi.runtime.records.reading import Lines, read_lines
+from cec_mpi.runtime.records.reading import RunRecords, read_lines
 from cec_mpi.runtime.records.step import (
     AbsenceReason,
     Checkpoint,
@@ -108,7 +108,7 @@ class Recorder:
     ----------
     watch : callable, optional
         Called with each `StepRecord`.
-    earlier : Lines, optional
+    earlier : RunRecords, optional
         Records of the run that this run continues.
     clock : Clock
         Clock of the hub.
@@ -116,7 +116,7 @@ class Recorder:
     Attributes
     ----------
     common : dict
-        Content of the header.
+        Fields of the header, which all steps have in common.
     steps : int
         Number of steps, including earlier runs.
     next_step, next_tick : int
@@ -134,7 +134,7 @@ class Recorder:
     def __init__(
         self,
         watch: Callable[[StepRecord], None] | None = None,
-        earlier: Lines | None = None,
+        earlier: RunRecords | None = None,
         clock: Clock = time,
     ) -> None:
         self._on_step = [] if watch is None else [watch]
@@ -143,7 +143,7 @@ class Recorder:
         self._unflushed_chars, self._flush_at = 0, 0.0
         self._path = Path(STEPS)
         self._lines = LineWriter()
-        self._begin = self._read_clocks()
+        self._start_clocks = self._read_clocks()
         self._formatted_second = -1, ""  # seconds since the epoch, and their text
         self.common: dict[str, Any] = {}
         self.steps = 0
@@ -157,14 +157,14 @@ class Recorder:
         self._pending_events: list[Event] = []
         self._last_wait: object = None  # the last recorded wait
         self._on_wait: list[Callable[[Waiting], None]] = []
-        self._computed = 0.0  # seconds
-        self._makespans, self._ratios = RunningMedian(), RunningMedian()
+        self._compute_seconds = 0.0
+        self._makespans, self._prediction_ratios = RunningMedian(), RunningMedian()
         self._over_hindsight = RunningMedian()
         for step in earlier.steps if earlier is not None else ():
             self._count(step)
             self._count_events(step.events)
             self.next_step, self.next_tick = step.step + 1, step.tick + 1
-        self._count_events(earlier.unfinished if earlier is not None else ())
+        self._count_events(earlier.unfinished_events if earlier is not None else ())
         self.earlier_events = self.events.copy()
 
     def __repr__(self) -> str:
@@ -172,12 +172,12 @@ class Recorder:
 
     def header(self, content: dict[str, Any]) -> None:
         """Set the content of the header, and start the clock of the steps."""
-        self._begin = self._read_clocks()
+        self._start_clocks = self._read_clocks()
         self.common = {"started": self.now(), **content}
 
     def now(self) -> str:
         """Return the current time in UTC, by the monotonic clock since the header."""
-        epoch_seconds, monotonic_seconds = self._begin
+        epoch_seconds, monotonic_seconds = self._start_clocks
         now = epoch_seconds + self._clock.monotonic() - monotonic_seconds
         second, milliseconds = divmod(int(now * 1000), 1000)
         if second != self._formatted_second[0]:
@@ -260,9 +260,9 @@ class Recorder:
             "waited_ticks": self.waited_ticks,
             "plan_changes": self.plan_changes,
             "events": count_by_kind(self.events),
-            "compute_seconds": self._computed,
+            "compute_seconds": self._compute_seconds,
             "median_makespan": self._makespans.value,
-            "median_measured_over_predicted": self._ratios.value,
+            "median_measured_over_predicted": self._prediction_ratios.value,
             "median_regret": None if over_hindsight is None else over_hindsight - 1,
         }
 
@@ -271,10 +271,10 @@ class Recorder:
         self.plan_changes += step.plan_changed
         self.waited_ticks += step.waited_ticks
         measured = step.measured_makespan
-        self._computed += measured
+        self._compute_seconds += measured
         self._makespans.add(measured)
         if step.predicted_makespan:
-            self._ratios.add(measured / step.predicted_makespan)
+            self._prediction_ratios.add(measured / step.predicted_makespan)
         if step.hindsight_makespan:
             self._over_hindsight.add(measured / step.hindsight_makespan)
 
@@ -283,7 +283,7 @@ class Recorder:
             self.events[kind_and_machine(event)] += 1
 
     def progress(self, **values: float) -> None:
-        """Record the finite ones of the values that the task reports after a step."""
+        """Record the values that the task reports after a step, except infinities and NaN."""
         if self._stream is not None:
             floats = {name: float(value) for name, value in values.items()}
             finite = {name: value for name, value in floats.items() if math.isfinite(value)}
@@ -328,7 +328,7 @@ def count_by_kind(events: Mapping[tuple[str, int], int]) -> dict[str, int]:
     return counts
 
 
-def resume_steps(path: str | os.PathLike[str]) -> Lines:
+def resume_steps(path: str | os.PathLike[str]) -> RunRecords:
     """Read the records of a run that is continued, and remove an incomplete last line.
 
     Steps after the checkpoint are included; they are computed again, with new step numbers.

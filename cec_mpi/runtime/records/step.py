@@ -41,7 +41,7 @@ AbsenceReason = Literal["preempted", "late", "lost", "given up", "left", "exclud
 AbsenceTable = dict[AbsenceReason, dict[Machine, Count]]
 """Unavailable machines by reason, each with the step since which it is unavailable."""
 
-Machines = Annotated[int, Meta(ge=1, le=MAX_MACHINES)]
+MachineCount = Annotated[int, Meta(ge=1, le=MAX_MACHINES)]
 """Number of machines."""
 
 
@@ -50,7 +50,7 @@ class Header(Struct, kw_only=True, tag="header", tag_field="kind"):
 
     Attributes
     ----------
-    about : dict
+    content : dict
         All fields of the line.
     """
 
@@ -58,8 +58,8 @@ class Header(Struct, kw_only=True, tag="header", tag_field="kind"):
     started: str | UnsetType = UNSET
     task: str | UnsetType = UNSET
     planned_steps: Count | None = None
-    machines: Machines | UnsetType = UNSET
-    recovery: Machines | UnsetType = UNSET
+    machines: MachineCount | UnsetType = UNSET
+    recovery: MachineCount | UnsetType = UNSET
     rows_per_shard: Annotated[int, Meta(ge=1, lt=2**48)] | UnsetType = UNSET
     rows: Count | UnsetType = UNSET
     columns: Count | UnsetType = UNSET
@@ -75,13 +75,13 @@ class Header(Struct, kw_only=True, tag="header", tag_field="kind"):
     hosts: list[str] | UnsetType = UNSET
     pids: list[Count] | UnsetType = UNSET
     devices: list[str] | UnsetType = UNSET
-    about: dict[str, Any] = {}
+    content: dict[str, Any] = {}
 
 
 class Progress(Struct, frozen=True, tag="progress", tag_field="kind"):
-    """Numbers that the task recorded after the previous step."""
+    """Values that the task reported after the previous step; ``known`` in the file."""
 
-    known: dict[str, Annotated[float, Meta(ge=-1e308, le=1e308)]]
+    values: dict[str, Annotated[float, Meta(ge=-1e308, le=1e308)]] = field(name="known")
 
 
 class Checkpoint(Struct, frozen=True, tag="checkpoint", tag_field="kind"):
@@ -291,11 +291,6 @@ class Bounds:
         """Return the number of rows of each machine."""
         sums = np.concatenate(([0], np.cumsum(self.bounds[1::2] - self.bounds[::2])))
         return np.diff(sums[self.ends // 2], prepend=0)
-
-    @property
-    def rows(self) -> int:
-        """Largest bound."""
-        return int(self.bounds.max(initial=0))
 
 
 def check_events(events: Sequence[Event]) -> None:

@@ -29,7 +29,7 @@ from cec_mpi.runtime.records.events import MAX_MACHINES
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.times import (
     DISCONNECT_POLL_SECONDS,
-    LATE_NOTICE_SECONDS,
+    END_NOTE_SECONDS,
     MACHINE_EXIT_SECONDS,
     MASTER_STOPPED_SECONDS,
     MAX_RECONNECT_SECONDS,
@@ -550,7 +550,7 @@ def end_note(file: Path, job: str) -> Iterator[None]:
                 os.close(create_new(note))
                 written.append(note)
         yield
-        time.sleep(LATE_NOTICE_SECONDS)
+        time.sleep(END_NOTE_SECONDS)
     finally:
         for note in written:
             note.unlink(missing_ok=True)
