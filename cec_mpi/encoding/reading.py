@@ -164,7 +164,13 @@ def measure_rows(
     """
     row_bytes = manifest.grid.block_columns * manifest.itemsize
     threads, _ = fit_memory(
-        memory, runner.threads, 4 + source.read_buffers, 0, row_bytes, 1, source.fixed_bytes
+        memory,
+        runner.threads,
+        array_count=4 + source.read_buffers,
+        thread_bytes=0,
+        min_bytes=row_bytes,
+        useful_bytes=1,
+        process_bytes=source.fixed_bytes,
     )
     pieces = [(k, k + 1) for k in np.flatnonzero(selected).tolist()]
     exponents = np.full((manifest.code.recovery, manifest.grid.rows), ZERO_ROW, np.int16)

@@ -210,7 +210,7 @@ class Blocks(Generic[M]):
         return 0
 
     def size(self, blocks: Iterable[int]) -> int:
-        """Return the size of these blocks in all files."""
+        """Return the size of these blocks in all files, in bytes."""
         total = 0
         for block in blocks:
             holders = np.flatnonzero(self.manifest.block_placement[:, block]) + 1
@@ -218,15 +218,22 @@ class Blocks(Generic[M]):
         return total
 
     def pieces(self, blocks: Iterable[int]) -> list[list[int]]:
-        """Return the blocks in groups that are processed as one piece."""
+        """Return the blocks in lists of about 8 MiB, each of which a thread processes."""
         blocks, step = list(blocks), max(1, _PIECE_BYTES // self.manifest.block_bytes)
         return [blocks[k : k + step] for k in range(0, len(blocks), step)]
 
     def threads(self, memory: int, max_threads: int) -> int:
         """Return how many threads fit in this memory, at most one per processor."""
         max_threads = min(max_threads, count_processors())
-        block_bytes = self.manifest.block_bytes
-        return fit_memory(memory, max_threads, 1, self.thread_bytes, block_bytes, 1)[0]
+        threads, _ = fit_memory(
+            memory,
+            max_threads,
+            array_count=1,
+            thread_bytes=self.thread_bytes,
+            min_bytes=self.manifest.block_bytes,
+            useful_bytes=1,
+        )
+        return threads
 
 
 def describe_disagreement(

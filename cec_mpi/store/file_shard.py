@@ -134,10 +134,12 @@ class FileShard(Shard):
         for block in blocks:
             if self._is_loaded[block]:
                 continue
-            begin, size = self._file_manifest.block_extent(block, self.machine)
-            data = self.content[begin : begin + size] if self._is_in_memory else self._buffer[:size]
+            offset, size = self._file_manifest.block_extent(block, self.machine)
+            data = (
+                self.content[offset : offset + size] if self._is_in_memory else self._buffer[:size]
+            )
             try:
-                bytes_read = read_at(self._descriptor, data, begin)
+                bytes_read = read_at(self._descriptor, data, offset)
             except OSError as error:
                 raise_if_shortage(error, self.path)
                 raise self.damaged(block, f"are unreadable ({error.strerror})") from None

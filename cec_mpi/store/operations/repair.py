@@ -123,11 +123,14 @@ def repair(
             condition = examine(directory, manifest, runner)
         lost = condition.good.sum(axis=0) < manifest.code.recovery
         if lost.any():
-            entries = zip(manifest.shards, condition.problems, strict=True)
-            damaged = "; ".join(f"{shard.file}: {text}" for shard, text in entries if text)
+            problems = "; ".join(
+                f"{shard.file}: {problem}"
+                for shard, problem in zip(manifest.shards, condition.problems, strict=True)
+                if problem
+            )
             raise DamagedStoreError(
                 f"{store} cannot be repaired: {manifest.describe_lost(np.flatnonzero(lost))} "
-                f"({damaged})"
+                f"({problems})"
             )
         _rebuild(directory, condition, machine, memory, runner, result)
         restored, result.lost = restore_scaling(directory, manifest)

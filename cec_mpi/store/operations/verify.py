@@ -191,7 +191,7 @@ class ChecksumWork:
         return len(self._blocks(piece)) * self.manifest.block_bytes
 
     def process(self, piece: tuple[int, int, int]) -> tuple[int, int, list[int]]:
-        """Return checksums of blocks; 0 for blocks that are not held or unreadable.
+        """Return checksums of blocks; 0 for blocks that are unreadable or not in the file.
 
         Raises
         ------

@@ -29,7 +29,7 @@ _MIN_SLAB_ROWS = 12  # minimum rows of a slab, which one call multiplies
 # Slabs of X' V without `_prefetch`: minimum rows for wide matrices (2048 columns or more), minimum
 # for others, and maximum. Hardware prefetches only about 12 rows that are far apart.
 _WIDE_COLUMNS, _WIDE_SLAB_ROWS = 2048, (12, 16, 48)
-# Slabs of matrices that OpenBLAS copies: some megabytes stay in the caches.
+# Slabs of matrices that OpenBLAS copies: a few megabytes stay in the caches.
 _SLAB_BYTES, _MIN_LARGE_SLAB_ROWS, _MAX_LARGE_SLAB_ROWS = 4 << 20, 128, 4096
 # Bytes of rows to multiply at a time with many vectors; Python handles signals in between.
 _COPIED_BYTES = 64 << 20
@@ -130,7 +130,7 @@ def add_transposed_block(
 ) -> None:
     """Multiply the transpose of rows with k vectors: ``sums += rows.T @ U``.
 
-    Slabs of some thousand rows of float32 are summed in float32, and these sums in float64.
+    Slabs of a few thousand rows of float32 are summed in float32, and these sums in float64.
 
     Parameters
     ----------

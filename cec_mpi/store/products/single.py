@@ -76,7 +76,7 @@ def add_transposed(
 ) -> None:
     """Multiply the transpose of rows with a vector: ``sums += rows.T @ u``.
 
-    Slabs of some thousand rows of float32 are summed in float32, and these sums in float64.
+    Slabs of a few thousand rows of float32 are summed in float32, and these sums in float64.
 
     Parameters
     ----------
