@@ -31,7 +31,7 @@ from cec_mpi.text.terminal import print_note
 
 __all__ = ["machines", "pool"]
 
-_SCALE_SECONDS = 60.0  # for a cluster to ask for workers
+_SCALE_SECONDS = 60.0  # within which a cluster requests workers
 
 
 def machines(

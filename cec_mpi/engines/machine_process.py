@@ -27,7 +27,7 @@ _MAX_STARTS = 5  # of the child process within `START_WINDOW`
 _RESTART_SECONDS = 1.0  # between the end of a child process and the next start
 _LEAVE_SECONDS = 3.0  # to leave after SIGTERM; Dask kills a closing worker after 4 s
 _POLL_SECONDS = 0.1
-# Exit codes after which there is no restart: the run is over, or the input or answers were wrong.
+# No restart follows these exit codes: the run is over, or the input or answers were wrong.
 FINAL_CODES = 0, InputError.exit_code, DismissedError.exit_code
 
 

@@ -36,9 +36,9 @@ _CATEGORIES = {
 }
 """Categories of lost time, by kind of event or reason of absence."""
 
-_MIN_DELAY = 0.1  # seconds from which the delay by a machine without an event counts
-_SLOW_FACTOR = 2.0  # of the planned or first seconds per row, above which a machine is late
-_MIN_LOAD_FRACTION = 0.1  # of its equal load, from which the rate of a machine is used
+_MIN_DELAY = 0.1  # seconds; shorter delays count only if the machine had an event
+_SLOW_FACTOR = 2.0  # ratio to the planned or first seconds per row that makes a machine late
+_MIN_LOAD_FRACTION = 0.1  # of the equal load; rates of machines with fewer rows are ignored
 
 
 def cyclic_rows(available: NDArray[np.bool_], machines_per_row: int, rows: int) -> Floats:
@@ -82,19 +82,19 @@ class Costs:
         Seconds of computing in these steps: measured, and with the cyclic assignment.
     slowest_steps : (N,) ndarray
         Number of steps in which each machine finished computing last.
-    excess : (N,) ndarray
-        Seconds by which these steps exceeded the optimum in hindsight, or the plan if they took
-        twice as long; and an estimate of the seconds by which later steps were longer because the
-        machine had become less than half as fast.
-    over_plan : (N,) ndarray
-        Seconds by which these steps exceeded the plan.
+    slowness_delays : (N,) ndarray
+        Seconds lost to the slowness of each machine: by how much the steps that it finished last
+        exceeded the optimum in hindsight, or the plan if they took twice as long; and an estimate
+        for later steps if its speed fell below half.
+    plan_excess : (N,) ndarray
+        Seconds by which the steps that each machine finished last exceeded the plan.
     reading_delays : (N,) ndarray
-        Seconds by which the reading of each machine delayed steps, except first steps of parts.
+        Seconds lost to the reading of each machine, except in first steps of parts.
     read_seconds : (K,) ndarray
         Seconds by which reading delayed each step of the last chunk.
     stall_delays : (N,) ndarray
-        Seconds by which each machine stalled steps, beyond reading and computing: delays of
-        machines with an event, and delays above 0.1 s that take most of a step.
+        Seconds lost to stalls of each machine, beyond reading and computing: delays with an event,
+        and delays above 0.1 s that take most of a step.
     lost_seconds : dict of str to float
         Seconds lost to ``losses``, ``preemption``, ``waiting`` (for machines) and ``lateness``.
     stall_seconds : (K,) ndarray
@@ -105,7 +105,7 @@ class Costs:
         Seconds lost to the absence of each machine: longer steps (for later steps an estimate), and
         waits for machines.
     stragglers : int
-        S of the last part in which each row is computed by L + S machines; 0 without such a part.
+        S of the last part with stragglers; 0 if no part has stragglers.
     seconds_per_row : list of (N,) ndarray
         Last measured seconds per row at each stretch of the last chunk; NaN without a measurement.
     """
@@ -116,8 +116,8 @@ class Costs:
         self.computing_seconds = self.hindsight_seconds = 0.0
         self.measured_seconds = self.cyclic_seconds = 0.0
         self.slowest_steps: Floats = np.zeros(0)
-        self.excess: Floats = np.zeros(0)
-        self.over_plan: Floats = np.zeros(0)
+        self.slowness_delays: Floats = np.zeros(0)
+        self.plan_excess: Floats = np.zeros(0)
         self.reading_delays: Floats = np.zeros(0)
         self.stall_delays: Floats = np.zeros(0)
         self.absence_delays: Floats = np.zeros(0)
@@ -168,13 +168,13 @@ class Costs:
         optimum = np.where(is_late, 0.0, np.where(np.isnan(hindsight), makespans, hindsight))
         last = last[has_computed]
         self.slowest_steps += np.bincount(last, minlength=len(self.slowest_steps))
-        self.excess += _sums(last, excess[has_computed], len(self.excess))
-        self.over_plan += _sums(last, over_plan[has_computed], len(self.over_plan))
+        self.slowness_delays += _sums(last, excess[has_computed], len(self.slowness_delays))
+        self.plan_excess += _sums(last, over_plan[has_computed], len(self.plan_excess))
         has_hindsight = ~np.isnan(hindsight)
         self.hindsight_steps += int(has_hindsight.sum())
         self.computing_seconds += float(makespans[has_hindsight].sum())
         self.hindsight_seconds += float(hindsight[has_hindsight].sum())
-        self._add_loads(chunk)
+        self._add_reading(chunk)
         self._add_stalls(chunk)
         self._add_cyclic(chunk, makespans, recovery, rows_per_shard, has_all_answers)
         self._record_rates(chunk)
@@ -186,7 +186,7 @@ class Costs:
     def total_delays(self) -> Floats:
         """Total seconds lost to each machine, of shape (N,)."""
         delays = self.reading_delays + self.stall_delays + self.absence_delays
-        return np.maximum(self.excess, 0.0) + delays
+        return np.maximum(self.slowness_delays, 0.0) + delays
 
     def add_wait(self, seconds: float, waiting: Waiting) -> None:
         """Charge a wait to the machines that were absent."""
@@ -212,7 +212,7 @@ class Costs:
         total = sum(weights.values())
         for machine, reason in causes.items():
             share = seconds * weights[machine] / total if total else 0.0
-            delays = self.excess if reason == "slow" else self.absence_delays
+            delays = self.slowness_delays if reason == "slow" else self.absence_delays
             delays[machine - 1] += share
             self.lost_seconds[_CATEGORIES[reason]] += share
 
@@ -322,7 +322,7 @@ class Costs:
             is_new = where & np.isnan(self._first_seconds_per_row)
             np.copyto(self._first_seconds_per_row, measured, where=is_new)
 
-    def _add_loads(self, chunk: Chunk) -> None:
+    def _add_reading(self, chunk: Chunk) -> None:
         """Add the delays by reading."""
         for stretch in chunk.stretches:
             loads = stretch.step["load_seconds"]
@@ -371,8 +371,8 @@ class Costs:
         if missing > 0:
             for name in (
                 "slowest_steps",
-                "excess",
-                "over_plan",
+                "slowness_delays",
+                "plan_excess",
                 "reading_delays",
                 "stall_delays",
                 "absence_delays",

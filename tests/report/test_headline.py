@@ -162,7 +162,11 @@ def test_unused_answers_are_not_compared(make_run):
     steps = [step_of(0), step_of(1, **uncounted), step_of(2, **reading)]
     run = make_run(steps, header={"stragglers": 1})
     costs = Run(str(run)).costs
-    assert (costs.hindsight_steps, costs.compared_steps, costs.excess.tolist()) == (0, 0, [0] * 4)
+    assert (costs.hindsight_steps, costs.compared_steps, costs.slowness_delays.tolist()) == (
+        0,
+        0,
+        [0] * 4,
+    )
     said = words(run)
     assert "With stragglers the records lack unused answers" in said
     assert cyclic_comparison(Run(str(run))) is None

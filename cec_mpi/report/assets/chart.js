@@ -1,7 +1,7 @@
 // A chart with steps on the horizontal axis: lines with ranges, or stacked bars (with uPlot).
 
 const TOP_MARGIN = 1.08; // upper end of the axis, relative to the largest value
-const OUTLIER_FACTOR = 3; // of the 98th percentile, above which values are cut off and labelled
+const OUTLIER_FACTOR = 3; // larger multiples of the 98th percentile are cut off and labelled
 const MAX_CUT_LABELS = 6; // in a chart
 
 /** Return the value at the top of the axis: the largest, unless it is an outlier. */

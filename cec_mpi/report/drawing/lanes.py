@@ -18,11 +18,11 @@ from cec_mpi.report.drawing.pictures import BLOCK_COLOURS, FAINT, STORED
 from cec_mpi.text import plural, printable, truncate
 
 _WIDTH = 6.7  # inches
-_MAX_LANE, _MAX_LANES = 0.28, 5.6  # inches: height of a lane, and of all lanes
+_MAX_LANE_HEIGHT, _MAX_LANES_HEIGHT = 0.28, 5.6  # inches
 _TOP_MARGIN, _RIGHT_MARGIN, _LINE_HEIGHT, _LETTER_WIDTH = 0.5, 0.85, 0.2, 0.075  # inches
 _BAR_HEIGHT = 0.83  # fraction of a lane; the rest is a gap
 _MAX_LANES_DRAWN = 60  # machines with lanes of their own; more machines are drawn as one image
-_MAX_LABELS = 40  # of lanes
+_MAX_LANE_LABELS = 40
 _MAX_LISTED = 12  # blocks in a legend
 _MAX_LABEL_LENGTH = 22
 _MAX_STEPS, _MAX_MACHINES, _MAX_NUMBERED = 24, 24, 8  # in the panel of Algorithm 1
@@ -75,7 +75,7 @@ def draw(
 
 
 def _lane_height(panel: DrawnAssignment) -> float:
-    return min(_MAX_LANE, _MAX_LANES / panel.machines)
+    return min(_MAX_LANE_HEIGHT, _MAX_LANES_HEIGHT / panel.machines)
 
 
 def _legend_lines(panel: DrawnAssignment) -> int:
@@ -118,7 +118,10 @@ def _draw_blocks(axes: Any, panel: DrawnAssignment) -> None:
             edgecolor="white",
             lw=0.8,
         )
-        if rows * 50 > panel.rows * len(block_letter(f)) and _lane_height(panel) > _MAX_LANE / 2:
+        if (
+            rows * 50 > panel.rows * len(block_letter(f))
+            and _lane_height(panel) > _MAX_LANE_HEIGHT / 2
+        ):
             for n in block.machines:
                 middle = block.start + rows / 2
                 axes.text(
@@ -145,7 +148,7 @@ def _draw_image(axes: Any, panel: DrawnAssignment) -> None:
 
 def _label_lanes(axes: Any, panel: DrawnAssignment) -> None:
     """Label as many lanes as fit: the machine on the left, its number of rows on the right."""
-    stride = -(-panel.machines // _MAX_LABELS)
+    stride = -(-panel.machines // _MAX_LANE_LABELS)
     labelled = range(stride, panel.machines + 1, stride)
     axes.set_yticks(labelled, [_shorten(panel.labels[n - 1]) for n in labelled])
     right_edge = axes.get_yaxis_transform()

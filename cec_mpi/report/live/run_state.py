@@ -14,7 +14,7 @@ from cec_mpi.runtime.records.reading import Line
 from cec_mpi.runtime.records.step import Header, Progress, StepRecord, Unfinished, Waiting
 
 _MAX_RECENT = 64  # steps that medians and the rate use
-_MIN_SLOW_SECONDS = 2.0  # duration of a step from which the time since the last step is shown
+_MIN_SLOW_SECONDS = 2.0  # after longer steps, the time since the last step is shown
 
 
 class RunState:

@@ -38,11 +38,11 @@ STYLES = {  # of each state
     "given up": "bold red",
     LOST: "bold red",
 }
-TIMED_STATES = WORKING, WRONG, ENDED  # with a time of the last step
+TIMED_STATES = WORKING, WRONG, ENDED  # whose time of the last step is shown
 _BAR_WIDTH = 30  # columns
-_MIN_TITLED_WIDTH = 60  # columns from which lines have titles
+_MIN_TITLED_WIDTH = 60  # columns; narrower displays omit titles
 _TITLE_WIDTH = 10  # columns
-_MIN_MULTILINE_HEIGHT = 6  # terminal lines from which several lines are shown
+_MIN_MULTILINE_HEIGHT = 6  # terminal lines; lower displays show only the first
 
 
 def states_of(run: RunState) -> dict[int, str]:

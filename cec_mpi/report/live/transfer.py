@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _BAR_WIDTH = 30  # columns
-_MIN_SECONDS = 0.5  # of a transfer, from which its rate is shown
+_MIN_SECONDS = 0.5  # a shorter transfer shows no rate
 
 
 class TransferView:

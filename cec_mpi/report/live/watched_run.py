@@ -16,7 +16,7 @@ from cec_mpi.store.files.durable import has_lock_file, is_locked
 # A run without a new step for these seconds, and the time of this many typical steps, seems stuck.
 _STUCK_SECONDS = 10.0
 _STUCK_STEPS = 10
-_ENDED_SECONDS = 60.0  # without a step, after which a run has ended if locks are unsupported
+_ENDED_SECONDS = 60.0  # if locks are unsupported, a run without a step for this time has ended
 
 
 @dataclass(frozen=True)
