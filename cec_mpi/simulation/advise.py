@@ -150,7 +150,7 @@ def _feasible_choices(
         if forecast is None:
             rejected.add(sized_choice, "too few machines are ever available", "")
         elif forecast.waiting > _MAX_WAITING:
-            waiting = percent(forecast.waiting)
+            waiting = format_percent(forecast.waiting)
             rejected.add(forecast, "it would wait for machines most of the time", waiting)
         else:
             choices.append(forecast)
@@ -354,7 +354,7 @@ def _summarise(request: AdviceRequest, choice: Choice, baselines: Mapping[str, I
             needed = f"all of its {plural(count, 'machine', 'is', 'are')} needed"
     else:
         needed = f"each row on {plural(choice.copies, 'machine')}"
-    waiting = f", {percent(choice.waiting)} of this time waiting" if choice.waiting else ""
+    waiting = f", {format_percent(choice.waiting)} of this time waiting" if choice.waiting else ""
     cost = "" if choice.cost is None else f", and cost {choice.cost:.2f}"
     away = plural(choice.away, "computer" if choice.carried else "machine")
     mean, low, high = choice.expected
@@ -473,12 +473,12 @@ def _find_alternative(request: AdviceRequest, forecaster: Forecaster, choice: Ch
     return ""
 
 
-def percent(share: float) -> str:
-    """Return a fraction as a percentage.
+def format_percent(share: float) -> str:
+    """Return a fraction as text in percent.
 
     Examples
     --------
-    >>> percent(0.0123)
+    >>> format_percent(0.0123)
     '1.2 %'
     """
     return f"{100 * share:.1f} %"

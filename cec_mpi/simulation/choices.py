@@ -115,7 +115,7 @@ class Interval(NamedTuple):
     high: float
 
 
-_ZERO = Interval(0.0, 0.0, 0.0)
+_ZERO_INTERVAL = Interval(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,10 +166,10 @@ class Choice:
     away: int = 0
     digits: float = 0.0
     error: float = 0.0
-    step: Interval = _ZERO
+    step: Interval = _ZERO_INTERVAL
     waiting: float = 0.0
     wait: float = 0.0
-    total: Interval = _ZERO
+    total: Interval = _ZERO_INTERVAL
     single_run: tuple[float, float] = (0.0, 0.0)
     simulated: Interval | None = None
     cost: float | None = None

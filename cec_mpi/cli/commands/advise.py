@@ -163,7 +163,7 @@ def _parse_group(text: str, usable_fraction: float) -> MachineGroup:
 
 
 def _format_advice(request: AdviceRequest, advice: Advice) -> str:
-    from cec_mpi.simulation.advise import percent
+    from cec_mpi.simulation.advise import format_percent
 
     command = f"cec-mpi encode X store --dtype {request.dtype}"
     rows = []
@@ -180,7 +180,7 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
                 "away": str(choice.away),
                 "digits": f"{choice.digits:.1f}",
                 "step": format_duration(choice.step.mean),
-                "waiting": percent(choice.waiting) if choice.waiting else "-",
+                "waiting": format_percent(choice.waiting) if choice.waiting else "-",
                 "each time": format_duration(choice.wait) if choice.wait else "-",
                 "total": format_duration(choice.total.mean),
                 "95 %": _interval_text(choice.total),

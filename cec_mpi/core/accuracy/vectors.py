@@ -235,17 +235,19 @@ class Scales:
 
     def _exponent_of(self, w: NDArray[Any]) -> int:
         """Return the exponent of a vector for Z w."""
-        largest = largest_used = total = 0.0
+        largest = largest_relevant = total = 0.0
         for block in _blocks(len(w)):
             magnitudes = np.abs(np.asarray(w[block], np.float64))
             largest = _update_max(largest, magnitudes)
-            largest_used = _update_max(largest_used, self._ignore_zero_columns(magnitudes, block))
+            largest_relevant = _update_max(
+                largest_relevant, self._ignore_zero_columns(magnitudes, block)
+            )
             total += float(np.dot(magnitudes, self._weights[block]))
         if not math.isfinite(largest):
             raise NotFiniteError
         if _MIN_SUM <= total <= _MAX_SUM:
             return self._estimate_exponent(
-                largest_used, total, self._weights_exponent, self._unscaled_exponent
+                largest_relevant, total, self._weights_exponent, self._unscaled_exponent
             )
         entries = self._ignore_zero_columns(np.asarray(w, np.float64), slice(None))
         weight_exponents = np.frexp(self._column_max)[1]
