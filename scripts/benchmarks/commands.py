@@ -1,4 +1,4 @@
-"""Whole commands, compared with what they cannot do without.
+"""Commands, compared with the least work that they must do.
 
     python scripts/benchmarks/commands.py help
     python scripts/benchmarks/commands.py run [--machines 6] [--rows 600] [--columns 600]
@@ -8,10 +8,10 @@
 - run: a run of one step under mpirun, by the clock and in CPU seconds, over a program that imports
   NumPy and makes a Barrier; and the memory of its largest process.
 - store: `encode` of X in the page cache over writing as many bytes, over the products of the code
-  alone, and over the slower of both; `verify` over reading the same files, from the page cache and
+  alone, and over the slower of these; `verify` over reading the same files, from the page cache and
   from the disk; `repair` of one shard over reading L shards from the page cache and writing one.
   The time of verify with a store of few rows is subtracted from verify and repair. Writing and
-  reading have one thread, or one for each core, whatever is faster. And the peak memory of encode.
+  reading use one thread, or one for each core if that is faster. Also the peak memory of encode.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ import numpy as np
 
 import cec_mpi
 import measure
-from measure import Figure, in_turns, ratio
+from measure import Figure, ratio, time_in_turns
 
 BARE = "import numpy; from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"
 CHUNK = 1 << 20
-# The kernel's own figure of a process: what wait() tells includes the parent's, by fork.
+# VmHWM, because the peak memory from wait() includes that of the parent, which has forked.
 PROGRAM = """
 import sys, time
 import cec_mpi.store
@@ -48,20 +48,20 @@ sys.exit(code)
 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
-    """Of one part."""
+    """Return the figures of the selected part."""
     parts = {"help": of_help, "run": of_run, "store": of_store}
     return parts[options.part](options, directory)
 
 
-def command(words: Sequence[object], ranks: int = 0) -> tuple[float, int]:
+def command(arguments: Sequence[object], ranks: int = 0) -> tuple[float, int]:
     """Seconds of a command without the start of Python, and bytes of its largest process."""
-    printed = measure.run([sys.executable, "-c", PROGRAM, *words], ranks)
-    told = [line.split()[1:] for line in printed.splitlines() if line.startswith("took ")]
-    return float(told[-1][0]), max(int(each[1]) for each in told)
+    printed = measure.run([sys.executable, "-c", PROGRAM, *arguments], ranks)
+    fields = [line.split()[1:] for line in printed.splitlines() if line.startswith("took ")]
+    return float(fields[-1][0]), max(int(peak) for _, peak in fields)
 
 
 def cpu_seconds() -> float:
-    """Of all processes that have ended."""
+    """Return the CPU seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -69,27 +69,29 @@ def cpu_seconds() -> float:
 def of_help(options: Any, directory: Path) -> list[Figure]:
     shown = ("--version", "--help", "run --help", "encode --help", "simulate --help", "info --help")
     programs = {"numpy": ["-c", "import numpy"]}
-    programs |= {words: ["-m", "cec_mpi", *words.split()] for words in shown}
+    programs |= {arguments: ["-m", "cec_mpi", *arguments.split()] for arguments in shown}
 
-    def spent(words: list[str]) -> float:
+    def spent(arguments: list[str]) -> float:
         before = cpu_seconds()
-        measure.run([sys.executable, *words])
+        measure.run([sys.executable, *arguments])
         return cpu_seconds() - before
 
-    ways = {name: lambda words=words: spent(words) for name, words in programs.items()}
-    times = in_turns(ways, options.turns)
+    candidates = {
+        name: lambda arguments=arguments: spent(arguments) for name, arguments in programs.items()
+    }
+    times = time_in_turns(candidates, options.turns)
     return [ratio(times, name, "numpy", f"cec-mpi {name}", "import numpy") for name in shown]
 
 
 def of_run(options: Any, directory: Path) -> list[Figure]:
     sizes = options.rows, options.columns, options.machines, options.recovery
-    store = measure.store_of(directory, *sizes, options.seed)
+    store = measure.make_store(directory, *sizes, options.seed)
     np.save(directory / "W.npy", np.ones((1, options.columns)))
-    words = ["run", store, "--out", directory / "out", f"vectors={directory / 'W.npy'}"]
+    arguments = ["run", store, "--out", directory / "out", f"vectors={directory / 'W.npy'}"]
     ranks, peaks = options.machines + 1, []
     programs = {
         "bare": lambda: measure.run([sys.executable, "-c", BARE], ranks),
-        "run": lambda: peaks.append(command([*words, "--overwrite", "--quiet"], ranks)[1]),
+        "run": lambda: peaks.append(command([*arguments, "--overwrite", "--quiet"], ranks)[1]),
     }
     spent: measure.Times = {name: [] for name in programs}
 
@@ -99,13 +101,13 @@ def of_run(options: Any, directory: Path) -> list[Figure]:
         spent[name].append(cpu_seconds() - before)
         return seconds
 
-    ways = {name: lambda name=name: taken(name) for name in programs}
-    times = in_turns(ways, options.turns)
-    cpu = {name: each[1:] for name, each in spent.items()}
+    candidates = {name: lambda name=name: taken(name) for name in programs}
+    times = time_in_turns(candidates, options.turns)
+    cpu = {name: seconds[1:] for name, seconds in spent.items()}
     return [
         ratio(times, "run", "bare", "a run, seconds", "a bare program"),
         ratio(cpu, "run", "bare", "a run, CPU seconds", "a bare program"),
-        *(measure.figure(name, each, "s") for name, each in times.items()),
+        *(measure.figure(name, seconds, "s") for name, seconds in times.items()),
         measure.figure("memory of the largest process of a run", peaks, "bytes"),
     ]
 
@@ -113,14 +115,14 @@ def of_run(options: Any, directory: Path) -> list[Figure]:
 def of_store(options: Any, directory: Path) -> list[Figure]:
     X, store = directory / "X.npy", directory / "store"
     write_matrix(X, options.rows, options.columns, options.seed)
-    words = ["encode", X, store, f"--machines={options.machines}"]
-    words += [f"--recovery={options.recovery}", "-q"]
+    arguments = ["encode", X, store, f"--machines={options.machines}"]
+    arguments += [f"--recovery={options.recovery}", "-q"]
     peaks: list[int] = []
 
     def encode() -> float:
         shutil.rmtree(store, ignore_errors=True)
         read(X)
-        seconds, peak = command(words)
+        seconds, peak = command(arguments)
         peaks.append(peak)
         return seconds
 
@@ -132,24 +134,24 @@ def of_store(options: Any, directory: Path) -> list[Figure]:
         return command(["repair", store])[0]
 
     encode()
-    small = measure.store_of(directory, 60, 60, options.machines, options.recovery)
+    small = measure.make_store(directory, 60, 60, options.machines, options.recovery)
     files = sorted(store.glob("shard-*"))
     size = files[0].stat().st_size
     written = [directory / file.name for file in files]
-    ways = {
+    candidates = {
         "encode": encode,
         "writing": lambda: fastest(lambda path: write(path, size), written),
         "products": lambda: multiply(options),
         "start": lambda: verify(small),
         "reading": lambda: fastest(read, files),
         "verify": verify,
-        "reading from the disk": lambda: fastest(read, files, lambda: forget(files)),
-        "verify from the disk": lambda: forget(files) or verify(),
+        "reading from the disk": lambda: fastest(read, files, lambda: drop_from_cache(files)),
+        "verify from the disk": lambda: drop_from_cache(files) or verify(),
         "reading L": lambda: fastest(read, files[: options.recovery]),
         "writing one": lambda: fastest(lambda path: write(path, size), written[:1]),
         "repair": repair,
     }
-    times = in_turns(ways, options.turns)
+    times = time_in_turns(candidates, options.turns)
     both = zip(times["writing"], times["products"], strict=True)
     times["slower"] = [max(seconds) for seconds in both]
     both = zip(times["reading L"], times["writing one"], strict=True)
@@ -166,7 +168,9 @@ def of_store(options: Any, directory: Path) -> list[Figure]:
         ratio(times, "verify from the disk", "reading from the disk", "verify", "reading the disk"),
         ratio(times, "repair", "one shard", over="reading L shards and writing one"),
         *(
-            measure.figure(name, [total / each for each in times[name]], "bytes/s", speed=True)
+            measure.figure(
+                name, [total / seconds for seconds in times[name]], "bytes/s", speed=True
+            )
             for name in ("encode", "writing", "verify", "reading")
         ),
         measure.figure("memory of encode", peaks, "bytes"),
@@ -190,14 +194,14 @@ def clock(call: Callable[[], object]) -> float:
 
 
 def fastest(
-    do: Callable[[Path], object], paths: Sequence[Path], before: Callable[[], object] = int
+    process: Callable[[Path], object], paths: Sequence[Path], before: Callable[[], object] = int
 ) -> float:
-    """Seconds to do something with each file, by one thread or by one for each core."""
+    """Return the seconds to process files, by one thread or by one for each core."""
 
     def by(threads: int) -> float:
         before()
         with ThreadPoolExecutor(threads) as pool:
-            return clock(lambda: list(pool.map(do, paths)))
+            return clock(lambda: list(pool.map(process, paths)))
 
     return min(by(threads) for threads in {1, len(os.sched_getaffinity(0))})
 
@@ -219,8 +223,8 @@ def read(path: Path) -> None:
             pass
 
 
-def forget(paths: Sequence[Path]) -> None:
-    """Let the page cache forget files that are on the disk."""
+def drop_from_cache(paths: Sequence[Path]) -> None:
+    """Remove files from the page cache."""
     for path in paths:
         with path.open("rb") as file:
             os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Machines on a GPU: whether they compute right, how fast, and beside machines on CPUs.
+"""Machines on GPUs: whether their products are right, their speed, and runs with GPUs and CPUs.
 
     python scripts/benchmarks/devices.py check [--device torch:cuda]
     python scripts/benchmarks/devices.py products [--device torch:cuda] [--gigabytes 8]
@@ -7,9 +7,9 @@
 Without ``--device``, `check` and `products` use each library that finds a GPU, and `run` the first.
 
 `check` tries products, precisions, sparse copies, a full card, vectors on the device and commands,
-and prints a line for each. `products` gives rates of products, with vectors and answers, over that
-of a copy on the device. `run` has 8 machines on a host with a GPU and 12 on CPUs: makespans over
-the optimum, before the host is killed, and after it has joined again.
+and prints a line for each. `products` prints the speed of products, including the transfer of
+vectors and answers, divided by the speed of a copy on the device. `run` runs 8 machines on a host
+with a GPU and 12 on CPUs, kills the host and lets it join again: makespans over the optimum.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ GPU_MACHINES, CPU_MACHINES, RECOVERY = 8, 12, 10
 
 
 def main() -> int:
-    """Measure what the command line asks for; returns the number of problems."""
+    """Run the selected part; return the number of problems."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -52,12 +52,14 @@ def main() -> int:
     parser.add_argument("--columns", type=int, default=10_000)
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=240.0, help="begin nothing after them")
+    parser.add_argument(
+        "--seconds", type=float, default=240.0, help="start no measurement after this"
+    )
     parser.add_argument("--directory", help="for throwaway stores")
     options = parser.parse_args()
     global RNG
     RNG = np.random.default_rng(options.seed)
-    due = time.monotonic() + options.seconds
+    deadline = time.monotonic() + options.seconds
     devices = find_accelerators()
     if options.device:
         devices = [device for text in options.device for device in find_devices(text)]
@@ -68,14 +70,14 @@ def main() -> int:
         if options.part == "check":
             return sum(check(device, Path(name) / str(n)) for n, device in enumerate(devices))
         if options.part == "products":
-            products(devices, Path(name), options, due)
+            products(devices, Path(name), options, deadline)
         else:
-            run(devices[0], Path(name), options, due)
+            run(devices[0], Path(name), options, deadline)
     return 0
 
 
-def written(path: Path, rows: int, columns: int, dtype: str) -> Path:
-    """Write a file of random numbers, of which each stripe has the same."""
+def write_matrix(path: Path, rows: int, columns: int, dtype: str) -> Path:
+    """Write a file of random numbers, the same in each stripe."""
     X = np.lib.format.open_memmap(path, "w+", np.dtype(dtype), (rows, columns))
     height = max(1, STRIPE // (X.itemsize * columns))
     stripe = (RNG.random((min(height, rows), columns)) - 0.5).astype(dtype)
@@ -89,7 +91,7 @@ def written(path: Path, rows: int, columns: int, dtype: str) -> Path:
 
 
 def check(device: Device, directory: Path) -> int:
-    """Try everything on a device, and print what happened; returns the number of problems."""
+    """Check a device, and print a line for each case; return the number of problems."""
     directory.mkdir()
     X = RNG.standard_normal((4096, 700))
     for dtype in ("float64", "float32"):
@@ -147,8 +149,8 @@ def check(device: Device, directory: Path) -> int:
     for name, case in cases.items():
         begin = time.perf_counter()
         try:
-            found = case()
-            print(f"{device.name} {name}: ok, {time.perf_counter() - begin:.2f} s {found or ''}")
+            details = case()
+            print(f"{device.name} {name}: ok, {time.perf_counter() - begin:.2f} s {details or ''}")
         except Exception:
             problems += 1
             print(f"{device.name} {name}: FAILED\n{traceback.format_exc(limit=-6)}")
@@ -165,7 +167,7 @@ def check_products(
     names: str = "",
     sets: Any = (None, {1, 2}, {3, 4}),  # few, because JAX compiles a program for each shape
 ) -> str:
-    """Compare products of several sets of machines with NumPy; returns the largest difference."""
+    """Compare products of several sets of machines with NumPy; return the largest difference."""
     worst = 0.0
     with cec_mpi.open_operator(store, device=names or device.name, precision=precision) as A:
         for machines in sets:
@@ -206,21 +208,21 @@ def check_vectors(device: Device, store: Path, X: Any, /, **options: Any) -> str
     """Multiply an array that is on the device."""
     w, v = RNG.standard_normal(X.shape[1]), RNG.standard_normal((X.shape[0], 3))
     with device.explain_shortage(""), cec_mpi.open_operator(store, **options) as A:
-        here, block = (device.xp.asarray(device.put(each), copy=True) for each in (w, v))
-        found, adjoint = A @ here, A.H @ block
-        for result, expected, given in ((found, X @ w, here), (adjoint, X.T @ v, block)):
-            if type(result) is not type(given):
-                raise AssertionError(f"{type(given)} gave {type(result)}")
+        here, block = (device.xp.asarray(device.put(vector), copy=True) for vector in (w, v))
+        product, adjoint = A @ here, A.H @ block
+        for result, expected, operand in ((product, X @ w, here), (adjoint, X.T @ v, block)):
+            if type(result) is not type(operand):
+                raise AssertionError(f"{type(operand)} gave {type(result)}")
             received = np.empty(expected.shape)
             device.get(result, received)
             np.testing.assert_allclose(received, expected, atol=1e-9)
-    return f"({type(found).__module__}, {getattr(found, 'device', '')})"
+    return f"({type(product).__module__}, {getattr(product, 'device', '')})"
 
 
-def command(*words: object) -> str:
-    """Run a command, which must succeed; returns what it prints about devices."""
+def command(*arguments: object) -> str:
+    """Run a command, which must succeed; return the printed lines about devices."""
     done = subprocess.run(
-        [sys.executable, "-m", "cec_mpi", *map(str, words)],
+        [sys.executable, "-m", "cec_mpi", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -235,19 +237,19 @@ def command(*words: object) -> str:
 # --- products -------------------------------------------------------------------------------
 
 
-def products(devices: list[Device], directory: Path, options: Any, due: float) -> None:
+def products(devices: list[Device], directory: Path, options: Any, deadline: float) -> None:
     """Print the rate of each product over that of a copy on the device."""
     columns = options.columns
     print(f"| {options.gigabytes:g} GB | product | GB/s | over a copy |\n|---|---|---:|---:|")
     for dtype in ("float64", "float32"):
         rows = int(options.gigabytes * 1e9 / np.dtype(dtype).itemsize / columns)
-        file = written(directory / "X.npy", rows, columns, dtype)
+        file = write_matrix(directory / "X.npy", rows, columns, dtype)
         cec_mpi.encode(file, directory / dtype, 1, 1, dtype=dtype, scaling="none")
         file.unlink()
         store = cec_mpi.open_store(directory / dtype)
         for device in devices:
-            if time.monotonic() > due:
-                print(f"{device.name} {dtype}: left out, no time")
+            if time.monotonic() > deadline:
+                print(f"{device.name} {dtype}: skipped, no time left")
                 continue
             try:
                 measure(device, store, dtype, options)
@@ -271,7 +273,7 @@ def measure(device: Device, store: Any, dtype: str, options: Any) -> None:
         device.get(twin[:1, :1], number)
 
     with device.explain_shortage("for a copy"):
-        copy_rate = 2 * size / least(copy, options.turns)
+        copy_rate = 2 * size / min_seconds(copy, options.turns)
     print(f"| {device.name} {dtype} | copy, read and written | {copy_rate / 1e9:.0f} | 1 |")
     kinds = {"float64": ["float64"], "float32": ["float32", "float64"]}[dtype]
     for arithmetic in kinds:
@@ -280,12 +282,12 @@ def measure(device: Device, store: Any, dtype: str, options: Any) -> None:
                 RNG.standard_normal(shape).astype(arithmetic) for shape in ((k, columns), (rows, k))
             )
             out, sums = np.empty((rows, k), arithmetic), np.empty((columns, k))
-            ways = {
+            candidates = {
                 "X W": lambda W=W, out=out: shard.multiply(W, [(0, rows)], out),
                 "X'V": lambda U=U, sums=sums: shard.multiply_transposed(U, [(0, rows)], sums),
             }
-            for name, way in ways.items():
-                rate = size / least(way, options.turns)
+            for name, candidate in candidates.items():
+                rate = size / min_seconds(candidate, options.turns)
                 print(
                     f"| {device.name} {dtype}, products in {arithmetic} | {name}, {k} columns | "
                     f"{rate / 1e9:.0f} | {rate / copy_rate:.2f} |",
@@ -293,8 +295,8 @@ def measure(device: Device, store: Any, dtype: str, options: Any) -> None:
                 )
 
 
-def least(call: Callable[[], object], turns: int) -> float:
-    """Return the least seconds of a call, which was made once before."""
+def min_seconds(call: Callable[[], object], turns: int) -> float:
+    """Return the shortest time of a call, after a first one that is not timed."""
     seconds = []
     for _ in range(1 + turns):
         begin = time.perf_counter()
@@ -307,9 +309,11 @@ def least(call: Callable[[], object], turns: int) -> float:
 
 
 @contextmanager
-def joined(conn: Path, *words: object) -> Iterator[subprocess.Popen[bytes]]:
+def join_process(conn: Path, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     """Start a process that joins a run; it is killed at the end."""
-    process = subprocess.Popen([sys.executable, "-m", "cec_mpi", "join", conn, *map(str, words)])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cec_mpi", "join", conn, *map(str, arguments)]
+    )
     try:
         yield process
     finally:
@@ -317,11 +321,11 @@ def joined(conn: Path, *words: object) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def run(device: Device, directory: Path, options: Any, due: float) -> None:
+def run(device: Device, directory: Path, options: Any, deadline: float) -> None:
     """Print makespans over the optimum of machines of both kinds."""
     columns, total = options.columns, GPU_MACHINES + CPU_MACHINES
     rows = int(options.gigabytes * 1e9 / 8 / columns)
-    file = written(directory / "X.npy", rows, columns, "float64")
+    file = write_matrix(directory / "X.npy", rows, columns, "float64")
     begin = time.perf_counter()
     cec_mpi.encode(file, directory / "store", total, RECOVERY, scaling="none")
     print(f"encoded in {time.perf_counter() - begin:.1f} s")
@@ -341,15 +345,15 @@ def run(device: Device, directory: Path, options: Any, due: float) -> None:
     def measure_steps(title: str, machines: int) -> None:
         begin = time.perf_counter()
         while not records or len(records[-1].available) != machines:
-            if time.monotonic() > due:
+            if time.monotonic() > deadline:
                 raise SystemExit(f"{title}: no time; the last step had {records[-1:]}")
             step()
         print(f"{title}: after {time.perf_counter() - begin:.1f} s", flush=True)
         seconds = [step() for _ in range(3 * options.turns)][options.turns :]
         last = records[-2 * options.turns :]
-        over = np.median([each.measured_makespan / each.hindsight_makespan for each in last])
-        makespan = np.median([each.measured_makespan for each in last])
-        busy = [f"{each / makespan:.2f}" for each in last[-1].seconds]
+        over = np.median([step.measured_makespan / step.hindsight_makespan for step in last])
+        makespan = np.median([step.measured_makespan for step in last])
+        busy = [f"{seconds / makespan:.2f}" for seconds in last[-1].seconds]
         print(
             f"{title}: makespan {1e3 * makespan:.2f} ms, {over:.2f} times the optimum; step "
             f"{1e3 * np.median(seconds):.2f} ms\n  rows of machines {last[-1].rows}\n  time over "
@@ -362,13 +366,13 @@ def run(device: Device, directory: Path, options: Any, due: float) -> None:
         ExitStack() as processes,
     ):
         for _ in range(CPU_MACHINES):
-            processes.enter_context(joined(conn, "--threads", 1, "-q"))
-        with joined(conn, *gpu) as host:
+            processes.enter_context(join_process(conn, "--threads", 1, "-q"))
+        with join_process(conn, *gpu) as host:
             measure_steps("8 machines on a GPU, 12 on CPUs", total)
             host.kill()
             print(f"the GPU's host is killed: the next step takes {1e3 * step():.0f} ms")
         measure_steps("12 machines on CPUs", CPU_MACHINES)
-        with joined(conn, *gpu):
+        with join_process(conn, *gpu):
             measure_steps("the GPU's host has joined again", total)
 
 

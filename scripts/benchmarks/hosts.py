@@ -1,10 +1,10 @@
-"""Steps of one host that carries several machines, over a host with one that has as many rows.
+"""Steps of a host that carries several machines, over a host with one machine and as many rows.
 
     python scripts/benchmarks/hosts.py [--rows 24000] [--columns 1000] [--machines 4]
 
-Both hosts are processes that join an elastic run of this process, and each computes all rows of X,
-in turns. Seconds of a step, and CPU seconds of the host for it, for X w and X'v. One machine is
-enough (L = 1), so that decoding costs the same.
+Both hosts are processes that join elastic runs of this process, and each multiplies all rows of X,
+in turns. Prints the seconds and the CPU seconds of the host for a step of X w and of X'v. L = 1, so
+that decoding costs the same.
 """
 
 from __future__ import annotations
@@ -22,42 +22,47 @@ import psutil
 import cec_mpi
 import measure
 from helpers.commands import finish, start
-from measure import Figure, in_turns, ratio
+from measure import Figure, ratio, time_in_turns
 
-STRIPE = 64 << 20  # bytes of X that are written at once
+STRIPE = 64 << 20  # bytes of X that are written in one piece
 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
-    """Open both runs, and compare their steps in turns."""
-    X = numbers(directory / "X.npy", options.rows, options.columns, options.seed)
+    """Start both runs, and compare their steps in turns."""
+    X = write_matrix(directory / "X.npy", options.rows, options.columns, options.seed)
     several, one = f"{options.machines} machines", "1 machine"
     with (
-        opened(X, directory / "several", options.machines) as first,
-        opened(X, directory / "one", 1) as second,
+        start_run(X, directory / "several", options.machines) as first,
+        start_run(X, directory / "one", 1) as second,
     ):
         hosts = {several: first, one: second}
-        found: list[Figure] = []
+        results: list[Figure] = []
         for name, length, call in (
             ("X w", options.columns, "matvec"),
             ("X'v", options.rows, "rmatvec"),
         ):
             vector, cpu = np.ones(length), {several: [], one: []}
-            ways = {
-                way: steps(getattr(X, call), vector, options.steps, host, cpu[way])
-                for way, (X, host) in hosts.items()
+            candidates = {
+                candidate: make_candidate(
+                    getattr(X, call), vector, options.steps, host, cpu[candidate]
+                )
+                for candidate, (X, host) in hosts.items()
             }
-            times = in_turns(ways, options.turns)
-            of_host = {way: each[1:] for way, each in cpu.items()}
-            found += [
+            times = time_in_turns(candidates, options.turns)
+            of_host = {candidate: seconds[1:] for candidate, seconds in cpu.items()}
+            results += [
                 ratio(times, several, one, name),
                 ratio(of_host, several, one, f"{name}, CPU of the host"),
-                *(measure.figure(f"{name}, {way}", each, "s") for way, each in times.items()),
+                *(
+                    measure.figure(f"{name}, {candidate}", seconds, "s")
+                    for candidate, seconds in times.items()
+                ),
             ]
-    return found
+    return results
 
 
-def numbers(path: Path, rows: int, columns: int, seed: int) -> Path:
-    """A file of random numbers, of which a stripe at a time is in memory."""
+def write_matrix(path: Path, rows: int, columns: int, seed: int) -> Path:
+    """Write a file of random numbers, one stripe at a time; return its path."""
     random = np.random.default_rng(seed)
     X = np.lib.format.open_memmap(path, "w+", np.float64, (rows, columns))
     height = max(1, STRIPE // (8 * columns))
@@ -68,8 +73,8 @@ def numbers(path: Path, rows: int, columns: int, seed: int) -> Path:
 
 
 @contextmanager
-def opened(X: Path, store: Path, machines: int) -> Iterator[tuple[Any, psutil.Process]]:
-    """X of a store with so many machines, all of which are on one host; and its process."""
+def start_run(X: Path, store: Path, machines: int) -> Iterator[tuple[Any, psutil.Process]]:
+    """Yield the operator of a run on one host, and the process of the host."""
     cec_mpi.encode(X, store, machines, 1, scaling="none")
     conn = store.with_suffix(".json")
     with cec_mpi.open_operator(store, accept=conn, wait=True) as operator:
@@ -80,12 +85,12 @@ def opened(X: Path, store: Path, machines: int) -> Iterator[tuple[Any, psutil.Pr
     finish(host)
 
 
-def steps(
+def make_candidate(
     product: Callable[[Any], Any], vector: Any, count: int, host: psutil.Process, cpu: list[float]
 ) -> Callable[[], float]:
-    """A way to make so many steps: seconds of each; CPU seconds of the host are added to `cpu`."""
+    """Return a function that returns mean seconds of steps, and appends CPU seconds to `cpu`."""
 
-    def way() -> float:
+    def run_steps() -> float:
         before, begin = sum(host.cpu_times()[:2]), time.perf_counter()
         for _ in range(count):
             product(vector)
@@ -93,7 +98,7 @@ def steps(
         cpu.append((sum(host.cpu_times()[:2]) - before) / count)
         return seconds / count
 
-    return way
+    return run_steps
 
 
 def add_options(parser: Any) -> None:

@@ -1,4 +1,4 @@
-"""Steps with all machines in one process: beside their products, and when machines come and go.
+"""Steps with all machines in one process, compared with NumPy and SciPy, and after events.
 
     python scripts/benchmarks/local.py steps [--rows 600] [--columns 600] [--machines 6]
     python scripts/benchmarks/local.py events --rows 4000 --columns 400 --machines 100 --recovery 10
@@ -6,10 +6,10 @@
 
 - steps: X w and X'v, X w with records on disk, and with speeds that are learned, over the products
   of all machines by ``np.dot`` alone.
-- events: a step after ``--leave`` machines have left and others come, which were not there together
-  before, or were two events ago, over a step without an event.
+- events: the first step with a new set of machines, in which ``--leave`` machines are missing, and
+  with the set of two events ago, over a step without an event.
 - vectors: X w and X'v of the identity on two machines with a copy each, over SciPy's product. In
-  vectors: the memory that the process has taken by the end of a step, with the result.
+  vectors: the memory that the process has allocated at the end of a step, including the result.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from threadpoolctl import threadpool_limits
 import cec_mpi
 import measure
 from cec_mpi.records import Recorder
-from measure import Figure, ratio, taken_by
+from measure import Figure, ratio, time_steps
 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
-    """Of steps or of events."""
+    """Return the figures of the selected part."""
     if options.part == "vectors":
         return vectors(options, directory)
     sizes = options.rows, options.columns, options.machines, options.recovery
-    store = measure.store_of(directory, *sizes, options.seed)
+    store = measure.make_store(directory, *sizes, options.seed)
     with threadpool_limits(1):
         return {"steps": steps, "events": events}[options.part](options, store)
 
 
 def steps(options: Any, store: Path) -> list[Figure]:
-    given = (1.0,) * options.machines
+    equal_speeds = (1.0,) * options.machines
     w, v = np.ones(options.columns), np.ones(options.rows)
     with ExitStack() as stack:
 
-        def opened(speeds: Any, file: str = "") -> Any:
+        def open_operator(speeds: Any, file: str = "") -> Any:
             recorder = Recorder()
             X = stack.enter_context(
                 cec_mpi.open_operator(store, None, speeds=speeds, recorder=recorder)
@@ -54,19 +54,21 @@ def steps(options: Any, store: Path) -> list[Figure]:
                 recorder.write_to(stack.enter_context((store.parent / file).open("x")))
             return X
 
-        X = opened(given)
+        X = open_operator(equal_speeds)
         calls = {
             "X w": partial(X.matvec, w),
             "X'v": partial(X.rmatvec, v),
-            "X w, recorded": partial(opened(given, "given.jsonl").matvec, w),
-            "X w, recorded, speeds learned": partial(opened("learn", "learned.jsonl").matvec, w),
+            "X w, recorded": partial(open_operator(equal_speeds, "given.jsonl").matvec, w),
+            "X w, recorded, speeds learned": partial(
+                open_operator("learn", "learned.jsonl").matvec, w
+            ),
             "products": products(store, options.machines, w),
         }
         times: measure.Times = {}
         cpu: measure.Times = {}
         for turn in range(options.turns):
             for name in list(calls)[:: 1 if turn % 2 else -1]:
-                seconds, of_cpu = taken_by(calls[name], options.steps)
+                seconds, of_cpu = time_steps(calls[name], options.steps)
                 times.setdefault(name, []).append(seconds)
                 cpu.setdefault(name, []).append(of_cpu)
     ratios = [ratio(times, name, "products") for name in calls if name != "products"]
@@ -77,20 +79,20 @@ def steps(options: Any, store: Path) -> list[Figure]:
 
 
 def products(store: Path, machines: int, w: np.ndarray) -> Any:
-    """What all machines compute in a step, as NumPy alone does it."""
+    """Return a function that computes the products of all machines of a step with NumPy."""
     opened = cec_mpi.open_store(store)
     recovery, rows = opened.manifest.code.recovery, opened.manifest.rows_per_shard
-    everyone = range(1, machines + 1)
-    assignment = cec_mpi.plan_step(everyone, (1.0,) * machines, recovery, rows).assignment
-    mine = [
+    all_machines = range(1, machines + 1)
+    assignment = cec_mpi.plan_step(all_machines, (1.0,) * machines, recovery, rows).assignment
+    machine_rows = [
         np.array(opened.shard(n)[start:stop])
-        for n in everyone
+        for n in all_machines
         for start, stop in assignment.intervals(n)
     ]
-    answers = [np.empty(len(rows)) for rows in mine]
+    answers = [np.empty(len(rows)) for rows in machine_rows]
 
     def step() -> None:
-        for rows, answer in zip(mine, answers, strict=True):
+        for rows, answer in zip(machine_rows, answers, strict=True):
             np.dot(rows, w, out=answer)
 
     return step
@@ -98,12 +100,12 @@ def products(store: Path, machines: int, w: np.ndarray) -> Any:
 
 def events(options: Any, store: Path) -> list[Figure]:
     rng = np.random.default_rng(options.seed)
-    everyone = np.arange(1, options.machines + 1)
+    all_machines = np.arange(1, options.machines + 1)
     speeds = tuple(rng.uniform(1, 4, options.machines))
-    found = []
+    results = []
     with cec_mpi.open_operator(store, None, speeds=speeds) as X:
-        for some in np.array_split(everyone, options.machines // options.recovery):
-            X.available = set(some.tolist())  # each machine reads all of its rows
+        for group in np.array_split(all_machines, options.machines // options.recovery):
+            X.available = set(group.tolist())  # each machine reads all of its rows
             X.matvec(np.ones(options.columns))
         sets: list[set[int]] = []
         for name, product, length in ("X w", X.matvec, 1), ("X'v", X.rmatvec, 0):
@@ -117,43 +119,45 @@ def events(options: Any, store: Path) -> list[Figure]:
 
             times: measure.Times = {"no event": [], "set seen before": [], "new set": []}
             for event in range(3 + options.turns):
-                away = rng.choice(everyone, options.leave, replace=False).tolist()
-                sets.append(set(everyone.tolist()) - set(away))
-                new, *same = (step(sets[-1]) for _ in range(3))
-                seen, *more = (step(sets[-3:][0]) for _ in range(3))
+                missing = rng.choice(all_machines, options.leave, replace=False).tolist()
+                sets.append(set(all_machines.tolist()) - set(missing))
+                first, *repeated = (step(sets[-1]) for _ in range(3))
+                first_old, *repeated_old = (step(sets[-3:][0]) for _ in range(3))
                 if event >= 3:
-                    times["new set"].append(new)
-                    times["set seen before"].append(seen)
-                    times["no event"].append(float(np.median([*same, *more])))
+                    times["new set"].append(first)
+                    times["set seen before"].append(first_old)
+                    times["no event"].append(float(np.median([*repeated, *repeated_old])))
             kinds = ("set seen before", "new set")
-            found += [ratio(times, kind, "no event", f"{name}, {kind}") for kind in kinds]
-            found.append(measure.figure(f"{name}, no event", times["no event"], "s"))
-    return found
+            results += [ratio(times, kind, "no event", f"{name}, {kind}") for kind in kinds]
+            results.append(measure.figure(f"{name}, no event", times["no event"], "s"))
+    return results
 
 
 def vectors(options: Any, directory: Path) -> list[Figure]:
-    """Of the identity, whose products are copies: what is left is the way of the vectors."""
+    """Of the identity, whose products are copies: the rest is the cost of handling vectors."""
     matrix = identity(options.rows, format="csr")
     cec_mpi.encode(matrix, directory / "store", 2, copies=2)
-    v, found = np.random.default_rng(options.seed).random(options.rows), []
+    v, results = np.random.default_rng(options.seed).random(options.rows), []
     with threadpool_limits(1):
         for name in ("matvec", "rmatvec"):
             with cec_mpi.open_operator(directory / "store", None, speeds=(1.0, 1.0)) as X:
                 X.start()
-                begin = held()
+                begin = anonymous_memory()
                 results = [getattr(X, name)(v)]
                 results[0] = getattr(X, name)(v)
-                memory = (held() - begin) / v.nbytes
+                memory = (anonymous_memory() - begin) / v.nbytes
                 calls = {"ours": partial(getattr(X, name), v), "SciPy": lambda: matrix @ v}
-                ways = {way: measure.clocked(call) for way, call in calls.items()}
-                times = measure.in_turns(ways, options.turns)
+                candidates = {
+                    candidate: measure.make_timer(call) for candidate, call in calls.items()
+                }
+                times = measure.time_in_turns(candidates, options.turns)
             product = {"matvec": "X w", "rmatvec": "X'v"}[name]
-            found.append(ratio(times, "ours", "SciPy", product))
-            found.append(measure.figure(f"{product}, memory", [memory], "vectors"))
-    return found
+            results.append(ratio(times, "ours", "SciPy", product))
+            results.append(measure.figure(f"{product}, memory", [memory], "vectors"))
+    return results
 
 
-def held() -> int:
+def anonymous_memory() -> int:
     """Bytes of memory of this process without files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
@@ -166,7 +170,7 @@ def add_options(parser: Any) -> None:
     parser.add_argument("--machines", type=int, default=6)
     parser.add_argument("--recovery", type=int, default=3)
     parser.add_argument("--steps", type=int, default=200, help="in a turn: the median counts")
-    parser.add_argument("--leave", type=int, default=3, help="machines that are away")
+    parser.add_argument("--leave", type=int, default=3, help="number of missing machines")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Machines that join and are lost, beside workers of Dask on the same hosts.
+"""Machines that join and are lost, compared with workers of Dask on the same hosts.
 
     python scripts/benchmarks/losses.py [--losses kill,cut] [--turns 5]
 
-Two hosts of `scripts/hosts` (root) on this computer: the master with two machines, and the
-scheduler of Dask with two workers, are on the first one. A machine of `cec-mpi join`, or a worker
-of `dask worker --no-nanny`, joins from the second one. Measured are the seconds, and CPU seconds,
-from the start of its process to the end of the first step, or round of small tasks, in which it
-took part; and the seconds from its loss to the end of the first one that was completed without it,
-with the default settings of both. It is lost by SIGKILL (`kill`), by SIGSTOP (`stop`), or because
-the network loses all packets of its host (`cut`). Dask takes up to ten minutes to notice `stop`.
+Uses two hosts of `scripts/hosts` (root). The first one runs the master with two machines, and the
+scheduler of Dask with two workers. A machine of `cec-mpi join`, or a worker of `dask worker
+--no-nanny`, joins from the second one. Prints the seconds and CPU seconds from the start of its
+process to the end of the first step, or round of small tasks, in which it took part; and the
+seconds from its loss to the end of the first step or round without it, with default settings. It is
+lost by SIGKILL (`kill`), by SIGSTOP (`stop`), or because the network loses all packets of its host
+(`cut`). Dask takes up to ten minutes to notice `stop`.
 """
 
 from __future__ import annotations
@@ -37,93 +37,99 @@ from measure import Figure, ratio
 
 ROOT = Path(__file__).parents[2]
 FIRST = "10.77.0.1"  # the address of node1
-SIZES = 2000, 50, 3, 2  # rows, columns, machines, and how many of them are enough
-TASKS = 20  # of a round
+SIZES = 2000, 50, 3, 2  # rows, columns, machines, recovery threshold
+TASKS = 20  # in a round
 DASK = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-nanny", "--no-dashboard"]
 DASK += ["--nthreads", "1"]
 LOSSES = {"kill": "killed", "stop": "stopped", "cut": "unplugged"}
 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
-    """Of both, in turns."""
-    store = measure.store_of(directory, *SIZES, options.seed)
+    """Measure joins and losses of both programs in turns."""
+    store = measure.make_store(directory, *SIZES, options.seed)
     losses = options.losses.split(",")
     net = directory / "net"
     _hosts("up", 2, net)
     try:
         with _ours(net, directory, store) as ours, _dasks(net, directory) as dasks:
-            ways: dict[str, Callable[[], tuple[float, float, float]]] = {}
-            for name, (changes, words) in {"cec_mpi": ours, "Dask": dasks}.items():
+            candidates: dict[str, Callable[[], tuple[float, float, float]]] = {}
+            for name, (changes, arguments) in {"cec_mpi": ours, "Dask": dasks}.items():
                 for loss in losses:
-                    ways[f"{name} {loss}"] = partial(_of_one, net, changes, words, loss)
+                    candidates[f"{name} {loss}"] = partial(
+                        _join_and_lose, net, changes, arguments, loss
+                    )
             joins: measure.Times = {name: [] for name in ("cec_mpi", "Dask")}
             cpu: measure.Times = {name: [] for name in joins}
-            lost: measure.Times = {name: [] for name in ways}
+            lost: measure.Times = {name: [] for name in candidates}
             for turn in range(options.turns):
-                for name in list(ways)[:: 1 if turn % 2 else -1]:
-                    join, used, loss = ways[name]()
+                for name in list(candidates)[:: 1 if turn % 2 else -1]:
+                    join, used, loss = candidates[name]()
                     joins[name.split()[0]].append(join)
                     cpu[name.split()[0]].append(used)
                     lost[name].append(loss)
     finally:
         _hosts("down", net)
     start = "from the start of a machine to its first step"
-    found = [
+    results = [
         ratio(joins, "cec_mpi", "Dask", start, "Dask's worker to its first task"),
         *(measure.figure(f"{start}, {name}", joins[name], "s") for name in joins),
         ratio(cpu, "cec_mpi", "Dask", "CPU time of it until then", "that of Dask's worker"),
         *(measure.figure(f"CPU time of it until then, {name}", cpu[name], "s") for name in cpu),
     ]
     for loss in losses:
-        text = f"until a machine that is {LOSSES[loss]} is not waited for"
-        found.append(ratio(lost, f"cec_mpi {loss}", f"Dask {loss}", text, "Dask"))
-        found += [measure.figure(f"{text}, {name}", lost[f"{name} {loss}"], "s") for name in joins]
-    return found
+        text = f"until the run continues without a machine that was {LOSSES[loss]}"
+        results.append(ratio(lost, f"cec_mpi {loss}", f"Dask {loss}", text, "Dask"))
+        results += [
+            measure.figure(f"{text}, {name}", lost[f"{name} {loss}"], "s") for name in joins
+        ]
+    return results
 
 
-def _of_one(
-    net: Path, changes: Iterator[tuple[float, bool]], words: list[Any], loss: str
+def _join_and_lose(
+    net: Path, changes: Iterator[tuple[float, bool]], arguments: list[Any], loss: str
 ) -> tuple[float, float, float]:
-    """Seconds of a join, of CPU for it, and of a loss."""
+    """Return the seconds of a join, its CPU seconds, and the seconds of a loss."""
     begin = time.monotonic()
     process = subprocess.Popen(
-        [ROOT / "scripts" / "hosts", "on", net, "node2", *words],
+        [ROOT / "scripts" / "hosts", "on", net, "node2", *arguments],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=os.environ | measure.ONE_THREAD,
     )
     try:
-        joined, is_there = next(changes)
-        assert is_there
+        joined, is_present = next(changes)
+        assert is_present
         processes = psutil.Process(process.pid).children(recursive=True)
-        used = sum(sum(each.cpu_times()[:2]) for each in processes)
+        used = sum(sum(child.cpu_times()[:2]) for child in processes)
         time.sleep(1.0)  # until speeds are learned
         lost_at = time.monotonic()
         if loss == "cut":
             _hosts("link", net, "node2", "cut", "yes")
-        for each in processes if loss != "cut" else ():
-            each.send_signal(signal.SIGKILL if loss == "kill" else signal.SIGSTOP)
-        noticed, is_there = next(changes)
-        assert not is_there
+        for child in processes if loss != "cut" else ():
+            child.send_signal(signal.SIGKILL if loss == "kill" else signal.SIGSTOP)
+        noticed, is_present = next(changes)
+        assert not is_present
     finally:
-        for each in psutil.Process(process.pid).children(recursive=True):
-            each.kill()
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.kill()
         process.wait()
         if loss == "cut":
             _hosts("link", net, "node2", "cut", "no")
     return joined - begin, used, noticed - lost_at
 
 
-def _hosts(*words: object) -> None:
-    subprocess.run([ROOT / "scripts" / "hosts", *map(str, words)], check=True)
+def _hosts(*arguments: object) -> None:
+    subprocess.run([ROOT / "scripts" / "hosts", *map(str, arguments)], check=True)
 
 
 @contextmanager
-def _inside(net: Path, directory: Path, *words: object) -> Iterator[Iterator[tuple[float, bool]]]:
-    """Run this script on the first host; give what it says of the machine that joins."""
+def _inside(
+    net: Path, directory: Path, *arguments: object
+) -> Iterator[Iterator[tuple[float, bool]]]:
+    """Run this script on the first host; yield the times when the joined machine comes or goes."""
     command = [ROOT / "scripts" / "hosts", "on", net, "node1", sys.executable, __file__]
     process = subprocess.Popen(
-        [*command, "--inside", *map(str, words)],
+        [*command, "--inside", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd=directory,
@@ -134,11 +140,11 @@ def _inside(net: Path, directory: Path, *words: object) -> Iterator[Iterator[tup
     lines = (line for line in process.stdout if line.startswith("["))
     changes = (tuple(json.loads(line)) for line in lines)
     try:
-        next(changes)  # it makes steps
+        next(changes)  # the first step is done
         yield changes
     finally:
-        for each in psutil.Process(process.pid).children(recursive=True):
-            each.terminate()
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.terminate()
         process.wait()
 
 
@@ -151,24 +157,24 @@ def _ours(net: Path, directory: Path, store: Path) -> Iterator[Any]:
 @contextmanager
 def _dasks(net: Path, directory: Path) -> Iterator[Any]:
     with _inside(net, directory, "Dask") as changes:
-        words = ["--local-directory", directory / "dask", f"tcp://{FIRST}:8786"]
-        yield changes, [*DASK, *words]
+        arguments = ["--local-directory", directory / "dask", f"tcp://{FIRST}:8786"]
+        yield changes, [*DASK, *arguments]
 
 
 def report_changes() -> Callable[[bool], None]:
-    """Return a function that prints when the machine that joins has come, or has gone."""
+    """Return a function that prints the time when the presence of the joined machine changes."""
     before: list[bool] = []
 
-    def report(is_there: bool) -> None:
-        if before != [is_there]:
-            print(json.dumps([time.monotonic(), is_there]), flush=True)
-            before[:] = [is_there]
+    def report(is_present: bool) -> None:
+        if before != [is_present]:
+            print(json.dumps([time.monotonic(), is_present]), flush=True)
+            before[:] = [is_present]
 
     return report
 
 
-def make_steps(store: str) -> None:
-    """Be the master of a run with two machines of this host."""
+def run_master(store: str) -> None:
+    """Run the master with two machines on this host."""
     report, recorder = report_changes(), MemoryRecorder()
     with cec_mpi.open_operator(store, accept="conn", local=2, recorder=recorder) as X:
         w = np.ones(X.shape[1])
@@ -178,14 +184,14 @@ def make_steps(store: str) -> None:
             recorder.records.clear()
 
 
-def make_rounds() -> None:
-    """Be the scheduler of Dask with two workers of this host."""
+def run_scheduler() -> None:
+    """Run the scheduler of Dask with two workers on this host."""
     from distributed import Client, LocalCluster, get_worker
 
-    given = {"n_workers": 2, "threads_per_worker": 1, "host": FIRST, "scheduler_port": 8786}
-    report, is_there = report_changes(), False
+    options = {"n_workers": 2, "threads_per_worker": 1, "host": FIRST, "scheduler_port": 8786}
+    report, is_present = report_changes(), False
     with (
-        LocalCluster(**given, dashboard_address=None, silence_logs=logging.ERROR) as cluster,
+        LocalCluster(**options, dashboard_address=None, silence_logs=logging.ERROR) as cluster,
         Client(cluster) as client,
     ):
         client.wait_for_workers(2)
@@ -197,17 +203,19 @@ def make_rounds() -> None:
 
         while True:
             ran = set(client.gather(client.map(work, range(TASKS), pure=False)))
-            is_there = bool(ran - own) or (is_there and bool(set(cluster.scheduler.workers) - own))
-            report(is_there)
+            is_present = bool(ran - own) or (
+                is_present and bool(set(cluster.scheduler.workers) - own)
+            )
+            report(is_present)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--losses", default="kill,cut", help="of kill, stop and cut")
+    parser.add_argument("--losses", default="kill,cut", help="comma-separated: kill, stop, cut")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--inside"]:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-        make_steps(sys.argv[3]) if sys.argv[2] == "cec_mpi" else make_rounds()
+        run_master(sys.argv[3]) if sys.argv[2] == "cec_mpi" else run_scheduler()
     else:
         measure.main(__doc__, figures, add_options, turns=5)

@@ -3,9 +3,8 @@
     python scripts/benchmarks/machines.py [--machines 6 16 32 64] [--before ../another-clone]
 
 The bare loop sends as many bytes of w to each of as many processes, and receives as many bytes of
-answers, through the same kind of socket. X w of 600 x 600, L = 3. What is printed for N machines is
-the least that a step has taken in microseconds, and how much of it each machine more costs above
-the bare loop.
+answers, through the same kind of socket. X w of 600 x 600, L = 3. Prints for N machines the least
+microseconds of a step, and the cost of each further machine above the bare loop.
 """
 
 from __future__ import annotations
@@ -24,49 +23,55 @@ import cec_mpi
 import measure
 from measure import Figure, figure
 
-TAKE, BARE, ECHO = "--take", "--bare", "--echo"  # what this script is called with again
+RANK_OPTION, BARE, ECHO = (
+    "--rank",
+    "--bare",
+    "--echo",
+)  # first argument of this script in subprocesses
 RECOVERY, PARTS = 3, 10
 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
-    """Take the least CPU time of both, in turns."""
+    """Measure the least CPU time of both programs in turns."""
     packages = {"": Path(), ", before": options.before} if options.before else {"": Path()}
     least: dict[tuple[str, int], float] = {}
     for _ in range(options.turns):
         for machines in options.machines:
             size = options.rows, options.columns, machines, RECOVERY, options.seed
-            store = measure.store_of(directory, *size)
-            ways = {f"ours{name}": (TAKE, package) for name, package in packages.items()}
-            for way, (word, package) in {**ways, "bare": (BARE, Path())}.items():
-                words = word, store, machines, options.steps, options.rows, options.columns
-                seconds = measure.again(__file__, 0, *words, package=package)
-                least[way, machines] = min(seconds, least.get((way, machines), seconds))
-    found = []
+            store = measure.make_store(directory, *size)
+            candidates = {
+                f"ours{name}": (RANK_OPTION, package) for name, package in packages.items()
+            }
+            for candidate, (word, package) in {**candidates, "bare": (BARE, Path())}.items():
+                arguments = word, store, machines, options.steps, options.rows, options.columns
+                seconds = measure.run_script(__file__, 0, *arguments, package=package)
+                least[candidate, machines] = min(seconds, least.get((candidate, machines), seconds))
+    results = []
     first = min(options.machines)
-    for way in dict.fromkeys(way for way, _ in least):
+    for candidate in dict.fromkeys(candidate for candidate, _ in least):
         for machines in options.machines:
-            name = f"{machines} machines, {way}"
-            found.append(figure(name, [1e6 * least[way, machines]], "us"))
-            if way != "bare" and machines != first:
-                above = [least[way, n] - least["bare", n] for n in (first, machines)]
-                each = 1e6 * (above[1] - above[0]) / (machines - first)
-                found.append(figure(f"{name}, each machine more", [each], "us", "bare"))
-    return found
+            name = f"{machines} machines, {candidate}"
+            results.append(figure(name, [1e6 * least[candidate, machines]], "us"))
+            if candidate != "bare" and machines != first:
+                above = [least[candidate, n] - least["bare", n] for n in (first, machines)]
+                increase = 1e6 * (above[1] - above[0]) / (machines - first)
+                results.append(figure(f"{name}, each further machine", [increase], "us", "bare"))
+    return results
 
 
 def least_cpu(step: Any, steps: int) -> float:
-    """CPU seconds of this process for a step: the least of ten parts."""
-    found = []
+    """Return the CPU seconds of a step in this process, the least of ten parts."""
+    results = []
     for _ in range(PARTS):
         begin = time.process_time()
         for _ in range(steps):
             step()
-        found.append((time.process_time() - begin) / steps)
-    return min(found)
+        results.append((time.process_time() - begin) / steps)
+    return min(results)
 
 
-def take(store: str, machines: int, steps: int) -> float:
-    """CPU seconds of X w."""
+def cpu_of_products(store: str, machines: int, steps: int) -> float:
+    """Return the CPU seconds of X w."""
     options = {"local": machines, "threads": 1, "speeds": (1.0,) * machines}
     with cec_mpi.open_operator(store, **options) as X:
         w = np.ones(X.shape[1])
@@ -75,15 +80,15 @@ def take(store: str, machines: int, steps: int) -> float:
 
 
 def bare(machines: int, steps: int, rows: int, columns: int) -> float:
-    """CPU seconds of sending w to all, and receiving an answer of each."""
+    """Return the CPU seconds of sending w to all processes, and receiving their answers."""
     import zmq
 
     with tempfile.TemporaryDirectory() as directory, zmq.Context() as context:
         address = f"ipc://{directory}/bare"
         router = context.socket(zmq.ROUTER)
         router.bind(address)
-        words = [sys.executable, __file__, ECHO, address, str(8 * rows // machines)]
-        processes = [subprocess.Popen(words) for _ in range(machines)]
+        arguments = [sys.executable, __file__, ECHO, address, str(8 * rows // machines)]
+        processes = [subprocess.Popen(arguments) for _ in range(machines)]
         names = [router.recv_multipart()[0] for _ in processes]
         message = bytes(8 * columns)
 
@@ -95,17 +100,17 @@ def bare(machines: int, steps: int, rows: int, columns: int) -> float:
                 router.recv_multipart(copy=False)
 
         step()
-        found = least_cpu(step, steps)
+        results = least_cpu(step, steps)
         for name in names:
             router.send_multipart([name, b""])
         for process in processes:
             process.wait()
         router.close()
-    return found
+    return results
 
 
 def echo(address: str, size: int) -> None:
-    """Answer each message, until an empty one comes."""
+    """Answer each message until an empty one arrives."""
     import zmq
 
     with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
@@ -120,12 +125,14 @@ def add_options(parser: Any) -> None:
     parser.add_argument("--rows", type=int, default=600)
     parser.add_argument("--columns", type=int, default=600)
     parser.add_argument("--steps", type=int, default=30, help="in each of ten parts")
-    parser.add_argument("--before", type=Path, help="another clone, measured in turn with this one")
+    parser.add_argument(
+        "--before", type=Path, help="another clone, measured in turns with this one"
+    )
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [TAKE]:
-        print(json.dumps(take(sys.argv[2], *map(int, sys.argv[3:5]))))
+    if sys.argv[1:2] == [RANK_OPTION]:
+        print(json.dumps(cpu_of_products(sys.argv[2], *map(int, sys.argv[3:5]))))
     elif sys.argv[1:2] == [BARE]:
         print(json.dumps(bare(*map(int, sys.argv[3:7]))))
     elif sys.argv[1:2] == [ECHO]:

@@ -1,8 +1,8 @@
-"""What benchmarks share: ways that are timed in turns, quartiles, a table, and a comparison.
+"""Functions for benchmarks: timing in turns, quartiles, a table, comparison with older results.
 
-A benchmark is a script with a function that makes figures. `main` gives it ``--turns``, ``--seed``,
-``--seconds``, ``--json``, and ``--compare OLD.json``, which names the ratios that got worse since
-then by more than the spread of both.
+A benchmark is a script with a function that returns figures. `main` adds the options
+``--turns``, ``--seed``, ``--seconds``, ``--json``, and ``--compare OLD.json``, which prints the
+ratios that are worse than in OLD.json by more than the quartiles of both.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ LIMIT = 24 * 3600.0  # seconds; --seconds is what ends a benchmark
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-def in_turns(ways: Mapping[str, Callable[[], float]], turns: int) -> Times:
-    """Seconds that each way says it took, in each turn.
+def time_in_turns(candidates: Mapping[str, Callable[[], float]], turns: int) -> Times:
+    """Call candidates, which return their seconds, in turns; return the seconds of each turn.
 
-    Every other turn goes through them the other way round. The first one is not counted.
+    Every other turn is in reverse order. The first turn is not counted.
     """
-    times: Times = {name: [] for name in ways}
+    times: Times = {name: [] for name in candidates}
     for turn in range(-1, turns):
-        for name in list(ways)[:: 1 if turn % 2 else -1]:
-            seconds = ways[name]()
+        for name in list(candidates)[:: 1 if turn % 2 else -1]:
+            seconds = candidates[name]()
             if turn >= 0:
                 times[name].append(seconds)
     return times
 
 
-def clocked(call: Callable[[], object], calls: int = 1) -> Callable[[], float]:
-    """A way for `in_turns`: the seconds of a call, the least of three times so many."""
+def make_timer(call: Callable[[], object], calls: int = 1) -> Callable[[], float]:
+    """Return a candidate for `time_in_turns`: mean seconds of a call, the least of three series."""
 
     def once() -> float:
         begin = time.perf_counter()
@@ -64,7 +64,7 @@ def clocked(call: Callable[[], object], calls: int = 1) -> Callable[[], float]:
 
 
 def median_of(call: Callable[[], object], calls: int) -> float:
-    """Seconds of a call, the median of so many after the first three."""
+    """Return the median seconds of a call, after three calls that are not counted."""
     ends = [time.perf_counter()]
     for _ in range(3 + calls):
         call()
@@ -72,8 +72,8 @@ def median_of(call: Callable[[], object], calls: int) -> float:
     return float(np.median(np.diff(ends[3:])))
 
 
-def taken_by(call: Any, steps: int) -> tuple[float, float]:
-    """Median seconds of a call, and seconds of CPU of this process: the least of ten parts."""
+def time_steps(call: Any, steps: int) -> tuple[float, float]:
+    """Return the median seconds of a call, and the CPU seconds of this process for it."""
     cpu, medians = [], []
     for _ in range(10):
         begin, calls = time.process_time(), max(1, steps // 10)
@@ -83,7 +83,7 @@ def taken_by(call: Any, steps: int) -> tuple[float, float]:
 
 
 def figure(name: str, values: Sequence[float], unit: str, over: str = "", speed: bool = False):
-    """Quartiles of one thing that was measured several times; of speeds more is better."""
+    """Return the quartiles of repeated measurements; with `speed`, more is better."""
     quartiles = np.quantile(values, (0.25, 0.5, 0.75)).tolist()
     better = "more" if speed else "less"
     return {"name": name, "over": over, "better": better, "unit": unit, "quartiles": quartiles}
@@ -92,13 +92,13 @@ def figure(name: str, values: Sequence[float], unit: str, over: str = "", speed:
 def ratio(
     times: Times, name: str, other: str, called: str = "", over: str = "", speed: bool = False
 ) -> Figure:
-    """Times of one way over those of another in the same turn, or the ratio of their speeds."""
+    """Return the ratio of the times, or speeds, of two candidates in the same turns."""
     pairs = zip(times[name], times[other], strict=True)
     values = [b / a if speed else a / b for a, b in pairs]
     return figure(called or name, values, "", over or other, speed)
 
 
-def store_of(
+def make_store(
     directory: Path,
     rows: int,
     columns: int,
@@ -107,7 +107,7 @@ def store_of(
     seed: int = 0,
     **options: Any,
 ) -> Path:
-    """A store of random numbers, made once."""
+    """Encode random numbers, unless the store exists; return its path."""
     store = directory / f"store-{rows}-{columns}-{machines}-{recovery}"
     if not store.exists():
         X = np.random.default_rng(seed).random((rows, columns))
@@ -115,30 +115,30 @@ def store_of(
     return store
 
 
-def run(words: Sequence[object], ranks: int = 0, package: Path = Path()) -> str:
-    """What a command prints, which has to succeed; started by mpirun if it has ranks.
+def run(arguments: Sequence[object], ranks: int = 0, package: Path = Path()) -> str:
+    """Run a command, under mpirun if it has ranks, and return its output; raise if it fails.
 
-    The package is that of another clone if its path is given.
+    With `package`, the path of another clone, its package is used.
     """
     launcher = ["mpirun", "-n", ranks] if ranks else []
     variables = ONE_THREAD | ({"PYTHONPATH": str(package.absolute())} if package.name else {})
-    started = start([*launcher, *words], variables=variables)
+    started = start([*launcher, *arguments], variables=variables)
     try:
         done = finish(started, LIMIT)
-    except BaseException:  # as after --seconds
+    except BaseException:  # for example after --seconds
         for pid in started.processes():
             os.kill(pid, signal.SIGKILL)
         shutil.rmtree(started.scratch, ignore_errors=True)
         raise
     if done.returncode != 0:
-        raise SystemExit(f"{words[:3]} ended with {done.returncode}: {done.errors}")
+        raise SystemExit(f"{arguments[:3]} ended with {done.returncode}: {done.errors}")
     return done.stdout
 
 
-def again(script: str, ranks: int, *words: object, package: Path = Path()) -> Any:
-    """What a script prints as JSON when it is started once more, as so many ranks."""
-    told = run([sys.executable, script, *words], ranks, package)
-    return json.loads(told.strip().splitlines()[-1])
+def run_script(script: str, ranks: int, *arguments: object, package: Path = Path()) -> Any:
+    """Run a Python script; return the JSON in the last line of its output."""
+    output = run([sys.executable, script, *arguments], ranks, package)
+    return json.loads(output.strip().splitlines()[-1])
 
 
 def main(
@@ -147,18 +147,18 @@ def main(
     add_options: Callable[[argparse.ArgumentParser], None],
     turns: int = 7,
 ) -> None:
-    """Measure with the options of the command line, and print what was found.
+    """Measure with the options of the command line, and print the figures.
 
     Parameters
     ----------
     text : str
         The help.
     measure : callable
-        Given the options and an empty directory, makes the figures.
+        Takes the options and an empty directory, and returns the figures.
     add_options : callable
-        Gives the parser the options of this benchmark.
+        Adds the options of this benchmark to the parser.
     turns : int
-        The default of ``--turns``.
+        Default of ``--turns``.
     """
     parser = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -166,16 +166,16 @@ def main(
     add_options(parser)
     parser.add_argument("--turns", type=int, default=turns)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=3600, help="after which it is ended")
-    parser.add_argument("--directory", help="for throwaway stores")
+    parser.add_argument("--seconds", type=float, default=3600, help="time limit")
+    parser.add_argument("--directory", help="parent of a temporary directory for stores")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--compare", type=Path, metavar="OLD.json", help="of --json")
+    parser.add_argument("--compare", type=Path, metavar="OLD.json", help="earlier output of --json")
     options = parser.parse_args()
     signal.signal(signal.SIGALRM, _end)
     signal.signal(signal.SIGTERM, _end)
     signal.setitimer(signal.ITIMER_REAL, options.seconds)
-    free = ("seconds", "directory", "json", "compare", "before")
-    settings = {name: each for name, each in vars(options).items() if name not in free}
+    not_settings = ("seconds", "directory", "json", "compare", "before")
+    settings = {name: value for name, value in vars(options).items() if name not in not_settings}
     with tempfile.TemporaryDirectory(prefix="cec-mpi-bench-", dir=options.directory) as name:
         figures = measure(options, Path(name))
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -192,31 +192,33 @@ def main(
 
 
 def _end(number: int, _: object) -> None:
-    raise SystemExit("no end after --seconds" if number == signal.SIGALRM else 128 + number)
+    raise SystemExit(
+        "the time limit --seconds was reached" if number == signal.SIGALRM else 128 + number
+    )
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Markdown: median and quartiles of each figure, then where and how it was measured."""
+    """Return the figures as a table in Markdown, followed by the settings and the computer."""
     lines = ["| | over | median | quartiles | |", "|---|---|---:|---:|---|"]
-    for each in result["figures"]:
-        low, median, high = (f"{value:.3g}" for value in each["quartiles"])
-        last = each["unit"] or f"{each['better']} is better"
-        lines.append(f"| {each['name']} | {each['over']} | {median} | {low} to {high} | {last} |")
-    about = {**result["settings"], **result["computer"]}
-    told = ", ".join(f"{name} {value}" for name, value in about.items())
-    return "\n".join([*lines, "", f"{told}; {result['date']}"])
+    for item in result["figures"]:
+        low, median, high = (f"{value:.3g}" for value in item["quartiles"])
+        last = item["unit"] or f"{item['better']} is better"
+        lines.append(f"| {item['name']} | {item['over']} | {median} | {low} to {high} | {last} |")
+    context = {**result["settings"], **result["computer"]}
+    context_text = ", ".join(f"{name} {value}" for name, value in context.items())
+    return "\n".join([*lines, "", f"{context_text}; {result['date']}"])
 
 
 def worse(old: Sequence[Figure], new: Sequence[Figure]) -> list[str]:
-    """The ratios whose quartiles lie beyond those of before, in words."""
-    before = {(each["name"], each["over"]): each["quartiles"] for each in old if not each["unit"]}
-    told = []
-    for each in new:
-        name, now = (each["name"], each["over"]), each["quartiles"]
-        was = before.get(name, now)
-        if now[0] > was[2] if each["better"] == "less" else now[2] < was[0]:
-            told.append(f"worse: {' over '.join(name)}: {now[1]:.3g}, was {was[1]:.3g}")
-    return told or ["nothing got worse by more than the spread"]
+    """Return a line for each ratio whose quartiles are worse than the old quartiles."""
+    before = {(item["name"], item["over"]): item["quartiles"] for item in old if not item["unit"]}
+    lines = []
+    for item in new:
+        key, now = (item["name"], item["over"]), item["quartiles"]
+        was = before.get(key, now)
+        if now[0] > was[2] if item["better"] == "less" else now[2] < was[0]:
+            lines.append(f"worse: {' over '.join(key)}: {now[1]:.3g}, was {was[1]:.3g}")
+    return lines or ["no ratio is worse by more than the quartiles"]
 
 
 def _computer() -> dict[str, str]:

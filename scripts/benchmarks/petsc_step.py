@@ -1,8 +1,8 @@
-"""Seconds of PETSc's MatMult, the median of some: for `sparse.py petsc`.
+"""Print the median seconds of PETSc's MatMult, for `sparse.py petsc`.
 
     mpirun -n 2 python3 scripts/benchmarks/petsc_step.py X.npz 15
 
-It needs SciPy and petsc4py alone, so that a distribution's Python can run it with its own MPI.
+It imports only SciPy and petsc4py, so that the Python of a Linux distribution can run it.
 """
 
 import sys
@@ -12,12 +12,12 @@ from petsc4py import PETSc
 from scipy.sparse import load_npz
 
 comm, X = PETSc.COMM_WORLD, load_npz(sys.argv[1])
-wanted = [X.nnz * k // comm.size for k in (comm.rank, comm.rank + 1)]
-first, last = X.indptr.searchsorted(wanted)  # rows of about as many nonzeros for all
+target_nnz = [X.nnz * k // comm.size for k in (comm.rank, comm.rank + 1)]
+first, last = X.indptr.searchsorted(target_nnz)  # so that all ranks have about as many nonzeros
 last = X.shape[0] if comm.rank + 1 == comm.size else last
-mine = X[first:last]
+own_rows = X[first:last]
 sizes = (last - first, X.shape[0]), (None, X.shape[1])
-csr = mine.indptr, mine.indices, mine.data
+csr = own_rows.indptr, own_rows.indices, own_rows.data
 matrix = PETSc.Mat().createAIJ(size=sizes, csr=csr, comm=comm)
 w, y = matrix.createVecs()
 w.set(1.0)

@@ -1,12 +1,13 @@
-"""Plans of a step: what they take to be made, and what they gain over the cyclic scheme.
+"""Plans of steps: the time to compute them, and their makespans over those of the cyclic scheme.
 
     python scripts/benchmarks/plans.py seconds [--machines 1000] [--recovery 3 10 100 300 500 900]
     python scripts/benchmarks/plans.py makespan --machines 20 --recovery 10 [--stragglers 0 2]
 
 - seconds: whole-row loads, Algorithm 1 and its layout along the rows, over a plan of the cyclic
   scheme, for speeds that are uniform, powers of two, or equal.
-- makespan: of the cyclic scheme over ours, as the method's authors had it on EC2: half of the
-  machines twice as fast, L + 2 machines always there, each of the others in half of the steps.
+- makespan: of the cyclic scheme over ours, in the situation of the method's authors on EC2: half of
+  the machines are twice as fast, L + 2 machines are always available, and each other machine in
+  half of the steps.
 """
 
 from __future__ import annotations
@@ -20,32 +21,32 @@ import numpy as np
 
 import cec_mpi
 import measure
-from measure import Figure, clocked, in_turns, ratio
+from measure import Figure, make_timer, ratio, time_in_turns
 
-MOST_PLACES = 1 << 24  # N L of a cyclic plan: with more it takes seconds, and gigabytes
+MAX_CYCLIC_SIZE = 1 << 24  # N L of a cyclic plan; larger ones take seconds and gigabytes
 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
-    """Of one part."""
+    """Return the figures of the selected part."""
     return list({"seconds": seconds, "makespan": makespan}[options.part](options))
 
 
 def seconds(options: Any) -> Iterator[Figure]:
     rng = np.random.default_rng(options.seed)
-    several = options.machines
+    machine_count = options.machines
     kinds = {
-        "uniform": rng.uniform(1, 4, several),
-        "powers of 2": rng.choice([1.0, 2.0, 4.0], several),
-        "equal": np.ones(several),
+        "uniform": rng.uniform(1, 4, machine_count),
+        "powers of 2": rng.choice([1.0, 2.0, 4.0], machine_count),
+        "equal": np.ones(machine_count),
     }
     for recovery in options.recovery:
         for kind, speeds in kinds.items():
-            machines = range(1, several + 1)
+            machines = range(1, machine_count + 1)
             plan = partial(cec_mpi.plan_step, machines, speeds.tolist(), recovery, options.rows)
-            ways = {"heterogeneous": clocked(plan)}
-            if several * recovery <= MOST_PLACES:
-                ways["cyclic"] = clocked(partial(plan, scheme="cyclic"))
-            times = in_turns(ways, options.turns)
+            candidates = {"heterogeneous": make_timer(plan)}
+            if machine_count * recovery <= MAX_CYCLIC_SIZE:
+                candidates["cyclic"] = make_timer(partial(plan, scheme="cyclic"))
+            times = time_in_turns(candidates, options.turns)
             name = f"L = {recovery}, {kind} speeds"
             if "cyclic" in times:
                 yield ratio(times, "heterogeneous", "cyclic", name)
@@ -57,17 +58,17 @@ def makespan(options: Any) -> Iterator[Figure]:
     speeds = [1.0 + n % 2 for n in range(options.machines)]
     for recovery in options.recovery:
         for stragglers in options.stragglers:
-            found = []
+            ratios = []
             for _ in range(10 * options.turns):
-                is_there = rng.random(options.machines) < 0.5
-                is_there[: recovery + 2] = True
-                available = (1 + np.flatnonzero(is_there)).tolist()
+                is_available = rng.random(options.machines) < 0.5
+                is_available[: recovery + 2] = True
+                available = (1 + np.flatnonzero(is_available)).tolist()
                 plan = partial(
                     cec_mpi.plan_step, available, speeds, recovery + stragglers, options.rows
                 )
-                found.append(plan(scheme="cyclic").makespan / plan().makespan)
+                ratios.append(plan(scheme="cyclic").makespan / plan().makespan)
             name = f"cyclic, L = {recovery}, S = {stragglers}"
-            yield measure.figure(name, found, "", "heterogeneous", speed=True)
+            yield measure.figure(name, ratios, "", "heterogeneous", speed=True)
 
 
 def add_options(parser: Any) -> None:

@@ -1,12 +1,12 @@
-"""What one machine computes on one core, and what rank 0 decodes, beside NumPy.
+"""Products of one machine on one core, and decoding on rank 0, compared with NumPy.
 
     python scripts/benchmarks/products.py vector [--dtype float64] [--columns 4 16 60 ...]
     python scripts/benchmarks/products.py block [--vectors 2 4 8 16 32]
     python scripts/benchmarks/products.py decoding
 
 - vector: speed of X w and X'v of one shard, in one interval of rows or in 50, over the best of
-  NumPy's routines and over a plain read of the same rows. A shard of float32 is multiplied in
-  float64, too ("in double").
+  NumPy's routines and over a plain read of the same rows. A shard of float32 is also multiplied in
+  float64 ("in double").
 - block: time of X W and X'V over that with one vector, and over that of ``np.dot`` with one.
 - decoding: speed of the decoder in a step of X w over ``np.copyto`` of as many bytes and over
   ``np.matmul`` of one matrix of all answers, both on one core, and its time for each number of the
@@ -27,43 +27,43 @@ from threadpoolctl import threadpool_limits
 import cec_mpi
 import measure
 from cec_mpi.records import Recorder
-from measure import Figure, clocked, figure, in_turns, ratio
+from measure import Figure, figure, make_timer, ratio, time_in_turns
 
-SLABS = (256 << 10, 1 << 20, 4 << 20)  # bytes that NumPy multiplies at a time
-SPARE = 10  # machines beyond L, or as many again
+SLABS = (256 << 10, 1 << 20, 4 << 20)  # bytes of rows in one call of NumPy
+SPARE = 10  # number of machines is L + min(L, this)
 
 Calls = dict[str, Callable[[], object]]
 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
-    """Of one part."""
+    """Return the figures of the selected part."""
     with threadpool_limits(1):
         if options.part == "decoding":
             return list(decoding(options, directory))
-        of = {"vector": of_vector, "block": of_block}[options.part]
+        part = {"vector": of_vector, "block": of_block}[options.part]
         return [
-            each
+            result
             for columns in options.columns
-            for each in of(options, shard_of(options, directory, columns))
+            for result in part(options, make_shard(options, directory, columns))
         ]
 
 
-def shard_of(options: Any, directory: Path, columns: int) -> Any:
-    """The only shard of a store, in memory."""
+def make_shard(options: Any, directory: Path, columns: int) -> Any:
+    """Return the only shard of a store, loaded into memory."""
     rows = max(2, (options.megabytes << 20) // (columns * np.dtype(options.dtype).itemsize))
-    named = {"dtype": options.dtype, "code": "fourier"}
-    store = measure.store_of(directory, rows, columns, 1, 1, options.seed, **named)
+    encode_options = {"dtype": options.dtype, "code": "fourier"}
+    store = measure.make_store(directory, rows, columns, 1, 1, options.seed, **encode_options)
     shard = cec_mpi.open_store(store).open_shard(1)
     shard.load([(0, rows)])
     return shard
 
 
-def ours(shard: Any, k: int, adjoint: bool, cuts: Any, dtype: Any) -> Callable[[], object]:
+def ours(shard: Any, k: int, adjoint: bool, intervals: Any, dtype: Any) -> Callable[[], object]:
     rows, columns = shard.rows.shape
-    given = np.ones((rows, k) if adjoint else (k, columns), dtype)
+    operand = np.ones((rows, k) if adjoint else (k, columns), dtype)
     out = np.empty((columns, k)) if adjoint else np.empty((rows, k), dtype)
     multiply = shard.multiply_transposed if adjoint else shard.multiply
-    return lambda: multiply(given, cuts, out)
+    return lambda: multiply(operand, intervals, out)
 
 
 def of_vector(options: Any, shard: Any) -> Iterator[Figure]:
@@ -73,75 +73,79 @@ def of_vector(options: Any, shard: Any) -> Iterator[Figure]:
             bounds = np.linspace(0, len(X), count + 1).astype(int).tolist()
             if len(X) < count:
                 continue
-            cuts = list(pairwise(bounds))
+            intervals = list(pairwise(bounds))
             for product, adjoint in ("X w", False), ("X'v", True):
-                numpys = by_numpy(X, adjoint, cuts, dtype)
+                numpy_calls = by_numpy(X, adjoint, intervals, dtype)
                 calls = {
-                    "ours": ours(shard, 1, adjoint, cuts, dtype),
-                    "read": lambda cuts=cuts: [X[a:b].reshape(-1).max() for a, b in cuts],
-                    **numpys,
+                    "ours": ours(shard, 1, adjoint, intervals, dtype),
+                    "read": lambda intervals=intervals: [
+                        X[a:b].reshape(-1).max() for a, b in intervals
+                    ],
+                    **numpy_calls,
                 }
-                ways = {name: clocked(call) for name, call in calls.items()}
-                times = in_turns(ways, options.turns)
-                best = min(numpys, key=lambda name: float(np.median(times[name])))
+                candidates = {name: make_timer(call) for name, call in calls.items()}
+                times = time_in_turns(candidates, options.turns)
+                best = min(numpy_calls, key=lambda name: float(np.median(times[name])))
                 name = f"{product}, {X.shape[1]} columns" + f", {count} intervals" * (count > 1)
                 name += ", in double" * (dtype != X.dtype)
                 yield ratio(times, "ours", best, name, "the best of NumPy", speed=True)
                 yield ratio(times, "ours", "read", name, "a plain read", speed=True)
 
 
-def by_numpy(X: np.ndarray, adjoint: bool, cuts: Any, dtype: Any) -> Calls:
-    """NumPy's ways, which convert rows of another dtype in slabs."""
+def by_numpy(X: np.ndarray, adjoint: bool, intervals: Any, dtype: Any) -> Calls:
+    """Return calls of NumPy's routines, which convert rows of another dtype slab by slab."""
     row = X.shape[1] * dtype.itemsize
     heights = {max(1, size // row) for size in SLABS}
     if X.dtype == dtype:
         heights.add(len(X))
     routines = (np.dot,) if adjoint or X.dtype != dtype else (np.dot, np.vecdot)
     return {
-        f"{routine.__name__}, {height} rows": in_slabs(X, adjoint, cuts, dtype, height, routine)
+        f"{routine.__name__}, {height} rows": in_slabs(
+            X, adjoint, intervals, dtype, height, routine
+        )
         for height in heights
         for routine in routines
     }
 
 
 def in_slabs(
-    X: np.ndarray, adjoint: bool, cuts: Any, dtype: Any, height: int, routine: Any
+    X: np.ndarray, adjoint: bool, intervals: Any, dtype: Any, height: int, routine: Any
 ) -> Callable[[], None]:
-    """A product of so many rows at a time."""
+    """Return a product with this number of rows in each call of NumPy."""
     columns = X.shape[1]
-    given = np.ones(len(X) if adjoint else columns, dtype)
+    operand = np.ones(len(X) if adjoint else columns, dtype)
     out = np.empty(columns) if adjoint else np.empty(len(X), dtype)
-    room = np.empty((0 if X.dtype == dtype else height, columns), dtype)
+    converted = np.empty((0 if X.dtype == dtype else height, columns), dtype)
     part = np.empty(columns, dtype)
 
     def product() -> None:
         if adjoint:
             out.fill(0)
-        for start, stop in cuts:
+        for start, stop in intervals:
             for first in range(start, stop, height):
                 last = min(stop, first + height)
-                some = X[first:last]
-                if len(room):
-                    np.copyto(room[: len(some)], some)
-                    some = room[: len(some)]
+                slab = X[first:last]
+                if len(converted):
+                    np.copyto(converted[: len(slab)], slab)
+                    slab = converted[: len(slab)]
                 if adjoint:
-                    np.add(out, np.dot(given[first:last], some, out=part), out=out)
+                    np.add(out, np.dot(operand[first:last], slab, out=part), out=out)
                 else:
-                    routine(some, given, out=out[first:last])
+                    routine(slab, operand, out=out[first:last])
 
     return product
 
 
 def of_block(options: Any, shard: Any) -> Iterator[Figure]:
     X = shard.rows
-    every = [(0, len(X))]
+    all_rows = [(0, len(X))]
     for product, adjoint in ("X W", False), ("X'V", True):
         vector = np.ones(X.shape[0 if adjoint else 1], X.dtype)
-        calls = {k: ours(shard, k, adjoint, every, X.dtype) for k in (1, *options.vectors)}
-        ways = {str(k): clocked(call) for k, call in calls.items()}
+        calls = {k: ours(shard, k, adjoint, all_rows, X.dtype) for k in (1, *options.vectors)}
+        candidates = {str(k): make_timer(call) for k, call in calls.items()}
         dot = (vector, X) if adjoint else (X, vector)
-        ways["np.dot"] = clocked(lambda dot=dot: np.dot(*dot))
-        times = in_turns(ways, options.turns)
+        candidates["np.dot"] = make_timer(lambda dot=dot: np.dot(*dot))
+        times = time_in_turns(candidates, options.turns)
         for k in options.vectors:
             name = f"{product}, {k} vectors, {X.shape[1]} columns"
             yield ratio(times, str(k), "1", name, "one vector")
@@ -154,19 +158,19 @@ def decoding(options: Any, directory: Path) -> Iterator[Figure]:
         machines = recovery + min(recovery, SPARE)
         for rows in ((options.megabytes << 20) // 8, 8000 * recovery):
             rows -= rows % recovery
-            store = measure.store_of(directory, rows, 1, machines, recovery, code="orthonormal")
+            store = measure.make_store(directory, rows, 1, machines, recovery, code="orthonormal")
             for kind, speeds in ("equal", [1.0] * machines), ("different", None):
-                told = tuple(speeds or rng.uniform(1, 4, machines).tolist())
+                machine_speeds = tuple(speeds or rng.uniform(1, 4, machines).tolist())
                 blocks: list[int] = []
-                answers, other = np.ones((recovery, rows // recovery)), np.empty(rows)
-                out, square = other.reshape(answers.shape), rng.random((recovery, recovery))
-                ways = {
-                    "np.copyto": clocked(partial(np.copyto, out, answers)),
-                    "np.matmul": clocked(partial(np.matmul, square, answers, out=out)),
-                    "one core": partial(decoder, store, blocks, speeds=told, threads=1),
-                    "all cores": partial(decoder, store, blocks, speeds=told),
+                answers = np.ones((recovery, rows // recovery))
+                out, square = np.empty_like(answers), rng.random((recovery, recovery))
+                candidates = {
+                    "np.copyto": make_timer(partial(np.copyto, out, answers)),
+                    "np.matmul": make_timer(partial(np.matmul, square, answers, out=out)),
+                    "one core": partial(decoder, store, blocks, speeds=machine_speeds, threads=1),
+                    "all cores": partial(decoder, store, blocks, speeds=machine_speeds),
                 }
-                times = in_turns(ways, options.turns)
+                times = time_in_turns(candidates, options.turns)
                 where = f"L = {recovery}, {rows} rows, {kind} speeds, {blocks[0]} blocks"
                 for name in ("one core", "all cores"):
                     for over in ("np.copyto", "np.matmul"):
@@ -176,14 +180,14 @@ def decoding(options: Any, directory: Path) -> Iterator[Figure]:
 
 
 def decoder(store: Path, blocks: list[int], **options: Any) -> float:
-    """Seconds of decoding, the least of five steps; notes the number of blocks."""
+    """Return the seconds of decoding, the least of five steps; append the number of blocks."""
     seconds: list[float] = []
 
     def watch(record: Any) -> None:
         seconds.append(record.decode_seconds)
-        blocks.append(len({bound for each in record.assignment for bound in each}) - 1)
+        blocks.append(len({bound for interval in record.assignment for bound in interval}) - 1)
 
-    # One operator at a time, because the number of threads of BLAS is one of the process.
+    # One operator at a time, because the number of BLAS threads is a setting of the process.
     with cec_mpi.open_operator(store, None, recorder=Recorder(watch), **options) as X:
         for _ in range(5):
             X.matvec(np.ones(1))

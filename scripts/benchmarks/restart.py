@@ -1,10 +1,10 @@
-"""A master that is killed and resumed: how soon hosts that wait for it make the next step.
+"""A master that is killed and resumed: time until its waiting hosts have run the next step.
 
     python scripts/benchmarks/restart.py [--hosts 6] [--recovery 4]
 
 Hosts of `cec-mpi join --retry` wait for a run, which is killed with SIGKILL after some steps and
-started again with `--resume` at once. Measured are the seconds from the kill to the next step in
-the records, over those from the start of the run to its first step, with the same hosts waiting.
+started again with `--resume` at once. Prints the seconds from the kill to the next step in the
+records, over those from the start of the run to its first step, with the same waiting hosts.
 """
 
 from __future__ import annotations
@@ -24,19 +24,31 @@ COLUMNS = 40
 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
-    """Of one number of hosts."""
+    """Return the figures for this number of hosts."""
     sizes = 60 * options.recovery, COLUMNS, options.hosts, options.recovery
-    store = measure.store_of(directory, *sizes, options.seed)
+    store = measure.make_store(directory, *sizes, options.seed)
     np.save(directory / "W.npy", np.ones((10**6, COLUMNS)))
     join = ["cec-mpi", "join", "conn", "--retry", 3600, "--threads", 1, "-q"]
     times: measure.Times = {"first start": [], "kill": [], "listens": []}
     hosts = [_start(join, directory) for _ in range(options.hosts)]
-    words = ["cec-mpi", "run", store, "--accept", "conn", "--wait", "-q", "--checkpoint-every", 10]
-    words.append(f"vectors={directory / 'W.npy'}")
+    arguments = [
+        "cec-mpi",
+        "run",
+        store,
+        "--accept",
+        "conn",
+        "--wait",
+        "-q",
+        "--checkpoint-every",
+        10,
+    ]
+    arguments.append(f"vectors={directory / 'W.npy'}")
     try:
         for turn in range(options.turns):
-            found = _of_one([*words, "--out", f"out-{turn}"], directory, directory / f"out-{turn}")
-            for name, seconds in zip(times, found, strict=True):
+            results = _kill_and_resume(
+                [*arguments, "--out", f"out-{turn}"], directory, directory / f"out-{turn}"
+            )
+            for name, seconds in zip(times, results, strict=True):
                 times[name].append(seconds)
     finally:
         for host in hosts:
@@ -47,22 +59,24 @@ def figures(options: Any, directory: Path) -> list[Figure]:
         ratio(times, "kill", "first start", "from a kill of the master to the next step"),
         measure.figure("from the kill to the next step", times["kill"], "s"),
         measure.figure("of these, until the master listens again", times["listens"], "s"),
-        measure.figure("and until the hosts have made a step", times["back"], "s"),
+        measure.figure("and until the hosts have run a step", times["back"], "s"),
     ]
 
 
-def _of_one(words: list[Any], directory: Path, out: Path) -> tuple[float, float, float]:
-    """Seconds of a first start, and from a kill to the next step and to its connection file."""
+def _kill_and_resume(
+    arguments: list[Any], directory: Path, out: Path
+) -> tuple[float, float, float]:
+    """Return the seconds of a start, and those from a kill to the next step and connection file."""
     records, file = out / "steps.jsonl", directory / "conn"
     begin = time.perf_counter()
-    master = _start(words, directory)
+    master = _start(arguments, directory)
     _await(lambda: _steps(records) > 0)
     first = time.perf_counter() - begin
     _await(lambda: _steps(records) > STEPS)
     master.process.kill()
     finish(master, measure.LIMIT)
     begin, before, old = time.perf_counter(), _steps(records), file.stat().st_mtime_ns
-    master = _start([*words, "--resume"], directory)
+    master = _start([*arguments, "--resume"], directory)
     _await(lambda: file.stat().st_mtime_ns != old)
     listens = time.perf_counter() - begin
     _await(lambda: _steps(records) > before)
@@ -72,12 +86,14 @@ def _of_one(words: list[Any], directory: Path, out: Path) -> tuple[float, float,
     return first, kill, listens
 
 
-def _start(words: list[Any], directory: Path) -> Started:
-    return start(words, cwd=directory, variables={**measure.ONE_THREAD, "TMPDIR": str(directory)})
+def _start(arguments: list[Any], directory: Path) -> Started:
+    return start(
+        arguments, cwd=directory, variables={**measure.ONE_THREAD, "TMPDIR": str(directory)}
+    )
 
 
 def _steps(records: Path) -> int:
-    """Number of steps in the records; those of an earlier process may be taken back."""
+    """Number of steps in the records; a resumed run may remove the last ones."""
     return records.read_bytes().count(b'"step":') if records.exists() else 0
 
 

@@ -1,9 +1,9 @@
-"""Simulated runs beside real ones: twelve runs with emulated speeds, their times and events.
+"""Compare simulated runs with real ones: times and events of twelve runs with emulated speeds.
 
     python scripts/benchmarks/simulation.py [--only stopped] [--base 120] [--steps 30]
 
-Machines sleep for most of each step, so that a busy computer changes little. The total is from the
-first step to the end of the last one. Events are compared with the step and machine of each.
+Machines sleep for most of each step, so that other load of the computer matters little. Times are
+from the first step to the end of the last one. Events must agree in kind, step and machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).parents[2] / "tests"))
 from helpers.commands import run_to_end
 
 SPEEDS = "2,2,3,3,4,4"
-GIVEN = ["--speeds", SPEEDS]
+KNOWN_SPEEDS = ["--speeds", SPEEDS]
 MACHINES, RECOVERY, ROWS, COLUMNS = 6, 3, 1200, 50
 
 TICKS = [[1, 2, 3, 4, 5, 6]] * 5 + [[1, 2, 3, 5, 6]] * 5 + [[2, 3, 5, 6]] * 5 + [[1, 2, 3, 4, 5, 6]]
@@ -35,20 +35,20 @@ SHORT = [[1, 2, 3, 4, 5, 6]] * 2 + [[1, 2]] * 3 + [[1, 2, 3, 4, 5, 6]] * 50
 
 
 LOCKSTEP = {
-    "given speeds": GIVEN,
+    "given speeds": KNOWN_SPEEDS,
     "learned": ["--emulate-noise", 0.1],
-    "preempted": [*GIVEN, "--availability", "ticks.json"],
+    "preempted": [*KNOWN_SPEEDS, "--availability", "ticks.json"],
     "slower from step 10": ["--emulate-change", "10:6:0.25"],
-    "cyclic": [*GIVEN, "--scheme", "cyclic"],
-    "waiting": [*GIVEN, "--availability", "short.json", "--tick", "2s", "--wait"],
+    "cyclic": [*KNOWN_SPEEDS, "--scheme", "cyclic"],
+    "waiting": [*KNOWN_SPEEDS, "--availability", "short.json", "--tick", "2s", "--wait"],
 }
 ELASTIC = {
-    "given speeds": GIVEN,
-    "preempted": [*GIVEN, "--availability", "ticks.json"],
-    "lost in step 5": [*GIVEN, "--inject", "kill:3@5"],
+    "given speeds": KNOWN_SPEEDS,
+    "preempted": [*KNOWN_SPEEDS, "--availability", "ticks.json"],
+    "lost in step 5": [*KNOWN_SPEEDS, "--inject", "kill:3@5"],
     "one straggler": ["--stragglers", 1, "--emulate-noise", 0.3],
     "learned, slow, two lost": ["--inject", "kill:1@8,slow:5@10x3,kill:4@20"],
-    "stopped": [*GIVEN, "--deadline", "x3", "--inject", "stop:2@6"],
+    "stopped": [*KNOWN_SPEEDS, "--deadline", "x3", "--inject", "stop:2@6"],
 }
 
 
@@ -61,27 +61,31 @@ def main() -> None:
     parser.add_argument("--only", default="", help="runs with this text in their name")
     options = parser.parse_args()
     rows, worst = [], 0.0
-    with tempfile.TemporaryDirectory() as place:
-        directory = Path(place)
-        make(directory, options.steps, options.seed)
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        make_inputs(directory, options.steps, options.seed)
         for kind, cases in (("lockstep", LOCKSTEP), ("elastic", ELASTIC)):
-            for name, words in cases.items():
+            for name, arguments in cases.items():
                 if options.only not in f"{kind}: {name}":
                     continue
-                real, simulated = both(directory, kind, list(map(str, words)), options)
-                off = seconds_of(simulated) / seconds_of(real) - 1
-                worst = max(worst, abs(off))
+                real, simulated = run_both(directory, kind, list(map(str, arguments)), options)
+                difference = seconds_of(simulated) / seconds_of(real) - 1
+                worst = max(worst, abs(difference))
                 events = events_of(real), events_of(simulated)
-                same = "the same" if events[0] == events[1] else f"{events[0]} and {events[1]}"
-                cells = f"{seconds_of(real):.2f}", f"{seconds_of(simulated):.2f}", f"{off:+.1%}"
-                rows.append([f"{kind}: {name}", *cells, str(len(events[0])), same])
+                comparison = "equal" if events[0] == events[1] else f"{events[0]} and {events[1]}"
+                cells = (
+                    f"{seconds_of(real):.2f}",
+                    f"{seconds_of(simulated):.2f}",
+                    f"{difference:+.1%}",
+                )
+                rows.append([f"{kind}: {name}", *cells, str(len(events[0])), comparison])
                 print(*rows[-1], flush=True)
-    head = ["run", "real (s)", "simulated (s)", "off", "events", ""]
+    head = ["run", "real (s)", "simulated (s)", "difference", "events", ""]
     print("", *format_table(head, rows, head[1:5]), f"largest difference: {worst:.1%}", sep="\n")
 
 
-def make(directory: Path, steps: int, seed: int) -> None:
-    """Make the store, the vectors and the lists of who is available."""
+def make_inputs(directory: Path, steps: int, seed: int) -> None:
+    """Write the store, the vectors and the lists of available machines."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((ROWS, COLUMNS))
     cec_mpi.encode(X, directory / "store", MACHINES, RECOVERY)
@@ -90,17 +94,19 @@ def make(directory: Path, steps: int, seed: int) -> None:
         (directory / f"{name}.json").write_text(json.dumps({"available": ticks}))
 
 
-def both(
-    directory: Path, kind: str, words: list[str], options: argparse.Namespace
+def run_both(
+    directory: Path, kind: str, arguments: list[str], options: argparse.Namespace
 ) -> tuple[RunRecords, RunRecords]:
     """Return the records of a real run and of a simulated one."""
-    same = ["--emulate-speeds", SPEEDS, "--emulate-base", options.base, "--seed", options.seed]
+    common = ["--emulate-speeds", SPEEDS, "--emulate-base", options.base, "--seed", options.seed]
     elastic = kind == "elastic"
     local: list[object] = ["--local", MACHINES] if elastic else []
-    run = ["run", "store", "vectors=W.npy", "--out", "real", "--overwrite", *local, *same, *words]
+    run = ["run", "store", "vectors=W.npy", "--out", "real", "--overwrite"]
+    run += [*local, *common, *arguments]
     ranks = 0 if elastic else MACHINES + 1
     command(run, directory, options.seconds, ranks)
-    simulate = ["simulate", "store", "--steps", options.steps, "--out", "simulated", *same, *words]
+    simulate = ["simulate", "store", "--steps", options.steps, "--out", "simulated"]
+    simulate += [*common, *arguments]
     simulated = directory / "simulated"
     for file in simulated.glob("*.json*"):
         file.unlink()
@@ -108,25 +114,25 @@ def both(
     return read_lines(directory / "real" / "steps.jsonl"), read_lines(simulated / "steps.jsonl")
 
 
-def command(words: list[object], directory: Path, seconds: float, ranks: int = 0) -> None:
+def command(arguments: list[object], directory: Path, seconds: float, ranks: int = 0) -> None:
     launcher = ["mpirun", "--oversubscribe", "-n", ranks] if ranks else []
-    program = [sys.executable, "-m", "cec_mpi", *words, "-q"]
+    program = [sys.executable, "-m", "cec_mpi", *arguments, "-q"]
     done = run_to_end([*launcher, *program], cwd=directory, limit=seconds)
     if done.returncode:
-        sys.exit(f"{' '.join(map(str, words))}: {done.errors}")
+        sys.exit(f"{' '.join(map(str, arguments))}: {done.errors}")
 
 
-def seconds_of(found: RunRecords) -> float:
+def seconds_of(records: RunRecords) -> float:
     """Seconds from the header to the end of the last step."""
     begin, end = (
-        datetime.fromisoformat(t) for t in (found.header["started"], found.steps[-1].time)
+        datetime.fromisoformat(t) for t in (records.header["started"], records.steps[-1].time)
     )
     return (end - begin).total_seconds()
 
 
-def events_of(found: RunRecords) -> list[tuple[int, str, int]]:
+def events_of(records: RunRecords) -> list[tuple[int, str, int]]:
     """Step, kind and machine of each event."""
-    return [(s.step, *kind_and_machine(event)) for s in found.steps for event in s.events]
+    return [(s.step, *kind_and_machine(event)) for s in records.steps for event in s.events]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A sparse X on replicas: steps, stores, plans and PageRank, beside SciPy, PETSc and HiGHS.
+"""A sparse X on replicas: steps, stores, plans and PageRank, compared with SciPy, PETSc and HiGHS.
 
     python scripts/benchmarks/sparse.py lockstep [--scale 20] [--entries 16000000] [--machines 2]
     python scripts/benchmarks/sparse.py store
@@ -18,11 +18,11 @@ or with ``--rows`` and ``--columns`` one with equally many entries in random pla
   over the least one.
 - makespan: steps of machines with emulated speeds from 1 to 3, which are learned, over the least
   time at the speeds of the step.
-- pagerank: to 1e-10 by a run of this computer's own machines, over power iteration with SciPy.
-- petsc: X w over PETSc's MatMult with as many ranks, which leaves all vectors where they are.
-- trace: steps with who is available by a spot trace (``{"data": [count, ..]}``), a step for each of
-  its ticks from ``--first`` on with enough machines; what they read, and how far from SciPy they
-  are.
+- pagerank: to 1e-10 with machines on this computer, over power iteration with SciPy.
+- petsc: X w over PETSc's MatMult with as many ranks, whose vectors stay distributed.
+- trace: steps whose available machines follow a spot trace (``{"data": [count, ..]}``), one for
+  each tick from ``--first`` on with enough machines: bytes read, and the largest difference from
+  SciPy.
 """
 
 from __future__ import annotations
@@ -45,63 +45,70 @@ import cec_mpi
 import cec_mpi.store
 import measure
 from cec_mpi.runtime.records.reading import read_lines
-from measure import Figure, in_turns, median_of, ratio
+from measure import Figure, median_of, ratio, time_in_turns
 
-TAKE, ENCODE = "--take", "--encode"  # what this script is called with as a rank, or to encode
+RANK_OPTION, ENCODE = (
+    "--rank",
+    "--encode",
+)  # first argument of this script on ranks, and in a process that encodes
 _QUADRANTS = (0.57, 0.76, 0.95)  # R-MAT's a, a + b and a + b + c
 
 
 def rmat(scale: int, entries: int, seed: int) -> csr_array:
-    """The graph of R-MAT, of ones."""
+    """Return the graph of R-MAT, with ones as values."""
     rng = np.random.default_rng(seed)
-    at, across = np.zeros((2, entries), np.int64)
+    rows, columns = np.zeros((2, entries), np.int64)
     for _ in range(scale):
-        which = np.searchsorted(_QUADRANTS, rng.random(entries))
-        at, across = 2 * at + which // 2, 2 * across + which % 2
-    places = at.astype(np.int32), across.astype(np.int32)
-    matrix = csr_array((np.ones(entries), places), shape=(1 << scale,) * 2)
-    matrix.data[:] = 1  # the same edge twice is one
+        quadrants = np.searchsorted(_QUADRANTS, rng.random(entries))
+        rows, columns = 2 * rows + quadrants // 2, 2 * columns + quadrants % 2
+    indices = rows.astype(np.int32), columns.astype(np.int32)
+    matrix = csr_array((np.ones(entries), indices), shape=(1 << scale,) * 2)
+    matrix.data[:] = 1  # not the number of equal edges
     return matrix
 
 
 def even(rows: int, columns: int, entries: int, seed: int) -> csr_array:
-    """Equally many random entries in each row."""
-    rng, each = np.random.default_rng(seed), entries // rows
-    indices = np.sort(rng.integers(columns, size=(rows, each), dtype=np.int32), axis=1).reshape(-1)
-    pointers = np.arange(rows + 1, dtype=np.int32) * each
-    matrix = csr_array((rng.standard_normal(rows * each), indices, pointers), (rows, columns))
+    """Return a matrix with equally many random entries in each row."""
+    rng, row_entries = np.random.default_rng(seed), entries // rows
+    indices = np.sort(
+        rng.integers(columns, size=(rows, row_entries), dtype=np.int32), axis=1
+    ).reshape(-1)
+    pointers = np.arange(rows + 1, dtype=np.int32) * row_entries
+    matrix = csr_array(
+        (rng.standard_normal(rows * row_entries), indices, pointers), (rows, columns)
+    )
     matrix.sum_duplicates()
     return matrix
 
 
-def matrix_of(options: Any) -> csr_array:
+def make_matrix(options: Any) -> csr_array:
     if options.rows:
         return even(options.rows, options.columns, options.entries, options.seed)
     return rmat(options.scale, options.entries, options.seed)
 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
-    """Of one part."""
+    """Return the figures of the selected part."""
     parts = lockstep, store, plans, makespan, pagerank, petsc, trace
     return list({part.__name__: part for part in parts}[options.part](options, directory))
 
 
 def lockstep(options: Any, directory: Path) -> list[Figure]:
-    X = matrix_of(options)
+    X = make_matrix(options)
     save_npz(directory / "X.npz", X, compressed=False)
     cec_mpi.encode(X, directory / "store", options.machines, copies=options.copies)
-    told = {"directory": str(directory), "turns": options.turns, "steps": options.steps}
-    times = measure.again(__file__, options.machines + 1, TAKE, json.dumps(told))
-    found = [ratio(times, "X w", "bare", over="a bare Bcast, SciPy's products, Gatherv")]
-    found.append(ratio(times, "X'v", "X w"))
-    return found + [measure.figure(name, each, "s") for name, each in times.items()]
+    settings = {"directory": str(directory), "turns": options.turns, "steps": options.steps}
+    times = measure.run_script(__file__, options.machines + 1, RANK_OPTION, json.dumps(settings))
+    results = [ratio(times, "X w", "bare", over="a bare Bcast, SciPy's products, Gatherv")]
+    results.append(ratio(times, "X'v", "X w"))
+    return results + [measure.figure(name, seconds, "s") for name, seconds in times.items()]
 
 
-def take(told: dict[str, Any]) -> None:
-    """Print what was taken, on rank 0."""
+def measure_on_ranks(settings: dict[str, Any]) -> None:
+    """Print the times on rank 0."""
     from mpi4py import MPI
 
-    comm, directory = MPI.COMM_WORLD, Path(told["directory"])
+    comm, directory = MPI.COMM_WORLD, Path(settings["directory"])
     X = load_npz(directory / "X.npz")
 
     def ours(name: str, size: int) -> float:
@@ -111,55 +118,65 @@ def take(told: dict[str, Any]) -> None:
             product, vector = getattr(operator, name), np.ones(size)
             for _ in range(10):  # speeds are learned
                 product(vector)
-            return median_of(lambda: product(vector), told["steps"])
+            return median_of(lambda: product(vector), settings["steps"])
 
-    ways = {
+    candidates = {
         "X w": lambda: ours("matvec", X.shape[1]),
         "X'v": lambda: ours("rmatvec", X.shape[0]),
-        "bare": lambda: median_of(bare(comm, X), told["steps"]),
+        "bare": lambda: median_of(bare(comm, X), settings["steps"]),
     }
-    times = in_turns({name: ways[name] for name in told.get("ways", ways)}, told["turns"])
+    times = time_in_turns(
+        {name: candidates[name] for name in settings.get("candidates", candidates)},
+        settings["turns"],
+    )
     if comm.rank == 0:
         print(json.dumps(times))
 
 
 def bare(comm: Any, X: csr_array) -> Any:
-    """A step of shares with equally many nonzeros."""
+    """Return a step whose shares have equally many nonzeros."""
     wanted = np.arange(1, comm.size - 1) * (X.nnz / (comm.size - 1))
     cuts = [0, *np.searchsorted(X.indptr, wanted).tolist(), X.shape[0]]
     counts = [0, *np.diff(cuts).tolist()]
-    mine = X[cuts[comm.rank - 1] : cuts[comm.rank]] if comm.rank else None
+    own_rows = X[cuts[comm.rank - 1] : cuts[comm.rank]] if comm.rank else None
     w, none = np.ones(X.shape[1]), np.empty(0)
     answers = [np.empty(X.shape[0]), counts] if comm.rank == 0 else None
 
     def step() -> None:
         comm.Bcast(w)
-        comm.Gatherv(none if mine is None else mine @ w, answers)
+        comm.Gatherv(none if own_rows is None else own_rows @ w, answers)
 
     return step
 
 
 def petsc(options: Any, directory: Path) -> list[Figure]:
-    X = matrix_of(options)
+    X = make_matrix(options)
     save_npz(directory / "X.npz", X, compressed=False)
     cec_mpi.encode(X, directory / "store", options.machines, copies=options.copies)
-    told = {"directory": str(directory), "turns": 1, "steps": options.steps, "ways": ["X w"]}
-    words = [*shlex.split(options.petsc), Path(__file__).parent / "petsc_step.py"]
+    settings = {
+        "directory": str(directory),
+        "turns": 1,
+        "steps": options.steps,
+        "candidates": ["X w"],
+    }
+    arguments = [*shlex.split(options.petsc), Path(__file__).parent / "petsc_step.py"]
 
     def ours() -> float:
-        times = measure.again(__file__, options.machines + 1, TAKE, json.dumps(told))
+        times = measure.run_script(
+            __file__, options.machines + 1, RANK_OPTION, json.dumps(settings)
+        )
         return float(times["X w"][0])
 
     def theirs() -> float:
-        return float(measure.run([*words, directory / "X.npz", options.steps]).split()[-1])
+        return float(measure.run([*arguments, directory / "X.npz", options.steps]).split()[-1])
 
-    times = in_turns({"X w": ours, "PETSc": theirs}, options.turns)
-    found = [ratio(times, "X w", "PETSc", over="PETSc's MatMult")]
-    return found + [measure.figure(name, each, "s") for name, each in times.items()]
+    times = time_in_turns({"X w": ours, "PETSc": theirs}, options.turns)
+    results = [ratio(times, "X w", "PETSc", over="PETSc's MatMult")]
+    return results + [measure.figure(name, seconds, "s") for name, seconds in times.items()]
 
 
 def store(options: Any, directory: Path) -> list[Figure]:
-    X = matrix_of(options)
+    X = make_matrix(options)
     source, copy = directory / "X.npz", directory / "copy"
     save_npz(source, X, compressed=False)
     size = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
@@ -168,11 +185,11 @@ def store(options: Any, directory: Path) -> list[Figure]:
 
     def encode() -> float:
         shutil.rmtree(target, ignore_errors=True)
-        words = source, target, options.machines, options.copies
-        told = measure.again(__file__, 0, ENCODE, *words)
+        arguments = source, target, options.machines, options.copies
+        result = measure.run_script(__file__, 0, ENCODE, *arguments)
         made_bytes.append(sum(f.stat().st_size for f in target.iterdir()))
-        memory.append(told["memory"])
-        return float(told["seconds"])
+        memory.append(result["memory"])
+        return float(result["seconds"])
 
     def read_and_write() -> float:
         begin = time.perf_counter()
@@ -183,30 +200,30 @@ def store(options: Any, directory: Path) -> list[Figure]:
                 os.fsync(file.fileno())
         return time.perf_counter() - begin
 
-    times = in_turns({"encode": encode, "bytes": read_and_write}, options.turns)
+    times = time_in_turns({"encode": encode, "bytes": read_and_write}, options.turns)
     return [
         measure.figure("store", [made_bytes[0] / (options.copies * size)], "", "J copies in CSR"),
         ratio(times, "encode", "bytes", over="reading once and writing J times"),
         measure.figure("memory of encode", memory, "MB"),
-        *(measure.figure(name, each, "s") for name, each in times.items()),
+        *(measure.figure(name, seconds, "s") for name, seconds in times.items()),
     ]
 
 
-def take_encode(source: str, target: str, machines: str, copies: str) -> None:
-    """Encode; prints seconds, and the memory that is no page of a file."""
+def measure_encode(source: str, target: str, machines: str, copies: str) -> None:
+    """Encode, and print the seconds and the private memory."""
     import threading
 
-    import cec_mpi.encoding.replicas  # which takes its time
+    import cec_mpi.encoding.replicas  # so that its import is not timed
 
-    process, most, done = psutil.Process(), [0], threading.Event()
+    process, peak, done = psutil.Process(), [0], threading.Event()
 
     def private() -> int:
-        told = process.memory_info()
-        return int(told.rss - told.shared)
+        info = process.memory_info()
+        return int(info.rss - info.shared)
 
     def watch() -> None:
         while not done.wait(0.005):
-            most[0] = max(most[0], private())
+            peak[0] = max(peak[0], private())
 
     watcher, before, begin = threading.Thread(target=watch), private(), time.perf_counter()
     watcher.start()
@@ -214,7 +231,7 @@ def take_encode(source: str, target: str, machines: str, copies: str) -> None:
     seconds = time.perf_counter() - begin
     done.set()
     watcher.join()
-    print(json.dumps({"seconds": seconds, "memory": (most[0] - before) / 2**20}))
+    print(json.dumps({"seconds": seconds, "memory": (peak[0] - before) / 2**20}))
 
 
 def plans(options: Any, directory: Path) -> list[Figure]:
@@ -224,7 +241,7 @@ def plans(options: Any, directory: Path) -> list[Figure]:
     from cec_mpi.core.replicas.planner import ReplicaPlanner
     from helpers.linear_program import least_time
 
-    X, rng, found = matrix_of(options), np.random.default_rng(options.seed), []
+    X, rng, results = make_matrix(options), np.random.default_rng(options.seed), []
     for machines in options.several:
         parts = cut_parts(X.indptr, 8 * machines, 64)
         holders = spread_copies(parts.count, [1.0] * machines, options.copies)
@@ -232,8 +249,8 @@ def plans(options: Any, directory: Path) -> list[Figure]:
         ratios, times = [], {"plan": [], "HiGHS": []}
         for _ in range(options.turns):
             speeds = rng.uniform(1, 3, machines)
-            gone = rng.choice(np.arange(1, machines + 1), options.copies - 1, replace=False)
-            available = tuple(sorted(set(range(1, machines + 1)) - set(gone.tolist())))
+            missing = rng.choice(np.arange(1, machines + 1), options.copies - 1, replace=False)
+            available = tuple(sorted(set(range(1, machines + 1)) - set(missing.tolist())))
             planner = ReplicaPlanner(parts, placement)
             begin = time.process_time()
             made = planner.plan(available, tuple(speeds.tolist()))
@@ -245,16 +262,16 @@ def plans(options: Any, directory: Path) -> list[Figure]:
             least_time(costs, sets, present)
             times["HiGHS"].append(time.process_time() - begin)
         name = f"{machines} machines"
-        found.append(measure.figure(f"makespan, {name}", ratios, "", "the least"))
-        found.append(ratio(times, "plan", "HiGHS", f"plan, {name}", "HiGHS"))
-        found.append(measure.figure(f"plan, {name}", times["plan"], "s"))
-    return found
+        results.append(measure.figure(f"makespan, {name}", ratios, "", "the least"))
+        results.append(ratio(times, "plan", "HiGHS", f"plan, {name}", "HiGHS"))
+        results.append(measure.figure(f"plan, {name}", times["plan"], "s"))
+    return results
 
 
 def makespan(options: Any, directory: Path) -> list[Figure]:
     from helpers.recording import MemoryRecorder
 
-    X = matrix_of(options)
+    X = make_matrix(options)
     cec_mpi.encode(X, directory / "store", options.machines, copies=options.copies)
     speeds = np.random.default_rng(options.seed).uniform(1, 3, options.machines).tolist()
     emulated = {"emulate_speeds": speeds, "emulate_base": options.base}
@@ -265,40 +282,40 @@ def makespan(options: Any, directory: Path) -> list[Figure]:
         for _ in range(options.steps + 8):  # speeds are learned
             operator.matvec(w)
     steps = kept.records[-options.steps :]
-    found = [each.measured_makespan / each.hindsight_makespan for each in steps]
-    seconds = [each.measured_makespan for each in steps]
+    results = [step.measured_makespan / step.hindsight_makespan for step in steps]
+    seconds = [step.measured_makespan for step in steps]
     over = "the least at the speeds of the step"
     return [
-        measure.figure(f"makespan, {options.machines} machines", found, "", over),
+        measure.figure(f"makespan, {options.machines} machines", results, "", over),
         measure.figure("makespan", seconds, "s"),
     ]
 
 
 def pagerank(options: Any, directory: Path) -> list[Figure]:
-    X = matrix_of(options)
+    X = make_matrix(options)
     cec_mpi.encode(X, directory / "store", options.machines, copies=options.copies)
-    out, told = directory / "out", {}
-    words = ["cec-mpi", "run", directory / "store", "pagerank", "tol=1e-10"]
-    words += ["--local", options.machines, "--out", out, "--overwrite", "-q"]
+    out, outcome = directory / "out", {}
+    arguments = ["cec-mpi", "run", directory / "store", "pagerank", "tol=1e-10"]
+    arguments += ["--local", options.machines, "--out", out, "--overwrite", "-q"]
 
     def ours() -> float:
-        measure.run(words)
-        told["ours"] = json.loads((out / "summary.json").read_text())
-        return float(told["ours"]["seconds"])
+        measure.run(arguments)
+        outcome["ours"] = json.loads((out / "summary.json").read_text())
+        return float(outcome["ours"]["seconds"])
 
     def theirs() -> float:
         begin = time.perf_counter()
-        told["SciPy"], told["iterations"] = by_scipy(X)
+        outcome["SciPy"], outcome["iterations"] = by_scipy(X)
         return time.perf_counter() - begin
 
-    times = in_turns({"PageRank": ours, "SciPy": theirs}, options.turns)
-    apart = np.abs(np.load(out / "result.npy") - told["SciPy"]).sum()
+    times = time_in_turns({"PageRank": ours, "SciPy": theirs}, options.turns)
+    difference = np.abs(np.load(out / "result.npy") - outcome["SciPy"]).sum()
     return [
         ratio(times, "PageRank", "SciPy", over="SciPy's iterations on one core"),
-        measure.figure("iterations", [told["ours"]["iterations"]], "", "SciPy's"),
-        measure.figure("iterations of SciPy", [told["iterations"]], ""),
-        measure.figure("difference", [apart], "", "1, as a sum of absolute values"),
-        *(measure.figure(name, each, "s") for name, each in times.items()),
+        measure.figure("iterations", [outcome["ours"]["iterations"]], "", "SciPy's"),
+        measure.figure("iterations of SciPy", [outcome["iterations"]], ""),
+        measure.figure("difference", [difference], "", "1, as a sum of absolute values"),
+        *(measure.figure(name, seconds, "s") for name, seconds in times.items()),
     ]
 
 
@@ -316,36 +333,36 @@ def by_scipy(X: csr_array) -> tuple[Any, int]:
 
 
 def trace(options: Any, directory: Path) -> list[Figure]:
-    X, out = matrix_of(options), directory / "out"
+    X, out = make_matrix(options), directory / "out"
     cec_mpi.encode(X, directory / "store", options.machines, copies=options.copies)
     counts = json.loads(Path(options.trace).read_text())["data"]
-    some = counts[options.first : options.first + options.ticks]
-    (directory / "trace.json").write_text(json.dumps({"data": some}))
+    trace_counts = counts[options.first : options.first + options.ticks]
+    (directory / "trace.json").write_text(json.dumps({"data": trace_counts}))
     manifest = cec_mpi.store.open_store(directory / "store").manifest
-    enough = max(map(min, manifest.layout.holders))  # count c stands for machines 1 to c
-    able = sum(count >= enough for count in some)
-    W = np.random.default_rng(options.seed).standard_normal((able, X.shape[1]))
+    min_count = max(map(min, manifest.layout.holders))  # count c stands for machines 1 to c
+    feasible_ticks = sum(count >= min_count for count in trace_counts)
+    W = np.random.default_rng(options.seed).standard_normal((feasible_ticks, X.shape[1]))
     np.save(directory / "W.npy", W)
-    words = ["cec-mpi", "run", directory / "store", "matvec", f"vectors={directory / 'W.npy'}"]
-    words += ["--out", out, "-q", "--wait", "--availability", directory / "trace.json"]
-    measure.run(words, options.machines + 1)
+    arguments = ["cec-mpi", "run", directory / "store", "matvec", f"vectors={directory / 'W.npy'}"]
+    arguments += ["--out", out, "-q", "--wait", "--availability", directory / "trace.json"]
+    measure.run(arguments, options.machines + 1)
     steps = read_lines(out / "steps.jsonl").steps
     sizes = [f.stat().st_size for f in sorted((directory / "store").glob("shard-*.csr"))]
-    read = np.array([each.load_bytes for each in steps]).sum(axis=0)
+    read = np.array([step.load_bytes for step in steps]).sum(axis=0)
     again = np.maximum(read - sizes, 0).sum()
-    later = sum(sum(each.load_bytes) for each in steps[1:])
+    later = sum(sum(step.load_bytes) for step in steps[1:])
     expected = (X @ W.T).T
-    apart = np.abs(np.load(out / "result.npy") - expected).max() / np.abs(expected).max()
+    difference = np.abs(np.load(out / "result.npy") - expected).max() / np.abs(expected).max()
     changes = sum(one.available != two.available for one, two in pairwise(steps))
-    waits = [each.waited_ticks for each in steps]
+    waits = [step.waited_ticks for step in steps]
     return [
         measure.figure("bytes read twice", [again / sum(sizes)], "", "the store"),
         measure.figure("bytes read after the first step", [later / sum(sizes)], "", "the store"),
-        measure.figure("largest difference from SciPy", [apart], "", "the largest entry"),
+        measure.figure("largest difference from SciPy", [difference], "", "the largest entry"),
         measure.figure("steps", [len(steps)], "steps"),
-        measure.figure("changes of who is there", [changes], "steps"),
+        measure.figure("changes of available machines", [changes], "steps"),
         measure.figure("steps that waited", [np.count_nonzero(waits)], "steps"),
-        measure.figure("ticks that were waited", [sum(waits)], "ticks"),
+        measure.figure("ticks of waiting", [sum(waits)], "ticks"),
     ]
 
 
@@ -358,7 +375,9 @@ def add_options(parser: Any) -> None:
     parser.add_argument("--entries", type=int, default=16_000_000)
     parser.add_argument("--machines", type=int, default=2)
     parser.add_argument("--copies", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=15, help="in a turn: the median counts")
+    parser.add_argument(
+        "--steps", type=int, default=15, help="steps in a turn, whose median counts"
+    )
     parser.add_argument("--several", type=int, nargs="+", default=[12, 30, 100, 500])
     parser.add_argument("--base", type=float, default=90_000, help="rows per second of speed 1")
     parser.add_argument("--petsc", help="command that starts ranks of Python with petsc4py")
@@ -368,9 +387,9 @@ def add_options(parser: Any) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [TAKE]:
-        take(json.loads(sys.argv[2]))
+    if sys.argv[1:2] == [RANK_OPTION]:
+        measure_on_ranks(json.loads(sys.argv[2]))
     elif sys.argv[1:2] == [ENCODE]:
-        take_encode(*sys.argv[2:])
+        measure_encode(*sys.argv[2:])
     else:
         measure.main(__doc__, figures, add_options)

@@ -1,20 +1,20 @@
-"""Steps of machines that are processes: beside the bare wire, another program, and each other.
+"""Steps in which machines are processes, compared with bare MPI and the published program.
 
     python scripts/benchmarks/steps.py lockstep [--rows 600] [--columns 600] [--machines 6]
     python scripts/benchmarks/steps.py machines
     python scripts/benchmarks/steps.py elastic
     python scripts/benchmarks/steps.py idle
 
-- lockstep: X w over a blocking Bcast, the same products and a Gatherv of mpi4py; over the same
-  without products; and over the published program, a plain one of mpi4py: a pickled dict to all, a
-  Barrier before and after the products, pickled answers, and a decoder that goes from row to row.
-  X'v, X W and X'V over X w and X'v. CPU time of rank 0 and of a machine above that of the first.
+- lockstep: X w over a blocking Bcast, the same products and a Gatherv of mpi4py (`bare`); over the
+  same without products; and over the published program, which uses mpi4py with a pickled dict, a
+  Barrier before and after the products, pickled answers, and a decoder that decodes row by row.
+  X'v, X W and X'V over X w and X'v. CPU time of rank 0 and of a machine above that of `bare`.
 - machines: X w of 6, 16, 32 and 64 machines over a blocking Bcast, the same products and a Gatherv;
   CPU time of rank 0 and of a machine above that, and how much it grows with each machine.
 - elastic: X w and X'v of machines that are processes without MPI, over the same in lockstep. With
-  many columns it is w that takes the time.
-- idle: machine 1 takes two seconds for each step. CPU seconds of each other process, of which rank
-  0 is one, over seconds.
+  many columns the transfer of w dominates.
+- idle: machine 1 takes two seconds for each step. CPU seconds over elapsed seconds of each other
+  process, including rank 0.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ import numpy as np
 
 import cec_mpi
 import measure
-from measure import Figure, ratio, taken_by
+from measure import Figure, ratio, time_steps
 
 SECONDS = 2.0  # of a step of machine 1, for idle
 MACHINES = 6, 16, 32, 64
-WHOSE = "CPU of rank 0", "CPU of a machine"
-TAKE = "--take"  # what this script is called with as a rank, or as an elastic master
+CPU_LABELS = "CPU of rank 0", "CPU of a machine"
+RANK_OPTION = "--rank"  # first argument of this script on ranks, and in an elastic master
 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
-    """Start ranks, and compare what they took."""
+    """Start ranks, and compare their times."""
     machines, part = options.machines, options.part
     if part == "machines":
         return figures_of_many(options, directory)
     recovery = 1 if part == "idle" else options.recovery
-    store = measure.store_of(
+    store = measure.make_store(
         directory, options.rows, options.columns, machines, recovery, options.seed
     )
     names = ("part", "rows", "machines", "block", "steps")
-    told = {"store": str(store), **{name: getattr(options, name) for name in names}}
+    settings = {"store": str(store), **{name: getattr(options, name) for name in names}}
     packages = {"": Path(), ", before": options.before} if options.before else {"": Path()}
 
     def taken(ranks: int, turns: int, package: Path = Path()) -> Any:
-        words = TAKE, json.dumps(told | {"ranks": ranks, "turns": turns})
-        return measure.again(__file__, ranks, *words, package=package)
+        arguments = RANK_OPTION, json.dumps(settings | {"ranks": ranks, "turns": turns})
+        return measure.run_script(__file__, ranks, *arguments, package=package)
 
     if part == "idle":
         shares = taken(machines + 1, options.turns)
@@ -60,30 +60,40 @@ def figures(options: Any, directory: Path) -> list[Figure]:
     times: measure.Times = {}
     ranks = {"lockstep": [machines + 1], "elastic": [machines + 1, 0]}[part]
     for turn in range(options.turns):
-        ways = [(each, name) for each in ranks for name in packages]
-        for each, name in ways[:: 1 if turn % 2 else -1]:
-            for product, seconds in taken(each, 1, packages[name]).items():
+        candidates = [(size, name) for size in ranks for name in packages]
+        for size, name in candidates[:: 1 if turn % 2 else -1]:
+            for product, seconds in taken(size, 1, packages[name]).items():
                 times.setdefault(f"{product}{name}", []).extend(seconds)
     return [figure for name in packages for figure in compared(times, part, options.block, name)]
 
 
 def figures_of_many(options: Any, directory: Path) -> list[Figure]:
     """Start ranks for several numbers of machines, and compare their steps with bare ones."""
-    found: list[Figure] = []
+    results: list[Figure] = []
     cpu: dict[int, float] = {}
     for machines in MACHINES:
         size = options.rows, options.columns, machines, options.recovery, options.seed
-        told = {"part": "machines", "store": str(measure.store_of(directory, *size))}
-        told |= {"rows": options.rows, "machines": machines, "block": 1, "turns": options.turns}
-        words = TAKE, json.dumps(told | {"ranks": machines + 1, "steps": options.steps})
-        times = measure.again(__file__, machines + 1, *words)
-        rank, machine = (above(times, f"X w, {whose}", f"bare, {whose}", "") for whose in WHOSE)
+        settings = {"part": "machines", "store": str(measure.make_store(directory, *size))}
+        settings |= {"rows": options.rows, "machines": machines, "block": 1, "turns": options.turns}
+        arguments = (
+            RANK_OPTION,
+            json.dumps(settings | {"ranks": machines + 1, "steps": options.steps}),
+        )
+        times = measure.run_script(__file__, machines + 1, *arguments)
+        rank, machine = (
+            above(times, f"X w, {label}", f"bare, {label}", "") for label in CPU_LABELS
+        )
         step = ratio(times, "X w", "bare", over="a bare Bcast, products, Gatherv")
-        found += [each | {"name": f"{machines}: {each['name']}"} for each in (step, rank, machine)]
+        results += [
+            item | {"name": f"{machines}: {item['name']}"} for item in (step, rank, machine)
+        ]
         cpu[machines] = rank["quartiles"][1]
     fewest, *_, most = MACHINES
     growth = (cpu[most] - cpu[fewest]) / (most - fewest)
-    return [*found, measure.figure(f"X w, {WHOSE[0]}, for a machine more", [growth], "us", "bare")]
+    return [
+        *results,
+        measure.figure(f"X w, {CPU_LABELS[0]}, for each further machine", [growth], "us", "bare"),
+    ]
 
 
 def compared(times: measure.Times, part: str, block: int, before: str) -> list[Figure]:
@@ -97,88 +107,90 @@ def compared(times: measure.Times, part: str, block: int, before: str) -> list[F
             ratio(times, f"X'v{before}", X_w),
             ratio(times, f"X W{before}", X_w, f"X W, {block} columns{before}"),
             ratio(times, f"X'V{before}", f"X'v{before}", f"X'V, {block} columns{before}"),
-            *(above(times, f"X w, {whose}", f"bare, {whose}", before) for whose in WHOSE),
+            *(above(times, f"X w, {label}", f"bare, {label}", before) for label in CPU_LABELS),
         ]
     else:
         pairs = [(f"{product}, elastic{before}", product) for product in ("X w", "X'v")]
-        ratios = [ratio(times, way, f"{name}, lockstep{before}") for way, name in pairs]
-    ours = {name: each for name, each in times.items() if (", before" in name) == bool(before)}
-    return ratios + [measure.figure(name, each, "s") for name, each in ours.items()]
+        ratios = [ratio(times, candidate, f"{name}, lockstep{before}") for candidate, name in pairs]
+    ours = {
+        name: seconds for name, seconds in times.items() if (", before" in name) == bool(before)
+    }
+    return ratios + [measure.figure(name, seconds, "s") for name, seconds in ours.items()]
 
 
 def above(times: measure.Times, name: str, other: str, before: str) -> Figure:
-    """Microseconds more than another way, of the least that each has taken."""
+    """Return the difference of the least times of two candidates, in microseconds."""
     ours, theirs = min(times[name + before]), min(times[other + before])
     return measure.figure(f"{name}{before}", [1e6 * (ours - theirs)], "us", f"{other}, the least")
 
 
-def take(told: dict[str, Any]) -> None:
-    """Print what was taken, on rank 0."""
+def measure_on_ranks(settings: dict[str, Any]) -> None:
+    """Print the measurements on rank 0."""
     comm = None
-    if told["ranks"]:
+    if settings["ranks"]:
         from mpi4py import MPI
 
         comm = MPI.COMM_WORLD
     parts = {"lockstep": lockstep, "machines": lockstep, "elastic": products, "idle": idle}
-    found = parts[told["part"]](comm, told)
-    if found:
-        print(json.dumps(found))
+    results = parts[settings["part"]](comm, settings)
+    if results:
+        print(json.dumps(results))
 
 
-def opened(comm: Any, told: dict[str, Any], **options: Any) -> Any:
+def open_operator(comm: Any, settings: dict[str, Any], **options: Any) -> Any:
     """X, of machines of equal speeds."""
-    speeds = (1.0,) * told["machines"]
+    speeds = (1.0,) * settings["machines"]
     if comm is None:
-        options["local"] = told["machines"]
-    return cec_mpi.open_operator(told["store"], comm, threads=1, speeds=speeds, **options)
+        options["local"] = settings["machines"]
+    return cec_mpi.open_operator(settings["store"], comm, threads=1, speeds=speeds, **options)
 
 
-def products(comm: Any, told: dict[str, Any]) -> measure.Times:
+def products(comm: Any, settings: dict[str, Any]) -> measure.Times:
     """Steps by product, and the CPU time of rank 0."""
     how = "elastic" if comm is None else "lockstep"
-    with opened(comm, told) as X:
+    with open_operator(comm, settings) as X:
         if X is None:
             return {}
         w, v = np.ones(X.shape[1]), np.ones(X.shape[0])
-        found: measure.Times = {}
+        results: measure.Times = {}
         for name, call in ("X w", lambda: X.matvec(w)), ("X'v", lambda: X.rmatvec(v)):
-            seconds, cpu = taken_by(call, told["steps"])
-            found[f"{name}, {how}"], found[f"{name}, {how}, CPU of rank 0"] = [seconds], [cpu]
-        return found
+            seconds, cpu = time_steps(call, settings["steps"])
+            results[f"{name}, {how}"], results[f"{name}, {how}, CPU of rank 0"] = [seconds], [cpu]
+        return results
 
 
-def lockstep(comm: Any, told: dict[str, Any]) -> measure.Times:
+def lockstep(comm: Any, settings: dict[str, Any]) -> measure.Times:
     """Steps of all kinds, and the same without this package."""
-    store = cec_mpi.open_store(told["store"])
-    manifest, steps = store.manifest, told["steps"]
-    rows, columns, k = told["rows"], manifest.columns, told["block"]
+    store = cec_mpi.open_store(settings["store"])
+    manifest, steps = store.manifest, settings["steps"]
+    rows, columns, k = settings["rows"], manifest.columns, settings["block"]
 
     def ours(name: str, shape: tuple[int, ...]) -> tuple[float, float]:
         vector, cpu = np.ones(shape), []
         for calls in (10, 10, steps):  # a machine serves in the line that opens X
             begin = time.process_time()
-            with opened(comm, told) as X:
+            with open_operator(comm, settings) as X:
                 if X is not None:
                     product = getattr(X, name)
-                    found = taken_by(lambda product=product: product(vector), calls)
+                    results = time_steps(lambda product=product: product(vector), calls)
             cpu.append(time.process_time() - begin)
-        return found if comm.rank == 0 else (0.0, (cpu[2] - cpu[1]) / (steps - 10))
+        return results if comm.rank == 0 else (0.0, (cpu[2] - cpu[1]) / (steps - 10))
 
-    ways = {
+    candidates = {
         "X w": lambda: ours("matvec", (columns,)),
         "X'v": lambda: ours("rmatvec", (rows,)),
         "X W": lambda: ours("matmat", (columns, k)),
         "X'V": lambda: ours("rmatmat", (rows, k)),
-        "published": lambda: taken_by(published(comm, store), steps),
-        "bare": lambda: taken_by(bare(comm, store, True), steps),
-        "wire": lambda: taken_by(bare(comm, store, False), steps),
+        "published": lambda: time_steps(published(comm, store), steps),
+        "bare": lambda: time_steps(bare(comm, store, True), steps),
+        "wire": lambda: time_steps(bare(comm, store, False), steps),
     }
-    if told["part"] == "machines":
-        ways = {name: ways[name] for name in ("X w", "bare")}
+    if settings["part"] == "machines":
+        candidates = {name: candidates[name] for name in ("X w", "bare")}
     times: measure.Times = {}
-    for _ in range(told["turns"]):
-        for name, way in ways.items():
-            seconds, cpu = way()
+    for _ in range(settings["turns"]):
+        for name, candidate in candidates.items():
+            seconds, cpu = candidate()
             first, *others = comm.gather(cpu) or (0.0, 0.0)
             times.setdefault(name, []).append(seconds)
             times.setdefault(f"{name}, CPU of rank 0", []).append(first)
@@ -187,7 +199,7 @@ def lockstep(comm: Any, told: dict[str, Any]) -> measure.Times:
 
 
 def bare(comm: Any, store: Any, multiplies: bool) -> Any:
-    """A step of equal shares of all rows, of which nothing is decoded."""
+    """Return a step with equal shares of all rows, without decoding."""
     machines, manifest = comm.size - 1, store.manifest
     share = manifest.rows_per_shard * manifest.code.recovery // machines
     counts = [0] + [share] * machines
@@ -205,21 +217,23 @@ def bare(comm: Any, store: Any, multiplies: bool) -> Any:
 
 
 def published(comm: Any, store: Any) -> Any:
-    """A step as the method's own program makes it."""
+    """Return a step of the published program."""
     code, rows = store.manifest.code, store.manifest.rows_per_shard
     machines = range(1, comm.size)
     assignment = cec_mpi.plan_step(machines, (1.0,) * len(machines), code.recovery, rows).assignment
     shard = store.shard(comm.rank) if comm.rank else None
-    mine = assignment.intervals(comm.rank) if comm.rank else ()
+    own_intervals = assignment.intervals(comm.rank) if comm.rank else ()
     inverses = [np.linalg.inv(code.generator[block - 1]) for block in assignment.machines]
     decoded, w = np.empty((code.recovery, rows)), np.ones(store.manifest.columns)
 
     def step() -> None:
-        told = comm.bcast({"w": w, "available": tuple(machines)} if comm.rank == 0 else None)
+        message = comm.bcast({"w": w, "available": tuple(machines)} if comm.rank == 0 else None)
         comm.Barrier()
         answer = np.empty(0)
         if shard is not None:
-            answer = np.concatenate([shard[start:stop] @ told["w"] for start, stop in mine])
+            answer = np.concatenate(
+                [shard[start:stop] @ message["w"] for start, stop in own_intervals]
+            )
         comm.Barrier()
         gathered = comm.gather(answer)
         if gathered is None:
@@ -233,19 +247,19 @@ def published(comm: Any, store: Any) -> Any:
     return step
 
 
-def idle(comm: Any, told: dict[str, Any]) -> list[float]:
+def idle(comm: Any, settings: dict[str, Any]) -> list[float]:
     """CPU seconds over seconds, of each rank but machine 1."""
     emulated = {
-        "emulate_speeds": (1.0,) * told["machines"],
-        "emulate_base": told["rows"] / SECONDS,
+        "emulate_speeds": (1.0,) * settings["machines"],
+        "emulate_base": settings["rows"] / SECONDS,
     }
     cpu, begin = time.process_time(), time.perf_counter()
-    with opened(comm, told, availability={1}, **emulated) as X:
+    with open_operator(comm, settings, availability={1}, **emulated) as X:
         if X is not None:
-            for _ in range(told["turns"]):
+            for _ in range(settings["turns"]):
                 X @ np.ones(X.shape[1])
     shares = comm.gather((time.process_time() - cpu) / (time.perf_counter() - begin))
-    return [each for rank, each in enumerate(shares or []) if rank != 1]
+    return [share for rank, share in enumerate(shares or []) if rank != 1]
 
 
 def add_options(parser: Any) -> None:
@@ -255,12 +269,16 @@ def add_options(parser: Any) -> None:
     parser.add_argument("--machines", type=int, default=6)
     parser.add_argument("--recovery", type=int, default=3)
     parser.add_argument("--block", type=int, default=8, help="columns of W and V")
-    parser.add_argument("--steps", type=int, default=300, help="in a turn: the median counts")
-    parser.add_argument("--before", type=Path, help="another clone, measured in turn with this one")
+    parser.add_argument(
+        "--steps", type=int, default=300, help="steps in a turn, whose median counts"
+    )
+    parser.add_argument(
+        "--before", type=Path, help="another clone, measured in turns with this one"
+    )
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [TAKE]:
-        take(json.loads(sys.argv[2]))
+    if sys.argv[1:2] == [RANK_OPTION]:
+        measure_on_ranks(json.loads(sys.argv[2]))
     else:
         measure.main(__doc__, figures, add_options)

@@ -1,8 +1,8 @@
-"""Markdown of "A step" in docs/performance.md, in at most five minutes on a quiet computer.
+"""Print the tables of "A step" in docs/performance.md; takes five minutes on an idle computer.
 
     python scripts/benchmarks/table_of_steps.py [--before CLONE]
 
-With another clone its figures come in turn with those of this one, in a second table.
+With another clone both are measured in turns, and a second table shows the other clone.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ SIZES = {
 }
 
 
-def found(script: str, *words: object) -> dict[tuple[str, str], float]:
-    """The medians of a benchmark, by what was measured and over what."""
-    told = measure.run([sys.executable, HERE / script, *words, "--json"])
-    figures: list[dict[str, Any]] = json.loads(told)["figures"]
-    return {(each["name"], each["over"]): each["quartiles"][1] for each in figures}
+def run_benchmark(script: str, *arguments: object) -> dict[tuple[str, str], float]:
+    """Run a benchmark; return the medians of its figures by name and reference."""
+    output = measure.run([sys.executable, HERE / script, *arguments, "--json"])
+    figures: list[dict[str, Any]] = json.loads(output)["figures"]
+    return {(item["name"], item["over"]): item["quartiles"][1] for item in figures}
 
 
 def main() -> None:
@@ -39,25 +39,27 @@ def main() -> None:
     parser.add_argument("--before", type=Path, metavar="CLONE")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=600, help="after which a part is ended")
-    chosen = parser.parse_args()
-    turns: list[object] = ["--turns", chosen.turns, "--seed", chosen.seed]
-    turns += ["--seconds", chosen.seconds]
-    before = ["--before", chosen.before] if chosen.before else []
+    parser.add_argument("--seconds", type=float, default=600, help="time limit of each part")
+    options = parser.parse_args()
+    turns: list[object] = ["--turns", options.turns, "--seed", options.seed]
+    turns += ["--seconds", options.seconds]
+    before = ["--before", options.before] if options.before else []
     tables: dict[str, dict[tuple[str, str], float]] = {}
     for name, (rows, columns, machines, recovery, steps) in SIZES.items():
         size = "--rows", rows, "--columns", columns, "--machines", machines, "--recovery", recovery
-        tables[name] = found("steps.py", "lockstep", *size, "--steps", steps, *turns, *before)
+        tables[name] = run_benchmark(
+            "steps.py", "lockstep", *size, "--steps", steps, *turns, *before
+        )
     for suffix in ["", ", before"] if before else [""]:
         first = next(iter(tables.values()))
-        mine = [key for key in first if key[0].endswith(", before") == bool(suffix)]
+        keys = [key for key in first if key[0].endswith(", before") == bool(suffix)]
         print(f"\n|  | over | {' | '.join(tables)} |\n|---|---|{'---:|' * len(tables)}")
-        for name, over in mine:
+        for name, over in keys:
             cells = (f"{table[name, over]:.3g}" for table in tables.values())
             print(f"| {name} | {over} | {' | '.join(cells)} |")
     for script, part in ("local.py", "steps"), ("steps.py", "elastic"):
         print(f"\n{script} {part}")
-        for (name, over), value in found(script, part, *turns).items():
+        for (name, over), value in run_benchmark(script, part, *turns).items():
             print(f"| {name} | {over} | {value:.3g} |")
 
 
