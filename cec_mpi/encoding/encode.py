@@ -115,18 +115,18 @@ def encode(
         if name not in _KEYWORDS:
             raise InputError(f"encode got an unexpected keyword argument {name!r}")
     with rename_flags_in_errors(*GROUPS, EncodeOptions):
-        validated = EncodeOptions(machines=machines, recovery=recovery, **options).validate()
+        encode_options = EncodeOptions(machines=machines, recovery=recovery, **options).validate()
         if comm is None:
-            return encode_with(source, as_path(store), validated, runner or LocalRunner())
+            return encode_with(source, as_path(store), encode_options, runner or LocalRunner())
         if runner is not None:
             raise InputError("encode got both a runner and comm, expected only one of them")
-        if validated.recovery is None:
+        if encode_options.recovery is None:
             from cec_mpi.runtime.processes.start import call_on_master, check_start
 
             check_start(comm)
             return call_on_master(
                 comm,
-                lambda: encode_with(source, as_path(store), validated, LocalRunner()),
+                lambda: encode_with(source, as_path(store), encode_options, LocalRunner()),
                 Manifest,
             )
         from cec_mpi.encoding.collective import encode_on_all_ranks
@@ -134,9 +134,9 @@ def encode(
         return encode_on_all_ranks(
             comm,
             source,
-            validated,
+            encode_options,
             lambda shared_source, runner: encode_with(
-                shared_source, as_path(store), validated, runner
+                shared_source, as_path(store), encode_options, runner
             ),
         )
 
@@ -261,7 +261,7 @@ def _encode_blocks(
     """Encode an array into a new or an incomplete store."""
     if not is_resumed or not matrix.stamps:
         skeleton = _initial_manifest(matrix, options)
-        # The list of blocks takes memory, so the space is validated first.
+        # The list of blocks takes memory, so the space is checked first.
         check_free_space(directory, skeleton.shard_bytes * options.machines)
         work = EncodeWork.create(directory, matrix, skeleton, options.memory, runner)
     if not is_resumed:

@@ -278,7 +278,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
             )
             if len(shape) != 2 or min(shape) < 1:
                 raise InputError(f"shape {shorten(self.shape)}: expected {_EXPECTED_SHAPE}")
-        validated = replace(
+        options = replace(
             self,
             machines=as_int("machines", self.machines),
             recovery=None if self.recovery is None else as_int("recovery", self.recovery),
@@ -296,16 +296,16 @@ class EncodeOptions(TableOptions, ContainerOptions):
             drop=None if self.drop is None else as_tuple("drop", self.drop, _EXPECTED_COLUMNS),
             target=_check_targets(self.target),
         )
-        if validated.raw_values and validated.decode_cf:
+        if options.raw_values and options.decode_cf:
             raise InputError("--raw-values and --decode-cf: expected one of them")
-        if validated.recovery is not None:
+        if options.recovery is not None:
             for name in _COPIES_OPTIONS:
-                if getattr(validated, name) != _DEFAULTS[name]:
+                if getattr(options, name) != _DEFAULTS[name]:
                     raise InputError(
                         f"{name} and recovery: expected only one of them, because a store has "
                         "either copies of rows or a code"
                     )
-        return validated
+        return options
 
     def reject_code_options(self) -> None:
         """Raise if an option is set that does not apply to copies of a sparse X.

@@ -47,7 +47,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Vertically adjacent blocks, processed as one piece: numbers ``top..bottom`` of a span."""
+    """Vertically adjacent blocks, processed as one piece: ``top..bottom`` in span number `span`."""
 
     top: int
     bottom: int
