@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from cec_mpi.simulation.choices import AdviceRequest, Choice, Interval, MachineGroup
 
 
-def add_advise(p: Parser) -> None:
+def add_advise(parser: Parser) -> None:
     """``cec-mpi advise``."""
-    add_option(p, SimulateOptions, "shape", text="rows and columns of X", required=True)
+    add_option(parser, SimulateOptions, "shape", text="rows and columns of X", required=True)
     for name in ("density", "dtype"):
-        add_option(p, SimulateOptions, name)
+        add_option(parser, SimulateOptions, name)
     add_flag(
-        p,
+        parser,
         "--machines COUNT:SPEED:MEMORY:PRICE",
         "a group of equal computers, such as 16 or 4:2:64G:0.30: number, relative speed (default: "
         "1), memory of each with its unit (default: unlimited), price of each per hour; may be "
@@ -41,20 +41,20 @@ def add_advise(p: Parser) -> None:
         required=True,
     )
     add_flag(
-        p,
+        parser,
         "--free-memory SHARE",
         "fraction of memory that each computer keeps free (default: 0.1)",
         values.number,
         default=0.1,
     )
-    add_flag(p, "--steps T", "number of steps of the run", values.positive, required=True)
+    add_flag(parser, "--steps T", "number of steps of the run", values.positive, required=True)
     add_flag(
-        p,
+        parser,
         "--error E",
         "largest acceptable error, relative to |X| |w|, such as 1e-6 (default: 1e-2)",
         values.number,
     )
-    exclusive = p.add_mutually_exclusive_group()
+    exclusive = parser.add_mutually_exclusive_group()
     add_option(
         exclusive,
         AvailabilityFlags,
@@ -69,28 +69,28 @@ def add_advise(p: Parser) -> None:
         text="probability that a machine is available in a tick",
     )
     add_option(
-        p,
+        parser,
         AvailabilityOptions,
         "tick_seconds",
         text="duration of a tick (default: from the trace, or 5m)",
     )
     add_flag(
-        p,
+        parser,
         "--noise SIGMA",
         "standard deviation of the logarithm of each speed in each step (default: 0)",
         values.number,
         default=0.0,
     )
     for name in ("rates_of", "rate", "latency", "bandwidth", "source", "decode"):
-        add_option(p, SimulateOptions, name)
+        add_option(parser, SimulateOptions, name)
     add_flag(
-        p,
+        parser,
         "--seeds K",
         "number of replayed runs of each choice (default: enough for 500 changes of availability)",
         values.positive,
     )
-    add_json(p)
-    p.set_defaults(command=_advise)
+    add_json(parser)
+    parser.set_defaults(command=_advise)
 
 
 def _advise(arguments: argparse.Namespace) -> int:

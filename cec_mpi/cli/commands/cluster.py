@@ -21,63 +21,67 @@ from cec_mpi.store.files.regular import read_file_or_pipe
 from cec_mpi.text.terminal import print_result
 
 
-def add_slurm(p: Parser) -> None:
+def add_slurm(parser: Parser) -> None:
     """``cec-mpi slurm``."""
-    p.usage = "%(prog)s [OPTIONS] run STORE --out DIR ..."
-    p.description = (
+    parser.usage = "%(prog)s [OPTIONS] run STORE --out DIR ..."
+    parser.description = (
         "Write a Slurm batch script for this run to standard output. With --elastic or "
         "--keep, write two scripts into the current directory."
     )
     add_flag(
-        p,
+        parser,
         "--launcher",
         "program that starts the ranks of a lockstep run: mpirun, hydra (mpiexec.hydra of Intel "
         "MPI), or pmix or pmi2 (srun --mpi=...) (default: mpirun)",
         choices=LAUNCHERS,
     )
     add_flag(
-        p,
+        parser,
         "--elastic N",
         "write two scripts, NAME-master.sbatch and NAME-machines.sbatch: an elastic run, and N "
         "jobs of one machine each that join it",
         values.positive,
     )
     add_flag(
-        p,
+        parser,
         "--keep N",
         "write the same scripts, but the job of the master submits the N machines, and replaces "
         "those that are lost or have expired",
         values.positive,
     )
     add_flag(
-        p,
+        parser,
         "--ntasks RANKS",
         "number of ranks (default: one for the master and one for each machine of the store); in "
         "an elastic run additional ranks are spares",
         values.positive,
     )
-    add_flag(p, "--job-name NAME", "name of the job (default: cec-mpi)", default="cec-mpi")
-    add_flag(p, "--time TIME", "time limit of the job, such as 30 (minutes), 1:30:00 or 1-12:00:00")
-    add_flag(p, "--nodes K", "number of nodes (default: Slurm decides)", values.positive)
-    add_flag(p, "--cpus-per-task K", "CPUs for each rank (default: 1)", values.positive, default=1)
-    add_flag(p, "--partition NAME", "partition of the job")
-    add_flag(p, "--account NAME", "account of the job")
+    add_flag(parser, "--job-name NAME", "name of the job (default: cec-mpi)", default="cec-mpi")
     add_flag(
-        p,
+        parser, "--time TIME", "time limit of the job, such as 30 (minutes), 1:30:00 or 1-12:00:00"
+    )
+    add_flag(parser, "--nodes K", "number of nodes (default: Slurm decides)", values.positive)
+    add_flag(
+        parser, "--cpus-per-task K", "CPUs for each rank (default: 1)", values.positive, default=1
+    )
+    add_flag(parser, "--partition NAME", "partition of the job")
+    add_flag(parser, "--account NAME", "account of the job")
+    add_flag(
+        parser,
         "--sbatch KEY=VALUE",
         "any other option of sbatch, such as mem=4G or exclusive; may be repeated",
         default=(),
     )
     add_flag(
-        p,
+        parser,
         "--setup LINE",
         "shell command before the run, such as 'module load openmpi'; may be repeated",
         default=(),
     )
-    p.add_argument(
+    parser.add_argument(
         "run", nargs=argparse.REMAINDER, help="the run of the job: run STORE --out DIR ..."
     )
-    p.set_defaults(command=_slurm)
+    parser.set_defaults(command=_slurm)
 
 
 def _slurm(arguments: argparse.Namespace) -> int:

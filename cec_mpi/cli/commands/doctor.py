@@ -11,9 +11,9 @@ from cec_mpi.runtime.options.option import add_option
 from cec_mpi.runtime.options.shards import AssignmentOptions
 
 
-def add_doctor(p: Parser) -> None:
+def add_doctor(parser: Parser) -> None:
     """``cec-mpi doctor``."""
-    p.add_argument(
+    parser.add_argument(
         "store",
         metavar="STORE",
         nargs="?",
@@ -21,12 +21,15 @@ def add_doctor(p: Parser) -> None:
         "node",
     )
     add_option(
-        p, AssignmentOptions, "threads", text="BLAS threads of each machine, the same as for run"
+        parser,
+        AssignmentOptions,
+        "threads",
+        text="BLAS threads of each machine, the same as for run",
     )
-    add_json(p, "print one JSON object, with values for each rank")
-    add_option(p, ElasticOptions, "start_timeout")
-    p.processes = Processes.RANKS
-    p.set_defaults(command=_doctor)
+    add_json(parser, "print one JSON object, with values for each rank")
+    add_option(parser, ElasticOptions, "start_timeout")
+    parser.processes = Processes.RANKS
+    parser.set_defaults(command=_doctor)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from cec_mpi.store.work import Runner
 
 
-def add_encode(p: Parser) -> None:
+def add_encode(parser: Parser) -> None:
     """``cec-mpi encode``."""
-    p.description = (
+    parser.description = (
         "Encode a matrix into a store: as coded shards with --recovery L, or without it a sparse "
         "matrix as copies of its rows. Under mpirun all ranks share the work of a code; copies are "
         "written by one rank."
     )
-    p.add_argument("source", metavar="X", help=FORMATS)
-    p.add_argument("store", metavar="STORE", help="directory to create")
+    parser.add_argument("source", metavar="X", help=FORMATS)
+    parser.add_argument("store", metavar="STORE", help="directory to create")
     for group in GROUPS:
-        add_options(p, group)
-    allow_shared_work(p)
-    p.set_defaults(command=_encode)
+        add_options(parser, group)
+    allow_shared_work(parser)
+    parser.set_defaults(command=_encode)
 
 
 def _encode(arguments: argparse.Namespace) -> int:

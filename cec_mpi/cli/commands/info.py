@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
 
 
-def add_info(p: Parser) -> None:
+def add_info(parser: Parser) -> None:
     """``cec-mpi info``."""
-    p.add_argument("store", metavar="STORE", help="directory made by encode")
-    add_json(p)
-    p.set_defaults(command=_info)
+    parser.add_argument("store", metavar="STORE", help="directory made by encode")
+    add_json(parser)
+    parser.set_defaults(command=_info)
 
 
 def _info(arguments: argparse.Namespace) -> int:

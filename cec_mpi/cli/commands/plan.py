@@ -30,48 +30,50 @@ if TYPE_CHECKING:
 _MAX_DRAWN = 2000  # machines
 
 
-def add_plan(p: Parser) -> None:
+def add_plan(parser: Parser) -> None:
     """``cec-mpi plan``."""
-    p.description = (
+    parser.description = (
         "Show which machine would compute which rows. Needs a store, or --speeds, --rows and "
         "either --recovery (a code) or --copies (of sparse rows)."
     )
-    p.add_argument("store", metavar="STORE", nargs="?", help="directory made by encode")
+    parser.add_argument("store", metavar="STORE", nargs="?", help="directory made by encode")
     add_flag(
-        p,
+        parser,
         "--speeds LIST",
         "relative speeds of machines 1 to N, such as 2,2,3 or 1/3,1,1 (default with STORE: equal)",
         values.fractions,
     )
-    add_flag(p, "--recovery L", "number of machines that compute each row", values.positive)
+    add_flag(parser, "--recovery L", "number of machines that compute each row", values.positive)
     add_flag(
-        p, "--copies J", "number of machines that hold each row of a sparse X", values.positive
+        parser, "--copies J", "number of machines that hold each row of a sparse X", values.positive
     )
-    add_option(p, EncodeOptions, "spread")
-    add_flag(p, "--rows R", "rows per shard; with --copies, rows of X", values.positive)
+    add_option(parser, EncodeOptions, "spread")
+    add_flag(parser, "--rows R", "rows per shard; with --copies, rows of X", values.positive)
     add_flag(
-        p,
+        parser,
         "--available LIST",
         "machines that are available, such as 1-3,5 (default: all)",
         values.machines,
     )
     add_option(
-        p, ElasticOptions, "stragglers", text="compute each row on L + S machines (default: 0)"
+        parser, ElasticOptions, "stragglers", text="compute each row on L + S machines (default: 0)"
     )
-    add_option(p, AssignmentOptions, "scheme")
-    add_flag(p, "--exact", "also print the exact fractions of the paper", default=False)
-    add_flag(p, "--steps", "also print the iterations of Algorithm 1", default=False)
+    add_option(parser, AssignmentOptions, "scheme")
+    add_flag(parser, "--exact", "also print the exact fractions of the paper", default=False)
+    add_flag(parser, "--steps", "also print the iterations of Algorithm 1", default=False)
     add_flag(
-        p, "--figure FILE", "also write a figure: out.svg, out.pdf or out.png (needs matplotlib)"
+        parser,
+        "--figure FILE",
+        "also write a figure: out.svg, out.pdf or out.png (needs matplotlib)",
     )
     add_flag(
-        p,
+        parser,
         "--before LIST",
         "machines that were available in the previous step; the figure shows what changes",
         values.machines,
     )
-    add_json(p)
-    p.set_defaults(command=_plan)
+    add_json(parser)
+    parser.set_defaults(command=_plan)
 
 
 def _plan(arguments: argparse.Namespace) -> int:

@@ -29,28 +29,30 @@ _START_INTERVAL = 0.2  # seconds between checks whether a run has started
 _MIN_PAUSE_RATIO = 2.0  # smallest pause between two pages, relative to the time to write one
 
 
-def add_report(p: Parser) -> None:
+def add_report(parser: Parser) -> None:
     """``cec-mpi report``."""
-    p.add_argument(
+    parser.add_argument(
         "runs", metavar="DIR", nargs="+", help="directory of a run, which may still be running"
     )
-    add_flag(p, "--out FILE", "write the page to this file, such as report.html", values.path)
-    add_flag(p, "--title TEXT", "title of the page (default: the names of the runs)")
+    add_flag(parser, "--out FILE", "write the page to this file, such as report.html", values.path)
+    add_flag(parser, "--title TEXT", "title of the page (default: the names of the runs)")
     add_flag(
-        p,
+        parser,
         "--step LIST",
         "also show the assignments of these steps, such as 7,300-302",
         _parse_steps,
     )
-    add_flag(p, "--watch", "update the files every few seconds until the runs end", default=False)
-    add_flag(p, "--csv FILE", "write a table with a row for each step", values.path)
+    add_flag(
+        parser, "--watch", "update the files every few seconds until the runs end", default=False
+    )
+    add_flag(parser, "--csv FILE", "write a table with a row for each step", values.path)
     add_option(
-        p,
+        parser,
         RunOptions,
         "progress",
         text="how --watch shows progress: auto, plain (lines) or off (default: auto)",
     )
-    p.set_defaults(command=_report)
+    parser.set_defaults(command=_report)
 
 
 def _parse_steps(text: str) -> frozenset[int]:
@@ -205,22 +207,26 @@ def _write_files(arguments: argparse.Namespace, outputs: dict[str, Path]) -> lis
     return runs
 
 
-def add_top(p: Parser) -> None:
+def add_top(parser: Parser) -> None:
     """``cec-mpi top``."""
-    p.description = (
+    parser.description = (
         "Show the progress and the machines of a run until it ends. Ctrl-C quits. For each machine "
         "it shows the host, the process and the state; rows and time of the last step; rows per "
         "second and the fraction of steps in which it was available, of the last 64 steps; and "
         "its last event."
     )
-    p.add_argument(
+    parser.add_argument(
         "out", metavar="DIR", type=values.path, help="directory of the run (its --out DIR)"
     )
     add_flag(
-        p, "--every TIME", "time between two updates (default: 1s)", values.seconds, default=1.0
+        parser,
+        "--every TIME",
+        "time between two updates (default: 1s)",
+        values.seconds,
+        default=1.0,
     )
-    add_flag(p, "--once", "print the current state and exit", default=False)
-    p.set_defaults(command=_top)
+    add_flag(parser, "--once", "print the current state and exit", default=False)
+    parser.set_defaults(command=_top)
 
 
 def _top(arguments: argparse.Namespace) -> int:

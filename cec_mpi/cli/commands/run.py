@@ -20,32 +20,32 @@ from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
 
 
-def add_run(p: Parser) -> None:
+def add_run(parser: Parser) -> None:
     """``cec-mpi run``."""
-    p.usage = "%(prog)s STORE [TASK] [KEY=VALUE ...] --out DIR [OPTIONS]"
-    p.description = (
+    parser.usage = "%(prog)s STORE [TASK] [KEY=VALUE ...] --out DIR [OPTIONS]"
+    parser.description = (
         "Compute with a store, for example: cec-mpi run STORE svd k=5 --out DIR. This starts "
         "machines on this computer, and the run continues if some of them are lost. Under mpirun "
         "-n N+1 rank 0 is the master and every other rank a machine: by default all ranks take "
         "part in every step by MPI; with --elastic the run continues without lost ranks."
     )
-    p.special_help = _task_help
-    p.hint = task_option_hint
+    parser.special_help = _task_help
+    parser.hint = task_option_hint
     groups = (RunOptions, SessionOptions, *GROUPS)
-    p.show_common(name for group in groups for name in common_options(group))
-    p.add_argument(
+    parser.show_common(name for group in groups for name in common_options(group))
+    parser.add_argument(
         "store",
         metavar="STORE",
         help="directory made by encode; {host} stands for the name of the node",
     )
-    p.add_argument(
+    parser.add_argument(
         "task",
         nargs="?",
         metavar="TASK",
         default=DEFAULT_TASK,
         help="svd, ridge, ... (cec-mpi task lists them) or my_module:function (default: matvec)",
     )
-    p.add_argument(
+    parser.add_argument(
         "settings",
         nargs="*",
         metavar="KEY=VALUE",
@@ -53,30 +53,30 @@ def add_run(p: Parser) -> None:
         help="options of the task (cec-mpi task TASK lists them)",
     )
     for group in groups:
-        add_options(p, group)
-    p.processes = Processes.RANKS
-    p.set_defaults(command=_run)
+        add_options(parser, group)
+    parser.processes = Processes.RANKS
+    parser.set_defaults(command=_run)
 
 
-def add_join(p: Parser) -> None:
+def add_join(parser: Parser) -> None:
     """``cec-mpi join``."""
-    p.description = (
+    parser.description = (
         "Join an elastic run as one or more machines. The process ends when the run "
         "ends (exit code 0), on SIGTERM or SIGUSR1 (6), when the run cannot be "
         "reached or this process cannot compute (3), or when its answers were wrong (7). MPI is "
         "not needed: srun -n K or mpiexec -n K starts K processes."
     )
-    p.add_argument(
+    parser.add_argument(
         "file",
         metavar="FILE",
         type=values.path,
         help="connection file of the run (DIR/connection.json, or its --accept FILE); or "
         "HOST:PORT, with the key in the environment variable CEC_MPI_KEY, if the run has --listen",
     )
-    add_options(p, JoinOptions)
-    add_options(p, CacheOptions)
-    p.processes = Processes.INDEPENDENT
-    p.set_defaults(command=_join)
+    add_options(parser, JoinOptions)
+    add_options(parser, CacheOptions)
+    parser.processes = Processes.INDEPENDENT
+    parser.set_defaults(command=_join)
 
 
 def _task_help(raw_values: Mapping[str, str]) -> str:

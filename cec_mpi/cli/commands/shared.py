@@ -50,24 +50,24 @@ def with_runner(activity: str, body: Callable[[Runner], int], arguments: argpars
     return run_on_ranks(on_ranks, arguments.start_timeout)
 
 
-def add_store(p: Parser, perform: Callable[[argparse.Namespace], int]) -> None:
+def add_store(parser: Parser, perform: Callable[[argparse.Namespace], int]) -> None:
     """Add the argument STORE, and let several ranks share the work."""
-    p.add_argument("store", metavar="STORE", help="directory made by encode")
-    p.set_defaults(command=perform)
-    allow_shared_work(p)
+    parser.add_argument("store", metavar="STORE", help="directory made by encode")
+    parser.set_defaults(command=perform)
+    allow_shared_work(parser)
 
 
-def allow_shared_work(p: Parser) -> None:
+def allow_shared_work(parser: Parser) -> None:
     """Let several ranks share the work of a command, and add the options for that."""
-    p.processes = Processes.SHARED
-    add_option(p, ElasticOptions, "start_timeout")
-    add_option(p, RunOptions, "progress")
+    parser.processes = Processes.SHARED
+    add_option(parser, ElasticOptions, "start_timeout")
+    add_option(parser, RunOptions, "progress")
 
 
-def add_memory(p: argparse.ArgumentParser) -> None:
+def add_memory(parser: argparse.ArgumentParser) -> None:
     """Add the option --memory."""
     add_flag(
-        p,
+        parser,
         "--memory SIZE",
         "memory that each process may use in addition to Python itself (default: 512M)",
         values.size,
@@ -75,6 +75,6 @@ def add_memory(p: argparse.ArgumentParser) -> None:
     )
 
 
-def add_json(p: argparse.ArgumentParser, text: str = "print one JSON object") -> None:
+def add_json(parser: argparse.ArgumentParser, text: str = "print one JSON object") -> None:
     """Add the option --json."""
-    add_flag(p, "--json", text, default=False)
+    add_flag(parser, "--json", text, default=False)

@@ -28,28 +28,28 @@ if TYPE_CHECKING:
 _ELASTIC_OPTIONS = ("elastic", "stragglers", "deadline", "wait")
 
 
-def add_simulate(p: Parser) -> None:
+def add_simulate(parser: Parser) -> None:
     """``cec-mpi simulate``."""
-    p.usage = "%(prog)s [STORE] [OPTIONS]"
-    p.description = (
+    parser.usage = "%(prog)s [STORE] [OPTIONS]"
+    parser.description = (
         "Simulate the durations and waiting times of the steps of a run, without computing X w. "
         "Needs a store, or --shape, --machines and either --recovery or --copies. --emulate-speeds "
         "sets the true speeds of machines (default: --speeds, or 1); --speeds sets the speeds that "
         "the run assumes at first."
     )
-    p.add_argument("store", metavar="STORE", nargs="?", help="directory made by encode")
-    add_options(p, SimulateOptions)
-    elastic = p.add_argument_group(ElasticOptions.title)
+    parser.add_argument("store", metavar="STORE", nargs="?", help="directory made by encode")
+    add_options(parser, SimulateOptions)
+    elastic = parser.add_argument_group(ElasticOptions.title)
     for name in _ELASTIC_OPTIONS:
         add_option(elastic, ElasticOptions, name)
-    add_option(p, AssignmentOptions, "speeds")
-    studies = p.add_argument_group(SIMULATION_TITLE)
+    add_option(parser, AssignmentOptions, "speeds")
+    studies = parser.add_argument_group(SIMULATION_TITLE)
     add_option(studies, AssignmentOptions, "scheme")
-    add_options(p, AvailabilityOptions, exclude=("machines",))
-    add_options(p, EmulationOptions)
-    add_options(p, SessionOptions)
-    add_json(p)
-    p.set_defaults(command=_simulate)
+    add_options(parser, AvailabilityOptions, exclude=("machines",))
+    add_options(parser, EmulationOptions)
+    add_options(parser, SessionOptions)
+    add_json(parser)
+    parser.set_defaults(command=_simulate)
 
 
 def _simulate(arguments: argparse.Namespace) -> int:

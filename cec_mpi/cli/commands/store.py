@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from cec_mpi.store.work import Runner
 
 
-def add_verify(p: Parser) -> None:
+def add_verify(parser: Parser) -> None:
     """``cec-mpi verify``."""
-    add_store(p, _verify)
-    p.description = (
+    add_store(parser, _verify)
+    parser.description = (
         "Read all shards of a store and check every block. Under mpirun all ranks share the work."
     )
 
@@ -64,21 +64,21 @@ def _verify(arguments: argparse.Namespace) -> int:
     return with_runner("verifying", body, arguments)
 
 
-def add_repair(p: Parser) -> None:
+def add_repair(parser: Parser) -> None:
     """``cec-mpi repair``."""
-    add_store(p, _repair)
-    p.description = (
+    add_store(parser, _repair)
+    parser.description = (
         "Rebuild damaged blocks from any L good shards, or blocks of a sparse X from another copy. "
         "If no block is damaged, compare the shards with each other. Under mpirun all ranks share "
         "the work."
     )
     add_flag(
-        p,
+        parser,
         "--machine n",
         "rebuild only this shard; if shards disagree, assume that this one is wrong",
         values.positive,
     )
-    add_memory(p)
+    add_memory(parser)
 
 
 def _repair(arguments: argparse.Namespace) -> int:
@@ -132,14 +132,14 @@ def _repair(arguments: argparse.Namespace) -> int:
     return with_runner("repairing", body, arguments)
 
 
-def add_decode(p: Parser) -> None:
+def add_decode(parser: Parser) -> None:
     """``cec-mpi decode``."""
-    add_store(p, _decode)
-    p.description = (
+    add_store(parser, _decode)
+    parser.description = (
         "Decode X from any L good shards, or a sparse X from its copies. Under mpirun all ranks "
         "share the work."
     )
-    p.add_argument(
+    parser.add_argument(
         "out",
         metavar="OUT",
         type=values.path,
@@ -147,12 +147,12 @@ def add_decode(p: Parser) -> None:
         "sparse X",
     )
     add_flag(
-        p,
+        parser,
         "--delimiter CHAR",
         "delimiter of a text table: one character, or tab, semicolon, space (default: a comma, or "
         "a tab in .tsv)",
     )
-    add_memory(p)
+    add_memory(parser)
 
 
 def _decode(arguments: argparse.Namespace) -> int:
@@ -184,15 +184,15 @@ def _bound_text(bound: float, manifest: Manifest) -> str:
     return f"at most {bound:.1e} times the largest entry of X"
 
 
-def add_add_machine(p: Parser) -> None:
+def add_add_machine(parser: Parser) -> None:
     """``cec-mpi add-machine``."""
-    add_store(p, _add_machine)
-    p.description = (
+    add_store(parser, _add_machine)
+    parser.description = (
         "Compute the shard of machine N + 1 from any L good shards. Under mpirun all ranks share "
         "the work."
     )
-    add_option(p, SessionOptions, "seed", text="seed of the new row of the code (default: 0)")
-    add_memory(p)
+    add_option(parser, SessionOptions, "seed", text="seed of the new row of the code (default: 0)")
+    add_memory(parser)
 
 
 def _add_machine(arguments: argparse.Namespace) -> int:

@@ -17,14 +17,16 @@ _WIDTH = 100
 _INDENT = " " * 19  # of the text of an option or a result
 
 
-def add_task(p: Parser) -> None:
+def add_task(parser: Parser) -> None:
     """``cec-mpi task``."""
-    p.description = "List the tasks of cec-mpi run, or the options and results of one task."
-    p.add_argument("name", nargs="?", metavar="NAME", help="power, svd, ..., or my_module:function")
-    p.special_help = lambda raw_values: (
+    parser.description = "List the tasks of cec-mpi run, or the options and results of one task."
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="power, svd, ..., or my_module:function"
+    )
+    parser.special_help = lambda raw_values: (
         task_help(raw_values["NAME"]) if "NAME" in raw_values else ""
     )
-    p.set_defaults(command=_task)
+    parser.set_defaults(command=_task)
 
 
 def _task(arguments: argparse.Namespace) -> int:
