@@ -150,7 +150,6 @@ ELASTIC --inject kill:4@1
 """  # each of the values is refused with 2
 
 LINES = """
-2
 2 --fast
 2 multiply X W
 2 doctor now
