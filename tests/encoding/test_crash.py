@@ -14,7 +14,7 @@ from cec_mpi.errors import InputError, StoreError
 from cec_mpi.store import open_store
 from cec_mpi.store.files.durable import locked
 from cec_mpi.store.work import LocalRunner
-from helpers.held import HeldSource
+from helpers.blocking_source import BlockingSource
 from helpers.stores import encode_blocks as encode
 from helpers.waiting import LIMIT
 
@@ -173,7 +173,7 @@ def test_only_abandoned_temporary_directories_are_removed(here):
 
 
 def test_a_signal_ends_encode_with_one_line(tmp_path):
-    source = HeldSource(tmp_path)
+    source = BlockingSource(tmp_path)
     arguments = ["encode", source.path, tmp_path / "store", "--machines", "6", "--recovery", "3"]
     process = subprocess.Popen(
         [sys.executable, "-m", "cec_mpi", *map(str, arguments)], stderr=subprocess.PIPE, text=True

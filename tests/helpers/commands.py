@@ -95,7 +95,7 @@ def start(
 ) -> Started:
     """Start a command; `options` are those of `subprocess.Popen`.
 
-    A command ``mpirun`` is that of the MPI at hand.
+    The command ``mpirun`` becomes that of the MPI of this Python.
     """
     first, *rest = (str(word) for word in command)
     words = [(first == "mpirun" and mpirun()) or first, *rest]
@@ -117,9 +117,8 @@ def start(
 def code_of(returncode: int, stderr: str) -> int:
     """Return the exit code of a command, or that of the job that it has reported.
 
-    Open MPI 5.0's mpirun crashes now and then in PMIx_server_finalize, when one rank has ended
-    the job while others were in MPI_Finalize: in 6 of 24 jobs of bare mpi4py on a busy box, each
-    time after it had reported how the job ended.
+    Open MPI 5.0's mpirun sometimes crashes in PMIx_server_finalize after it has reported the end of
+    the job, if a rank aborted while others were in MPI_Finalize: in 6 of 24 jobs of mpi4py.
     """
     crashed = returncode in (-signal.SIGSEGV, 128 + signal.SIGSEGV)
     reported = reported_code(stderr) if crashed else None
@@ -127,7 +126,7 @@ def code_of(returncode: int, stderr: str) -> int:
 
 
 def reported_code(stderr: str) -> int | None:
-    """How a job ended, as Open MPI's mpirun has printed it."""
+    """Return the exit code of a job in the output of Open MPI's mpirun, or None."""
     ended = _ENDED.search(stderr)
     if not ended:
         return None
@@ -138,8 +137,8 @@ def reported_code(stderr: str) -> int | None:
 def finish(started: Started, limit: float = LIMIT) -> Done:
     """Wait for the end of a command, and kill it at the time limit.
 
-    Open MPI 5.0's mpirun sometimes does not crash there but hangs, when it has printed how the job
-    ended, and none of its processes is left: in 2 of 240 jobs of a rank that ended all others.
+    Open MPI 5.0's mpirun sometimes hangs after it has reported the end of the job and all ranks
+    have ended: in 2 of 240 jobs in which a rank aborted.
     """
     process = started.process
     try:
@@ -169,8 +168,8 @@ def run_to_end(
 ) -> Done:
     """Start a command and wait for its end.
 
-    Open MPI's launcher fails to start now and then, about once in a thousand times on a
-    busy box: it says nothing and leaves with a code of its own. Then it is started again.
+    About one of a thousand starts of Open MPI's launcher fails on a busy computer, without output
+    and with a certain exit code. Then it is started again.
     """
     done = finish(start(command, cwd=cwd, variables=variables), limit)
     if done.returncode == _DID_NOT_START and not done.stdout and not done.errors:
@@ -187,7 +186,7 @@ def _kill(processes: dict[int, str]) -> None:
 
 
 def steps_of(out: Path) -> int:
-    """Steps that are on record in a directory of results."""
+    """Return the number of recorded steps in a directory of results."""
     try:
         return (out / "steps.jsonl").read_bytes().count(b'"kind":"step"')
     except FileNotFoundError:

@@ -64,7 +64,7 @@ def test_the_first_program_of_the_readme_prints_what_it_shows(run, tmp_path):
 )
 def test_the_remedy_for_too_few_cores_starts_more_ranks(run, tmp_path, page, pattern):
     (words,) = re.findall(pattern, page.read_text("utf-8"))
-    # Where a user has set nothing, and two ranks are more than there are slots.
+    # Without the variables of these tests, two ranks exceed the slots.
     unset = "unset PRTE_MCA_rmaps_default_mapping_policy OMPI_MCA_rmaps_base_oversubscribe"
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost slots=1\n")

@@ -1,6 +1,6 @@
-"""Failures end a run within seconds, with one message, and leave nothing behind.
+"""Failures end a run within seconds, with one message and without surviving processes.
 
-A fault is put into a run through ``sitecustomize``, which Python imports by itself.
+Python imports ``sitecustomize`` at its start, which patches the machines.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ Machine.{method} = faulty
 
 @pytest.fixture
 def multiply(cec, small_store, tmp_path):
-    """Run ``matvec`` of four steps on a store of three machines.
-
-    Each has rows in each step: with learned speeds one on a busy computer may have none.
-    """
+    """Run ``matvec`` of four steps; all three machines have rows in each step."""
     np.save(tmp_path / "W.npy", np.ones((4, small_store.columns)))
 
     def multiply(*options, ranks=4, **variables):
@@ -140,7 +137,7 @@ def test_a_machine_that_exits_with_0_ends_the_job(multiply, faulty, tmp_path):
 
 @pytest.fixture
 def running(start, small_store, tmp_path):
-    """A run that has made steps, and would make more for seconds."""
+    """A run with many more steps to compute."""
     np.save(tmp_path / "W.npy", np.ones((10_000, small_store.columns)))
     words = ["run", small_store.path, "--out", "out", "vectors=W.npy"]
     words += ["--emulate-speeds", "1,1,1", "--emulate-base", 500]

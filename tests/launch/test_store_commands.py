@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
-from helpers.held import HeldSource
+from helpers.blocking_source import BlockingSource
 from helpers.terminals import Terminal
 from helpers.waiting import LIMIT
 
@@ -77,7 +77,7 @@ def test_reading_shards_is_recorded_in_the_first_step(
 @pytest.mark.parametrize("ranks", [pytest.param(0, marks=pytest.mark.any_mpi), 2])
 def test_encode_shows_its_rate_and_remaining_time_on_a_terminal(start, matrix, tmp_path, ranks):
     """One process draws a bar; ranks print a line now and then."""
-    source = HeldSource(tmp_path)
+    source = BlockingSource(tmp_path)
     words = ["encode", source.path, tmp_path / "store", "--machines", 5, "--recovery", 3]
     launcher = ["mpirun", "-n", ranks] if ranks else []
     command = [*launcher, sys.executable, "-m", "cec_mpi", *words]

@@ -12,35 +12,20 @@ from cec_mpi.errors import InputError
 from helpers.killing import CONTINUING
 
 PROGRAM = """
-import os
-import sys
-import time
+import os, sys, time
 from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
-import mpi4py
-{before}
-from mpi4py import MPI
-
+{mpi}
 import cec_mpi
-
-comm, store = MPI.COMM_WORLD, sys.argv[1]
-w = np.ones(12)
-{program}
-print("after", flush=True)
-"""
-
-
-ELASTIC = """
-import os
-import sys
-import time
-import numpy as np
-import cec_mpi
-{before}
 store, w = sys.argv[1], np.ones(12)
 {program}
 print("after", flush=True)
+"""
+MPI = """
+import mpi4py
+{before}
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
 """
 
 
@@ -54,17 +39,18 @@ def store(make_store):
 def program(run, store, tmp_path):
     """Run a program on three ranks, a master and two machines, or with another launcher."""
 
-    def program(text, before="", launcher=("mpirun", "-n", 3), around=PROGRAM):
-        (tmp_path / "program.py").write_text(around.format(program=text, before=before))
+    def program(text, before="", launcher=("mpirun", "-n", 3), with_mpi=True):
+        mpi = MPI.format(before=before) if with_mpi else ""
+        (tmp_path / "program.py").write_text(PROGRAM.format(program=text, mpi=mpi))
         return run([*launcher, sys.executable, "program.py", store.path], cwd=tmp_path)
 
     return program
 
 
-BLOCK = """
-with cec_mpi.open_operator(store, comm{options}) as X:
-    {body}
-"""
+def block(body, options=""):
+    return f"with cec_mpi.open_operator(store, comm{options}) as X:\n    {body}\n"
+
+
 LAUNCHED = (*CONTINUING, "-n", 3)
 
 
@@ -80,7 +66,7 @@ DELAYED = "if comm.rank == 1: time.sleep(1)\n    X @ w"
     ids=["delayed", "ulfm"],
 )
 def test_a_machine_that_uses_x_ends_all_ranks(program, body, launcher):
-    done = program(BLOCK.format(options="", body=body) + "comm.Barrier()", launcher=launcher)
+    done = program(block(body) + "comm.Barrier()", launcher=launcher)
     assert done.returncode == 1
     assert 1 <= done.stderr.count("is a machine, where X is None") <= 2  # two ranks have raised
     assert "under `if X is not None:`" in done.stderr
@@ -145,7 +131,7 @@ def test_calls_of_threads_that_mpi_does_not_allow_are_refused(program):
         print("shape", (X @ w).shape, flush=True)
     """
     before = "mpi4py.rc.thread_level = 'funneled'"
-    done = program(BLOCK.format(options="", body=body), before=before)
+    done = program(block(body), before=before)
     assert (done.returncode, done.errors) == (0, "")
     assert done.stdout.count("MPI_THREAD_FUNNELED, so that only its main thread") == 3
     assert "shape (31,)" in done.stdout
@@ -164,7 +150,7 @@ def test_calls_of_forked_processes_are_refused_and_their_ends_change_nothing(pro
             print("status", os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
             print("shape", (X @ w).shape, flush=True)
     """
-    done = program(BLOCK.format(options="", body=body))
+    done = program(block(body))
     assert done.returncode == 0
     shape = "shape (31,)"
     lines = done.stdout.replace("after", "").split("\n")  # of four ranks at once, at the end
@@ -185,7 +171,7 @@ def test_ctrl_c_on_rank_0_raises_after_the_step_and_the_next_product_is_right(pr
         print("shape", (X @ w).shape, flush=True)
     """
     slow = ", emulate_speeds=[1] * 2, emulate_base=15"  # rows in a second
-    done = program(BLOCK.format(options=slow, body=body))
+    done = program(block(body, slow))
     assert (done.returncode, done.errors) == (0, "")
     assert done.stdout.startswith("interrupted\nshape (31,)\n")
 
@@ -204,7 +190,7 @@ def test_an_interrupted_step_whose_exception_is_caught_is_one_message(program):
             pass
     """
     slow = ", emulate_speeds=[1] * 2, emulate_base=0.1"
-    done = program(BLOCK.format(options=slow, body=body))
+    done = program(block(body, slow))
     assert done.returncode == 3
     assert done.stderr.count("the previous step was interrupted") == 1
     assert "NoneType" not in done.stderr
@@ -212,15 +198,12 @@ def test_an_interrupted_step_whose_exception_is_caught_is_one_message(program):
 
 # --- elastic: no process has MPI --------------------------------------------------------------
 
-SERVED = """
-with cec_mpi.open_operator(store, accept="conn"{options}) as X:
-    {body}
-"""
+SERVED = 'with cec_mpi.open_operator(store, accept="conn") as X:\n    {body}\n'
 
 
 def test_an_elastic_program_opens_operators_one_after_the_other_under_a_launcher(program, tmp_path):
     body = "if X is not None: print('shape', (X @ w).shape, flush=True)"
-    done = program(2 * SERVED.format(options="", body=body), around=ELASTIC)
+    done = program(2 * SERVED.format(body=body), with_mpi=False)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout.count("shape (31,)") == 2
@@ -238,7 +221,7 @@ def test_an_elastic_program_opens_operators_one_after_the_other_under_a_launcher
     ],
 )
 def test_an_elastic_program_that_raises_ends_all_processes(program, tmp_path, body, message):
-    done = program(SERVED.format(options="", body=body), launcher=LAUNCHED, around=ELASTIC)
+    done = program(SERVED.format(body=body), launcher=LAUNCHED, with_mpi=False)
     assert done.returncode == 1, done.stderr
     assert 1 <= done.stderr.count(message) <= (2 if "X" in message else 1)  # two machines at once
     assert not (tmp_path / "conn").exists()
@@ -246,7 +229,7 @@ def test_an_elastic_program_that_raises_ends_all_processes(program, tmp_path, bo
 
 @pytest.mark.any_mpi
 def test_an_elastic_program_in_which_mpi_has_started_is_refused(program, tmp_path):
-    text = SERVED.format(options="", body="print('opened')")
+    text = SERVED.format(body="print('opened')")
     done = program(text, launcher=("mpirun", "-n", 2))
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("cec_mpi.errors.InputError") == 1
@@ -269,8 +252,7 @@ def test_an_elastic_program_of_several_ranks_needs_a_connection_file(store, monk
 @pytest.mark.any_mpi
 def test_an_elastic_program_may_import_mpi_without_its_initialisation(program):
     body = "if X is not None: print('shape', (X @ w).shape, flush=True)"
-    before = "mpi4py.rc.initialize = False"
-    text = SERVED.format(options="", body=body).replace("comm, store", "store")
-    done = program(text, before)
+    text = SERVED.format(body=body)
+    done = program(text, before="mpi4py.rc.initialize = False")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("shape (31,)") == 1

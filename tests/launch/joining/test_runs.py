@@ -79,8 +79,8 @@ def test_machines_rejoin_a_run_whose_master_was_killed(
     run += ["--wait", *endless_task.words(store), "--checkpoint-every", 10]
     where = {"file": source, "cwd": elsewhere, "variables": variables}
     master = start(run, variables=variables)
-    hosts, carried = (1, 2) if by == "address" else (2, 1)
-    patient = join(hosts, "--retry", LIMIT, "--machines", carried, **where)
+    hosts, per_host = (1, 2) if by == "address" else (2, 1)
+    machines = join(hosts, "--retry", LIMIT, "--machines", per_host, **where)
     wait_for_file(tmp_path / "out" / "checkpoint.npz", process=master)
     master.kill()
     for moment in range(3):
@@ -94,7 +94,7 @@ def test_machines_rejoin_a_run_whose_master_was_killed(
             master.kill()
             master.wait()
     endless_task.stop()
-    assert exit_codes([master, *patient]) == [0] * (1 + hosts), error_of(master)
+    assert exit_codes([master, *machines]) == [0] * (1 + hosts), error_of(master)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["wrong"] == 0
     header, _ = read_steps(records)
     assert header["mpi_library"] == "none"
@@ -117,9 +117,9 @@ def test_machines_wait_for_a_run_that_a_signal_ended_until_a_signal_ends_them(
     assert exit_codes(machines[1:]) == [6], error_of(machines[1])
 
 
-@pytest.mark.parametrize("leaves", ["machine", "master"])
+@pytest.mark.parametrize("ending", ["machine", "master"])
 def test_a_machine_that_copies_its_shard_leaves_without_delay(
-    begin, make_store, join, tmp_path, leaves
+    begin, make_store, join, tmp_path, ending
 ):
     master = begin(make_store(np.ones((60_000, 60)), 3, 2), task=("svd", "k=2"))
     assert "listening" in master.stdout.readline()
@@ -128,12 +128,12 @@ def test_a_machine_that_copies_its_shard_leaves_without_delay(
     slow = {"PYTHONPATH": str(tmp_path / "slow")}
     machines = join(2, "--cache", tmp_path / "disk", variables=slow)
     wait_until(lambda: len(list((tmp_path / "disk").glob("*/*/.shard-*"))) == 2)
-    if leaves == "machine":
+    if ending == "machine":
         for machine in machines:
             machine.terminate()
         assert exit_codes(machines) == [6, 6], error_of(machines[0])
     master.kill()
-    if leaves == "master":
+    if ending == "master":
         assert exit_codes(machines) == [3, 3], error_of(machines[0])
     assert not list((tmp_path / "disk").rglob("*shard-*"))
     assert master.wait(LIMIT) == -signal.SIGKILL

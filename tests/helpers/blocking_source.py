@@ -15,7 +15,7 @@ COLUMNS = 4
 _CHUNK = 1 << 13  # rows; a piece of an encode has at least as many
 
 
-class HeldSource:
+class BlockingSource:
     """A Zarr array whose last chunk is a pipe.
 
     Attributes
@@ -29,8 +29,11 @@ class HeldSource:
         shape, chunks = (rows, COLUMNS), (_CHUNK, COLUMNS)
         array = zarr.create_array(self.path, shape=shape, chunks=chunks, dtype="float64")
         array[:] = np.random.default_rng(8).standard_normal(shape)
-        self._last, self._kept = self.path / "c" / str(rows // _CHUNK - 1) / "0", directory / "kept"
-        self._last.rename(self._kept)
+        self._last, self._content = (
+            self.path / "c" / str(rows // _CHUNK - 1) / "0",
+            directory / "last",
+        )
+        self._last.rename(self._content)
         os.mkfifo(self._last)
 
     def await_reader(self) -> int:
@@ -45,7 +48,7 @@ class HeldSource:
 
     def release(self, pipe: int) -> None:
         """Write the last rows to the pipe."""
-        data = self._kept.read_bytes()
+        data = self._content.read_bytes()
         os.set_blocking(pipe, True)
         with os.fdopen(pipe, "wb") as stream:
             stream.write(data)
