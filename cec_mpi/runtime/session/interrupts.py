@@ -1,4 +1,4 @@
-"""Ctrl-C in a product raises KeyboardInterrupt where later products remain possible."""
+"""Delay of Ctrl-C in a product to a moment after which later products are possible."""
 
 from __future__ import annotations
 

@@ -22,9 +22,7 @@ from cec_mpi.runtime.roster import State
 from cec_mpi.runtime.session.serving import (
     answer,
     collect_problems,
-    is_damaged,
-    is_usage_error,
-    join_problems,
+    make_open_report,
     open_machine,
 )
 from cec_mpi.runtime.times import ANSWER_SLEEP
@@ -70,28 +68,13 @@ class LocalHub(StaticHub):
                 reports.append(OpenReport())
                 continue
             problems: list[CecError] = []
-            file = cache_problem = device = ""
-            rate = 0.0
+            machine, rate = None, 0.0
             with collect_problems(number, problems, reraise=ShortageError):
                 machine = self.make_machine(number, opening)
-                file, cache_problem = machine.shard_file, machine.cache_problem
-                device = machine.device
                 if opening.measures_speed and not any(earlier.rate for earlier in reports):
                     rate = machine.measure_rate()
                 self._open_machines.append(machine)
-            shard_missing = bool(problems and opening.is_shard_missing(number))
-            report = OpenReport(
-                join_problems(problems),
-                file,
-                rate,
-                shard_missing,
-                is_damaged(problems),
-                "",
-                cache_problem,
-                is_usage_error(problems),
-                device,
-            )
-            reports.append(report)
+            reports.append(make_open_report(number, opening, machine, problems, rate))
         return reports
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEndpoint | JobsEndpoint:
@@ -235,11 +218,11 @@ class LocalMasterEndpoint:
         self.hub = hub
         self._machines = machines
         manifest, arithmetic = opening.manifest, opening.arithmetic
-        self._count, self._columns = manifest.code.machines, manifest.columns
+        self._total, self._columns = manifest.code.machines, manifest.columns
         self._assignment: Assignment | None = None
         self._step = 0
         self._product = Product()
-        self._values = AnswerBuffers(manifest, arithmetic)
+        self._answer_buffers = AnswerBuffers(manifest, arithmetic)
         self._slices: list[slice] = []  # of the answers, by machine
         self._operand = np.empty(0, arithmetic)
         self._term = np.empty(0)  # of X' V, reused by all machines
@@ -258,7 +241,7 @@ class LocalMasterEndpoint:
         """Assign rows and arrays for answers to the machines."""
         intervals = {} if assignment is self._assignment else assignment.all_intervals()
         self._assignment = None  # an interrupt below must not leave it set
-        answers = None if product.adjoint else self._values.get(product)
+        answers = None if product.adjoint else self._answer_buffers.get(product)
         size = self._columns * product.columns
         if product.adjoint and self._term.size != size:
             self._term = np.empty(size)
@@ -280,11 +263,11 @@ class LocalMasterEndpoint:
     def collect(self) -> Answers:
         """Compute the answers of one machine after the other."""
         adjoint, product = self._product.adjoint, self._product
-        values = self._values.take(product)
+        values = self._answer_buffers.take(product)
         if adjoint:
             values.fill(0)
-        seconds = [0.0] * self._count
-        loads = np.zeros((2, self._count))  # seconds and bytes
+        seconds = [0.0] * self._total
+        loads = np.zeros((2, self._total))  # seconds and bytes
         failed, damaged, not_finite = [], [], []
         with Machine.ignore_fp_warnings():
             for machine, part in zip(self._machines, self._slices, strict=True):

@@ -83,7 +83,7 @@ class FairLock:
             self._queue.append(ticket)
             earlier = list(self._queue.copy())
             del earlier[earlier.index(ticket) :]
-            # The last ticket first. Only if its thread was interrupted, others are still open.
+            # The last ticket waits for those before it, unless its thread was interrupted.
             for other in reversed(earlier):
                 if not other.is_over:
                     with other.lock:

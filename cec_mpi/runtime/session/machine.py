@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from cec_mpi.errors import CecError, InputError
@@ -208,14 +208,11 @@ def join(
     host_options: dict[str, Any] = {"device": (device,)}
     if cache:
         host_options |= {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit}
-    parsed: Source
-    if isinstance(source, ConnectionFile):  # from `cec_mpi.engines`
-        parsed = source
-    else:
-        parsed = parse_source(os.fspath(source), encryption)
+    if not isinstance(source, ConnectionFile):  # `cec_mpi.engines` passes one
+        source = parse_source(os.fspath(source), encryption)
     free, device_name = _free_memory(device)
     hello = replace(
-        _hello(memory if memory > 1 else memory * free),
+        _make_hello(memory if memory > 1 else memory * free),
         device=device_name,
         count=machines,
         machines=() if machine is None else (machine,),
@@ -226,10 +223,10 @@ def join(
         signals.notice = reason
 
     with SignalRecorder() as signals, watch_notices(notice, leave):
-        finder = _MasterFinder(parsed, signals, retry)
+        finder = _MasterFinder(source, signals, retry)
         connection = finder.connect(0.0 if retry is None else retry)
         while True:
-            print_note(f"joined the run of {_name(parsed)} at {connection.address}")
+            print_note(f"joined the run of {_format_source(source)} at {connection.address}")
             endpoint = SocketMachineEndpoint(
                 connection,
                 threads,
@@ -280,9 +277,9 @@ def serve_as_rank(
     parent : int, optional
         Process ID of the parent, if the parent may have ended before this call.
     """
-    launch = file, job, os.getppid() if parent is None else parent
+    launch = _Launch(file, job, os.getppid() if parent is None else parent)
     with SignalRecorder(ignore_interrupts=True) as signals:  # the master handles them
-        hello = replace(_hello(DEFAULT_MEMORY_FRACTION * free_memory()), rank=rank)
+        hello = replace(_make_hello(DEFAULT_MEMORY_FRACTION * free_memory()), rank=rank)
         finder = _MasterFinder(source, signals, seconds, launch)
         has_ended = False
         try:
@@ -331,15 +328,23 @@ def _free_memory(device: str) -> tuple[int, str]:
     if not devices:
         print_note(f"device {device}: no GPU was found, so this process computes on the CPU")
         return free_memory(), ""
-    free = sum(found.memory()[0] for found in devices)
-    names = ", ".join(f"{found.name} {found.model}".rstrip() for found in devices)
+    free = sum(gpu.memory()[0] for gpu in devices)
+    names = ", ".join(f"{gpu.name} {gpu.model}".rstrip() for gpu in devices)
     print_note(f"computes on {names} with {format_bytes(free)} free")
     return free, names
 
 
-def _hello(memory: float) -> Hello:
+def _make_hello(memory: float) -> Hello:
     limit = min(int(memory), Hello.memory)
     return Hello(package_fingerprint(), os.getpid(), detect_process(), memory=limit)
+
+
+class _Launch(NamedTuple):
+    """The connection file, job and parent process of a rank."""
+
+    file: Path
+    job: str
+    parent: int
 
 
 class _MasterFinder:
@@ -351,8 +356,8 @@ class _MasterFinder:
     signals : SignalRecorder
     retry : float or None
         Seconds to wait for the master, for messages.
-    launch : (Path, str, int), optional
-        The connection file, job and parent process of a rank; None for `join`.
+    launch : _Launch, optional
+        The start of a rank; None for `join`.
 
     Attributes
     ----------
@@ -367,7 +372,7 @@ class _MasterFinder:
         source: Source,
         signals: SignalRecorder,
         retry: float | None,
-        launch: tuple[Path, str, int] | None = None,
+        launch: _Launch | None = None,
     ) -> None:
         self._source, self._signals, self._retry = source, signals, retry
         self._launch = launch
@@ -386,9 +391,9 @@ class _MasterFinder:
                 self._backoff = Backoff(MAX_RECONNECT_SECONDS)  # for a new master
                 # The file may have been created or removed in between.
                 exists = existed and isinstance(self._source, Path) and self._source.exists()
-                may_start = isinstance(error, MasterLostError) or not exists or self._is_rank
-                if not may_start or time.monotonic() >= due:
-                    raise self._final_error(error, may_start) from None
+                can_retry = isinstance(error, MasterLostError) or not exists or self._is_rank
+                if not can_retry or time.monotonic() >= due:
+                    raise self._final_error(error, can_retry) from None
                 if self.announces_wait:
                     print_note(f"{error}; waiting {seconds:g} s at most")
                     self.announces_wait = False
@@ -456,7 +461,7 @@ class _MasterFinder:
         if not isinstance(self._source, Path):
             return self._source
         file = read_connection_file(self._source)
-        if self._launch is not None and file.job != self._launch[1]:
+        if self._launch is not None and file.job != self._launch.job:
             raise MasterLostError(f"{self._source} belongs to another job")
         if self._launch is not None and file in this_process.finished_connection_files:
             raise MasterLostError(f"{self._source} belongs to a run that has ended")
@@ -470,13 +475,13 @@ class _MasterFinder:
     @property
     def is_orphan(self) -> bool:
         """Whether the parent of this rank has ended."""
-        return self._launch is not None and os.getppid() != self._launch[2]
+        return self._launch is not None and os.getppid() != self._launch.parent
 
     def _check_cancelled(self) -> None:
         if reason := describe_shutdown(self._signals):
             raise ShutdownRequested(reason)
         if self._launch is not None:
-            _check_end_note(*self._launch[:2])
+            _check_end_note(self._launch.file, self._launch.job)
 
     def _pause(self) -> None:
         self._wait(POLL_SECONDS if self._is_rank else RECONNECT_INTERVAL)
@@ -489,14 +494,14 @@ class _MasterFinder:
                 raise _RunFinished  # mpirun of Open MPI can exit before its processes
             time.sleep(POLL_SECONDS)
 
-    def _final_error(self, error: CecError, may_start: bool) -> CecError:
+    def _final_error(self, error: CecError, can_retry: bool) -> CecError:
         if self._is_rank:
             return MasterLostError(
                 f"the master has not begun to listen within {self._retry:g} s ({error})"
             )
-        if self._retry is None and may_start and isinstance(error, InputError):
+        if self._retry is None and can_retry and isinstance(error, InputError):
             return InputError(f"{error} (--retry TIME, or retry= in Python, waits for it)")
-        if self._retry is None or not may_start:
+        if self._retry is None or not can_retry:
             return error
         return MasterLostError(f"{error}; waited {self._retry:g} s")
 
@@ -526,7 +531,7 @@ def _reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _name(source: Source) -> str:
+def _format_source(source: Source) -> str:
     if isinstance(source, Path):
         return str(source)
     host, port = source.addresses[0]

@@ -74,14 +74,14 @@ def check_metrics(metrics: int | str | os.PathLike[str]) -> None:
         import prometheus_client  # noqa: F401
     except ImportError:
         raise InputError("metrics need prometheus_client: pip install 'cec_mpi[metrics]'") from None
-    invalid = InputError(
+    format_error = InputError(
         f"--metrics {shorten(metrics)}: expected a port from 1 to {MAX_PORT}, HOST:PORT, or a file "
         "in an existing directory"
     )
     try:
         destination = metrics_destination(metrics)
     except InputError:
-        raise invalid from None
+        raise format_error from None
     if not isinstance(destination, Path):
         family = socket.AF_INET6 if ":" in destination[0] else socket.AF_INET
         try:
@@ -89,7 +89,7 @@ def check_metrics(metrics: int | str | os.PathLike[str]) -> None:
         except OSError as error:
             raise _unusable_port(metrics, error) from None
     elif not _can_be_file(destination):
-        raise invalid
+        raise format_error
     elif _has_other_data(destination):
         raise InputError(
             f"--metrics {shorten(metrics)} exists and has other data than metrics: expected "
@@ -190,7 +190,7 @@ class RunMetrics:
         self._latest: StepRecord | Waiting | None = None
         self._waiting_since = 0.0
         self._steps = self._read_bytes = 0
-        self._makespan = self._over_optimum = self._waited = 0.0
+        self._makespan = self._over_optimum = self._waiting_seconds = 0.0
         self._events: Counter[str] = Counter()
 
     def update(self, line: StepRecord | Waiting) -> None:
@@ -204,7 +204,7 @@ class RunMetrics:
             self._makespan += line.measured_makespan
             if line.hindsight_makespan is not None:
                 self._over_optimum += max(0.0, line.measured_makespan - line.hindsight_makespan)
-            self._waited += line.waited_seconds
+            self._waiting_seconds += line.waited_seconds
             self._events.update(kind_and_machine(event)[0] for event in line.events)
         self._latest = line
 
@@ -216,13 +216,13 @@ class RunMetrics:
             SummaryMetricFamily,
         )
 
-        latest, waited = self._latest, self._waited
+        latest, waiting_seconds = self._latest, self._waiting_seconds
         if isinstance(latest, Waiting):
-            waited += time.monotonic() - self._waiting_since
+            waiting_seconds += time.monotonic() - self._waiting_since
         yield CounterMetricFamily("cec_mpi_steps", "Steps of this process.", self._steps)
         yield SummaryMetricFamily(
             "cec_mpi_makespan_seconds",
-            "Time of the machine that took longest, of each step.",
+            "Time of the slowest machine in each step.",
             self._steps,
             self._makespan,
             unit="seconds",
@@ -236,7 +236,7 @@ class RunMetrics:
         yield CounterMetricFamily(
             "cec_mpi_waiting_seconds",
             "Time in which too few machines were available.",
-            waited,
+            waiting_seconds,
             unit="seconds",
         )
         yield CounterMetricFamily(

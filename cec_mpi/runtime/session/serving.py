@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,7 +76,7 @@ def serve(
 
 
 def answer(
-    machines: Mapping[int, Machine], order: Multiply, values: NDArray[Any]
+    machines: Mapping[int, Machine], order: Multiply, operand: NDArray[Any]
 ) -> tuple[list[NDArray[Any]], list[Report]]:
     """Compute the answers of the machines of this host, one after the other.
 
@@ -96,16 +97,18 @@ def answer(
             machine.assign(intervals)
         machine.prepare(product)
         machine.machines_on_host = len(machines)
-        operand = values
+        own_operand = operand
         if product.adjoint and len(order.parts) > 1:
-            operand = values[begin : begin + machine.count]
+            own_operand = operand[begin : begin + machine.count]
             begin += machine.count
-        reports.append(machine.execute(product, operand, order.step))
+        reports.append(machine.execute(product, own_operand, order.step))
         answers.append(machine.values)
     if len(machines) > 1:
-        amounts = [machines[part.machine].weighted_rows for part in order.parts]
-        rate = len(machines) * sum(report.seconds for report in reports) / (sum(amounts) or 1.0)
-        parts = zip(reports, amounts, strict=True)
+        weighted_rows = [machines[part.machine].weighted_rows for part in order.parts]
+        rate = (
+            len(machines) * sum(report.seconds for report in reports) / (sum(weighted_rows) or 1.0)
+        )
+        parts = zip(reports, weighted_rows, strict=True)
         reports = [report._replace(seconds=rate * amount) for report, amount in parts]
     return (_sum(answers, reports) if product.adjoint else answers), reports
 
@@ -144,20 +147,7 @@ def _open(
         endpoint.wait_for_all()
         with collect_problems(number, problems):
             rate = machine.measure_rate() if machine is not None else 0.0
-    file = "" if machine is None else machine.shard_file
-    shard_missing = bool(problems and opening.is_shard_missing(number))
-    cache_problem = "" if machine is None else machine.cache_problem
-    report = OpenReport(
-        join_problems(problems),
-        file,
-        rate,
-        shard_missing,
-        is_damaged(problems),
-        "".join(log_problems),
-        cache_problem,
-        is_usage_error(problems),
-        "" if machine is None else machine.device,
-    )
+    report = make_open_report(number, opening, machine, problems, rate, "".join(log_problems))
     admission = endpoint.send_open_report(report)
     if machine is None or admission.failure is not None:
         return None
@@ -212,19 +202,31 @@ def open_machine(
     return machine
 
 
-def join_problems(problems: list[CecError]) -> str:
-    """Return the concatenated messages of problems."""
-    return "".join(map(str, problems))
-
-
-def is_usage_error(problems: list[CecError]) -> bool:
-    """Return whether an option cannot be used on this computer."""
-    return any(isinstance(problem, InputError) for problem in problems)
-
-
-def is_damaged(problems: list[CecError]) -> bool:
-    """Return whether a shard is damaged."""
-    return any(isinstance(problem, DamagedStoreError) for problem in problems)
+def make_open_report(
+    number: int,
+    opening: Opening,
+    machine: Machine | None,
+    problems: list[CecError],
+    rate: float = 0.0,
+    log_problem: str = "",
+) -> OpenReport:
+    """Return the report on opening a machine, which is None if it could not be opened."""
+    report = OpenReport(
+        problem="".join(map(str, problems)),
+        rate=rate,
+        shard_missing=bool(problems) and opening.is_shard_missing(number),
+        damaged=any(isinstance(problem, DamagedStoreError) for problem in problems),
+        log_problem=log_problem,
+        is_usage_error=any(isinstance(problem, InputError) for problem in problems),
+    )
+    if machine is None:
+        return report
+    return replace(
+        report,
+        shard=machine.shard_file,
+        cache_problem=machine.cache_problem,
+        device=machine.device,
+    )
 
 
 def _choose_device(number: int, opening: Opening) -> Device | None:
@@ -261,8 +263,17 @@ def _open_shard(
     if options.cache:
         try:
             cache = node_directory(options.cache)
-            access = options.shards, options.verify, cache, options.cache_limit
-            return open_cached(store, number, *access, check_cancelled, device), ""
+            shard = open_cached(
+                store,
+                number,
+                options.shards,
+                options.verify,
+                cache,
+                options.cache_limit,
+                check_cancelled,
+                device,
+            )
+            return shard, ""
         except (DamagedStoreError, InputError, OSError) as error:
             reason = getattr(error, "strerror", None) or error
             cache_problem = (

@@ -226,15 +226,23 @@ class Session:
         manifest, logs, machines = store.manifest, self._logs, options.machines or ()
         if self._mode is ExecutionMode.ELASTIC:  # machines may have another working directory
             path, logs = path.absolute(), logs and logs.absolute()
-        numbers, processes = self._hub.assign_machines(machines, self._processes)
-        hosts = hosts_of_ranks(processes, len(numbers) + 1)[1:]
-        speeds = speeds_by_machine(options.speeds, numbers, hosts, manifest.code.machines)
+        machine_of_rank, processes = self._hub.assign_machines(machines, self._processes)
+        hosts = hosts_of_ranks(processes, len(machine_of_rank) + 1)[1:]
+        speeds = speeds_by_machine(options.speeds, machine_of_rank, hosts, manifest.code.machines)
         scaling = store.scaling()
         is_multi_node = len({process.node for process in self._processes}) > 1
         threads = tuple(options.threads or process.threads for process in processes)
-        expected = tuple(n for n in machines if n not in numbers)
-        arguments = path, manifest, numbers, options.machine_options()
-        opening = Opening(*arguments, threads, logs, is_multi_node, expected)
+        expected = tuple(n for n in machines if n not in machine_of_rank)
+        opening = Opening(
+            path,
+            manifest,
+            machine_of_rank,
+            options.machine_options(),
+            threads,
+            logs,
+            is_multi_node,
+            expected,
+        )
         reports = self._hub.open(opening)
         error = opening_error(opening, reports, processes)
         if error is not None and not self._can_continue(opening, reports):

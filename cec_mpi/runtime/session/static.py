@@ -139,7 +139,7 @@ def _share_two_ranks(group: MPI.Group, other: MPI.Group) -> bool:
 
 @contextmanager
 def _reserve_ranks(comm: MPI.Intracomm) -> Iterator[None]:
-    """Raise if the processes serve another operator, because they would wait forever."""
+    """Reserve the processes for one operator; raise if another has them, to avoid a deadlock."""
     group = comm.Get_group()
     try:
         if has_operator(comm):
