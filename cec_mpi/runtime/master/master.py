@@ -33,7 +33,7 @@ _MAX_ERROR = 1e-3  # relative error above which a warning is issued
 
 
 class Master:
-    """Computes products with X, whose machines may come and go, in one step each.
+    """Computes products with X in steps, on machines that may join and leave.
 
     In lockstep a step is collective, and fails if a machine does not answer. Elastic machines get
     separate jobs, and a step does not wait for machines that are late or lost.

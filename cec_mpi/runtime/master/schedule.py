@@ -1,4 +1,4 @@
-"""The schedule of steps and ticks, which waits for enough machines."""
+"""The schedule of steps and ticks, and the wait for a tick with enough machines."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _DEFAULT_VALUES: tuple[Any, ...] = tuple(DEFAULTS.get(name, UNSET) for name in F
 _REQUIRED = len(FIELDS) - len(DEFAULTS)  # the fields without defaults come first
 
 Note = Progress | Checkpoint | Unfinished | Waiting
-"""A line between steps."""
+"""A line between two steps: values of the task, a checkpoint, events or a wait."""
 
 Line = Header | StepRecord | Note
 

@@ -96,7 +96,7 @@ def run_header(
 
 
 def hosts_of_ranks(processes: Sequence[ProcessInfo], ranks: int) -> list[str]:
-    """Return the host of each rank; a single process has all ranks."""
+    """Return the host of each rank; a single process serves all ranks."""
     hosts = [process.host for process in processes]
     return hosts if len(hosts) > 1 else hosts * ranks
 
