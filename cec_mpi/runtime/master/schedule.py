@@ -173,7 +173,7 @@ class Schedule:
         begin = self._clock.monotonic()
         self.check_cancelled()
         tick, waited_ticks = self._current_tick(), 0
-        needed = recovery, placement, extra_answers
+        requirement = recovery, placement, extra_answers
         machines = placement.machines
         while True:
             available = self._find_available(tick, machines)
@@ -186,11 +186,11 @@ class Schedule:
                 if not may_join:
                     self._await_shutdown_notice()
                     self._last_query = _NO_QUERY  # in case the caller tries the step again
-                raise InfeasibleError(self._shortage_message(tick, available, *needed))
+                raise InfeasibleError(self._shortage_message(tick, available, *requirement))
             if waited_ticks >= _MAX_TICKS:
-                message = self._shortage_message(tick, available, *needed)
+                message = self._shortage_message(tick, available, *requirement)
                 raise InfeasibleError(f"{message}; waited {plural(waited_ticks, 'tick')}")
-            self._report_shortage(available, *needed)
+            self._report_shortage(available, *requirement)
             tick += 1
             waited_ticks += 1
             self._sleep_until(tick)
