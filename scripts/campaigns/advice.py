@@ -1,9 +1,9 @@
-"""Intervals of advise: how often they cover the mean that many more runs have.
+"""Confidence intervals of advise: how often they cover the mean of many runs.
 
     python scripts/campaigns/advice.py [--questions 1000] [--runs 20000] [--real 0] [--seed 0]
 
-Asks questions of the kind of `docs/howto/advise.md` with other seeds, and forecasts a choice for
-each: six workstations with several probabilities and lengths of outages, and 16 nodes with the
+Forecasts choices for requests like those of `docs/howto/advise.md`, with other seeds: six
+workstations with several probabilities and lengths of outages, and 16 nodes with the
 included trace. Prints for each kind the share of intervals that cover the mean of `--runs` runs
 (of a trace: of all start times), and the share of single runs between the quantiles. Fails if the
 intervals of all kinds together cover less than 0.93 or more than 0.97.
@@ -39,17 +39,21 @@ from helpers.commands import run_to_end
 LOWEST, HIGHEST = 0.93, 0.97
 
 
-def kinds() -> Iterator[tuple[str, AdviceRequest, Choice]]:
-    """Yield questions, each with its name and a choice."""
+def requests() -> Iterator[tuple[str, AdviceRequest, Choice]]:
+    """Yield requests, each with its name and a choice."""
     groups = [MachineGroup(2, 1), MachineGroup(3, 2), MachineGroup(1, 4)]
-    question = AdviceRequest(rows=4_000_000, columns=1000, groups=groups, steps=10_000)
+    request = AdviceRequest(rows=4_000_000, columns=1000, groups=groups, steps=10_000)
     carried = Choice(machines=12, recovery=8, carried=(1, 1, 2, 2, 2, 4), away=1)
     for probability in (0.85, 0.9, 0.95):
         for minutes in (5, 30, 120):
-            asked = replace(question, probability=probability, tick_seconds=60.0 * minutes)
-            yield f"workstations, {probability}, {minutes} min, L = 8 of 12", asked, carried
+            outage_request = replace(request, probability=probability, tick_seconds=60.0 * minutes)
+            yield (
+                f"workstations, {probability}, {minutes} min, L = 8 of 12",
+                outage_request,
+                carried,
+            )
             plain = Choice(machines=6, recovery=4, away=2)
-            yield f"workstations, {probability}, {minutes} min, L = 4 of 6", asked, plain
+            yield f"workstations, {probability}, {minutes} min, L = 4 of 6", outage_request, plain
     trace = AdviceRequest(
         rows=20_000_000,
         columns=1000,
@@ -61,20 +65,20 @@ def kinds() -> Iterator[tuple[str, AdviceRequest, Choice]]:
         yield f"example, L = {recovery} of 16", trace, Choice(machines=16, recovery=recovery)
 
 
-def many_runs(question: AdviceRequest, choice: Choice, runs: int) -> np.ndarray:
+def many_runs(request: AdviceRequest, choice: Choice, runs: int) -> np.ndarray:
     """Return the seconds of many runs, or of runs from all start times of a trace."""
-    forecaster = Forecaster(question)
+    forecaster = Forecaster(request)
     return forecaster.run_seconds(choice, range(10**6, 10**6 + runs))
 
 
-def make_real_runs(steps: int, first_seed: int, due: float) -> None:
+def make_real_runs(steps: int, first_seed: int, deadline: float) -> None:
     """Print the times of real runs beside their forecasts."""
     speeds, base, rows, columns, tick = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0), 120.0, 1200, 50, 5.0
     random, lines = np.random.default_rng(first_seed), []
     for probability, recovery, seed in ((0.9, 3, 1), (0.9, 4, 2), (0.8, 3, 3), (0.95, 5, 4)):
-        if time.monotonic() > due:
+        if time.monotonic() > deadline:
             break
-        question = AdviceRequest(
+        request = AdviceRequest(
             rows=rows,
             columns=columns,
             groups=[MachineGroup(1, speed) for speed in speeds],
@@ -83,17 +87,24 @@ def make_real_runs(steps: int, first_seed: int, due: float) -> None:
             steps=steps,
             rate=base * columns * 8,
         )
-        forecast = Forecaster(question).forecast(Choice(machines=6, recovery=recovery), True)
+        forecast = Forecaster(request).forecast(Choice(machines=6, recovery=recovery), True)
         assert forecast is not None
-        with tempfile.TemporaryDirectory() as place:
-            directory = Path(place)
+        with tempfile.TemporaryDirectory() as temporary:
+            directory = Path(temporary)
             cec_mpi.encode(
                 random.standard_normal((rows, columns)), directory / "store", 6, recovery
             )
             np.save(directory / "W.npy", random.standard_normal((steps, columns)))
-            given = ",".join(map(str, speeds))
+            speed_list = ",".join(map(str, speeds))
             run = ["run", "store", "vectors=W.npy", "--out", "real", "--elastic", "--local", "6"]
-            run += ["--emulate-speeds", given, "--speeds", given, "--emulate-base", str(base)]
+            run += [
+                "--emulate-speeds",
+                speed_list,
+                "--speeds",
+                speed_list,
+                "--emulate-base",
+                str(base),
+            ]
             run += ["--available-probability", str(probability), "--tick", str(tick), "--wait"]
             run += ["--seed", str(first_seed + seed), "-q"]
             done = run_to_end(
@@ -121,36 +132,43 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--real", type=int, default=0, metavar="K", help="steps of real runs")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=7200.0, help="begin nothing after them")
+    parser.add_argument(
+        "--seconds", type=float, default=7200.0, help="start no measurement after this"
+    )
     options = parser.parse_args()
-    due = time.monotonic() + options.seconds
+    deadline = time.monotonic() + options.seconds
     if options.real:
-        make_real_runs(options.real, options.seed, due)
+        make_real_runs(options.real, options.seed, deadline)
         return
-    asked = list(kinds())
-    each = math.ceil(options.questions / len(asked))
+    all_requests = list(requests())
+    seeds_per_request = math.ceil(options.questions / len(all_requests))
     rows, covered, tried = [], 0, 0
-    for name, question, choice in asked:
-        if time.monotonic() > due:
+    for name, request, choice in all_requests:
+        if time.monotonic() > deadline:
             break
-        runs = many_runs(question, choice, options.runs if question.probability else 3000)
+        runs = many_runs(request, choice, options.runs if request.probability else 3000)
         mean, hits, inside, widths = runs.mean(), 0, [], []
-        for seed in range(each):
-            seeded = replace(question, first_seed=10_000 * (options.seed + seed))
-            found = Forecaster(seeded).forecast(choice, True)
-            assert found is not None
-            hits += found.total.low <= mean <= found.total.high
-            widths.append((found.total.high - found.total.low) / mean)
-            low, high = found.single_run
+        for seed in range(seeds_per_request):
+            seeded = replace(request, first_seed=10_000 * (options.seed + seed))
+            forecast = Forecaster(seeded).forecast(choice, True)
+            assert forecast is not None
+            hits += forecast.total.low <= mean <= forecast.total.high
+            widths.append((forecast.total.high - forecast.total.low) / mean)
+            low, high = forecast.single_run
             inside.append(((low <= runs) & (runs <= high)).mean())
-        covered, tried = covered + hits, tried + each
+        covered, tried = covered + hits, tried + seeds_per_request
         rows.append(
-            [name, f"{hits / each:.3f}", f"{np.median(widths):.1%}", f"{np.mean(inside):.3f}"]
+            [
+                name,
+                f"{hits / seeds_per_request:.3f}",
+                f"{np.median(widths):.1%}",
+                f"{np.mean(inside):.3f}",
+            ]
         )
         print(rows[-1], flush=True)
     share = covered / max(1, tried)
     rows.append(["all", f"{share:.3f}", "", ""])
-    head = ["question", "covered", "width", "runs between quantiles"]
+    head = ["request", "covered", "width", "runs between quantiles"]
     print("\n".join(format_table(head, rows, head[1:])))
     if not LOWEST <= share <= HIGHEST:
         sys.exit(f"intervals cover {share:.3f} of the means, expected {LOWEST} to {HIGHEST}")

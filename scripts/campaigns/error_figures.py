@@ -1,13 +1,13 @@
-"""How close accuracy times cancellation is to the true errors of decodes.
+"""Errors of decodes, compared with their estimate: accuracy times cancellation.
 
     python scripts/campaigns/error_figures.py [--seed I] [--decodes 3000] [--seconds 600]
 
-Each case is a store with a code of some family, systematic or not, with up to 60 machines, of a
-random X of float32 or float64. Vectors, of which a quarter cancel almost completely, are multiplied
-by several sets of machines: random ones, the worst that is known, and more than L. Each result is
-compared with a product in long doubles. Prints how often the error was above accuracy times
-cancellation, quotients of both, and the errors by condition. Fails if the error was above
-in more than one of 1,000.
+Each case is a store of a random X of float32 or float64, with a code of some family, systematic or
+not, and up to 60 machines. Several sets of machines multiply vectors, in a quarter of which terms
+cancel almost completely: random sets, the worst known one, and sets of more than L machines.
+Results are compared with products in long doubles. Prints how often the error exceeds the estimate,
+the quotients of both, and the errors by condition. Fails if the error exceeds the estimate in more
+than one of 1,000 decodes.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ MATRICES = {
     ),
 }
 TYPES = ["float32, double", "float32, shard", "float64, double"]  # dtype and precision
-MOST_ENTRIES = 100_000  # of X
+MAX_ENTRIES = 100_000  # of X
 SETS, VECTORS = 5, 4
-ALLOWED = 1e-3  # of all decodes, whose error may be above
+MAX_EXCEEDED = 1e-3  # fraction of decodes whose error may exceed the estimate
 
 
-class Seen(NamedTuple):
+class Decode(NamedTuple):
     """One decode: its kind, its condition, and its errors relative to the size of the terms."""
 
     code: str
@@ -67,27 +67,27 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--decodes", type=int, default=3000)
-    parser.add_argument("--seconds", type=float, default=600, help="after which no case begins")
+    parser.add_argument("--seconds", type=float, default=600, help="start no case after this")
     arguments = parser.parse_args()
     rng, end = np.random.default_rng(arguments.seed), time.monotonic() + arguments.seconds
-    found: list[Seen] = []
-    while len(found) < arguments.decodes and time.monotonic() < end:
+    decodes: list[Decode] = []
+    while len(decodes) < arguments.decodes and time.monotonic() < end:
         with tempfile.TemporaryDirectory(prefix="cec-mpi-errors-") as name:
-            found += case(rng, Path(name) / "store")
-    print(f"{len(found)} decodes, seed {arguments.seed}")
-    report(found)
-    above = sum(seen.error > seen.accuracy for seen in found)
-    return int(above > ALLOWED * len(found))
+            decodes += case(rng, Path(name) / "store")
+    print(f"{len(decodes)} decodes, seed {arguments.seed}")
+    report(decodes)
+    exceeded = sum(decode.error > decode.accuracy for decode in decodes)
+    return int(exceeded > MAX_EXCEEDED * len(decodes))
 
 
-def case(rng: np.random.Generator, store: Path) -> Iterator[Seen]:
-    """Decodes with one X, each vector on each set of machines."""
+def case(rng: np.random.Generator, store: Path) -> Iterator[Decode]:
+    """Yield the decodes with one X, of each vector with each set of machines."""
     machines, recovery = SIZES[rng.integers(len(SIZES))]
     types = TYPES[rng.choice(len(TYPES), p=[0.25, 0.25, 0.5])]
     dtype, precision = types.split(", ")
     adjoint = bool(rng.random() < 0.3)
     long = int(10 ** rng.uniform(0.7, 3.5))
-    short = recovery * max(1, min(40, MOST_ENTRIES // (recovery * long)))
+    short = recovery * max(1, min(40, MAX_ENTRIES // (recovery * long)))
     shape = (recovery * -(-long // recovery), short) if adjoint else (short, long)
     kind = list(MATRICES)[rng.integers(len(MATRICES))]
     X = MATRICES[kind](rng, shape)
@@ -106,24 +106,24 @@ def case(rng: np.random.Generator, store: Path) -> Iterator[Seen]:
             return
         worst = cec_mpi.open_store(store).manifest.code.conditioning.worst_machines
         records: list[StepRecord] = []
-        given: dict[str, Any] = {"precision": precision, "threads": 1}
-        given["speeds"] = rng.uniform(1, 4, machines).tolist()
+        open_options: dict[str, Any] = {"precision": precision, "threads": 1}
+        open_options["speeds"] = rng.uniform(1, 4, machines).tolist()
         recorder = Recorder(watch=records.append)
-        with cec_mpi.open_operator(store, None, recorder=recorder, **given) as operator:
+        with cec_mpi.open_operator(store, None, recorder=recorder, **open_options) as operator:
             for _ in range(VECTORS):
-                of = X.T if adjoint else X
-                name, w = vector(rng, of, "float32" if precision == "shard" else "float64")
-                exact = of.astype(np.longdouble) @ w.astype(np.longdouble)
+                matrix = X.T if adjoint else X
+                name, w = vector(rng, matrix, "float32" if precision == "shard" else "float64")
+                exact = matrix.astype(np.longdouble) @ w.astype(np.longdouble)
                 for number in range(SETS):
                     count = recovery if number else int(rng.integers(recovery, machines + 1))
-                    some = (rng.choice(machines, count, replace=False) + 1).tolist()
-                    operator.available = set(worst if number == 1 else some)
+                    random_machines = (rng.choice(machines, count, replace=False) + 1).tolist()
+                    operator.available = set(worst if number == 1 else random_machines)
                     result = operator.rmatvec(w) if adjoint else operator.matvec(w)
                     last = records[-1]
                     if not (last.cancellation and last.condition):
                         continue
                     error = np.abs(result - exact).max() / np.abs(result).max() / last.cancellation
-                    yield Seen(
+                    yield Decode(
                         code,
                         "X' v" if adjoint else "X w",
                         types,
@@ -136,7 +136,7 @@ def case(rng: np.random.Generator, store: Path) -> Iterator[Seen]:
 
 
 def vector(rng: np.random.Generator, X: Any, dtype: str) -> tuple[str, Any]:
-    """A vector of numbers that this dtype holds, and of which kind; one of four cancels."""
+    """Return the kind of a vector, and the vector in this dtype; for one of four, terms cancel."""
     if rng.random() < 0.25:
         rows = X[: min(len(X), X.shape[1] - 1, 40)]
         sizes = np.abs(rows).max(axis=0, initial=0.0)
@@ -149,41 +149,41 @@ def vector(rng: np.random.Generator, X: Any, dtype: str) -> tuple[str, Any]:
     return name, (w / np.abs(w).max()).astype(dtype).astype(np.float64)
 
 
-def report(found: list[Seen]) -> None:
-    """Tables over all decodes, and by what they are of."""
+def report(decodes: list[Decode]) -> None:
+    """Print tables of all decodes and of groups of decodes."""
     print("| | decodes | error above, of 1,000 | accuracy / error: median | 95 % below | least |")
     print("|---|" + "---|" * 5)
-    print(line("all", found))
+    print(line("all", decodes))
     for field in ("product", "types", "matrix", "vector", "code"):
-        groups: dict[str, list[Seen]] = defaultdict(list)
-        for seen in found:
-            groups[getattr(seen, field)].append(seen)
+        groups: dict[str, list[Decode]] = defaultdict(list)
+        for decode in decodes:
+            groups[getattr(decode, field)].append(decode)
         for name in sorted(groups):
             print(line(f"{field}: {name}", groups[name]))
     print("\n| condition | float32: median, largest | float64: median, largest |")
     print("|---|---|---|")
-    decades = np.array([np.log10(seen.condition) for seen in found]).astype(int)
+    decades = np.array([np.log10(decode.condition) for decode in decodes]).astype(int)
     for decade in np.unique(decades):
         cells = []
         for dtype in ("float32", "float64"):
             errors = [
-                seen.error
-                for seen, of in zip(found, decades, strict=True)
-                if of == decade and seen.types.startswith(dtype)
+                decode.error
+                for decode, own_decade in zip(decodes, decades, strict=True)
+                if own_decade == decade and decode.types.startswith(dtype)
             ]
             cells.append(f"{np.median(errors):.1e} {max(errors):.1e}" if errors else "")
         print(f"| 1e{decade} | {' | '.join(cells)} |")
 
 
-def line(name: str, found: list[Seen]) -> str:
-    """One line of the table."""
-    error = np.array([seen.error for seen in found])
-    accuracy = np.array([seen.accuracy for seen in found])
+def line(name: str, decodes: list[Decode]) -> str:
+    """Return one line of the table."""
+    error = np.array([decode.error for decode in decodes])
+    accuracy = np.array([decode.accuracy for decode in decodes])
     quotients = accuracy[error > 0] / error[error > 0]
     if not quotients.size:
-        return f"| {name} | {len(found)} |" + " |" * 4
+        return f"| {name} | {len(decodes)} |" + " |" * 4
     figures = [
-        len(found),
+        len(decodes),
         f"{1e3 * (error > accuracy).mean():.2f}",
         f"{np.median(quotients):.0f}",
         f"{np.quantile(quotients, 0.95):.0f}",

@@ -1,14 +1,14 @@
-"""Traces of spot machines: what advise chooses, other schemes beside it, and a real run.
+"""Traces of spot machines: the choice of advise, compared with other schemes and a real run.
 
     python scripts/campaigns/traces.py [--real 0] TRACE [TRACE ...]
 
 TRACE is `example` or a file of `--availability`; several files with + between them are groups of
-machines. For 16 machines of three speeds and an X of 160 GB, asks `advise`, and replays its choice
-and other schemes from random moments of the trace, with three sources of X: times over that of the
-choice, the time to read X over the time between changes, and decoding over products.
-With --real K a run of K steps on this computer follows the trace, compressed in time, on machines
-with emulated speeds; its time is compared with the simulated one. Fails if they are more than 10 %
-apart.
+machines. For 16 machines of three speeds and an X of 160 GB, the choice of `advise` and other
+schemes are replayed from random moments of the trace, with three sources of X. Prints the times
+over that of the choice, the time to read X over the time between changes, and that of decoding over
+products. With --real K a run of K steps on this computer follows the trace, compressed in time, on
+machines with emulated speeds; its time is compared with the simulated one. Fails if they are more
+than 10 % apart.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SOURCES = {
     "each:200MB": Source(2e8, is_shared=False),
     "server:1GB": Source(1e9),
 }
-APART = 0.1  # of the real time, that the simulated one may be
+MAX_DIFFERENCE = 0.1  # between simulated and real time, relative to the real time
 
 
 def main() -> None:
@@ -62,16 +62,16 @@ def main() -> None:
     worst = 0.0
     for trace in options.traces:
         print(f"\n{Path(trace.partition('+')[0]).name}", flush=True)
-        worst = max(worst, tried(trace, options))
-    if worst > APART:
+        worst = max(worst, check_trace(trace, options))
+    if worst > MAX_DIFFERENCE:
         sys.exit(f"a real run took {worst:.1%} more or less than simulated")
 
 
-def tried(trace: str, options: argparse.Namespace) -> float:
-    """Print what comes of a trace; returns how far a real run is from the simulated one."""
-    given = read_availability(trace.split("+"), MACHINES)
-    assert isinstance(given, ListedAvailability)
-    question = AdviceRequest(
+def check_trace(trace: str, options: argparse.Namespace) -> float:
+    """Print the results of a trace; return the relative difference of a real run, or 0."""
+    availability = read_availability(trace.split("+"), MACHINES)
+    assert isinstance(availability, ListedAvailability)
+    request = AdviceRequest(
         rows=ROWS,
         columns=COLUMNS,
         groups=KINDS,
@@ -79,7 +79,7 @@ def tried(trace: str, options: argparse.Namespace) -> float:
         steps=5000,
     )
     try:
-        advice = advise(question)
+        advice = advise(request)
     except CecError as error:
         print(f"advise: {error}")
         return 0.0
@@ -87,11 +87,11 @@ def tried(trace: str, options: argparse.Namespace) -> float:
     if advice.instead:
         print(advice.instead)
     choice = advice.recommended
-    print(*compare_sources(question, choice, given), sep="\n", flush=True)
+    print(*compare_sources(request, choice, availability), sep="\n", flush=True)
     if not options.real:
         return 0.0
-    scenario = scenario_of(question, choice)
-    return real(scenario, given, given.gap_seconds or 300.0, options)
+    scenario = scenario_of(request, choice)
+    return run_real(scenario, availability, availability.gap_seconds or 300.0, options)
 
 
 class Cyclic(CodedScheme):
@@ -103,44 +103,52 @@ class Cyclic(CodedScheme):
 
 
 def compare_sources(
-    question: AdviceRequest, choice: Choice, given: ListedAvailability
+    request: AdviceRequest, choice: Choice, availability: ListedAvailability
 ) -> Iterator[str]:
     """Yield lines of a table with the schemes, for each source."""
-    sets = [given.at(tick) for tick in range(len(given))]
+    sets = [availability.at(tick) for tick in range(len(availability))]
     changes = sum(before != after for before, after in pairwise([sets[-1], *sets]))
-    between = len(sets) * (given.gap_seconds or 300.0) / changes
+    interval = len(sets) * (availability.gap_seconds or 300.0) / changes
     schemes = BASELINES | {"fastest": (FastestMachines, math.inf), "cyclic": (Cyclic, math.inf)}
     copies = Choice(machines=MACHINES, copies=MACHINES - (choice.recovery or 1) + 1)
     rows = []
     for name, source in SOURCES.items():
-        asked = replace(question, costs=Costs(source=source))
-        forecaster, model = Forecaster(asked), TimeModel(scenario_of(asked, choice))
-        ours, its = forecaster.forecast(choice, True), forecaster.forecast(copies, True)
+        source_request = replace(request, costs=Costs(source=source))
+        forecaster, model = (
+            Forecaster(source_request),
+            TimeModel(scenario_of(source_request, choice)),
+        )
+        ours, for_copies = forecaster.forecast(choice, True), forecaster.forecast(copies, True)
         assert ours is not None
-        found = forecaster.baselines(choice, schemes) | ({"copies": its.total} if its else {})
+        found = forecaster.baselines(choice, schemes) | (
+            {"copies": for_copies.total} if for_copies else {}
+        )
         ratios = {peer: f"{total.mean / ours.total.mean:.2f}" for peer, total in found.items()}
-        bringing = source.seconds([model.size / MACHINES] * MACHINES)
-        decoding = asked.costs.decoding(ROWS, choice.recovery or 1)
+        reading = source.seconds([model.size / MACHINES] * MACHINES)
+        decoding = source_request.costs.decoding(ROWS, choice.recovery or 1)
         products = ROWS / float(model.rates.sum())
         rows.append(
             [
                 name,
                 *(ratios.get(peer, "-") for peer in (*schemes, "copies")),
                 f"{ours.waiting:.1%}",
-                f"{bringing / between:.4f}",
+                f"{reading / interval:.4f}",
                 f"{decoding / products:.4f}",
             ]
         )
     head = ["source", *schemes, "copies", "waiting", "reading/between", "decoding/products"]
-    yield f"a change each {between:.0f} s"
+    yield f"one change every {interval:.0f} s"
     yield from format_table(head, rows, head[1:])
 
 
-def real(
-    scenario: Scenario, given: ListedAvailability, seconds: float, options: argparse.Namespace
+def run_real(
+    scenario: Scenario,
+    availability: ListedAvailability,
+    seconds: float,
+    options: argparse.Namespace,
 ) -> float:
-    """Run the choice on this computer; returns how far the time is from the simulated one."""
-    faster = 60.0  # than the trace
+    """Run the choice on this computer; return the relative difference to the simulated time."""
+    speed_up = 60.0  # over the trace
     columns = 20
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
@@ -153,31 +161,41 @@ def real(
             scenario.recovery,
         )
         np.save(directory / "W.npy", rng.standard_normal((options.real, columns)))
-        begin = max(range(len(given)), key=lambda tick: len(given.at(tick)))
-        ticks = [given.at((begin + tick) % len(given)) for tick in range(len(given))]
+        begin = max(range(len(availability)), key=lambda tick: len(availability.at(tick)))
+        ticks = [
+            availability.at((begin + tick) % len(availability)) for tick in range(len(availability))
+        ]
         (directory / "ticks.json").write_text(json.dumps({"available": ticks}))
         speeds = ",".join(map(str, SPEEDS))
-        same = ["--emulate-speeds", speeds, "--speeds", speeds, "--emulate-base", height // 8]
-        same += ["--availability", "ticks.json", "--repeat", "--tick", seconds / faster, "--wait"]
+        common = ["--emulate-speeds", speeds, "--speeds", speeds, "--emulate-base", height // 8]
+        common += [
+            "--availability",
+            "ticks.json",
+            "--repeat",
+            "--tick",
+            seconds / speed_up,
+            "--wait",
+        ]
         run = ["run", "store", "vectors=W.npy", "--out", "real", "--elastic", "--local", MACHINES]
-        command([*run, *same], directory, options.seconds)
+        command([*run, *common], directory, options.seconds)
         simulated = ["simulate", "store", "--steps", options.real, "--elastic", "--json"]
-        told = json.loads(command([*simulated, *same], directory, options.seconds))
-        promised = next(iter(told.values()))["seconds"]
+        output = json.loads(command([*simulated, *common], directory, options.seconds))
+        simulated_seconds = next(iter(output.values()))["seconds"]
         summary = json.loads((directory / "real" / "summary.json").read_text())
         took = summary["seconds"]
-    off = promised / took - 1
+    difference = simulated_seconds / took - 1
     print(
-        f"a real run of {options.real} steps: {took:.1f} s, simulated {promised:.1f} s ({off:+.1%})"
+        f"a real run of {options.real} steps: {took:.1f} s, "
+        f"simulated {simulated_seconds:.1f} s ({difference:+.1%})"
     )
-    return abs(off)
+    return abs(difference)
 
 
-def command(words: list[object], directory: Path, seconds: float) -> str:
-    program = [sys.executable, "-m", "cec_mpi", *map(str, words)]
+def command(arguments: list[object], directory: Path, seconds: float) -> str:
+    program = [sys.executable, "-m", "cec_mpi", *map(str, arguments)]
     done = run_to_end(program, cwd=directory, limit=seconds)
     if done.returncode:
-        sys.exit(f"{' '.join(map(str, words))}: {done.errors}")
+        sys.exit(f"{' '.join(map(str, arguments))}: {done.errors}")
     return done.stdout
 
 
