@@ -1,10 +1,9 @@
-"""The four steps of the paper's Section III, for real, beside the cyclic scheme.
+"""Run the four steps of the paper's Section III with the heterogeneous and the cyclic scheme.
 
-Encodes a matrix for six machines of speeds 2, 2, 3, 3, 4, 4 of which any three are
-enough, multiplies it by vectors while machines are preempted, with the heterogeneous
-and with the cyclic assignment, and checks every result against NumPy. The speeds are
-emulated: each machine is slowed down to its speed, so that one computer shows what a
-network of six would do.
+Encodes a matrix for six machines with speeds 2, 2, 3, 3, 4, 4, any three of which suffice.
+Multiplies it by vectors while machines are preempted, with both assignments, and compares every
+result with NumPy. The speeds are emulated: machines sleep to be as slow as their speed, so that one
+computer behaves like a network of six.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from helpers.checks import cec_mpi
 
 SPEEDS = (2, 2, 3, 3, 4, 4)
 RECOVERY = 3
-FIRST_STEP_SECONDS = 0.1  # of the heterogeneous plan, with the matrix that the demo makes
+FIRST_STEP_SECONDS = 0.1  # of the heterogeneous plan, with the random matrix
 
 
 def relative_errors(result: np.ndarray, X: np.ndarray, W: np.ndarray) -> np.ndarray:
-    """Relative error (2-norm) of each row of `result` against NumPy's ``X w``."""
+    """Return the relative error (2-norm) of each row of `result`, compared with NumPy's ``X w``."""
     expected = X @ W.T
     errors: np.ndarray = np.linalg.norm(result.T - expected, axis=0)
     return errors / np.linalg.norm(expected, axis=0)
@@ -51,11 +50,18 @@ def parse() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--matrix", metavar="X.npy", help="take this matrix instead of making one")
-    parser.add_argument("--rows", type=int, default=12_000, help="of the matrix (default 12000)")
-    parser.add_argument("--columns", type=int, default=1_000, help="likewise (default 1000)")
+    parser.add_argument("--matrix", metavar="X.npy", help="use this matrix instead of a random one")
     parser.add_argument(
-        "--repeats", type=int, default=5, help="of each step; the table shows medians (default 5)"
+        "--rows", type=int, default=12_000, help="rows of the matrix (default 12000)"
+    )
+    parser.add_argument(
+        "--columns", type=int, default=1_000, help="columns of the matrix (default 1000)"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=5,
+        help="repetitions of each step; the table shows medians (default 5)",
     )
     parser.add_argument("--keep", metavar="DIR", help="keep matrix, store and records in this DIR")
     arguments = parser.parse_args()
@@ -93,13 +99,13 @@ def demonstrate(arguments: argparse.Namespace, directory: Path) -> int:
         cec_mpi(
             *("run", store, "--out", out, "--overwrite", "matvec"),
             *(f"vectors={directory / 'W.npy'}", "--availability", availability),
-            *("--speeds", listed(SPEEDS), "--emulate-speeds", listed(SPEEDS)),
+            *("--speeds", join_numbers(SPEEDS), "--emulate-speeds", join_numbers(SPEEDS)),
             *("--scheme", scheme, *options),
             ranks=len(SPEEDS) + 1,
             quiet=True,
         )
         header, steps = read_steps(out / "steps.jsonl")
-        base = header["emulation"]["base"]  # the cyclic run gets the same machines
+        base = header["emulation"]["base"]  # the same speeds for the cyclic run
         errors = relative_errors(np.load(out / "result.npy", mmap_mode="r"), X, W).tolist()
         runs[scheme] = [
             summarize(part, errors[first : first + arguments.repeats], base)
@@ -115,7 +121,7 @@ def demonstrate(arguments: argparse.Namespace, directory: Path) -> int:
     return 0
 
 
-def listed(numbers: tuple[int, ...]) -> str:
+def join_numbers(numbers: tuple[int, ...]) -> str:
     return ",".join(map(str, numbers))
 
 
@@ -136,21 +142,22 @@ def print_table(
     heterogeneous: list[dict], cyclic: list[dict], shape: tuple[int, int], repeats: int
 ) -> None:
     print()
-    print(f"X is {shape[0]} x {shape[1]}; speeds {listed(SPEEDS)}; any {RECOVERY} machines suffice")
+    speeds = join_numbers(SPEEDS)
+    print(f"X is {shape[0]} x {shape[1]}; speeds {speeds}; any {RECOVERY} machines suffice")
     print(f"makespan in ms, median of {repeats} steps; speed-up: cyclic over heterogeneous")
     print()
     print(
         f"{'step':4}  {'available':11}  {'rows by machine':29}  {'predicted':>9}  "
         f"{'measured':>8}  {'cyclic':>6}  {'speed-up':>8}  {'error':>7}"
     )
-    for number, (ours, theirs) in enumerate(zip(heterogeneous, cyclic, strict=True), start=1):
-        up = " ".join(map(str, ours["available"]))
-        rows = " ".join(str(count) if count else "-" for count in ours["rows"])
+    for number, (step, other) in enumerate(zip(heterogeneous, cyclic, strict=True), start=1):
+        available = " ".join(map(str, step["available"]))
+        rows = " ".join(str(count) if count else "-" for count in step["rows"])
         print(
-            f"{number:4}  {up:11}  {rows:29}  {1e3 * ours['predicted']:9.2f}  "
-            f"{1e3 * ours['measured']:8.2f}  {1e3 * theirs['measured']:6.2f}  "
-            f"{theirs['measured'] / ours['measured']:8.3f}  "
-            f"{max(ours['error'], theirs['error']):7.1e}"
+            f"{number:4}  {available:11}  {rows:29}  {1e3 * step['predicted']:9.2f}  "
+            f"{1e3 * step['measured']:8.2f}  {1e3 * other['measured']:6.2f}  "
+            f"{other['measured'] / step['measured']:8.3f}  "
+            f"{max(step['error'], other['error']):7.1e}"
         )
 
 

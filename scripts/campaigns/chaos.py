@@ -1,23 +1,22 @@
-"""Kill, stop and warn processes at random moments: each run must end in time and be right.
+"""Send signals to processes at random times: each run must end in time with the right result.
 
     python scripts/campaigns/chaos.py [--seed I] [--first 0] [--runs 30]
         [--ways local,mpirun,join] [--most 4] [--rate 0.002] [--limit 180] [--seconds 3600]
 
-Each run is one of all tasks on five machines, with a code, two or four of which are enough, or with
-copies. The machines are processes that the run starts, processes of ``mpirun --with-ft ulfm`` with
-a spare, or join, up to three on a host. Where four are needed, and in half of the other runs
-without faults, hosts carry missing machines as well (``--adopt``). At up to ``--most`` moments
-(after the start, the first step, a checkpoint, the start of a process that joins, and before the
-last step) a random process gets SIGKILL, SIGTERM or SIGSTOP (and SIGCONT after up to 30 s); one in
-six signals is for the master. In half of the runs with a code of which two machines are enough,
-machines also have random faults at this rate in each step (wrong or infinite numbers, delays,
-losses), and answers are compared (``--check``). A run that ends early is resumed until its result
-is there.
+Each run executes a random task on five machines, with a code with L = 2 or L = 4, or with copies.
+The machines are processes that the run starts, ranks of ``mpirun --with-ft ulfm`` with a spare, or
+processes that join, with up to three machines on a host. With L = 4, and in half of the other runs
+without faults, hosts adopt missing machines (``--adopt``). At up to ``--most`` times (after the
+start, the first step, a checkpoint, the start of a process that joins, and before the last step) a
+random process gets SIGKILL, SIGTERM or SIGSTOP (and SIGCONT after up to 30 s); the master gets one
+signal in six. In half of the runs with L = 2 machines also have random faults with probability
+``--rate`` in each step (wrong or infinite values, delays, losses), and answers are compared
+(``--check``). A run that ends early is resumed until it has a result.
 
 Prints a line for each run that does not end within ``--limit`` seconds, leaves a process or a file,
-prints a traceback, ends with an unexpected exit code, has a result that is not that of the task
-with X in memory, or names a machine as wrong which is not. Then the totals. Seed and number of a
-run decide what happens in it: ``--first N --runs 1`` repeats one.
+prints a traceback, ends with an unexpected exit code, has another result than the task with X in
+memory, or excludes a correct machine; then prints the totals. The seed and the number of a run
+determine its signals and faults: ``--first N --runs 1`` repeats a run.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ from cec_mpi.tasks import NO_CHECKPOINT, TASKS
 from helpers.commands import Done, Started, finish, start, steps_of
 from helpers.ranks import processes_of
 
-MACHINES, RECOVERY, MOST_NEEDED, COPIES, SPARES = 5, 2, 4, 4, 1
-MOST_CARRIED = 3  # machines of a host that joins
+MACHINES, RECOVERY, LARGE_RECOVERY, COPIES, SPARES = 5, 2, 4, 4, 1
+MAX_MACHINES_ON_HOST = 3  # of a host that joins
 ROWS, SIZE, PRODUCTS = 600, 120, 200
-SLOWLY = ("--emulate-speeds", "2,2,3,3,4", "--emulate-base", 12_000)  # about 10 ms a step
+EMULATION = ("--emulate-speeds", "2,2,3,3,4", "--emulate-base", 12_000)  # about 10 ms a step
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {  # the matrix of each task, and its options
     "matvec": ("tall", {"vectors": "W.npy"}),
     "power": ("definite", {"tol": 1e-7, "iterations": 20_000}),
@@ -68,12 +67,12 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {  # the matrix of each task, a
 }
 KINDS = ("code", "copies", "code of 4")
 MOMENTS = ("start", "first step", "checkpoint", "join", "end")
-START = 30  # seconds, in which a master can be missed that was killed before
-LENGTH = 3.0  # seconds after a moment, of the start or of a run without faults
-ATTEMPTS = 8  # the last one without faults
+START_TIMEOUT = 30  # seconds
+MAX_DELAY = 3.0  # seconds between a moment and a signal
+ATTEMPTS = 8  # of a run; the last one without signals
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
-TERMINATED = 128 + signal.SIGTERM  # while it still read its modules
-RESUMABLE = (3, 4, 6, TERMINATED)  # a machine failed, too few machines, told to leave
+TERMINATED = 128 + signal.SIGTERM  # during imports
+RESUMABLE = (3, 4, 6, TERMINATED)  # a machine failed, too few machines, stopped by a signal
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL, signal.SIGKILL, -signal.SIGTERM)
 JOINED = (0, 3, 6, 7, TERMINATED, -signal.SIGTERM, -signal.SIGKILL)
 
@@ -84,10 +83,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first run")
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--ways", default="local,mpirun,join")
-    parser.add_argument("--most", type=int, default=4, help="signals in a run")
-    parser.add_argument("--rate", type=float, default=0.002, help="of faults in a step")
-    parser.add_argument("--limit", type=float, default=180, help="seconds for a run")
-    parser.add_argument("--seconds", type=float, default=3600, help="after which no run begins")
+    parser.add_argument("--most", type=int, default=4, help="maximum number of signals in a run")
+    parser.add_argument(
+        "--rate", type=float, default=0.002, help="probability of a fault in a step"
+    )
+    parser.add_argument("--limit", type=float, default=180, help="maximum seconds of a run")
+    parser.add_argument("--seconds", type=float, default=3600, help="start no run after this")
     arguments = parser.parse_args()
     end = time.monotonic() + arguments.seconds
     with tempfile.TemporaryDirectory(prefix="cec-mpi-chaos-") as name:
@@ -95,16 +96,16 @@ def main() -> int:
         for number in range(arguments.first, arguments.first + arguments.runs):
             if time.monotonic() > end:
                 break
-            campaign.work(number)
+            campaign.run_task(number)
         campaign.report()
         return 1 if campaign.problems else 0
 
 
 class Campaign:
-    """Runs with signals and faults, and what became of them."""
+    """Runs with signals and faults, and their problems."""
 
     def __init__(self, directory: Path, arguments: argparse.Namespace) -> None:
-        self._directory, self._given = directory, arguments
+        self._directory, self._arguments = directory, arguments
         self._ways = arguments.ways.split(",")
         self.tasks = self.runs = self.problems = 0
         self._counts: Counter[str] = Counter()
@@ -119,45 +120,55 @@ class Campaign:
         for name, array in vectors.items():
             np.save(directory / f"{name}.npy", array)
         for name, matrix in self._matrices.items():
-            for kind, recovery in (("code", RECOVERY), ("code of 4", MOST_NEEDED)):
+            for kind, recovery in (("code", RECOVERY), ("code of 4", LARGE_RECOVERY)):
                 cec_mpi.encode(matrix.toarray(), directory / f"{name}-{kind}", MACHINES, recovery)
             cec_mpi.encode(matrix, directory / f"{name}-copies", MACHINES, copies=COPIES)
-        self._known = {path.name for path in directory.iterdir()}
+        self._known_files = {path.name for path in directory.iterdir()}
 
-    def work(self, number: int) -> None:
-        """Run one task, as often as it takes."""
-        rng = random.Random(f"{self._given.seed} {number}")
+    def run_task(self, number: int) -> None:
+        """Run one task, and resume it until it has a result."""
+        rng = random.Random(f"{self._arguments.seed} {number}")
         way, kind = rng.choice(self._ways), rng.choice(KINDS)
         task = rng.choice(list(OPTIONS))
-        has_faults = kind == "code" and rng.random() < 0.5 and self._given.rate > 0
+        has_faults = kind == "code" and rng.random() < 0.5 and self._arguments.rate > 0
         self.tasks += 1
         out = self._directory / f"out{number}"
         expected, products = self._expected(task)
-        words = self._words(way, kind, task, out, has_faults)
+        command = self._command(way, kind, task, out, has_faults)
         if not has_faults and (kind == "code of 4" or rng.random() < 0.5):
-            words += ["--adopt", rng.choice(["0.2s", "2s"])]
-        run = Run(words, out, way, products, 1 if has_faults else MOST_CARRIED, rng, self._given)
+            command += ["--adopt", rng.choice(["0.2s", "2s"])]
+        run = Run(
+            command,
+            out,
+            way,
+            products,
+            1 if has_faults else MAX_MACHINES_ON_HOST,
+            rng,
+            self._arguments,
+        )
         before = self.problems
         try:
             for attempt in range(ATTEMPTS):
                 self.runs += 1
-                done = run.attempt(attempt, 0 if attempt == ATTEMPTS - 1 else self._given.most)
+                done = run.attempt(attempt, 0 if attempt == ATTEMPTS - 1 else self._arguments.most)
                 if self._is_over(done, run.hit_master):
                     break
             else:
-                self._complain(f"no result after {ATTEMPTS} runs")
+                self._report_problem(f"no result after {ATTEMPTS} runs")
         finally:
             for done in run.ended_joiners():
                 self._check(done, JOINED)
             self._counts.update(run.sent)
         if self.problems == before:
-            self._look_at(task, out, expected, has_faults)
+            self._check_result(task, out, expected, has_faults)
         left = [path.name for path in run.scratch.iterdir()]
         run.scratch.rmdir() if not left else None
-        left += [path.name for path in self._directory.iterdir() if path.name not in self._known]
+        left += [
+            path.name for path in self._directory.iterdir() if path.name not in self._known_files
+        ]
         if set(left) != {out.name}:
-            self._complain(f"left behind: {left}")
-        self._known.update(left)
+            self._report_problem(f"left behind: {left}")
+        self._known_files.update(left)
         if self.problems > before:
             story = "; ".join(run.history)
             print(f"  run {number}: {task} of {kind} by {way}, {story}", flush=True)
@@ -174,22 +185,22 @@ class Campaign:
             return given["vectors"] @ self._matrices[name].T, PRODUCTS
         return TASKS[task](X, checkpoint=NO_CHECKPOINT, **given)["result"], X.products
 
-    def _words(self, way: str, kind: str, task: str, out: Path, has_faults: bool) -> list[Any]:
+    def _command(self, way: str, kind: str, task: str, out: Path, has_faults: bool) -> list[Any]:
         name, options = OPTIONS[task]
-        words: list[Any] = ["cec-mpi", "run", self._directory / f"{name}-{kind}", "--out", out]
-        words += ["-q", task, *SLOWLY, "--checkpoint-every", 20]
+        command: list[Any] = ["cec-mpi", "run", self._directory / f"{name}-{kind}", "--out", out]
+        command += ["-q", task, *EMULATION, "--checkpoint-every", 20]
         for key, value in options.items():
             is_file = str(value).endswith(".npy")
-            words.append(f"{key}={self._directory / value if is_file else value}")
+            command.append(f"{key}={self._directory / value if is_file else value}")
         if has_faults:
-            words += ["--stragglers", 1, "--check", "--deadline", 0.5]
-            words += ["--inject", f"random:{self._given.rate}"]
-        of_way: dict[str, list[Any]] = {
+            command += ["--stragglers", 1, "--check", "--deadline", 0.5]
+            command += ["--inject", f"random:{self._arguments.rate}"]
+        mode_options: dict[str, list[Any]] = {
             "local": ["--local", MACHINES],
-            "mpirun": ["--elastic", "--start-timeout", START],
+            "mpirun": ["--elastic", "--start-timeout", START_TIMEOUT],
             "join": ["--accept", out.with_suffix(".conn")],
         }
-        return words + of_way[way]
+        return command + mode_options[way]
 
     def _is_over(self, done: Done, hit_master: bool) -> bool:
         self._counts[f"code {done.returncode}"] += 1
@@ -198,35 +209,35 @@ class Campaign:
 
     def _check(self, done: Done, codes: tuple[int, ...]) -> None:
         if done.returncode is None:
-            self._complain("it did not end")
+            self._report_problem("it did not end")
         elif done.survivors:
-            self._complain(f"survivors: {done.survivors}")
+            self._report_problem(f"survivors: {done.survivors}")
         elif done.returncode not in codes:
-            self._complain(f"exit code {done.returncode}")
+            self._report_problem(f"exit code {done.returncode}")
         elif "Traceback" in done.errors or len(errors_of(done)) > 1:
-            self._complain("more than one message")
+            self._report_problem("more than one message")
         else:
             return
         print("    " + "\n    ".join(done.stderr.splitlines()[-30:]), flush=True)
 
-    def _look_at(self, task: str, out: Path, expected: Any, has_faults: bool) -> None:
+    def _check_result(self, task: str, out: Path, expected: Any, has_faults: bool) -> None:
         if not (out / "summary.json").exists():
-            self._complain("no summary")
+            self._report_problem("no summary")
             return
         found = np.load(out / "result.npy")
         if task == "power":
             found = found * np.sign(found @ expected)
         error = float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
         if not error < 1e-4:
-            self._complain(f"wrong: a relative error of {error:.2g}")
+            self._report_problem(f"wrong: a relative error of {error:.2g}")
         events = [e for step in read_steps(out / "steps.jsonl")[1] for e in step["events"]]
         self._counts.update(next(iter(event)) for event in events)
         pairs = pairwise(event.get("rank") for event in events)
         self._counts["two machines joined on one host"] += sum(a == b is not None for a, b in pairs)
         if not has_faults and any("wrong" in event for event in events):
-            self._complain("a false alarm")
+            self._report_problem("a false alarm")
 
-    def _complain(self, problem: str) -> None:
+    def _report_problem(self, problem: str) -> None:
         self.problems += 1
         print(f"run {self.runs}: {problem}", flush=True)
 
@@ -265,7 +276,7 @@ class Counting(LinearOperator):
 
 
 class Moment(NamedTuple):
-    """When a signal is sent: so long after one of `MOMENTS`."""
+    """Time of a signal: a number of seconds after one of `MOMENTS`."""
 
     after: str
     seconds: float
@@ -276,39 +287,39 @@ class Run:
 
     def __init__(
         self,
-        words: list[Any],
+        command: list[Any],
         out: Path,
         way: str,
         products: int,
-        most_carried: int,
+        max_machines_on_host: int,
         rng: random.Random,
         arguments: argparse.Namespace,
     ) -> None:
-        self._words, self._out, self._way, self._random = words, out, way, rng
-        self._products, self._most_carried = products, most_carried
+        self._command, self._out, self._way, self._random = command, out, way, rng
+        self._products, self._max_machines_on_host = products, max_machines_on_host
         self._limit = arguments.limit
         self.scratch = out.with_suffix(".tmp")
         self.scratch.mkdir()
         self._joiners: list[Started] = []
-        self._carried: list[int] = []  # machines of each of these
-        self._stopped: list[tuple[float, int]] = []  # until when, and which process
-        self._reached: dict[str, float] = {}  # moments, and when they were
+        self._machine_counts: list[int] = []  # of the joiners
+        self._stopped: list[tuple[float, int]] = []  # time of SIGCONT and process ID
+        self._moment_times: dict[str, float] = {}  # time of each moment that was reached
         self.sent: Counter[str] = Counter()
         self.history: list[str] = []
         self.hit_master = False
 
     def attempt(self, number: int, most: int) -> Done:
-        """Run until the end, with at most so many signals."""
-        words = self._words + (["--resume"] if number and steps_of(self._out) else [])
+        """Run until the end, with at most `most` signals."""
+        command = self._command + (["--resume"] if number and steps_of(self._out) else [])
         if self._way == "mpirun":
-            words = ["mpirun", "--with-ft", "ulfm", "-n", 1 + MACHINES + SPARES, *words]
+            command = ["mpirun", "--with-ft", "ulfm", "-n", 1 + MACHINES + SPARES, *command]
         self.hit_master = False
         began = time.monotonic()
-        before, saved, due = steps_of(self._out), self._saved(), began + self._limit
-        started = self._start(words)
+        before, saved, deadline = steps_of(self._out), self._saved(), began + self._limit
+        started = self._start(command)
         plan = [self._moment() for _ in range(self._random.randint(0, most))]
-        self._reached = {"start": began}
-        while started.process.poll() is None and time.monotonic() < due:
+        self._moment_times = {"start": began}
+        while started.process.poll() is None and time.monotonic() < deadline:
             now, steps = time.monotonic(), steps_of(self._out)
             for moment, is_reached in (
                 ("first step", steps > before),
@@ -316,36 +327,36 @@ class Run:
                 ("end", steps > max(before, self._products - 3)),
             ):
                 if is_reached:
-                    self._reached.setdefault(moment, now)
+                    self._moment_times.setdefault(moment, now)
             for planned in list(plan):
-                since = self._reached.get(planned.after)
+                since = self._moment_times.get(planned.after)
                 if since is not None and now >= since + planned.seconds:
                     plan.remove(planned)
                     self._send(started, planned.after, now - began)
-            self._let_go_on(now)
+            self._continue_stopped(now)
             self._join()
             time.sleep(0.01)
-        if self.hit_master:  # nobody else ends machines that are stopped
+        if self.hit_master:  # stopped machines would not end
             self._stopped += [(0.0, pid) for pid in started.processes()]
-        self._let_go_on(time.monotonic())
-        done = ended(started, due)
+        self._continue_stopped(time.monotonic())
+        done = wait_for_end(started, deadline)
         self.history.append(f"code {done.returncode} at {time.monotonic() - began:.1f} s")
         return done
 
     def ended_joiners(self) -> list[Done]:
-        """How the machines ended that joined."""
-        due = time.monotonic() + self._limit
+        """Wait for the machines that joined; return their outcomes."""
+        deadline = time.monotonic() + self._limit
         self._stopped = [(0.0, joiner.process.pid) for joiner in self._joiners]  # by faults, too
-        self._let_go_on(time.monotonic())
-        return [ended(joiner, due) for joiner in self._joiners]
+        self._continue_stopped(time.monotonic())
+        return [wait_for_end(joiner, deadline) for joiner in self._joiners]
 
-    def _start(self, words: list[Any]) -> Started:
-        return start(words, variables={"TMPDIR": str(self.scratch), "PYTHONFAULTHANDLER": "1"})
+    def _start(self, command: list[Any]) -> Started:
+        return start(command, variables={"TMPDIR": str(self.scratch), "PYTHONFAULTHANDLER": "1"})
 
     def _moment(self) -> Moment:
         after = self._random.choice(MOMENTS)
         is_short = after in ("checkpoint", "end")
-        return Moment(after, self._random.uniform(0.0, 0.2 if is_short else LENGTH))
+        return Moment(after, self._random.uniform(0.0, 0.2 if is_short else MAX_DELAY))
 
     def _saved(self) -> int:
         """Return when the checkpoint was written."""
@@ -355,16 +366,18 @@ class Run:
             return 0
 
     def _join(self) -> None:
-        """Have as many machines as the store has."""
+        """Start machines until there are as many as in the store."""
         if self._way == "join":
-            hosts = zip(self._joiners, self._carried, strict=True)
+            hosts = zip(self._joiners, self._machine_counts, strict=True)
             living = sum(count for joiner, count in hosts if self._serves(joiner.process))
-            words = ["cec-mpi", "join", self._out.with_suffix(".conn"), "--retry", 30, "-q"]
+            command = ["cec-mpi", "join", self._out.with_suffix(".conn"), "--retry", 30, "-q"]
             while living < MACHINES:
-                self._reached["join"] = time.monotonic()
-                self._carried.append(self._random.randint(1, self._most_carried))
-                living += self._carried[-1]
-                self._joiners.append(self._start([*words, "--machines", self._carried[-1]]))
+                self._moment_times["join"] = time.monotonic()
+                self._machine_counts.append(self._random.randint(1, self._max_machines_on_host))
+                living += self._machine_counts[-1]
+                self._joiners.append(
+                    self._start([*command, "--machines", self._machine_counts[-1]])
+                )
 
     def _serves(self, process: subprocess.Popen[str]) -> bool:
         """Whether a machine that joined is alive, and was not stopped for good by a fault."""
@@ -394,7 +407,7 @@ class Run:
                 self._stopped.append((time.monotonic() + seconds, pid))
 
     def _processes(self, started: Started) -> tuple[int | None, list[int]]:
-        """The master, and the machines."""
+        """Return the process ID of the master, and those of the machines."""
         if self._way == "join":
             living = [each.process for each in self._joiners if each.process.poll() is None]
             return started.process.pid, [process.pid for process in living]
@@ -403,7 +416,7 @@ class Run:
             ranks = {rank: each.pid for rank, each in processes_of(started.process).items()}
         return ranks.pop(0, None), list(ranks.values())
 
-    def _let_go_on(self, now: float) -> None:
+    def _continue_stopped(self, now: float) -> None:
         for until, pid in self._stopped:
             if now >= until:
                 with suppress(ProcessLookupError):
@@ -412,14 +425,14 @@ class Run:
 
 
 def errors_of(done: Done) -> set[str]:
-    """The messages of a command; two ranks may say that their master is gone."""
+    """Return the error messages of a command, without repetitions."""
     return {line for line in done.errors.splitlines() if line.startswith("cec-mpi: error:")}
 
 
-def ended(started: Started, due: float) -> Done:
-    """How a command ended; one that has not in time says where it was."""
+def wait_for_end(started: Started, deadline: float) -> Done:
+    """Wait for a command; one that does not end in time prints its stacks."""
     with suppress(subprocess.TimeoutExpired):
-        started.process.wait(max(0.0, due - time.monotonic()))
+        started.process.wait(max(0.0, deadline - time.monotonic()))
     if started.process.poll() is not None:
         return finish(started, 30)  # machines may have its pipes, and look for their master
     for pid in started.processes():

@@ -1,12 +1,12 @@
-"""Let machines join that lie: no result may be wrong with --check, and no step may hang without.
+"""Machines that join and send wrong messages: no wrong result with --check, and no step hangs.
 
     python scripts/campaigns/lies.py [--seed I] [--lies 150] [--limit 60]
 
-Five honest machines serve an operator, and liars join it as the sixth, one after the other: with
-wrong rows, lengths, machines, times and sizes, NaN, answers to other steps, floods and huge frames.
-With each, products X w and X'v are computed until it had some jobs. Prints each lie after which a
-result is wrong although answers are compared, or a step takes longer than ``--limit`` seconds. Then
-the totals.
+Five correct machines serve an operator, and faulty machines join one after the other as the sixth:
+with wrong rows, lengths, machines, times and sizes, NaN, answers to other steps, floods and huge
+frames. Products X w and X'v are computed until each has answered some jobs. Prints each fault after
+which a result is wrong although answers are compared, or a step takes longer than ``--limit``
+seconds, and then the totals.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cec_mpi.errors import CecError
 from helpers.byzantine import FALSE_ANSWERS, ByzantineMachine
 
 MACHINES, RECOVERY = 6, 2
-JOBS, PATIENCE = 4, 3.0  # of a liar, and seconds until it has them
+MIN_JOBS, MAX_SECONDS = 4, 3.0  # for each faulty machine
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lies", type=int, default=150)
     parser.add_argument("--limit", type=float, default=60.0)
-    parser.add_argument("--seconds", type=float, default=3600, help="after which no lie begins")
+    parser.add_argument("--seconds", type=float, default=3600, help="start no test after this")
     options = parser.parse_args()
     end = time.monotonic() + options.seconds
     warnings.simplefilter("ignore")
@@ -50,7 +50,7 @@ def main() -> int:
         store = Path(directory, "store")
         cec_mpi.encode(X, store, MACHINES, RECOVERY)
         for check, lies in ((True, options.lies), (False, options.lies)):
-            _campaign(
+            _test_all(
                 X,
                 store,
                 Path(directory, f"file-{check}"),
@@ -65,7 +65,7 @@ def main() -> int:
     return int(bool(totals["wrong"] or totals["late"] or totals["failed with --check"]))
 
 
-def _campaign(
+def _test_all(
     X: Any,
     store: Path,
     file: Path,
@@ -86,16 +86,18 @@ def _campaign(
                 done += 1
                 totals["lies"] += 1
                 try:
-                    ends = _tell_one(X, store, file, lie, operator, check, limit, totals, random)
+                    had_jobs = _test_one(
+                        X, store, file, lie, operator, check, limit, totals, random
+                    )
                 except CecError as error:
                     name = "failed with --check" if check else "failed without"
                     totals[name] += 1
                     print(f"{lie.__name__}, check={check}: {error}", flush=True)
                     break
-                totals["had jobs" if ends else "had no job"] += 1
+                totals["had jobs" if had_jobs else "had no job"] += 1
 
 
-def _tell_one(
+def _test_one(
     X: Any,
     store: Path,
     file: Path,
@@ -106,24 +108,25 @@ def _tell_one(
     totals: Counter[str],
     random: np.random.Generator,
 ) -> bool:
-    """Compute with one liar; whether it had jobs."""
+    """Compute products with one faulty machine; return whether it had jobs."""
     liar = ByzantineMachine(file, store, lie, random.spawn(1)[0])
     liar.start()
-    due = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + MAX_SECONDS
     try:
-        while liar.is_alive() and liar.jobs < JOBS and time.monotonic() < due:
+        while liar.is_alive() and liar.jobs < MIN_JOBS and time.monotonic() < deadline:
             w, v = random.standard_normal(X.shape[1]), random.standard_normal(X.shape[0])
             begin = time.monotonic()
             faulthandler.dump_traceback_later(limit, exit=True)
-            found, other = operator @ w, operator.rmatvec(v)
+            product, adjoint = operator @ w, operator.rmatvec(v)
             faulthandler.cancel_dump_traceback_later()
             if time.monotonic() - begin > limit / 2:
                 totals["late"] += 1
                 print(
                     f"{lie.__name__}, check={check}: {time.monotonic() - begin:.1f} s", flush=True
                 )
-            right = np.allclose(found, X @ w, atol=1e-8) and np.allclose(other, X.T @ v, atol=1e-8)
-            if not right:
+            is_right = np.allclose(product, X @ w, atol=1e-8)
+            is_right &= np.allclose(adjoint, X.T @ v, atol=1e-8)
+            if not is_right:
                 totals["wrong" if check else "wrong without --check"] += 1
                 if check:
                     print(f"{lie.__name__}: a wrong result", flush=True)
