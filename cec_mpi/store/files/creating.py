@@ -23,7 +23,8 @@ def check_new(target: Path) -> None:
         raise InputError(f"{target} exists already: choose another name")
     parent = target.absolute().parent
     if not parent.is_dir():
-        raise InputError(f"{target} cannot be created: {parent} is not a directory")
+        problem = "is not a directory" if parent.exists() else "does not exist"
+        raise InputError(f"{target} cannot be created: {parent} {problem}")
 
 
 def name_exists(target: Path) -> bool:
