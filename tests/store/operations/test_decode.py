@@ -99,7 +99,7 @@ DELIMITER = "delimiter is only for text tables"
         *((name, None, DATASET) for name in ("a.h5::", "a.h5::/")),
         *((name, "tab", DELIMITER) for name in ("a.npy", "a.h5")),
         ("a.csv", "7", "delimiter '7': expected one character"),
-        ("nowhere/a.csv", None, "cannot be created: .* nowhere does not exist"),
+        ("nowhere/a.csv", None, "cannot be created: .*nowhere does not exist"),
     ],
 )
 def test_outputs_that_cannot_be_written_are_refused(store, tmp_path, name, delimiter, message):
