@@ -90,7 +90,7 @@ def cg(
         state,
         checkpoint,
         exponent=b_exponent - X_exponent,
-        scales={"X": X_exponent, "b": b_exponent},
+        input_exponents={"X": X_exponent, "b": b_exponent},
         attainable=float(getattr(X, "attainable", 0.0)),
     )
 
@@ -104,13 +104,13 @@ def conjugate_gradients(
     checkpoint: Checkpoint,
     *,
     exponent: int,
-    scales: dict[str, int],
+    input_exponents: dict[str, int],
     attainable: float,
 ) -> dict[str, Any]:
     """Solve ``X x = b`` for a matrix given by its product with a vector; see `cg`.
 
     Results and checkpoints hold ``2**exponent`` times the solution of this system. For
-    `scales` see `rescale`. A product may have the error ``attainable ||X|| ||x||``.
+    `input_exponents` see `rescale`. A product may have the error ``attainable ||X|| ||x||``.
     """
     from scipy.sparse.linalg import LinearOperator
     from scipy.sparse.linalg import cg as scipy_cg
@@ -141,7 +141,7 @@ def conjugate_gradients(
     def save_iterate(x: NDArray[Any]) -> None:
         nonlocal done_iterations
         done_iterations += 1
-        checkpoint.save(x=rescale("x", x, exponent, scales), iterations=done_iterations)
+        checkpoint.save(x=rescale("x", x, exponent, input_exponents), iterations=done_iterations)
         if last_product is not None and rhs_norm:
             image, curvature = last_product
             step = (updated_residual @ updated_residual) / curvature
@@ -163,7 +163,7 @@ def conjugate_gradients(
             ToleranceWarning,
         )
     return {
-        "result": rescale("x", x, exponent, scales),
+        "result": rescale("x", x, exponent, input_exponents),
         "residual": residual,
         "iterations": done_iterations,
         "converged": converged,

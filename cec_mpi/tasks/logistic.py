@@ -23,7 +23,8 @@ from cec_mpi.tasks.common.options import (
 from cec_mpi.tasks.common.scaling import binary_exponent, normalise_operator, rescale
 from cec_mpi.text import plural
 
-_MAX_PENALTY_LOG2 = 60  # for X of size 1; above this the loss is linear to the last digit
+# For X with entries of about 1; with a larger penalty the loss is linear in w to float64 precision.
+_MAX_PENALTY_LOG2 = 60
 _MAX_LINE_SEARCH = 50  # evaluations, as in scikit-learn
 
 
@@ -51,12 +52,12 @@ def logistic(
         Whether to fit an intercept c, which is not penalised.
     tol : float
         Iterations stop when all derivatives of the objective, divided by ``C q``, are below `tol`
-        (for X smaller than 1, also divided by its size), or when the objective no longer decreases,
-        up to rounding errors.
+        (for X of a magnitude below 1, also divided by this magnitude), or when the objective no
+        longer decreases, up to rounding errors.
     iterations : int
         Maximum number of iterations; a resumed run makes at least one. Each makes one product with
         X and one with X', sometimes more. Before the first iteration, a product of X' with eight
-        vectors measures the scales of columns, and one with X measures its size.
+        vectors measures the scales of columns, and one with X measures its magnitude.
     checkpoint : Checkpoint
         Saves the iterate ``x`` (the coefficients, then c if it is fitted) and ``iterations``. A
         later run continues from the iterate to the same `tol`.
@@ -124,7 +125,8 @@ def logistic(
     mantissa, C_exponent = math.frexp(C)
     penalty_exponent = binary_exponent(1 / (mantissa * rows)) - C_exponent - 2 * X_exponent
     penalty_excess = max(0, penalty_exponent + penalty_exponent % 2)
-    exponent, scales = X_exponent + penalty_excess, {"X": X_exponent, "C": C_exponent}
+    exponent = X_exponent + penalty_excess
+    input_exponents = {"X": X_exponent, "C": C_exponent}
     penalty = float(np.ldexp(1 / (mantissa * rows), -C_exponent - 2 * X_exponent - penalty_excess))
     weight = 2.0 ** min(penalty_excess, _MAX_PENALTY_LOG2)
     base_intercept = math.log((signs > 0).sum() / (signs < 0).sum()) if fit_intercept else 0.0
@@ -150,7 +152,7 @@ def logistic(
         value = float(weight * loss_changes.mean() + penalty / 2 * (v @ v))
         gradient = operator.rmatvec(slopes) + penalty * v
         largest = rescale(
-            "the gradient", np.abs(gradient).max(), X_exponent, scales, may_underflow=True
+            "the gradient", np.abs(gradient).max(), X_exponent, input_exponents, may_underflow=True
         )
         checkpoint.progress(
             objective=float(base_losses.mean()) + value / weight,
@@ -161,7 +163,7 @@ def logistic(
         return value, gradient
 
     def solution(x: NDArray[Any]) -> NDArray[Any]:
-        w = rescale("the coefficients", x[:columns], -exponent, scales)
+        w = rescale("the coefficients", x[:columns], -exponent, input_exponents)
         return np.append(w, base_intercept + x[columns:] / math.sqrt(weight))
 
     def save_iterate(x: NDArray[Any]) -> None:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _CONVERGED = {0, 1, 2, 4, 5}  # SciPy's codes; 3 and 6 mean that X is too ill-conditioned
 _LIMIT_REACHED = 7
-_MAX_DAMP_LOG2 = 64  # for X of size 1; above this x is X'b / d**2 to the last digit
+# For X with entries of about 1; with a larger d, x is X'b / d**2 to float64 precision.
+_MAX_DAMP_LOG2 = 64
 _MIN_ROUND_ITERATIONS = 50  # a restart loses the Krylov space of the previous round
 
 
@@ -64,7 +65,7 @@ def lstsq(
         Iterations stop without convergence if the estimated condition number of A is larger.
     iterations : int
         Maximum number of iterations, with one product with X and one with X' each; a resumed run
-        makes at least one. Two more products measure the sizes of X, its rows and its columns,
+        makes at least one. Two more products measure the magnitudes of X, its rows and its columns,
         and two more check the result.
     solver : {"lsmr", "lsqr"}
         SciPy's solver.
@@ -123,16 +124,18 @@ def lstsq(
     # Reducing such a large damping only multiplies x by 2**(2 * damp_excess).
     damp = float(np.ldexp(damp, -X_exponent - damp_excess))
     exponent = b_exponent - X_exponent - 2 * damp_excess
-    scales = {"X": X_exponent, "b": b_exponent}
+    input_exponents = {"X": X_exponent, "b": b_exponent}
     x: Any = initial_vector("x", state["x"], -exponent) if state else None
     system, rhs = operator, target
     if damp:
-        scales["damp"] = binary_exponent(damp) + X_exponent + damp_excess
+        input_exponents["damp"] = binary_exponent(damp) + X_exponent + damp_excess
         system, rhs = _stack_damping(operator, damp), np.append(target, np.zeros(columns))
     stop_code, norm_estimate = _LIMIT_REACHED, 0.0
     while stop_code == _LIMIT_REACHED and done_iterations < max_iterations:
         if x is not None:
-            checkpoint.save(x=rescale("x", x, exponent, scales), iterations=done_iterations)
+            checkpoint.save(
+                x=rescale("x", x, exponent, input_exponents), iterations=done_iterations
+            )
         round_iterations = max_iterations - done_iterations
         if checkpoint.wanted:
             round_iterations = min(
@@ -155,9 +158,13 @@ def lstsq(
         or residual_norm <= tolerance * (norm_estimate * np.linalg.norm(x) + np.linalg.norm(rhs))
     )
     return {
-        "result": rescale("x", x, exponent, scales),
+        "result": rescale("x", x, exponent, input_exponents),
         "residual": rescale(
-            "the residual", np.linalg.norm(true_residual), b_exponent, scales, may_underflow=True
+            "the residual",
+            np.linalg.norm(true_residual),
+            b_exponent,
+            input_exponents,
+            may_underflow=True,
         ),
         "iterations": done_iterations,
         "converged": stop_code in _CONVERGED and bool(is_solved),

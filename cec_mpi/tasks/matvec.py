@@ -83,7 +83,7 @@ def matvec(
 
 
 def _checksum(digest: xxhash.xxh3_128) -> NDArray[np.float64]:
-    """Return a digest as floats of 32 bits each, for the state of a task."""
+    """Return a digest as float64 values, each holding 32 bits of it."""
     return np.frombuffer(digest.digest(), ">u4").astype(np.float64)
 
 

@@ -20,7 +20,7 @@ from cec_mpi.tasks.common.options import (
     read_vector,
     warn_of_tolerance,
 )
-from cec_mpi.tasks.common.scaling import factors_of_division, rescale
+from cec_mpi.tasks.common.scaling import check_range, factors_of_division
 
 _MIN_GAP = 100  # smallest ratio of sums of links to rounding errors
 _NEGATIVE_TOLERANCE = 1000  # times the accuracy; rounding errors of scores are smaller
@@ -91,11 +91,11 @@ def pagerank(
     a factor of ``2**512``. (In a store of copies, a sum below 1e-300 times the largest weight may
     be 0.)
 
-    If the rows or columns of a store are not in ``X.accurate_along``, s_i may have an error of up
+    If `links` ("rows" or "columns") is not in ``X.accurate_along``, s_i may have an error of up
     to ``10 * X.accuracy * max(s)``, and a node has no links if s_i is not above this bound. The
-    bound is for the worst case, and may exceed sums of real links. So the task raises an error if
-    the largest sum below the bound and the smallest sum above it differ by a factor of less than
-    100, and for columns if any sum below it is not 0.
+    bound is for the worst case, and may exceed sums of real links. The task therefore raises if the
+    largest sum below the bound and the smallest sum above it differ by a factor of less than 100.
+    With ``links="columns"`` it also raises if any sum below the bound is not 0.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def pagerank(
         with np.errstate(over="ignore", invalid="ignore"):
             degrees, done_iterations = sum_links(np.ones(size)), 0
         scores = np.broadcast_to(jump, size)
-        rescale(f"the largest sum of the {links} of X", degrees, 0, {}, may_underflow=True)
+        check_range(f"the largest sum of the {links} of X", degrees, may_underflow=True)
         accuracy = _sum_accuracy(X, links)  # of the sums of links
     has_links = _links_mask(degrees, accuracy, links, is_strict=hasattr(X, "accurate_along"))
     propagate = _make_propagate(X, np.where(has_links, degrees, 0.0), links)

@@ -13,7 +13,7 @@ from cec_mpi.tasks.common.options import (
     check_square,
     warn_of_tolerance,
 )
-from cec_mpi.tasks.common.scaling import normalise_vector, rescale
+from cec_mpi.tasks.common.scaling import check_range, normalise_vector, rescale
 
 
 def power(
@@ -84,7 +84,7 @@ def power(
         v /= np.linalg.norm(v)
         with np.errstate(over="ignore", invalid="ignore"):
             product = X.matvec(v)
-        rescale("X v, v of unit length,", product, 0, {})
+        check_range("X v, v of unit length,", product)
         done_iterations += 1
         image, exponent = normalise_vector(product)
         rho = float(v @ image)

@@ -26,7 +26,8 @@ from cec_mpi.tasks.common.scaling import (
     rescale,
 )
 
-_MAX_ALPHA_LOG2 = 128  # for X of size 1; above this w is X'y / alpha to the last digit
+# For X with entries of about 1; with a larger alpha, w is X'y / alpha to float64 precision.
+_MAX_ALPHA_LOG2 = 128
 
 
 def ridge(
@@ -116,9 +117,10 @@ def ridge(
     alpha_excess = max(0, alpha_exponent - 2 * X_exponent - _MAX_ALPHA_LOG2) if alpha else 0
     # Reducing such a large penalty only multiplies w by 2**alpha_excess.
     penalty = float(np.ldexp(alpha, -2 * X_exponent - alpha_excess))
-    exponent, scales = y_exponent - X_exponent - alpha_excess, {"X": X_exponent, "y": y_exponent}
+    exponent = y_exponent - X_exponent - alpha_excess
+    input_exponents = {"X": X_exponent, "y": y_exponent}
     if alpha:
-        scales["alpha"] = alpha_exponent
+        input_exponents["alpha"] = alpha_exponent
 
     def multiply_normal_matrix(w: NDArray[Any]) -> NDArray[Any]:
         return operator.rmatvec(operator.matvec(w)) + penalty * w  # type: ignore[no-any-return]
@@ -131,11 +133,13 @@ def ridge(
         state,
         checkpoint,
         exponent=exponent,
-        scales=scales,
+        input_exponents=input_exponents,
         attainable=float(getattr(X, "attainable", 0.0)),
     )
     intercept = y_mean - float(mean @ np.ldexp(solution["result"], X_exponent - y_exponent))
     return {
         **solution,
-        "intercept": rescale("the intercept", intercept, y_exponent, scales, may_underflow=True),
+        "intercept": rescale(
+            "the intercept", intercept, y_exponent, input_exponents, may_underflow=True
+        ),
     }

@@ -174,7 +174,7 @@ def warn_of_scales(X: Any, task: str, *, has_intercept: bool, exponent: int) -> 
         Whether an intercept is fitted. Then the scale of a column is its standard deviation, and
         there is also a warning if the mean of a column is much larger.
     exponent : int
-        Exponent of a power of two near the size of X.
+        Exponent of a power of two near the magnitude of X.
 
     Warns
     -----

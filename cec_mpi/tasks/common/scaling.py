@@ -52,8 +52,8 @@ def normalise_operator(
     task : str
         Name of the task, for messages.
     warn_of_ranges : bool
-        Whether to warn if sizes of rows or columns differ too much for sums in float64. This makes
-        one product with X'.
+        Whether to warn if magnitudes of rows or columns differ too much for sums in float64.
+        This makes one product with X'.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def normalise_operator(
 
 
 def _warn_of_range(label: str, magnitudes: NDArray[np.float64]) -> None:
-    """Warn if the nonzero sizes of rows or columns have too wide a range."""
+    """Warn if the nonzero magnitudes of rows or columns have too wide a range."""
     nonzero = np.flatnonzero(magnitudes)
     if not nonzero.size:
         return
@@ -133,7 +133,7 @@ def rescale(
     name: str,
     values: ArrayLike,
     exponent: int,
-    scales: dict[str, int],
+    input_exponents: dict[str, int],
     *,
     may_underflow: bool = False,
 ) -> Any:
@@ -146,7 +146,7 @@ def rescale(
     values : float or ndarray
     exponent : int
         Exponent of the power of two.
-    scales : dict of str to int
+    input_exponents : dict of str to int
         Names and exponents of the quantities from which the result is computed, for messages.
     may_underflow : bool
         Whether a result that is too small may become 0.
@@ -158,7 +158,27 @@ def rescale(
     Raises
     ------
     InputError
-        The largest absolute value is too large for float64, or would be subnormal.
+        See `check_range`.
+    """
+    check_range(name, values, exponent, input_exponents, may_underflow=may_underflow)
+    result = np.ldexp(values, exponent)
+    return result if np.ndim(values) else float(result)
+
+
+def check_range(
+    name: str,
+    values: ArrayLike,
+    exponent: int = 0,
+    input_exponents: dict[str, int] | None = None,
+    *,
+    may_underflow: bool = False,
+) -> None:
+    """Check that float64 can represent a result; see `rescale`.
+
+    Raises
+    ------
+    InputError
+        The largest absolute value is not finite, too large for float64, or would be subnormal.
     """
     result_exponent = binary_exponent(values) + exponent
     is_finite = np.isfinite(values).all()
@@ -172,11 +192,9 @@ def rescale(
             reason = f"about {_format_power(result_exponent)}, which is too {problem} for float64"
         causes = ", ".join(
             f"{quantity} is about {_format_power(exponent)}"
-            for quantity, exponent in scales.items()
+            for quantity, exponent in (input_exponents or {}).items()
         )
         raise InputError(f"{name} is {reason}{': ' if causes else ''}{causes}")
-    result = np.ldexp(values, exponent)
-    return result if np.ndim(values) else float(result)
 
 
 def _format_power(exponent: int) -> str:
