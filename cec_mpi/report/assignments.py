@@ -67,13 +67,13 @@ class Assignments:
     ----------
     first_steps : list of int
         Index of the first step of each assignment.
-    n_omitted : int
+    n_too_large : int
         Number of assignments that are too large to show.
     """
 
     def __init__(self, requested: frozenset[int] = frozenset()) -> None:
         self.first_steps: list[int] = []
-        self.n_omitted = 0
+        self.n_too_large = 0
         self._requested = requested
         self._assignments: list[RecordedAssignment] = []
         self._last: Bounds | None = None
@@ -92,7 +92,7 @@ class Assignments:
         previous_bounds, self._last = self._last, bounds
         self.first_steps.append(index)
         if len(bounds.bounds) > _MAX_BOUNDS:
-            self.n_omitted += 1
+            self.n_too_large += 1
             return
         if previous_bounds is not None and len(previous_bounds.bounds) > _MAX_BOUNDS:
             previous_bounds = None
@@ -123,7 +123,7 @@ class Assignments:
     def select(self) -> list[RecordedAssignment]:
         """Return the assignments to show: all, or a selection that fits in a page."""
         fitting = [a for a in self._assignments if _count_numbers(a.bounds) <= _MAX_NUMBERS]
-        self.n_omitted += len(self._assignments) - len(fitting)
+        self.n_too_large += len(self._assignments) - len(fitting)
         self._assignments = fitting
         sizes = (_count_numbers(a.bounds) for a in _sample_evenly(fitting, 3))
         limit = max(2, min(_MAX_SHOWN, _MAX_NUMBERS // max([1, *sizes])))

@@ -31,22 +31,22 @@ def step_parts(run: Run) -> dict[str, Floats]:
     Machines compute and load while rank 0 collects; the rest of this time is communication, stalls
     and waiting. Times of machines are limited to the time that rank 0 waited for them.
     """
-    numbers = run.numbers
-    collect = numbers["collect_seconds"]
-    compute = np.minimum(numbers["measured_makespan"], collect)
-    load = np.minimum(numbers["load_seconds"], collect - compute)
+    columns = run.step_columns
+    collect = columns["collect_seconds"]
+    compute = np.minimum(columns["measured_makespan"], collect)
+    load = np.minimum(columns["load_seconds"], collect - compute)
     remaining = collect - compute - load
-    stall = np.minimum(numbers["stall_seconds"], remaining)
-    shortage = np.minimum(numbers["shortage_seconds"], remaining)
+    stall = np.minimum(columns["stall_seconds"], remaining)
+    shortage = np.minimum(columns["shortage_seconds"], remaining)
     return {
-        "announce": numbers["announce_seconds"],
-        "share": numbers["share_seconds"],
+        "announce": columns["announce_seconds"],
+        "share": columns["share_seconds"],
         "compute": compute,
         "collect": remaining - stall - shortage,
         "stall": stall,
-        "decode": numbers["decode_seconds"],
+        "decode": columns["decode_seconds"],
         "load": load,
-        "waiting": numbers["waited_seconds"] + shortage,
+        "waiting": columns["waited_seconds"] + shortage,
     }
 
 
@@ -62,7 +62,7 @@ def time_breakdown(run: Run) -> dict[str, Any]:
     totals = {name: float(values.sum()) for name, values in step_parts(run).items()}
     notes = {name: note for name, (_, note) in _PARTS.items()} | {"waiting": _waiting_note(run)}
     totals["communication"] = sum(totals.pop(name) for name in _COMMUNICATION)
-    totals["outside"] = float(run.numbers["time"][-1]) - sum(totals.values())
+    totals["outside"] = float(run.step_columns["time"][-1]) - sum(totals.values())
     parts = {name: totals[name] for name in _PARTS if totals[name] > 0}
     _, texts = format_sum(list(parts.values()))
     total = sum(parts.values())
@@ -86,7 +86,7 @@ def _waiting_note(run: Run) -> str:
     """Return the number of steps that waited, and the longest wait with the lost machines."""
     waiting_seconds = step_parts(run)["waiting"]
     longest = int(waiting_seconds.argmax())
-    seconds, step = float(waiting_seconds[longest]), int(run.numbers["step"][longest])
+    seconds, step = float(waiting_seconds[longest]), int(run.step_columns["step"][longest])
     text = f"too few were available for {format_count(int((waiting_seconds > 0).sum()), 'step')}"
     text += f"; longest {format_duration(seconds)} for step {step:,}"
     if longest in run.waits:
@@ -161,7 +161,7 @@ def longest_steps(run: Run) -> list[dict[str, Any]]:
     longest = np.argsort(-total, kind="stable")[:_MAX_LONGEST].tolist()
     return [
         {
-            "step": int(run.numbers["step"][index]),
+            "step": int(run.step_columns["step"][index]),
             "seconds": float(total[index]),
             "parts": {
                 name: float(values[index]) for name, values in parts.items() if values[index] > 0

@@ -91,7 +91,7 @@ class Chunk:
         Whether it is the first chunk of its part.
     steps_before : int
         Number of earlier steps of the run.
-    numbers : dict of (K,) ndarray
+    step_columns : dict of (K,) ndarray
         Values of the fields `NUMBER_FIELDS`.
     times : list of str
         Time stamp of each step.
@@ -108,7 +108,7 @@ class Chunk:
     header: dict[str, Any]
     begins_part: bool
     steps_before: int = 0
-    numbers: dict[str, Floats] = field(default_factory=dict)
+    step_columns: dict[str, Floats] = field(default_factory=dict)
     times: list[str] = field(default_factory=list)
     seconds: Floats = field(default_factory=lambda: np.empty((0, 0)))
     stretches: list[Stretch] = field(default_factory=list)
@@ -222,7 +222,7 @@ class _ChunkBuilder:
         """Return the chunk."""
         chunk = self._chunk
         table = np.array(self._numbers, np.float64).reshape(-1, len(NUMBER_FIELDS)).T.copy()
-        chunk.numbers = dict(zip(NUMBER_FIELDS, table, strict=True))
+        chunk.step_columns = dict(zip(NUMBER_FIELDS, table, strict=True))
         if chunk.times:
             chunk.seconds = np.frombuffer(self._seconds).reshape(-1, self._machines)
         return chunk

@@ -152,8 +152,9 @@ class Costs:
         if not self._initial_machines:
             self._initial_machines = frozenset(chunk.stretches[0].step["available"].tolist())
         last = chunk.seconds.argmax(axis=1)
-        makespans = chunk.numbers["measured_makespan"]
-        hindsight, plan = chunk.numbers["hindsight_makespan"], chunk.numbers["predicted_makespan"]
+        makespans = chunk.step_columns["measured_makespan"]
+        hindsight = chunk.step_columns["hindsight_makespan"]
+        plan = chunk.step_columns["predicted_makespan"]
         hindsight = hindsight if has_all_answers else np.full(chunk.steps, np.nan)
         excess, over_plan = np.nan_to_num(makespans - hindsight), np.nan_to_num(makespans - plan)
         for stretch in chunk.stretches:  # charge the excess of a step to machines with an event
@@ -179,7 +180,7 @@ class Costs:
         self._add_cyclic(chunk, makespans, recovery, rows_per_shard, has_all_answers)
         self._record_rates(chunk)
         self._add_absences(chunk, optimum, recovery + stragglers, rows_per_shard)
-        waited = chunk.numbers["waited_seconds"].sum() + self.shortage_seconds.sum()
+        waited = chunk.step_columns["waited_seconds"].sum() + self.shortage_seconds.sum()
         self.lost_seconds["waiting"] += float(waited)
 
     @property
@@ -343,7 +344,7 @@ class Costs:
     def _add_stalls(self, chunk: Chunk) -> None:
         """Add the delays by machines with an event, and other long delays."""
         events = {stretch.begin: stretch.step["events"] for stretch in chunk.stretches}
-        collect = chunk.numbers["collect_seconds"]
+        collect = chunk.step_columns["collect_seconds"]
         remaining = collect - chunk.seconds.max(axis=1) - self.read_seconds
         for index, delays in chunk.delays:
             step_events = map(kind_and_machine, events.get(index, ()))

@@ -70,7 +70,7 @@ def page_data(runs: Sequence[Run], options: PageOptions) -> dict[str, Any]:
 
 
 def _run_data(run: Run) -> dict[str, Any]:
-    numbers, width = run.numbers, run.bins.width
+    step_columns, width = run.step_columns, run.bins.width
     starts = np.arange(0, run.steps, width)
     selected, default_speeds = run.assignments.select(), _default_speeds(run)
     return {
@@ -88,12 +88,12 @@ def _run_data(run: Run) -> dict[str, Any]:
         "rows": run.header["rows_per_shard"],
         "names": _host_names(run),
         "steps": run.steps,
-        "first": int(numbers["step"][0]) if run.steps else 0,
+        "first": int(step_columns["step"][0]) if run.steps else 0,
         "bin": width,
         "bins": run.bins.bins,
-        "at": numbers["step"][starts].astype(int).tolist(),
-        "time": to_json_numbers(numbers["time"][starts]),
-        "seconds": float(numbers["time"][-1]) if run.steps else None,
+        "at": step_columns["step"][starts].astype(int).tolist(),
+        "time": to_json_numbers(step_columns["time"][starts]),
+        "seconds": float(step_columns["time"][-1]) if run.steps else None,
         "by_machine": machine_table(run) if run.steps else None,
         "series": _series(run),
         "parts": parts_by_bin(run, width),
@@ -121,7 +121,9 @@ def _host_names(run: Run) -> list[str]:
 
 
 def _series(run: Run) -> dict[str, Any]:
-    return {name: bin_series(run.numbers[field], run.bins.width) for name, field in _SERIES.items()}
+    return {
+        name: bin_series(run.step_columns[field], run.bins.width) for name, field in _SERIES.items()
+    }
 
 
 def _default_speeds(run: Run) -> Floats | None:
@@ -150,7 +152,7 @@ def _speeds(run: Run) -> dict[str, Any] | None:
 
 
 def _omission_notes(run: Run) -> list[str]:
-    count = run.assignments.n_omitted
+    count = run.assignments.n_too_large
     return [f"{format_count(count, 'assignment')} too large to show."] if count else []
 
 
@@ -164,10 +166,10 @@ def _last_step(run: Run, index: int) -> int:
 
 
 def _step_at(run: Run, count: int) -> int:
-    """Return the number of the last of the first `count` steps."""
+    """Return the step number of the `count`-th recorded step; 0 before the first."""
     if not run.steps or count <= 0:
         return 0
-    return int(run.numbers["step"][min(count, run.steps) - 1])
+    return int(run.step_columns["step"][min(count, run.steps) - 1])
 
 
 def _progress(run: Run) -> list[dict[str, Any]]:

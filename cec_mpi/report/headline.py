@@ -87,7 +87,7 @@ def _restart_fact(run: Run) -> str:
     }
     if not changes or not run.steps:
         return ""
-    decoding = float(run.numbers["decode_seconds"].sum())
+    decoding = float(run.step_columns["decode_seconds"].sum())
     subject = "the change" if len(changes) == 1 else f"each of {len(changes):,} changes"
     return (
         f"as fast without a code if {subject} had taken less than "
@@ -100,7 +100,7 @@ def _digits_fact(run: Run) -> str:
     dtype = run.header.get("dtype")
     if not run.steps or dtype not in ("float32", "float64"):
         return ""
-    errors = run.numbers["condition"] * run.numbers["cancellation"]
+    errors = run.step_columns["condition"] * run.step_columns["cancellation"]
     finite_errors = errors[np.isfinite(errors)]
     if not finite_errors.size:
         return ""
@@ -130,7 +130,7 @@ def key_figures(run: Run) -> list[KeyFigure]:
     """Return three key figures: duration, time lost to waiting and losses, and imbalance."""
     if not run.steps:
         return []
-    costs, duration = run.costs, float(run.numbers["time"][-1])
+    costs, duration = run.costs, float(run.step_columns["time"][-1])
     steps = format_count(run.steps, "step")
     if run.resumes:
         counts = join_names((f"{count:,}" for count in run.resumes), _MAX_NAMED)

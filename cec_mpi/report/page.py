@@ -33,7 +33,7 @@ _HTML_KEYS = {
 }
 _CHART_KEYS = {"series", "parts", "progress", "time"}
 _MIN_COMPRESSED = 500_000  # characters
-# Characters that could end the script element with the data, or a line in it.
+# Characters that could close the script element that holds the data, or end a line in it.
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
@@ -75,18 +75,17 @@ def _encode_data(data: dict[str, Any]) -> tuple[str, str]:
     """Return the media type of the data, and the data, which are compressed if large."""
     script_data = data | {
         "charts": build_charts(data["runs"]),
-        "runs": [_chart_data(run) for run in data["runs"]],
+        "runs": [_script_data(run) for run in data["runs"]],
     }
-    text = msgspec.json.encode(
-        script_data, enc_hook=float
-    ).decode()  # `float` converts numbers of NumPy
+    # `float` converts NumPy scalars.
+    text = msgspec.json.encode(script_data, enc_hook=float).decode()
     if len(text) <= _MIN_COMPRESSED:
         return "application/json", text.translate(_ESCAPES)
     compressed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
     return "application/gzip", base64.b64encode(compressed).decode()
 
 
-def _chart_data(run: dict[str, Any]) -> dict[str, Any]:
+def _script_data(run: dict[str, Any]) -> dict[str, Any]:
     """Return the data of a run for scripts."""
     table = run["by_machine"]
     first = table["rows"][0][0] if table and table["rows"] else 1

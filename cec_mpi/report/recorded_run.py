@@ -51,7 +51,7 @@ class Run:
         Summary; empty if the run has not finished.
     state : str
         `DONE`, `STOPPED` (with a checkpoint after its last step), `INTERRUPTED` or `RUNNING`.
-    numbers : dict of (T,) ndarray
+    step_columns : dict of (T,) ndarray
         Values of each step: `NUMBER_FIELDS`, ``load_seconds`` (delay by reading), ``bytes``,
         ``available`` (number of machines), ``stall_seconds`` and ``shortage_seconds`` (see
         `Costs`), and ``time`` (of its end, in seconds of the run, without the time between parts).
@@ -100,13 +100,13 @@ class Run:
         if summary is None and not is_running and os.path.lexists(path / SUMMARY):
             raise InputError(f"{path / SUMMARY} cannot be read: expected the summary of a run")
         self.summary = summary or {}
-        self.numbers: dict[str, Floats] = {
+        self.step_columns: dict[str, Floats] = {
             name: np.concatenate(arrays) if arrays else np.empty(0)
             for name, arrays in {**self._recorded, **self._derived}.items()
         }
         for step, waiting in self.waits.items():
             if step < self.steps:
-                self.costs.add_wait(float(self.numbers["waited_seconds"][step]), waiting)
+                self.costs.add_wait(float(self.step_columns["waited_seconds"][step]), waiting)
         has_stopped = self.checkpoints[-1:] == [self.steps] and not has_lock_file(path)
         final_state = DONE if self.summary else STOPPED if has_stopped else INTERRUPTED
         self.state = RUNNING if is_running else final_state
@@ -119,7 +119,7 @@ class Run:
     @property
     def steps(self) -> int:
         """Number of steps, including steps that were repeated after a resumption."""
-        return len(self.numbers["step"])
+        return len(self.step_columns["step"])
 
     @property
     def machines(self) -> int:
@@ -158,7 +158,7 @@ class Run:
         self.bins.add(chunk, rows)
         self.costs.add(chunk, chunk.header["recovery"], rows)
         for name in NUMBER_FIELDS:
-            self._recorded[name].append(chunk.numbers[name])
+            self._recorded[name].append(chunk.step_columns[name])
         total_bytes, available = np.zeros((2, chunk.steps))
         for stretch, seconds_per_row in zip(
             chunk.stretches, self.costs.seconds_per_row, strict=True
@@ -168,7 +168,7 @@ class Run:
             available[steps] = len(step["available"])
             self._add_events(step["events"], step["step"])
             self.assignments.add(chunk.steps_before, stretch, seconds_per_row)
-        self.last_time, self._last_step = chunk.times[-1], int(chunk.numbers["step"][-1])
+        self.last_time, self._last_step = chunk.times[-1], int(chunk.step_columns["step"][-1])
         self._derived["load_seconds"].append(self.costs.read_seconds)
         self._derived["stall_seconds"].append(self.costs.stall_seconds)
         self._derived["shortage_seconds"].append(self.costs.shortage_seconds)

@@ -44,7 +44,7 @@ def steps_csv(runs: Sequence[Run]) -> bytes:
     writer.writerow(["run", *_COLUMNS, *parts, "events"])
     for run in runs:
         seconds_by_part = step_parts(run)
-        columns = [run.numbers[name].tolist() for name in _COLUMNS]
+        columns = [run.step_columns[name].tolist() for name in _COLUMNS]
         columns += [seconds_by_part[name].tolist() for name in _PARTS]
         events: dict[int, int] = {}
         for step, *_ in run.events:

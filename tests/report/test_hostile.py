@@ -113,7 +113,7 @@ def check(path, max_steps):
         delays, unanswered = dict(chunk.delays), dict(chunk.unanswered)
         for at, index in enumerate(chunk.stretch_index):
             step, stretch = next(remaining), chunk.stretches[index]
-            for name, values in chunk.numbers.items():
+            for name, values in chunk.step_columns.items():
                 assert values[at] == step[name] or (step[name] is None and np.isnan(values[at]))
             for name in ("rows", "available", "load_seconds", "load_bytes"):
                 assert stretch.step[name].tolist() == step[name]

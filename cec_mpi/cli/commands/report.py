@@ -170,13 +170,15 @@ def _any_running(runs: Sequence[Run]) -> bool:
 
 def _check_steps(steps: frozenset[int], runs: Sequence[Run], is_watching: bool) -> None:
     """Raise, or warn if the runs have been watched, if steps of --step do not exist."""
-    missing = sorted(t for t in steps if not any((run.numbers["step"] == t).any() for run in runs))
+    missing = sorted(
+        t for t in steps if not any((run.step_columns["step"] == t).any() for run in runs)
+    )
     if not missing or (is_watching and _any_running(runs)):
         return
     ranges = []
     for run in runs:
-        numbers = run.numbers["step"]
-        steps_text = f"steps {numbers.min():.0f} to {numbers.max():.0f}"
+        step_numbers = run.step_columns["step"]
+        steps_text = f"steps {step_numbers.min():.0f} to {step_numbers.max():.0f}"
         ranges.append(f"{run.name} has {steps_text if run.steps else 'no steps'}")
     problem = f"--step {truncate(missing, 5)}: {join_names(ranges, 5)}"
     if not is_watching:
