@@ -152,20 +152,20 @@ def optimal_loads(
     # A machine starts after its overhead, and stops when it has computed all rows.
     times = np.concatenate((overheads, overheads + max_load)) / np.concatenate((speeds, speeds))
     order = times.argsort(kind="stable")  # each start precedes the stop
-    rank = np.empty_like(order)
-    rank[order] = np.arange(order.size)
-    starts, stops = rank.reshape(2, -1)
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(order.size)
+    start_ranks, stop_ranks = ranks.reshape(2, -1)
 
     def is_sufficient(event: int) -> bool:
         loads = np.minimum(np.maximum(speeds * times[order[event]] - overheads, 0.0), max_load)
-        loads = np.where(stops <= event, max_load, loads)
-        return bool(loads[starts <= event].sum() >= total)
+        loads = np.where(stop_ranks <= event, max_load, loads)
+        return bool(loads[start_ranks <= event].sum() >= total)
 
-    # The sum is linear in time between two events. Stopped machines count with exactly `rows`, and
-    # no machine counts with less than 0: otherwise a rounding error in the sum could move the
+    # The sum is linear in time between two events. Stopped machines contribute exactly `rows`, and
+    # no machine contributes less than 0: otherwise a rounding error in the sum could move the
     # result to the start of a much later machine.
     event = bisect_left(range(order.size - 1), True, key=is_sufficient)
-    running = (starts < event) & (stops >= event)
-    remaining = total - max_load * np.count_nonzero(stops < event)
+    running = (start_ranks < event) & (stop_ranks >= event)
+    remaining = total - max_load * np.count_nonzero(stop_ranks < event)
     finish = float((remaining + overheads[running].sum()) / speeds[running].sum())
     return finish, np.minimum(np.maximum(speeds * finish - overheads, 0.0), max_load)

@@ -112,7 +112,7 @@ def check_join_options(join_options: Mapping[str, Any] | None) -> dict[str, Any]
     try:
         converted: dict[str, Any] = json.loads(json.dumps(options, default=os.fspath))
     except TypeError as error:
-        raise InputError(f"join: {error}; expected numbers, texts and paths") from None
+        raise InputError(f"join: {error}; expected numbers, strings and paths") from None
     check_join_values(**converted)
     return converted
 

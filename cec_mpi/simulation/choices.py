@@ -24,7 +24,8 @@ class MachineGroup:
     speed : float
         Relative speed.
     memory : int, optional
-        Bytes for the shards of a computer; None if they always fit. Then it carries one machine.
+        Bytes for the shards of a computer; None if they always fit, in which case each computer
+        runs one machine.
     price : float, optional
         Price of a machine per hour.
     """
@@ -151,7 +152,7 @@ class Choice:
     single_run : (float, float)
         The 5 % and 95 % quantiles of these seconds in a single run.
     simulated : Interval or None
-        Seconds of all steps with simulated times, for the best choices.
+        As `total`, but with simulated step times; None except for the best choices.
     cost : float or None
         Cost of all available machines during the run.
     """

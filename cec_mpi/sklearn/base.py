@@ -85,7 +85,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """Return ``X W`` for an array, a DataFrame (columns are selected by name) or a store."""
         check_is_fitted(self)
         features = list(getattr(self, "feature_names_in_", ()))
-        if not is_store(X):
+        if not is_store_or_operator(X):
             if not hasattr(X, "columns"):
                 X = reject_masked("X", X)
             elif features and set(features).issubset(X.columns):
@@ -165,7 +165,7 @@ def _mismatch_message(names: list[str], features: list[str]) -> str:
     )
 
 
-def is_store(X: Any) -> bool:
+def is_store_or_operator(X: Any) -> bool:
     """Return whether X is a path or an operator."""
     return isinstance(X, str | os.PathLike | LinearOperator)
 
@@ -192,7 +192,7 @@ def check_targets(estimator: Any, y: Any) -> Any:
 def _open_operator(X: Any, comm: Any) -> Iterator[Any]:
     if isinstance(X, LinearOperator):
         yield X
-    elif is_store(X):
+    elif is_store_or_operator(X):
         with open_operator(X, comm) as operator:
             yield operator
     else:

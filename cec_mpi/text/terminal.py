@@ -71,7 +71,7 @@ def pop_output_error() -> OSError | None:
     A broken pipe is not an error, because the reader has closed it.
     """
     try:
-        if sys.stdout is not None:  # standard output was closed before Python started
+        if sys.stdout is not None:  # None if it was closed before Python started
             sys.stdout.flush()
     except OSError as error:
         _record_output_error(error)
@@ -85,15 +85,16 @@ def _record_output_error(error: OSError) -> None:
         _state.output_error = _state.output_error or error
 
 
-def print_stderr(line: str) -> None:
-    """Write lines to standard error in one call, so that no other output comes between them.
+def print_stderr(text: str) -> None:
+    """Write text of one or more lines to standard error.
 
-    Control characters are escaped.
+    It is written in one call, so that no other output comes between its lines. Control characters
+    are escaped.
     """
-    if sys.stderr is None:  # standard error was closed before Python started
+    if sys.stderr is None:  # closed before Python started
         return
     try:
-        sys.stderr.write(printable(f"{line}\n", keep="\n\t"))
+        sys.stderr.write(printable(f"{text}\n", keep="\n\t"))
         sys.stderr.flush()
     except (OSError, ValueError):
         discard_output(sys.stderr)

@@ -251,7 +251,7 @@ def worker():
         ({"per_worker": 0}, "per_worker 0: expected at least 1"),
         ({"keep": 0}, "keep 0: expected at least 1"),
         ({"join": {"chache": "x"}}, "join 'chache': expected one of cache, "),
-        ({"join": {"cache": object()}}, "expected numbers, texts and paths"),
+        ({"join": {"cache": object()}}, "expected numbers, strings and paths"),
         ({"join": {"machines": 2}}, "join 'machines': expected one of"),
         ({"join": 3}, "join 3: expected keywords of cec_mpi.join"),
         ({"join": {"device": "gpu"}}, "device gpu: expected cpu"),

@@ -91,7 +91,7 @@ def _slurm(arguments: argparse.Namespace) -> int:
         raise InputError(f"found {found} after the options, expected run STORE --out DIR ...")
     run = _parse_run(words[1:])
     if run.serial:
-        raise InputError("--serial: expected a run of several processes in a job of Slurm")
+        raise InputError("--serial cannot be used in a Slurm job, which runs several processes")
     if run.overwrite:
         raise InputError(
             "--overwrite would discard the progress when the job is queued again: remove DIR first"

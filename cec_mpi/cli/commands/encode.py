@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def add_encode(parser: Parser) -> None:
     """``cec-mpi encode``."""
     parser.description = (
-        "Encode a matrix into a store: as coded shards with --recovery L, or without it a sparse "
-        "matrix as copies of its rows. Under mpirun all ranks share the work of a code; copies are "
-        "written by one rank."
+        "Encode a matrix into a store. With --recovery L, write coded shards; without it (sparse "
+        "matrices only), write copies of the rows. Under mpirun all ranks share the encoding of "
+        "coded shards; copies are written by one rank."
     )
     parser.add_argument("source", metavar="X", help=FORMATS)
     parser.add_argument("store", metavar="STORE", help="directory to create")

@@ -41,7 +41,7 @@ def _format_facts(name: str, manifest: Manifest) -> str:
     from cec_mpi.store.kinds import make_facts
 
     facts = [("store", name), *make_facts(manifest).table()]
-    # Under a launcher the terminal of rank 0 may be invisible.
+    # Under a launcher, rank 0's terminal may not be the one the user sees, so its width is ignored.
     is_terminal = sys.stdout is not None and sys.stdout.isatty() and detect_launcher() is None
     return facts_table(facts, shutil.get_terminal_size().columns if is_terminal else None)
 

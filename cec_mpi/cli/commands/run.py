@@ -10,7 +10,13 @@ from typing import Any
 
 from cec_mpi.cli.commands.parser import Parser, Processes
 from cec_mpi.cli.commands.task import task_help, task_option_hint
-from cec_mpi.cli.run.options import DEFAULT_TASK, JoinOptions, RunOptions, is_setting, run_options
+from cec_mpi.cli.run.options import (
+    DEFAULT_TASK,
+    JoinOptions,
+    RunOptions,
+    is_task_option,
+    run_options,
+)
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import add_options, common_options, from_flags
@@ -46,7 +52,7 @@ def add_run(parser: Parser) -> None:
         help="svd, ridge, ... (cec-mpi task lists them) or my_module:function (default: matvec)",
     )
     parser.add_argument(
-        "settings",
+        "task_options",
         nargs="*",
         metavar="KEY=VALUE",
         default=[],
@@ -82,7 +88,7 @@ def add_join(parser: Parser) -> None:
 def _task_help(raw_values: Mapping[str, str]) -> str:
     """Return the help of the task, or an empty string if none is named."""
     task = raw_values.get("TASK", "")
-    return task_help(task) if task and not is_setting(task) else ""
+    return task_help(task) if task and not is_task_option(task) else ""
 
 
 def _join(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""List tasks, and describe the options and results of a task: task, and the help of run."""
+"""The `task` command, and the task help that `run` shows."""
 
 from __future__ import annotations
 

@@ -42,8 +42,12 @@ def list_findings(facts: Facts) -> list[Finding]:
 
 def _launcher_findings(facts: Facts) -> Iterator[Finding]:
     library = facts.library
-    path_mpi = detect_implementation(facts.mpirun)
-    if library.implementation and path_mpi and path_mpi != library.implementation:
+    mpirun_implementation = detect_implementation(facts.mpirun)
+    if (
+        library.implementation
+        and mpirun_implementation
+        and mpirun_implementation != library.implementation
+    ):
         remedy = f"use {library.program or 'the mpirun of this MPI'}"
         yield Finding("warning", f"mpirun on PATH does not belong to {library.name}: {remedy}")
     if facts.srun is not None and library.implementation and library.srun_type not in facts.srun:

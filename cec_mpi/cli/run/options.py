@@ -19,19 +19,25 @@ if TYPE_CHECKING:
 DEFAULT_TASK = "matvec"
 
 
-def is_setting(word: str) -> bool:
-    """Return whether a word has the form KEY=VALUE of options of tasks."""
+def is_task_option(word: str) -> bool:
+    """Return whether a word has the form of a task option, KEY=VALUE."""
     key, equals, _ = word.partition("=")
     return bool(equals) and key.isidentifier()
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of ``cec-mpi run``: task, results, checkpoints and display."""
+    """Options of ``cec-mpi run``: task, results, checkpoints and display.
+
+    Attributes
+    ----------
+    task_options : tuple of str
+        Options of the task, KEY=VALUE.
+    """
 
     store: str
     task: str
-    settings: tuple[str, ...]
+    task_options: tuple[str, ...]
     out: str = option(
         "",
         "--out DIR",
@@ -92,15 +98,15 @@ def run_options(arguments: argparse.Namespace) -> RunOptions:
         A word is neither the name of the task nor an option of it.
     """
     run = from_flags(RunOptions, arguments)
-    words = (run.task, *run.settings)
-    settings = tuple(word for word in words if is_setting(word))
-    names = [word for word in words if not is_setting(word)]
+    words = (run.task, *run.task_options)
+    task_options = tuple(word for word in words if is_task_option(word))
+    names = [word for word in words if not is_task_option(word)]
     if len(names) > 1:
         raise InputError(
             f"found {names[1]!r} after the task {names[0]!r}, expected options of the task, "
             "KEY=VALUE (quote values that contain spaces, and write lists without spaces)"
         )
-    return replace(run, task=names[0] if names else DEFAULT_TASK, settings=settings)
+    return replace(run, task=names[0] if names else DEFAULT_TASK, task_options=task_options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +136,10 @@ class JoinOptions(CacheOptions):
         values.positive,
     )
     encryption: bool = option(
-        True, "--no-encryption", "do not encrypt; required with HOST:PORT if the run does not"
+        True,
+        "--no-encryption",
+        "do not encrypt the connection; required with HOST:PORT if the run was started without "
+        "encryption",
     )
     retry: float | None = option(
         None,
@@ -153,5 +162,5 @@ class JoinOptions(CacheOptions):
         "cpu",
         "--device DEVICE",
         "hold and multiply shards on a GPU: auto, cuda, cuda:0, mps or xpu, optionally after a "
-        "library, as in torch:cuda; --memory is then its memory (default: cpu)",
+        "library, as in torch:cuda; --memory then limits GPU memory (default: cpu)",
     )

@@ -35,7 +35,7 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
     InputError
         The task has no such option, or a required option is missing.
     """
-    options = _parse_settings(run.settings)
+    options = _parse_options(run.task_options)
     option_names = set(MATVEC_OPTIONS) if task is TASKS["matvec"] else options_of(task)
     if task is not TASKS["matvec"] and (option_names is None or "seed" in option_names):
         options.setdefault("seed", seed)
@@ -80,26 +80,24 @@ def select_arguments(task: Task, **arguments: Any) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name in parameters}
 
 
-def _parse_settings(settings: Sequence[str]) -> dict[str, Any]:
+def _parse_options(texts: Sequence[str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    for setting in settings:
-        key, value = _parse_setting(setting)
+    for text in texts:
+        key, value = _parse_option(text)
         if key in options:
-            raise InputError(
-                f"{setting}: {key} is already set to {options[key]!r}, expected it once"
-            )
+            raise InputError(f"{text}: {key} is already set to {options[key]!r}, expected it once")
         options[key] = value
     return options
 
 
-def _parse_setting(setting: str) -> tuple[str, Any]:
-    key, _, text = setting.partition("=")
+def _parse_option(text: str) -> tuple[str, Any]:
+    key, _, value = text.partition("=")
     if key == CHECKPOINT:
-        raise InputError(f"{setting}: the run sets the checkpoint itself, expected another option")
+        raise InputError(f"{text}: the run sets the checkpoint itself, expected another option")
     try:
-        return key, ast.literal_eval(text)
+        return key, ast.literal_eval(value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return key, text
+        return key, value
 
 
 def read_vectors(path: str | None, manifest: Manifest, limit: int | None) -> NDArray[Any]:

@@ -98,7 +98,10 @@ class Ledger(Protocol):
         """Assign missing answers to helpers, and update `has_unassigned`."""
 
     def release(self, machine: int, may_answer: bool = False) -> None:
-        """Expect no answer from a machine; a later answer may still count."""
+        """Stop waiting for a machine's answer.
+
+        With `may_answer`, its pending request may still be answered.
+        """
 
     def drop(self, machine: int) -> None:
         """Expect no answer from a machine, and discard those that it sent."""
@@ -134,7 +137,7 @@ class ElasticStep:
     waits_for_joins : bool
         Whether a running step waits for machines without a process, which may still join.
     adopt_after : float
-        Seconds of a shortage of machines after which hosts adopt missing machines.
+        How long, in seconds, a shortage of machines must last before hosts adopt missing machines.
 
     Attributes
     ----------
@@ -197,7 +200,7 @@ class ElasticStep:
             ledger.release(machine)
 
     @property
-    def can_adopt_machines(self) -> bool:
+    def allows_adoption(self) -> bool:
         """Whether hosts may adopt missing machines."""
         return self._adopt_after < float("inf")
 
@@ -289,7 +292,8 @@ class ElasticStep:
             self._to_exclude.pop(machine, None)  # the roster has excluded it
         elif consequence is Consequence.EXCLUDE:
             self._to_exclude[machine] = MachineLost
-        elif consequence is Consequence.DROP and has_answered:  # not by an earlier process
+        # Exclude a faulty machine only if its current process has answered.
+        elif consequence is Consequence.DROP and has_answered:
             self._to_exclude[machine] = MachineExcluded
 
     # Instructions.
@@ -329,7 +333,7 @@ class ElasticStep:
             self._busy_machines()
             or self._expected.opening
             or self._expected.vacant
-            or self._can_adopt
+            or self._expects_adoption
         ):
             return [WaitUntil(self._next_timeout())]
         return [StepFailed(TooFewMachines(idle))]
@@ -355,7 +359,7 @@ class ElasticStep:
         conclusion = ledger.conclude()
         if isinstance(conclusion, IdentifyFaulty):
             return conclusion
-        if self._can_adopt:
+        if self._expects_adoption:
             return WaitUntil(self._next_timeout())
         if self._waits_for_joins and self._expected.vacant & self._listed:
             if conclusion is None:
@@ -389,7 +393,7 @@ class ElasticStep:
         return tuple(sorted(computing.union(self._idle_machines(self._listed))))
 
     def _remaining_machines(self) -> set[int]:
-        """Return the listed machines that are present, or are opening their shards in time."""
+        """Return the listed machines that are present, or opening shards and not adoptable yet."""
         present = {n for n, state in self._states.items() if state is not State.ABSENT}
         opening = self._expected.opening - self._expected.adoptable
         return (present | opening).intersection(self._listed)
@@ -436,7 +440,7 @@ class ElasticStep:
         return [Adopt(min(candidates, key=lambda n: (missing_with[n], n)))]
 
     @property
-    def _can_adopt(self) -> bool:
+    def _expects_adoption(self) -> bool:
         return self._adoption_due() < float("inf")
 
     def _adoption_due(self) -> float:

@@ -37,8 +37,8 @@ def check_loads(loads: NDArray[np.generic], machines_per_row: int) -> None:
     ):
         raise InputError(
             f"loads of {smallest} to {largest} rows with sum {total} cannot be met with each "
-            f"row on {plural(machines_per_row, 'machine')}: expected a multiple of "
-            f"{machines_per_row} and at most 1/{machines_per_row} of it on one machine"
+            f"row on {plural(machines_per_row, 'machine')}: expected their sum to be "
+            f"a multiple of {machines_per_row}, and no load above 1/{machines_per_row} of the sum"
         )
 
 

@@ -22,9 +22,8 @@ class CodedPlacement:
     machines : int
     schemes : tuple of str
         Available assignment schemes.
-    remedy, spare_rule : str
-        For messages: the remedy if a row has too few answers, and the rule for the number of
-        machines that a step can lose.
+    remedy, redundancy_text : str
+        For messages: the remedy if a row has too few answers, and why a step can lose machines.
     cuts : tuple of int
         Rows at which the set of holders changes; empty.
     spans_of_terms : None
@@ -41,7 +40,7 @@ class CodedPlacement:
 
     schemes = "heterogeneous", "cyclic"
     remedy = "more machines, or a smaller L"
-    spare_rule = "N - L"
+    redundancy_text = "N - L"
     cuts: tuple[int, ...] = ()
     spans_of_terms = None
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 Rows = NDArray[np.int64]
 
 _MAX_CAPACITY = 2**31 - 1  # of an edge in SciPy
-_UNIT_SHIFT = 15  # bits between units; residuals of the next unit rarely exceed 32 bits
+# Bits between successive units; residuals counted in the next unit then rarely exceed 32 bits.
+_UNIT_SHIFT = 15
 
 
 class Network:
@@ -25,10 +26,11 @@ class Network:
     ----------
     supplies : (G,) sequence of int
         Missing answers of each group, in rows.
-    pair_capacities : (E,) sequence of int
-        The rows of the group of each pair, because a machine computes a row once.
     pairs : (E, 2) array_like of int
         Groups and the machines that may compute their rows, both counted from 0.
+    pair_capacities : (E,) sequence of int
+        Capacity of each pair: the number of rows in its group, because a machine computes a row at
+        most once.
     machines : int
     """
 

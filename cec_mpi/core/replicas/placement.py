@@ -31,7 +31,7 @@ class ReplicaPlacement:
     ----------
     holders, bounds, machines
         The parameters.
-    schemes, remedy, spare_rule, cuts, spans_of_terms
+    schemes, remedy, redundancy_text, cuts, spans_of_terms
         See `CodedPlacement`.
 
     Examples
@@ -59,8 +59,8 @@ class ReplicaPlacement:
         return ReplicaPlacement, (self.holders, self.bounds, self.machines)
 
     @property
-    def spare_rule(self) -> str:
-        """The rule for the number of machines that a step can lose."""
+    def redundancy_text(self) -> str:
+        """Why a step can lose machines, as text."""
         return f"each row is on {plural(self.tolerated_losses(0), 'machine')}"
 
     def encode_option(self, answers: int) -> str:

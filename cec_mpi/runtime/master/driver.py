@@ -159,7 +159,7 @@ class StepDriver:
         """Report to the step which machines may soon be available."""
         opening = self._hub.roster.opening
         vacant = self._hub.expected_machines() - opening
-        adoptable = self._hub.roster.adoptable if self._state.can_adopt_machines else ()
+        adoptable = self._hub.roster.adoptable if self._state.allows_adoption else ()
         expected = ExpectedMachines(frozenset(opening), frozenset(vacant), frozenset(adoptable))
         self._must_update_expected = expected != _NONE_EXPECTED
         if expected != self._expected:

@@ -128,7 +128,7 @@ class ElasticExecutor:
         while True:
             driver.poll_hub(moment)
             earlier_jobs, error = self._hub.pending_jobs(), None
-            can_adopt = state.can_adopt_machines and self._hub.roster.adoptable
+            can_adopt = state.allows_adoption and self._hub.roster.adoptable
             try:
                 step = self._planner.next(
                     self._extra_answers,

@@ -290,7 +290,7 @@ class ElasticOptions(Group):
                 f"{plural(recovery, 'answer')}: encode with {placement.remedy}"
             )
         if not 0 <= as_int("stragglers", self.stragglers) <= limit:
-            rule = placement.spare_rule + (", less 1 with check" if self.check else "")
+            rule = placement.redundancy_text + (", less 1 with check" if self.check else "")
             raise InputError(f"stragglers {self.stragglers}: expected 0 to {limit} ({rule})")
         if self.local is not None and not (self.accept or self.listen or self.wait or self.adopt):
             too_few = placement.max_tolerated_losses(recovery, self.local) < 0
