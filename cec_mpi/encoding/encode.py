@@ -177,12 +177,12 @@ def _start_or_resume(source: Any, directory: Path, options: EncodeOptions, runne
         raise _exists_error(directory, resume_command)
     if exists and not directory.is_dir():
         raise InputError(f"{directory} is not a directory: there is nothing to resume")
-    exists = exists and any(directory.iterdir())
+    is_resumed = exists and any(directory.iterdir())
     if not directory.absolute().parent.is_dir():
         raise InputError(
             f"{directory} cannot be created: {directory.absolute().parent} is not a directory"
         )
-    if not exists:
+    if not is_resumed:
         for _, file in options.target:
             check_new(file)
     matrix = _open_matrix(source, options)
@@ -191,17 +191,17 @@ def _start_or_resume(source: Any, directory: Path, options: EncodeOptions, runne
     if isinstance(matrix, StreamedMatrix) and runner.watch is not None:
         matrix = replace(matrix, watch=runner.watch)
     try:
-        if exists and (directory / MANIFEST).exists():
+        if is_resumed and (directory / MANIFEST).exists():
             _check_complete(directory, matrix, options)
             remove_journal(directory)  # exists if an encode was killed at its end
             if not all(file.exists() for _, file in options.target):
                 with _open_as_array(matrix, directory, options, is_resumed=True):
                     check_unchanged(matrix)
             return
-        if exists:
+        if is_resumed:
             journal.read_skeleton(directory, matrix, options.to_arguments())
-        with _open_as_array(matrix, directory, options, is_resumed=exists) as array:
-            _encode_blocks(directory, array, options, runner, exists, resume_command)
+        with _open_as_array(matrix, directory, options, is_resumed) as array:
+            _encode_blocks(directory, array, options, runner, is_resumed, resume_command)
     except OSError as error:
         raise InputError(f"{directory} cannot be written: {error.strerror or error}") from None
     except (KeyboardInterrupt, SystemExit) as error:
@@ -261,7 +261,7 @@ def _encode_blocks(
     """Encode an array into a new or an incomplete store."""
     if not is_resumed or not matrix.stamps:
         skeleton = _initial_manifest(matrix, options)
-        # The list of blocks takes memory, so the space is checked first.
+        # Check the disk first: a list of the blocks of too large a store could exceed the memory.
         check_free_space(directory, skeleton.shard_bytes * options.machines)
         work = EncodeWork.create(directory, matrix, skeleton, options.memory, runner)
     if not is_resumed:
@@ -283,10 +283,10 @@ def _encode_blocks(
             if is_resumed and matrix.stamps:  # without stamps all blocks are encoded again
                 work.skip_verified(runner)
             try:
-                work.measure(options.memory, runner)
+                work.measure_long_rows(options.memory, runner)
                 results = runner.run(work)
             except MissingValuesError as error:
-                # The value may be in the array of another rank, or a file may have changed.
+                # The search fails if another rank has read the value, or a file has changed.
                 reason = describe_missing(matrix, np.dtype(skeleton.dtype)) or str(error)
                 raise NotEncodableError(reason) from None
             check_unchanged(matrix)
@@ -303,7 +303,7 @@ def _warn_of_small_rows(name: str, manifest: CodedManifest, size_ratio: float) -
     """Warn of rows that lose digits because much larger rows are encoded with them."""
     advice = "use scaling rows (--scaling rows)"
     if manifest.row_exponents is not None:
-        advice = f"a row has entries too far apart to be scaled in {manifest.dtype}"
+        advice = f"the entries of a row differ too much in size to be scaled in {manifest.dtype}"
     warn_caller(
         f"{name} has rows in one code word that differ in size by a factor of {size_ratio:.0e}, so "
         f"the smaller ones lose most or all of their digits: {advice}",

@@ -159,7 +159,7 @@ def read_skeleton(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Co
 
 
 def resume(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
-    """Return `read_skeleton` of a store, and make its files writable and of full size."""
+    """Read the skeleton, and make the files of the store writable and full-size."""
     skeleton = read_skeleton(target, matrix, arguments)
     if (skeleton.rows, skeleton.columns) != matrix.shape:
         if not matrix.stamps:

@@ -167,8 +167,8 @@ class _ShardWriter:
         checksums = []
         with FileCache(self.directory) as handles:
             for block in layout.blocks_of(part):
-                size = layout.itemsizes[block.section]
-                entries = slice(block.start // size, block.stop // size)
+                itemsize = layout.itemsizes[block.section]
+                entries = slice(block.start // itemsize, block.stop // itemsize)
                 values = np.asarray(sections[block.section][entries])
                 if block.section == POINTERS:
                     values = values - low

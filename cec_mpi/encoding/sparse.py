@@ -29,7 +29,7 @@ from cec_mpi.encoding.sources.csr import (
     to_checked_csr,
 )
 from cec_mpi.encoding.sources.hdf5 import foreign_format_error, hdf5_view, is_sparse_group
-from cec_mpi.encoding.sources.source import file_stamps, read_error, reason_of
+from cec_mpi.encoding.sources.source import describe_error, file_stamps, read_error
 from cec_mpi.encoding.sources.sparse_files import read_sparse
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.formats import HDF5_INPUT_SUFFIXES, SPARSE_SUFFIXES, import_library
@@ -216,7 +216,7 @@ def _row_pieces(array: Any) -> _PiecewiseRows:
                 piece = array[start : min(start + rows_at_once, rows)]
             except Exception as error:  # raised by the user's array
                 raise InputError(
-                    f"{name} cannot be read from row {start} on: {reason_of(error)}"
+                    f"{name} cannot be read from row {start} on: {describe_error(error)}"
                 ) from error
             if not is_sparse(piece):
                 raise InputError(

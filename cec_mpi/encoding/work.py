@@ -40,7 +40,7 @@ from cec_mpi.store.manifest_files import (
 from cec_mpi.store.operations.verify import compute_checksums
 from cec_mpi.store.work import Runner, fit_memory
 
-_BYTES_PER_ROW, _BYTES_PER_COLUMN = 32, 48  # of row exponents and of column sizes
+_BYTES_PER_ROW, _BYTES_PER_COLUMN = 32, 48  # scratch for a row exponent, for a column size
 _PIECES_PER_THREAD = 4
 _MAX_UNSYNCED_BYTES = 2 << 30  # more makes the last sync and a resume slow; less slows the disk
 
@@ -63,7 +63,7 @@ class EncodeWork:
     has_column_sizes : (bands, spans) ndarray of bool
         Bands whose column sizes an earlier process has written.
     exponents : (L, R) ndarray of int16, optional
-        Row exponents that were measured before, for long rows.
+        Row exponents, if rows span several blocks; see `measure_long_rows`.
     """
 
     directory: Path
@@ -133,18 +133,16 @@ class EncodeWork:
                 self.is_verified[block.number] = exponents_checksum(exponents) == expected
         grid = self.manifest.grid
         self.has_column_sizes = self._bands.recorded_mask(self.directory / INCOMPLETE_SIZES)
-        has_column_sizes = np.repeat(self.has_column_sizes, self._bands.height, axis=0)[
-            : grid.blocks_down
-        ]
-        self.is_verified &= has_column_sizes.reshape(-1)
+        is_in_recorded_band = np.repeat(self.has_column_sizes, self._bands.height, axis=0)
+        self.is_verified &= is_in_recorded_band[: grid.blocks_down].reshape(-1)
         self.pieces = [
             piece
             for piece in self.pieces
             if not all(self.is_verified[block.number] for block in grid.blocks(piece))
         ]
 
-    def measure(self, memory: int, runner: Runner) -> None:
-        """Measure the exponents of rows if they are longer than a block."""
+    def measure_long_rows(self, memory: int, runner: Runner) -> None:
+        """Measure the exponents of rows that span several blocks, if rows are scaled."""
         grid = self.manifest.grid
         if self.manifest.row_exponents is not None and grid.blocks_across > 1:
             verified = self.is_verified.reshape(grid.blocks_down, grid.blocks_across)
@@ -168,7 +166,7 @@ class EncodeWork:
         Rounding
             Rounding of X.
         """
-        sizes, size_ratio, rounding = np.zeros(0), 0.0, NO_ROUNDING
+        column_sizes, size_ratio, rounding = np.zeros(0), 0.0, NO_ROUNDING
         with input_errors(self.directory), FileCache(self.directory) as files:
             for top in range(piece.top, piece.bottom, self.blocks_per_read):
                 bottom = min(top + self.blocks_per_read, piece.bottom)
@@ -177,21 +175,21 @@ class EncodeWork:
                 for row, block in enumerate(blocks, start=top):
                     band, row_in_band = divmod(row, self._bands.height)
                     if not row_in_band:
-                        sizes = np.zeros(block.right - block.left)
+                        column_sizes = np.zeros(block.right - block.left)
                     if not self.is_verified[block.number]:
                         if parts is None:
                             parts, read_rounding = self._read(blocks)
                             rounding += read_rounding
                         rows = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
                         size_ratio = max(
-                            size_ratio, self._encode(block, parts[:, rows], files, sizes)
+                            size_ratio, self._encode(block, parts[:, rows], files, column_sizes)
                         )
                     is_band_end = (
                         row_in_band == self._bands.height - 1
                         or row == self.manifest.grid.blocks_down - 1
                     )
                     if is_band_end and not self.has_column_sizes[band, piece.span]:
-                        self._bands.write(files, band, piece.span, sizes)
+                        self._bands.write(files, band, piece.span, column_sizes)
         self._unsynced += self.size(piece)
         if self._unsynced > _MAX_UNSYNCED_BYTES:
             self._unsynced = 0
@@ -219,15 +217,15 @@ class EncodeWork:
         return parts, rounding
 
     def _encode(
-        self, block: Block, parts: NDArray[Any], files: FileCache, sizes: NDArray[Any]
+        self, block: Block, parts: NDArray[Any], files: FileCache, column_sizes: NDArray[Any]
     ) -> float:
         code = self.manifest.code
         # BLAS may round differently for other shapes and strides, so these must not vary.
         scaled = self._buffer("scaled", code.recovery * block.size).reshape(parts.shape)
         exponents = self._scale(block, parts, scaled)
-        column_sizes = column_max_abs(scaled.reshape(-1, parts.shape[2]))
-        np.maximum(sizes, column_sizes, out=sizes)
-        largest = float(column_sizes.max())  # NaN is propagated
+        block_sizes = column_max_abs(scaled.reshape(-1, parts.shape[2]))
+        np.maximum(column_sizes, block_sizes, out=column_sizes)
+        largest = float(block_sizes.max())  # NaN is propagated
         if not np.isfinite(largest):
             raise non_finite_error(self.source, self.manifest, block.start, block.left, parts)
         coded = self._buffer("coded", code.machines * block.size).reshape(code.machines, block.size)

@@ -21,7 +21,7 @@ from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding
 from cec_mpi.encoding.sources.conventions import decoding_attributes
 from cec_mpi.encoding.sources.hdf5 import hdf5_view
-from cec_mpi.encoding.sources.source import Source, StreamedMatrix, convert_into, reason_of
+from cec_mpi.encoding.sources.source import Source, StreamedMatrix, convert_into, describe_error
 from cec_mpi.encoding.sources.views import View, apply_attributes
 from cec_mpi.encoding.sources.zarr_arrays import zarr_view
 from cec_mpi.errors import InputError
@@ -158,7 +158,7 @@ def shape_and_dtype(array: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
         advice = ": choose one of its arrays" if hasattr(array, "keys") else advice
         raise InputError(f"X is a {class_name}, expected {_EXPECTED_ARRAY}{advice}") from None
     except Exception as error:  # for example, its file was closed
-        raise InputError(f"X, a {class_name}, cannot be read: {reason_of(error)}") from error
+        raise InputError(f"X, a {class_name}, cannot be read: {describe_error(error)}") from error
     try:
         lengths = tuple(operator.index(length) for length in shape)
     except TypeError:
@@ -297,7 +297,7 @@ class DaskMatrix(StreamedMatrix):
                 except Exception as error:  # Dask tasks may raise anything
                     raise InputError(
                         f"{self.name} cannot be computed, rows {top} to {bottom - 1}: "
-                        f"{reason_of(error)}"
+                        f"{describe_error(error)}"
                     ) from error
                 yield top, left, self.check_slice(values, top, left, (bottom - top, right - left))
 

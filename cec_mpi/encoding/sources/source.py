@@ -177,7 +177,7 @@ class Source(Matrix):
             if self.stamps and isinstance(error, OSError):
                 raise
             raise InputError(
-                f"{self.name} cannot be read, rows {start} to {stop - 1}: {reason_of(error)}"
+                f"{self.name} cannot be read, rows {start} to {stop - 1}: {describe_error(error)}"
             ) from error
 
     def _read_rows(
@@ -221,7 +221,8 @@ class StreamedMatrix(Matrix, ABC):
     Attributes
     ----------
     targets : tuple of (int, Path)
-        Columns of the file, from 0, to write to ``.npy`` files instead of X.
+        Columns of the file, counted from 0, that are not part of X, and the ``.npy`` files to which
+        they are written.
     watch : callable, optional
         Called with the number of bytes read and the total.
     """
@@ -260,7 +261,7 @@ def file_stamps(*paths: Path) -> tuple[str, ...]:
     return tuple(f"{name} {status.st_size} {status.st_mtime_ns}" for name, status in stats)
 
 
-def reason_of(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the type and message of an error on one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}{f': {text}' if text else ''}"

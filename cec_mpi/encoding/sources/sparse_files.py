@@ -71,7 +71,8 @@ def read_sparse(path: Path) -> Any:
             archive = np.load(file, allow_pickle=False)
             if isinstance(archive, np.ndarray) or not {"format", "shape"} <= set(archive):
                 raise InputError(
-                    f"{path} has no sparse matrix: expected a file of scipy.sparse.save_npz"
+                    f"{path} contains no sparse matrix: expected a file written by "
+                    "scipy.sparse.save_npz"
                 )
             sparse_format = as_text(archive["format"].item())
             if sparse_format not in ARRAY_NAMES:

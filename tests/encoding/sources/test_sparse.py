@@ -285,7 +285,7 @@ BAD = {
     "one dimension": (in_memory(sp.coo_array(np.array([0, 1.0]))), "has shape (2,): expected"),
     "dense": (in_memory(X.toarray()), "a dense X needs a recovery threshold (recovery=L)"),
     "dense npy": (dense(np.save, "X.npy"), "X.npy is not a sparse matrix"),
-    "dense npz": (dense(np.savez, "X.npz"), "expected a file of scipy.sparse.save_npz"),
+    "dense npz": (dense(np.savez, "X.npz"), "expected a file written by scipy.sparse.save_npz"),
     "dense mtx": (dense(mmwrite, "X.mtx"), "X.mtx is dense; a dense X needs a recovery threshold"),
     "slices that raise": (slices(lambda rows: 1 / 0), "ZeroDivisionError"),
     "dense slices": (slices(X.toarray().__getitem__), "returned rows as ndarray"),
