@@ -290,7 +290,7 @@ class SimulatedEndpoint(LocalMasterEndpoint):
         """Raise `MachineError` for faults that end a run; return the machines that leave."""
         faults: list[Fault] = []
         for machine in self._machines:
-            if machine.faults and machine.count:
+            if machine.faults and machine.row_count:
                 faults += machine.faults.at(machine.number, self._step)
         for fault in faults:
             if fault.kind in ("kill", "stop"):

@@ -39,10 +39,11 @@ class SimulatedMachine(Machine):
     def compute(self, product: Product, values: NDArray[Any], step: int) -> float:
         """See `Machine.compute`; return modelled seconds without waiting."""
         shard = self._shard
-        if not self.count or shard is None or self.emulation is None:
+        if not self.row_count or shard is None or self.emulation is None:
             return 0.0
         self._multiply(shard, product, values)
-        seconds = self._call + self.count * self._row_scale / self.emulation.rate(self.number, step)
+        rate = self.emulation.rate(self.number, step)
+        seconds = self._call + self.row_count * self._row_scale / rate
         if self.faults:
             seconds = self.faults.inject_after(
                 self.number, step, self._answers, seconds, sleep=lambda seconds: None

@@ -19,7 +19,7 @@ from cec_mpi.store.shard import NOTHING_LOADED, LoadCost, Shard
 
 log = logging.getLogger(__name__)
 
-_MIN_ROWS_FRACTION = 0.1  # least part of a product's time that counts as proportional to its rows
+_MIN_VARIABLE_FRACTION = 0.1  # of a product's time, after its fixed part is subtracted
 _SAMPLE_BYTES = 256 << 20  # of a shard, to measure its speed: more than processor caches hold
 
 
@@ -48,7 +48,7 @@ class Report(NamedTuple):
 
 
 class Machine:
-    """One machine.
+    """A machine of the store, with its shard, assigned rows and last answers.
 
     Parameters
     ----------
@@ -72,6 +72,8 @@ class Machine:
         Why its shard is not read from the cache; empty if it is, or if no cache is configured.
     device : str
         Device that multiplies its shard; empty for the processor.
+    row_count : int
+        Number of assigned rows.
     """
 
     def __init__(
@@ -83,14 +85,14 @@ class Machine:
         self.machines_on_host = 1
         self.cache_problem = self.device = ""
         self._shard = shard
-        self._forward = np.empty(0, arithmetic)
-        self._adjoint = np.empty((columns, 1))
-        self._answers = self._forward  # of the last step, one-dimensional
-        self._rows = self._forward.reshape(0, 1)  # of X W, shape (count, k)
+        self._forward_answers = np.empty(0, arithmetic)
+        self._adjoint_answers = np.empty((columns, 1))
+        self._answers = self._forward_answers  # of the last step, one-dimensional
+        self._answer_block = self._forward_answers.reshape(0, 1)  # of X W, shape (row_count, k)
         self._intervals: tuple[tuple[int, int], ...] = ()
         self._is_loaded = True
-        self._prepared_product: Product | None = None  # for which this machine has own arrays
-        self.count = 0
+        self._prepared_product: Product | None = None  # its answers are in arrays of this machine
+        self.row_count = 0
 
     @staticmethod
     def ignore_fp_warnings() -> np.errstate:
@@ -102,7 +104,7 @@ class Machine:
         if intervals == self._intervals:
             return
         self._intervals = intervals
-        self.count = count_rows(intervals)
+        self.row_count = count_rows(intervals)
         self._is_loaded = False
         self._prepared_product = None
 
@@ -122,7 +124,8 @@ class Machine:
         shard = self._shard
         if shard is None:
             return NOTHING_LOADED
-        changed = shard.has_changed()  # new rows of this step may be in blocks that are loaded
+        # Rows that were assigned last may be in loaded blocks, so check for changes before loading.
+        changed = shard.has_changed()
         if self._is_loaded and not changed:
             return NOTHING_LOADED
         loaded = shard.load(self._intervals)
@@ -135,7 +138,7 @@ class Machine:
 
         Returns
         -------
-        (count * k,) ndarray
+        (row_count * k,) ndarray
             For X W, in the order of the rows, in the dtype of vectors.
         (r * k,) ndarray of float64
             For X' V: the term of this machine.
@@ -151,7 +154,8 @@ class Machine:
         """Return the rows of mean cost per second that this process multiplies."""
         if self._shard is None:
             return 0.0
-        shard, w = self._shard, np.ones((1, len(self._adjoint)), self._forward.dtype)
+        shard, columns = self._shard, len(self._adjoint_answers)
+        w = np.ones((1, columns), self._forward_answers.dtype)
         first, last, row_bytes = shard.sample(_SAMPLE_BYTES, w.nbytes)
         if first == last:  # no rows
             return 0.0
@@ -173,23 +177,23 @@ class Machine:
         out : ndarray, optional
             Array for `values`; by default an array of this machine.
         """
-        if product == self._prepared_product and out is None and self.count:
+        if product == self._prepared_product and out is None and self.row_count:
             return
         self._prepared_product = product if out is None else None
         if not product.adjoint:
-            size = self.count * product.columns
-            if out is None and self._forward.size < size:
-                self._forward = np.empty(size, self._forward.dtype)
-            self._answers = self._forward[:size] if out is None else out
-            self._rows = self._answers.reshape(self.count, product.columns)
+            size = self.row_count * product.columns
+            if out is None and self._forward_answers.size < size:
+                self._forward_answers = np.empty(size, self._forward_answers.dtype)
+            self._answers = self._forward_answers[:size] if out is None else out
+            self._answer_block = self._answers.reshape(self.row_count, product.columns)
             return
         if out is not None:
-            self._adjoint = out.reshape(-1, product.columns)
-        elif self._adjoint.shape[1] != product.columns:
-            self._adjoint = np.empty((len(self._adjoint), product.columns))
-        if not self.count:
-            self._adjoint.fill(0)  # the term of a machine without rows
-        self._answers = self._adjoint.reshape(-1)
+            self._adjoint_answers = out.reshape(-1, product.columns)
+        elif self._adjoint_answers.shape[1] != product.columns:
+            self._adjoint_answers = np.empty((len(self._adjoint_answers), product.columns))
+        if not self.row_count:
+            self._adjoint_answers.fill(0)  # the term of a machine without rows
+        self._answers = self._adjoint_answers.reshape(-1)
 
     def execute(self, product: Product, operand: NDArray[Any], step: int) -> Report:
         """Read new rows and multiply all assigned rows; report an exception instead of raising it.
@@ -221,7 +225,8 @@ class Machine:
         ----------
         product : Product
         operand : ndarray
-            W, shape (k, r), or for the adjoint the coefficients of the assigned rows, (count, k).
+            W, shape (k, r), or for the adjoint the coefficients of the assigned rows, shape
+            (row_count, k).
         step : int
 
         Raises
@@ -229,7 +234,7 @@ class Machine:
         DamagedStoreError
             Rows were overwritten during the computation.
         """
-        if not self.count:
+        if not self.row_count:
             return 0.0
         shard = self._shard
         if shard is None:
@@ -247,7 +252,7 @@ class Machine:
             time.sleep(max(0.0, begin + min_seconds - time.perf_counter()))
         seconds = time.perf_counter() - begin
         if fixed_seconds:  # otherwise a machine with few rows would seem slow and get even fewer
-            seconds = max(seconds - fixed_seconds, _MIN_ROWS_FRACTION * seconds)
+            seconds = max(seconds - fixed_seconds, _MIN_VARIABLE_FRACTION * seconds)
         if shard.has_changed():  # raises if rows were overwritten during the computation
             shard.load(self._intervals)
         if faults is not None:
@@ -256,9 +261,9 @@ class Machine:
 
     def _multiply(self, shard: Shard, product: Product, operand: NDArray[Any]) -> None:
         if product.adjoint:
-            shard.multiply_transposed(operand, self._intervals, self._adjoint)
+            shard.multiply_transposed(operand, self._intervals, self._adjoint_answers)
         else:
-            shard.multiply(operand, self._intervals, self._rows)
+            shard.multiply(operand, self._intervals, self._answer_block)
 
 
 def _describe_error(error: Exception) -> str:

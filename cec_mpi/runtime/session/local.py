@@ -249,7 +249,7 @@ class LocalMasterEndpoint:
         for machine in self._machines:
             if intervals:
                 machine.assign(intervals.get(machine.number, ()))
-            part = slice(begin, begin + machine.count * product.columns)
+            part = slice(begin, begin + machine.row_count * product.columns)
             machine.prepare(product, self._term if answers is None else answers[part])
             self._slices.append(part)
             begin = part.stop
@@ -280,11 +280,15 @@ class LocalMasterEndpoint:
                     damaged += [n] if report.damaged else []
                 elif report.loaded is not NOTHING_LOADED:
                     loads[:, n - 1] = report.loaded
-                if adjoint and machine.count:
+                if adjoint and machine.row_count:
                     values += self._term
             if adjoint and not failed and not math.isfinite(np.add.reduce(values)):
                 for machine, part in zip(self._machines, self._slices, strict=True):
-                    if machine.count and self._compute(machine, part) and not is_finite(self._term):
+                    if (
+                        machine.row_count
+                        and self._compute(machine, part)
+                        and not is_finite(self._term)
+                    ):
                         not_finite.append(machine.number)
         return Answers(
             values,

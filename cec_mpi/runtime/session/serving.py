@@ -99,8 +99,8 @@ def answer(
         machine.machines_on_host = len(machines)
         own_operand = operand
         if product.adjoint and len(order.parts) > 1:
-            own_operand = operand[begin : begin + machine.count]
-            begin += machine.count
+            own_operand = operand[begin : begin + machine.row_count]
+            begin += machine.row_count
         reports.append(machine.execute(product, own_operand, order.step))
         answers.append(machine.values)
     if len(machines) > 1:
