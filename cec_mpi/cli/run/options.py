@@ -10,7 +10,7 @@ from cec_mpi.report.live.display import AUTO, CHOICES
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import from_flags, option
 from cec_mpi.runtime.options.shards import CacheOptions
-from cec_mpi.runtime.processes.notices import NOTICES
+from cec_mpi.runtime.processes.notices import NOTICE_SERVICES
 from cec_mpi.store.limits import DEFAULT_MEMORY_FRACTION
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class JoinOptions(CacheOptions):
         "--notice SERVICE",
         "leave, as on SIGTERM, when the metadata service of this instance gives notice of "
         "preemption: aws, gcp, azure, or auto for the one that answers (default: none)",
-        choices=NOTICES,
+        choices=NOTICE_SERVICES,
     )
     device: str = option(
         "cpu",

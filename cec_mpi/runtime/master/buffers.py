@@ -68,7 +68,7 @@ class Buffers:
         self._codecs: WeakKeyDictionary[Plan, Codec] = WeakKeyDictionary()
 
     def load_vectors(self, name: str, W: NDArray[Any], scales: Scales) -> list[float]:
-        """Scale W, of shape (r, k), into `shared`; return the size of its terms for each column.
+        """Scale W, of shape (r, k), into `shared`; return the norms of the terms of X W.
 
         Raises
         ------
@@ -77,16 +77,16 @@ class Buffers:
         """
         _check_real(name, W)
         try:
-            self.exponents, term_sizes = scales.prepare(W, self.shared)
+            self.exponents, term_norms = scales.prepare(W, self.shared)
         except NotFiniteError:
             raise _not_finite(name, W) from None
         self.is_scaled = any(self.exponents)
-        return term_sizes
+        return term_norms
 
     def load_adjoint_vectors(
         self, name: str, V: NDArray[Any], scales: Scales
     ) -> tuple[Floats, list[float]]:
-        """Return V, of shape (q, k), as parts, and the sizes of its terms.
+        """Return V, of shape (q, k), as parts, and the norms of the terms of X' V.
 
         V is converted into `product`, unless it already has all rows and needs no scaling.
 
@@ -97,16 +97,16 @@ class Buffers:
         """
         _check_real(name, V)
         if V.shape == self.product.shape and V.dtype == np.float64 and V.flags.c_contiguous:
-            term_sizes = scales.norms_of_unscaled_adjoint(V)
-            if term_sizes is not None:
+            term_norms = scales.norms_of_unscaled_adjoint(V)
+            if term_norms is not None:
                 self.exponents = [0] * self._columns
-                return V.reshape(self._shape), term_sizes
+                return V.reshape(self._shape), term_norms
         try:
-            self.exponents, term_sizes = scales.prepare_adjoint(V, self.product[: len(V)])
+            self.exponents, term_norms = scales.prepare_adjoint(V, self.product[: len(V)])
         except NotFiniteError:
             raise _not_finite(name, V) from None
         self.product[len(V) :] = 0
-        return self.parts, term_sizes
+        return self.parts, term_norms
 
     def prepare(self, plan: Plan) -> None:
         """Set `codec` to the codec of this plan, which is cached until the plan is deleted."""

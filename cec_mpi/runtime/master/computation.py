@@ -169,7 +169,7 @@ class AdjointComputation:
         self.product, self._generator, self._checker = product, generator, checker
         sizes = [count_rows(rows) * product.columns for rows in intervals.values()]
         ends = accumulate(sizes)
-        self._planned = {
+        self._planned_coefficients = {
             machine: coded[end - size : end]
             for machine, size, end in zip(intervals, sizes, ends, strict=True)
         }
@@ -223,7 +223,7 @@ class AdjointComputation:
     def _coefficients(self, term: Term) -> NDArray[Any]:
         replaced = term.replaces
         if replaced is None:
-            return self._planned[term.machine]
+            return self._planned_coefficients[term.machine]
         if term not in self._replacement_coefficients:
             coefficients = self._coefficients(replaced)
             if term.basis:
@@ -235,7 +235,7 @@ class AdjointComputation:
         return self._replacement_coefficients[term]
 
     def _weights_of(self, machine: int, basis: tuple[int, ...]) -> dict[int, float]:
-        """Return the weights of L machines whose combined shards are that of another machine."""
+        """Return the weights with which the shards of L machines sum to the shard of `machine`."""
         if (machine, basis) not in self._weights:
             target = self._generator[[machine - 1]]
             recombination = Recombination(self._generator, basis, target)

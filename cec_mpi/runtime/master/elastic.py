@@ -124,9 +124,9 @@ class ElasticExecutor:
         """Wait until enough machines can get requests, and return the next step."""
         state, driver = self._waiting_step = self._make_driver()
         clock, schedule = self._hub.clock, self._planner.schedule
-        begin, has_waited, moment = clock.monotonic(), False, -math.inf
+        begin, has_waited, poll_until = clock.monotonic(), False, -math.inf
         while True:
-            driver.poll_hub(moment)
+            driver.poll_hub(poll_until)
             earlier_jobs, error = self._hub.pending_jobs(), None
             can_adopt = state.allows_adoption and self._hub.roster.adoptable
             try:
@@ -146,10 +146,12 @@ class ElasticExecutor:
             if not isinstance(outcome, WaitUntil):
                 if error is not None:
                     raise error
-                moment = -math.inf  # a machine was given up: try again, and raise the error
+                poll_until = (
+                    -math.inf
+                )  # a machine has just been lost: the next try raises the error
                 continue
             schedule.check_cancelled()
-            has_waited, moment = True, min(outcome.moment, schedule.next_change())
+            has_waited, poll_until = True, min(outcome.moment, schedule.next_change())
 
     def _multiply(self, step: Step, buffers: Buffers) -> ProductResult:
         answers = RowAnswers(
@@ -261,7 +263,7 @@ class ElasticExecutor:
     ) -> ProductResult:
         rows = measurements.rows()
         if rows != self._last_rows:
-            self._last_rows = rows  # equal lists are one object, by which `learn` caches costs
+            self._last_rows = rows  # reuse an equal list, because `learn` caches costs by identity
         return ProductResult(measurements.answers(values), condition, self._last_rows)
 
     def _make_driver(self) -> tuple[ElasticStep, StepDriver]:

@@ -227,9 +227,9 @@ class Master:
                 buffers.renew_if_sending(self._endpoint.is_sending)
             try:
                 if adjoint:
-                    parts, term_sizes = buffers.load_adjoint_vectors(name, block, self.scales)
+                    parts, term_norms = buffers.load_adjoint_vectors(name, block, self.scales)
                 else:
-                    term_sizes = buffers.load_vectors(name, block, self.scales)
+                    term_norms = buffers.load_vectors(name, block, self.scales)
             except InputError as error:
                 if not self._overflow_note or block.dtype.kind != "f":  # integers are finite
                     raise
@@ -267,7 +267,7 @@ class Master:
         is_finite = all(map(math.isfinite, largest))
         if not is_finite:
             self._executor.check_finite(step, result)
-        self._record(step, result, cancellation(term_sizes, exponents, largest))
+        self._record(step, result, cancellation(term_norms, exponents, largest))
         self._note_overflow(step, largest[0] if columns == 1 else float(np.max(largest)), decoded)
         if not is_finite:
             raise MachineError(

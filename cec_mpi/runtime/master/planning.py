@@ -81,7 +81,7 @@ class StepPlanner:
         )
 
     @classmethod
-    def of(
+    def for_store(
         cls,
         manifest: Manifest,
         schedule: Schedule,

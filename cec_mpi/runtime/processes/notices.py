@@ -134,14 +134,14 @@ def _azure_notices() -> Iterator[str]:
 
 
 _SERVICES = {"aws": _aws_notices, "gcp": _gcp_notices, "azure": _azure_notices}
-NOTICES = ("none", "auto", *_SERVICES)
-"""Choices of a service; auto detects the service that answers."""
+NOTICE_SERVICES = ("none", "auto", *_SERVICES)
+"""Choices of the option; auto detects the service that answers."""
 
 
-def check_notice(service: Any) -> None:
+def check_notice_service(service: Any) -> None:
     """Raise `InputError` if this names no service."""
-    if service not in NOTICES:
-        raise InputError(f"notice {shorten(service)}: expected {', '.join(NOTICES)}")
+    if service not in NOTICE_SERVICES:
+        raise InputError(f"notice {shorten(service)}: expected {', '.join(NOTICE_SERVICES)}")
 
 
 @contextmanager
@@ -166,7 +166,7 @@ def watch_notices(
     InputError
         The service is unknown.
     """
-    check_notice(service)
+    check_notice_service(service)
     has_ended = threading.Event()
     if service != "none":
         arguments = service, on_notice, pause, has_ended

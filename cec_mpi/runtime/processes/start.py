@@ -88,7 +88,7 @@ class Library:
     major : int
         Major version; 0 if unknown.
     interfaces : frozenset of str
-        Interfaces to launchers, "pmix" or "pmi", in addition to the usual interface.
+        Interfaces to launchers, "pmix" or "pmi", that only some builds of this implementation have.
     program : Path or None
         Its own launcher, if that is installed.
     """
@@ -208,10 +208,15 @@ def launcher_mismatch_message(launcher: Launcher, library: Library, problem: str
     problem : str
         Reason why Slurm cannot load the plugin that the library needs; empty if it can.
     """
-    own = str(library.program or f"{library.implementation or 'that library'}'s own mpirun")
-    remedy = f"start them with {own}"
+    own_launcher = str(
+        library.program or f"{library.implementation or 'that library'}'s own mpirun"
+    )
+    remedy = f"start them with {own_launcher}"
     if launcher.is_srun:
-        srun_command, own_command = f"srun --mpi={library.srun_type}", f"{own} in the batch script"
+        srun_command, own_command = (
+            f"srun --mpi={library.srun_type}",
+            f"{own_launcher} in the batch script",
+        )
         remedy = (
             f"use {srun_command} (srun --mpi=list lists the types of this Slurm), or {own_command}"
         )
@@ -310,9 +315,9 @@ def _finalize_mpi() -> None:
 def zeroed_malloc() -> Iterator[None]:
     """Make malloc return zeroed memory in this context, for MPI_Init of MPICH under Slurm.
 
-    MPICH 5 sends addresses with uninitialised bytes to Slurm's PMI server. It compresses zeros;
-    with other bytes lines are often longer than the 1,024 bytes that the server reads at once, and
-    MPI_Init aborts or hangs.
+    MPICH 5 sends addresses with uninitialised bytes to Slurm's PMI server. MPICH compresses zeros;
+    with other bytes its lines are often longer than the 1,024 bytes that the server reads at once,
+    and MPI_Init aborts or hangs.
 
     For other libraries malloc is unchanged, because they would touch all memory that they reserve:
     with Intel MPI this takes 1.2 s and gigabytes for each process.
@@ -364,8 +369,8 @@ def pause_after_init() -> None:
 def check_packages(comm: MPI.Intracomm) -> None:
     """Raise if ranks run different versions of this package (collective).
 
-    Call this before other messages, which may differ between versions. Files are
-    compared only if the ranks import the package from different directories.
+    Call this before other messages, which may differ between versions. Files are compared only if
+    the ranks import the package from different directories.
 
     Raises
     ------
@@ -384,8 +389,8 @@ def check_packages(comm: MPI.Intracomm) -> None:
         raise InputError(problem)
 
 
-def _allgather_lines(comm: MPI.Intracomm, *words: str) -> list[list[str]]:
-    return [line.split("\t") for line in allgather(comm, "\t".join(words), str)]
+def _allgather_lines(comm: MPI.Intracomm, *fields: str) -> list[list[str]]:
+    return [line.split("\t") for line in allgather(comm, "\t".join(fields), str)]
 
 
 @cache
@@ -396,7 +401,7 @@ def fingerprint() -> tuple[str, str]:
     for directory, subdirectories, names in os.walk(root):
         subdirectories.sort()
         for name in sorted(name for name in names if name.endswith(".py")):
-            path = os.path.join(directory, name)  # noqa: PTH118  (every rank waits for 200 of them)
+            path = os.path.join(directory, name)  # noqa: PTH118  (pathlib is slow for so many files)
             with open(path, "rb") as file:  # noqa: PTH123
                 checksum = crc32(
                     file.read(), crc32(path.removeprefix(str(root)).encode(), checksum)
@@ -457,9 +462,10 @@ def start_barrier(comm: MPI.Intracomm) -> None:
 
 @contextmanager
 def limit_session_start(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[None]:
-    """Wait for all ranks in this context, which limits the time until `start_barrier` (collective).
+    """Context manager that limits the time until `start_barrier` (collective).
 
-    After the time limit the job is aborted. A time limit of `run_on_ranks` has precedence.
+    It first waits for all ranks. After the time limit the job is aborted. A time limit of
+    `run_on_ranks` has precedence.
 
     Raises
     ------
@@ -497,7 +503,7 @@ def check_start(comm: MPI.Intracomm) -> None:
 def run_on_ranks(body: Callable[[MPI.Intracomm], int], start_timeout: float | None = None) -> int:
     """Run `body` on all ranks, and finalize MPI; return the exit code of this rank.
 
-    On rank 0, whose exit code the launcher returns, it is that of `body`.
+    The launcher returns the exit code of rank 0, which is the value of `body`.
 
     An exception that all ranks raise is printed once, a `CecError` in one line. Any other exception
     aborts the job (`abort_on_error`).
@@ -534,8 +540,8 @@ def run_on_ranks(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
 def call_on_master(comm: MPI.Intracomm, work: Callable[[], T], type_: Any) -> T:
     """Call `work` on rank 0; return its result, or raise its error, on all ranks (collective).
 
-    An error other than a `CecError`, or than a warning that the program turns into an exception, is
-    logged with its traceback and raised as a `CecError`.
+    A `CecError`, or a warning that the program turns into an exception, is raised unchanged. Any
+    other exception is logged with its traceback, and raised as a `CecError`.
 
     Parameters
     ----------

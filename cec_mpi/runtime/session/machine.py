@@ -22,7 +22,7 @@ from zlib import crc32
 
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import SignalRecorder, kill_ranks, print_error, this_process
-from cec_mpi.runtime.processes.notices import check_notice, watch_notices
+from cec_mpi.runtime.processes.notices import check_notice_service, watch_notices
 from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.resources import detect_process
 from cec_mpi.runtime.records.events import MAX_MACHINES
@@ -123,7 +123,7 @@ def check_join_values(
         raise InputError(f"retry {shorten(retry)}: expected a number of seconds")
     if threads is not None and not (isinstance(threads, Integral) and threads >= 1):
         raise InputError(f"threads {shorten(threads)}: expected a whole number of at least 1")
-    check_notice(notice)
+    check_notice_service(notice)
     check_device(device)
 
 

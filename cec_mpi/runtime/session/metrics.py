@@ -92,8 +92,8 @@ def check_metrics(metrics: int | str | os.PathLike[str]) -> None:
         raise format_error
     elif _has_other_data(destination):
         raise InputError(
-            f"--metrics {shorten(metrics)} exists and has other data than metrics: expected "
-            "another file"
+            f"--metrics {shorten(metrics)} exists and contains data other than metrics: "
+            "expected another file"
         )
 
 
@@ -193,20 +193,20 @@ class RunMetrics:
         self._makespan = self._over_optimum = self._waiting_seconds = 0.0
         self._events: Counter[str] = Counter()
 
-    def update(self, line: StepRecord | Waiting) -> None:
+    def update(self, record: StepRecord | Waiting) -> None:
         """Add a step or a wait for machines."""
-        if isinstance(line, Waiting):
+        if isinstance(record, Waiting):
             if not isinstance(self._latest, Waiting):
                 self._waiting_since = time.monotonic()
         else:
             self._steps += 1
-            self._read_bytes += sum(line.load_bytes)
-            self._makespan += line.measured_makespan
-            if line.hindsight_makespan is not None:
-                self._over_optimum += max(0.0, line.measured_makespan - line.hindsight_makespan)
-            self._waiting_seconds += line.waited_seconds
-            self._events.update(kind_and_machine(event)[0] for event in line.events)
-        self._latest = line
+            self._read_bytes += sum(record.load_bytes)
+            self._makespan += record.measured_makespan
+            if record.hindsight_makespan is not None:
+                self._over_optimum += max(0.0, record.measured_makespan - record.hindsight_makespan)
+            self._waiting_seconds += record.waited_seconds
+            self._events.update(kind_and_machine(event)[0] for event in record.events)
+        self._latest = record
 
     def collect(self) -> Iterator[Any]:
         """Yield all metrics."""

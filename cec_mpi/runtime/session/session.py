@@ -251,7 +251,9 @@ class Session:
             self._hub.refuse(error)
             raise error
         emulation = make_emulation(options, opening.machines, reports, hosts)
-        steps = StepPlanner.of(manifest, self.schedule, speeds, options.scheme, store.parts())
+        steps = StepPlanner.for_store(
+            manifest, self.schedule, speeds, options.scheme, store.parts()
+        )
         # Rank 0 decodes with all of its cores, because other processes are idle then. In one
         # process they are used by threads of BLAS, which would compete with threads of decoding.
         threads_for_decoding = self._processes[0].own_cores if self.has_processes else 1

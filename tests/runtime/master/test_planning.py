@@ -127,7 +127,7 @@ def test_planning_recorded_steps_again_gives_the_recorded_plans(tmp_path, speeds
             (X.rmatvec if step % 3 else X.matvec)(np.ones(X.shape[0 if step % 3 else 1]))
     schedule = Schedule(ListedAvailability([record.available for record in records]), EVERYONE)
     fixed = None if speeds == "learn" else speeds
-    steps = StepPlanner.of(manifest, schedule, fixed, "heterogeneous")
+    steps = StepPlanner.for_store(manifest, schedule, fixed, "heterogeneous")
     for record in records:
         step = steps.plan(steps.next())
         steps.begin(step)

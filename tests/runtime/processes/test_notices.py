@@ -10,12 +10,12 @@ from contextlib import contextmanager, redirect_stdout
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.processes.notices import ADDRESS_VARIABLE, NOTICES, watch_notices
+from cec_mpi.runtime.processes.notices import ADDRESS_VARIABLE, NOTICE_SERVICES, watch_notices
 from helpers import metadata
 from helpers.waiting import LIMIT, wait_until
 
 PAUSE = 0.02  # seconds between two requests
-SERVICES = NOTICES[2:]
+SERVICES = NOTICE_SERVICES[2:]
 EXPECTED = {
     "aws": "the notice of aws (terminate at 2026-11-28T12:00:00Z)",
     "gcp": "the notice of gcp (preempted)",

@@ -164,7 +164,7 @@ EXPECTED = "expected a port from 1 to 65535, HOST:PORT, or a file in an existing
         pytest.param("m" * 300, f"m': {EXPECTED}", id="a name that is too long"),
         ("203.0.113.1:9400", "Cannot assign requested address: expected a free port of this comp"),
         ("taken", "Address already in use: expected a free port of this computer"),
-        ("X.npy", "exists and has other data than metrics: expected another file"),
+        ("X.npy", "exists and contains data other than metrics: expected another file"),
     ],
 )
 def test_an_unusable_destination_is_rejected(store, tmp_path, monkeypatch, metrics, message):

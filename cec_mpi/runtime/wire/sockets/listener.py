@@ -149,7 +149,7 @@ class Peer:
         return bool(self.opening) and self.progress_messages <= limit
 
     def send_admission(self, admission: Admission) -> None:
-        """Begin to send whether the host may serve the machine that it has opened."""
+        """Begin to send the admission of the host to serve the machine that it has opened."""
         self.opening, self.open_report = 0, None
         self.send(ADMISSION, b"", to_frames(pack(admission)))
 
@@ -167,7 +167,7 @@ class Peer:
 class Listener:
     """Sockets for machines, each of which is identified by a name of its connection.
 
-    Machines on this host can use a Unix socket in a directory that only this user can open. It
+    Machines on this computer can use a Unix socket in a directory that only this user can open. It
     needs no heartbeats, because the end of a process is detected at once, and a suspended process
     does not count as lost. TCP connections have heartbeats.
 
@@ -263,7 +263,7 @@ class Listener:
         peer, kind : bytes
             Name of the connection, and kind of the message.
         head : bytes or ndarray
-            It is copied.
+            Content of the first frame after the kind, which is copied.
         frames : sequence of zmq.Frame
             From `to_frames`.
         """

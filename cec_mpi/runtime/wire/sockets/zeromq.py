@@ -20,8 +20,8 @@ _HEARTBEATS = 5  # within a heartbeat timeout
 _EVENTS, _READABLE, _MORE = 15, 1, 2  # ZMQ_EVENTS, ZMQ_POLLIN, ZMQ_SNDMORE, because enums are slow
 PIECE_BYTES = 1 << 20  # size of frames of a long message; heartbeats are sent between frames
 MAX_FRAME_BYTES = 2 * PIECE_BYTES  # a process that sends more is excluded with an error message
-# ZeroMQ closes a connection that sends more in one frame. A caller without the keys can make the
-# master buffer as much for `HANDSHAKE_SECONDS`.
+# ZeroMQ closes a connection that sends more in one frame. For `HANDSHAKE_SECONDS`, a client without
+# the keys can make the master buffer this much.
 MAX_READ_BYTES = 4 * PIECE_BYTES
 
 _monitor_numbers = itertools.count()
@@ -36,7 +36,7 @@ def import_zmq() -> Any:
         This ZeroMQ was built without encryption.
     """
     import zmq
-    import zmq.utils.garbage  # exit handlers run in reverse order of registration
+    import zmq.utils.garbage  # registers its exit handler first, so that it runs last
 
     if not zmq.has("curve"):
         raise InputError(
