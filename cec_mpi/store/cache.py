@@ -156,8 +156,8 @@ def _reserve(root: Path, directory: Path, size: int, limit: int | None) -> int:
         other_copies.sort(key=lambda path: path.lstat().st_mtime_ns)
         total = size + sum(map(_parse_size, other_copies))
         for copy in other_copies:
-            has_copy = any(copy.glob("shard-*"))
-            if (not has_copy or (limit is not None and total > limit)) and _remove_unused(copy):
+            has_file = any(copy.glob("shard-*"))
+            if (not has_file or (limit is not None and total > limit)) and _remove_unused(copy):
                 total -= _parse_size(copy)
         if limit is not None and total > limit:
             in_use = f", and copies that are in use have {total - size}" if total > size else ""

@@ -84,8 +84,10 @@ class DenseShard(Shard):
                 piece, W.dtype, _CONVERTED_BLOCK_COLUMNS
             ):
                 height, width = converted.shape
-                rows, panel = target[row : row + height], slice(column, column + width)
-                product = self._scratch.array("panel", rows.shape, W.dtype) if column else rows
+                target_slab, panel = target[row : row + height], slice(column, column + width)
+                product = target_slab
+                if column:
+                    product = self._scratch.array("panel", target_slab.shape, W.dtype)
                 multiply_block(
                     converted,
                     W[:, panel],
@@ -95,7 +97,7 @@ class DenseShard(Shard):
                     is_cached=is_small_product(converted.size, len(W)),
                 )
                 if column:
-                    rows += product
+                    target_slab += product
 
     def multiply_transposed(
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]

@@ -67,11 +67,11 @@ class FileShard(Shard):
         verify: Verify = "first-read",
     ) -> None:
         self.path, self.machine, self.row_count = path, machine, manifest.rows_per_shard
-        self._file_manifest = manifest
+        self._manifest = manifest
         self._repair_hint = (
             f" (cec-mpi repair {store} rebuilds them)"
             if path.parent == store
-            else " (a machine that starts again copies it again from the store)"
+            else " (restart the machine to copy its shard from the store again)"
         )
         self._descriptor = open_checked(path, manifest, machine)
         weakref.finalize(self, os.close, self._descriptor)
@@ -107,7 +107,7 @@ class FileShard(Shard):
         """
         if self._is_in_memory or not self._change_detector.has_changed():
             return False
-        problem = find_header_problem(self._descriptor, self._file_manifest, self.machine)
+        problem = find_header_problem(self._descriptor, self._manifest, self.machine)
         if problem:
             raise DamagedStoreError(f"{self.path}: {problem}{self._repair_hint}")
         if self._checksums is None:
@@ -134,7 +134,7 @@ class FileShard(Shard):
         for block in blocks:
             if self._is_loaded[block]:
                 continue
-            offset, size = self._file_manifest.block_extent(block, self.machine)
+            offset, size = self._manifest.block_extent(block, self.machine)
             data = (
                 self.content[offset : offset + size] if self._is_in_memory else self._buffer[:size]
             )
@@ -142,11 +142,11 @@ class FileShard(Shard):
                 bytes_read = read_at(self._descriptor, data, offset)
             except OSError as error:
                 raise_if_shortage(error, self.path)
-                raise self.damaged(block, f"are unreadable ({error.strerror})") from None
+                raise self.damage_error(block, f"are unreadable ({error.strerror})") from None
             if bytes_read < size:
-                raise self.damaged(block, "are truncated")
+                raise self.damage_error(block, "are truncated")
             if self._checksums is not None and block_checksum(data) != self._checksums[block]:
-                raise self.damaged(block, "do not match their checksum")
+                raise self.damage_error(block, "do not match their checksum")
             self._transfer_block(block, data)
             self._is_loaded[block] = True
             total += size
@@ -155,7 +155,7 @@ class FileShard(Shard):
     def _transfer_block(self, block: int, data: NDArray[np.uint8]) -> None:
         """Transfer the verified bytes of a block to a device, if the shard is on one."""
 
-    def damaged(self, block: int, problem: str) -> DamagedStoreError:
+    def damage_error(self, block: int, problem: str) -> DamagedStoreError:
         """Return an error that names the rows of a block."""
-        rows = self._file_manifest.describe_rows([block])
+        rows = self._manifest.describe_rows([block])
         return DamagedStoreError(f"{self.path}: {rows} {problem}{self._repair_hint}")

@@ -51,7 +51,7 @@ class SparseShard(FileShard):
     ) -> None:
         super().__init__(path, store, manifest, machine, holding, verify)
         layout = self._layout = manifest.layout
-        self._columns, self._manifest = manifest.columns, manifest
+        self._columns = manifest.columns
         self._file = layout.file(machine)
         sections = zip(
             self._file.section_offsets, self._file.section_counts, layout.dtypes, strict=True
@@ -155,7 +155,7 @@ class SparseShard(FileShard):
         return self.load_blocks(block.number for block in blocks)
 
     def _damaged_part(self, part: int, problem: str) -> DamagedStoreError:
-        return self.damaged(int(self._layout.first_blocks[3 * part]), problem)
+        return self.damage_error(int(self._layout.first_blocks[3 * part]), problem)
 
     def _row_slabs(self, intervals: Intervals, dtype: np.dtype[Any]) -> list[_RowSlab]:
         """Return CSR matrices of these rows, cached until other rows are requested."""

@@ -20,15 +20,15 @@ _MIN_COPIED_VECTORS = 96  # above this number of vectors copying is faster
 # Bytes of a row that np.vecdot multiplies with two vectors: it stays cached for the second one.
 _VECDOT_ROW_BYTES = range(768, 5 << 10)
 _PREFETCH_BYTES = 512 << 10  # bytes of rows to prefetch at a time
-# Minimum bytes of a row that is prefetched, and its maximum bytes, which depend on the vectors:
-# pairs (bytes of an entry of all vectors, bytes of the row).
+# Minimum and maximum bytes of a row that is prefetched. The maximum decreases with the number of
+# vectors: pairs (k * itemsize up to which it applies, maximum).
 _MIN_PREFETCH_ROW_BYTES = 480
 _MAX_PREFETCH_ROW_BYTES = ((32, 10 << 10), (64, 2560), (1 << 62, 1 << 10))
 _MIN_PREFETCH_ROWS = 40  # minimum number of rows to prefetch for X' V
 _MIN_SLAB_ROWS = 12  # minimum rows of a slab, which one call multiplies
 # Slabs of X' V without `_prefetch`: minimum rows for wide matrices (2048 columns or more), minimum
 # for others, and maximum. Hardware prefetches only about 12 rows that are far apart.
-_WIDE_COLUMNS, _WIDE_SLAB_ROWS = 2048, (12, 16, 48)
+_WIDE_COLUMNS, _UNPREFETCHED_SLAB_ROWS = 2048, (12, 16, 48)
 # Slabs of matrices that OpenBLAS copies: a few megabytes stay in the caches.
 _SLAB_BYTES, _MIN_LARGE_SLAB_ROWS, _MAX_LARGE_SLAB_ROWS = 4 << 20, 128, 4096
 # Bytes of rows to multiply at a time with many vectors; Python handles signals in between.
@@ -178,7 +178,7 @@ def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch:
     if row_bytes < _MIN_PREFETCH_ROW_BYTES:
         height = max(1, _MAX_UNCOPIED_WORK // 4 // (columns * vectors))
     elif not needs_prefetch:
-        min_if_wide, min_otherwise, max_height = _WIDE_SLAB_ROWS
+        min_if_wide, min_otherwise, max_height = _UNPREFETCHED_SLAB_ROWS
         min_height = min_if_wide if columns >= _WIDE_COLUMNS else min_otherwise
         height = min(max_height, max(min_height, 3 * vectors // 2))
         width = _even_width(columns, _MAX_UNCOPIED_WORK // (height * vectors))
