@@ -146,9 +146,7 @@ class ElasticExecutor:
             if not isinstance(outcome, WaitUntil):
                 if error is not None:
                     raise error
-                poll_until = (
-                    -math.inf
-                )  # a machine has just been lost: the next try raises the error
+                poll_until = -math.inf  # a machine was just given up: plan again, and then fail
                 continue
             schedule.check_cancelled()
             has_waited, poll_until = True, min(outcome.moment, schedule.next_change())
