@@ -377,11 +377,11 @@ def multiply(G: ArrayLike, X: ArrayLike, w: ArrayLike, s: ExactByMachine) -> NDA
     return decode(G, M, P, V)
 
 
-def _check_exact(numbers: ExactByMachine, L: int) -> None:
-    """Raise unless there are at least L numbers, all of them int or Fraction."""
+def _check_exact(values: ExactByMachine, L: int) -> None:
+    """Raise unless at least L machines have values, and all values are int or Fraction."""
     if L < 1:
         raise InputError(f"L = {L}: expected at least 1")
-    if not all(isinstance(number, int | Fraction) for number in numbers.values()):
+    if not all(isinstance(value, int | Fraction) for value in values.values()):
         raise InputError("expected whole numbers or Fractions, because floats leave residues")
-    if len(numbers) < L:
-        raise InfeasibleError(f"{len(numbers)} machines available: each row needs {L}")
+    if len(values) < L:
+        raise InfeasibleError(f"{len(values)} machines available: each row needs {L}")

@@ -387,7 +387,7 @@ class Costs:
 def _absent_from(step: Mapping[str, Any], seconds: Floats | None = None) -> dict[int, str]:
     """Return the machines that left or were late in a step, with reasons.
 
-    With `seconds`, of shape (N,), only machines are returned that did not compute.
+    With `seconds`, of shape (N,), return only the machines that did not compute.
     """
     if not step["events"]:
         return {}

@@ -23,7 +23,7 @@ _MAX_ABSENCES = 3  # of a machine in the table
 
 
 class KeyFigure(NamedTuple):
-    """A key figure.
+    """A figure that summarises a run at the head of its report.
 
     Attributes
     ----------
@@ -186,7 +186,7 @@ def machine_table(run: Run) -> dict[str, Any]:
         omitted.
     """
     costs, absences = run.costs, run.absences
-    numbers = range(1, run.machines + 1)
+    machines = range(1, run.machines + 1)
     rows, seconds = (
         sums[: run.bins.bins].sum(axis=0) for sums in (run.bins.rows, run.bins.seconds)
     )
@@ -199,14 +199,14 @@ def machine_table(run: Run) -> dict[str, Any]:
         "Delay": ("seconds", delay),
         "Left": (
             "text",
-            [_describe_absences(absences_by_machine.get(n, []), run) for n in numbers],
+            [_describe_absences(absences_by_machine.get(n, []), run) for n in machines],
         ),
         "Delay by slowness": ("seconds", np.maximum(costs.slowness_delays, 0)),
         "Delay by reading": ("seconds", costs.reading_delays),
         "Delay by stalls": ("seconds", costs.stall_delays),
         "Delay by absence": ("seconds", costs.absence_delays),
-        "Steps unanswered": ("whole", [absences.unanswered_steps[n] for n in numbers]),
-        "Steps late": ("whole", [absences.late_steps[n] for n in numbers]),
+        "Steps unanswered": ("whole", [absences.unanswered_steps[n] for n in machines]),
+        "Steps late": ("whole", [absences.late_steps[n] for n in machines]),
         "Steps as slowest": ("whole", costs.slowest_steps),
         "Over plan": ("seconds", np.maximum(costs.plan_excess, 0)),
         "Computing": ("seconds", seconds),
@@ -219,7 +219,7 @@ def machine_table(run: Run) -> dict[str, Any]:
         if any(value if unit == "text" else value >= _MIN_SHOWN_SECONDS for value in values)
     }
     visible_delay = delay if "Delay" in columns else np.zeros(len(delay))
-    missing = np.array([absences.unanswered_steps[n] + absences.late_steps[n] for n in numbers])
+    missing = np.array([absences.unanswered_steps[n] + absences.late_steps[n] for n in machines])
     order = np.lexsort(
         (-visible_delay, -missing) if costs.stragglers else (-missing, -visible_delay)
     )

@@ -55,7 +55,7 @@ class Advice:
     sentence : str
         Summary of the recommended choice.
     instead : str
-        A better alternative to these stores, with a reason; empty if there is none.
+        A better alternative to these stores, with a reason; may be empty.
     rejected : dict of str to str
         Reasons of infeasible choices.
     machines : list of MachineGroup
@@ -450,7 +450,7 @@ def _best_single_machine(request: AdviceRequest, forecaster: Forecaster) -> _Sin
 
 
 def _find_alternative(request: AdviceRequest, forecaster: Forecaster, choice: Choice) -> str:
-    """Return sentences about a better alternative; empty if there is none."""
+    """Return sentences about a better alternative; may be empty."""
     step_seconds = choice.expected.mean / request.steps
     single = _best_single_machine(request, forecaster)
     if single and single.weighted_seconds <= step_seconds:
@@ -484,8 +484,8 @@ def format_percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _format_ranges(numbers: Collection[int], tried: Sequence[int]) -> str:
-    """Return a subset of the ascending tried numbers as text with ranges.
+def _format_ranges(subset: Collection[int], tried: Sequence[int]) -> str:
+    """Return a subset of the tried numbers, which are ascending, as text with ranges.
 
     Examples
     --------
@@ -494,7 +494,7 @@ def _format_ranges(numbers: Collection[int], tried: Sequence[int]) -> str:
     """
     runs: list[list[int]] = [[]]
     for number in tried:
-        if number in numbers:
+        if number in subset:
             runs[-1].append(number)
         elif runs[-1]:
             runs.append([])

@@ -132,11 +132,11 @@ class Choice:
     stragglers : int
         S.
     carried : tuple of int
-        Number of machines of each computer; empty if each carries one.
+        Number of machines on each computer; empty if each computer has one.
     storage, largest : int
         Bytes of the store, and maximum bytes on one computer.
     away : int
-        Number of arbitrary computers that may be unavailable at the same time.
+        Maximum number of computers, whichever they are, that may be unavailable at once.
     digits : float
         Decimal digits that are lost in decoding with the worst measured set of L machines.
     error : float

@@ -115,12 +115,12 @@ class Forecaster:
             return None
         request, waits = self._request, sum(run.events.get(WAIT_EVENT, 0) for run in outcomes)
         cost = None
-        machines = machine_ranges(machine_counts(choice))
-        prices = [group.price for group in request.machines[: len(machines)]]
+        machines_by_computer = machine_ranges(machine_counts(choice))
+        prices = [group.price for group in request.machines[: len(machines_by_computer)]]
         if prices[0] is not None:
             seconds = [np.array(run.machine_seconds) / run.steps for run in outcomes]
             machine_hours = np.mean(seconds, axis=0) * request.steps / 3600
-            first_machines = [numbers.start - 1 for numbers in machines]  # of each computer
+            first_machines = [machines.start - 1 for machines in machines_by_computer]
             cost = float(machine_hours[first_machines] @ [price or 0.0 for price in prices])
         waiting = sum(run.waiting for run in outcomes) / sum(run.seconds for run in outcomes)
         wait = sum(run.waiting for run in outcomes) / waits if waits else 0.0

@@ -46,8 +46,8 @@ class SimulatedRecorder(Recorder):
     def step(self, record: StepRecord) -> None:
         """Record a step, after adding the time of the master."""
         costs, store, clock = self.hub.costs, self._store, self.hub.clock
-        numbers = store.shape[0] * record.columns
-        decoding = costs.decoding(numbers, store.manifest.code.recovery)
+        entries = store.shape[0] * record.columns
+        decoding = costs.decoding(entries, store.manifest.code.recovery)
         per_machine = 0.0 if self.hub.is_elastic else costs.per_machine * len(record.rows)
         clock.sleep(decoding + costs.fixed + per_machine)
         scales = {"share": store.column_scale, "collect": store.row_scale}

@@ -81,15 +81,15 @@ class Costs:
     decode: float = 4e-11
     start: float = 1.0
 
-    def decoding(self, numbers: float, recovery: int) -> float:
-        """Return the seconds to decode numbers from L answers each, or to encode v for X' v.
+    def decoding(self, entries: float, recovery: int) -> float:
+        """Return the seconds to decode entries of X w from L answers each, or to encode v for X' v.
 
         Examples
         --------
         >>> Costs(decode=1.0).decoding(10, recovery=100)
         1250.0
         """
-        return numbers * (_MULTIPLICATIONS_PER_TRANSFER + recovery) * self.decode
+        return entries * (_MULTIPLICATIONS_PER_TRANSFER + recovery) * self.decode
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Scenario:
         Whether the process of a machine ends when the machine becomes unavailable, and a new
         process joins when it returns, as with spot instances. Otherwise the process is idle.
     carried : tuple of int
-        Number of machines of each computer; empty if each machine is a computer.
+        Number of machines on each computer; empty if each computer has one.
     code : MDSCode or None
         Code of an existing store; by default a random code.
     holders : Holders or None

@@ -108,7 +108,7 @@ def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
     """Return the scenario of the machines that fit into the memory of computers."""
     options, computers = scenario.options, len(memory)
     size = CodedScheme(TimeModel(replace(scenario, options=SessionOptions()))).bytes_held.max()
-    carried = distribute_machines(
+    machine_counts = distribute_machines(
         [int(size_of_computer // size) for size_of_computer in memory], scenario.machines
     )
     speeds: dict[str, Any] = {}
@@ -120,8 +120,8 @@ def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
                     f"{name.replace('_', ' ')}: {len(values)}, expected one for each of "
                     f"{plural(computers, 'computer')}"
                 )
-            speeds[name] = machine_speeds(values, carried)
-    machines = machine_ranges(carried)
+            speeds[name] = machine_speeds(values, machine_counts)
+    machines = machine_ranges(machine_counts)
     availability = AvailabilityOptions.resolve_machines(options, computers)["availability"]
     for event in scenario.machine_events:
         if event.machine > computers:
@@ -136,7 +136,7 @@ def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
             for event in scenario.machine_events
             for machine in machines[event.machine - 1]
         ),
-        carried=carried,
+        carried=machine_counts,
     )
 
 

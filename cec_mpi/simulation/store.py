@@ -45,7 +45,7 @@ _MIN_SETS, _MAX_SETS, _MAX_WORK = 2, 32, 2e9  # measured sets of L machines; set
 
 
 class SimulatedCodedManifest(CodedManifest, frozen=True, kw_only=True, dict=True):
-    """Manifest of a simulated coded store, with few rows but the sizes of the shards of X."""
+    """Manifest of a simulated coded store: few rows, but the file sizes of the shards of X."""
 
     def __post_init__(self) -> None:
         """Skip the check of sizes."""
@@ -199,7 +199,7 @@ class SimulatedStore(Store):
         return SimulatedShard(path, self.X, row_bytes, self._read_rate, held)
 
     def scaling(self) -> Scaling:
-        """Return the sizes of columns; rows are not scaled."""
+        """Return the largest absolute values of columns; rows are not scaled."""
         return Scaling(None, np.abs(self.X).max(axis=0))
 
     def parts(self) -> tuple[Parts, ReplicaPlacement] | None:

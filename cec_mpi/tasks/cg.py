@@ -41,7 +41,7 @@ def cg(
     tol : float
         Converged when ``||X x - b|| <= tol * ||b||``.
     iterations : int
-        Maximum number of iterations, with one product each. One more product measures the size
+        Maximum number of iterations, with one product each. One more product measures the magnitude
         of X, and another checks the result. A resumed run makes one more product, and at least one
         iteration.
     checkpoint : Checkpoint

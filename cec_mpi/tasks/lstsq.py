@@ -89,7 +89,7 @@ def lstsq(
     Warns
     -----
     ScaleWarning
-        Rows or columns of X differ in size by a factor of more than 1e100.
+        Rows or columns of X differ in magnitude by a factor of more than 1e100.
     ToleranceWarning
         `tol` is below ``X.attainable``.
 

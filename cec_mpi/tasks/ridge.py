@@ -78,7 +78,7 @@ def ridge(
     Warns
     -----
     ScaleWarning
-        Rows or columns of X differ in size by a factor of more than 1e100.
+        Rows or columns of X differ in magnitude by a factor of more than 1e100.
     ToleranceWarning
         `tol` is below ``X.attainable``, or the normal equations are too ill-conditioned for the
         accuracy of products of X, see `cg`.

@@ -45,8 +45,8 @@ def svd(
         possible.
     iterations : int, optional
         Maximum number of iterations, with one product with X and one with X' each; a resumed run
-        makes at least one. By default ``100 * min(q, r)``. One more product measures the size of
-        X, and another multiplies a block of k vectors at the end.
+        makes at least one. By default ``100 * min(q, r)``. One more product measures the
+        magnitude of X, and another multiplies a block of k vectors at the end.
     seed : int
         Seed of the random first vector.
     checkpoint : Checkpoint

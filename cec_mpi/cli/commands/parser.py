@@ -124,7 +124,7 @@ class Parser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> argparse.Namespace:
-        """Parse as argparse does; raise if words remain."""
+        """Parse as argparse does; raise if arguments remain."""
         arguments, remaining = self.parse_known_args(args, namespace)
         if remaining:
             self._raise_unexpected_word(remaining[0])
@@ -182,14 +182,14 @@ class Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             if self.commands and (hint := removed_command_hint(str(value))):
                 raise InputError(hint)
-            words = [str(choice) for choice in action.choices]
-            suggestion = suggest(str(value), words)
+            choices = [str(choice) for choice in action.choices]
+            suggestion = suggest(str(value), choices)
             if self.commands:
                 self.error(
-                    f"unknown command {value}{suggestion}: expected one of {', '.join(words)}"
+                    f"unknown command {value}{suggestion}: expected one of {', '.join(choices)}"
                 )
             raise argparse.ArgumentError(
-                action, f"{value!r}: expected one of {', '.join(words)}{suggestion}"
+                action, f"{value!r}: expected one of {', '.join(choices)}{suggestion}"
             )
 
 

@@ -56,15 +56,15 @@ def add_report(parser: Parser) -> None:
 
 
 def _parse_steps(text: str) -> frozenset[int]:
-    numbers: set[int] = set()
+    steps: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         low = values.whole(first)
         high = values.whole(last) if dash else low
         if not low <= high < low + 1000:
             raise argparse.ArgumentTypeError(f"{text!r}: expected step numbers, such as 7,300-302")
-        numbers.update(range(low, high + 1))
-    return frozenset(numbers)
+        steps.update(range(low, high + 1))
+    return frozenset(steps)
 
 
 def _report(arguments: argparse.Namespace) -> int:

@@ -83,7 +83,7 @@ class Outputs:
             if number is SAVED:
                 saved.arrays.append(name)
             else:
-                saved.numbers[name] = number
+                saved.summary_values[name] = number
         return saved
 
     def _save_value(
@@ -129,7 +129,7 @@ class SaveResult:
     ----------
     arrays : list of str
         Names of values that were saved in files.
-    numbers : dict
+    summary_values : dict
         Numbers and text for the summary.
     warnings : list of str
         Warnings about the files.
@@ -138,7 +138,7 @@ class SaveResult:
     """
 
     arrays: list[str] = field(default_factory=list)
-    numbers: dict[str, Any] = field(default_factory=dict)
+    summary_values: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     unsaved: list[str] = field(default_factory=list)
 

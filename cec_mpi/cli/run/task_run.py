@@ -473,7 +473,7 @@ class TaskRun:
             self.convergence_problem = convergence_message(end, has_iterations)
             self.warning_texts.append(self.convergence_problem)
         summary["warnings"] = self.warning_texts
-        text = json.dumps(saved.numbers | summary, indent=2, allow_nan=False)
+        text = json.dumps(saved.summary_values | summary, indent=2, allow_nan=False)
         with writing(self.out / SUMMARY):
             publish(self.out / SUMMARY, f"{text}\n".encode())
         self.outcome = outcome

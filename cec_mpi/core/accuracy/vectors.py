@@ -397,7 +397,7 @@ def max_abs_of_columns(columns: Floats) -> list[float]:
 def cancellation(
     term_norms: Sequence[float], exponents: Sequence[int], result_max: Sequence[float]
 ) -> float | None:
-    """Return the ratio of the size of the terms to that of the result, maximised over columns.
+    """Return the largest ratio, over columns, of the norm of the terms to the largest result.
 
     Parameters
     ----------

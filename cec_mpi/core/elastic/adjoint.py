@@ -268,7 +268,7 @@ class ProbeLedger:
         return Request(machine, tuple(intervals))
 
     def release(self, machine: int, may_answer: bool = False) -> None:
-        """Expect no answer from a machine."""
+        """Stop waiting for a machine's answer."""
         self._expected.discard(machine)
         self._assigned.discard(machine)
 

@@ -160,7 +160,7 @@ class RowLedger:
             self._assign(machine, start, stop)
 
     def release(self, machine: int, may_answer: bool = False) -> None:
-        """Expect no more answers from a machine; those that it sent, or sends late, still count."""
+        """Stop waiting for a machine; answers that it sent, or sends late, still count."""
         self._assigned.pop(machine, None)
         for segment in self._segments:
             if machine in segment.expected:
@@ -168,7 +168,7 @@ class RowLedger:
                 self.has_unassigned |= not segment.is_decoded
 
     def drop(self, machine: int) -> None:
-        """Expect no more answers from a machine, and discard those that it sent."""
+        """Stop waiting for a machine, and discard the answers that it sent."""
         self.release(machine)
         for segment in self._segments:
             if machine not in segment.answered:

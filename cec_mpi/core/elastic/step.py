@@ -104,7 +104,7 @@ class Ledger(Protocol):
         """
 
     def drop(self, machine: int) -> None:
-        """Expect no answer from a machine, and discard those that it sent."""
+        """Stop waiting for a machine's answer, and discard those that it sent."""
 
     def record_answer(self, request: Request, added_terms: Sequence[Term] = ()) -> None:
         """Record an answer: the sum of the requested term and `added_terms`."""

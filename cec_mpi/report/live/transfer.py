@@ -33,7 +33,7 @@ class TransferView:
         self.done = self.total = 0
 
     def update(self, done: int, total: int) -> None:
-        """Set the number of transferred and of all bytes."""
+        """Set the numbers of transferred bytes and of total bytes."""
         if total != self.total or done < self.done:  # a new transfer
             self._start, self._initial = time.monotonic(), done
         self.done, self.total = done, total
@@ -78,7 +78,7 @@ class TransferView:
 
 @contextmanager
 def show_transfer(activity: str, choice: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function to call with transferred and all bytes, or None if nothing is shown.
+    """Yield the function to call with transferred and total bytes, or None if nothing is shown.
 
     Parameters
     ----------

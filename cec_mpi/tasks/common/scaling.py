@@ -18,7 +18,9 @@ from cec_mpi.text import warn_caller
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-_MAX_RANGE = 100  # log10 of row or column sizes; beyond it small rows are lost in sums of squares
+# Log10 of a ratio of magnitudes of rows or columns; with a larger ratio, sums of squares lose the
+# smaller row.
+_MAX_RANGE = 100
 _MIN_EXPONENT, _MAX_EXPONENT = -1021, 1024  # of normal numbers, see `binary_exponent`
 
 

@@ -31,7 +31,7 @@ def test_arrays_are_saved_in_files_and_numbers_returned(tmp_path, returned, arra
         name: np.load(tmp_path / f"{name}.npy", allow_pickle=True).tolist() for name in saved.arrays
     }
     assert repr(found) == repr(arrays)
-    assert saved.numbers == numbers
+    assert saved.summary_values == numbers
     assert saved.unsaved == []
     assert ["allow_pickle=True" in text for text in saved.warnings] == [True] * ("ragged" in arrays)
 
