@@ -52,7 +52,7 @@ class Speeds(Protocol):
 
     @property
     def scale(self) -> float | None:
-        """Rows per second of a machine of speed 1 in the first operation, or None."""
+        """Rows per second of a machine of speed 1 in the first operation; None if unmeasured."""
 
     def set_hosts(self, hosts: Mapping[int, str]) -> None:
         """Set the hosts of machines."""
@@ -112,7 +112,7 @@ class FixedSpeeds:
 
     @property
     def scale(self) -> float | None:
-        """Rows per second of a machine of speed 1 in the first operation, or None."""
+        """Rows per second of a machine of speed 1 in the first operation; None if unmeasured."""
         return next(iter(self._scales.values()), None)
 
     def plan_speeds(self, available: tuple[int, ...]) -> tuple[float, ...]:
@@ -380,7 +380,7 @@ class SpeedEstimator:
 
     @property
     def scale(self) -> float | None:
-        """Rows per second of the median machine in the first operation, or None.
+        """Rows per second of the median machine in the first operation; None if unmeasured.
 
         The speeds of plans are relative to the median machine.
         """

@@ -167,7 +167,7 @@ def test_results_of_a_users_task_are_saved(run, module):
     assert len(done.steps) == 3
 
 
-def test_settings_are_numbers_lists_or_text(run, module):
+def test_task_options_are_numbers_lists_or_text(run, module):
     words = ["a=3", "b=2.5", "c=text", "d=[1, 2]", "e=None", "f='3'", "g=x=y", "h=True", "i="]
     done = run(*words, task=f"{module}:told")
     found = [done.summary[name] for name in "abcefghi"]
