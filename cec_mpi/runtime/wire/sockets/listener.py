@@ -149,7 +149,7 @@ class Peer:
         return bool(self.opening) and self.progress_messages <= limit
 
     def send_admission(self, admission: Admission) -> None:
-        """Begin to send the admission of the host to serve the machine that it has opened."""
+        """Begin to send the decision on the machine that the host has opened."""
         self.opening, self.open_report = 0, None
         self.send(ADMISSION, b"", to_frames(pack(admission)))
 
