@@ -51,7 +51,7 @@ class MachineBins:
         self._allocate(0, 0)
 
     @property
-    def bins(self) -> int:
+    def count(self) -> int:
         """Number of bins with steps."""
         return -(-self.steps // self.width)
 
@@ -70,13 +70,13 @@ class MachineBins:
         first = self.steps
         self.steps += chunk.steps
         first_bin = first // self.width
-        self.seconds[first_bin : self.bins, :machines] += self._sum_seconds(
+        self.seconds[first_bin : self.count, :machines] += self._sum_seconds(
             chunk.seconds, first, first_bin
         )
         if not chunk.steps:
             return
         # Each piece lies in one stretch and in one bin.
-        starts = np.arange(first_bin, self.bins) * self.width - first
+        starts = np.arange(first_bin, self.count) * self.width - first
         edges = np.union1d(chunk.stretch_begins, np.maximum(starts, 0))
         stretch_of_piece = chunk.stretch_index[edges]
         steps = np.diff(edges, append=chunk.steps)[:, None]
@@ -84,7 +84,7 @@ class MachineBins:
 
         def accumulate(sums: Floats, values: NDArray[Any]) -> None:
             totals = np.add.reduceat(values[stretch_of_piece] * steps, pieces_of_bin, axis=0)
-            sums[first_bin : self.bins, :machines] += totals
+            sums[first_bin : self.count, :machines] += totals
 
         accumulate(self.rows, chunk.rows)
         accumulate(self.shares, chunk.rows / rows_per_shard)
@@ -111,7 +111,7 @@ class MachineBins:
 
     def cells(self) -> str:
         """Return the map in base64: a byte for each bin of each machine."""
-        bins = self.bins
+        bins = self.count
         steps = self.steps_of_bins()[:, None]
         share = np.clip(self.shares[:bins] / steps, 0, 1)
         cells = (16 + np.rint(share * 239)).astype(np.uint8)
@@ -125,22 +125,22 @@ class MachineBins:
 
     def steps_of_bins(self) -> NDArray[np.int64]:
         """Return the number of steps in each bin."""
-        ends = np.minimum((np.arange(self.bins) + 1) * self.width, self.steps)
+        ends = np.minimum((np.arange(self.count) + 1) * self.width, self.steps)
         return np.diff(ends, prepend=0)
 
     def _sum_seconds(self, seconds: Floats, first: int, first_bin: int) -> Floats:
         """Return the sums of bins from `first_bin` on, for steps from `first` on."""
         steps, machines = seconds.shape
-        if self.bins == first_bin + 1:
+        if self.count == first_bin + 1:
             return np.asarray(seconds.sum(axis=0, keepdims=True))
         if first % self.width == 0 and steps % self.width == 0:  # much faster than reduceat
             return np.asarray(seconds.reshape(-1, self.width, machines).sum(axis=1))
-        starts = np.arange(first_bin, self.bins) * self.width - first
+        starts = np.arange(first_bin, self.count) * self.width - first
         return np.add.reduceat(seconds, np.maximum(starts, 0), axis=0)
 
     def _add_machines(self, machines: int) -> None:
         self._capacity = max(_MIN_BINS, min(self._max_bins, _MAX_CELLS // machines)) // 2 * 2
-        while self.bins > self._capacity:
+        while self.count > self._capacity:
             self._merge_pairs()
         old_arrays = self._arrays()
         self._allocate(self._capacity, machines)

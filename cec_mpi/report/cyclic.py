@@ -47,12 +47,12 @@ def comparison_notes(run: Run) -> list[str]:
     """Return sentences that explain why a comparison is missing."""
     if run.costs.stragglers:
         return [
-            "With stragglers the records lack unused answers, so the time of the cyclic "
+            "Unused answers are not recorded in a run with stragglers, so the time of the cyclic "
             "assignment and the delays by machines are unknown."
         ]
     if not run.costs.compared_steps:
         return [
-            "The time with equal loads is unknown, because in no step all available machines "
-            "computed enough rows."
+            "The time with equal loads is unknown, because in no step did all available "
+            "machines compute enough rows."
         ]
     return []

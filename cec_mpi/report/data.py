@@ -90,14 +90,14 @@ def _run_data(run: Run) -> dict[str, Any]:
         "steps": run.steps,
         "first": int(step_columns["step"][0]) if run.steps else 0,
         "bin": width,
-        "bins": run.bins.bins,
+        "bins": run.bins.count,
         "at": step_columns["step"][starts].astype(int).tolist(),
         "time": to_json_numbers(step_columns["time"][starts]),
         "seconds": float(step_columns["time"][-1]) if run.steps else None,
         "by_machine": machine_table(run) if run.steps else None,
         "series": _series(run),
         "parts": parts_by_bin(run, width),
-        "map": {"rows": run.machines, "bins": run.bins.bins, "cells": run.bins.cells()},
+        "map": {"rows": run.machines, "bins": run.bins.count, "cells": run.bins.cells()},
         "speeds": _speeds(run),
         "events": [list(event) for event in run.events],
         "assignments": [
@@ -135,7 +135,7 @@ def _default_speeds(run: Run) -> Floats | None:
 
 
 def _speeds(run: Run) -> dict[str, Any] | None:
-    bins, machines = run.bins.bins, run.machines
+    bins, machines = run.bins.count, run.machines
     if not bins:
         return None
     count = max(1, min(bins, _MAX_SPEEDS // machines))

@@ -78,7 +78,7 @@ def run_facts(run: Run) -> list[dict[str, str]]:
 
 
 def _restart_fact(run: Run) -> str:
-    """Return the duration of a restart at which a run without a code would be as fast."""
+    """Return the restart time above which the run would have been slower without a code."""
     changes = {
         step
         for absence in run.absences.entries
@@ -88,9 +88,9 @@ def _restart_fact(run: Run) -> str:
     if not changes or not run.steps:
         return ""
     decoding = float(run.step_columns["decode_seconds"].sum())
-    subject = "the change" if len(changes) == 1 else f"each of {len(changes):,} changes"
+    changes_text = "the change" if len(changes) == 1 else f"each of {len(changes):,} changes"
     return (
-        f"as fast without a code if {subject} had taken less than "
+        f"slower without a code if a restart after {changes_text} had taken more than "
         f"{format_duration(decoding / len(changes))} (decoding took {format_duration(decoding)})"
     )
 
@@ -105,7 +105,7 @@ def _digits_fact(run: Run) -> str:
     if not finite_errors.size:
         return ""
     digits = -math.log10(max(float(finite_errors.max()), 1.0) * float(np.finfo(dtype).eps))
-    return f"about {max(int(digits), 0)} or more are correct in all steps"
+    return f"at least about {max(int(digits), 0)} are correct in all steps"
 
 
 def status_sentences(run: Run) -> list[str]:
@@ -127,7 +127,7 @@ def status_sentences(run: Run) -> list[str]:
 
 
 def key_figures(run: Run) -> list[KeyFigure]:
-    """Return three key figures: duration, time lost to waiting and losses, and imbalance."""
+    """Return three key figures: duration, time lost and imbalance."""
     if not run.steps:
         return []
     costs, duration = run.costs, float(run.step_columns["time"][-1])
@@ -145,7 +145,7 @@ def key_figures(run: Run) -> list[KeyFigure]:
     return [
         KeyFigure("Duration", format_duration(duration), steps),
         KeyFigure(
-            "Lost to waiting and losses",
+            "Time lost",
             f"{total if lost else format_duration(0)}{share}",
             ", ".join(f"{text} {name}" for name, text in zip(lost, texts, strict=True)),
         ),
@@ -155,7 +155,7 @@ def key_figures(run: Run) -> list[KeyFigure]:
 
 def _imbalance(run: Run) -> KeyFigure:
     costs = run.costs
-    label = "Imbalance over the optimum"
+    label = "Imbalance"
     if not costs.hindsight_steps or not costs.hindsight_seconds:
         return KeyFigure(label, "unknown", "")
     excess_percent = max(0.0, 100 * (costs.computing_seconds / costs.hindsight_seconds - 1))
@@ -188,7 +188,7 @@ def machine_table(run: Run) -> dict[str, Any]:
     costs, absences = run.costs, run.absences
     machines = range(1, run.machines + 1)
     rows, seconds = (
-        sums[: run.bins.bins].sum(axis=0) for sums in (run.bins.rows, run.bins.seconds)
+        sums[: run.bins.count].sum(axis=0) for sums in (run.bins.rows, run.bins.seconds)
     )
     absences_by_machine: dict[int, list[Absence]] = {}
     for absence in absences.entries:
@@ -253,7 +253,7 @@ def _describe_absences(absences: list[Absence], run: Run) -> str:
 
 def available_steps(run: Run) -> Floats:
     """Return the number of steps in which each machine was available until the end."""
-    present = run.bins.available_steps[: run.bins.bins].sum(axis=0)
+    present = run.bins.available_steps[: run.bins.count].sum(axis=0)
     for machine, steps in run.absences.departure_steps.items():
         present[machine - 1] -= steps
     return np.asarray(present, np.float64)

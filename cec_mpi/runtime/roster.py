@@ -333,13 +333,13 @@ class Roster:
         self._remove(self[rank], change)
 
     def exclude(
-        self, rank: int, reason: str, change: type[MachineUnavailable] = MachineLost
+        self, rank: int, reason: str, event_type: type[MachineUnavailable] = MachineLost
     ) -> None:
-        """Exclude a host from further jobs, and report a change for each of its machines."""
+        """Exclude a host from further jobs, and report an event for each of its machines."""
         host = self[rank]
         host.is_excluded = True
         for machine in list(host.machines):
-            self._remove(host, change(machine, reason))
+            self._remove(host, event_type(machine, reason))
 
     def remove_host(self, rank: int, reason: str) -> None:
         """Remove a host and its rank; its machines are lost."""

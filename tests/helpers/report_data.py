@@ -123,9 +123,9 @@ def run(
         "status": ["matvec is done."],
         "figures": [
             {"label": "Duration", "value": f"{time[-1]:.1f} s", "note": f"{steps:,} steps"},
-            {"label": "Lost to waiting and losses", "value": "1.20 s (2.0 %)", "note": "stalls"},
+            {"label": "Time lost", "value": "1.20 s (2.0 %)", "note": "stalls"},
             {
-                "label": "Imbalance over the optimum",
+                "label": "Imbalance",
                 "value": "2.0 %",
                 "note": "Computing took 3 s.",
             },

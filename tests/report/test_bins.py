@@ -122,7 +122,7 @@ def test_bins_of_any_run_have_the_sums_of_their_steps(tmp_path_factory, stretche
     directory = tmp_path_factory.mktemp("run")
     (directory / "steps.jsonl").write_text(text)
     run = Run(str(directory), max_bins=64)
-    width, count = run.bins.width, run.bins.bins
+    width, count = run.bins.width, run.bins.count
     assert (width == 1) == (len(steps) <= 64)
     assert count == -(-len(steps) // width) <= 64
     cells = np.frombuffer(base64.b64decode(run.bins.cells()), np.uint8).reshape(4, count)

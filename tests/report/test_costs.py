@@ -84,5 +84,5 @@ def test_the_time_lost_to_a_machine_is_exact(
         word = {"killed": "lost", "stopped": "late"}.get(change, change)
         assert first[columns["Left"]].startswith(f"step {at} ({word}")
     figure = key_figures(run)[1]
-    assert figure.label == "Lost to waiting and losses"
+    assert figure.label == "Time lost"
     assert figure.note.endswith(what)

@@ -41,9 +41,9 @@ def test_the_head_of_the_report_of_a_small_run(make_run):
     assert status_sentences(Run(str(run))) == ["power converged."]
     assert figures(run) == [
         ("Duration", "10.0 s", "10 steps"),
-        ("Lost to waiting and losses", "0 s", ""),
+        ("Time lost", "0 s", ""),
         (
-            "Imbalance over the optimum",
+            "Imbalance",
             "60.0 %",
             "Computing took 2.00 s; the optimal assignment for the measured speeds takes 1.25 s.",
         ),
@@ -168,9 +168,9 @@ def test_unused_answers_are_not_compared(make_run):
         [0] * 4,
     )
     said = words(run)
-    assert "With stragglers the records lack unused answers" in said
+    assert "Unused answers are not recorded" in said
     assert cyclic_comparison(Run(str(run))) is None
-    assert figures(run)[2] == ("Imbalance over the optimum", "unknown", "")
+    assert figures(run)[2] == ("Imbalance", "unknown", "")
     assert "What equal loads" not in said
 
 
@@ -223,9 +223,9 @@ def test_facts_on_restarting_and_digits(make_run):
     run = make_run([step_of(0), step_of(1, **gone), step_of(2, **worst), step_of(3)])
     facts = {each["label"]: each["text"] for each in run_facts(Run(str(run)))}
     assert facts["Restarting"] == (
-        "as fast without a code if each of 2 changes had taken less than 6.00 ms "
+        "slower without a code if a restart after each of 2 changes had taken more than 6.00 ms "
         "(decoding took 12.0 ms)"
     )
-    assert facts["Digits"] == "about 10 or more are correct in all steps"
+    assert facts["Digits"] == "at least about 10 are correct in all steps"
     without = {each["label"] for each in run_facts(Run(str(make_run([step_of(0)], name="one"))))}
     assert "Restarting" not in without

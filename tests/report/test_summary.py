@@ -35,7 +35,7 @@ def test_the_summary_names_absences_and_delays(make_run):
     run = Run(str(make_run(steps)))
     read = Read(summary_html(page_data([run], PageOptions("x"))))
     said = " ".join(read.words)
-    assert "Lost to waiting and losses" in read.words
+    assert "Time lost" in read.words
     assert "step 1 (lost), returned in step 2" in read.words
     assert "Computing took" in said
     assert "Machines, in descending order of delay" in read.words

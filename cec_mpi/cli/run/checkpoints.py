@@ -60,7 +60,7 @@ class ResumeState:
         """Return the number of products to compute; None if the state is not of ``matvec``."""
         done = self.state.get("done", 0)
         if np.ndim(done) or not np.issubdtype(np.asarray(done).dtype, np.integer):
-            return None  # the task raises an error
+            return None  # `matvec` rejects this value when it begins
         return max(0, products - int(done))
 
 

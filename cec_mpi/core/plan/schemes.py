@@ -1,7 +1,8 @@
 """The two assignment schemes: Algorithm 1 and the cyclic baseline, both in whole rows.
 
 Blocks are ordered so that neighbours share machines, because then each machine has few intervals:
-an order of the blocks has ``machines_per_row + sum |P_next - P_previous|`` intervals in total.
+all machines together have ``machines_per_row + sum |P_f - P_(f-1)|`` intervals, where P_f is the
+set of machines of block f, and the sum is over f = 2..F.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _MAX_LISTED = 5
 _MAX_CELL_LENGTH = 40  # characters, in messages
 _INDEX_NAMES = ("", "Unnamed: 0")  # names that pandas gives to an index column
 _BOOLEANS = (b"true", b"True", b"TRUE", b"false", b"False", b"FALSE")
-_END = b"end"
+_SENTINEL = b"end"  # a row of its own, unless a quote before it is open
 
 
 class _BadRowError(Exception):
@@ -220,7 +220,8 @@ class TextTable(StreamedMatrix):
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
         """Yield blocks of complete rows: number of the first line, and text."""
         offset, line = self.data_start
-        incomplete_row, is_end, is_warned = b"", False, self.width == 1
+        incomplete_row, is_end = b"", False
+        warns_of_comments = self.width > 1  # with one column, every comment looks like a row
         with self.path.open("rb") as file:
             file.seek(offset)
             size = os.fstat(file.fileno()).st_size
@@ -234,7 +235,7 @@ class TextTable(StreamedMatrix):
                     text += b"\n"
                 end = self._end_of_rows(text)
                 incomplete_row, text = text[end:], text[:end]
-                is_warned = is_warned or self._warn_of_comment(line, text)
+                warns_of_comments = warns_of_comments and not self._warn_of_comment(line, text)
                 yield line, text
                 line += text.count(b"\n")
         if incomplete_row:
@@ -247,10 +248,10 @@ class TextTable(StreamedMatrix):
             return end
         lines = BytesIO(text[:end]).readlines()
         try:
-            ((begin, _, row),) = deque(_rows([*lines, _END], self.delimiter), maxlen=1)
+            ((begin, _, row),) = deque(_rows([*lines, _SENTINEL], self.delimiter), maxlen=1)
         except _BadRowError:  # raised again when the row is parsed
             return end
-        return end if row == [_END.decode()] else sum(map(len, lines[:begin]))
+        return end if row == [_SENTINEL.decode()] else sum(map(len, lines[:begin]))
 
     def _warn_of_comment(self, line: int, text: bytes) -> bool:
         """Warn if a comment looks like a row, and return whether one does."""
@@ -281,7 +282,9 @@ class TextTable(StreamedMatrix):
         shape = len(rows), len(self.columns)
         cells = [row[k] for _, row in rows for k in self.columns]
         with suppress(ValueError):  # parsed as one column, because pandas is slow per column
-            numbers = _parse_numbers("\n".join(cells).encode(), skip_blank_lines=False, quoting=3)
+            numbers = _parse_numbers(
+                "\n".join(cells).encode(), skip_blank_lines=False, quoting=csv.QUOTE_NONE
+            )
             if numbers.shape == (len(cells), 1):  # no cell has a line break or a comma
                 return np.reshape(numbers, shape)
         return np.array(
@@ -296,7 +299,7 @@ class TextTable(StreamedMatrix):
             return float(cell)
         raise InputError(
             f"{self.path}: line {line}, {column_label(k, self.names)} is {_format_cell(cell)}, "
-            f"expected a number{_format_hint(cell, self.delimiter)}; "
+            f"expected a number{_number_format_hint(cell, self.delimiter)}; "
             f"--drop {column_option(k, self.names)} drops this column, --columns chooses others"
         )
 
@@ -311,23 +314,23 @@ class TextTable(StreamedMatrix):
         if b"\0" in text or text.count(b"\r") != text.count(b"\r\n"):
             raise ValueError
         text = _COMMENT.sub(b"", text) if b"#" in text else text
-        cells = _cells_of_rows(text, self.delimiter)
-        if not len(cells):
+        cell_counts = _count_cells(text, self.delimiter)
+        if not len(cell_counts):
             return np.empty((0, len(self.columns)))
-        ascending = sorted(self.columns)
-        if (cells != self.width).any():
+        sorted_columns = sorted(self.columns)
+        if (cell_counts != self.width).any():
             raise ValueError
         numbers = _parse_numbers(
             text,
             sep=r"\s+" if self.delimiter == " " else self.delimiter,
             names=range(self.width),
-            usecols=ascending,
+            usecols=sorted_columns,
             index_col=False,
             skipinitialspace=True,
         )
-        if len(numbers) != len(cells):
+        if len(numbers) != len(cell_counts):
             raise ValueError
-        if ascending != [*self.columns]:
+        if sorted_columns != [*self.columns]:
             numbers = numbers[:, np.argsort(self.columns).argsort()]
         return numbers
 
@@ -372,19 +375,23 @@ def _parse_numbers(text: bytes, **options: Any) -> NDArray[np.float64]:
     return numbers
 
 
-def _cells_of_rows(text: bytes, delimiter: str) -> NDArray[np.int64]:
-    """Return the number of cells of each row of a text without quotes."""
-    letters = np.frombuffer(text, np.uint8)
-    is_end, is_mark = letters == ord("\n"), letters == ord(delimiter)
-    if delimiter == " ":  # marks are the first characters of words
-        is_space = is_end | is_mark | (letters == ord("\t")) | (letters == ord("\r"))
-        is_mark = ~is_space
-        is_mark[1:] &= is_space[:-1]
-    marks = np.flatnonzero(is_mark | is_end)
-    counts = np.diff(np.flatnonzero(is_end[marks]), prepend=-1) - (delimiter == " ")
-    if delimiter == " " or (counts > 1).all():
+def _count_cells(text: bytes, delimiter: str) -> NDArray[np.int64]:
+    """Return the number of cells of each row of a text without quotes, omitting blank rows."""
+    characters = np.frombuffer(text, np.uint8)
+    is_end, is_separator = characters == ord("\n"), characters == ord(delimiter)
+    if delimiter == " ":  # count the first characters of words instead
+        is_space = is_end | is_separator | (characters == ord("\t")) | (characters == ord("\r"))
+        is_separator = ~is_space
+        is_separator[1:] &= is_space[:-1]
+    separators = np.flatnonzero(is_separator | is_end)
+    counts = np.diff(np.flatnonzero(is_end[separators]), prepend=-1) - (delimiter == " ")
+    if delimiter == " ":
         return counts[counts > 0]
-    is_space = ((letters == ord(" ")) | (letters == ord("\t")) | (letters == ord("\r"))) & ~is_mark
+    if (counts > 1).all():
+        return counts
+    is_space = (
+        (characters == ord(" ")) | (characters == ord("\t")) | (characters == ord("\r"))
+    ) & ~is_separator
     is_space |= is_end
     starts = np.concatenate([[0], np.flatnonzero(is_end)[:-1] + 1])
     return counts[~np.logical_and.reduceat(is_space, starts)]
@@ -486,7 +493,7 @@ def _first_row(path: Path, file: BinaryIO, delimiter: str) -> tuple[int, int, li
 def _decide_header(path: Path, line: int, cells: list[str], delimiter: str) -> bool:
     """Return whether the first row has the names of columns; raise if this is ambiguous."""
     is_header = is_header_row(cells) if cells else False
-    if is_header and any(_format_hint(cell, delimiter) for cell in cells):
+    if is_header and any(_number_format_hint(cell, delimiter) for cell in cells):
         is_header = None  # these names look like numbers with another delimiter
     if is_header is None:
         k = next(k for k, cell in enumerate(cells) if not is_number(cell))
@@ -494,13 +501,13 @@ def _decide_header(path: Path, line: int, cells: list[str], delimiter: str) -> b
         raise InputError(
             f"{path}: line {line} has {content} {_format_cell(cells[k])} in column {k + 1}: "
             "use --header yes if this row has the names of columns, --header no if it has numbers"
-            f"{_format_hint(cells[k], delimiter)}"
+            f"{_number_format_hint(cells[k], delimiter)}"
         )
     return is_header
 
 
 def _is_quoted(row: bytes, delimiter: str) -> bool:
-    """Return whether all cells of a row are in quotes, like names written by R and decode."""
+    """Return whether all cells of a row are in quotes, as R and ``decode`` write names."""
     text = StringIO(row.decode(errors="replace"), newline="")
     options: dict[str, Any] = {"skipinitialspace": True, "quoting": csv.QUOTE_NONNUMERIC}
     try:
@@ -527,7 +534,7 @@ def _format_cell(cell: str) -> str:
     )
 
 
-def _format_hint(cell: str, delimiter: str) -> str:
+def _number_format_hint(cell: str, delimiter: str) -> str:
     """Return a hint if a cell has numbers in another format, else ''."""
     if _NUMBER_WITH_COMMAS.fullmatch(cell):
         return " (with a decimal point and without commas)"

@@ -87,7 +87,7 @@ class StepDriver:
     Parameters
     ----------
     endpoint : JobsEndpoint
-    state : ElasticStep
+    elastic_step : ElasticStep
     earlier_jobs : mapping of int to Job
         Pending jobs of earlier steps, by machine.
     recorder : Recorder
@@ -106,13 +106,13 @@ class StepDriver:
     def __init__(
         self,
         endpoint: JobsEndpoint,
-        state: ElasticStep,
+        elastic_step: ElasticStep,
         earlier_jobs: Mapping[int, Job],
         recorder: Recorder,
         on_damage: Callable[[int], None],
     ) -> None:
         self._endpoint, self._hub, self._clock = endpoint, endpoint.hub, endpoint.hub.clock
-        self._state, self._recorder, self._on_damage = state, recorder, on_damage
+        self._elastic_step, self._recorder, self._on_damage = elastic_step, recorder, on_damage
         self._earlier_jobs = earlier_jobs
         self._poison_on_interrupt = _PoisonOnInterrupt(self._hub)
         self._expected = _NONE_EXPECTED
@@ -135,7 +135,7 @@ class StepDriver:
                     log.warning("%s", event)
                     self._must_update_expected = True
                     self._record_event(event)
-                    self._state.handle(event, self._clock.monotonic())
+                    self._elastic_step.handle(event, self._clock.monotonic())
         return bool(events)
 
     def follow_instructions(self) -> Outcome:
@@ -145,7 +145,7 @@ class StepDriver:
                 self._update_expected()
             while True:
                 requests = []
-                for instruction in self._state.instructions(self._clock.monotonic()):
+                for instruction in self._elastic_step.instructions(self._clock.monotonic()):
                     if isinstance(instruction, Outcome):
                         return instruction
                     if isinstance(instruction, Request):
@@ -159,12 +159,12 @@ class StepDriver:
         """Report to the step which machines may soon be available."""
         opening = self._hub.roster.opening
         vacant = self._hub.expected_machines() - opening
-        adoptable = self._hub.roster.adoptable if self._state.allows_adoption else ()
+        adoptable = self._hub.roster.adoptable if self._elastic_step.allows_adoption else ()
         expected = ExpectedMachines(frozenset(opening), frozenset(vacant), frozenset(adoptable))
         self._must_update_expected = expected != _NONE_EXPECTED
         if expected != self._expected:
             self._expected = expected
-            self._state.handle(expected, self._clock.monotonic())
+            self._elastic_step.handle(expected, self._clock.monotonic())
 
     def run(
         self,
@@ -189,7 +189,7 @@ class StepDriver:
         self.events = step.events
         with step.timed("announce"):
             outcome = self.follow_instructions()
-        planned = self._state.pending
+        planned_machines = self._elastic_step.pending
         with step.timed("collect"):
             while isinstance(outcome, WaitUntil):
                 moment = outcome.moment
@@ -201,11 +201,11 @@ class StepDriver:
                     outcome = self.follow_instructions()
                     continue
                 planner.schedule.check_cancelled()
-                if not self._state.pending or self._clock.monotonic() >= outcome.moment:
+                if not self._elastic_step.pending or self._clock.monotonic() >= outcome.moment:
                     outcome = self.follow_instructions()
             now = self._clock.monotonic()
-            step.delays = self.measurements.delays(planned, self.events, now)
-        step.unanswered = list(self._state.pending)
+            step.delays = self.measurements.delays(planned_machines, self.events, now)
+        step.unanswered = list(self._elastic_step.pending)
         assert not isinstance(outcome, StartStep)
         return outcome
 
@@ -216,18 +216,18 @@ class StepDriver:
         self._recorder.add_event(event)
 
     def _process_answers(self, jobs: tuple[Job, ...]) -> None:
-        """Process the answers to jobs of a host; for X' V, they are one sum without failed jobs."""
+        """Process the answers to jobs of a host, which for X' V sums those that did not fail."""
         now, succeeded = self._clock.monotonic(), []
         for job in jobs:
             machine = job.machine
-            if not self._state.is_pending(job.request):
+            if not self._elastic_step.is_pending(job.request):
                 if self._earlier_jobs.get(machine) is job:
-                    self._state.handle(BusyMachineAnswered(machine), now)
+                    self._elastic_step.handle(BusyMachineAnswered(machine), now)
             elif job.failed:
                 if job.report_fields.damaged == 1:
                     self._on_damage(machine)
                 self._exclusion_reasons[machine] = self._hub.last_error(machine)
-                self._state.handle(ComputationFailed(job.request), now)
+                self._elastic_step.handle(ComputationFailed(job.request), now)
             else:
                 succeeded.append(job)
         if succeeded and succeeded[0].product.adjoint:
@@ -247,14 +247,14 @@ class StepDriver:
             if isinstance(accepted, NonfiniteAnswer):
                 if accepted.coincident is None:
                     self._record_wrong_answer(job.machine, self._step.describe_nonfinite(accepted))
-                self._state.handle(AnswerRejected(job.request, accepted), now)
+                self._elastic_step.handle(AnswerRejected(job.request, accepted), now)
                 continue
             self.measurements.add(job, now)
             if accepted:
-                self._state.handle(RequestAnswered(job.request, terms), now)
+                self._elastic_step.handle(RequestAnswered(job.request, terms), now)
             else:
                 self._record_wrong_answer(job.machine)
-                self._state.handle(AnswerRejected(job.request), now)
+                self._elastic_step.handle(AnswerRejected(job.request), now)
 
     def _record_wrong_answer(self, machine: int, reason: str = "") -> None:
         event = WrongAnswer(machine, reason)
@@ -275,7 +275,7 @@ class StepDriver:
                     for machine in outcome.machines:
                         self._record_wrong_answer(machine)
                 if outcome is not None:
-                    self._state.handle(outcome, self._clock.monotonic())
+                    self._elastic_step.handle(outcome, self._clock.monotonic())
             case MarkLate(machine):
                 log.warning("machine %d is late in step %d", machine, self._step.number)
                 self._record_event(MachineLate(machine))
@@ -300,4 +300,4 @@ class StepDriver:
             share_bytes += sum([vector.nbytes for vector in vectors])
             announce_bytes += sum([16 * len(job.intervals) for job in jobs])
         step.count_bytes(share=share_bytes, announce=announce_bytes)
-        self._state.handle(RequestsSent(requests), self._clock.monotonic())
+        self._elastic_step.handle(RequestsSent(requests), self._clock.monotonic())

@@ -122,13 +122,13 @@ class ElasticExecutor:
 
     def _wait_for_machines(self) -> Step:
         """Wait until enough machines can get requests, and return the next step."""
-        state, driver = self._waiting_step = self._make_driver()
+        elastic_step, driver = self._waiting_step = self._make_driver()
         clock, schedule = self._hub.clock, self._planner.schedule
         begin, has_waited, poll_until = clock.monotonic(), False, -math.inf
         while True:
             driver.poll_hub(poll_until)
             earlier_jobs, error = self._hub.pending_jobs(), None
-            can_adopt = state.allows_adoption and self._hub.roster.adoptable
+            can_adopt = elastic_step.allows_adoption and self._hub.roster.adoptable
             try:
                 step = self._planner.next(
                     self._extra_answers,
@@ -136,7 +136,7 @@ class ElasticExecutor:
                 )
             except InfeasibleError as shortage:
                 error = shortage
-            state.handle(AvailabilityTick(schedule.last_listed), clock.monotonic())
+            elastic_step.handle(AvailabilityTick(schedule.last_listed), clock.monotonic())
             outcome = driver.follow_instructions()
             if isinstance(outcome, StartStep):
                 step.available, step.events = outcome.machines, driver.events
@@ -233,7 +233,7 @@ class ElasticExecutor:
         refine : callable
             See `StepDriver.run`.
         """
-        state, driver = self._waiting_step or self._make_driver()
+        elastic_step, driver = self._waiting_step or self._make_driver()
         self._waiting_step = None
         planner, clock = self._planner, self._hub.clock
         predicted = planner.speeds.predict(computation.product, step.plan.estimate_work(rows))
@@ -242,9 +242,9 @@ class ElasticExecutor:
         if eligible is not None:
             listed_machines = listed_machines.intersection(eligible)
         planner.begin(step)
-        state.begin(ledger, listed_machines, predicted, clock.monotonic())
+        elastic_step.begin(ledger, listed_machines, predicted, clock.monotonic())
         outcome = driver.run(step, computation, planner, refine)
-        self._last_time_limit = state.time_limit
+        self._last_time_limit = elastic_step.time_limit
         if isinstance(outcome, StepFailed):
             raise self._failure_error(step, outcome, not computation.product.adjoint)
         return driver.measurements
@@ -268,7 +268,7 @@ class ElasticExecutor:
         """Return a state machine for the next step, and its driver."""
         placement, recovery = self._planner.placement, self._manifest.code.recovery
         earlier_jobs = self._hub.pending_jobs()
-        state = ElasticStep(
+        elastic_step = ElasticStep(
             initial_states(self._hub.roster),
             {machine: job.sent_at for machine, job in earlier_jobs.items()},
             partial(placement.count_missing, recovery + self._extra_answers),
@@ -277,8 +277,8 @@ class ElasticExecutor:
             not self._planner.schedule.waits,
             self._adopt_after,
         )
-        return state, StepDriver(
-            self._endpoint, state, earlier_jobs, self._recorder, self._warn_of_damage
+        return elastic_step, StepDriver(
+            self._endpoint, elastic_step, earlier_jobs, self._recorder, self._warn_of_damage
         )
 
     def _warn_of_damage(self, machine: int) -> None:

@@ -58,22 +58,25 @@ class Measurements:
         return rows
 
     def delays(
-        self, planned: Collection[int], events: Iterable[MachineEvent], now: float
+        self, planned_machines: Collection[int], events: Iterable[MachineEvent], now: float
     ) -> dict[int, float]:
         """Return the seconds by which machines delayed the step, see `StepRecord`.
 
         Parameters
         ----------
-        planned : collection of int
-            Machines of the plan.
+        planned_machines : collection of int
         events : iterable of MachineEvent
             Events of the step.
         now : float
             End of the step.
         """
-        delayed = sorted({e.machine for e in events if e.machine in planned and self._is_delay(e)})
+        delayed = sorted(
+            {e.machine for e in events if e.machine in planned_machines and self._is_delay(e)}
+        )
         if delayed:
-            others = (self._finish_times.get(n, 0.0) for n in set(planned).difference(delayed))
+            others = (
+                self._finish_times.get(n, 0.0) for n in set(planned_machines).difference(delayed)
+            )
             seconds = (now - self._begin - max(others, default=0.0)) / len(delayed)
             return dict.fromkeys(delayed, seconds)
         if not self._arrivals:

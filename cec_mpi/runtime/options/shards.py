@@ -280,7 +280,7 @@ def speeds_by_machine(
 
 
 def validate_speeds(name: str, speeds: Sequence[float], total: int) -> tuple[float, ...]:
-    """Return valid speeds, one for each machine."""
+    """Return valid speeds, one for each machine; messages call a speed `name`."""
     from cec_mpi.core.plan.load import check_speeds  # not needed by machines
 
     if len(speeds) != total:

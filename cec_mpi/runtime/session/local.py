@@ -34,9 +34,9 @@ from cec_mpi.store.shard import NOTHING_LOADED
 
 
 class LocalHub(StaticHub):
-    """The master's endpoint if the machines are objects of this process.
+    """A hub whose machines are objects of this process.
 
-    With `elastic` they get separate jobs, and compute them in order when `events` is called.
+    With `elastic`, machines get separate jobs, and compute them in order when `events` is called.
     Otherwise steps are in lockstep.
 
     Parameters
@@ -174,9 +174,9 @@ class LocalHub(StaticHub):
         """See `ElasticHub.give_up`; no spare replaces the machine."""
         self.roster.give_up(self._rank_of(machine), reason)
 
-    def exclude(self, machine: int, reason: str, change: type[MachineUnavailable]) -> None:
+    def exclude(self, machine: int, reason: str, event_type: type[MachineUnavailable]) -> None:
         """See `ElasticHub.exclude`."""
-        self.roster.exclude(self._rank_of(machine), reason, change)
+        self.roster.exclude(self._rank_of(machine), reason, event_type)
         self._fill_vacancies()
 
     def adopt(self, rank: int, machine: int) -> None:
@@ -204,7 +204,7 @@ class LocalHub(StaticHub):
 
 
 class LocalMasterEndpoint:
-    """The master's endpoint for steps in lockstep.
+    """A `LockstepEndpoint` whose machines are objects of this process.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ class LocalMasterEndpoint:
     def announce(
         self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
     ) -> int:
-        """Begin a step."""
+        """See `LockstepEndpoint.announce`; sends no bytes."""
         self._step = step
         if assignment is not self._assignment or product != self._product:
             self._prepare(product, assignment)
@@ -256,12 +256,12 @@ class LocalMasterEndpoint:
         self._product, self._assignment = product, assignment
 
     def share(self, values: NDArray[Any]) -> int:
-        """Set the operand of the next computation."""
+        """See `LockstepEndpoint.share`; sends no bytes."""
         self._operand = values
         return 0
 
     def collect(self) -> Answers:
-        """Compute the answers of one machine after the other."""
+        """Compute the answers of all machines, one machine at a time."""
         adjoint, product = self._product.adjoint, self._product
         values = self._answer_buffers.take(product)
         if adjoint:
@@ -284,12 +284,10 @@ class LocalMasterEndpoint:
                     values += self._term
             if adjoint and not failed and not math.isfinite(np.add.reduce(values)):
                 for machine, part in zip(self._machines, self._slices, strict=True):
-                    if (
-                        machine.row_count
-                        and self._compute(machine, part)
-                        and not is_finite(self._term)
-                    ):
-                        not_finite.append(machine.number)
+                    if machine.row_count:
+                        self._compute(machine, part)
+                        if not is_finite(self._term):
+                            not_finite.append(machine.number)
         return Answers(
             values,
             np.array(seconds),
@@ -301,7 +299,7 @@ class LocalMasterEndpoint:
         )
 
     def _compute(self, machine: Machine, part: slice) -> Report:
-        """Compute the answer of a machine; that to X' V is written to `_term`."""
+        """Compute the answer of a machine; for X' V, its term of the sum is written to `_term`."""
         adjoint, columns = self._product
         operand = self._operand[part].reshape(-1, columns) if adjoint else self._operand
         return machine.execute(self._product, operand, self._step)

@@ -133,7 +133,7 @@ class ElasticHub(Protocol):
         others.
         """
 
-    def exclude(self, machine: int, reason: str, change: type[MachineUnavailable]) -> None:
+    def exclude(self, machine: int, reason: str, event_type: type[MachineUnavailable]) -> None:
         """Send no more jobs to a machine, nor to its host if the answers were wrong."""
 
     def adopt(self, rank: int, machine: int) -> None:

@@ -32,7 +32,7 @@ class CodedBlocks(Blocks[CodedManifest]):
 
     @property
     def thread_bytes(self) -> int:
-        """Memory for a block of all shards and of the parts of X, also in float64."""
+        """See `Blocks.thread_bytes`: a block of all shards, and work arrays in float64."""
         code, entries = self.manifest.code, self.manifest.block_bytes // self.manifest.itemsize
         doubles = 8 * 2 * (code.machines + code.recovery)
         return entries * (code.machines * self.manifest.itemsize + doubles)

@@ -95,7 +95,7 @@ class CodedFacts(Facts):
         else:
             text = (
                 f"any {recovery + 1} machines detect errors above {detectable['error']:.1e} times "
-                "the sum of the absolute terms of a row"
+                "the sum of the absolute values of a row's terms"
             )
             if detectable["named_by"]:
                 text += f"; any {detectable['named_by']} machines identify the wrong answer"
@@ -104,7 +104,7 @@ class CodedFacts(Facts):
         return "wrong answers", text
 
     def _detectable_errors(self) -> dict[str, Any]:
-        """Return the detectable errors, relative to the sum of absolute terms of a row."""
+        """Return the detectable errors, relative to the sum of the absolute values of its terms."""
         manifest = self.manifest
         code = manifest.code
         checker = answer_checker(code.generator, "float64", manifest.columns, manifest.shard_errors)

@@ -86,7 +86,9 @@ class SparseDeviceShard(SparseShard):
         copied_slabs, matrices = self._copies.get(adjoint, (None, []))
         if copied_slabs is not slabs:
             self._copies[adjoint] = None, []  # frees memory of the device before new copies
-            host = [self._transposed(slabs).tocsr()] if adjoint else [slab.matrix for slab in slabs]
-            matrices = [self.device.sparse(matrix) for matrix in host]
+            host_matrices = (
+                [self._transposed(slabs).tocsr()] if adjoint else [slab.matrix for slab in slabs]
+            )
+            matrices = [self.device.sparse(matrix) for matrix in host_matrices]
             self._copies[adjoint] = slabs, matrices
         return matrices

@@ -47,8 +47,8 @@ def decode(
     Returns
     -------
     float
-        Upper bound of the error of an entry, relative to the largest of the L entries of X in its
-        code word; if rows were scaled, of the scaled entries. X is in the store's dtype.
+        Upper bound on the error of an entry of X, including the rounding to the store's dtype,
+        relative to the largest of the L entries (scaled, if rows were scaled) in its code word.
 
     Raises
     ------

@@ -479,15 +479,15 @@ class SocketHub:
             self.roster.give_up(host.rank, reason)
             self._fill_vacant()
 
-    def exclude(self, machine: int, reason: str, change: type[MachineUnavailable]) -> None:
+    def exclude(self, machine: int, reason: str, event_type: type[MachineUnavailable]) -> None:
         """See `ElasticHub.exclude`."""
         host = self.roster.serving_host(machine)
         if host is None:
             return
-        if change is MachineLost:
+        if event_type is MachineLost:
             self._remove_machine(self._peer_of(host), machine, reason)
         else:
-            self._exclude(self._peer_of(host), reason, change)
+            self._exclude(self._peer_of(host), reason, event_type)
 
     def adopt(self, rank: int, machine: int) -> None:
         """See `ElasticHub.adopt`."""
@@ -698,15 +698,15 @@ class SocketHub:
         self._backoffs.setdefault(key, Backoff(MAX_BACKOFF_SECONDS)).record_disconnect()
 
     def _exclude(
-        self, peer: Peer, reason: str, change: type[MachineUnavailable] = MachineLost
+        self, peer: Peer, reason: str, event_type: type[MachineUnavailable] = MachineLost
     ) -> None:
         """Send a host no more jobs, and dismiss it unless it is already leaving."""
-        self.roster.exclude(peer.rank, reason, change)
+        self.roster.exclude(peer.rank, reason, event_type)
         peer.opening = 0
         if peer in self._openers:
             self._openers.remove(peer)
-        if change is not MachineLeft:
-            kind = DISMISSED if change is MachineExcluded else FAILED
+        if event_type is not MachineLeft:
+            kind = DISMISSED if event_type is MachineExcluded else FAILED
             peer.send(kind, reason.encode(errors="backslashreplace"))
         self._fill_vacant()
 
