@@ -341,7 +341,7 @@ def test_a_target_replaces_no_file(table, tmp_path):
     for options, message in (
         ({"target": {2: tmp_path / "y.npy"}}, r"y\.npy exists"),
         ({"target": {2: tmp_path / "y.npy"}, "resume": True}, r"y\.npy exists"),
-        ({"target": {2: tmp_path / "nowhere" / "y.npy"}}, "nowhere is not a directory"),
+        ({"target": {2: tmp_path / "nowhere" / "y.npy"}}, "nowhere does not exist"),
     ):
         with pytest.raises(InputError, match=message):
             encode(table(PEOPLE), tmp_path / "store", 2, 1, drop=["name"], **options)
