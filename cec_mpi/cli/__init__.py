@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 from cec_mpi._version import __version__
 from cec_mpi.cli.commands.parser import ALL_HELP, Parser, Processes
@@ -19,6 +19,7 @@ from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import (
     as_cec_error,
     as_shortage_error,
+    exit_on_signal,
     print_error,
     print_unexpected_error,
     wait_for_rank_0,
@@ -141,13 +142,9 @@ def _raise_on_signals() -> None:
     """Make SIGTERM and SIGHUP raise, so that incomplete files are removed."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # set by nohup
-            signal.signal(number, _exit_on_signal)
+            signal.signal(number, exit_on_signal)
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # set by __main__ during imports
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _exit_on_signal(number: int, _: object) -> NoReturn:
-    sys.exit(128 + number)
 
 
 def _is_interrupt(error: BaseException | None) -> bool:

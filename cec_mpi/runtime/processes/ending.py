@@ -573,22 +573,26 @@ def print_error(error: object) -> None:
     print_stderr(f"cec-mpi: error: {format_message(error)}")
 
 
+def exit_on_signal(number: int, _: object) -> NoReturn:
+    """Handle a signal by an exit, so that ``with`` statements remove incomplete files."""
+    sys.exit(128 + number)
+
+
 _active_recorders: list[SignalRecorder] = []
 
 
 @cache
 def _restore_signals_in_forks() -> None:
-    """Give forked processes the signal handlers from before all recorders.
+    """Give forked processes the signal handlers from before this package set its own.
 
     Python calls its handlers between bytecodes, so that a child which waits for a lock would never
     end, and it discards signals that arrive before the child has begun.
     """
+    numbers = *_SHUTDOWN_SIGNALS, signal.SIGHUP
     masks = threading.local()  # of signals, of the thread that forks
 
     def block() -> None:
-        masks.previous = signal.pthread_sigmask(
-            signal.SIG_BLOCK, (*_SHUTDOWN_SIGNALS, signal.SIGHUP)
-        )
+        masks.previous = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 
     def unblock() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, masks.previous)
@@ -596,6 +600,9 @@ def _restore_signals_in_forks() -> None:
     def restore() -> None:
         while _active_recorders:
             _active_recorders[-1].__exit__()
+        for number in numbers:
+            if signal.getsignal(number) is exit_on_signal:
+                signal.signal(number, signal.SIG_DFL)
         unblock()
 
     os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=restore)

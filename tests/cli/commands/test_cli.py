@@ -161,7 +161,7 @@ def test_a_store_is_made_described_and_verified(cec, made, tmp_path):
     assert (code, err) == (0, "")
     assert re.search(r"^code +systematic gaussian code, .* on all 10 sets of machines$", out, re.M)
     assert re.search(
-        r"any 4 machines detect errors above \S+ .* terms of a row\n",
+        r"any 4 machines detect errors above \S+ .* of a row's terms\n",
         out,
     )
     code, out, err = cec("verify", store)
@@ -173,7 +173,7 @@ def test_a_store_is_made_described_and_verified(cec, made, tmp_path):
     ("machines", "recovery", "said", "seen_by"),
     [
         (3, 3, r"not detected, because all machines are needed\n", None),
-        (4, 3, r"any 4 machines detect errors above \d\.\de-\d\d .* terms of a row\n", 4),
+        (4, 3, r"any 4 machines detect errors above \d\.\de-\d\d .* of a row's terms\n", 4),
         (
             16,
             8,

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from cec_mpi.runtime.processes.ending import SignalRecorder
+from cec_mpi.runtime.processes.ending import SignalRecorder, exit_on_signal
 from helpers.waiting import LIMIT
 
 SHUTDOWN = (signal.SIGTERM, signal.SIGUSR1)
@@ -54,15 +54,20 @@ def test_a_second_sigterm_is_handled(handled):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
-def test_a_process_can_be_ended_while_it_is_forked():
-    with SignalRecorder():
-        for _ in range(30):
-            child = os.fork()
-            if not child:
-                time.sleep(LIMIT)
-                os._exit(0)
-            os.kill(child, signal.SIGTERM)  # usually before the child has begun
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, exit_on_signal])
+def test_a_process_can_be_ended_while_it_is_forked(handler):
+    previous = signal.signal(signal.SIGTERM, handler)
+    try:
+        with SignalRecorder():
+            for _ in range(30):
+                child = os.fork()
+                if not child:
+                    time.sleep(LIMIT)
+                    os._exit(0)
+                os.kill(child, signal.SIGTERM)  # usually before the child has begun
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")

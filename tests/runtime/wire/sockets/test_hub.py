@@ -282,6 +282,7 @@ def hello_of(*package):
         (hello_of("0.0.1", *package_fingerprint()[1:]), "different versions of cec_mpi: .*0.0.1"),
         (hello_of("1", "2", "x" * MAX_FRAME_BYTES), "bytes at once, expected at most"),
     ],
+    ids=["without fields", "nested deeply", "of another version", "too long"],
 )
 def test_a_process_with_a_wrong_hello_is_refused(hello, reason, make_hub, capsys):
     hub = make_hub()
