@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ def store(run, matrix):
     words = ["cec-mpi", "encode", matrix / "X.npy", matrix / "store"]
     done = run([*words, "--machines", 5, "--recovery", 3])
     assert done.returncode == 0, done.stderr
+    time.sleep(0.15)  # shards that changed within the last 0.1 s are read again
     return matrix / "store"
 
 
