@@ -22,7 +22,7 @@ from cec_mpi.runtime.records.directory import STEPS, SUMMARY, read_summary
 from cec_mpi.runtime.records.events import Event
 from cec_mpi.runtime.records.step import Checkpoint, Progress, Unfinished, Waiting, parse_timestamp
 from cec_mpi.store.files.durable import has_lock_file, is_locked
-from cec_mpi.store.files.paths import as_path
+from cec_mpi.store.files.paths import as_path, directory_problem
 
 Floats = NDArray[np.float64]
 
@@ -69,8 +69,7 @@ class Run:
         self, name: str, requested: frozenset[int] = frozenset(), max_bins: int = MAX_BINS
     ) -> None:
         self.name, path = name, as_path(name)
-        if not path.is_dir():
-            problem = "is not a directory" if path.exists() else "does not exist"
+        if problem := directory_problem(path):
             raise InputError(f"{name} {problem}: expected the directory of the results of a run")
         self.headers: list[dict[str, Any]] = []
         self.bins, self.costs = MachineBins(max_bins), Costs()

@@ -12,6 +12,7 @@ from cec_mpi.report.live.run_state import RunState
 from cec_mpi.runtime.records.directory import STEPS, has_checkpoint, read_summary
 from cec_mpi.runtime.records.reading import RecordFollower
 from cec_mpi.store.files.durable import has_lock_file, is_locked
+from cec_mpi.store.files.paths import directory_problem
 
 # A run without a new step for these seconds, and the time of this many typical steps, seems stuck.
 _STUCK_SECONDS = 10.0
@@ -54,8 +55,7 @@ class WatchedRun:
         self._steps = RecordFollower(out / STEPS)
         self._modified_at = 0.0  # of the records; 0 before they are read
         self._last_growth = 0.0  # monotonic time
-        if not out.is_dir():
-            problem = "is not a directory" if out.exists() else "does not exist"
+        if problem := directory_problem(out):
             raise InputError(f"{out} {problem}: expected the directory of the results of a run")
         self.read(0)
         if not self._steps.exists and not is_locked(out):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cec_mpi.errors import InputError
+from cec_mpi.store.files.paths import directory_problem
 from cec_mpi.store.files.replacing import sync, temporary_directory
 
 
@@ -22,8 +23,7 @@ def check_new(target: Path) -> None:
     if name_exists(target):
         raise InputError(f"{target} exists already: choose another name")
     parent = target.absolute().parent
-    if not parent.is_dir():
-        problem = "is not a directory" if parent.exists() else "does not exist"
+    if problem := directory_problem(parent):
         raise InputError(f"{target} cannot be created: {parent} {problem}")
 
 

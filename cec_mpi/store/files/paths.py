@@ -48,3 +48,10 @@ def as_path(path: str | os.PathLike[str]) -> Path:
 def node_directory(pattern: str | os.PathLike[str], host: str = "") -> Path:
     """Return a path in which ``{host}`` is replaced by a host name, by default of this computer."""
     return as_path(os.fsdecode(pattern).replace("{host}", host or socket.gethostname()))
+
+
+def directory_problem(path: Path) -> str:
+    """Return why a path is not a directory; empty if it is one."""
+    if path.is_dir():
+        return ""
+    return "is not a directory" if path.exists() else "does not exist"
