@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from cec_mpi.core.elastic.states import RESOLUTION
+from cec_mpi.core.elastic.states import WAIT_MARGIN
 from cec_mpi.errors import MachineError
 from cec_mpi.runtime.processes.waiting import JumpingClock, no_deadline
 
@@ -59,7 +59,7 @@ class SimulatedClock(JumpingClock):
         next_moment = self._scheduled[0][0] if self._scheduled else no_deadline()
         if next_moment <= self._now:
             return
-        moment = min(next_moment, max(until, self._now + RESOLUTION))
+        moment = min(next_moment, max(until, self._now + WAIT_MARGIN))
         if moment == no_deadline():
             raise MachineError("the run waits for a machine that never answers (see --deadline)")
         self._now = moment

@@ -56,7 +56,7 @@ computing              `seconds_until_late`      deadline passed
 computing, late, busy  `seconds_until_given_up`  given up
 =====================  ========================  ===============
 
-If the present machines and those that are opening their shards remain too few for the seconds of
+If the machines that are present or opening their shards are too few for longer than the seconds of
 `--adopt`, a host adopts a missing machine. The machine joins like any other.
 
 After `exclude` and `drop answers` the roster reports `lost` or `excluded`, although the machine is
@@ -73,7 +73,7 @@ MIN_DEADLINE = 0.1  # seconds; processes on shared cores may stall for less
 MIN_LOSS_TIMEOUT = 5.0  # seconds of silence before a machine counts as lost
 LOSS_TIMEOUT_FACTOR = 10.0  # ratio of this silence to the time limit of answers
 DISPUTE_SECONDS = 10.0  # wait for a machine that helps to identify the faulty one
-RESOLUTION = 1e-6  # seconds by which a wait exceeds its time limit, so that the limit has expired
+WAIT_MARGIN = 1e-6  # seconds by which a wait exceeds its time limit, so that the limit has expired
 
 
 class State(Enum):
@@ -191,7 +191,7 @@ class Deadline:
 
 
 def seconds_until_late(
-    deadline: Deadline | None, answer_seconds: Sequence[float], predicted: float | None
+    deadline: Deadline | None, answer_seconds: Sequence[float], predicted_seconds: float | None
 ) -> float | None:
     """Return the time limit of an answer in seconds; None if there is no limit yet.
 
@@ -200,8 +200,8 @@ def seconds_until_late(
     deadline : Deadline or None
     answer_seconds : sequence of float
         Seconds that other machines took to answer, ascending.
-    predicted : float or None
-        Predicted seconds of the plan.
+    predicted_seconds : float or None
+        Of the plan.
     """
     if deadline is None:
         return None
@@ -209,8 +209,8 @@ def seconds_until_late(
     if answer_seconds:
         middle = len(answer_seconds) // 2
         expected.append((answer_seconds[middle] + answer_seconds[~middle]) / 2)  # the median
-    if predicted is not None:
-        expected.append(predicted)
+    if predicted_seconds is not None:
+        expected.append(predicted_seconds)
     return deadline.time_limit(max(expected, default=None))
 
 

@@ -57,8 +57,8 @@ from cec_mpi.core.elastic.events import (
 from cec_mpi.core.elastic.states import (
     DISPUTE_SECONDS,
     PENDING_STATES,
-    RESOLUTION,
     TIME_LIMITS,
+    WAIT_MARGIN,
     Cause,
     Consequence,
     Deadline,
@@ -166,8 +166,8 @@ class ElasticStep:
         self._expected = ExpectedMachines()
         self._ledger: Ledger | None = None
         self._listed: frozenset[int] = frozenset()
-        self._predicted: float | None = None
-        self._start = 0.0
+        self._predicted_seconds: float | None = None
+        self._start_time = 0.0
         self._answer_seconds: list[float] = []  # ascending
         self._pending: dict[int, Request] = {}
         self._to_exclude: dict[int, type[MachineLost | MachineExcluded]] = {}
@@ -179,7 +179,7 @@ class ElasticStep:
         self._faulty_machines: list[int] = []  # machines with other wrong answers
 
     def begin(
-        self, ledger: Ledger, listed: Collection[int], predicted: float | None, now: float
+        self, ledger: Ledger, listed: Collection[int], predicted_seconds: float | None, now: float
     ) -> None:
         """Start the step, after the instruction `StartStep`.
 
@@ -188,13 +188,13 @@ class ElasticStep:
         ledger : Ledger
         listed : collection of int
             Machines that may get requests while they are available.
-        predicted : float or None
-            Predicted seconds of the plan.
+        predicted_seconds : float or None
+            Of the plan.
         now : float
             Time of the clock, in seconds.
         """
         self._ledger, self._listed = ledger, frozenset(listed)
-        self._predicted, self._start = predicted, now
+        self._predicted_seconds, self._start_time = predicted_seconds, now
         self._has_new_helper = True
         for machine in set(ledger.assigned).difference(self._idle_machines(self._listed)):
             ledger.release(machine)
@@ -233,7 +233,7 @@ class ElasticStep:
                 self._request_times |= {request.machine: now for request in requests}
             case RequestAnswered() | ComputationFailed() | AnswerRejected():
                 if self.is_pending(event.request):
-                    insort(self._answer_seconds, now - self._start)
+                    insort(self._answer_seconds, now - self._start_time)
                     self._handle_answer(event)
             case BusyMachineAnswered(machine):
                 self._apply(machine, Cause.FREED)
@@ -402,7 +402,7 @@ class ElasticStep:
 
     def _check_timeouts(self, now: float) -> list[Instruction]:
         """Apply expired time limits, and return instructions for late and silent machines."""
-        seconds = seconds_until_late(self._deadline, self._answer_seconds, self._predicted)
+        seconds = seconds_until_late(self._deadline, self._answer_seconds, self._predicted_seconds)
         self.time_limit = seconds or self.time_limit
         limits = {
             Cause.DEADLINE: float("inf") if seconds is None else seconds,
@@ -455,4 +455,4 @@ class ElasticStep:
             request_time + self._shortest_limits.get(self._states[machine], never)
             for machine, request_time in self._request_times.items()
         ]
-        return min(self._adoption_due(), min(expiries, default=never)) + RESOLUTION
+        return min(self._adoption_due(), min(expiries, default=never)) + WAIT_MARGIN

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from cec_mpi.core.elastic.states import RESOLUTION
+from cec_mpi.core.elastic.states import WAIT_MARGIN
 from cec_mpi.core.plan.coded import CodedPlacement
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError
@@ -140,7 +140,7 @@ class Schedule:
         """Return the time of the next tick; infinity if ticks have no duration."""
         if self._tick_seconds is None or self._start is None:
             return no_deadline()
-        return self._start + (self._current_tick() + 1) * self._tick_seconds + RESOLUTION
+        return self._start + (self._current_tick() + 1) * self._tick_seconds + WAIT_MARGIN
 
     def next(
         self,
