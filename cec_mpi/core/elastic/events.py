@@ -315,9 +315,7 @@ class WaitUntil:
 
 @dataclass(frozen=True)
 class Done:
-    """The result is complete; the answers of these machines are no longer needed."""
-
-    unanswered: tuple[int, ...]
+    """The result is complete; pending answers are no longer needed."""
 
 
 # --- causes of failure --------------------------------------------------------------------

@@ -313,7 +313,7 @@ class ElasticStep:
         self._to_exclude = {}
         queue += self._ledger.instructions()
         if self._ledger.is_done:
-            return queue or [Done(self.pending)]
+            return queue or [Done()]
         queue += self._check_timeouts(now)
         queue += self._make_requests(self._ledger)
         queue += self._adopt(self._ledger.has_unassigned, now)

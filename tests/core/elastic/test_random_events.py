@@ -406,9 +406,9 @@ class Cluster(RuleBasedStateMachine):
                 may_adopt = self.adopt_after < math.inf and self.adoptable()
                 assert self.computing() or self.opening or self.vacant() or may_adopt or self.busy()
                 return True
-            case events.Done(unanswered):
+            case events.Done():
                 self.outcome = instruction
-                assert set(unanswered) <= set(self.computing())
+                assert set(self.step.pending) <= set(self.computing())
                 self.check_result()
                 return True
             case events.StepFailed(cause):
