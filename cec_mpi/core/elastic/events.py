@@ -120,11 +120,11 @@ class AvailabilityTick:
 
     Attributes
     ----------
-    listed : frozenset of int
+    listed_machines : frozenset of int
         Machines that the availability lists, whether they are lost or not.
     """
 
-    listed: frozenset[int]
+    listed_machines: frozenset[int]
 
 
 # --- requests, and events of answers ------------------------------------------------------

@@ -124,8 +124,8 @@ class ElasticStep:
 
     Parameters
     ----------
-    machines : mapping of int to State
-        States of machines before the step: absent, busy or idle.
+    states : mapping of int to State
+        State of each machine before the step: absent, busy or idle.
     request_times : mapping of int to float
         Time of the pending request of each busy machine.
     count_missing : callable
@@ -147,7 +147,7 @@ class ElasticStep:
 
     def __init__(
         self,
-        machines: Mapping[int, State],
+        states: Mapping[int, State],
         request_times: Mapping[int, float],
         count_missing: Callable[[Sequence[int]], int],
         deadline: Deadline | None = None,
@@ -155,7 +155,7 @@ class ElasticStep:
         waits_for_joins: bool = True,
         adopt_after: float = float("inf"),
     ) -> None:
-        self._states = dict(machines)
+        self._states = dict(states)
         self._request_times = dict(request_times)  # of pending requests, by machine
         self._count_missing = count_missing
         self._deadline, self.time_limit = deadline, time_limit
@@ -165,7 +165,7 @@ class ElasticStep:
         self._shortage_start = float("inf")  # infinite without a shortage of machines
         self._expected = ExpectedMachines()
         self._ledger: Ledger | None = None
-        self._listed: frozenset[int] = frozenset()
+        self._listed_machines: frozenset[int] = frozenset()
         self._predicted_seconds: float | None = None
         self._start_time = 0.0
         self._answer_seconds: list[float] = []  # ascending
@@ -179,24 +179,24 @@ class ElasticStep:
         self._faulty_machines: list[int] = []  # machines with other wrong answers
 
     def begin(
-        self, ledger: Ledger, listed: Collection[int], predicted_seconds: float | None, now: float
+        self, ledger: Ledger, machines: Collection[int], predicted_seconds: float | None, now: float
     ) -> None:
         """Start the step, after the instruction `StartStep`.
 
         Parameters
         ----------
         ledger : Ledger
-        listed : collection of int
+        machines : collection of int
             Machines that may get requests while they are available.
         predicted_seconds : float or None
             Of the plan.
         now : float
             Time of the clock, in seconds.
         """
-        self._ledger, self._listed = ledger, frozenset(listed)
+        self._ledger, self._listed_machines = ledger, frozenset(machines)
         self._predicted_seconds, self._start_time = predicted_seconds, now
         self._has_new_helper = True
-        for machine in set(ledger.assigned).difference(self._idle_machines(self._listed)):
+        for machine in set(ledger.assigned).difference(self._idle_machines()):
             ledger.release(machine)
 
     @property
@@ -228,7 +228,7 @@ class ElasticStep:
             case ExpectedMachines():
                 self._expected = event
             case AvailabilityTick():
-                self._listed = event.listed
+                self._listed_machines = event.listed_machines
             case RequestsSent(requests):
                 self._request_times |= {request.machine: now for request in requests}
             case RequestAnswered() | ComputationFailed() | AnswerRejected():
@@ -323,7 +323,7 @@ class ElasticStep:
         expired = self._check_timeouts(now)
         if expired:
             return [*expired, WaitUntil(now)]
-        idle = self._idle_machines(self._listed)
+        idle = self._idle_machines()
         if idle and not self._count_missing(idle):
             return [StartStep(idle)]
         adopted = self._adopt(True, now)
@@ -342,9 +342,9 @@ class ElasticStep:
         """Reassign missing answers, and return requests for idle machines."""
         if ledger.has_unassigned or self._has_new_helper:
             self._has_new_helper = False
-            ledger.reassign(self._helpers(), self._idle_machines(self._listed))
+            ledger.reassign(self._helpers(), self._idle_machines())
         requests: list[Instruction] = []
-        for machine in self._idle_machines(self._listed) if ledger.assigned else ():
+        for machine in self._idle_machines() if ledger.assigned else ():
             request = ledger.next_request(machine)
             if request is not None:
                 self._states[machine] = State.COMPUTING
@@ -354,14 +354,15 @@ class ElasticStep:
 
     def _wait_or_fail(self, ledger: Ledger, now: float) -> Instruction:
         """Return an instruction to wait, or to resolve a dispute, or the failure of the step."""
-        if self._pending or (self._expected.opening | self._busy_machines()) & self._listed:
+        unready = self._expected.opening | self._busy_machines()
+        if self._pending or unready & self._listed_machines:
             return WaitUntil(self._next_timeout())
         conclusion = ledger.conclude()
         if isinstance(conclusion, IdentifyFaulty):
             return conclusion
         if self._expects_adoption:
             return WaitUntil(self._next_timeout())
-        if self._waits_for_joins and self._expected.vacant & self._listed:
+        if self._waits_for_joins and self._expected.vacant & self._listed_machines:
             if conclusion is None:
                 return WaitUntil(self._next_timeout())
             if self._disputed_since is None:
@@ -379,10 +380,9 @@ class ElasticStep:
 
     # Machines.
 
-    def _idle_machines(self, listed: frozenset[int]) -> tuple[int, ...]:
-        return tuple(
-            n for n in sorted(listed - self._expected.opening) if self._states.get(n) is State.IDLE
-        )
+    def _idle_machines(self) -> tuple[int, ...]:
+        candidates = self._listed_machines - self._expected.opening
+        return tuple(n for n in sorted(candidates) if self._states.get(n) is State.IDLE)
 
     def _busy_machines(self) -> set[int]:
         return {n for n, state in self._states.items() if state is State.BUSY}
@@ -390,13 +390,13 @@ class ElasticStep:
     def _helpers(self) -> tuple[int, ...]:
         """Return the machines that may compute missing answers."""
         computing = {n for n, state in self._states.items() if state is State.COMPUTING}
-        return tuple(sorted(computing.union(self._idle_machines(self._listed))))
+        return tuple(sorted(computing.union(self._idle_machines())))
 
     def _remaining_machines(self) -> set[int]:
         """Return the listed machines that are present, or opening shards and not adoptable yet."""
         present = {n for n, state in self._states.items() if state is not State.ABSENT}
         opening = self._expected.opening - self._expected.adoptable
-        return (present | opening).intersection(self._listed)
+        return (present | opening).intersection(self._listed_machines)
 
     # The clock.
 
@@ -435,7 +435,7 @@ class ElasticStep:
         self._shortage_start = min(self._shortage_start, now)
         if now < self._adoption_due():
             return []
-        candidates = self._expected.adoptable & self._listed
+        candidates = self._expected.adoptable & self._listed_machines
         missing_with = {n: self._count_missing(sorted(remaining | {n})) for n in candidates}
         return [Adopt(min(candidates, key=lambda n: (missing_with[n], n)))]
 
@@ -445,7 +445,7 @@ class ElasticStep:
 
     def _adoption_due(self) -> float:
         """Return the time at which a host adopts a machine if the shortage lasts until then."""
-        candidates = self._expected.adoptable & self._listed
+        candidates = self._expected.adoptable & self._listed_machines
         return self._shortage_start + self._adopt_after if candidates else float("inf")
 
     def _next_timeout(self) -> float:
