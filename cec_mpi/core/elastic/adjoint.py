@@ -40,7 +40,7 @@ class TermLedger:
 
     Attributes
     ----------
-    has_unassigned : bool
+    has_unassigned_work : bool
         Whether missing terms may be unassigned.
 
     Examples
@@ -48,13 +48,13 @@ class TermLedger:
     Any two of three machines suffice. Machine 2 is lost, and the others replace it:
 
     >>> ledger = TermLedger(2, (1.0, 1.0, 1.0))
-    >>> ledger.plan({1: ((0, 4),), 2: ((0, 2),), 3: ((2, 4),)})
+    >>> ledger.assign_plan({1: ((0, 4),), 2: ((0, 2),), 3: ((2, 4),)})
     >>> first = [ledger.next_request(n) for n in (1, 2, 3)]
     >>> for request in (first[0], first[2]):
     ...     ledger.record_answer(request)
     >>> ledger.release(2)
     >>> ledger.reassign({1, 3}, idle={1, 3})
-    >>> ledger.has_unassigned
+    >>> ledger.has_unassigned_work
     False
     >>> again = [ledger.next_request(n) for n in (1, 3)]
     >>> [(request.machine, request.intervals) for request in again]
@@ -73,17 +73,17 @@ class TermLedger:
     ) -> None:
         self._recovery, self._speeds, self._spans = recovery, speeds, spans
         self._terms: list[Term] = []  # of the plan
-        self._unresolved: list[Term] = []  # of the plan; resolved terms are removed from the end
+        self._unresolved_terms: list[Term] = []  # of the plan; resolved ones are popped
         self._pending: dict[int, Term] = {}  # by machine
         self._assigned: dict[int, list[Term]] = defaultdict(list)  # not requested yet
-        self.has_unassigned = False
+        self.has_unassigned_work = False
 
     @property
     def is_done(self) -> bool:
         """Whether all terms are resolved: answered or replaced."""
-        while self._unresolved and self._unresolved[-1].is_resolved:
-            self._unresolved.pop()
-        return not self._unresolved
+        while self._unresolved_terms and self._unresolved_terms[-1].is_resolved:
+            self._unresolved_terms.pop()
+        return not self._unresolved_terms
 
     def answered_terms(self) -> list[Term]:
         """Return the answered terms that add up to X' V, in the order of the plan."""
@@ -91,16 +91,16 @@ class TermLedger:
 
     # Assignment.
 
-    def plan(self, rows: Mapping[int, Intervals]) -> None:
+    def assign_plan(self, rows: Mapping[int, Intervals]) -> None:
         """Assign one term to each machine with rows in a plan."""
         for machine, intervals in rows.items():
             if intervals:
                 self._terms.append(Term(machine, intervals))
                 self._assigned[machine].append(self._terms[-1])
-        self._unresolved = list(self._terms)
+        self._unresolved_terms = list(self._terms)
 
     @property
-    def assigned(self) -> Collection[int]:
+    def assigned_machines(self) -> Collection[int]:
         """Machines with assigned terms that were not requested yet."""
         return self._assigned.keys()
 
@@ -127,7 +127,7 @@ class TermLedger:
         idle : collection of int
             Helpers that can get a request now. A machine that has returned computes its own terms.
         """
-        self.has_unassigned = False
+        self.has_unassigned_work = False
         for term in [missing for planned in self._terms for missing in planned.missing_terms()]:
             if term.machine in idle:
                 term.status = TermStatus.EXPECTED
@@ -139,7 +139,7 @@ class TermLedger:
                 if self._spans is None
                 else self._replace_by_copies(term, candidates)
             )
-            self.has_unassigned |= not term.replacements
+            self.has_unassigned_work |= not term.replacements
             for replacement in term.replacements:
                 self._assigned[replacement.machine].append(replacement)
 
@@ -148,7 +148,7 @@ class TermLedger:
 
         If the machine `may_answer`, its pending term still counts if it is answered first.
         """
-        self.has_unassigned = True
+        self.has_unassigned_work = True
         if (pending := self._pending.get(machine)) is not None:
             pending.status = TermStatus.LATE if may_answer else TermStatus.NONE
             if not may_answer:
@@ -159,8 +159,8 @@ class TermLedger:
     def drop(self, machine: int) -> None:
         """Mark all terms of a machine as missing, including answered ones."""
         self.release(machine)
-        self._unresolved = list(self._terms)
-        for term in [member for planned in self._terms for member in planned.descendants()]:
+        self._unresolved_terms = list(self._terms)
+        for term in [member for planned in self._terms for member in planned.subtree()]:
             if term.machine == machine:
                 for dropped in (term, *term.added_terms):
                     dropped.is_answered, dropped.status = False, TermStatus.NONE
@@ -179,7 +179,7 @@ class TermLedger:
         """Return no instructions: terms are checked one by one."""
         return []
 
-    def conclude(self) -> None:
+    def conclude_dispute(self) -> None:
         """Return None: terms are checked one by one."""
 
     # Replacement.
@@ -228,7 +228,7 @@ class ProbeLedger:
     ----------
     answered_by : set of int
         New machines that have answered.
-    has_unassigned : bool
+    has_unassigned_work : bool
         Whether new machines without a request may be available.
     """
 
@@ -240,22 +240,22 @@ class ProbeLedger:
         self._agreeing_machines: dict[tuple[int, int], tuple[int, ...]] = {}
         self._dispute: FaultUndetermined | None = None
         self.answered_by: set[int] = set()
-        self.has_unassigned = True
+        self.has_unassigned_work = True
 
     @property
     def is_done(self) -> bool:
         """Whether all requests are answered, and all products agree."""
-        return not (self.has_unassigned or self._expected or self._uncompared_spans())
+        return not (self.has_unassigned_work or self._expected or self._uncompared_spans())
 
     def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
         """Assign products to machines without a verified, answered or expected product."""
-        self.has_unassigned = False
+        self.has_unassigned_work = False
         new = set(helpers) - self._verified - self.answered_by - self._expected
         self._assigned |= new
         self._expected |= new
 
     @property
-    def assigned(self) -> Collection[int]:
+    def assigned_machines(self) -> Collection[int]:
         """Machines whose assigned products were not requested yet."""
         return self._assigned
 
@@ -299,7 +299,7 @@ class ProbeLedger:
         spans = self._uncompared_spans()
         return [IdentifyFaulty(*span) for span in spans if len(span[2]) > self._recovery]
 
-    def conclude(self) -> Disagreement | None:
+    def conclude_dispute(self) -> Disagreement | None:
         """Return the unresolved disagreement, if there is one."""
         return None if self._dispute is None else Disagreement(self._dispute)
 

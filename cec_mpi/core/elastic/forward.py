@@ -26,7 +26,7 @@ _MIN_IMPROVEMENT = 2.0  # factor by which decoding again must reduce the conditi
 _EXTRA_ANSWERS_TO_IDENTIFY = 3  # answers beyond L that identify a faulty machine
 
 
-class DecoderChoice(Protocol):
+class DecoderChooser(Protocol):
     """Chooses the machines from whose answers rows are decoded."""
 
     def choose_machines(self, machines: tuple[int, ...]) -> tuple[int, ...]:
@@ -50,7 +50,7 @@ class RowLedger:
         L.
     speeds : (N,) sequence of float
         Missing rows are divided in proportion to the speeds.
-    decoders : DecoderChoice
+    decoders : DecoderChooser
     compare : bool
         Whether answers are compared.
     holders_of : callable, optional
@@ -60,9 +60,9 @@ class RowLedger:
 
     Attributes
     ----------
-    undecoded : int
+    undecoded_rows : int
         Number of rows that are not decoded.
-    has_unassigned : bool
+    has_unassigned_work : bool
         Whether missing answers may be unassigned.
 
     Examples
@@ -75,11 +75,11 @@ class RowLedger:
     ...     def condition(self, machines):
     ...         return 1.0
     >>> ledger = RowLedger(4, 2, (1.0, 1.0, 1.0), FirstTwo())
-    >>> ledger.plan({1: ((0, 4),), 2: ((0, 2),), 3: ((2, 4),)})
+    >>> ledger.assign_plan({1: ((0, 4),), 2: ((0, 2),), 3: ((2, 4),)})
     >>> first = [ledger.next_request(n) for n in (1, 2, 3)]
     >>> ledger.release(2)
     >>> ledger.reassign({1, 3}, idle={1, 3})
-    >>> ledger.has_unassigned
+    >>> ledger.has_unassigned_work
     False
     >>> ledger.record_answer(first[0])
     >>> ledger.record_answer(first[2])
@@ -98,7 +98,7 @@ class RowLedger:
         rows: int,
         recovery: int,
         speeds: Sequence[float],
-        decoders: DecoderChoice,
+        decoders: DecoderChooser,
         compare: bool = False,
         holders_of: Callable[[int], Collection[int]] | None = None,
         cuts: Sequence[int] = (),
@@ -110,16 +110,16 @@ class RowLedger:
         self._segments = [_Segment(0, rows, self._min_answers)]
         self._assigned: dict[int, list[tuple[int, int]]] = {}  # rows not requested yet
         self._complete_segments: list[_Segment] = []  # not decoded, with the needed answers
-        self._undiagnosed: list[_Segment] = []  # with disagreeing answers
-        self.undecoded = rows
-        self.has_unassigned = True  # until `reassign` has checked the plan
+        self._undiagnosed_segments: list[_Segment] = []  # with disagreeing answers
+        self.undecoded_rows = rows
+        self.has_unassigned_work = True  # until `reassign` has checked the plan
         for row in cuts:
             self._split_at(row)
 
     @property
     def is_done(self) -> bool:
         """Whether all rows are decoded."""
-        return not self.undecoded
+        return not self.undecoded_rows
 
     @property
     def condition(self) -> float:
@@ -129,21 +129,21 @@ class RowLedger:
 
     # Assignment.
 
-    def plan(self, rows: Mapping[int, Intervals]) -> None:
+    def assign_plan(self, rows: Mapping[int, Intervals]) -> None:
         """Assign the rows of a plan to its machines."""
         for machine, intervals in rows.items():
             for start, stop in intervals:
                 self._assign(machine, start, stop)
 
     @property
-    def assigned(self) -> Collection[int]:
+    def assigned_machines(self) -> Collection[int]:
         """Machines with assigned rows that were not requested yet."""
         return self._assigned.keys()
 
     def next_request(self, machine: int) -> Request | None:
         """Return a request for all rows that are assigned to a machine and not decoded yet."""
         assigned = self._assigned.pop(machine, ())
-        if assigned and self.undecoded == self._segments[-1].stop:  # the start of each step
+        if assigned and self.undecoded_rows == self._segments[-1].stop:  # the start of each step
             return Request(machine, merge_intervals(assigned))
         segments = [
             segment for start, stop in assigned for segment in self._segments_of(start, stop)
@@ -155,7 +155,7 @@ class RowLedger:
         """Assign rows with missing answers to these machines."""
         missing = self._missing_answers(helpers)
         assignable = [rows for rows in missing if len(rows.eligible) >= rows.needed]
-        self.has_unassigned = len(assignable) < len(missing)
+        self.has_unassigned_work = len(assignable) < len(missing)
         for machine, start, stop in replan(assignable, self._speeds):
             self._assign(machine, start, stop)
 
@@ -165,7 +165,7 @@ class RowLedger:
         for segment in self._segments:
             if machine in segment.expected:
                 segment.expected.discard(machine)
-                self.has_unassigned |= not segment.is_decoded
+                self.has_unassigned_work |= not segment.is_decoded
 
     def drop(self, machine: int) -> None:
         """Stop waiting for a machine, and discard the answers that it sent."""
@@ -178,9 +178,9 @@ class RowLedger:
                 segment.answers_considered = min(segment.answers_considered, len(segment.answered))
                 continue
             segment.needed, segment.is_disputed, segment.verdict = self._min_answers, False, None
-            self.has_unassigned = True
+            self.has_unassigned_work = True
             self._update_state(segment)
-        self._undiagnosed = [segment for segment in self._undiagnosed if segment.is_disputed]
+        self._undiagnosed_segments = [s for s in self._undiagnosed_segments if s.is_disputed]
 
     # Answers.
 
@@ -206,11 +206,11 @@ class RowLedger:
                 continue
             segment.is_disputed, count = True, len(segment.answered)
             segment.needed = max(count + 1, self._recovery + _EXTRA_ANSWERS_TO_IDENTIFY)
-            self.has_unassigned = True
+            self.has_unassigned_work = True
             if isinstance(event, FaultUndetermined):
                 segment.verdict = event
             elif count >= self._recovery + _EXTRA_ANSWERS_TO_IDENTIFY:
-                self._undiagnosed.append(segment)
+                self._undiagnosed_segments.append(segment)
 
     def instructions(self) -> list[Compare | IdentifyFaulty | Decode]:
         """Return instructions to compare and decode answers."""
@@ -225,9 +225,9 @@ class RowLedger:
             instructions.append(
                 self._mark_decoded(segment, self._decoders.choose_machines(segment.machines))
             )
-            self.undecoded -= segment.stop - segment.start
+            self.undecoded_rows -= segment.stop - segment.start
             segment.is_decoded, segment.answers_considered = True, len(segment.answered)
-        undiagnosed, self._undiagnosed = self._undiagnosed, []
+        undiagnosed, self._undiagnosed_segments = self._undiagnosed_segments, []
         return instructions + [
             IdentifyFaulty(segment.start, segment.stop, segment.machines) for segment in undiagnosed
         ]
@@ -251,8 +251,8 @@ class RowLedger:
                 return self._mark_decoded(segment, machines)
         return None
 
-    def conclude(self) -> IdentifyFaulty | Disagreement | None:
-        """Return the end of a dispute in which no further machine can answer, or None.
+    def conclude_dispute(self) -> IdentifyFaulty | Disagreement | None:
+        """Return how a dispute ends if no further machine can answer; None without a dispute.
 
         It is first an instruction to identify faulty machines, then the unresolved disagreement.
         """
@@ -307,7 +307,7 @@ class RowLedger:
         after = before.split(row)
         self._starts.insert(index, row)
         self._segments.insert(index, after)
-        for group in (self._complete_segments, self._undiagnosed):
+        for group in (self._complete_segments, self._undiagnosed_segments):
             if before in group:
                 group.append(after)
         return index
@@ -317,7 +317,7 @@ class RowLedger:
         if not segment.is_decoded and len(segment.answered) >= segment.needed:
             self._complete_segments.append(segment)
         elif segment.is_disputed and not segment.expected:
-            self.has_unassigned = True
+            self.has_unassigned_work = True
 
     @staticmethod
     def _mark_decoded(segment: _Segment, machines: tuple[int, ...]) -> Decode:

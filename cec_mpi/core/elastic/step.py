@@ -79,23 +79,23 @@ _CAUSES = {
 
 
 class Ledger(Protocol):
-    """The missing answers of a step: `RowLedger`, `TermLedger` or `ProbeLedger`."""
+    """The answers that a step needs: `RowLedger`, `TermLedger` or `ProbeLedger`."""
 
-    has_unassigned: bool
+    has_unassigned_work: bool
 
     @property
     def is_done(self) -> bool:
         """Whether the result is complete."""
 
     @property
-    def assigned(self) -> Collection[int]:
+    def assigned_machines(self) -> Collection[int]:
         """Machines with assigned work that was not requested yet."""
 
     def next_request(self, machine: int) -> Request | None:
         """Return the next request for an idle machine."""
 
     def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
-        """Assign missing answers to helpers, and update `has_unassigned`."""
+        """Assign missing answers to helpers, and update `has_unassigned_work`."""
 
     def release(self, machine: int, may_answer: bool = False) -> None:
         """Stop waiting for a machine's answer.
@@ -104,7 +104,7 @@ class Ledger(Protocol):
         """
 
     def drop(self, machine: int) -> None:
-        """Stop waiting for a machine's answer, and discard those that it sent."""
+        """Stop waiting for a machine's answer, and discard the answers that it sent."""
 
     def record_answer(self, request: Request, added_terms: Sequence[Term] = ()) -> None:
         """Record an answer: the sum of the requested term and `added_terms`."""
@@ -115,8 +115,8 @@ class Ledger(Protocol):
     def instructions(self) -> Collection[Compare | IdentifyFaulty | Decode]:
         """Return instructions to compare or decode answers."""
 
-    def conclude(self) -> IdentifyFaulty | Disagreement | None:
-        """Return the end of a dispute in which no further machine can answer, or None."""
+    def conclude_dispute(self) -> IdentifyFaulty | Disagreement | None:
+        """Return how a dispute ends if no further machine can answer; None without a dispute."""
 
 
 class ElasticStep:
@@ -173,7 +173,7 @@ class ElasticStep:
         self._to_exclude: dict[int, type[MachineLost | MachineExcluded]] = {}
         self._failure: StepFailed | None = None
         self._has_new_helper = False
-        self._disputed_since: float | None = None
+        self._dispute_start: float | None = None
         self._responders: set[int] = set()  # machines whose current process has answered
         self._nonfinite_answers: list[NonfiniteAnswer] = []
         self._faulty_machines: list[int] = []  # machines with other wrong answers
@@ -196,7 +196,7 @@ class ElasticStep:
         self._ledger, self._listed_machines = ledger, frozenset(machines)
         self._predicted_seconds, self._start_time = predicted_seconds, now
         self._has_new_helper = True
-        for machine in set(ledger.assigned).difference(self._idle_machines()):
+        for machine in set(ledger.assigned_machines).difference(self._idle_machines()):
             ledger.release(machine)
 
     @property
@@ -316,13 +316,13 @@ class ElasticStep:
             return queue or [Done()]
         queue += self._check_timeouts(now)
         queue += self._make_requests(self._ledger)
-        queue += self._adopt(self._ledger.has_unassigned, now)
+        queue += self._adopt(self._ledger.has_unassigned_work, now)
         return queue or [self._wait_or_fail(self._ledger, now)]
 
     def _begin_or_wait(self, now: float) -> list[Instruction]:
-        expired = self._check_timeouts(now)
-        if expired:
-            return [*expired, WaitUntil(now)]
+        instructions = self._check_timeouts(now)
+        if instructions:
+            return [*instructions, WaitUntil(now)]
         idle = self._idle_machines()
         if idle and not self._count_missing(idle):
             return [StartStep(idle)]
@@ -340,11 +340,11 @@ class ElasticStep:
 
     def _make_requests(self, ledger: Ledger) -> list[Instruction]:
         """Reassign missing answers, and return requests for idle machines."""
-        if ledger.has_unassigned or self._has_new_helper:
+        if ledger.has_unassigned_work or self._has_new_helper:
             self._has_new_helper = False
             ledger.reassign(self._helpers(), self._idle_machines())
         requests: list[Instruction] = []
-        for machine in self._idle_machines() if ledger.assigned else ():
+        for machine in self._idle_machines() if ledger.assigned_machines else ():
             request = ledger.next_request(machine)
             if request is not None:
                 self._states[machine] = State.COMPUTING
@@ -357,7 +357,7 @@ class ElasticStep:
         unready = self._expected.opening | self._busy_machines()
         if self._pending or unready & self._listed_machines:
             return WaitUntil(self._next_timeout())
-        conclusion = ledger.conclude()
+        conclusion = ledger.conclude_dispute()
         if isinstance(conclusion, IdentifyFaulty):
             return conclusion
         if self._expects_adoption:
@@ -365,9 +365,9 @@ class ElasticStep:
         if self._waits_for_joins and self._expected.vacant & self._listed_machines:
             if conclusion is None:
                 return WaitUntil(self._next_timeout())
-            if self._disputed_since is None:
-                self._disputed_since = now
-            dispute_end = self._disputed_since + DISPUTE_SECONDS
+            if self._dispute_start is None:
+                self._dispute_start = now
+            dispute_end = self._dispute_start + DISPUTE_SECONDS
             if now < dispute_end:
                 return WaitUntil(dispute_end)
         if self._nonfinite_answers:
@@ -414,30 +414,30 @@ class ElasticStep:
                 state: min(limits[cause] for cause in causes)
                 for state, causes in TIME_LIMITS.items()
             }
-        expired: list[Instruction] = []
+        instructions: list[Instruction] = []
         if now <= min(self._request_times.values(), default=now) + min(self._time_limits.values()):
-            return expired
+            return instructions
         for machine, request_time in sorted(self._request_times.items()):
             silence = now - request_time
             for cause in TIME_LIMITS.get(self._states[machine], ()):
                 if silence > self._time_limits[cause]:
                     self._apply(machine, cause)
                     is_late = cause is Cause.DEADLINE
-                    expired.append(MarkLate(machine) if is_late else GiveUp(machine, silence))
-        return expired
+                    instructions.append(MarkLate(machine) if is_late else GiveUp(machine, silence))
+        return instructions
 
-    def _adopt(self, has_unassigned: bool, now: float) -> list[Instruction]:
+    def _adopt(self, has_unassigned_work: bool, now: float) -> list[Instruction]:
         """Return an instruction to adopt a machine if a shortage of machines lasts too long."""
         remaining = self._remaining_machines()
-        if not has_unassigned or not self._count_missing(sorted(remaining)):
+        if not has_unassigned_work or not self._count_missing(sorted(remaining)):
             self._shortage_start = float("inf")
             return []
         self._shortage_start = min(self._shortage_start, now)
         if now < self._adoption_due():
             return []
         candidates = self._expected.adoptable & self._listed_machines
-        missing_with = {n: self._count_missing(sorted(remaining | {n})) for n in candidates}
-        return [Adopt(min(candidates, key=lambda n: (missing_with[n], n)))]
+        shortages = {n: self._count_missing(sorted(remaining | {n})) for n in candidates}
+        return [Adopt(min(candidates, key=lambda n: (shortages[n], n)))]
 
     @property
     def _expects_adoption(self) -> bool:

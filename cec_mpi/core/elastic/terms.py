@@ -79,8 +79,8 @@ class Term:
         ):
             yield self
 
-    def descendants(self) -> Iterator[Term]:
+    def subtree(self) -> Iterator[Term]:
         """Yield the term and all its direct and indirect replacements."""
         yield self
         for term in self.replacements:
-            yield from term.descendants()
+            yield from term.subtree()

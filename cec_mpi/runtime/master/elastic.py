@@ -170,7 +170,7 @@ class ElasticExecutor:
             placement.holders_of,
             placement.cuts,
         )
-        ledger.plan(step.plan.assignment.all_intervals())
+        ledger.assign_plan(step.plan.assignment.all_intervals())
         self._memory.clear()
         computation = ForwardComputation(step.product, buffers.shared, answers, self._memory)
         measurements = self._run(
@@ -186,7 +186,7 @@ class ElasticExecutor:
         rows = step.plan.assignment.all_intervals()
         spans = self._planner.placement.spans_of_terms
         ledger = TermLedger(self._manifest.code.recovery, step.speeds, spans)
-        ledger.plan(rows)
+        ledger.assign_plan(rows)
         generator = self._manifest.code.generator
         computation = AdjointComputation(
             step.product, buffers.coded, rows, generator, self._term_checker

@@ -5,7 +5,7 @@ from cec_mpi.core.elastic.adjoint import TermLedger
 
 def test_a_dropped_machine_invalidates_the_terms_in_its_sums():
     ledger = TermLedger(2, (1.0, 1.0, 1.0))
-    ledger.plan(dict.fromkeys((1, 2, 3), ((0, 4),)))
+    ledger.assign_plan(dict.fromkeys((1, 2, 3), ((0, 4),)))
     requests = [ledger.next_request(n) for n in (1, 2, 3)]
     terms = [request.term for request in requests]
     for request in requests[:2]:

@@ -31,7 +31,7 @@ class Step:
 
     def plan(self, machines_per_row):
         plan = plan_step(self.machines, self.speeds, machines_per_row, self.rows)
-        self.ledger.plan(plan.assignment.all_intervals())
+        self.ledger.assign_plan(plan.assignment.all_intervals())
 
     def requests(self, machines):
         """Return the next requests after reassignment of missing answers."""
@@ -157,7 +157,7 @@ def test_late_answers_make_rows_more_accurate():
         pass
     assert step.ledger.condition < 100
     assert step.error(8) < 1e-3 * error
-    assert step.ledger.undecoded == 2
+    assert step.ledger.undecoded_rows == 2
 
 
 def test_rows_are_decoded_from_the_best_conditioned_compared_answers():

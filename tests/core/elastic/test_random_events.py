@@ -131,7 +131,7 @@ class Cluster(RuleBasedStateMachine):
         else:
             decoders = Decoders(self.code)
             ledger = RowLedger(ROWS, self.recovery, self.speeds, decoders, self.compares)
-        ledger.plan(rows)
+        ledger.assign_plan(rows)
         return ledger
 
     # --- events ---------------------------------------------------------------------------

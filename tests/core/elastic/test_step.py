@@ -27,7 +27,7 @@ def running_step(machines, planned, *, compare=False, deadline=None, **options):
     states = dict.fromkeys(machines, State.IDLE)
     step = ElasticStep(states, {}, count_missing, deadline, **options)
     ledger = RowLedger(ROWS, RECOVERY, (1.0,) * 4, Decoders(make_code(4, RECOVERY)), compare)
-    ledger.plan(dict.fromkeys(planned, ALL_ROWS))
+    ledger.assign_plan(dict.fromkeys(planned, ALL_ROWS))
     step.begin(ledger, (1, 2, 3, 4), None, 0.0)
     requests = step.instructions(0.0)
     assert [type(request) for request in requests] == [Request] * len(planned)
