@@ -237,7 +237,8 @@ class RowLedger:
         candidates = [
             segment
             for segment in self._segments
-            if segment.decoded_from and segment.has_new_answers(self._recovery)
+            if segment.decoded_from
+            and len(segment.answered) >= max(segment.answers_considered + 1, self._recovery)
         ]
         for segment in sorted(
             candidates, key=lambda segment: -self._decoders.condition(segment.decoded_from)
@@ -349,9 +350,6 @@ class _Segment:
     def machines(self) -> tuple[int, ...]:
         return tuple(sorted(self.answered))
 
-    def has_new_answers(self, min_answers: int) -> bool:
-        """Return whether answers have arrived since decoding, and are at least `min_answers`."""
-        return len(self.answered) > self.answers_considered and len(self.answered) >= min_answers
 
     def split(self, row: int) -> _Segment:
         """Keep the rows before `row`, and return a new segment with the rows from `row`."""
