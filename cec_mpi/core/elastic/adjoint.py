@@ -74,8 +74,8 @@ class TermLedger:
         self._recovery, self._speeds, self._spans = recovery, speeds, spans
         self._terms: list[Term] = []  # of the plan
         self._unresolved_terms: list[Term] = []  # of the plan; resolved ones are popped
-        self._pending: dict[int, Term] = {}  # by machine
-        self._assigned: dict[int, list[Term]] = defaultdict(list)  # not requested yet
+        self._pending_terms: dict[int, Term] = {}  # by machine
+        self._assigned_terms: dict[int, list[Term]] = defaultdict(list)  # not requested yet
         self.has_unassigned_work = False
 
     @property
@@ -96,23 +96,23 @@ class TermLedger:
         for machine, intervals in rows.items():
             if intervals:
                 self._terms.append(Term(machine, intervals))
-                self._assigned[machine].append(self._terms[-1])
+                self._assigned_terms[machine].append(self._terms[-1])
         self._unresolved_terms = list(self._terms)
 
     @property
     def assigned_machines(self) -> Collection[int]:
         """Machines with assigned terms that were not requested yet."""
-        return self._assigned.keys()
+        return self._assigned_terms.keys()
 
     def next_request(self, machine: int) -> Request | None:
         """Return a request for the next assigned term of a machine that is still needed."""
-        terms = self._assigned.pop(machine, [])
+        terms = self._assigned_terms.pop(machine, [])
         while terms:
             term = terms.pop(0)
             if term.is_needed:
-                self._pending[machine] = term
+                self._pending_terms[machine] = term
                 if terms:
-                    self._assigned[machine] = terms
+                    self._assigned_terms[machine] = terms
                 return Request(machine, term.intervals, term)
             term.status = TermStatus.NONE
         return None
@@ -131,7 +131,7 @@ class TermLedger:
         for term in [missing for planned in self._terms for missing in planned.missing_terms()]:
             if term.machine in idle:
                 term.status = TermStatus.EXPECTED
-                self._assigned[term.machine].append(term)
+                self._assigned_terms[term.machine].append(term)
                 continue
             candidates = set(helpers) - {term.machine}
             term.replacements = (
@@ -141,7 +141,7 @@ class TermLedger:
             )
             self.has_unassigned_work |= not term.replacements
             for replacement in term.replacements:
-                self._assigned[replacement.machine].append(replacement)
+                self._assigned_terms[replacement.machine].append(replacement)
 
     def release(self, machine: int, may_answer: bool = False) -> None:
         """Mark the unanswered terms of a machine as missing.
@@ -149,11 +149,11 @@ class TermLedger:
         If the machine `may_answer`, its pending term still counts if it is answered first.
         """
         self.has_unassigned_work = True
-        if (pending := self._pending.get(machine)) is not None:
+        if (pending := self._pending_terms.get(machine)) is not None:
             pending.status = TermStatus.LATE if may_answer else TermStatus.NONE
             if not may_answer:
-                del self._pending[machine]
-        for term in self._assigned.pop(machine, ()):
+                del self._pending_terms[machine]
+        for term in self._assigned_terms.pop(machine, ()):
             term.status = TermStatus.NONE
 
     def drop(self, machine: int) -> None:
@@ -169,7 +169,7 @@ class TermLedger:
 
     def record_answer(self, request: Request, added_terms: Sequence[Term] = ()) -> None:
         """Record an answer: the sum of the requested term and `added_terms`."""
-        term = self._pending.pop(request.machine)
+        term = self._pending_terms.pop(request.machine)
         term.is_answered, term.status, term.added_terms = True, TermStatus.NONE, tuple(added_terms)
 
     def record_comparison(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
@@ -221,68 +221,71 @@ class ProbeLedger:
         L. A comparison of a row needs more products than that.
     spans : sequence of (int, int, tuple of int)
         All rows, split where the holders change.
-    verified : collection of int
+    verified_machines : collection of int
         Machines with verified products.
 
     Attributes
     ----------
-    answered_by : set of int
+    answered_machines : set of int
         New machines that have answered.
     has_unassigned_work : bool
         Whether new machines without a request may be available.
     """
 
-    def __init__(self, recovery: int, spans: Sequence[Span], verified: Collection[int]) -> None:
+    def __init__(
+        self, recovery: int, spans: Sequence[Span], verified_machines: Collection[int]
+    ) -> None:
         self._recovery, self._spans = recovery, spans
-        self._verified = set(verified)
-        self._expected: set[int] = set()
-        self._assigned: set[int] = set()
+        self._verified_machines = set(verified_machines)
+        self._expected_machines: set[int] = set()
+        self._assigned_machines: set[int] = set()
         self._agreeing_machines: dict[tuple[int, int], tuple[int, ...]] = {}
         self._dispute: FaultUndetermined | None = None
-        self.answered_by: set[int] = set()
+        self.answered_machines: set[int] = set()
         self.has_unassigned_work = True
 
     @property
     def is_done(self) -> bool:
         """Whether all requests are answered, and all products agree."""
-        return not (self.has_unassigned_work or self._expected or self._uncompared_spans())
+        return not (self.has_unassigned_work or self._expected_machines or self._uncompared_spans())
 
     def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
         """Assign products to machines without a verified, answered or expected product."""
         self.has_unassigned_work = False
-        new = set(helpers) - self._verified - self.answered_by - self._expected
-        self._assigned |= new
-        self._expected |= new
+        known_machines = self._verified_machines | self.answered_machines
+        new_machines = set(helpers) - known_machines - self._expected_machines
+        self._assigned_machines |= new_machines
+        self._expected_machines |= new_machines
 
     @property
     def assigned_machines(self) -> Collection[int]:
         """Machines whose assigned products were not requested yet."""
-        return self._assigned
+        return self._assigned_machines
 
     def next_request(self, machine: int) -> Request | None:
         """Return a request for all rows of a machine."""
-        if machine not in self._assigned:
+        if machine not in self._assigned_machines:
             return None
-        self._assigned.discard(machine)
+        self._assigned_machines.discard(machine)
         intervals = [(start, stop) for start, stop, holders in self._spans if machine in holders]
         return Request(machine, tuple(intervals))
 
     def release(self, machine: int, may_answer: bool = False) -> None:
         """Stop waiting for a machine's answer."""
-        self._expected.discard(machine)
-        self._assigned.discard(machine)
+        self._expected_machines.discard(machine)
+        self._assigned_machines.discard(machine)
 
     def drop(self, machine: int) -> None:
         """Discard the answer of a machine."""
         self.release(machine)
-        self.answered_by.discard(machine)
-        self._verified.discard(machine)
+        self.answered_machines.discard(machine)
+        self._verified_machines.discard(machine)
         self._dispute = None
 
     def record_answer(self, request: Request, added_terms: Sequence[Term] = ()) -> None:
         """Record an answer."""
-        self._expected.discard(request.machine)
-        self.answered_by.add(request.machine)
+        self._expected_machines.discard(request.machine)
+        self.answered_machines.add(request.machine)
         self._dispute = None
 
     def record_comparison(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
@@ -294,7 +297,7 @@ class ProbeLedger:
 
     def instructions(self) -> list[IdentifyFaulty]:
         """Return instructions to compare products."""
-        if self._expected or self._dispute is not None:
+        if self._expected_machines or self._dispute is not None:
             return []
         spans = self._uncompared_spans()
         return [IdentifyFaulty(*span) for span in spans if len(span[2]) > self._recovery]
@@ -305,10 +308,10 @@ class ProbeLedger:
 
     def _uncompared_spans(self) -> list[Span]:
         """Return the spans with uncompared products, and the machines to compare."""
-        spans = []
+        spans, known_machines = [], self._verified_machines | self.answered_machines
         for start, stop, holders in self._spans:
-            machines = tuple(sorted((self._verified | self.answered_by).intersection(holders)))
-            is_new = not self.answered_by.isdisjoint(machines)
-            if is_new and self._agreeing_machines.get((start, stop)) != machines:
+            machines = tuple(sorted(known_machines.intersection(holders)))
+            has_new_product = not self.answered_machines.isdisjoint(machines)
+            if has_new_product and self._agreeing_machines.get((start, stop)) != machines:
                 spans.append((start, stop, machines))
         return spans

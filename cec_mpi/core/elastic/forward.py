@@ -179,7 +179,7 @@ class RowLedger:
                 continue
             segment.needed, segment.is_disputed, segment.verdict = self._min_answers, False, None
             self.has_unassigned_work = True
-            self._update_state(segment)
+            self._handle_changed_answers(segment)
         self._undiagnosed_segments = [s for s in self._undiagnosed_segments if s.is_disputed]
 
     # Answers.
@@ -193,7 +193,7 @@ class RowLedger:
                     continue  # uncompared answers are not used
                 segment.answered.add(request.machine)
                 segment.verdict = None
-                self._update_state(segment)
+                self._handle_changed_answers(segment)
 
     def record_comparison(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
         """Record the outcome of a comparison."""
@@ -313,7 +313,7 @@ class RowLedger:
                 group.append(after)
         return index
 
-    def _update_state(self, segment: _Segment) -> None:
+    def _handle_changed_answers(self, segment: _Segment) -> None:
         segment.agrees = False
         if not segment.is_decoded and len(segment.answered) >= segment.needed:
             self._complete_segments.append(segment)
@@ -349,7 +349,6 @@ class _Segment:
     @property
     def machines(self) -> tuple[int, ...]:
         return tuple(sorted(self.answered))
-
 
     def split(self, row: int) -> _Segment:
         """Keep the rows before `row`, and return a new segment with the rows from `row`."""

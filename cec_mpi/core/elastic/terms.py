@@ -14,7 +14,7 @@ class TermStatus(Enum):
 
     EXPECTED = "expected"
     LATE = "late"  # it may still come, but the term is replaced
-    NONE = "none"
+    NONE = "none"  # no answer is expected
 
 
 @dataclass(eq=False)

@@ -208,7 +208,7 @@ class ElasticExecutor:
         ledger = ProbeLedger(checker.recovery, spans, term_checker.products)
         computation = ProbeComputation(term_checker, checker, rows)
         self._run(step, ledger, computation, counts)
-        computation.keep(ledger.answered_by)
+        computation.keep(ledger.answered_machines)
 
     def _run(
         self,

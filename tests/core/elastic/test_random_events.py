@@ -453,7 +453,7 @@ class Cluster(RuleBasedStateMachine):
             )
             np.testing.assert_allclose(total, self.sum, atol=1e-6)
         else:
-            assert all(self.are_correct(0, ROWS, (n,)) for n in self.ledger.answered_by)
+            assert all(self.are_correct(0, ROWS, (n,)) for n in self.ledger.answered_machines)
 
     def check_failure(self, cause, available):
         """Check that the remaining machines do not suffice."""
