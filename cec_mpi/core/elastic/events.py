@@ -296,7 +296,7 @@ class Exclude:
     """Send a machine no more requests, because its computation failed or its answers were wrong."""
 
     machine: int
-    event: type[MachineLost | MachineExcluded]
+    event_type: type[MachineLost | MachineExcluded]
 
 
 @dataclass(frozen=True)
