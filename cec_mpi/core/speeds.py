@@ -20,7 +20,7 @@ _SCALE_STEPS = 5  # steps of each operation to which the scale of fixed speeds i
 _INITIAL_GAIN, _MIN_GAIN, _MAX_GAIN = 0.2, 0.05, 0.6
 _MAX_GAIN_GROWTH = 0.2  # of the log of the gain, if all differences keep their signs
 _OUTLIER_SIGMAS, _MIN_OUTLIER = 4.5, 0.02
-_MAX_OUTLIER, _MIN_HIT_RATE = math.log(8.0), 0.2
+_MAX_OUTLIER, _MIN_CONFIRMATION_RATE = math.log(8.0), 0.2
 _STALE_AFTER, _FORGET_AFTER, _STALE_DISCOUNT = 8, 32, math.log(3.0)
 _INITIAL_NOISE, _NOISE_GAIN = 0.1, 0.1  # of log speeds
 _MAD_TO_SIGMA = 1.4826  # standard deviation over median absolute deviation, if normal
@@ -105,7 +105,7 @@ class FixedSpeeds:
         self._rates: dict[Hashable, list[Floats]] = {}
         self._scales: dict[Hashable, float] = {}
         self._bound_cache: tuple[tuple[int, ...], float] = ((), 0.0)
-        self._prediction_cache: tuple[ArrayLike, float] = (), 0.0  # at a rate of 1
+        self._prediction_cache: tuple[ArrayLike, float] = (), 0.0  # at a scale of 1
 
     def set_hosts(self, hosts: Mapping[int, str]) -> None:
         """Do nothing: fixed speeds do not depend on the host."""
@@ -226,20 +226,17 @@ class _SteadySteps:
         rows: ArrayLike,
         machines: Ints,
         counts: Floats,
-        expected: Floats,
+        expected_log_seconds: Floats,
         max_deviation: float,
         max_steps: int,
     ) -> None:
         self.rows, self.steps, self.max_steps = rows, 0, max_steps
         self._machines, self._counts = machines, counts
-        self._expected, self._max_deviation = expected, max_deviation
-        seconds = np.exp(expected)
-        self._min_seconds = np.minimum(
-            np.exp(expected - max_deviation), seconds - _MIN_IMPROVEMENT_SECONDS / 2
-        )
-        self._max_seconds = np.maximum(
-            np.exp(expected + max_deviation), seconds + _MIN_IMPROVEMENT_SECONDS / 2
-        )
+        self._min_log_seconds = expected_log_seconds - max_deviation
+        self._max_log_seconds = expected_log_seconds + max_deviation
+        seconds, margin = np.exp(expected_log_seconds), _MIN_IMPROVEMENT_SECONDS / 2
+        self._min_seconds = np.minimum(np.exp(self._min_log_seconds), seconds - margin)
+        self._max_seconds = np.maximum(np.exp(self._max_log_seconds), seconds + margin)
         self._seconds = np.empty((max_steps, machines.size))
 
     def add(self, seconds: Floats) -> bool:
@@ -253,9 +250,9 @@ class _SteadySteps:
 
     def means(self) -> tuple[Ints, Floats, Floats]:
         """Return the machines, their rows, and their mean log times."""
-        times = np.log(np.maximum(self._seconds[: self.steps], _MIN_SECONDS))
-        lower, upper = self._expected - self._max_deviation, self._expected + self._max_deviation
-        return self._machines, self._counts, np.clip(times, lower, upper).mean(axis=0)
+        log_seconds = np.log(np.maximum(self._seconds[: self.steps], _MIN_SECONDS))
+        means = np.clip(log_seconds, self._min_log_seconds, self._max_log_seconds).mean(axis=0)
+        return self._machines, self._counts, means
 
 
 class SpeedEstimator:
@@ -277,7 +274,7 @@ class SpeedEstimator:
        differences keep their signs (drift), and shrinks while signs change (noise).
     4. A difference above 4.5 standard deviations and 2 % is an outlier, and waits for the next
        measurement of the machine. If that is nearer to the outlier than to the average, the speed
-       has changed; the faster of both measurements replaces it, because disturbances only slow
+       has changed; the faster of the two measurements replaces it, because disturbances only slow
        down. Until then plans use the outlier, unless it is a change by a factor of 8 or more, or
        fewer than a fifth of recent outliers were changes.
     5. Differences of one sign are summed, each reduced by 0.7 standard deviations. If the sum
@@ -326,7 +323,7 @@ class SpeedEstimator:
         self._step = 0
         self._last_rate = 0.0  # rate of the operation of the last step
         self._noise, self._gain = _INITIAL_NOISE, _INITIAL_GAIN
-        self._outlier_hit_rate = 0.5  # fraction of recent outliers that were changes
+        self._confirmation_rate = 0.5  # fraction of recent outliers that were changes
         self._log_rates: dict[Hashable, deque[float]] = {}  # of the last steps
         self._cost = self._fit_weight = self._fit_sum = 0.0  # cost of a call in rows; its fit
         # By machine: log speed, number of measurements, sign of the last difference, outlier that
@@ -479,13 +476,13 @@ class SpeedEstimator:
             max_steps = math.ceil(_MAX_AVERAGED_SECONDS / makespan)
             if max_steps > 1 and self._is_steady(machines, makespan):
                 log_rates = self._log_speeds[machines] + math.log(self._rate(operation))
-                expected = np.log(counts + self._cost) - log_rates
+                expected_log_seconds = np.log(counts + self._cost) - log_rates
                 max_deviation = max(_OUTLIER_SIGMAS * self._noise, _MIN_OUTLIER)
                 self._steady_steps[operation] = _SteadySteps(
                     rows,
                     machines,
                     counts,
-                    expected,
+                    expected_log_seconds,
                     max_deviation,
                     min(max_steps, _MAX_AVERAGED_STEPS),
                 )
@@ -504,20 +501,20 @@ class SpeedEstimator:
         self, operation: Hashable, machines: Ints, rows: Floats, log_seconds: Floats, steps: int
     ) -> None:
         """Update the rate of the operation and the speeds of these machines."""
-        expected = self._log_speeds[machines]
+        old_log_speeds = self._log_speeds[machines]
         unmeasured_steps = self._step - steps - self._last_steps[machines]
-        has_estimate = np.isfinite(expected)
+        has_estimate = np.isfinite(old_log_speeds)
         log_rates = self._log_rates.get(operation, deque(maxlen=_RATE_STEPS))
         measured_log_rates = np.log(rows + self._cost) - log_seconds
         # With one or two machines, a change of a machine is likelier than one of the operation.
-        estimates = np.count_nonzero(has_estimate)
-        if estimates > 2 or not log_rates or (estimates and len(log_rates) < _RATE_STEPS):
+        estimate_count = np.count_nonzero(has_estimate)
+        if estimate_count > 2 or not log_rates or (estimate_count and len(log_rates) < _RATE_STEPS):
             log_ratios = measured_log_rates
-            if estimates:
-                log_ratios = (measured_log_rates - expected)[has_estimate]
+            if estimate_count:
+                log_ratios = (measured_log_rates - old_log_speeds)[has_estimate]
             log_rates.append(median(log_ratios))
             self._log_rates[operation] = log_rates
-        log_rate = log_rates[-1] if estimates > 2 else math.log(self._rate(operation))
+        log_rate = log_rates[-1] if estimate_count > 2 else math.log(self._rate(operation))
         self._last_rate = self._rate(operation)
         log_times = log_seconds + log_rate  # in the unit of the speeds
         self._fit_cost(machines, rows, log_times)
@@ -528,12 +525,12 @@ class SpeedEstimator:
         self._ages[machines[unmeasured_steps > _STALE_AFTER]] = 1
         is_new = ~has_estimate | (unmeasured_steps > _FORGET_AFTER)
         if is_new.any():
-            self._reset_machines(machines[is_new], log_speeds[is_new], 1)
+            self._set_estimates(machines[is_new], log_speeds[is_new], 1)
             machines, log_speeds = machines[~is_new], log_speeds[~is_new]
         if machines.size:
             self._update_averages(machines, log_speeds, steps)
 
-    def _reset_machines(self, machines: Ints, log_speeds: Floats, age: int) -> None:
+    def _set_estimates(self, machines: Ints, log_speeds: Floats, age: int) -> None:
         self._log_speeds[machines], self._ages[machines] = log_speeds, age
         self._outliers[machines] = np.nan
         for sums in (self._drift_sums, self._drift_steps, self._drift_log_sums):
@@ -551,19 +548,19 @@ class SpeedEstimator:
         has_outlier = np.isfinite(outliers)
         is_confirmed = np.abs(log_speeds - outliers) < deviations
         if has_outlier.any():
-            hit_rate = is_confirmed[has_outlier].mean()
-            self._outlier_hit_rate += _NOISE_GAIN * (hit_rate - self._outlier_hit_rate)
+            rate = is_confirmed[has_outlier].mean()
+            self._confirmation_rate += _NOISE_GAIN * (rate - self._confirmation_rate)
         was_disturbed = is_outlier & (ages <= 1) & (errors > 0)  # in the first measurement
         has_changed = is_confirmed | was_disturbed
         self._outliers[machines] = np.where(is_outlier & ~has_changed, log_speeds, np.nan)
-        self._reset_machines(machines[has_changed], np.fmax(outliers, log_speeds)[has_changed], 2)
-        regular = ~is_outlier & ~has_changed
-        machines, log_speeds, errors = machines[regular], log_speeds[regular], errors[regular]
-        ages = ages[regular] + steps
+        self._set_estimates(machines[has_changed], np.fmax(outliers, log_speeds)[has_changed], 2)
+        is_regular = ~is_outlier & ~has_changed
+        machines, log_speeds = machines[is_regular], log_speeds[is_regular]
+        errors, ages = errors[is_regular], ages[is_regular] + steps
         signs = np.sign(errors)
         if machines.size:
-            change = math.exp(_MAX_GAIN_GROWTH * float((signs * self._signs[machines]).mean()))
-            self._gain = min(max(self._gain * change, _MIN_GAIN), _MAX_GAIN)
+            growth = math.exp(_MAX_GAIN_GROWTH * float((signs * self._signs[machines]).mean()))
+            self._gain = min(max(self._gain * growth, _MIN_GAIN), _MAX_GAIN)
         self._ages[machines], self._signs[machines] = ages, signs
         self._log_speeds[machines] += (
             np.maximum(1 - (1 - self._gain) ** steps, steps / ages) * errors
@@ -575,15 +572,15 @@ class SpeedEstimator:
         sigmas = _DRIFT_SIGNS * errors / max(self._noise, _MIN_OUTLIER / _OUTLIER_SIGMAS)
         increments = steps * (sigmas - _DRIFT_ALLOWANCE)
         sums = np.maximum(self._drift_sums[:, machines] + increments, 0.0)
-        counts = (self._drift_steps[:, machines] + steps) * (sums > 0)
+        drift_steps = (self._drift_steps[:, machines] + steps) * (sums > 0)
         log_sums = (self._drift_log_sums[:, machines] + steps * log_speeds) * (sums > 0)
-        self._drift_sums[:, machines], self._drift_steps[:, machines] = sums, counts
+        self._drift_sums[:, machines], self._drift_steps[:, machines] = sums, drift_steps
         self._drift_log_sums[:, machines] = log_sums
         sign, index = (sums > _DRIFT_THRESHOLD).nonzero()
         if index.size:
-            means = log_sums[sign, index] / counts[sign, index]
-            self._reset_machines(machines[index], means, 1)
-            self._ages[machines[index]] = counts[sign, index]
+            means = log_sums[sign, index] / drift_steps[sign, index]
+            self._set_estimates(machines[index], means, 1)
+            self._ages[machines[index]] = drift_steps[sign, index]
 
     def _fit_cost(self, machines: Ints, rows: Floats, log_times: Floats) -> None:
         """Fit the cost of a call to pairs of steps with different numbers of rows.
@@ -608,24 +605,24 @@ class SpeedEstimator:
             spread = _MAD_TO_SIGMA * median(np.abs(residuals))
             residuals = np.minimum(np.maximum(residuals, -3 * spread), 3 * spread)
             weight = _FIT_FORGETTING * self._fit_weight + float(slopes @ slopes)
-            total = _FIT_FORGETTING * self._fit_sum + float(slopes @ (residuals + cost * slopes))
+            fit_sum = _FIT_FORGETTING * self._fit_sum + float(slopes @ (residuals + cost * slopes))
             if weight <= 0:
                 return
             error = _COST_SIGMAS * max(spread, self._noise) / math.sqrt(weight)
-            fitted = min(total / weight, 4 * self.demand.total / self._machine_count)
+            fitted = min(fit_sum / weight, 4 * self.demand.total / self._machine_count)
             cost = fitted * (1 - (error / fitted) ** 2) if fitted > error else 0.0
         shift = np.log((cost + self._last_rows) / (self._cost + self._last_rows))
         self._log_speeds[:] = np.clip(
             self._log_speeds + shift, -_MAX_ABS_LOG_SPEED, _MAX_ABS_LOG_SPEED
         )
         self._outliers += shift
-        self._cost, self._fit_weight, self._fit_sum = cost, weight, total
+        self._cost, self._fit_weight, self._fit_sum = cost, weight, fit_sum
 
     def _recompute_speeds(self) -> None:
         """Recompute the speeds of plans after a change of the estimates."""
         log_speeds, outliers = self._log_speeds, self._outliers
         has_estimate = np.isfinite(log_speeds)
-        if self._outlier_hit_rate > _MIN_HIT_RATE:
+        if self._confirmation_rate > _MIN_CONFIRMATION_RATE:
             is_plausible = np.abs(outliers - log_speeds) < _MAX_OUTLIER
             log_speeds = np.where(is_plausible, outliers, log_speeds)
         unmeasured_steps = self._step - self._last_steps
