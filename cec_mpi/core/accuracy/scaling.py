@@ -87,9 +87,9 @@ def compute_row_exponents(
         limits = _frexp(smallest) - int(np.finfo(largest.dtype).minexp) - 1
         exponents = np.minimum(exponents, np.maximum(limits, 0))
     row_exponents: NDArray[np.int16] = exponents.astype(np.int16)
-    zeros = largest == 0
-    if zeros.any():
-        row_exponents[zeros] = ZERO_ROW
+    is_zero = largest == 0
+    if is_zero.any():
+        row_exponents[is_zero] = ZERO_ROW
     return row_exponents
 
 
@@ -125,16 +125,16 @@ def divide_rows(
     try:
         with np.errstate(under="raise"):
             np.multiply(rows, factors[..., np.newaxis], out=out)
-        exact = True
+        is_exact = True
     except FloatingPointError:
         with np.errstate(under="ignore"):
             np.multiply(rows, factors[..., np.newaxis], out=out)
-        exact = False
-    subnormal = powers > max_power
-    if subnormal.any():
-        remaining_factors = _powers_of_two(powers[subnormal] - max_power, rows.dtype)
-        out[subnormal] *= remaining_factors[:, np.newaxis]
-    return exact
+        is_exact = False
+    is_subnormal = powers > max_power
+    if is_subnormal.any():
+        remaining_factors = _powers_of_two(powers[is_subnormal] - max_power, rows.dtype)
+        out[is_subnormal] *= remaining_factors[:, np.newaxis]
+    return is_exact
 
 
 def _frexp(values: NDArray[np.floating]) -> NDArray[Any]:
@@ -142,9 +142,9 @@ def _frexp(values: NDArray[np.floating]) -> NDArray[Any]:
     info = np.finfo(values.dtype)
     bits = np.ascontiguousarray(values).view(f"i{values.itemsize}") >> info.nmant
     exponents: NDArray[Any] = bits - (int(info.maxexp) - 2)
-    subnormal = bits == 0
-    if subnormal.any():
-        exponents[subnormal] = np.frexp(values[subnormal])[1]
+    is_subnormal = bits == 0
+    if is_subnormal.any():
+        exponents[is_subnormal] = np.frexp(values[is_subnormal])[1]
     return exponents
 
 
@@ -225,8 +225,8 @@ def _reduce_columns(ufunc: np.ufunc, rows: NDArray[Any]) -> NDArray[Any]:
     rows_per_line = min(height, -(-_MIN_LINE_WIDTH // width))
     joined_rows = height - height % rows_per_line
     lines = rows[:joined_rows].reshape(-1, rows_per_line * width)
-    partial = ufunc.reduce(lines).reshape(rows_per_line, width)
+    reduced_lines = ufunc.reduce(lines).reshape(rows_per_line, width)
     if joined_rows < height:
-        partial = np.vstack((partial, ufunc.reduce(rows[joined_rows:])))
-    reduced: NDArray[Any] = ufunc.reduce(partial)
+        reduced_lines = np.vstack((reduced_lines, ufunc.reduce(rows[joined_rows:])))
+    reduced: NDArray[Any] = ufunc.reduce(reduced_lines)
     return reduced

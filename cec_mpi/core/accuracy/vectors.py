@@ -7,7 +7,7 @@ powers of two before encoding (`scaling`), one multiplication undoes both scalin
 one of them alone may overflow.
 
 Errors of products are proportional to the size of their terms; users need them relative to the
-result. The ratio of both sizes, the `cancellation`, measures the lost digits.
+result. The ratio of the terms to the result, the `cancellation`, measures the lost digits.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ class Scales:
         info, size = np.finfo(arithmetic), np.dtype(arithmetic).itemsize
         self._target_exponent, self._max_exponent = _TARGET_LOG2[size], _MAX_LOG2[size]
         self._unscaled_exponent = _UNSCALED_LOG2[size]
-        half_ulp = int(info.minexp - info.nmant) - 1  # log2 of half the smallest subnormal number
-        self.underflow_error = math.ldexp(float((self._column_max * 2.0**-64).sum()), half_ulp + 64)
+        scaled_sum = float((self._column_max * 2.0**-64).sum())
+        # Underflow adds an error of up to half the smallest subnormal number.
+        self.underflow_error = math.ldexp(scaled_sum, int(info.minexp - info.nmant) - 1 + 64)
         self.max_row_exponent = self._reference_exponent = 0
         exponents = np.asarray(0 if row_exponents is None else row_exponents, dtype=np.int64)
         if exponents.any():
