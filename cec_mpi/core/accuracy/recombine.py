@@ -151,15 +151,15 @@ class Recombiner:
         return choose_machines(self._generator, machines)
 
     def _make_recombination(
-        self, basis: tuple[int, ...], targets: tuple[int, ...]
+        self, basis: tuple[int, ...], machines: tuple[int, ...]
     ) -> Recombination:
-        rows = self._generator[np.asarray(targets, dtype=int) - 1]
-        return Recombination(self._generator, basis, rows)
+        targets = self._generator[np.asarray(machines, dtype=int) - 1]
+        return Recombination(self._generator, basis, targets)
 
     def candidate_bases(
         self, machines: tuple[int, ...], rebuild_errors: Floats, shard_errors: Floats
     ) -> list[tuple[int, ...]]:
-        """Return three bases to try: original, well-conditioned, and the most accurate shards.
+        """Return the bases to try: of original, well-conditioned, and the most accurate shards.
 
         Parameters
         ----------
@@ -175,7 +175,6 @@ class Recombiner:
         limit = np.sort(errors)[recovery - 1]
         originals = tuple(n for n, error in zip(machines, errors, strict=True) if error <= limit)
         by_error = sorted(machines, key=lambda n: float(shard_errors[n - 1]))
-        accurate = tuple(sorted(by_error[:recovery]))
-        return list(
-            dict.fromkeys((self.choose_basis(originals), self.choose_basis(machines), accurate))
-        )
+        most_accurate = tuple(sorted(by_error[:recovery]))
+        bases = self.choose_basis(originals), self.choose_basis(machines), most_accurate
+        return list(dict.fromkeys(bases))

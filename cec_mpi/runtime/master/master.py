@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.accuracy.rounding import answer_error
+from cec_mpi.core.accuracy.rounding import estimate_answer_error
 from cec_mpi.core.accuracy.vectors import Scales, cancellation, max_abs_of_columns, scale_by_powers
 from cec_mpi.errors import InputError, MachineError, ScaleWarning
 from cec_mpi.runtime.master.buffers import Buffers, as_block, as_column, check_out
@@ -71,7 +71,7 @@ class Master:
         self.shape = (manifest.rows, manifest.columns)
         self.dtype = np.dtype(np.float64)
         self._condition = manifest.code.conditioning.worst  # later that of the last step
-        self._error = answer_error(manifest.dtype, store.arithmetic)
+        self._error = estimate_answer_error(manifest.dtype, store.arithmetic)
         code = manifest.code
         has_many_sets = code.machines > code.recovery  # of L machines
         rounding_dtype = manifest.dtype if has_many_sets else store.arithmetic

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from cec_mpi.core.accuracy.rounding import answer_error
+from cec_mpi.core.accuracy.rounding import estimate_answer_error
 from cec_mpi.core.checks.parity import answer_checker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.store.coded.manifest import CodedManifest
@@ -27,7 +27,7 @@ class CodedFacts(Facts):
     def summary(self) -> str:
         """See `Facts.summary`; adds the code and the error of a product."""
         manifest = self.manifest
-        error = answer_error(manifest.dtype, "float64") * manifest.code.conditioning.median
+        error = estimate_answer_error(manifest.dtype, "float64") * manifest.code.conditioning.median
         return (
             f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.machines_text()}; "
             f"{plural(manifest.rows_per_shard, 'row')} per shard; {self._code_line()}; "
