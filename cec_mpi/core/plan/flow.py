@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Rows = NDArray[np.int64]
+from cec_mpi.core.plan.assignment import Ints
 
 _MAX_CAPACITY = 2**31 - 1  # of an edge in SciPy
 # Bits between successive units; residuals counted in the next unit then rarely exceed 32 bits.
@@ -26,19 +25,19 @@ class Network:
     ----------
     supplies : (G,) sequence of int
         Missing answers of each group, in rows.
-    pairs : (E, 2) array_like of int
-        Groups and the machines that may compute their rows, both counted from 0.
     pair_capacities : (E,) sequence of int
         Capacity of each pair: the number of rows in its group, because a machine computes a row at
         most once.
+    pairs : (E, 2) array_like of int
+        Groups and the machines that may compute their rows, both counted from 0.
     machines : int
     """
 
     def __init__(
         self,
-        supplies: Sequence[int] | Rows,
-        pair_capacities: Sequence[int] | Rows,
-        pairs: Sequence[tuple[int, int]] | Rows,
+        supplies: Sequence[int] | Ints,
+        pair_capacities: Sequence[int] | Ints,
+        pairs: Sequence[tuple[int, int]] | Ints,
         machines: int,
     ) -> None:
         groups = len(supplies)
@@ -58,7 +57,7 @@ class Network:
         )
         self._pair_edges = slice(groups, groups + group.size)
 
-    def max_flow(self, capacities: Rows) -> Rows:
+    def max_flow(self, capacities: Ints) -> Ints:
         """Return the rows of each pair in a maximum flow.
 
         Parameters
@@ -80,7 +79,7 @@ class Network:
                     break  # no capacity was truncated, so this flow is maximal
         return flow[self._pair_edges]
 
-    def _augment(self, residual: Rows, flow: Rows) -> Rows:
+    def _augment(self, residual: Ints, flow: Ints) -> Ints:
         """Return a maximum flow in the residual network: the increment of each edge's flow."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import maximum_flow

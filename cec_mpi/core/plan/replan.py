@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.plan.flow import Network, Rows
+from cec_mpi.core.plan.assignment import Ints
+from cec_mpi.core.plan.flow import Network
 from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.text import plural
@@ -139,7 +140,7 @@ def _network(
     return pairs, Network(supplies, capacities, pairs, len(machines))
 
 
-def _rows_within(time: float, speeds: NDArray[np.float64], limit: int) -> Rows:
+def _rows_within(time: float, speeds: NDArray[np.float64], limit: int) -> Ints:
     """Return how many whole rows each machine computes in this time, at most `limit`."""
     return np.floor(np.minimum(time * speeds * _ROUNDING_MARGIN, limit)).astype(np.int64)
 

@@ -63,23 +63,16 @@ def heterogeneous(available: Sequence[int], loads: ArrayLike, machines_per_row: 
             f"{plural(loads.size, 'load')} for {plural(machine_numbers.size, 'available machine')}"
         )
     check_loads(loads, machines_per_row)
-    sizes, members = assign_blocks(loads, machines_per_row)
-    for batch in row_batches(members):  # in place: a second array may not fit in memory
+    sizes, machines = assign_blocks(loads, machines_per_row)
+    for batch in row_batches(machines):  # in place, because a second array may not fit in memory
         batch[:] = machine_numbers[batch]
-    return _order_blocks(available, loads, np.array(sizes), members)
-
-
-def _order_blocks(
-    available: Sequence[int], loads: Ints, sizes: Ints, machines: NDArray[np.int32]
-) -> Assignment:
-    """Return the assignment whose blocks are ordered so that each machine has few intervals."""
-    order = order_along_rows(machines, available)
-    stops = np.empty_like(sizes)
-    stops[order] = np.cumsum(sizes[order])
+    order, block_sizes = order_blocks(machines, available), np.array(sizes)
+    stops = np.empty_like(block_sizes)
+    stops[order] = np.cumsum(block_sizes[order])
     for array in (machines, machines.base):  # Assignment does not copy read-only arrays
         if isinstance(array, np.ndarray):
             array.flags.writeable = False
-    return Assignment(available, loads, stops - sizes, stops, machines)
+    return Assignment(available, loads, stops - block_sizes, stops, machines)
 
 
 def cyclic(available: Sequence[int], machines_per_row: int, rows: int) -> Assignment:
@@ -137,7 +130,7 @@ def _cyclic_bounds(count: int, rows: int) -> Ints:
     return np.arange(count + 1, dtype=np.int64) * rows // count
 
 
-def order_along_rows(machines: NDArray[np.int32], available: Sequence[int]) -> NDArray[np.intp]:
+def order_blocks(machines: NDArray[np.int32], available: Sequence[int]) -> NDArray[np.intp]:
     """Return an order of the blocks in which neighbours share many machines.
 
     Parameters
@@ -154,7 +147,7 @@ def order_along_rows(machines: NDArray[np.int32], available: Sequence[int]) -> N
 
     Examples
     --------
-    >>> order_along_rows(np.array([[1, 2], [3, 4], [2, 3]], dtype=np.int32), (1, 2, 3, 4))
+    >>> order_blocks(np.array([[1, 2], [3, 4], [2, 3]], dtype=np.int32), (1, 2, 3, 4))
     array([0, 2, 1])
     """
     if len(machines) > _MAX_PATH_BLOCKS:
@@ -171,19 +164,19 @@ def _greedy_path(membership: NDArray[np.bool_]) -> NDArray[np.intp]:
         indicator = membership.astype(np.float32)
         rows = max(1, _MAX_SINGLE_THREAD_SIZE // membership.size)
         batches = (indicator[first : first + rows] for first in range(0, len(indicator), rows))
-        shared = np.concatenate([batch @ indicator.T for batch in batches])  # exact integers
+        shared_counts = np.concatenate([batch @ indicator.T for batch in batches])  # exact integers
         for step in range(1, len(membership)):
             last = order[step - 1]
-            shared[:, last] = -1
-            order[step] = shared[last].argmax()
+            shared_counts[:, last] = -1
+            order[step] = shared_counts[last].argmax()
         return order
     bits = np.packbits(membership, axis=1).view(np.uint64)
-    remaining = np.ones(len(membership), dtype=bool)
+    is_remaining = np.ones(len(membership), dtype=bool)
     for step in range(1, len(membership)):
         last = order[step - 1]
-        remaining[last] = False
-        shared_count = np.bitwise_count(bits & bits[last]).sum(axis=1, dtype=np.int64)
-        order[step] = np.where(remaining, shared_count, -1).argmax()
+        is_remaining[last] = False
+        shared_counts = np.bitwise_count(bits & bits[last]).sum(axis=1, dtype=np.int64)
+        order[step] = np.where(is_remaining, shared_counts, -1).argmax()
     return order
 
 
@@ -196,9 +189,9 @@ def _sort_blocks(machines: NDArray[np.int32]) -> NDArray[np.intp]:
     rank = np.empty(largest + 1, dtype=np.min_scalar_type(largest))  # small dtypes sort faster
     rank[np.argsort(-frequency, kind="stable")] = np.arange(largest + 1)
     columns = min(_SORT_KEYS, machines.shape[1])
-    leading = []
+    leading_ranks = []
     for batch in row_batches(machines):
         ranks = rank.take(batch)
         ranks.partition(columns - 1, axis=1)
-        leading.append(np.sort(ranks[:, :columns], axis=1))
-    return np.lexsort(np.concatenate(leading).T[::-1])
+        leading_ranks.append(np.sort(ranks[:, :columns], axis=1))
+    return np.lexsort(np.concatenate(leading_ranks).T[::-1])

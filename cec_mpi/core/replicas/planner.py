@@ -14,7 +14,7 @@ from cec_mpi.core.plan.assignment import Assignment, Scheme, check_available
 from cec_mpi.core.plan.blocks import assign_blocks
 from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.core.plan.planner import Plan, Planner
-from cec_mpi.core.plan.schemes import order_along_rows
+from cec_mpi.core.plan.schemes import order_blocks
 from cec_mpi.core.replicas.holders import group_by_holders
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
@@ -403,7 +403,7 @@ class _CellGroups:
         firsts = np.searchsorted(groups.group, np.arange(groups.units.size + 1))
         for g, (first, last) in enumerate(pairwise(firsts.tolist())):
             sizes, members = assign_blocks(pair_units[first:last], self.machines_per_row)
-            order = order_along_rows(members, range(last - first))
+            order = order_blocks(members, range(last - first))
             machines = groups.machine[first:last][members[order].astype(np.intp)]
             shares.append((np.full(len(sizes), g), np.array(sizes)[order], machines))
         group, sizes_of_blocks, machines = map(np.concatenate, zip(*shares, strict=True))

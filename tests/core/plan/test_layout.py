@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.core.plan.load import whole_row_load
-from cec_mpi.core.plan.schemes import heterogeneous, order_along_rows
+from cec_mpi.core.plan.schemes import heterogeneous, order_blocks
 
 SPEEDS = (2, 2, 3, 3, 4, 4)  # the example of the paper, Section III
 
@@ -49,4 +49,4 @@ def test_neighbours_share_machines(blocks, machines_per_row):
         counts = Counter(machines.ravel().tolist())
         keys = [sorted((-counts[machine], machine) for machine in block)[:8] for block in sets]
         expected = sorted(range(blocks), key=keys.__getitem__)
-    assert order_along_rows(machines, available.tolist()).tolist() == expected
+    assert order_blocks(machines, available.tolist()).tolist() == expected
