@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.plan.schemes import cyclic, cyclic_loads, heterogeneous
+from cec_mpi.core.plan.schemes import assign_cyclically, assign_loads, cyclic_loads
 from cec_mpi.report.assignments import blocks_of, new_rows_by_machine
 from cec_mpi.report.bins import bin_series
 from cec_mpi.report.recorded_run import Run
@@ -32,7 +32,7 @@ def test_a_bin_has_the_minimum_median_and_maximum(values, width):
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40))
 def test_cyclic_loads_equal_those_of_the_assignment(count, copies, rows):
     copies = min(copies, count)
-    plan = cyclic(tuple(range(1, count + 1)), copies, rows)
+    plan = assign_cyclically(tuple(range(1, count + 1)), copies, rows)
     assert cyclic_loads(count, copies, rows).tolist() == plan.loads.tolist()
     each = [sum(stop - start for start, stop in plan.intervals(n + 1)) for n in range(count)]
     assert plan.loads.tolist() == each
@@ -45,9 +45,9 @@ def plans(draw):
     copies = draw(st.integers(1, len(available)))
     rows = draw(st.integers(1, 60))
     kind = draw(st.booleans())
-    plan = cyclic(available, copies, rows)
+    plan = assign_cyclically(available, copies, rows)
     if kind:
-        plan = heterogeneous(available, plan.loads, copies)
+        plan = assign_loads(available, plan.loads, copies)
     found = [[x for pair in plan.intervals(n) for x in pair] for n in range(1, count + 1)]
     return plan, found
 

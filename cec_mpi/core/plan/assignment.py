@@ -65,8 +65,8 @@ class Assignment:
 
     Examples
     --------
-    >>> from cec_mpi.core.plan.schemes import heterogeneous
-    >>> assignment = heterogeneous((1, 2, 3, 5), [4, 4, 6, 7], 3)
+    >>> from cec_mpi.core.plan.schemes import assign_loads
+    >>> assignment = assign_loads((1, 2, 3, 5), [4, 4, 6, 7], 3)
     >>> for block in assignment.blocks:
     ...     print(block.stop - block.start, block.machines)
     3 (1, 3, 5)

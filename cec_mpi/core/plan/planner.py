@@ -26,7 +26,7 @@ from cec_mpi.core.plan.load import (
     makespan,
     round_to_rows,
 )
-from cec_mpi.core.plan.schemes import cyclic, heterogeneous
+from cec_mpi.core.plan.schemes import assign_cyclically, assign_loads
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
@@ -156,10 +156,10 @@ def plan_step(
     available_speeds = all_speeds[machines - 1]
     optimum = fractional_load(available_speeds, machines_per_row)
     if scheme == "cyclic":
-        assignment = cyclic(available, machines_per_row, rows)
+        assignment = assign_cyclically(available, machines_per_row, rows)
     else:
         loads = round_to_rows(optimum, available_speeds, machines_per_row, rows)
-        assignment = heterogeneous(available, loads, machines_per_row)
+        assignment = assign_loads(available, loads, machines_per_row)
     bound = float(optimum.c_star) * rows
     return Plan(assignment, makespan(assignment.loads, available_speeds), bound)
 

@@ -24,7 +24,7 @@ _MAX_SINGLE_THREAD_SIZE = 1 << 18  # multiplications; for more, BLAS would start
 _SORT_KEYS = 8  # machines of each block by which blocks are sorted
 
 
-def heterogeneous(available: Sequence[int], loads: ArrayLike, machines_per_row: int) -> Assignment:
+def assign_loads(available: Sequence[int], loads: ArrayLike, machines_per_row: int) -> Assignment:
     """Return the assignment of Algorithm 1 for loads in whole rows.
 
     Each block goes to the machine with the fewest remaining rows and to the
@@ -52,7 +52,7 @@ def heterogeneous(available: Sequence[int], loads: ArrayLike, machines_per_row: 
 
     Examples
     --------
-    >>> [block.machines for block in heterogeneous((1, 2, 3), [3, 2, 1], 2).blocks]
+    >>> [block.machines for block in assign_loads((1, 2, 3), [3, 2, 1], 2).blocks]
     [(1, 3), (1, 2)]
     """
     loads = as_integers("loads", loads)
@@ -75,7 +75,7 @@ def heterogeneous(available: Sequence[int], loads: ArrayLike, machines_per_row: 
     return Assignment(available, loads, stops - block_sizes, stops, machines)
 
 
-def cyclic(available: Sequence[int], machines_per_row: int, rows: int) -> Assignment:
+def assign_cyclically(available: Sequence[int], machines_per_row: int, rows: int) -> Assignment:
     """Return the cyclic assignment of Yang et al.: N_t equal blocks, block b on machines b, b+1, ..
 
     Block boundaries are at ``floor(b * rows / N_t)``, so the loads differ by at most one row.
@@ -95,7 +95,7 @@ def cyclic(available: Sequence[int], machines_per_row: int, rows: int) -> Assign
 
     Examples
     --------
-    >>> cyclic((1, 2, 5, 6), 2, 8).blocks[-1]
+    >>> assign_cyclically((1, 2, 5, 6), 2, 8).blocks[-1]
     Block(start=6, stop=8, machines=(1, 6))
     """
     count = len(available)
@@ -113,7 +113,7 @@ def cyclic(available: Sequence[int], machines_per_row: int, rows: int) -> Assign
 
 
 def cyclic_loads(count: int, machines_per_row: int, rows: int) -> Ints:
-    """Return the loads of `cyclic` for `count` available machines.
+    """Return the loads of `assign_cyclically` for `count` available machines.
 
     Examples
     --------

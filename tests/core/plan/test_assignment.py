@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cec_mpi.core.paper import algorithm_1
 from cec_mpi.core.plan.assignment import Assignment, Block
-from cec_mpi.core.plan.schemes import cyclic, heterogeneous
+from cec_mpi.core.plan.schemes import assign_cyclically, assign_loads
 from cec_mpi.errors import InfeasibleError, InputError
 
 
@@ -51,7 +51,7 @@ def feasible_loads(draw):
 def assignments(draw):
     """Draw assignments whose blocks are in any order along the rows."""
     available, loads, machines_per_row = draw(feasible_loads())
-    blocks = heterogeneous(available, loads, machines_per_row).blocks
+    blocks = assign_loads(available, loads, machines_per_row).blocks
     starts, stops, row = [0] * len(blocks), [0] * len(blocks), 0
     for f in draw(st.permutations(range(len(blocks)))):
         starts[f], row = row, row + blocks[f].stop - blocks[f].start
@@ -66,7 +66,7 @@ def assignments(draw):
 @given(feasible_loads())
 def test_blocks_are_those_of_the_paper(case):
     available, loads, machines_per_row = case
-    assignment = heterogeneous(available, loads, machines_per_row)
+    assignment = assign_loads(available, loads, machines_per_row)
     assert sizes_and_machines(assignment) == blocks_of_the_paper(*case)
     assert len(assignment.blocks) <= len(available)
     assert assignment.loads.tolist() == loads == [len(rows_of(assignment, n)) for n in available]
@@ -77,7 +77,7 @@ def test_blocks_are_those_of_the_paper(case):
 def test_cyclic_blocks_and_loads(machines, data, rows):
     available, count = sorted(machines), len(machines)
     machines_per_row = data.draw(st.integers(1, count))
-    assignment = cyclic(available, machines_per_row, rows)
+    assignment = assign_cyclically(available, machines_per_row, rows)
     bounds = [b * rows // count for b in range(count + 1)]
     assert assignment.blocks == tuple(
         Block(
@@ -95,17 +95,17 @@ def test_cyclic_blocks_and_loads(machines, data, rows):
 @pytest.mark.parametrize(
     ("scheme", "arguments", "error", "message"),
     [
-        (heterogeneous, ((1, 2, 3), [3, 2, 2], 2), InputError, "sum 7 cannot be met"),
-        (heterogeneous, ((1, 2, 3), [4, 1, 1], 2), InputError, "sum 6 cannot be met"),
-        (heterogeneous, ((1, 2, 3, 4), [3, 3, 1, -1], 2), InputError, "sum 6 cannot be met"),
-        (heterogeneous, ((1, 2, 3), [0, 0, 0], 2), InputError, "sum 0 cannot be met"),
-        (heterogeneous, ((1, 2), [3, 2, 1], 2), InputError, "3 loads for 2 available machines"),
-        (heterogeneous, ((3, 1, 2), [3, 2, 1], 2), InputError, "expected ascending numbers from 1"),
-        (heterogeneous, ((1, 2), [3, 2], 4), InfeasibleError, "2 machines available: each row"),
-        (heterogeneous, ((), [], 1), InfeasibleError, "0 machines available: each row needs 1"),
-        (cyclic, ((1, 2), 4, 3), InfeasibleError, "2 machines available: each row needs 4"),
-        (cyclic, ((1, 1, 2), 2, 3), InputError, "expected ascending numbers from 1"),
-        (cyclic, ((1, 2), 1, 0), InputError, "0 rows per shard"),
+        (assign_loads, ((1, 2, 3), [3, 2, 2], 2), InputError, "sum 7 cannot be met"),
+        (assign_loads, ((1, 2, 3), [4, 1, 1], 2), InputError, "sum 6 cannot be met"),
+        (assign_loads, ((1, 2, 3, 4), [3, 3, 1, -1], 2), InputError, "sum 6 cannot be met"),
+        (assign_loads, ((1, 2, 3), [0, 0, 0], 2), InputError, "sum 0 cannot be met"),
+        (assign_loads, ((1, 2), [3, 2, 1], 2), InputError, "3 loads for 2 available machines"),
+        (assign_loads, ((3, 1, 2), [3, 2, 1], 2), InputError, "expected ascending numbers from 1"),
+        (assign_loads, ((1, 2), [3, 2], 4), InfeasibleError, "2 machines available: each row"),
+        (assign_loads, ((), [], 1), InfeasibleError, "0 machines available: each row needs 1"),
+        (assign_cyclically, ((1, 2), 4, 3), InfeasibleError, "2 machines available: each row"),
+        (assign_cyclically, ((1, 1, 2), 2, 3), InputError, "expected ascending numbers from 1"),
+        (assign_cyclically, ((1, 2), 1, 0), InputError, "0 rows per shard"),
     ],
 )
 def test_invalid_arguments_of_schemes_are_rejected(scheme, arguments, error, message):
@@ -153,8 +153,8 @@ def test_positions_are_those_of_blocks_in_concatenated_answers(assignment):
 
 
 def test_positions_do_not_depend_on_large_machine_numbers():
-    small = heterogeneous((1, 2, 3, 5), [4, 4, 6, 7], 3)
-    large = heterogeneous((5, 65_536, 65_537, 200_000), [4, 4, 6, 7], 3)
+    small = assign_loads((1, 2, 3, 5), [4, 4, 6, 7], 3)
+    large = assign_loads((5, 65_536, 65_537, 200_000), [4, 4, 6, 7], 3)
     assert np.array_equal(small.positions, large.positions)
 
 

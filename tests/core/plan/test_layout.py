@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.core.plan.load import whole_row_load
-from cec_mpi.core.plan.schemes import heterogeneous, order_blocks
+from cec_mpi.core.plan.schemes import assign_loads, order_blocks
 
 SPEEDS = (2, 2, 3, 3, 4, 4)  # the example of the paper, Section III
 
@@ -18,7 +18,7 @@ SPEEDS = (2, 2, 3, 3, 4, 4)  # the example of the paper, Section III
 )
 def test_the_example_of_the_paper_has_the_fewest_intervals(available, expected):
     loads = whole_row_load([SPEEDS[n - 1] for n in available], 3, 420)
-    assignment = heterogeneous(available, loads, 3)
+    assignment = assign_loads(available, loads, 3)
     counts = [
         3
         + sum(len(set(after.machines) - set(before.machines)) for before, after in pairwise(order))
