@@ -144,8 +144,8 @@ class Assignment:
 
     def count(self, machine: int) -> int:
         """Return the number of rows of a machine, 0 if it is unavailable."""
-        position = self._position.get(machine)
-        return 0 if position is None else int(self.loads[position])
+        available = self.available
+        return int(self.loads[available.index(machine)]) if machine in available else 0
 
     def intervals(self, machine: int) -> tuple[tuple[int, int], ...]:
         """Return the row intervals ``(start, stop)`` of a machine, ascending and merged."""
@@ -176,10 +176,10 @@ class Assignment:
         block_order, _, machine_order = self._sort_orders
         sizes = np.repeat((self.stops - self.starts)[block_order], self.machines_per_row)
         ends = np.cumsum(sizes[machine_order])
-        flat = np.empty_like(ends)
-        flat[machine_order] = ends - sizes[machine_order]
+        offsets = np.empty_like(ends)
+        offsets[machine_order] = ends - sizes[machine_order]
         positions = np.empty(self.machines.shape, dtype=np.int64)
-        positions[block_order] = flat.reshape(self.machines.shape)
+        positions[block_order] = offsets.reshape(self.machines.shape)
         positions.flags.writeable = False
         return positions
 
@@ -203,10 +203,6 @@ class Assignment:
             machine: tuple(pairs[first:last])
             for machine, (first, last) in zip(self.available, pairwise(bounds), strict=True)
         }
-
-    @cached_property
-    def _position(self) -> dict[int, int]:
-        return {machine: index for index, machine in enumerate(self.available)}
 
     def to_array(self) -> Ints:
         """Return the assignment as one int64 array."""

@@ -57,7 +57,7 @@ class Plan:
     bound: float
     costs: NDArray[np.float64] | None = None
     _decoders: dict[MDSCode, list[Decoder]] = field(default_factory=dict, init=False)
-    _bounds: dict[int, list[list[int]]] = field(default_factory=dict, init=False)
+    _interval_bounds: dict[int, list[list[int]]] = field(default_factory=dict, init=False)
 
     def __repr__(self) -> str:
         return f"<Plan of makespan {self.makespan:g}, at least {self.bound:g}: {self.assignment!r}>"
@@ -74,13 +74,13 @@ class Plan:
 
         ``[0, 7, 9, 12]`` stands for the rows 0..6 and 9..11. The list is cached.
         """
-        if machines not in self._bounds:
+        if machines not in self._interval_bounds:
             intervals = self.assignment.all_intervals()
-            self._bounds[machines] = [
+            self._interval_bounds[machines] = [
                 [bound for interval in intervals.get(n, ()) for bound in interval]
                 for n in range(1, machines + 1)
             ]
-        return self._bounds[machines]
+        return self._interval_bounds[machines]
 
     def estimate_work(self, rows: Ints) -> NDArray[np.number]:
         """Return the work of each machine for these numbers of rows, shape (N,).
