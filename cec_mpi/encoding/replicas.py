@@ -71,7 +71,7 @@ def encode_replicas(
             min(_DEFAULT_COPIES, options.machines) if options.copies is None else options.copies
         )
         holders = spread_copies(parts.count, speeds, copies, options.spread, options.seed)
-        first_entries = parts.entries[parts.cells]
+        first_entries = parts.entries_before[parts.cells]
         needs_int64 = int(np.diff(first_entries).max()) > _MAX_INT32 or rows.shape[1] > _MAX_INT32
         layout = Layout(
             bounds=parts.bounds,
@@ -112,7 +112,7 @@ def _write_metadata(
     checksums: NDArray[np.uint64],
 ) -> None:
     """Write all files except the shards: cells, column sizes, checksums, manifest."""
-    cells = np.stack([parts.rows, parts.entries])
+    cells = np.stack([parts.rows, parts.entries_before])
     rows = writer.rows
     sizes, exponent = quantise_sizes(writer.column_sizes)
     entries = {

@@ -257,6 +257,6 @@ def explain_copies(
         "over_optimum": {
             "mean": assessment.mean_ratio,
             "worst": assessment.max_ratio,
-            "away": assessment.unavailable,
+            "away": assessment.unavailable_machines,
         },
     }

@@ -23,7 +23,7 @@ _MIN_SAMPLE = 32
 _MAX_SAMPLE_WORK = 4e8  # number of submatrices times L**3; takes seconds for L up to some hundreds
 _MAX_COMPLETE_WORK = 4e9
 _BATCH = 2_000_000  # entries in one batch of submatrices
-_MIN_IMPROVEMENT = 1 - 1e-6  # factor by which an exchange must reduce the norm
+_MAX_EXCHANGE_RATIO = 1 - 1e-6  # of the norm after an exchange to that before
 Floats = NDArray[np.float64]
 
 
@@ -178,7 +178,7 @@ def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ..
         except np.linalg.LinAlgError:
             break  # the chosen rows are singular
         best = int(new_norms.argmin())
-        if not new_norms.flat[best] < old_norms[0] * _MIN_IMPROVEMENT:
+        if not new_norms.flat[best] < old_norms[0] * _MAX_EXCHANGE_RATIO:
             break
         row, position = divmod(best, recovery)
         chosen[position] = row

@@ -133,7 +133,7 @@ class PlacementQuality(NamedTuple):
     mean_ratio, max_ratio : float
         Mean and maximum, over simulated steps, of the ratio of the makespan to that of machines
         that hold all parts. Simulated speeds are from half to twice the declared ones.
-    unavailable : int
+    unavailable_machines : int
         Unavailable machines of each simulated step: two if each part has at least three holders.
     """
 
@@ -141,7 +141,7 @@ class PlacementQuality(NamedTuple):
     loss_probability: dict[int, float]
     mean_ratio: float
     max_ratio: float
-    unavailable: int
+    unavailable_machines: int
 
 
 def assess_placement(
@@ -179,17 +179,17 @@ def assess_placement(
 
 
 def _loss_probability(
-    sets: set[tuple[int, ...]], machines: int, lost: int, rng: np.random.Generator
+    sets: set[tuple[int, ...]], machines: int, lost_machines: int, rng: np.random.Generator
 ) -> float:
-    """Return the probability that `lost` random machines include one of these sets."""
+    """Return the probability that `lost_machines` random machines include one of these sets."""
     membership = np.zeros((len(sets), machines), np.int32)
     for row, holders in zip(membership, sets, strict=True):
         row[np.array(holders) - 1] = 1
-    if comb(machines, lost) <= _MAX_EXHAUSTIVE:
-        samples = np.array(list(combinations(range(machines), lost)))
+    if comb(machines, lost_machines) <= _MAX_EXHAUSTIVE:
+        samples = np.array(list(combinations(range(machines), lost_machines)))
     else:
         all_machines = np.tile(np.arange(machines, dtype=np.int16), (_SAMPLE_SIZE, 1))
-        samples = rng.permuted(all_machines, axis=1)[:, :lost]
+        samples = rng.permuted(all_machines, axis=1)[:, :lost_machines]
     sizes, losses = membership.sum(axis=1), 0.0
     for batch in np.array_split(samples, -(-len(samples) // 1000)):
         is_lost = np.zeros((machines, len(batch)), np.int32)
@@ -202,12 +202,12 @@ def _makespan_ratio(
     holders: Holders,
     costs: Sequence[float],
     speeds: Sequence[float],
-    unavailable: int,
+    unavailable_machines: int,
     rng: np.random.Generator,
 ) -> float:
     """Return the ratio of the makespan to the ideal for random speeds and unavailable machines."""
     rates = check_speeds(speeds) * _SPEED_FACTOR ** rng.uniform(-1, 1, len(speeds))
-    excluded = rng.choice(len(speeds), unavailable, replace=False)
+    excluded = rng.choice(len(speeds), unavailable_machines, replace=False)
     available = np.setdiff1d(np.arange(len(speeds)), excluded)
     sets, set_of_part = group_by_holders(holders, (available + 1).tolist())
     sums = np.bincount(set_of_part, costs, len(sets))

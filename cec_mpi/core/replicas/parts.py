@@ -31,7 +31,7 @@ class Parts:
         The cells of part p are ``cells[p] <= c < cells[p + 1]``.
     rows : (C + 1,) ndarray of int64
         The rows of cell c are ``rows[c] <= row < rows[c + 1]``.
-    entries : (C + 1,) ndarray of int64
+    entries_before : (C + 1,) ndarray of int64
         Number of nonzeros of X before each cell, and their total.
     row_cost : float
         Fixed cost of a row, in nonzeros.
@@ -46,7 +46,7 @@ class Parts:
 
     cells: Ints
     rows: Ints
-    entries: Ints
+    entries_before: Ints
     row_cost: float = ROW_OVERHEAD
 
     @property
@@ -62,7 +62,7 @@ class Parts:
     @cached_property
     def cost_before(self) -> Floats:
         """Cost of all rows before each cell, and the total, in nonzeros, shape (C + 1,)."""
-        return self.entries + self.row_cost * self.rows
+        return self.entries_before + self.row_cost * self.rows
 
     @cached_property
     def cell_costs(self) -> Floats:

@@ -30,7 +30,7 @@ _LARGE_SHARE = 0.02  # of the mean load of a machine
 _LARGE_FACTOR = 4  # times the mean cost of a cell
 _MAX_CELLS_PER_MACHINE = 64  # with more, cells are not all assigned individually
 _MAX_SEARCHED_CELLS = 64  # with more, there is no local search
-_MIN_IMPROVEMENT = 1 - 1e-9  # factor by which an exchange must reduce the makespan
+_MAX_EXCHANGE_RATIO = 1 - 1e-9  # of the makespan after an exchange to that before
 _NEAR_OPTIMAL = 1.005  # ratio of a makespan to its bound that needs no further attempt
 
 
@@ -55,7 +55,7 @@ class ReplicaPlanner(Planner):
     machines; if S > 0, by Algorithm 1 with ``1 + S`` instead of L. Cuts are rounded to the adjacent
     cell boundary that minimises the delay of the machines on both sides.
 
-    If machines have few cells, this rounding can cost much. Then all cells are also assigned
+    If machines have few cells, this rounding can be costly. Then all cells are also assigned
     individually, and the better plan is used.
 
     Examples
@@ -152,18 +152,19 @@ class _CellGroups:
         mean_load = machines_per_row / machines * costs.sum()
         threshold = max(_LARGE_SHARE * mean_load, _LARGE_FACTOR * costs.mean())
         self._part_of_cell = np.repeat(np.arange(parts.count), np.diff(parts.cells))
-        group = set_of_part[self._part_of_cell]
+        group_of_cell = set_of_part[self._part_of_cell]
         starts = np.searchsorted(self.groups.group, np.arange(len(sets) + 1))
         self._costs, self._cost_before = costs, parts.cost_before
-        self._pair_ranges = np.stack([starts[:-1], starts[1:]], axis=1)[group]  # of each cell
+        self._pair_ranges = np.stack([starts[:-1], starts[1:]], axis=1)[group_of_cell]  # by cell
         large = np.flatnonzero(costs > threshold)
         self.large_cells = large[np.argsort(-costs[large], kind="stable")]
         self.can_assign_cells = costs.size <= _MAX_CELLS_PER_MACHINE * machines
         self._is_single_row = np.diff(parts.rows)[self.large_cells] == 1
-        self._small_cells = np.argsort(group, kind="stable")
+        self._small_cells = np.argsort(group_of_cell, kind="stable")
         self._small_cells = self._small_cells[costs[self._small_cells] <= threshold]
         self._cumulative_costs = np.append(0, np.cumsum(costs[self._small_cells]))
-        self._group_starts = np.searchsorted(group[self._small_cells], np.arange(len(sets) + 1))
+        group_of_small_cell = group_of_cell[self._small_cells]
+        self._group_starts = np.searchsorted(group_of_small_cell, np.arange(len(sets) + 1))
         self.small_groups = self.groups
         if large.size:
             sums = np.diff(self._cumulative_costs[self._group_starts])
@@ -237,7 +238,7 @@ class _CellGroups:
                             (load[source] - cost) / rates[source],
                             (load[target] + cost) / rates[target],
                         )
-                        if finish < best_finish * _MIN_IMPROVEMENT:
+                        if finish < best_finish * _MAX_EXCHANGE_RATIO:
                             best_finish, best_move = finish, (cell, target, exchanged, cost)
             if best_move is None:
                 break
@@ -290,23 +291,23 @@ class _CellGroups:
             machines = self._assign_greedily(self.large_cells, time, pair_costs, speeds)
             costs = np.repeat(self._costs[self.large_cells], self.machines_per_row)
             load = np.bincount(machines.ravel(), costs, speeds.size).astype(np.float64)
-            small_time, small_amounts = self.small_groups.minimise_makespan(speeds, load)
+            small_time, small_units = self.small_groups.minimise_makespan(speeds, load)
             makespan = max(small_time, float((load / speeds).max()))
-            candidates.append((makespan, machines, small_amounts))
+            candidates.append((makespan, machines, small_units))
             if makespan <= sufficient_makespan:
                 break
-        _, machines, small_amounts = min(candidates, key=lambda candidate: candidate[0])
-        return machines, small_amounts
+        _, machines, small_units = min(candidates, key=lambda candidate: candidate[0])
+        return machines, small_units
 
     def _assign_greedily(
         self, cells: NDArray[np.intp], time: float, pair_costs: Floats | None, speeds: Floats
     ) -> NDArray[np.intp]:
-        """Assign cells one by one, each to the machine that finishes it first; return the machines.
+        """Assign cells one by one, each to the machine that finishes it first; return the owners.
 
         With `pair_costs`, the costs of pairs in the optimum, finish times up to `time` count as
         equal, and the machine with the smallest overrun of these costs is chosen.
         """
-        rates, machine, machines = speeds.tolist(), self.groups.machine.tolist(), []
+        rates, machine_of_pair, owners = speeds.tolist(), self.groups.machine.tolist(), []
         load, overrun = [0.0] * len(rates), [0.0] * len(rates)
         remaining = None if pair_costs is None else pair_costs.tolist()
         for cost, (first, last) in zip(
@@ -314,7 +315,7 @@ class _CellGroups:
         ):
             candidates = []
             for pair in range(first, last):
-                n = machine[pair]
+                n = machine_of_pair[pair]
                 finish, delay = (load[n] + cost) / rates[n], 0.0
                 if remaining is not None:
                     finish = max(finish, time)
@@ -322,13 +323,13 @@ class _CellGroups:
                 candidates.append((finish, delay, pair))
             pairs = sorted(pair for *_, pair in sorted(candidates)[: self.machines_per_row])
             for pair in pairs:
-                n = machine[pair]
+                n = machine_of_pair[pair]
                 load[n] += cost
                 if remaining is not None:
                     overrun[n] += max(0.0, cost - remaining[pair])
                     remaining[pair] = max(0.0, remaining[pair] - cost)
-            machines.append([machine[pair] for pair in pairs])
-        return np.array(machines, np.intp)
+            owners.append([machine_of_pair[pair] for pair in pairs])
+        return np.array(owners, np.intp)
 
     def _cut_groups(self, pair_units: Ints, speeds: Floats) -> tuple[Ints, Ints, NDArray[np.intp]]:
         """Cut the cells of `small_groups` into blocks.
@@ -347,7 +348,7 @@ class _CellGroups:
         """
         units, group_starts = self.small_groups.units, self._group_starts
         cumulative_costs = self._cumulative_costs
-        group, sizes, machines = self._block_shares(pair_units)
+        group, sizes, machines = self._divide_groups(pair_units)
         stops = np.cumsum(sizes) - np.append(0, np.cumsum(units))[group]  # in units of the group
         costs = np.diff(cumulative_costs[group_starts])
         targets = cumulative_costs[group_starts[group]] + stops * (costs / units)[group]
@@ -393,20 +394,20 @@ class _CellGroups:
             for n in right:
                 delay[n] -= shift * time_per_cost[n]
 
-    def _block_shares(self, pair_units: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:
-        """Return the group, size and machines of each block, for these units of each pair."""
+    def _divide_groups(self, pair_units: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:
+        """Divide groups into blocks; return the group, the units and the machines of each block."""
         groups = self.small_groups
         if self.machines_per_row == 1:
             pairs = np.flatnonzero(pair_units)
             return groups.group[pairs], pair_units[pairs], groups.machine[pairs, None]
-        shares: list[tuple[Ints, Ints, NDArray[np.intp]]] = []
+        blocks: list[tuple[Ints, Ints, NDArray[np.intp]]] = []
         firsts = np.searchsorted(groups.group, np.arange(groups.units.size + 1))
         for g, (first, last) in enumerate(pairwise(firsts.tolist())):
             sizes, members = assign_blocks(pair_units[first:last], self.machines_per_row)
             order = order_blocks(members, range(last - first))
             machines = groups.machine[first:last][members[order].astype(np.intp)]
-            shares.append((np.full(len(sizes), g), np.array(sizes)[order], machines))
-        group, sizes_of_blocks, machines = map(np.concatenate, zip(*shares, strict=True))
+            blocks.append((np.full(len(sizes), g), np.array(sizes)[order], machines))
+        group, sizes_of_blocks, machines = map(np.concatenate, zip(*blocks, strict=True))
         return group, sizes_of_blocks, machines
 
 

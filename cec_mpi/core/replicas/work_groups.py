@@ -14,7 +14,7 @@ from cec_mpi.core.plan.flow import Network
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_TOTAL_UNITS = 1 << 29  # of all work; fits in 32 bits, so that one call of SciPy finds a flow
+_TARGET_UNITS = 1 << 29  # for all work; fits in 32 bits, so that one call of SciPy finds a flow
 _TIME_TOLERANCE = 1e-9  # relative, for the rounding to whole units
 
 
@@ -59,7 +59,7 @@ class WorkGroups:
     ) -> None:
         self._machines_per_row, self._machines = machines_per_row, machines
         ends = np.cumsum(np.append(0.0, costs))
-        self.unit_cost = machines_per_row * float(ends[-1]) / _TOTAL_UNITS
+        self.unit_cost = machines_per_row * float(ends[-1]) / _TARGET_UNITS
         self.units = np.maximum(1, np.diff(np.rint(ends / self.unit_cost))).astype(np.int64)
         self._costs = self.units * self.unit_cost  # in whole units, so that cuts are exact
         self.group = np.repeat(np.arange(len(holders)), [len(machines) for machines in holders])

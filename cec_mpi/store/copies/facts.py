@@ -56,7 +56,7 @@ class CopiesFacts(Facts):
                 f"{plural(quality.holder_sets, 'different set')} of machines",
             ),
             *loss_facts(manifest.copies, quality.loss_probability, fatal),
-            balance_fact(quality.mean_ratio, quality.max_ratio, quality.unavailable),
+            balance_fact(quality.mean_ratio, quality.max_ratio, quality.unavailable_machines),
             (
                 "shards",
                 f"{format_bytes(size)} in blocks of {BLOCK_BYTES >> 20} MiB with a checksum",
@@ -78,7 +78,7 @@ class CopiesFacts(Facts):
             "over_optimum": {
                 "mean": quality.mean_ratio,
                 "worst": quality.max_ratio,
-                "away": quality.unavailable,
+                "away": quality.unavailable_machines,
             },
         }
 

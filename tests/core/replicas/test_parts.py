@@ -25,7 +25,7 @@ def test_parts_partition_the_rows_at_about_equal_costs(counts, parts, cells):
     for bounds in (cut.bounds, cut.rows):
         assert (bounds[0], bounds[-1]) == (0, len(counts))
         assert (np.diff(bounds) > 0).all()
-    assert np.array_equal(cut.entries, indptr[cut.rows])
+    assert np.array_equal(cut.entries_before, indptr[cut.rows])
     costs = np.array(counts) + ROW_OVERHEAD
     np.testing.assert_allclose(cut.costs, np.add.reduceat(costs, cut.bounds[:-1]))
     # A part costs at most its share and half a row at each end.
@@ -50,7 +50,7 @@ def test_pointers_may_be_a_memory_map_of_int32(tmp_path):
     np.save(tmp_path / "indptr.npy", indptr)
     cut = cut_parts(np.load(tmp_path / "indptr.npy", mmap_mode="r"), 5, 3)
     assert np.array_equal(cut.bounds, cut_parts(indptr, 5, 3).bounds)
-    assert cut.entries.dtype == np.int64
+    assert cut.entries_before.dtype == np.int64
 
 
 def test_a_matrix_without_rows_is_rejected():
