@@ -170,18 +170,10 @@ class ParityChecker:
             agree = (residuals <= limits).all() and residuals.max(initial=0) < np.inf
         return not agree
 
-    def _largest_ratios(
-        self, machines: tuple[int, ...], answers: NDArray[np.floating], scale: ArrayLike
-    ) -> Floats:
-        """Return the largest ratio of a residual to its tolerance in each column."""
-        checks, tolerances = self.checks(machines)
-        ratios = self._ratios(checks, tolerances, answers.astype(np.float64, copy=False), scale)
-        largest: Floats = ratios.max(axis=0)
-        return largest
-
     def _ratios(
         self, checks: Floats, tolerances: Floats, answers: Floats, scale: ArrayLike
     ) -> Floats:
+        """Return the ratios of residuals to their tolerances."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             residuals = np.abs(checks @ answers)
             limits = tolerances * np.asarray(scale, dtype=np.float64) + self._underflow_bound
@@ -211,11 +203,12 @@ class ParityChecker:
         error of a third machine.
         """
         all_machines, group_size = tuple(machines), self.recovery + 3
-        ratios = self._largest_ratios(all_machines, answers, scale)
+        values = answers.astype(np.float64, copy=False)
+        ratios = self._ratios(*self.checks(all_machines), values, scale).max(axis=0)
         if (ratios <= 1).all():
             return Comparison(agree=True)
         rows = np.argsort(-np.nan_to_num(ratios, nan=np.inf), kind="stable")[:_MAX_ROWS_COMPARED]
-        values = np.nan_to_num(answers[:, rows].astype(np.float64), nan=np.finfo(np.float64).max)
+        values = np.nan_to_num(values[:, rows], nan=np.finfo(np.float64).max)
         scales = np.broadcast_to(np.asarray(scale, dtype=np.float64), ratios.shape)[rows]
         verdict = Comparison(agree=False)
         for first in range(max(1, len(all_machines) - group_size + 1)):
