@@ -23,12 +23,12 @@ class Demand(Protocol):
     ----------
     machines : int
         N.
-    total : float
+    total_work : float
         Work of a step, summed over the machines.
     """
 
     machines: int
-    total: float
+    total_work: float
 
     def is_feasible(self, machines: Ints) -> bool:
         """Return whether these machines (counted from 0) can do all the work."""
@@ -85,7 +85,7 @@ class CodedDemand:
 
     def __init__(self, machines: int, machines_per_row: int, rows: int) -> None:
         self.machines, self._machines_per_row, self._rows = machines, machines_per_row, rows
-        self.total = float(machines_per_row * rows)
+        self.total_work = float(machines_per_row * rows)
         check_machines_per_row(machines, machines_per_row)
         check_rows(rows)
 
@@ -165,7 +165,7 @@ def optimal_loads(
     # no machine contributes less than 0: otherwise a rounding error in the sum could move the
     # result to the start of a much later machine.
     event = bisect_left(range(order.size - 1), True, key=is_sufficient)
-    running = (start_ranks < event) & (stop_ranks >= event)
+    is_running = (start_ranks < event) & (stop_ranks >= event)
     remaining = total - max_load * np.count_nonzero(stop_ranks < event)
-    finish = float((remaining + overheads[running].sum()) / speeds[running].sum())
-    return finish, np.minimum(np.maximum(speeds * finish - overheads, 0.0), max_load)
+    makespan = float((remaining + overheads[is_running].sum()) / speeds[is_running].sum())
+    return makespan, np.minimum(np.maximum(speeds * makespan - overheads, 0.0), max_load)

@@ -337,7 +337,7 @@ class SpeedEstimator:
         self._drift_sums, self._drift_steps, self._drift_log_sums = np.zeros(
             (3, 2, self._machine_count)
         )
-        self._last_rows[:] = self.demand.total / self._machine_count
+        self._last_rows[:] = self.demand.total_work / self._machine_count
         self._initial_estimates = self._estimates[:, 0].copy()
         self._estimates_by_host: dict[str, Floats] = {}
         self._speeds = np.ones(self._machine_count)
@@ -609,7 +609,7 @@ class SpeedEstimator:
             if weight <= 0:
                 return
             error = _COST_SIGMAS * max(spread, self._noise) / math.sqrt(weight)
-            fitted = min(fit_sum / weight, 4 * self.demand.total / self._machine_count)
+            fitted = min(fit_sum / weight, 4 * self.demand.total_work / self._machine_count)
             cost = fitted * (1 - (error / fitted) ** 2) if fitted > error else 0.0
         shift = np.log((cost + self._last_rows) / (self._cost + self._last_rows))
         self._log_speeds[:] = np.clip(

@@ -1,7 +1,7 @@
 """Probabilistic checks of the terms of X' V, after Freivalds.
 
 The term of machine n is ``t = shard[rows]' u``. For a random vector g, the probe,
-``g' t = (shard[rows] g)' u``. Rank 0 computes both sides in linear time from the product
+``g' t = (shard[rows] g)' u``. The master computes both sides in linear time from the product
 ``shard g``. Machines compute this product before the first X' V, parity checks verify it, and all
 later checks use it. Freivalds (Probabilistic machines can use less running time, 1977)
 checks matrix products this way.

@@ -422,12 +422,12 @@ class ReplicaDemand:
     Attributes
     ----------
     machines : int
-    total : float
+    total_work : float
     """
 
     def __init__(self, parts: Parts, placement: ReplicaPlacement) -> None:
         self._parts, self._placement = parts, placement
-        self.machines, self.total = placement.machines, float(parts.costs.sum())
+        self.machines, self.total_work = placement.machines, float(parts.costs.sum())
         self._groups_cache: tuple[tuple[int, ...], WorkGroups] | None = None
 
     def is_feasible(self, machines: Ints) -> bool:
