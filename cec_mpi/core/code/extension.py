@@ -29,9 +29,9 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
     """Return the code with one more machine; the other rows do not change.
 
     The smallest singular value of the new row g with any L - 1 rows of G is at most the length of
-    the component of g that is orthogonal to them. So g is chosen to maximise the shortest of these
-    components: candidates are real harmonics and random rows, and the best are moved away from the
-    nearest subsets.
+    the component of g that is orthogonal to them, its distance from this subset. So g is chosen to
+    maximise the smallest distance: candidates are real harmonics and random rows, and the best are
+    moved away from the nearest subsets.
 
     Parameters
     ----------
@@ -62,14 +62,14 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
     length = float(np.median(np.linalg.norm(code.generator, axis=1)))
     normals = _subset_normals(code.generator, rng)
 
-    def round_to_dtype(rows: Floats) -> Floats:
+    def normalise(rows: Floats) -> Floats:  # to the median length, exactly in `dtype`
         scaled = rows * (length / np.linalg.norm(rows, axis=-1, keepdims=True))
         rounded: Floats = scaled.astype(dtype).astype(np.float64)
         return rounded
 
     points = np.arange(4 * min(code.machines, _MAX_HARMONIC_CANDIDATES // 4)) + 0.5
     midpoints = np.arange(min(code.machines, _MAX_HARMONIC_CANDIDATES)) + 0.5
-    rows = round_to_dtype(
+    candidates = normalise(
         np.vstack(
             (
                 harmonics(2 * np.pi * points / len(points), code.recovery),
@@ -78,20 +78,20 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
             )
         )
     )
-    batches = np.array_split(rows, len(rows) // 16)
-    shortest = np.concatenate([np.abs(normals @ batch.T).min(axis=0) for batch in batches])
-    best = rows[np.argsort(shortest)[::-1][:_FINALISTS]]
-    improved = np.array([_move_away(normals, row, round_to_dtype) for row in best])
-    finalists = np.vstack((best, improved))
+    batches = np.array_split(candidates, len(candidates) // 16)
+    distances = np.concatenate([np.abs(normals @ batch.T).min(axis=0) for batch in batches])
+    best_candidates = candidates[np.argsort(distances)[::-1][:_FINALISTS]]
+    moved = np.array([_move_away(normals, row, normalise) for row in best_candidates])
+    finalists = np.vstack((best_candidates, moved))
     # Also compared on a second sample of subsets, because rows were fitted to the first.
     other_normals = _subset_normals(code.generator, rng)
-    shortest = np.abs(np.vstack((normals, other_normals)) @ finalists.T).min(axis=0)
-    generator = np.vstack((code.generator, finalists[int(shortest.argmax())]))
+    distances = np.abs(np.vstack((normals, other_normals)) @ finalists.T).min(axis=0)
+    generator = np.vstack((code.generator, finalists[int(distances.argmax())]))
     conditioning = measure_conditioning(generator, include=[code.conditioning.worst_machines])
     return MDSCode(generator, code.family, code.systematic, conditioning)
 
 
-def _move_away(normals: Floats, row: Floats, round_to_dtype: Callable[[Floats], Floats]) -> Floats:
+def _move_away(normals: Floats, row: Floats, normalise: Callable[[Floats], Floats]) -> Floats:
     """Move a row away from the nearest subsets step by step, and return the best row reached."""
     count = min(_NEAREST_SUBSETS, len(normals))
     best_distance, best_row = 0.0, row
@@ -103,7 +103,7 @@ def _move_away(normals: Floats, row: Floats, round_to_dtype: Callable[[Floats], 
             best_distance, best_row = float(distances[nearest].min()), row
         direction = (np.sign(components[nearest])[:, None] * normals[nearest]).sum(axis=0)
         step = float(np.linalg.norm(row)) * 0.1 / (1 + k / 10)
-        row = round_to_dtype(row + step * direction / max(float(np.linalg.norm(direction)), 1e-300))
+        row = normalise(row + step * direction / max(float(np.linalg.norm(direction)), 1e-300))
     return best_row
 
 
@@ -120,7 +120,7 @@ def _subset_normals(generator: Floats, rng: np.random.Generator) -> Floats:
             int
         )
         runs = (firsts[:, None] + np.arange(recovery - 1)) % machines
-        random = rng.random((max_subsets - len(runs), machines)).argsort(axis=1)[:, : recovery - 1]
-        subsets = np.concatenate((runs, random))
+        permutations = rng.random((max_subsets - len(runs), machines)).argsort(axis=1)
+        subsets = np.concatenate((runs, permutations[:, : recovery - 1]))
     batches = np.array_split(subsets, -(-len(subsets) * recovery**2 // _BATCH))
     return np.concatenate([np.linalg.svd(generator[batch])[2][:, -1] for batch in batches])
