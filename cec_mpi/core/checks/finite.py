@@ -70,7 +70,7 @@ class NonfiniteChecker:
     def __init__(self, columns: int, adjoint: bool = False) -> None:
         self._columns = columns
         self._adjoint = adjoint
-        self._nonfinite: list[_NonfiniteEntries] = []
+        self._nonfinite_entries: list[_NonfiniteEntries] = []
 
     def check(
         self, machine: int, intervals: Intervals, values: NDArray[np.floating]
@@ -99,8 +99,8 @@ class NonfiniteChecker:
             positions = rows[entry_indices // self._columns]
         positions, first = np.unique(positions, return_index=True)
         entries = _NonfiniteEntries(machine, intervals, positions, values[entry_indices[first]])
-        self._nonfinite.append(entries)
-        for other in self._nonfinite[:-1]:
+        self._nonfinite_entries.append(entries)
+        for other in self._nonfinite_entries[:-1]:
             if other.machine != machine and _overlap(intervals, other.intervals):
                 _, indices, other_indices = np.intersect1d(
                     positions, other.positions, assume_unique=True, return_indices=True

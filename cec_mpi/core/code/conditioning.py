@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-MAX_EXHAUSTIVE = 200_000
-_SAMPLE_SIZE = 2_000
-_MIN_SAMPLE = 32
-_MAX_SAMPLE_WORK = 4e8  # number of submatrices times L**3; takes seconds for L up to some hundreds
-_MAX_COMPLETE_WORK = 4e9
+Floats = NDArray[np.float64]
+
+MAX_EXHAUSTIVE = 200_000  # submatrices
+_SAMPLE_SIZE, _MIN_SAMPLE = 2_000, 32  # submatrices
+_MAX_SAMPLE_WORK = 4e8  # number of submatrices times L**3; takes seconds for L up to a few hundred
+_MAX_COMPLETE_WORK = 4e9  # the same for all N submatrices of N = L + 1 machines
 _BATCH = 2_000_000  # entries in one batch of submatrices
 _MAX_EXCHANGE_RATIO = 1 - 1e-6  # of the norm after an exchange to that before
-Floats = NDArray[np.float64]
 
 
 class Conditioning(Struct, frozen=True, forbid_unknown_fields=True):

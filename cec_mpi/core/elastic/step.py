@@ -170,7 +170,7 @@ class ElasticStep:
         self._start_time = 0.0
         self._answer_seconds: list[float] = []  # ascending
         self._pending: dict[int, Request] = {}
-        self._to_exclude: dict[int, type[MachineLost | MachineExcluded]] = {}
+        self._exclusions: dict[int, type[MachineLost | MachineExcluded]] = {}
         self._failure: StepFailed | None = None
         self._has_new_helper = False
         self._dispute_start: float | None = None
@@ -289,12 +289,12 @@ class ElasticStep:
         elif consequence is Consequence.DROP:
             self._ledger.drop(machine)
         if consequence is Consequence.REASSIGN:
-            self._to_exclude.pop(machine, None)  # the roster has excluded it
+            self._exclusions.pop(machine, None)  # the roster has excluded it
         elif consequence is Consequence.EXCLUDE:
-            self._to_exclude[machine] = MachineLost
+            self._exclusions[machine] = MachineLost
         # Exclude a faulty machine only if its current process has answered.
         elif consequence is Consequence.DROP and has_answered:
-            self._to_exclude[machine] = MachineExcluded
+            self._exclusions[machine] = MachineExcluded
 
     # Instructions.
 
@@ -309,8 +309,8 @@ class ElasticStep:
             return self._begin_or_wait(now)
         # A change of the ledger after `is_done` must queue an instruction: the driver then calls
         # this method again, and `is_done` is tested again.
-        queue: list[Instruction] = [Exclude(n, event) for n, event in self._to_exclude.items()]
-        self._to_exclude = {}
+        queue: list[Instruction] = [Exclude(n, event) for n, event in self._exclusions.items()]
+        self._exclusions = {}
         queue += self._ledger.instructions()
         if self._ledger.is_done:
             return queue or [Done()]

@@ -23,8 +23,8 @@ from cec_mpi.text import plural
 
 ORDERS = 4
 """Default number of random orders of the machines."""
-_MAX_EXHAUSTIVE, _SAMPLE_SIZE, _SIMULATED_STEPS = 20_000, 20_000, 200
-_SEED = 2107
+_MAX_EXHAUSTIVE, _SAMPLE_SIZE = 20_000, 20_000  # sets of lost machines
+_SIMULATED_STEPS, _SEED = 200, 2107
 _SPEED_FACTOR = 2.0  # largest ratio of a simulated speed to the declared speed
 
 Holders = tuple[tuple[int, ...], ...]

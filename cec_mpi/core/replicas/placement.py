@@ -52,7 +52,7 @@ class ReplicaPlacement:
         self.machines, self.holders = machines, holders
         self.bounds: tuple[int, ...] = tuple(bounds)
         self.cuts, self.spans_of_terms = self.bounds[1:-1], self.spans
-        self._sets = [frozenset(holders) for holders in set(self.holders)]
+        self._holder_sets = [frozenset(holders) for holders in set(self.holders)]
         self._min_holders = lru_cache(256)(self._count_holders)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -92,8 +92,8 @@ class ReplicaPlacement:
         (1, 2)
         """
         present, added = set(machines), 0
-        while deficient := [group for group in self._sets if len(group & present) < needed]:
-            gains = Counter(n for holders in deficient for n in holders - present)
+        while deficient_sets := [s for s in self._holder_sets if len(s & present) < needed]:
+            gains = Counter(n for holders in deficient_sets for n in holders - present)
             if not gains:
                 return max(1, added)
             present.add(max(gains, key=lambda n: (gains[n], -n)))
@@ -126,4 +126,4 @@ class ReplicaPlacement:
                 start, part = end, part + 1
 
     def _count_holders(self, machines: frozenset[int]) -> int:
-        return min(len(holders & machines) for holders in self._sets)
+        return min(len(holders & machines) for holders in self._holder_sets)

@@ -26,7 +26,7 @@ class WorkGroups:
     costs : (G,) sequence of float
         Positive cost of each group.
     holders : sequence of sequence of int
-        At least `machines_per_row` machines of each group, counted from 0.
+        At least `machines_per_row` machines for each group, counted from 0.
     machines : int
     machines_per_row : int
         Machines that do the same work: ``1 + S`` to tolerate S stragglers.

@@ -64,7 +64,7 @@ class Codec:
         shard_size = int(assignment.stops.max()) * columns
         threads = len(scratch) if code.recovery * shard_size >= PARALLEL_THRESHOLD else 1
         max_width = panel_width(code.recovery)
-        panel = min(max_width, -(-shard_size // threads))
+        width = min(max_width, -(-shard_size // threads))
         self._blocks: list[list[_Block | _BlockGroup]] = [[] for _ in range(threads)]
         group: list[_ShortBlock] = []
         blocks = zip(
@@ -75,8 +75,8 @@ class Codec:
             strict=True,
         )
         for start, stop, positions, decoder in sorted(blocks, key=itemgetter(0)):
-            for first in range(start, stop, panel):
-                last = min(first + panel, stop)
+            for first in range(start, stop, width):
+                last = min(first + width, stop)
                 offsets = [position + first - start for position in positions]
                 if last - first > _MAX_SHORT_BLOCK or _common_stride(offsets) is not None:
                     thread = first * threads // shard_size
