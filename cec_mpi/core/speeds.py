@@ -341,7 +341,7 @@ class SpeedEstimator:
         self._initial_estimates = self._estimates[:, 0].copy()
         self._estimates_by_host: dict[str, Floats] = {}
         self._speeds = np.ones(self._machine_count)
-        self._available: Ints = np.arange(0)
+        self._available_machines: Ints = np.arange(0)  # counted from 0
         self._plan_speeds = (1.0,) * self._machine_count
         self._optimum_cache: tuple[tuple[int, ...], float, Floats] | None = None
         self._plan_loads_cache: tuple[tuple[int, ...], tuple[float, ...], Floats] | None = None
@@ -397,7 +397,7 @@ class SpeedEstimator:
         machines = np.array(available, dtype=np.int64) - 1
         if not self.demand.is_feasible(machines):
             return self._plan_speeds
-        self._available = machines
+        self._available_machines = machines
         if self._plan_loads_cache is None or self._plan_loads_cache[:2] != (
             available,
             self._plan_speeds,
@@ -468,8 +468,8 @@ class SpeedEstimator:
         self._steady_steps.pop(operation, None)
         if machines.size:
             self._update(operation, machines, counts, log_seconds, steps)
-            if self._available.size > machines.size:  # some machines are too slow to get rows
-                idle = np.setdiff1d(self._available, machines)
+            if self._available_machines.size > machines.size:  # some are too slow to get rows
+                idle = np.setdiff1d(self._available_machines, machines)
                 increased = self._log_speeds[idle] + _IDLE_GROWTH * steps
                 self._log_speeds[idle] = np.minimum(increased, np.nanmax(self._log_speeds))
             makespan = math.exp(log_seconds.max())

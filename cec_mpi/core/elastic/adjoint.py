@@ -53,7 +53,7 @@ class TermLedger:
     >>> for request in (first[0], first[2]):
     ...     ledger.record_answer(request)
     >>> ledger.release(2)
-    >>> ledger.reassign({1, 3}, idle={1, 3})
+    >>> ledger.reassign({1, 3}, idle_machines={1, 3})
     >>> ledger.has_unassigned_work
     False
     >>> again = [ledger.next_request(n) for n in (1, 3)]
@@ -117,19 +117,19 @@ class TermLedger:
             term.status = TermStatus.NONE
         return None
 
-    def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
+    def reassign(self, helpers: Collection[int], idle_machines: Collection[int]) -> None:
         """Assign missing terms to these machines.
 
         Parameters
         ----------
         helpers : collection of int
             Machines that can get a request, now or after they answer.
-        idle : collection of int
+        idle_machines : collection of int
             Helpers that can get a request now. A machine that has returned computes its own terms.
         """
         self.has_unassigned_work = False
         for term in [missing for planned in self._terms for missing in planned.missing_terms()]:
-            if term.machine in idle:
+            if term.machine in idle_machines:
                 term.status = TermStatus.EXPECTED
                 self._assigned_terms[term.machine].append(term)
                 continue
@@ -249,7 +249,7 @@ class ProbeLedger:
         """Whether all requests are answered, and all products agree."""
         return not (self.has_unassigned_work or self._expected_machines or self._uncompared_spans())
 
-    def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
+    def reassign(self, helpers: Collection[int], idle_machines: Collection[int]) -> None:
         """Assign products to machines without a verified, answered or expected product."""
         self.has_unassigned_work = False
         known_machines = self._verified_machines | self.answered_machines

@@ -78,7 +78,7 @@ class RowLedger:
     >>> ledger.assign_plan({1: ((0, 4),), 2: ((0, 2),), 3: ((2, 4),)})
     >>> first = [ledger.next_request(n) for n in (1, 2, 3)]
     >>> ledger.release(2)
-    >>> ledger.reassign({1, 3}, idle={1, 3})
+    >>> ledger.reassign({1, 3}, idle_machines={1, 3})
     >>> ledger.has_unassigned_work
     False
     >>> ledger.record_answer(first[0])
@@ -151,10 +151,10 @@ class RowLedger:
         rows = [(segment.start, segment.stop) for segment in segments if not segment.is_decoded]
         return Request(machine, merge_intervals(rows)) if rows else None
 
-    def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
+    def reassign(self, helpers: Collection[int], idle_machines: Collection[int]) -> None:
         """Assign rows with missing answers to these machines."""
         missing = self._missing_answers(helpers)
-        assignable = [rows for rows in missing if len(rows.eligible) >= rows.needed]
+        assignable = [m for m in missing if len(m.eligible_machines) >= m.answers_per_row]
         self.has_unassigned_work = len(assignable) < len(missing)
         for machine, start, stop in replan(assignable, self._speeds):
             self._assign(machine, start, stop)
@@ -177,7 +177,8 @@ class RowLedger:
             if segment.is_decoded:
                 segment.answers_considered = min(segment.answers_considered, len(segment.answered))
                 continue
-            segment.needed, segment.is_disputed, segment.verdict = self._min_answers, False, None
+            segment.min_answers = self._min_answers
+            segment.is_disputed, segment.verdict = False, None
             self.has_unassigned_work = True
             self._handle_changed_answers(segment)
         self._undiagnosed_segments = [s for s in self._undiagnosed_segments if s.is_disputed]
@@ -205,7 +206,7 @@ class RowLedger:
                 self._complete_segments.append(segment)
                 continue
             segment.is_disputed, count = True, len(segment.answered)
-            segment.needed = max(count + 1, self._recovery + _EXTRA_ANSWERS_TO_IDENTIFY)
+            segment.min_answers = max(count + 1, self._recovery + _EXTRA_ANSWERS_TO_IDENTIFY)
             self.has_unassigned_work = True
             if isinstance(event, FaultUndetermined):
                 segment.verdict = event
@@ -217,7 +218,7 @@ class RowLedger:
         instructions: list[Compare | IdentifyFaulty | Decode] = []
         complete_segments, self._complete_segments = self._complete_segments, []
         for segment in dict.fromkeys(complete_segments):
-            if segment.is_decoded or len(segment.answered) < segment.needed:
+            if segment.is_decoded or len(segment.answered) < segment.min_answers:
                 continue
             if self._compare and not segment.agrees:
                 instructions.append(Compare(segment.start, segment.stop, segment.machines))
@@ -276,7 +277,7 @@ class RowLedger:
         candidates, missing = sorted(helpers), []
         for segment in self._segments:
             counted = segment.answered | segment.expected
-            needed = segment.needed - len(counted)
+            needed = segment.min_answers - len(counted)
             if segment.is_decoded or needed <= 0:
                 continue
             eligible = [n for n in candidates if n not in counted]
@@ -315,7 +316,7 @@ class RowLedger:
 
     def _handle_changed_answers(self, segment: _Segment) -> None:
         segment.agrees = False
-        if not segment.is_decoded and len(segment.answered) >= segment.needed:
+        if not segment.is_decoded and len(segment.answered) >= segment.min_answers:
             self._complete_segments.append(segment)
         elif segment.is_disputed and not segment.expected:
             self.has_unassigned_work = True
@@ -331,12 +332,12 @@ class _Segment:
 
     __slots__ = (
         *("agrees", "answered", "answers_considered", "expected", "is_decoded", "is_disputed"),
-        *("needed", "start", "stop", "decoded_from", "verdict"),
+        *("min_answers", "start", "stop", "decoded_from", "verdict"),
     )
 
-    def __init__(self, start: int, stop: int, needed: int) -> None:
+    def __init__(self, start: int, stop: int, min_answers: int) -> None:
         self.start, self.stop = start, stop
-        self.needed = needed  # minimum number of answers to compare and decode
+        self.min_answers = min_answers  # to compare and decode
         self.expected: set[int] = set()  # machines
         self.answered: set[int] = set()  # machines
         self.agrees = False  # whether all answers agree
@@ -352,7 +353,7 @@ class _Segment:
 
     def split(self, row: int) -> _Segment:
         """Keep the rows before `row`, and return a new segment with the rows from `row`."""
-        after = _Segment(row, self.stop, self.needed)
+        after = _Segment(row, self.stop, self.min_answers)
         after.expected, after.answered = set(self.expected), set(self.answered)
         after.agrees, after.is_disputed, after.verdict = self.agrees, self.is_disputed, self.verdict
         after.is_decoded, after.decoded_from = self.is_decoded, self.decoded_from

@@ -94,7 +94,7 @@ class Ledger(Protocol):
     def next_request(self, machine: int) -> Request | None:
         """Return the next request for an idle machine."""
 
-    def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
+    def reassign(self, helpers: Collection[int], idle_machines: Collection[int]) -> None:
         """Assign missing answers to helpers, and update `has_unassigned_work`."""
 
     def release(self, machine: int, may_answer: bool = False) -> None:
@@ -323,9 +323,9 @@ class ElasticStep:
         instructions = self._check_timeouts(now)
         if instructions:
             return [*instructions, WaitUntil(now)]
-        idle = self._idle_machines()
-        if idle and not self._count_missing(idle):
-            return [StartStep(idle)]
+        idle_machines = self._idle_machines()
+        if idle_machines and not self._count_missing(idle_machines):
+            return [StartStep(idle_machines)]
         adopted = self._adopt(True, now)
         if adopted:
             return adopted
@@ -336,7 +336,7 @@ class ElasticStep:
             or self._expects_adoption
         ):
             return [WaitUntil(self._next_timeout())]
-        return [StepFailed(TooFewMachines(idle))]
+        return [StepFailed(TooFewMachines(idle_machines))]
 
     def _make_requests(self, ledger: Ledger) -> list[Instruction]:
         """Reassign missing answers, and return requests for idle machines."""

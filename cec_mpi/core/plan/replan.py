@@ -32,16 +32,16 @@ class MissingAnswers:
     Attributes
     ----------
     start, stop : int
-    needed : int
-        Missing answers of each row, from different machines.
-    eligible : tuple of int
+    answers_per_row : int
+        Missing answers to each row, from different machines.
+    eligible_machines : tuple of int
         Machines that can provide a missing answer.
     """
 
     start: int
     stop: int
-    needed: int
-    eligible: tuple[int, ...]
+    answers_per_row: int
+    eligible_machines: tuple[int, ...]
 
 
 class RowShare(NamedTuple):
@@ -66,7 +66,7 @@ def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[R
     Returns
     -------
     list of RowShare
-        Each row is in `needed` shares of different eligible machines. The largest
+        Each row is in `answers_per_row` shares of different eligible machines. The largest
         ``rows / speed`` is minimal for whole rows.
 
     Raises
@@ -88,20 +88,21 @@ def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[R
     RowShare(machine=2, start=0, stop=10)
     RowShare(machine=3, start=10, stop=30)
     """
-    groups = [group for group in missing if group.needed and group.stop > group.start]
+    groups = [group for group in missing if group.answers_per_row and group.stop > group.start]
     for group in groups:
-        if len(group.eligible) < group.needed:
+        if len(group.eligible_machines) < group.answers_per_row:
             raise InfeasibleError(
-                f"rows {group.start}..{group.stop - 1} lack {plural(group.needed, 'answer')}: "
-                f"{plural(len(group.eligible), 'machine')} can provide one"
+                f"rows {group.start}..{group.stop - 1} lack "
+                f"{plural(group.answers_per_row, 'answer')}: "
+                f"{plural(len(group.eligible_machines), 'machine')} can provide one"
             )
     if not groups:
         return []
-    machines = sorted({n for group in groups for n in group.eligible})
+    machines = sorted({n for group in groups for n in group.eligible_machines})
     relative_speeds = check_speeds([speeds[n - 1] for n in machines])
     relative_speeds = np.ldexp(relative_speeds, -int(np.frexp(relative_speeds.max())[1]))
     relative_speeds = np.maximum(relative_speeds, _MIN_RELATIVE_SPEED)
-    total = sum((group.stop - group.start) * group.needed for group in groups)
+    total = sum((group.stop - group.start) * group.answers_per_row for group in groups)
     pairs, network = _network(groups, machines)
     machine_of_pair = np.array(pairs)[:, 1]
     low = float(total / relative_speeds.sum()) * (1 - 1e-9)
@@ -124,7 +125,7 @@ def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[R
     return [
         share
         for group, rows in zip(groups, rows_by_machine, strict=True)
-        for share in _wrap_around(group, [(n, rows[n]) for n in group.eligible])
+        for share in _wrap_around(group, [(n, rows[n]) for n in group.eligible_machines])
     ]
 
 
@@ -134,8 +135,8 @@ def _network(
     """Return the pairs of a group and an eligible machine, and the flow network."""
     index = {machine: k for k, machine in enumerate(machines)}
     sizes = [group.stop - group.start for group in groups]
-    supplies = [size * group.needed for size, group in zip(sizes, groups, strict=True)]
-    pairs = [(g, index[n]) for g, group in enumerate(groups) for n in group.eligible]
+    supplies = [size * group.answers_per_row for size, group in zip(sizes, groups, strict=True)]
+    pairs = [(g, index[n]) for g, group in enumerate(groups) for n in group.eligible_machines]
     capacities = [sizes[g] for g, _ in pairs]
     return pairs, Network(supplies, capacities, pairs, len(machines))
 

@@ -83,12 +83,12 @@ class ReplicaPlanner(Planner):
             self._cell_groups = _CellGroups(
                 self._parts, self._placement, available, self._stragglers
             )
-        cells, parts = self._cell_groups, self._parts
-        time, pair_units = cells.groups.minimise_makespan(available_speeds)
-        bound = max(time, cells.longest_row_time(available_speeds))
-        blocks = cells.make_blocks(time, pair_units, available_speeds, _NEAR_OPTIMAL * bound)
-        if cells.can_assign_cells and blocks.makespan > _NEAR_OPTIMAL * bound:
-            single_cells = cells.assign_cells(time, pair_units, available_speeds)
+        cell_groups, parts = self._cell_groups, self._parts
+        time, pair_units = cell_groups.groups.minimise_makespan(available_speeds)
+        bound = max(time, cell_groups.longest_row_time(available_speeds))
+        blocks = cell_groups.make_blocks(time, pair_units, available_speeds, _NEAR_OPTIMAL * bound)
+        if cell_groups.can_assign_cells and blocks.makespan > _NEAR_OPTIMAL * bound:
+            single_cells = cell_groups.assign_cells(time, pair_units, available_speeds)
             blocks = min(blocks, single_cells, key=attrgetter("makespan"))
         starts, stops = parts.rows[blocks.first], parts.rows[blocks.last + 1]
         order = np.argsort(starts)

@@ -18,10 +18,10 @@ def replanned_loads(missing, speeds):
         loads[share.machine - 1] += share.stop - share.start
     for group in missing:
         inside = [s for s in shares if group.start <= s.start and s.stop <= group.stop]
-        assert {share.machine for share in inside} <= set(group.eligible)
-        for row in {group.start, *(s.start for s in inside)} if group.needed else ():
+        assert {share.machine for share in inside} <= set(group.eligible_machines)
+        for row in {group.start, *(s.start for s in inside)} if group.answers_per_row else ():
             machines = [s.machine for s in shares if s.start <= row < s.stop]
-            assert len(machines) == len(set(machines)) == group.needed
+            assert len(machines) == len(set(machines)) == group.answers_per_row
     return loads
 
 
@@ -43,7 +43,7 @@ def problems(draw):
 def test_no_whole_rows_have_a_smaller_makespan(problem):
     missing, speeds = problem
     choices = [
-        list(itertools.combinations(group.eligible, group.needed))
+        list(itertools.combinations(group.eligible_machines, group.answers_per_row))
         for group in missing
         for _ in range(group.start, group.stop)
     ]
