@@ -169,7 +169,7 @@ class ElasticStep:
         self._predicted_seconds: float | None = None
         self._start_time = 0.0
         self._answer_seconds: list[float] = []  # ascending
-        self._pending: dict[int, Request] = {}
+        self._pending_requests: dict[int, Request] = {}
         self._exclusions: dict[int, type[MachineLost | MachineExcluded]] = {}
         self._failure: StepFailed | None = None
         self._has_new_helper = False
@@ -207,11 +207,11 @@ class ElasticStep:
     @property
     def pending(self) -> tuple[int, ...]:
         """Machines with a pending request of this step."""
-        return tuple(sorted(self._pending))
+        return tuple(sorted(self._pending_requests))
 
     def is_pending(self, request: Request) -> bool:
         """Return whether a request is pending, so that its answer would be used."""
-        return self._pending.get(request.machine) is request
+        return self._pending_requests.get(request.machine) is request
 
     # Events.
 
@@ -272,7 +272,7 @@ class ElasticStep:
         state, consequence = react(cause, old_state)
         self._states[machine] = state
         if old_state in PENDING_STATES and state not in PENDING_STATES:
-            self._pending.pop(machine, None)
+            self._pending_requests.pop(machine, None)
         if state in (State.IDLE, State.ABSENT):
             self._request_times.pop(machine, None)
         has_answered = machine in self._responders
@@ -348,14 +348,14 @@ class ElasticStep:
             request = ledger.next_request(machine)
             if request is not None:
                 self._states[machine] = State.COMPUTING
-                self._pending[machine] = request
+                self._pending_requests[machine] = request
                 requests.append(request)
         return requests
 
     def _wait_or_fail(self, ledger: Ledger, now: float) -> Instruction:
         """Return an instruction to wait, or to resolve a dispute, or the failure of the step."""
         unready = self._expected.opening | self._busy_machines()
-        if self._pending or unready & self._listed_machines:
+        if self._pending_requests or unready & self._listed_machines:
             return WaitUntil(self._next_timeout())
         conclusion = ledger.conclude_dispute()
         if isinstance(conclusion, IdentifyFaulty):
