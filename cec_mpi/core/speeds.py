@@ -345,7 +345,7 @@ class SpeedEstimator:
         self._plan_speeds = (1.0,) * self._machine_count
         self._optimum_cache: tuple[tuple[int, ...], float, Floats] | None = None
         self._plan_loads_cache: tuple[tuple[int, ...], tuple[float, ...], Floats] | None = None
-        self._plan_available: tuple[int, ...] | None = None  # at the last choice of a plan
+        self._plan_machines: tuple[int, ...] | None = None  # available when it was last chosen
         self._steady_steps: dict[Hashable, _SteadySteps] = {}
         self._prediction_cache: dict[Hashable, tuple[ArrayLike, float]] = {}
         self._is_updating = False  # still set after an interrupt: estimates may be inconsistent
@@ -392,7 +392,7 @@ class SpeedEstimator:
         """Return the speeds of all machines, relative to the median; see `Speeds`."""
         if self._is_updating:
             self._reset()
-        if self._plan_available == available:
+        if self._plan_machines == available:
             return self._plan_speeds
         machines = np.array(available, dtype=np.int64) - 1
         if not self.demand.is_feasible(machines):
@@ -416,7 +416,7 @@ class SpeedEstimator:
             rows[machines] = best_loads
             speeds = self._effective_speeds(rows)
             self._plan_speeds = tuple((speeds / median(speeds)).tolist())
-        self._plan_available = available
+        self._plan_machines = available
         return self._plan_speeds
 
     def predict(self, operation: Hashable, rows: ArrayLike) -> float | None:
@@ -633,7 +633,7 @@ class SpeedEstimator:
             default = median(estimates) if estimates.size else 0.0
             log_speeds = np.where(has_estimate, log_speeds, default)
         self._speeds = np.exp(log_speeds)
-        self._optimum_cache = self._plan_available = None
+        self._optimum_cache = self._plan_machines = None
         self._prediction_cache.clear()
         self._is_updating = False
 
