@@ -106,7 +106,7 @@ class Recombination:
         return total
 
     def scale_bounds(
-        self, magnitudes: NDArray[np.floating], work: NDArray[np.floating]
+        self, magnitudes: NDArray[np.floating], scratch: NDArray[np.floating]
     ) -> NDArray[np.floating]:
         """Return an upper bound of the largest of the L entries of X at each position.
 
@@ -114,8 +114,8 @@ class Recombination:
         ----------
         magnitudes : (L, w) ndarray of float
             Absolute values of the shards of the basis.
-        work : (L, w) ndarray of float
-            Scratch, overwritten by the result.
+        scratch : (L, w) ndarray of float
+            Overwritten by the result.
 
         Returns
         -------
@@ -124,7 +124,7 @@ class Recombination:
         """
         rounding = 1 + 2 * gamma(len(self.basis) + 2, magnitudes.dtype)
         weights = (np.abs(self._inverse) * rounding).astype(magnitudes.dtype)
-        largest, *rest = np.matmul(weights, magnitudes, out=work)
+        largest, *rest = np.matmul(weights, magnitudes, out=scratch)
         for entries in rest:
             np.maximum(largest, entries, out=largest)
         scale: NDArray[np.floating] = largest

@@ -17,14 +17,14 @@ _MAX_LOOP_WIDTH, _MIN_REDUCE_WIDTH = 16, 48  # columns; NumPy reduces narrow row
 _MIN_LINE_WIDTH = 2048  # columns; NumPy reduces narrow arrays along columns slowly
 
 
-def row_max_abs(rows: NDArray[np.floating], work: NDArray[np.floating]) -> NDArray[Any]:
+def row_max_abs(rows: NDArray[np.floating], scratch: NDArray[np.floating]) -> NDArray[Any]:
     """Return the largest absolute value of each row; NaN for a row with NaN.
 
     Parameters
     ----------
     rows : (..., w) ndarray of float
-    work : (..., w) ndarray of float
-        Scratch.
+    scratch : (..., w) ndarray of float
+        Overwritten.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def row_max_abs(rows: NDArray[np.floating], work: NDArray[np.floating]) -> NDArr
     array([3., 0.])
     """
     largest: NDArray[Any]
-    magnitudes = np.abs(rows, out=work)
+    magnitudes = np.abs(rows, out=scratch)
     width = magnitudes.shape[-1]
     if width >= _MIN_REDUCE_WIDTH:
         # Nonnegative floats sort like their bits as integers, which NumPy compares faster.
@@ -160,14 +160,14 @@ def _powers_of_two(exponents: NDArray[np.int32], dtype: np.dtype[Any]) -> NDArra
 
 
 def equilibrate(
-    rows: NDArray[np.floating], out: NDArray[np.floating], work: NDArray[np.floating]
+    rows: NDArray[np.floating], out: NDArray[np.floating], scratch: NDArray[np.floating]
 ) -> NDArray[np.int16] | None:
     """Divide rows by powers of two so that their largest entries are of similar size.
 
     Parameters
     ----------
-    rows, out, work : (..., w) ndarray of float
-        Arrays of the same dtype; `work` is scratch.
+    rows, out, scratch : (..., w) ndarray of float
+        Arrays of the same dtype; `out` and `scratch` are overwritten.
 
     Returns
     -------
@@ -182,7 +182,7 @@ def equilibrate(
     >>> out.tolist()
     [[0.75, -0.25], [0.0, 0.536870912]]
     """
-    largest = row_max_abs(rows, work)
+    largest = row_max_abs(rows, scratch)
     if not np.isfinite(largest).all():
         return None
     exponents = compute_row_exponents(largest)

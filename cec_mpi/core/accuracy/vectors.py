@@ -214,7 +214,7 @@ class Scales:
         if low >= high:
             return None
         squares, blocks = [0.0] * columns, _blocks(length, columns)
-        work = np.empty(blocks[0].stop)
+        scratch = np.empty(blocks[0].stop)
         for block in blocks:
             vectors = W[block].T
             if out is not None:
@@ -222,7 +222,7 @@ class Scales:
                 vectors = out[:, block]
             for column, entries in enumerate(vectors):
                 if weights is not None:
-                    entries = np.multiply(entries, weights[block], out=work[: len(entries)])
+                    entries = np.multiply(entries, weights[block], out=scratch[: len(entries)])
                 squares[column] += _sum_of_squares(entries)
         norms = list(map(math.sqrt, squares))
         min_norm, max_norm = math.ldexp(1.0, low), math.ldexp(1.0, high)

@@ -141,7 +141,7 @@ class ParityChecker:
         machines: Sequence[int],
         answers: NDArray[np.floating],
         scale: ArrayLike,
-        work: Floats | None = None,
+        scratch: Floats | None = None,
     ) -> bool:
         """Return whether no X is consistent with all answers.
 
@@ -152,8 +152,8 @@ class ParityChecker:
         answers : (m, size) ndarray of float
         scale : float or (size,) array_like of float
             S of each column, or an upper bound.
-        work : (2, m - L, size) ndarray of float, optional
-            Scratch.
+        scratch : (2, m - L, size) ndarray of float, optional
+            Overwritten.
 
         Returns
         -------
@@ -161,7 +161,9 @@ class ParityChecker:
             True also if an answer is NaN or infinite.
         """
         checks, tolerances = self.checks(tuple(machines))
-        residuals, limits = np.empty((2, len(checks), answers.shape[1])) if work is None else work
+        if scratch is None:
+            scratch = np.empty((2, len(checks), answers.shape[1]))
+        residuals, limits = scratch
         with np.errstate(over="ignore", invalid="ignore"):
             np.matmul(checks, answers.astype(np.float64, copy=False), out=residuals)
             np.multiply(tolerances, scale, out=limits)
