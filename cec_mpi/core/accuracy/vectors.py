@@ -209,9 +209,9 @@ class Scales:
         """
         length, columns = W.shape
         max_sum_log2 = self._unscaled_exponent + self._target_exponent - power
-        low = max(max_sum_log2 - 2 * self._unscaled_exponent, -_MAX_SQUARABLE_LOG2)
-        high = min(max_sum_log2 - length.bit_length() // 2 - 1, _MAX_SQUARABLE_LOG2)
-        if low >= high:
+        min_log2 = max(max_sum_log2 - 2 * self._unscaled_exponent, -_MAX_SQUARABLE_LOG2)
+        max_log2 = min(max_sum_log2 - length.bit_length() // 2 - 1, _MAX_SQUARABLE_LOG2)
+        if min_log2 >= max_log2:
             return None
         squares, blocks = [0.0] * columns, _blocks(length, columns)
         scratch = np.empty(blocks[0].stop)
@@ -225,7 +225,7 @@ class Scales:
                     entries = np.multiply(entries, weights[block], out=scratch[: len(entries)])
                 squares[column] += _sum_of_squares(entries)
         norms = list(map(math.sqrt, squares))
-        min_norm, max_norm = math.ldexp(1.0, low), math.ldexp(1.0, high)
+        min_norm, max_norm = math.ldexp(1.0, min_log2), math.ldexp(1.0, max_log2)
         return norms if all(min_norm <= norm <= max_norm for norm in norms) else None
 
     def _ignore_zero_columns(self, entries: Floats, block: slice) -> Floats:
