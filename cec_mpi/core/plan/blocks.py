@@ -71,8 +71,8 @@ def assign_blocks(
            [0, 1]], dtype=int32))
     """
     position_bits = len(loads).bit_length()
-    remaining = int(loads.sum()) // machines_per_row  # L'/L
-    overflows = remaining.bit_length() + position_bits > 62
+    remaining_rows = int(loads.sum()) // machines_per_row  # L'/L
+    overflows = remaining_rows.bit_length() + position_bits > 62
     keys = (loads.astype(object) if overflows else loads.astype(np.int64)) * (1 << position_bits)
     keys = np.sort(keys + np.arange(len(loads)))
     one_row, position_mask = 1 << position_bits, (1 << position_bits) - 1
@@ -85,12 +85,12 @@ def assign_blocks(
         alpha = smallest >> position_bits
         if tail_start > 1:
             next_largest = keys.item(tail_start - 1)
-            alpha = min(alpha, remaining - (next_largest >> position_bits))
+            alpha = min(alpha, remaining_rows - (next_largest >> position_bits))
         chosen = members[len(sizes)]
         chosen[0] = smallest & position_mask
         chosen[1:] = tail & position_mask
         sizes.append(alpha)
-        remaining -= alpha
+        remaining_rows -= alpha
         decrement = alpha << position_bits
         keys[0] = smallest - decrement
         tail -= decrement

@@ -65,8 +65,8 @@ class Plan:
     @property
     def cached_size(self) -> int:
         """Approximate memory of the plan and its decoders, in float64 numbers."""
-        distinct = {id(decoder) for decoders in self._decoders.values() for decoder in decoders}
-        decoder_size = len(distinct) * self.assignment.machines_per_row**2
+        decoder_ids = {id(decoder) for decoders in self._decoders.values() for decoder in decoders}
+        decoder_size = len(decoder_ids) * self.assignment.machines_per_row**2
         return _SIZE_PER_BLOCK_MACHINE * self.assignment.machines.size + decoder_size
 
     def interval_bounds(self, machines: int) -> list[list[int]]:
@@ -90,9 +90,9 @@ class Plan:
         """
         if self.costs is None:
             return rows
-        planned = self.assignment.counts(rows.size)
-        mean = self.costs.sum() / max(1, planned.sum())
-        cost_per_row = np.where(planned > 0, self.costs / np.maximum(planned, 1), mean)
+        plan_rows = self.assignment.counts(rows.size)
+        mean_cost = self.costs.sum() / max(1, plan_rows.sum())
+        cost_per_row = np.where(plan_rows > 0, self.costs / np.maximum(plan_rows, 1), mean_cost)
         return rows * cost_per_row
 
     def decoders(self, code: MDSCode) -> list[Decoder]:
@@ -100,8 +100,8 @@ class Plan:
         if code not in self._decoders:
             machines = self.assignment.machines
             keys = [row.tobytes() for row in machines]
-            distinct = dict(zip(keys, machines, strict=True))
-            decoders = {key: code.make_decoder(row) for key, row in distinct.items()}
+            machines_by_key = dict(zip(keys, machines, strict=True))
+            decoders = {key: code.make_decoder(row) for key, row in machines_by_key.items()}
             self._decoders[code] = [decoders[key] for key in keys]
         return self._decoders[code]
 

@@ -253,8 +253,8 @@ def fatal_sets(holders: Holders, available: Iterable[int]) -> list[tuple[int, ..
     """
     available = set(available)
     candidates = {tuple(n for n in machines if n in available) for machines in holders}
-    minimal: list[tuple[int, ...]] = []
+    minimal_sets: list[tuple[int, ...]] = []
     for machines in sorted(candidates, key=len):
-        if not any(set(smaller) <= set(machines) for smaller in minimal):
-            minimal.append(machines)
-    return sorted(minimal)
+        if not any(set(smaller) <= set(machines) for smaller in minimal_sets):
+            minimal_sets.append(machines)
+    return sorted(minimal_sets)

@@ -124,11 +124,11 @@ class WorkGroups:
         machines = np.zeros(self._machines, bool)
         while True:  # until no residual edge leaves the set
             machines[machine[can_grow & groups[group]]] = True
-            reached = groups.copy()
-            reached[group[can_shrink & machines[machine]]] = True
-            if (reached == groups).all():
+            reached_groups = groups.copy()
+            reached_groups[group[can_shrink & machines[machine]]] = True
+            if (reached_groups == groups).all():
                 return groups, machines
-            groups = reached
+            groups = reached_groups
 
 
 def _finish_time(work: float, speeds: Floats, overheads: Floats) -> float:
