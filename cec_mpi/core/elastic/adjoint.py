@@ -105,7 +105,7 @@ class TermLedger:
         return self._assigned_terms.keys()
 
     def next_request(self, machine: int) -> Request | None:
-        """Return a request for the next assigned term of a machine that is still needed."""
+        """Return a request for the next assigned and still needed term of a machine."""
         terms = self._assigned_terms.pop(machine, [])
         while terms:
             term = terms.pop(0)
@@ -125,7 +125,7 @@ class TermLedger:
         helpers : collection of int
             Machines that can get a request, now or after they answer.
         idle_machines : collection of int
-            Helpers that can get a request now. A machine that has returned computes its own terms.
+            Helpers that can get a request now. A machine that has rejoined computes its own terms.
         """
         self.has_unassigned_work = False
         for term in [missing for planned in self._terms for missing in planned.missing_terms()]:
@@ -193,7 +193,7 @@ class TermLedger:
         return [Term(machine, term.intervals, term, basis) for machine in basis]
 
     def _replace_by_copies(self, term: Term, machines: set[int]) -> list[Term]:
-        """Return terms of holders of the rows; none if a row has no holder."""
+        """Return terms of holders of the rows; none if a row has no holder among these machines."""
         assert self._spans is not None
         rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
         loads: dict[int, int] = defaultdict(int)
