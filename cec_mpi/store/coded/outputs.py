@@ -30,7 +30,7 @@ from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.replacing import sync
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.manifest import Checksums
-from cec_mpi.store.format.scaling import RowExponents, open_exponents
+from cec_mpi.store.format.scaling import RowExponents, find_exponents
 from cec_mpi.store.output import Output
 from cec_mpi.store.work import Runner
 
@@ -96,7 +96,7 @@ class Decoding:
             return Outcome(number, is_lost=True)
         parts, bounds = self.blocks.decode(contents)
         if self.exponents is not None:
-            exponents = self.exponents.rows(*manifest.rows_of(number))
+            exponents = self.exponents.read(*manifest.rows_of(number))
             parts = _apply_exponents(parts, exponents)
         grid, end = manifest.grid, manifest.rows * manifest.columns
         for part, entries in enumerate(parts):
@@ -134,7 +134,7 @@ class NpyOutput(Output):
     def write(self, blocks: CodedBlocks, partial: Path, memory: int, runner: Runner) -> float:
         """See `Output.write`; threads of all processes decode."""
         directory, manifest, threads = blocks.directory, blocks.manifest, runner.threads
-        exponents = open_exponents(directory, manifest)
+        exponents = find_exponents(directory, manifest)
         with self.open_raw_file(partial, manifest) as (raw, data_offset):
             work = Decoding(
                 directory, manifest, blocks.checksums, raw, data_offset, exponents, memory, threads

@@ -1,7 +1,6 @@
-"""Files with the exponents of rows and the sizes of columns.
+"""Arrays next to the shards: exponents of rows, sizes of columns, and cells of a sparse X.
 
-Row k of part l of X is ``2 ** e[l, k]`` times the encoded row. The exponents cannot be computed
-from the shards, so the file has a copy.
+They cannot be computed from the shards, so each file has a copy.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class RowExponents:
     path: Path
     shape: tuple[int, int]
 
-    def rows(self, start: int, stop: int) -> NDArray[np.int16]:
+    def read(self, start: int, stop: int) -> NDArray[np.int16]:
         """Return the exponents of rows ``start..stop`` of all parts of X, (L, rows)."""
         try:
             with ArrayFile(self.path, self.shape, np.int16) as file:
@@ -84,8 +83,8 @@ class RowExponents:
         return exponents
 
 
-def open_exponents(directory: Path, manifest: Manifest) -> RowExponents | None:
-    """Open an undamaged file of row exponents; return None if rows were not scaled.
+def find_exponents(directory: Path, manifest: Manifest) -> RowExponents | None:
+    """Return the row exponents in an undamaged file; None if rows were not scaled.
 
     Raises
     ------
@@ -108,8 +107,8 @@ def unrecoverable_files(problems: Mapping[str, str], manifest: Manifest) -> list
     return [name for pair in pairs if problems.keys() >= set(pair) for name in pair]
 
 
-def scaling_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
-    """Return the problems of the files of exponents and sizes, and of their copies, by file."""
+def find_array_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
+    """Return the problems of the arrays next to the shards, and of their copies, by file."""
     return {
         name: problem
         for entry, shape, dtype in manifest.arrays()
@@ -118,7 +117,7 @@ def scaling_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
     }
 
 
-def restore_scaling(directory: Path, manifest: Manifest) -> tuple[list[str], list[str]]:
+def restore_arrays(directory: Path, manifest: Manifest) -> tuple[list[str], list[str]]:
     """Restore each file from its copy, or the copy from the file.
 
     Returns
@@ -169,7 +168,7 @@ def _find_problem(path: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: 
             checksum = file.checksum()
     except DamagedStoreError as error:
         return str(error)
-    return "" if checksum == entry.xxh3_128 else "altered, or of another store"
+    return "" if checksum == entry.xxh3_128 else "altered, or from another store"
 
 
 def _check_exponents(path: Path, exponents: NDArray[np.int16]) -> None:

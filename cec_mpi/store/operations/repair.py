@@ -16,7 +16,7 @@ from cec_mpi.store.files.regular import check_regular, read_regular
 from cec_mpi.store.files.replacing import sync
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.format.scaling import restore_scaling
+from cec_mpi.store.format.scaling import restore_arrays
 from cec_mpi.store.limits import WORK_MEMORY_BYTES
 from cec_mpi.store.manifest_files import (
     MANIFEST,
@@ -133,7 +133,7 @@ def repair(
                 f"({problems})"
             )
         _rebuild(directory, condition, machine, memory, runner, result)
-        restored, result.lost = restore_scaling(directory, manifest)
+        restored, result.lost = restore_arrays(directory, manifest)
         result.restored += restored
         return result
 

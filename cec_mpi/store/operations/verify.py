@@ -13,7 +13,7 @@ from cec_mpi.errors import StoreError
 from cec_mpi.store.files.regular import open_regular
 from cec_mpi.store.format.checksums import block_checksum, read_checksums, row_checksum
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.format.scaling import scaling_problems, unrecoverable_files
+from cec_mpi.store.format.scaling import find_array_problems, unrecoverable_files
 from cec_mpi.store.format.shard_files import find_file_problem, read_block
 from cec_mpi.store.manifest_files import MANIFEST_COPY, check_sizes, parse_manifest
 from cec_mpi.store.reader import open_store
@@ -107,23 +107,23 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
             else:
                 problem = f"{manifest.describe_rows(bad.tolist())} do not match their checksum"
         problems.append(problem)
-    other_problems |= _other_file_problems(directory, manifest)
+    other_problems |= _find_other_problems(directory, manifest)
     return Condition(
         manifest, checksums, expected_checksums, good, problems, other_problems, swapped
     )
 
 
-def _other_file_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
+def _find_other_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
     """Return the problems of the copy of the manifest and of arrays, by file."""
     problems = {}
     try:
         if not _is_copy(parse_manifest(directory / MANIFEST_COPY), manifest):
-            problems[MANIFEST_COPY] = "of another store"
+            problems[MANIFEST_COPY] = "from another store"
     except FileNotFoundError:
         problems[MANIFEST_COPY] = "missing"
     except StoreError:
         problems[MANIFEST_COPY] = "altered"
-    return problems | scaling_problems(directory, manifest)
+    return problems | find_array_problems(directory, manifest)
 
 
 def compute_checksums(
