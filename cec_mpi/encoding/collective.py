@@ -17,7 +17,7 @@ from cec_mpi.runtime.processes.ending import as_cec_error, mark_shared_error
 from cec_mpi.runtime.processes.packing import Failure, allgather
 from cec_mpi.runtime.processes.start import call_on_master, check_start
 from cec_mpi.runtime.wire.collective.shared_work import run_shared
-from cec_mpi.store.coded.outputs import Decoding
+from cec_mpi.store.coded.outputs import DecodeWork
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.operations.verify import ChecksumWork
 from cec_mpi.store.rebuilding import RebuildWork
@@ -26,7 +26,7 @@ from cec_mpi.store.work import Runner
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-WORK_TYPES = Decoding, EncodeWork, RowMeasurement, ChecksumWork, RebuildWork
+WORK_TYPES = DecodeWork, EncodeWork, RowMeasurement, ChecksumWork, RebuildWork
 """Types of work that ranks share."""
 
 

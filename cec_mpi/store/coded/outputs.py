@@ -42,7 +42,7 @@ _MIN_NUMBER_BYTES = 2  # of a number and its delimiter
 
 
 @dataclass
-class Decoding:
+class DecodeWork:
     """Work that decodes X; pieces are lists of blocks.
 
     Attributes
@@ -136,7 +136,7 @@ class NpyOutput(Output):
         directory, manifest, threads = blocks.directory, blocks.manifest, runner.threads
         exponents = find_exponents(directory, manifest)
         with self.open_raw_file(partial, manifest) as (raw, data_offset):
-            work = Decoding(
+            work = DecodeWork(
                 directory, manifest, blocks.checksums, raw, data_offset, exponents, memory, threads
             )
             outcomes = [outcome for piece in runner.run(work) for outcome in piece]

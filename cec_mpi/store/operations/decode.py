@@ -1,4 +1,4 @@
-"""Decoding of X from a store."""
+"""DecodeWork of X from a store."""
 
 from __future__ import annotations
 
