@@ -33,7 +33,7 @@ _RENAME_SUFFIX = ".waiting"  # of a shard file while two are swapped
 
 
 @dataclass
-class Repaired:
+class RepairResult:
     """Results of a repair.
 
     Attributes
@@ -74,7 +74,7 @@ def repair(
     *,
     memory: int = WORK_MEMORY_BYTES,
     runner: Runner | None = None,
-) -> Repaired:
+) -> RepairResult:
     """Rebuild the damaged and missing blocks of a store from any L good shards.
 
     If no block is damaged, shards are compared. L + 3 shards identify a shard that is wrong
@@ -93,7 +93,7 @@ def repair(
 
     Returns
     -------
-    Repaired
+    RepairResult
 
     Raises
     ------
@@ -111,7 +111,7 @@ def repair(
         input_errors(directory),
         locked(directory, f"{directory} is being written by another process"),
     ):
-        result = Repaired()
+        result = RepairResult()
         manifest = _restore_manifest(directory, result)
         if machine is not None and not 1 <= machine <= manifest.machines:
             raise InputError(
@@ -138,7 +138,7 @@ def repair(
         return result
 
 
-def _restore_manifest(directory: Path, result: Repaired) -> Manifest:
+def _restore_manifest(directory: Path, result: RepairResult) -> Manifest:
     """Read the manifest or its copy, and restore the other if it is missing or damaged."""
     try:
         manifest = read_manifest(directory)
@@ -162,7 +162,7 @@ def _restore_manifest(directory: Path, result: Repaired) -> Manifest:
     return manifest
 
 
-def _undo_swaps(directory: Path, condition: Condition, result: Repaired) -> bool:
+def _undo_swaps(directory: Path, condition: Condition, result: RepairResult) -> bool:
     """Rename shard files whose names were swapped, and return whether there were any."""
     names = [shard.file for shard in condition.manifest.shards]
     swapped = {n: owner for n, owner in condition.swapped.items() if owner in condition.damaged}
@@ -194,7 +194,7 @@ def _rebuild(
     machine: int | None,
     memory: int,
     runner: Runner,
-    result: Repaired,
+    result: RepairResult,
 ) -> None:
     """Rebuild the damaged blocks of a machine or of all; if no block is damaged, compare shards."""
     manifest, good = condition.manifest, condition.good
