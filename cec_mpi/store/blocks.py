@@ -90,7 +90,7 @@ class RebuiltContents(NamedTuple):
     ----------
     arrays : iterable of ndarray
     error_bounds : list of float
-        Error bound of each array; see `Rebuilt`.
+        Error bound of each array; see `RebuiltRows`.
     """
 
     arrays: Iterable[NDArray[Any]]

@@ -26,7 +26,7 @@ from cec_mpi.store.format.manifest import (
     Count,
     Manifest,
     MissingValues,
-    Rebuilt,
+    RebuiltRows,
     ShardEntry,
     check_field,
 )
@@ -206,8 +206,8 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         )
 
     def merge_rebuilt(
-        self, old: tuple[Rebuilt, ...], bounds: Mapping[int, float]
-    ) -> tuple[Rebuilt, ...]:
+        self, old: tuple[RebuiltRows, ...], bounds: Mapping[int, float]
+    ) -> tuple[RebuiltRows, ...]:
         """See `Manifest.merge_rebuilt`."""
         grid = self.grid
         row_bounds = np.zeros(grid.blocks_down)  # by row of the grid
@@ -218,14 +218,14 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
             row = number // grid.blocks_across
             # A long row has several blocks, some of which may have been rebuilt before.
             row_bounds[row] = max(row_bounds[row], bound) if grid.blocks_across > 1 else bound
-        rebuilt: list[Rebuilt] = []
+        rebuilt: list[RebuiltRows] = []
         for row in np.flatnonzero(row_bounds).tolist():
             block = grid.block(row * grid.blocks_across)
             start, bound = block.start, float(row_bounds[row])
             if rebuilt and rebuilt[-1].stop == start:
                 last_rows = rebuilt.pop()
                 start, bound = last_rows.start, max(last_rows.error_bound, bound)
-            rebuilt.append(Rebuilt(start, block.stop, bound))
+            rebuilt.append(RebuiltRows(start, block.stop, bound))
         return tuple(rebuilt)
 
     def describe_lost(self, blocks: Iterable[int]) -> str:

@@ -38,7 +38,7 @@ ErrorBound = Annotated[float, Meta(ge=0, le=1.7976931348623157e308)]
 Checksums = NDArray[np.uint64]
 
 
-class Rebuilt(Struct, frozen=True, forbid_unknown_fields=True):
+class RebuiltRows(Struct, frozen=True, forbid_unknown_fields=True):
     """Rows of a shard that were computed from other shards.
 
     Attributes
@@ -66,14 +66,14 @@ class ShardEntry(Struct, frozen=True, forbid_unknown_fields=True):
         Size of the file.
     xxh3_128 : str
         Checksum of the checksums of the blocks.
-    rebuilt : tuple of Rebuilt
+    rebuilt : tuple of RebuiltRows
         Rows that were computed from other shards, in ascending order.
     """
 
     file: str
     bytes: int
     xxh3_128: Checksum
-    rebuilt: tuple[Rebuilt, ...]
+    rebuilt: tuple[RebuiltRows, ...]
 
 
 class ArrayEntry(Struct, frozen=True, forbid_unknown_fields=True):
@@ -327,13 +327,13 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         return sizes
 
     def merge_rebuilt(
-        self, old: tuple[Rebuilt, ...], bounds: Mapping[int, float]
-    ) -> tuple[Rebuilt, ...]:
+        self, old: tuple[RebuiltRows, ...], bounds: Mapping[int, float]
+    ) -> tuple[RebuiltRows, ...]:
         """Return the field ``rebuilt`` of a shard after blocks were rebuilt.
 
         Parameters
         ----------
-        old : tuple of Rebuilt
+        old : tuple of RebuiltRows
             Previous value of the field.
         bounds : mapping of int to float
             Error bounds by block.

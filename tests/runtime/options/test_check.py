@@ -7,7 +7,7 @@ from msgspec import structs
 from cec_mpi import encode
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.store.format.manifest import Rebuilt
+from cec_mpi.store.format.manifest import RebuiltRows
 
 
 def manifest_of(path, machines, recovery, dtype="float64", columns=20, **code):
@@ -46,7 +46,7 @@ def test_shards_that_were_repaired_with_large_errors_are_rejected(tmp_path):
     manifest = manifest_of(tmp_path / "store", 4, 2)
 
     def validate(bound):
-        repaired = structs.replace(manifest.shards[0], rebuilt=(Rebuilt(0, 2, bound),))
+        repaired = structs.replace(manifest.shards[0], rebuilt=(RebuiltRows(0, 2, bound),))
         shards = repaired, *manifest.shards[1:]
         SessionOptions(check=True).validate(structs.replace(manifest, shards=shards))
 
