@@ -139,11 +139,11 @@ class MissingValues(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"missing is {shorten(self)}")
 
 
-class _AbstractStruct(StructMeta, ABCMeta):
+class _AbstractStructMeta(StructMeta, ABCMeta):
     pass
 
 
-class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_AbstractStruct):
+class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_AbstractStructMeta):
     """The content of ``manifest.json``: the description of a store.
 
     Each kind of store has a subclass with further fields; see `store.kinds`.
