@@ -17,7 +17,7 @@ from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.records.directory import RESULT
 from cec_mpi.store.files.npy import create_memmap, open_memmap
 from cec_mpi.store.files.replacing import replacing
-from cec_mpi.store.files.saving import writing
+from cec_mpi.store.files.saving import results_errors
 
 SAVED = object()  # stands for a value that was saved in a file
 RESULT_NAME = Path(RESULT).stem
@@ -46,7 +46,7 @@ class Outputs:
             self._products = open_memmap(path)
             check_products(path, self._products, shape)
         else:
-            with writing(path):
+            with results_errors(path):
                 self._products = create_memmap(path, shape)
             self._products[:] = np.nan
         return self._products
@@ -113,7 +113,7 @@ class Outputs:
                 f"read {path}"
             )
         with (
-            writing(path),
+            results_errors(path),
             replacing(path) as (descriptor, _),
             open(descriptor, "wb", closefd=False) as file,
         ):

@@ -13,7 +13,7 @@ from cec_mpi.store.files.replacing import create_new, open_in_place, replacing
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def results_errors(path: Path) -> Iterator[None]:
     """Convert errors of writing a file in this context to `ResultsError`.
 
     Raises
@@ -72,9 +72,9 @@ def open_text(path: Path, append: bool) -> Iterator[IO[str]]:
     Raises
     ------
     ResultsError
-        See `writing`.
+        See `results_errors`.
     """
-    with writing(path):
+    with results_errors(path):
         descriptor = open_in_place(path, os.O_WRONLY | os.O_APPEND) if append else create_new(path)
         mode = "a" if append else "w"
         stream = open(path, mode, encoding="utf-8", opener=lambda *_: descriptor)  # noqa: SIM115
@@ -84,7 +84,7 @@ def open_text(path: Path, append: bool) -> Iterator[IO[str]]:
         with suppress(OSError):  # flushes, and may fail in the same way
             stream.close()
         raise
-    with writing(path):
+    with results_errors(path):
         stream.close()
 
 
