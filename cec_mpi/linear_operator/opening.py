@@ -30,7 +30,7 @@ from cec_mpi.runtime.session.metrics import check_metrics
 from cec_mpi.runtime.session.static import static_session
 from cec_mpi.runtime.wire.sockets.connection_file import SCRATCH_PREFIX
 from cec_mpi.store.cache import check_cache_location
-from cec_mpi.store.files.paths import as_path, node_directory
+from cec_mpi.store.files.paths import as_path, expand_host
 from cec_mpi.store.reader import open_store as read_store
 from cec_mpi.text import shorten
 
@@ -292,11 +292,11 @@ def open_operator(
     def make_operator() -> CodedOperator:
         from cec_mpi.linear_operator.coded_operator import CodedOperator
 
-        reader = read_store(node_directory(as_path(store)))
+        reader = read_store(expand_host(as_path(store)))
         with rename_flags_in_errors(*GROUPS, SessionOptions):
             session_options.validate(reader.manifest)
             if session_options.cache is not None:
-                check_cache_location(node_directory(session_options.cache), {"store": reader.path})
+                check_cache_location(expand_host(session_options.cache), {"store": reader.path})
             if session_options.metrics is not None:
                 check_metrics(session_options.metrics)
         return CodedOperator(lifetime, reader.manifest, store)

@@ -22,7 +22,7 @@ from cec_mpi.simulation.estimation import estimate_rates, estimate_speeds
 from cec_mpi.simulation.options import DEFAULT_STEPS, SimulateOptions
 from cec_mpi.simulation.replay import CodedScheme, TimeModel
 from cec_mpi.simulation.scenario import RATE, Costs, Scenario
-from cec_mpi.store.files.paths import as_path, node_directory
+from cec_mpi.store.files.paths import as_path, expand_host
 from cec_mpi.store.reader import open_store
 from cec_mpi.text import plural
 
@@ -84,7 +84,7 @@ def _scenario_of_store(settings: SimulateOptions, common: dict[str, Any]) -> Sce
         if value is not None:
             raise InputError(f"{flag} cannot be combined with a store ({settings.store})")
     assert settings.store is not None
-    return Scenario.from_store(open_store(node_directory(settings.store)).manifest, **common)
+    return Scenario.from_store(open_store(expand_host(settings.store)).manifest, **common)
 
 
 def _scenario_of_shape(settings: SimulateOptions, common: dict[str, Any]) -> Scenario:

@@ -239,12 +239,12 @@ def _parse_sbatch(texts: Sequence[str]) -> dict[str, str | None]:
 
 def _count_ranks(run: argparse.Namespace) -> int:
     """Return the number of ranks of a run: its machines, and one for the master."""
-    from cec_mpi.store.files.paths import node_directory
+    from cec_mpi.store.files.paths import expand_host
     from cec_mpi.store.reader import open_store
 
     if run.machines:
         return 1 + len(run.machines)
     try:
-        return 1 + open_store(node_directory(run.store)).manifest.code.machines
+        return 1 + open_store(expand_host(run.store)).manifest.code.machines
     except CecError as error:
         raise type(error)(f"{error}; use --ntasks RANKS if the store cannot be read here") from None

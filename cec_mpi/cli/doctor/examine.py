@@ -24,7 +24,7 @@ from cec_mpi.runtime.processes.packing import gather
 from cec_mpi.runtime.processes.resources import gather_processes
 from cec_mpi.runtime.processes.start import call_on_master, library, start_barrier
 from cec_mpi.store.devices import find_accelerators
-from cec_mpi.store.files.paths import node_directory
+from cec_mpi.store.files.paths import expand_host
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.shard_files import find_file_problem
 from cec_mpi.store.reader import open_store
@@ -61,9 +61,7 @@ def examine(
     processes = gather_processes(comm)
     manifest = None
     if store is not None:
-        manifest = call_on_master(
-            comm, lambda: open_store(node_directory(store)).manifest, Manifest
-        )
+        manifest = call_on_master(comm, lambda: open_store(expand_host(store)).manifest, Manifest)
     start_barrier(comm)
     threads_of_ranks = [threads or process.threads for process in processes]
     versions = gather(comm, _find_versions(), dict[str, str])
@@ -132,7 +130,7 @@ def _check_shards(
     machines_here = machines if comm.size == 1 else [n for n in machines if n == comm.rank]
     checks = []
     for machine in machines_here:
-        path = (node_directory(store) / manifest.shards[machine - 1].file).absolute()
+        path = (expand_host(store) / manifest.shards[machine - 1].file).absolute()
         problem = find_file_problem(path, manifest)
         checks.append(ShardCheck(machine, socket.gethostname(), str(path), problem))
     return checks

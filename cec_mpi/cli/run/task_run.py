@@ -79,7 +79,7 @@ from cec_mpi.store.cache import check_cache_location
 from cec_mpi.store.files.durable import is_locked, locked, publish
 from cec_mpi.store.files.log_file import log_file
 from cec_mpi.store.files.npy import open_npy
-from cec_mpi.store.files.paths import node_directory
+from cec_mpi.store.files.paths import expand_host
 from cec_mpi.store.files.saving import open_text, results_errors
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.shard import CPU
@@ -121,12 +121,12 @@ class TaskRun:
     ) -> None:
         self.store = run.store
         self.out = Path(run.out)
-        store = open_store(node_directory(self.store))
+        store = open_store(expand_host(self.store))
         manifest = self.manifest = store.manifest
         options = self.options = options.validate(manifest)
         if options.cache is not None:
             places = {"store": store.path, "directory of results": self.out}
-            check_cache_location(node_directory(options.cache), places)
+            check_cache_location(expand_host(options.cache), places)
         if options.metrics is not None:
             check_metrics(options.metrics)
         self.task_name = run.task

@@ -16,7 +16,7 @@ from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.resources import ProcessInfo
 from cec_mpi.runtime.wire.orders import Opening, OpenReport
-from cec_mpi.store.files.paths import node_directory
+from cec_mpi.store.files.paths import expand_host
 from cec_mpi.store.shard import CPU
 from cec_mpi.text import plural
 
@@ -56,7 +56,7 @@ def run_header(
     machines_with_copies = [
         machine
         for machine, file, host in zip(machines, files, hosts, strict=True)
-        if file and Path(file).parent != node_directory(opening.store, host)
+        if file and Path(file).parent != expand_host(opening.store, host)
     ]
     return {
         "versions": {

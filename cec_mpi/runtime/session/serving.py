@@ -22,7 +22,7 @@ from cec_mpi.runtime.processes.resources import limit_threads
 from cec_mpi.runtime.wire.orders import Close, Multiply, Open, Opening, OpenReport, Stop
 from cec_mpi.store.cache import open_cached
 from cec_mpi.store.files.log_file import log_file
-from cec_mpi.store.files.paths import node_directory
+from cec_mpi.store.files.paths import expand_host
 from cec_mpi.store.format.shard_files import find_file_problem
 from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import CPU, Shard
@@ -190,7 +190,7 @@ def open_machine(
     manifest, options = opening.manifest, opening.options
     if not number:
         return factory(0, None, manifest.columns, opening.arithmetic)
-    store = Store(node_directory(opening.store), manifest)
+    store = Store(expand_host(opening.store), manifest)
     device = _choose_device(number, opening)
     shard, cache_problem = _open_shard(store, number, options, check_cancelled, device)
     on_device = "" if device is None else f", and computes on {device}"
@@ -262,7 +262,7 @@ def _open_shard(
     cache_problem = ""
     if options.cache:
         try:
-            cache = node_directory(options.cache)
+            cache = expand_host(options.cache)
             shard = open_cached(
                 store,
                 number,

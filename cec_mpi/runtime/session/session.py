@@ -34,7 +34,7 @@ from cec_mpi.runtime.session.locks import FairLock
 from cec_mpi.runtime.session.metrics import publish_metrics
 from cec_mpi.runtime.wire.orders import Opening, OpenReport
 from cec_mpi.runtime.wire.protocol import Hub
-from cec_mpi.store.files.paths import as_path, node_directory
+from cec_mpi.store.files.paths import as_path, expand_host
 from cec_mpi.store.reader import Store, open_store
 from cec_mpi.text import warn_caller
 
@@ -131,7 +131,7 @@ class Session:
             The options do not suit the store or the number of ranks, or a shard cannot be opened.
         """
         path = store.path if isinstance(store, Store) else as_path(store)
-        store = store if isinstance(store, Store) else open_store(node_directory(path))
+        store = store if isinstance(store, Store) else open_store(expand_host(path))
         manifest = store.manifest
         if self._gather is not None:
             self._processes = self._gather(manifest.sufficient_machines)

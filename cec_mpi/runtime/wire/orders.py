@@ -19,7 +19,7 @@ from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.packing import Failure, pack, unpack, unpack_fields
 from cec_mpi.runtime.product import Product
-from cec_mpi.store.files.paths import node_directory
+from cec_mpi.store.files.paths import expand_host
 from cec_mpi.store.format.manifest import Manifest
 
 MASTER = 0  # rank
@@ -303,7 +303,7 @@ class Opening:
 
     def shard_file(self, machine: int) -> Path:
         """Return the path of the shard of a machine (from 1) in the store."""
-        return node_directory(self.store) / self.manifest.shards[machine - 1].file
+        return expand_host(self.store) / self.manifest.shards[machine - 1].file
 
     def is_shard_missing(self, machine: int) -> bool:
         """Whether the shard file of a machine does not exist."""

@@ -45,8 +45,8 @@ def as_path(path: str | os.PathLike[str]) -> Path:
     return Path(text)
 
 
-def node_directory(pattern: str | os.PathLike[str], host: str = "") -> Path:
-    """Return a path in which ``{host}`` is replaced by a host name, by default of this computer."""
+def expand_host(pattern: str | os.PathLike[str], host: str = "") -> Path:
+    """Return the path with ``{host}`` replaced by a host name, by default of this computer."""
     return as_path(os.fsdecode(pattern).replace("{host}", host or socket.gethostname()))
 
 
