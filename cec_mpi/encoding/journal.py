@@ -32,7 +32,7 @@ from cec_mpi.store.files.durable import locked, make_file, publish, read_at
 from cec_mpi.store.files.regular import open_regular, read_regular
 from cec_mpi.store.files.replacing import create_new, is_writable_in_place, open_in_place, sync
 from cec_mpi.store.format.array_files import name_and_copy, publish_pieces
-from cec_mpi.store.format.checksums import publish_checksums, row_checksum
+from cec_mpi.store.format.checksums import publish_checksums, shard_checksum
 from cec_mpi.store.format.manifest import COLUMN_SIZES, ArrayEntry
 from cec_mpi.store.format.shard_files import make_shard_file
 from cec_mpi.store.manifest_files import (
@@ -243,7 +243,7 @@ def finish(target: Path, skeleton: CodedManifest, is_rounded: bool) -> CodedMani
     """Complete a store whose blocks are on disk: write its other files, and the manifest last."""
     checksums, _ = read_checksums(target, skeleton)
     shards = tuple(
-        replace(shard, xxh3_128=row_checksum(row))
+        replace(shard, xxh3_128=shard_checksum(row))
         for shard, row in zip(skeleton.shards, checksums, strict=True)
     )
     sync(target)

@@ -21,7 +21,7 @@ from cec_mpi.store.files.creating import check_new, new_directory
 from cec_mpi.store.files.durable import FileCache, check_free_space, make_file
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.array_files import publish_pieces
-from cec_mpi.store.format.checksums import block_checksum, publish_checksums, row_checksum
+from cec_mpi.store.format.checksums import block_checksum, publish_checksums, shard_checksum
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
     ArrayEntry,
@@ -131,7 +131,7 @@ def _write_metadata(
             ShardEntry(
                 CopiesManifest.file_of(n),
                 layout.file(n).size,
-                row_checksum(checksums[layout.blocks_held_by(n)]),
+                shard_checksum(checksums[layout.blocks_held_by(n)]),
                 (),
             )
             for n in range(1, layout.machines + 1)

@@ -13,7 +13,7 @@ from cec_mpi.store.blocks import Outcome, RebuiltBlock
 from cec_mpi.store.files.durable import FileCache
 from cec_mpi.store.files.replacing import is_writable_in_place, sync
 from cec_mpi.store.files.saving import input_errors
-from cec_mpi.store.format.checksums import block_checksum, publish_checksums, row_checksum
+from cec_mpi.store.format.checksums import block_checksum, publish_checksums, shard_checksum
 from cec_mpi.store.format.manifest import Checksums, Manifest
 from cec_mpi.store.format.shard_files import make_shard_file
 from cec_mpi.store.kinds import open_blocks
@@ -179,7 +179,7 @@ def publish_rebuilt(
     for n, bounds_by_block in bounds.items():
         shards[n - 1] = replace(
             shards[n - 1],
-            xxh3_128=row_checksum(checksums[n - 1, manifest.blocks_held_by(n)]),
+            xxh3_128=shard_checksum(checksums[n - 1, manifest.blocks_held_by(n)]),
             rebuilt=manifest.merge_rebuilt(shards[n - 1].rebuilt, bounds_by_block),
         )
     if tuple(shards) != manifest.shards:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from cec_mpi import encode
 from cec_mpi.store import open_store, verify
-from cec_mpi.store.format.checksums import row_checksum
+from cec_mpi.store.format.checksums import shard_checksum
 from cec_mpi.store.manifest_files import publish_generation
 
 __all__ = [
@@ -54,6 +54,6 @@ def publish_matching_checksums(store, machine):
     """Write the checksums of the content that the shard of a machine has now."""
     checksums, manifest = verify(store).checksums, open_store(store).manifest
     shards = list(manifest.shards)
-    xxh3_128 = row_checksum(checksums[machine - 1])
+    xxh3_128 = shard_checksum(checksums[machine - 1])
     shards[machine - 1] = replace(shards[machine - 1], xxh3_128=xxh3_128)
     publish_generation(store, manifest, tuple(shards), checksums)

@@ -15,7 +15,7 @@ from cec_mpi.store.dense import DenseShard
 from cec_mpi.store.file_shard import FileShard
 from cec_mpi.store.files.npy import npy_header
 from cec_mpi.store.format.array_files import publish_pieces
-from cec_mpi.store.format.checksums import block_checksum, publish_checksums, row_checksum
+from cec_mpi.store.format.checksums import block_checksum, publish_checksums, shard_checksum
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
     ArrayEntry,
@@ -133,7 +133,7 @@ def store(X, tmp_path, monkeypatch):
         checksums=ChecksumsEntry.for_generation(1),
         column_sizes=ArrayEntry(COLUMN_SIZES, digest),
         shards=tuple(
-            ShardEntry(f"shard-000{n}.npy", size, row_checksum(sums), ()) for n in (1, 2, 3)
+            ShardEntry(f"shard-000{n}.npy", size, shard_checksum(sums), ()) for n in (1, 2, 3)
         ),
         block_rows=HEIGHT,
     )

@@ -23,7 +23,7 @@ def block_checksum(data: Any) -> int:
     return int(xxhash.xxh3_64_intdigest(data))
 
 
-def row_checksum(checksums: Checksums) -> str:
+def shard_checksum(checksums: Checksums) -> str:
     """Return the checksum of the checksums of one shard, for the manifest."""
     return str(xxhash.xxh3_128_hexdigest(np.ascontiguousarray(checksums, dtype="<u8").data))
 
@@ -69,7 +69,7 @@ def read_checksums(directory: Path, manifest: Manifest) -> tuple[Checksums, dict
 def _matches_manifest(checksums: Checksums, manifest: Manifest) -> NDArray[np.bool_]:
     """Return a mask of the machines whose checksums match the manifest, (N,)."""
     rows = zip(checksums, manifest.block_placement, manifest.shards, strict=True)
-    return np.array([row_checksum(row[held]) == shard.xxh3_128 for row, held, shard in rows])
+    return np.array([shard_checksum(row[held]) == shard.xxh3_128 for row, held, shard in rows])
 
 
 def read_verified_checksums(directory: Path, manifest: Manifest, min_machines: int) -> Checksums:
@@ -107,7 +107,7 @@ def read_shard_checksums(directory: Path, manifest: Manifest, machine: int) -> C
         except DamagedStoreError:
             continue
         if (
-            row_checksum(checksums[manifest.blocks_held_by(machine)])
+            shard_checksum(checksums[manifest.blocks_held_by(machine)])
             == manifest.shards[machine - 1].xxh3_128
         ):
             return checksums

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import StoreError
 from cec_mpi.store.files.regular import open_regular
-from cec_mpi.store.format.checksums import block_checksum, read_checksums, row_checksum
+from cec_mpi.store.format.checksums import block_checksum, read_checksums, shard_checksum
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import find_array_problems, unrecoverable_files
 from cec_mpi.store.format.shard_files import find_file_problem, read_block
@@ -94,13 +94,13 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
     problems, swapped = [], {}
     for n, shard in enumerate(manifest.shards, start=1):
         is_held = manifest.blocks_held_by(n)
-        shard_checksum = row_checksum(checksums[n - 1, is_held])
-        if shard_checksum == shard.xxh3_128:
+        checksum = shard_checksum(checksums[n - 1, is_held])
+        if checksum == shard.xxh3_128:
             good[n - 1] = is_held  # even if the file of checksums is damaged
         problem = find_file_problem(directory / shard.file, manifest)
         bad = np.flatnonzero(is_held & ~good[n - 1])
         if not problem and bad.size:
-            owner = owners.get(shard_checksum)
+            owner = owners.get(checksum)
             if owner is not None:
                 swapped[n] = owner
                 problem = f"holds the data of {manifest.file_of(owner)}"
