@@ -74,7 +74,7 @@ def open_source(
     text, shape, delimiter = str(as_path(source)), options.shape, options.delimiter
     path, separator, inner_path = (Path(text), "", "") if shape is not None else split_path(text)
     suffix = path.suffix.lower()
-    check_regular(path, or_directory=True)  # threads read it several times
+    check_regular(path, allow_directory=True)  # threads read it several times
     if not _exists(path):
         file, colon, dataset = text.partition(":")
         has_one_colon = bool(colon) and not separator and _exists(Path(file))

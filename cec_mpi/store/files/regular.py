@@ -115,13 +115,13 @@ def kind_of(mode: int) -> str:
     return next((kind for test, kind in _FILE_KINDS if test(mode)), "a file")
 
 
-def check_regular(path: Path, or_directory: bool = False) -> None:
+def check_regular(path: Path, allow_directory: bool = False) -> None:
     """Raise if a path, after following links, exists and is not a regular file.
 
     Parameters
     ----------
     path : Path
-    or_directory : bool
+    allow_directory : bool
         Whether a directory is also accepted.
 
     Raises
@@ -133,7 +133,7 @@ def check_regular(path: Path, or_directory: bool = False) -> None:
         mode = path.stat().st_mode
     except (OSError, ValueError):
         return
-    if or_directory and stat.S_ISDIR(mode):
+    if allow_directory and stat.S_ISDIR(mode):
         return
     if not stat.S_ISREG(mode):
         raise InputError(f"{path} is {kind_of(mode)}, expected a file")
