@@ -208,7 +208,7 @@ def read_file_or_pipe(path: Path) -> bytes:
 
 
 def retry_with_more_descriptors(action: Callable[[], T], path: object) -> T:
-    """Call an action that needs file descriptors; if they run out, raise their soft limit.
+    """Call an action that needs file descriptors; if they run out, increase their soft limit.
 
     Raises
     ------
@@ -219,7 +219,7 @@ def retry_with_more_descriptors(action: Callable[[], T], path: object) -> T:
         try:
             return action()
         except OSError as error:
-            if error.errno == errno.EMFILE and raise_file_limit():
+            if error.errno == errno.EMFILE and increase_file_limit():
                 continue
             raise_if_shortage(error, path)
             raise
@@ -239,8 +239,8 @@ def check_descriptors(count: int, purpose: str) -> None:
             stack.callback(os.close, null)
 
 
-def raise_file_limit() -> bool:
-    """Raise the soft limit on file descriptors to the hard limit; return whether it has grown."""
+def increase_file_limit() -> bool:
+    """Increase the soft limit on file descriptors to the hard limit; return whether it grew."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return False

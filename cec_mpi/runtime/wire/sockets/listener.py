@@ -55,7 +55,7 @@ from cec_mpi.runtime.wire.sockets.zeromq import (
     send,
     to_frames,
 )
-from cec_mpi.store.files.regular import check_descriptors, raise_file_limit
+from cec_mpi.store.files.regular import check_descriptors, increase_file_limit
 
 log = logging.getLogger(__name__)
 _DOMAIN = "cec_mpi"  # ZAP domain: the authenticator checks keys by domain
@@ -212,7 +212,7 @@ class Listener:
     ) -> None:
         self._zmq = zmq = import_zmq()
         keys = derive_keys(secret, encrypted) if secret else generate_keys()
-        raise_file_limit()
+        increase_file_limit()
         check_descriptors(_DESCRIPTORS, "the sockets that machines use")
         from zmq.auth.thread import ThreadAuthenticator
 
