@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 _LOCK_FILE = ".lock"
 _MAX_ATTEMPTS = 5  # to get a lock, which `is_locked` in another process holds briefly
-_RETRY_INTERVAL = 0.02
-_DESCRIPTOR_SHARE = 16  # a thread opens at most 1/16 of the file descriptors of a process
+_RETRY_SECONDS = 0.02
+_MAX_DESCRIPTOR_FRACTION = 1 / 16  # of the file descriptors of a process, for a thread
 
 
 def read_at(descriptor: int, buffer: Any, offset: int) -> int:
@@ -164,7 +164,7 @@ def _lock(path: Path, message: str) -> int:
             attempts += 1
             if attempts == _MAX_ATTEMPTS:
                 raise InputError(message) from None
-            time.sleep(_RETRY_INTERVAL)
+            time.sleep(_RETRY_SECONDS)
             continue
         except OSError:
             log.warning("%s cannot be locked on this file system", path.parent)
@@ -183,7 +183,7 @@ class FileCache:
         self._open: dict[str, int] = {}
         # A store can have more shards than a process may open files.
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._max_open = max(1, limit // _DESCRIPTOR_SHARE)
+        self._max_open = max(1, int(limit * _MAX_DESCRIPTOR_FRACTION))
 
     def write(self, name: str, data: Any, offset: int) -> None:
         """Write at an offset of an existing file."""
