@@ -193,13 +193,9 @@ class FileCache:
             self._open[name] = open_in_place(self._directory / name, os.O_WRONLY)
         write_at(self._open[name], data, offset)
 
-    def close(self) -> None:
-        """Close all files."""
-        while self._open:
-            os.close(self._open.popitem()[1])
-
     def __enter__(self) -> FileCache:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        while self._open:
+            os.close(self._open.popitem()[1])
