@@ -79,20 +79,17 @@ def create_new(path: Path) -> int:
     OSError
         The file cannot be created.
     """
-    if _is_file_or_link(path):
-        path.unlink(missing_ok=True)
+    _check_replaceable(path)
+    path.unlink(missing_ok=True)
     return retry_with_more_descriptors(lambda: os.open(path, _NEW_FILE_FLAGS, _DEFAULT_MODE), path)
 
 
-def _is_file_or_link(path: Path) -> bool:
-    """Return False if the path does not exist; raise if it is neither a file nor a link."""
-    try:
+def _check_replaceable(path: Path) -> None:
+    """Raise if a path exists, and is neither a file nor a link."""
+    with suppress(FileNotFoundError):
         mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return False
-    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-        raise NotAFileError(path, mode)
-    return True
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            raise NotAFileError(path, mode)
 
 
 @contextmanager
@@ -117,7 +114,7 @@ def replacing(path: Path, mode: int = _DEFAULT_MODE) -> Iterator[tuple[int, Path
     OSError
         The file cannot be created.
     """
-    _is_file_or_link(path)
+    _check_replaceable(path)
     with temporary_file(path, mode) as (descriptor, temporary_path):
         yield descriptor, temporary_path
         os.fsync(descriptor)
