@@ -25,7 +25,7 @@ import xxhash
 from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.files.durable import check_free_space, locked
 from cec_mpi.store.files.regular import kind_of
-from cec_mpi.store.files.replacing import is_writable_in_place
+from cec_mpi.store.files.replacing import DIR_FLAGS, is_writable_in_place
 from cec_mpi.store.format.array_files import copy_file
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.reader import Store
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from cec_mpi.store.devices import Device
 
 _COPY_NAME = re.compile(r"[0-9a-f]{32}-[0-9]+")
-_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _GROUP_OR_OTHER_WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -164,7 +163,7 @@ def _reserve(root: Path, directory: Path, size: int, limit: int | None) -> int:
             raise InputError(f"--cache-limit is {limit} bytes, the shard has {size}{in_use}")
         directory.mkdir(exist_ok=True)
         os.utime(directory)
-        lock = os.open(directory, _DIRECTORY_FLAGS)
+        lock = os.open(directory, DIR_FLAGS)
         stack.callback(os.close, lock)
         fcntl.flock(lock, fcntl.LOCK_SH)
         stack.pop_all()
@@ -173,7 +172,7 @@ def _reserve(root: Path, directory: Path, size: int, limit: int | None) -> int:
 
 def _remove_unused(directory: Path) -> bool:
     """Remove a complete or partial copy; return False if a process uses it."""
-    lock = os.open(directory, _DIRECTORY_FLAGS)
+    lock = os.open(directory, DIR_FLAGS)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

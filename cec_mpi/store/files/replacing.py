@@ -20,7 +20,7 @@ from pathlib import Path
 from cec_mpi.store.files.regular import NotAFileError, open_regular, retry_with_more_descriptors
 
 _NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_DIR_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+DIR_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEFAULT_MODE = 0o666  # before the umask
 _RANDOM_BYTES = 8
 
@@ -160,7 +160,7 @@ def temporary_directory(path: Path) -> Iterator[Path]:
         while True:
             name.mkdir(exist_ok=True)
             with suppress(FileNotFoundError):  # removed by another process as abandoned
-                return os.open(name, _DIR_FLAGS)
+                return os.open(name, DIR_FLAGS)
 
     descriptor, temporary_path = _create_locked(path, make)
     try:
@@ -206,7 +206,7 @@ def _remove_if_abandoned(path: Path) -> None:
         return
     is_directory = path.is_dir()
     descriptor = (
-        os.open(path, _DIR_FLAGS) if is_directory else open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
+        os.open(path, DIR_FLAGS) if is_directory else open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
     )
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
