@@ -99,10 +99,10 @@ def open_cached(
         The directory cannot be used.
     """
     entry = store.manifest.shards[machine - 1]
-    root = _user_directory(cache)
-    directory = root / _directory_name(store.manifest, machine)
+    user_directory = _user_directory(cache)
+    directory = user_directory / _directory_name(store.manifest, machine)
     copy = directory / entry.file
-    lock = _reserve(root, directory, entry.bytes, limit)
+    lock = _reserve(user_directory, directory, entry.bytes, limit)
     try:
         with locked(directory):
             try:
@@ -121,18 +121,18 @@ def open_cached(
 
 def _user_directory(cache: Path) -> Path:
     """Return the directory of this user in a cache."""
-    root = cache / f"cec_mpi-{os.geteuid()}"
+    directory = cache / f"cec_mpi-{os.geteuid()}"
     for path in (*reversed(cache.parents), cache):
         if path.exists() and not path.is_dir():
             raise InputError(f"{path} is {kind_of(path.stat().st_mode)}, expected a directory")
     cache.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
-        root.mkdir(mode=0o700)
-    status = root.lstat()
+        directory.mkdir(mode=0o700)
+    status = directory.lstat()
     is_owned = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
     if not is_owned or status.st_mode & _GROUP_OR_OTHER_WRITABLE:
-        raise InputError(f"{root} is not a directory to which only this user can write")
-    return root
+        raise InputError(f"{directory} is not a directory to which only this user can write")
+    return directory
 
 
 def _directory_name(manifest: Manifest, machine: int) -> str:
@@ -146,18 +146,20 @@ def _parse_size(directory: Path) -> int:
     return int(directory.name.partition("-")[2])
 
 
-def _reserve(root: Path, directory: Path, size: int, limit: int | None) -> int:
+def _reserve(user_directory: Path, directory: Path, size: int, limit: int | None) -> int:
     """Free space for a copy, and return a descriptor that holds a shared lock on its directory."""
-    with locked(root), ExitStack() as stack:
-        other_copies = [
-            path for path in root.iterdir() if _COPY_NAME.fullmatch(path.name) and path != directory
+    with locked(user_directory), ExitStack() as stack:
+        other_directories = [
+            path
+            for path in user_directory.iterdir()
+            if _COPY_NAME.fullmatch(path.name) and path != directory
         ]
-        other_copies.sort(key=lambda path: path.lstat().st_mtime_ns)
-        total = size + sum(map(_parse_size, other_copies))
-        for copy in other_copies:
-            has_file = any(copy.glob("shard-*"))
-            if (not has_file or (limit is not None and total > limit)) and _remove_unused(copy):
-                total -= _parse_size(copy)
+        other_directories.sort(key=lambda path: path.lstat().st_mtime_ns)
+        total = size + sum(map(_parse_size, other_directories))
+        for other in other_directories:
+            has_copy = any(other.glob("shard-*"))
+            if (not has_copy or (limit is not None and total > limit)) and _remove_unused(other):
+                total -= _parse_size(other)
         if limit is not None and total > limit:
             in_use = f", and copies that are in use have {total - size}" if total > size else ""
             raise InputError(f"--cache-limit is {limit} bytes, the shard has {size}{in_use}")
@@ -195,8 +197,8 @@ def _open_verified(
     """Open a copy after verifying all of its blocks."""
     if not is_writable_in_place(copy):
         raise DamagedStoreError(f"{copy}: missing, or a link")
-    verified = store.open_shard(machine, copy=copy)
-    verified.load(store.manifest.rows_of_machine(machine))
+    shard = store.open_shard(machine, copy=copy)
+    shard.load(store.manifest.rows_of_machine(machine))
     if (holding, verify, device) == ("mmap", "first-read", None):
-        return verified
+        return shard
     return store.open_shard(machine, holding, verify, copy, device)
