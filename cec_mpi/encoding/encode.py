@@ -161,7 +161,7 @@ def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Ru
     if options.recovery is None:
         from cec_mpi.encoding.replicas import encode_replicas  # with SciPy
 
-        encode_replicas(source, directory, options, runner.watch)
+        encode_replicas(source, directory, options, runner.on_progress)
     else:
         _start_or_resume(source, directory, options, runner)
     store = open_store(directory)
@@ -188,8 +188,8 @@ def _start_or_resume(source: Any, directory: Path, options: EncodeOptions, runne
     matrix = _open_matrix(source, options)
     if isinstance(matrix, Source) and options.missing != "refuse" and matrix.dtype.kind == "f":
         matrix = stream_rows(matrix)
-    if isinstance(matrix, StreamedMatrix) and runner.watch is not None:
-        matrix = replace(matrix, watch=runner.watch)
+    if isinstance(matrix, StreamedMatrix) and runner.on_progress is not None:
+        matrix = replace(matrix, on_progress=runner.on_progress)
     try:
         if is_resumed and (directory / MANIFEST).exists():
             _check_complete(directory, matrix, options)

@@ -37,7 +37,10 @@ _MAX_INT32 = 2**31 - 1
 
 
 def encode_replicas(
-    source: Any, directory: Path, options: EncodeOptions, watch: ProgressCallback | None = None
+    source: Any,
+    directory: Path,
+    options: EncodeOptions,
+    on_progress: ProgressCallback | None = None,
 ) -> None:
     """Store the rows of a sparse X as CSR, each on several machines, in one process.
 
@@ -49,7 +52,7 @@ def encode_replicas(
         Directory of the store. It appears when it is complete.
     options : EncodeOptions
         With `copies`.
-    watch : callable, optional
+    on_progress : callable, optional
         Called with the progress.
 
     Raises
@@ -91,8 +94,8 @@ def encode_replicas(
             for part, part_holders in enumerate(holders):
                 checksums += writer.write(part)
                 bytes_written += int(layout.sizes[part].sum()) * len(part_holders)
-                if watch is not None:
-                    watch(bytes_written, sum(file.size for file in files))
+                if on_progress is not None:
+                    on_progress(bytes_written, sum(file.size for file in files))
             if not writer.column_sizes.any():
                 raise InputError(f"{rows.name} has no nonzero entry: expected at least one")
             _write_metadata(partial, layout, parts, writer, np.array(checksums, np.uint64))

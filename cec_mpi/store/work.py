@@ -59,13 +59,13 @@ class Runner(Protocol):
     threads : int
         Number of threads of each process.
     processes : int
-    watch : callable or None
+    on_progress : callable or None
         Called with the progress.
     """
 
     threads: int
     processes: int
-    watch: ProgressCallback | None
+    on_progress: ProgressCallback | None
 
     def run(self, work: Work) -> list[Any]:
         """Do all pieces, and return their results in any order."""
@@ -76,7 +76,7 @@ class LocalRunner:
 
     Parameters
     ----------
-    watch : callable, optional
+    on_progress : callable, optional
         Called with the progress.
     threads : int, optional
         Number of threads. By default one more than the processors, because one waits for the disk.
@@ -84,9 +84,11 @@ class LocalRunner:
 
     processes = 1
 
-    def __init__(self, watch: ProgressCallback | None = None, threads: int | None = None) -> None:
+    def __init__(
+        self, on_progress: ProgressCallback | None = None, threads: int | None = None
+    ) -> None:
         self.threads = threads or min(_MAX_THREADS, count_processors() + 1)
-        self.watch = watch
+        self.on_progress = on_progress
 
     def run(self, work: Work) -> list[Any]:
         """Do all pieces."""
@@ -95,8 +97,8 @@ class LocalRunner:
         for piece, result in process_pieces(work, work.pieces, min(self.threads, work.threads)):
             results.append(result)
             bytes_done += work.size(piece)
-            if self.watch is not None:
-                self.watch(bytes_done, total)
+            if self.on_progress is not None:
+                self.on_progress(bytes_done, total)
         work.flush()
         return results
 

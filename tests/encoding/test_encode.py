@@ -266,4 +266,6 @@ def test_a_shard_that_is_truncated_during_the_encode_raises(tmp_path, source, op
             os.truncate(file, 10)
 
     with pytest.raises(DamagedStoreError, match=r"store/shard-0001.* bytes"):
-        encode(source, tmp_path / "store", 4, runner=LocalRunner(watch=truncate_shard), **options)
+        encode(
+            source, tmp_path / "store", 4, runner=LocalRunner(on_progress=truncate_shard), **options
+        )

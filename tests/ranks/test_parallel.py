@@ -51,7 +51,7 @@ def test_encoding_gives_the_bytes_of_one_process(comm, here, dtype, order):
     run_on_all(
         comm,
         lambda runner: encode_blocks(here / "X.npy", here / "store", 5, 3, runner=runner),
-        watch=lambda done, total: seen.append((done, total)),
+        on_progress=lambda done, total: seen.append((done, total)),
     )
     if comm.rank == 0:
         assert contents(here / "store") == contents(here / "alone")

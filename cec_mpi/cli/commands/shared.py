@@ -37,15 +37,15 @@ def with_runner(activity: str, body: Callable[[Runner], int], arguments: argpars
     if launcher_of_ranks() is None:
         from cec_mpi.store.work import LocalRunner
 
-        with show_transfer(activity, progress) as watch:
-            return body(LocalRunner(watch))
+        with show_transfer(activity, progress) as on_progress:
+            return body(LocalRunner(on_progress))
 
     def on_ranks(comm: Any) -> int:
         from cec_mpi.encoding.collective import WORK_TYPES
         from cec_mpi.runtime.wire.collective.shared_work import run_shared
 
-        with show_transfer(activity if comm.rank == 0 else "", progress) as watch:
-            return run_shared(comm, body, WORK_TYPES, watch)
+        with show_transfer(activity if comm.rank == 0 else "", progress) as on_progress:
+            return run_shared(comm, body, WORK_TYPES, on_progress)
 
     return run_on_ranks(on_ranks, arguments.start_timeout)
 

@@ -41,8 +41,8 @@ class RowStream(StreamedMatrix):
             except OSError as error:
                 raise read_error(self.name, error) from None
             yield start, 0, rows
-            if self.watch is not None:
-                self.watch(stop * row_bytes, count * row_bytes)
+            if self.on_progress is not None:
+                self.on_progress(stop * row_bytes, count * row_bytes)
         warn_of_rounding(self.name, rounding, self.dtype.name)
 
 

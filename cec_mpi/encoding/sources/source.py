@@ -223,12 +223,12 @@ class StreamedMatrix(Matrix, ABC):
     targets : tuple of (int, Path)
         Columns of the file, counted from 0, that are not part of X, and the ``.npy`` files to which
         they are written.
-    watch : callable, optional
+    on_progress : callable, optional
         Called with the number of bytes read and the total.
     """
 
     targets: tuple[tuple[int, Path], ...] = ()
-    watch: ProgressCallback | None = field(default=None, repr=False)
+    on_progress: ProgressCallback | None = field(default=None, repr=False)
 
     @abstractmethod
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:

@@ -228,8 +228,8 @@ class TextTable(StreamedMatrix):
             while not is_end:
                 data = file.read(_BLOCK_BYTES)
                 is_end = not data
-                if self.watch is not None:
-                    self.watch(file.tell(), size)
+                if self.on_progress is not None:
+                    self.on_progress(file.tell(), size)
                 text = incomplete_row + data
                 if is_end and text and not text.endswith(b"\n"):
                     text += b"\n"

@@ -96,8 +96,8 @@ def show_transfer(activity: str, choice: str) -> Iterator[Callable[[int, int], N
             yield None
             return
 
-        def watch(done: int, total: int) -> None:
+        def on_progress(done: int, total: int) -> None:
             with lock:
                 view.update(done, total)
 
-        yield watch
+        yield on_progress

@@ -36,10 +36,10 @@ def test_a_rate_counts_bytes_since_the_start(monkeypatch, before):
 
 def test_a_terminal_shows_a_bar(on_terminal):
     terminal = on_terminal()
-    with show_transfer("verifying", "auto") as watch:
+    with show_transfer("verifying", "auto") as on_progress:
         done = 0
         while "verifying" not in terminal.text:
-            watch(done % 10**6, 2 * 10**6)
+            on_progress(done % 10**6, 2 * 10**6)
             done += 1
         assert re.match(r"verifying  [━╸╺]+ +\d+% of 0\.00 GB", terminal.text)
     print("end")

@@ -136,7 +136,7 @@ def test_a_decode_that_fails_changes_no_file(store, tmp_path, name, monkeypatch)
 def test_the_next_decode_removes_the_files_of_a_killed_one(store, tmp_path, name):
     program = (
         "import os, sys; from cec_mpi import decode; from cec_mpi.store.work import LocalRunner\n"
-        "decode(*sys.argv[1:], runner=LocalRunner(watch=lambda *_: os.kill(os.getpid(), 9)))"
+        "decode(*sys.argv[1:], runner=LocalRunner(on_progress=lambda *_: os.kill(os.getpid(), 9)))"
     )
     before = sorted(tmp_path.iterdir())
     words = [sys.executable, "-c", program, store, tmp_path / name]
@@ -149,7 +149,7 @@ def test_the_next_decode_removes_the_files_of_a_killed_one(store, tmp_path, name
 @pytest.mark.parametrize("name", ["a.npy", "a.zarr"])
 def test_the_second_of_two_concurrent_decodes_fails(store, tmp_path, name):
     others = [lambda: decode(store, tmp_path / name)]
-    runner = LocalRunner(watch=lambda *_: others and others.pop()())
+    runner = LocalRunner(on_progress=lambda *_: others and others.pop()())
     before = sorted(tmp_path.iterdir())
     with pytest.raises(InputError, match="exists already"):
         decode(store, tmp_path / name, runner=runner)

@@ -31,7 +31,7 @@ def run_shared(
     comm: MPI.Intracomm,
     body: Callable[[SharedRunner], int],
     work_types: Sequence[type[Work]],
-    watch: ProgressCallback | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> int:
     """Run `body` on rank 0 with a runner that uses all ranks (collective).
 
@@ -43,7 +43,7 @@ def run_shared(
         Called with a `SharedRunner`; returns an exit code.
     work_types : sequence of type
         Types of `Work` that it may run.
-    watch : callable, optional
+    on_progress : callable, optional
         Called with the progress on rank 0.
 
     Returns
@@ -61,7 +61,7 @@ def run_shared(
                 _run_worker(comm, work_types, threads[comm.rank], processes[_MASTER].host)
                 return 0
             try:
-                return body(SharedRunner(comm, work_types, max(threads), threads[0], watch))
+                return body(SharedRunner(comm, work_types, max(threads), threads[0], on_progress))
             finally:
                 wait_for([_send(comm, rank, _WORK) for rank in range(1, comm.size)])
     finally:
@@ -80,7 +80,7 @@ class SharedRunner:
         Largest number of threads of a rank.
     own_threads : int
         Number of threads of this rank.
-    watch : callable, optional
+    on_progress : callable, optional
         Called with the progress.
     """
 
@@ -90,14 +90,14 @@ class SharedRunner:
         work_types: Sequence[type[Work]],
         threads: int,
         own_threads: int,
-        watch: ProgressCallback | None,
+        on_progress: ProgressCallback | None,
     ) -> None:
         self.threads = threads
         self.processes = comm.size
         self._comm = comm
         self._work_types = work_types
         self._own_threads = own_threads
-        self.watch = watch
+        self.on_progress = on_progress
         self._results: list[Any] = []
         self._busy_ranks: set[int] = set()
         self._error: BaseException | None = None
@@ -143,8 +143,8 @@ class SharedRunner:
     def _add_result(self, result: Any, size: int) -> None:
         self._results.append(result)
         self._done_bytes += size
-        if self.watch is not None:
-            self.watch(self._done_bytes, self._total_bytes)
+        if self.on_progress is not None:
+            self.on_progress(self._done_bytes, self._total_bytes)
 
 
 def _run_worker(
