@@ -1,8 +1,8 @@
 """Work in independent pieces, and its runner in one process.
 
 Encoding, verification, repair and decoding of a store are each a `Work`: any thread of any process
-may do its pieces, in any order. A `Runner` does all pieces. This module has the runner of a single
-process; `wire.collective.shared_work` has the runner of several ranks.
+may process its pieces, in any order. A `Runner` processes all of them. This module has the runner
+of a single process; `wire.collective.shared_work` has the runner of several ranks.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Work(Protocol):
         """Return the number of bytes read and written for a piece."""
 
     def process(self, piece: Any) -> Any:
-        """Do one piece, and return a small result of a type that `unpack` supports."""
+        """Process one piece, and return a small result of a type that `unpack` supports."""
 
     def flush(self) -> None:
         """Sync the changes of this process to disk."""
 
 
 class Runner(Protocol):
-    """Does the pieces of a work in processes and threads.
+    """Runs a `Work` in processes and threads.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Runner(Protocol):
     on_progress: ProgressCallback | None
 
     def run(self, work: Work) -> list[Any]:
-        """Do all pieces, and return their results in any order."""
+        """Process all pieces, and return their results in any order."""
 
 
 class LocalRunner:
@@ -91,7 +91,7 @@ class LocalRunner:
         self.on_progress = on_progress
 
     def run(self, work: Work) -> list[Any]:
-        """Do all pieces."""
+        """See `Runner.run`."""
         total = sum(work.size(piece) for piece in work.pieces)
         results, bytes_done = [], 0
         for piece, result in process_pieces(work, work.pieces, min(self.threads, work.threads)):
@@ -104,7 +104,7 @@ class LocalRunner:
 
 
 def process_pieces(work: Work, pieces: Sequence[T], threads: int) -> Iterator[tuple[T, Any]]:
-    """Do pieces in threads; when a piece is done, yield it with its result.
+    """Process pieces in threads; when a piece is done, yield it with its result.
 
     BLAS calls use one thread, because the bits of a product depend on the number of threads.
     """
@@ -126,7 +126,7 @@ def process_pieces(work: Work, pieces: Sequence[T], threads: int) -> Iterator[tu
 
 def fit_memory(
     memory: int,
-    threads: int,
+    max_threads: int,
     array_count: int,
     thread_bytes: int,
     min_bytes: int,
@@ -139,8 +139,7 @@ def fit_memory(
     ----------
     memory : int
         Bytes that a process may use in addition to the interpreter.
-    threads : int
-        Maximum number of threads.
+    max_threads : int
     array_count : int
         Number of arrays of a thread.
     thread_bytes : int
@@ -163,7 +162,7 @@ def fit_memory(
     """
     min_thread_bytes = thread_bytes + array_count * min_bytes
     shared_bytes = _OVERHEAD_BYTES + process_bytes
-    threads = min(threads, (memory - shared_bytes) // min_thread_bytes)
+    threads = min(max_threads, (memory - shared_bytes) // min_thread_bytes)
     if threads < 1:
         needed = -(-(shared_bytes + min_thread_bytes) >> 20)
         raise InputError(f"memory {memory >> 20}M is too small, expected at least {needed + 1}M")
