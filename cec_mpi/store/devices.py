@@ -80,7 +80,7 @@ class Device:
     def __init__(self, name: str, xp: Any, handle: Any, model: str = "") -> None:
         self.name, self.model = name, model
         self.xp, self._handle = xp, handle
-        self._scratch = Scratch(self.allocate)
+        self._scratch = Scratch(self.allocate_host)
 
     def __repr__(self) -> str:
         return self.name
@@ -106,8 +106,8 @@ class Device:
         """Return the free and the total memory in bytes."""
         return free_memory(), total_memory()
 
-    def allocate(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Return an array in main memory that is copied to the device fast."""
+    def allocate_host(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Return an array in main memory for fast copies to the device."""
         return np.empty(count, dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -180,7 +180,7 @@ class Device:
         tile_rows = self._rows(rows, tile, U)
         return U[:, 0] @ tile_rows if U.shape[1] == 1 else U.T @ tile_rows
 
-    def sparse(self, matrix: Any) -> Any:
+    def put_sparse(self, matrix: Any) -> Any:
         """Return a copy of a SciPy CSR matrix on the device, for products with ``@``.
 
         Raises
@@ -264,18 +264,18 @@ class TorchDevice(Device):
         cached = backend.memory_reserved(self._handle) - backend.memory_allocated(self._handle)
         return free + cached, total
 
-    def allocate(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """See `Device.allocate`; the memory is pinned on GPUs of Nvidia."""
+    def allocate_host(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """See `Device.allocate_host`; the memory is pinned on GPUs of Nvidia."""
         if self._handle.type != "cuda":
-            return super().allocate(count, dtype)
+            return super().allocate_host(count, dtype)
         buffer = self._torch.empty(count * dtype.itemsize, dtype=self.xp.uint8, pin_memory=True)
         pinned: NDArray[Any] = buffer.numpy().view(dtype)
         return pinned
 
-    def sparse(self, matrix: Any) -> Any:
-        """See `Device.sparse`."""
+    def put_sparse(self, matrix: Any) -> Any:
+        """See `Device.put_sparse`."""
         if self._handle.type == "mps":
-            return super().sparse(matrix)
+            return super().put_sparse(matrix)
         arrays = (matrix.indptr, matrix.indices, matrix.data)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # sparse CSR tensors are in beta state
@@ -324,13 +324,13 @@ class CupyDevice(Device):
             free, total = self._handle.mem_info
             return free + import_module("cupy").get_default_memory_pool().free_bytes(), total
 
-    def allocate(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """See `Device.allocate`; the memory is pinned on GPUs of Nvidia."""
+    def allocate_host(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """See `Device.allocate_host`; the memory is pinned on GPUs of Nvidia."""
         pinned: NDArray[Any] = import_module("cupyx").empty_pinned(count, dtype)
         return pinned
 
-    def sparse(self, matrix: Any) -> Any:
-        """See `Device.sparse`."""
+    def put_sparse(self, matrix: Any) -> Any:
+        """See `Device.put_sparse`."""
         with self._handle:
             arrays = tuple(map(self.xp.asarray, (matrix.data, matrix.indices, matrix.indptr)))
             return import_module("cupyx.scipy.sparse").csr_matrix(arrays, shape=matrix.shape)

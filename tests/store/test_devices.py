@@ -126,7 +126,7 @@ def test_a_device_without_memory_is_named(store, monkeypatch):
 class ScipyDevice(Device):
     """A device that multiplies sparse matrices with SciPy."""
 
-    def sparse(self, matrix):
+    def put_sparse(self, matrix):
         class Matrix:
             def __matmul__(_, vectors):
                 return self.put(matrix @ self._fetch(vectors))

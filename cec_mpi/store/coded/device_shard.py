@@ -60,7 +60,7 @@ class DeviceShard(CodedShard):
         self._purpose = f"the shard has {format_bytes(self.rows.nbytes)}"
         self._is_loaded = bytearray(manifest.block_count)
         with device.explain_shortage(self._purpose):
-            self._buffer = device.allocate(manifest.block_bytes, np.dtype(np.uint8))
+            self._buffer = device.allocate_host(manifest.block_bytes, np.dtype(np.uint8))
             self.array = device.empty(self.rows.shape, self.rows.dtype)
         self._compiled: set[tuple[object, ...]] = set()  # signatures of products, with heights
         self._fixed_seconds: dict[tuple[object, ...], float] = {}  # by signature of products

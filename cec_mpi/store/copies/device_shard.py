@@ -45,7 +45,7 @@ class SparseDeviceShard(SparseShard):
     ) -> None:
         super().__init__(path, store, manifest, machine, "mmap", verify)
         self.device = device
-        device.sparse(csr_array((1, 1)))  # raises if the library has no sparse products
+        device.put_sparse(csr_array((1, 1)))  # raises if the library has no sparse products
         self._copies: dict[bool, tuple[object, list[Any]]] = {}  # by `adjoint`
 
     def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
@@ -89,6 +89,6 @@ class SparseDeviceShard(SparseShard):
             host_matrices = (
                 [self._transposed(slabs).tocsr()] if adjoint else [slab.matrix for slab in slabs]
             )
-            matrices = [self.device.sparse(matrix) for matrix in host_matrices]
+            matrices = [self.device.put_sparse(matrix) for matrix in host_matrices]
             self._copies[adjoint] = slabs, matrices
         return matrices
