@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 _LIBRARIES = "torch", "cupy", "jax"  # in order of preference
 _TEST_LIBRARY = "array_api_strict"  # only if an option names it
 _DEVICE_TYPES = "cpu", "auto", "cuda", "mps", "xpu"
-_EXPECTED = (
+_EXPECTED_NAME = (
     "expected cpu, auto, cuda, cuda:0, mps or xpu, perhaps after a library and a colon, such as "
     "torch:cuda or jax:cpu"
 )
 _SIMILAR_MEMORY = 0.9  # fraction of the largest free memory; see `choose_device`
-_SHORTAGE = re.compile("out of memory|RESOURCE_EXHAUSTED|ALLOC_FAILED", re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile("out of memory|RESOURCE_EXHAUSTED|ALLOC_FAILED", re.IGNORECASE)
 
 
 class Tile(NamedTuple):
@@ -115,7 +115,7 @@ class Device:
         return self.xp.empty(shape, dtype=self._dtype(dtype), device=self._handle)
 
     def write(self, array: Any, values: NDArray[Any], row: int, column: int) -> Any:
-        """Return the array with values written from this row and column; invalidates `array`."""
+        """Return the array with values written at this row and column; invalidates `array`."""
         height, width = values.shape
         array[row : row + height, column : column + width] = self._copy(values)
         return array
@@ -140,7 +140,7 @@ class Device:
             yield device_U[position : position + tile.stop - tile.start, :]
 
     def get(self, array: Any, out: NDArray[Any], skip: int = 0) -> None:
-        """Copy an array of the device, without its first `skip` rows, to main memory."""
+        """Copy an array from the device to main memory, without its first `skip` rows."""
         np.copyto(out, self._fetch(array).reshape(-1, *out.shape[1:])[skip:])
 
     def tiles(self, start: int, stop: int, max_rows: int) -> Iterator[Tile]:
@@ -161,9 +161,9 @@ class Device:
         tile : Tile
         W : (k, r) array
         max_rows : int
-            Number of rows that may be converted at a time.
+            Maximum number of rows to convert at a time.
         """
-        tile_rows = self._rows(rows, tile, W)
+        tile_rows = self._convert(rows, tile, W)
         return tile_rows @ W[0, :] if W.shape[0] == 1 else tile_rows @ W.T
 
     def multiply_transposed(self, rows: Any, tile: Tile, U: Any, max_rows: int) -> Any:
@@ -175,9 +175,9 @@ class Device:
         tile : Tile
         U : (m, k) array
         max_rows : int
-            Number of rows that may be converted, or summed in float32, at a time.
+            Maximum number of rows to convert, or to sum in float32, at a time.
         """
-        tile_rows = self._rows(rows, tile, U)
+        tile_rows = self._convert(rows, tile, U)
         return U[:, 0] @ tile_rows if U.shape[1] == 1 else U.T @ tile_rows
 
     def put_sparse(self, matrix: Any) -> Any:
@@ -199,21 +199,21 @@ class Device:
         return term if total is None else total + term
 
     @contextmanager
-    def explain_shortage(self, purpose: str) -> Iterator[None]:
+    def explain_shortage(self, demand: str) -> Iterator[None]:
         """Convert errors of a device that is out of memory to `ShortageError`.
 
         Raises
         ------
         ShortageError
-            Names the device, the purpose and the free memory.
+            Names the device, the demand and the free memory.
         """
         try:
             yield
         except Exception as error:
-            if not (isinstance(error, MemoryError) or _SHORTAGE.search(str(error))):
+            if not (isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error))):
                 raise
             raise ShortageError(
-                f"{self.name} on {socket.gethostname()} is out of memory: {purpose}, and "
+                f"{self.name} on {socket.gethostname()} is out of memory: {demand}, and "
                 f"{format_bytes(self.memory()[0])} are free"
             ) from None
 
@@ -227,7 +227,7 @@ class Device:
         cpu, *_ = self.xp.__array_namespace_info__().devices()
         return np.asarray(array.to_device(cpu))
 
-    def _rows(self, rows: Any, tile: Tile, vectors: Any) -> Any:
+    def _convert(self, rows: Any, tile: Tile, vectors: Any) -> Any:
         """Return the rows of a tile in the dtype of the vectors."""
         return self.xp.astype(rows[tile.start : tile.stop, :], vectors.dtype, copy=False)
 
@@ -336,9 +336,9 @@ class CupyDevice(Device):
             return import_module("cupyx.scipy.sparse").csr_matrix(arrays, shape=matrix.shape)
 
     @contextmanager
-    def explain_shortage(self, purpose: str) -> Iterator[None]:
+    def explain_shortage(self, demand: str) -> Iterator[None]:
         """See `Device.explain_shortage`; makes this the current device."""
-        with super().explain_shortage(purpose), self._handle:
+        with super().explain_shortage(demand), self._handle:
             yield
 
     def _copy(self, values: NDArray[Any]) -> Any:
@@ -396,7 +396,7 @@ class JaxDevice(Device):
         return written
 
     def tiles(self, start: int, stop: int, max_rows: int) -> Iterator[Tile]:
-        """See `Device.tiles`; tiles may be higher, because products split them."""
+        """See `Device.tiles`; they may exceed `max_rows`, because products split them."""
         first, min_height = start, (stop - start) // 8
         while first < stop:
             remaining = stop - first
@@ -427,8 +427,8 @@ class JaxDevice(Device):
     def multiply_transposed(self, rows: Any, tile: Tile, U: Any, max_rows: int) -> Any:
         """See `Device.multiply_transposed`."""
         height = tile.stop - tile.start
-        transposed = _jax_functions()["transposed"]
-        return transposed(rows, tile.start, U, min(height, _power_of_two(max_rows)))
+        multiply = _jax_functions()["multiply_transposed"]
+        return multiply(rows, tile.start, U, min(height, _power_of_two(max_rows)))
 
     def _copy(self, values: NDArray[Any]) -> Any:
         return import_module("jax").device_put(values, self._handle)
@@ -465,7 +465,7 @@ def _jax_functions() -> dict[str, Any]:
         products = lax.map(product, xp.arange(height // step))
         return products.reshape(height, *products.shape[2:])
 
-    def transposed(rows: Any, start: Any, U: Any, step: int) -> Any:
+    def multiply_transposed(rows: Any, start: Any, U: Any, step: int) -> Any:
         height, vectors = U.shape
 
         def add(index: Any, total: Any) -> Any:
@@ -480,7 +480,7 @@ def _jax_functions() -> dict[str, Any]:
     return {
         "write": jax.jit(write, donate_argnums=0),
         "multiply": jax.jit(multiply, static_argnums=(3, 4)),
-        "transposed": jax.jit(transposed, static_argnums=3),
+        "multiply_transposed": jax.jit(multiply_transposed, static_argnums=3),
     }
 
 
@@ -504,11 +504,11 @@ def _parse(text: str) -> tuple[str, str]:
     if library not in _CLASSES:
         library, device = "", text
     elif not colon:
-        raise InputError(f"device {text}: {_EXPECTED}")
+        raise InputError(f"device {text}: {_EXPECTED_NAME}")
     device_type, colon, index = device.partition(":")
     is_valid_type = device_type in _DEVICE_TYPES or library == _TEST_LIBRARY
     if not is_valid_type or (colon and not (index.isdecimal() and index.isascii())):
-        raise InputError(f"device {text}: {_EXPECTED}")
+        raise InputError(f"device {text}: {_EXPECTED_NAME}")
     return library, device
 
 
@@ -550,23 +550,21 @@ def find_devices(text: str) -> Sequence[Device]:
     >>> find_devices("cpu")
     ()
     """
-    library, device = _parse(text)
-    if not library and device == CPU:
+    library, device_name = _parse(text)
+    if not library and device_name == CPU:
         return ()
     available: list[str] = []
     for name in [library] if library else _LIBRARIES:
         devices = devices_of(name)
-        if device == "auto":
-            selected = [candidate for candidate in devices if candidate.is_accelerator]
+        if device_name == "auto":
+            selected = [device for device in devices if device.is_accelerator]
         else:
-            prefix = f"{name}:{device}:"
-            selected = [
-                candidate for candidate in devices if f"{candidate.name}:".startswith(prefix)
-            ]
+            prefix = f"{name}:{device_name}:"
+            selected = [device for device in devices if f"{device.name}:".startswith(prefix)]
         if selected:
             return selected
-        available += [candidate.name for candidate in devices]
-    if device == "auto":
+        available += [device.name for device in devices]
+    if device_name == "auto":
         return ()
     problem = f"device {text}: {socket.gethostname()} has no such device"
     if available:

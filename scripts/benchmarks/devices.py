@@ -269,7 +269,7 @@ def measure(device: Device, store: Any, dtype: str, options: Any) -> None:
     number = np.empty((1, 1), dtype)
 
     def copy() -> None:
-        twin = device.xp.asarray(shard.array, copy=True)
+        twin = device.xp.asarray(shard.device_rows, copy=True)
         device.get(twin[:1, :1], number)
 
     with device.explain_shortage("for a copy"):

@@ -37,7 +37,7 @@ class DeviceShard(CodedShard):
 
     Attributes
     ----------
-    array : array
+    device_rows : (R, r) array
         Rows on the device; only those that were loaded are valid.
 
     Raises
@@ -57,12 +57,12 @@ class DeviceShard(CodedShard):
     ) -> None:
         super().__init__(path, store, manifest, machine, "mmap", verify)
         self.device = device
-        self._purpose = f"the shard has {format_bytes(self.rows.nbytes)}"
+        self._demand = f"the shard has {format_bytes(self.rows.nbytes)}"
         self._is_loaded = bytearray(manifest.block_count)
-        with device.explain_shortage(self._purpose):
+        with device.explain_shortage(self._demand):
             self._buffer = device.allocate_host(manifest.block_bytes, np.dtype(np.uint8))
-            self.array = device.empty(self.rows.shape, self.rows.dtype)
-        self._compiled: set[tuple[object, ...]] = set()  # signatures of products, with heights
+            self.device_rows = device.empty(self.rows.shape, self.rows.dtype)
+        self._compiled_programs: set[tuple[object, ...]] = set()  # signatures, with heights
         self._fixed_seconds: dict[tuple[object, ...], float] = {}  # by signature of products
 
     def has_changed(self) -> bool:
@@ -72,8 +72,8 @@ class DeviceShard(CodedShard):
     def _transfer_block(self, block: int, data: NDArray[np.uint8]) -> None:
         _, start, stop, left, *_ = self._grid.block(block)
         rows = data.view(self.rows.dtype).reshape(stop - start, -1)
-        with self.device.explain_shortage(self._purpose):
-            self.array = self.device.write(self.array, rows, start, left)
+        with self.device.explain_shortage(self._demand):
+            self.device_rows = self.device.write(self.device_rows, rows, start, left)
 
     def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
         """See `Shard.warm_up`; computes such a product once, and times products of one row."""
@@ -82,8 +82,8 @@ class DeviceShard(CodedShard):
         tiles = [tile for _, tile in self._tiles(intervals, max_rows)]
         signature = adjoint, count, vectors.dtype
         programs = {(*signature, height) for height in self.device.compiled_heights(tiles)}
-        if signature not in self._fixed_seconds or not programs <= self._compiled:
-            self._compiled |= programs
+        if signature not in self._fixed_seconds or not programs <= self._compiled_programs:
+            self._compiled_programs |= programs
             self._time_product(adjoint, vectors, intervals)
         if signature not in self._fixed_seconds:
             start = intervals[0][0]
@@ -106,8 +106,8 @@ class DeviceShard(CodedShard):
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """See `Shard.multiply`."""
-        device, rows = self.device, self.array
-        with device.explain_shortage(self._purpose):
+        device, rows = self.device, self.device_rows
+        with device.explain_shortage(self._demand):
             vectors = device.put(W)
             max_rows = self._max_rows(False, W.dtype)
             tiles = list(self._tiles(intervals, max_rows))
@@ -122,11 +122,11 @@ class DeviceShard(CodedShard):
         """See `Shard.multiply_transposed`; accumulates sums of float32 in double precision."""
         device, total = self.device, None
         out.fill(0)
-        with device.explain_shortage(self._purpose):
+        with device.explain_shortage(self._demand):
             max_rows = self._max_rows(True, U.dtype)
             tiles = list(self._tiles(intervals, max_rows))
             for (_, tile), U_tile in zip(tiles, device.put_tiles(U, tiles), strict=True):
-                product = device.multiply_transposed(self.array, tile, U_tile, max_rows)
+                product = device.multiply_transposed(self.device_rows, tile, U_tile, max_rows)
                 if device.has_float64:
                     total = device.add(total, product)
                 else:
