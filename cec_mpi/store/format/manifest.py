@@ -28,10 +28,10 @@ from cec_mpi.text import shorten
 
 COLUMN_SIZES = "column-sizes.npy"
 DTYPES = ("float32", "float64")
-_MAX_FILE_BYTES = (1 << 63) - 1
+_MAX_INT64 = (1 << 63) - 1
 _MAX_INTERVALS = 5  # in a message
 
-Count = Annotated[int, Meta(ge=1, le=_MAX_FILE_BYTES)]
+Count = Annotated[int, Meta(ge=1, le=_MAX_INT64)]
 Dtype = Annotated[str, Meta(pattern=r"\Afloat(32|64)\Z")]
 Checksum = Annotated[str, Meta(pattern=r"\A([0-9a-f]{32})?\Z")]  # empty in an incomplete store
 ErrorBound = Annotated[float, Meta(ge=0, le=1.7976931348623157e308)]
@@ -161,7 +161,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
     checksums : ChecksumsEntry
         Checksums of all blocks.
     column_sizes : ArrayEntry
-        Largest absolute value of each column that was encoded.
+        Largest absolute value of each encoded column.
     shards : tuple of ShardEntry
         Shards of machines 1..N.
 
@@ -181,7 +181,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
     shards: tuple[ShardEntry, ...]
 
     suffix: ClassVar[str] = ".npy"
-    """Suffix of the files of shards."""
+    """Suffix of shard files."""
     compares_shards: ClassVar[bool] = False
     """Whether shards are compared with each other, because wrong rows may match a checksum."""
 
@@ -192,7 +192,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         check_field("machines", self.machines, self.code.machines)
         for n, shard in enumerate(self.shards, start=1):
             name, size = self.file_of(n), self.bytes_of(n)
-            if shard.file != name or shard.bytes != size or size > _MAX_FILE_BYTES:
+            if shard.file != name or shard.bytes != size or size > _MAX_INT64:
                 raise ValueError(
                     f"shard {n} is {shorten(shard.file)} of {shard.bytes} bytes, expected "
                     f"{shorten(name)} of {size}"
@@ -381,7 +381,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
 
     def describe_lost(self, blocks: Iterable[int]) -> str:
         """Return a message about blocks that cannot be rebuilt."""
-        return f"{self.describe_rows(blocks)} of X are lost, no machine has a good copy"
+        return f"{self.describe_rows(blocks)} of X are lost, because no machine has a good copy"
 
 
 def check_field(field: str, value: Any, expected: Any) -> None:
@@ -390,7 +390,7 @@ def check_field(field: str, value: Any, expected: Any) -> None:
         raise ValueError(f"{field} is {shorten(value)}, expected {shorten(expected)}")
 
 
-def store_dtype(name: str | None, source: np.dtype[Any]) -> np.dtype[Any]:
+def store_dtype(name: str | None, source_dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of shards: `name`, or by default float32 for floats of up to 32 bits.
 
     Raises
@@ -399,7 +399,8 @@ def store_dtype(name: str | None, source: np.dtype[Any]) -> np.dtype[Any]:
         Stores cannot have this dtype.
     """
     if name is None:
-        return np.dtype("float32" if source.kind == "f" and source.itemsize <= 4 else "float64")
+        is_single = source_dtype.kind == "f" and source_dtype.itemsize <= 4
+        return np.dtype("float32" if is_single else "float64")
     if name not in DTYPES:
         raise InputError(f"dtype {name!r}: expected one of {', '.join(DTYPES)}")
     return np.dtype(name)
