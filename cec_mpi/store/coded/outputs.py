@@ -88,24 +88,21 @@ class DecodeWork:
         """Sync the file to disk."""
         sync(self.target)
 
-    def _decode(self, number: int, files: FileCache) -> Outcome:
-        manifest, contents = self.manifest, self.blocks.read_consistent(number)
+    def _decode(self, block: int, files: FileCache) -> Outcome:
+        manifest, contents = self.manifest, self.blocks.read_consistent(block)
         if not contents.is_consistent:
-            return Outcome(number, disagreeing=tuple(contents.by_machine))
+            return Outcome(block, disagreeing=tuple(contents.by_machine))
         if len(contents.by_machine) < manifest.recovery:
-            return Outcome(number, is_lost=True)
+            return Outcome(block, is_lost=True)
         parts, bounds = self.blocks.decode(contents)
         if self.exponents is not None:
-            exponents = self.exponents.read(*manifest.rows_of(number))
-            parts = _apply_exponents(parts, exponents)
+            parts = _apply_exponents(parts, self.exponents.read(*manifest.rows_of(block)))
         grid, end = manifest.grid, manifest.rows * manifest.columns
         for part, entries in enumerate(parts):
-            first = part * grid.rows * grid.columns + grid.block(number).offset
-            without_padding = entries[: max(0, end - first)]
-            files.write(
-                self.target.name, without_padding, self.data_offset + first * manifest.itemsize
-            )
-        return Outcome(number, error_bound=max(bounds), faulty=contents.faulty)
+            first = part * grid.rows * grid.columns + grid.block(block).offset
+            data = entries[: max(0, end - first)]  # without padding
+            files.write(self.target.name, data, self.data_offset + first * manifest.itemsize)
+        return Outcome(block, error_bound=max(bounds), faulty=contents.faulty)
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ class NpyOutput(Output):
 
     path: Path
 
-    library: ClassVar[str] = ""  # that the format requires
+    library: ClassVar[str] = ""  # required by the format
 
     def check(self) -> None:
         """Raise if the library of the format is not installed."""
@@ -234,7 +231,7 @@ class TableOutput(_ConvertedOutput):
                 cells = slab.tolist() if slab.itemsize == 8 else slab.astype(str).tolist()
                 for row in cells:
                     file.write(self.delimiter.join(map(str, row)) + "\n")
-                if not start:  # estimates the size of the other rows
+                if not start:  # the first slab: estimate the size of the others
                     remaining = manifest.rows - len(slab)
                     check_free_space(self.path, file.tell() * remaining // len(slab))
 
@@ -294,9 +291,8 @@ class _RawRows:
     def __init__(self, descriptor: int, manifest: CodedManifest) -> None:
         self.manifest = manifest
         self._descriptor = descriptor
-        row_bytes = manifest.columns * manifest.itemsize
-        self.rows_per_slab = min(manifest.rows, max(1, _SLAB_BYTES // row_bytes))
-        self._row_bytes = row_bytes
+        self._row_bytes = manifest.columns * manifest.itemsize
+        self.rows_per_slab = min(manifest.rows, max(1, _SLAB_BYTES // self._row_bytes))
 
     def slabs(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield the index of the first row of each slab of `rows_per_slab` rows, and the slab."""
@@ -327,16 +323,16 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Np
         The name has none of these formats, or the library of the format is not installed.
     """
     text = str(as_path(out))
-    path, separator, inner = _split_container_path(text)
+    path, separator, dataset = _split_container_path(text)
     suffix = path.suffix.lower()
-    if separator and not inner.strip("/"):
+    if separator and not dataset.strip("/"):
         raise InputError(f"{text}: expected the name of a dataset after ::, such as ::/X")
     delimiter = None if delimiter is None else parse_delimiter(delimiter)
     output: NpyOutput | None = None
     if suffix in HDF5_SUFFIXES:
-        output = HDF5Output(path, f"/{inner.strip('/') or 'X'}")
+        output = HDF5Output(path, f"/{dataset.strip('/') or 'X'}")
     elif suffix == ".zarr":
-        output = ZarrOutput(path, inner)
+        output = ZarrOutput(path, dataset)
     elif suffix == ".npy" and not separator:
         output = NpyOutput(path)
     elif suffix in DELIMITERS and not separator:
@@ -352,11 +348,11 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Np
 
 
 def _split_container_path(text: str) -> tuple[Path, str, str]:
-    """Split a text into the path of a container, ``::`` and a name; the path may have ``::``."""
+    """Split a text into the path of a container, ``::`` and a dataset; the path may have ``::``."""
     suffixes = "|".join(map(re.escape, _CONTAINERS))
     match = re.match(rf"(.*?(?:{suffixes}))(::)(.*)", text, re.DOTALL | re.IGNORECASE)
-    path, separator, inner = match.groups() if match else (text, "", "")
-    return Path(path), separator, inner
+    path, separator, dataset = match.groups() if match else (text, "", "")
+    return Path(path), separator, dataset
 
 
 def _data_bytes(manifest: CodedManifest) -> int:
