@@ -34,42 +34,42 @@ class CodedBlocks(Blocks[CodedManifest]):
     def thread_bytes(self) -> int:
         """See `Blocks.thread_bytes`: a block of all shards, and work arrays in float64."""
         code, entries = self.manifest.code, self.manifest.block_bytes // self.manifest.itemsize
-        doubles = 8 * 2 * (code.machines + code.recovery)
-        return entries * (code.machines * self.manifest.itemsize + doubles)
+        float64_bytes = 8 * 2 * (code.machines + code.recovery)
+        return entries * (code.machines * self.manifest.itemsize + float64_bytes)
 
     def read_consistent(self, block: int, suspect: int | None = None) -> BlockContents:
-        """See `Blocks.read_consistent`; compares shards if there are more than L."""
-        shards = self._read(block)
+        """See `Blocks.read_consistent`; compares contents if there are more than L."""
+        contents = self._read(block)
         errors = np.maximum(self._encoding_errors, self._rebuild_errors(block))
-        if self._is_consistent(shards, errors):
-            return BlockContents(block, shards)
-        faulty = [n for n, entries in shards.items() if not np.isfinite(entries).all()]
+        if self._is_consistent(contents, errors):
+            return BlockContents(block, contents)
+        faulty = [n for n, entries in contents.items() if not np.isfinite(entries).all()]
         for n in faulty:
-            del shards[n]
-        while len(shards) > self.manifest.code.recovery:
-            machines = tuple(sorted(shards))
-            values = np.stack([shards[n] for n in machines]).astype(np.float64)
-            scale = self._scale(shards)
+            del contents[n]
+        while len(contents) > self.manifest.code.recovery:
+            machines = tuple(sorted(contents))
+            values = np.stack([contents[n] for n in machines]).astype(np.float64)
+            scale = self._scale(contents)
             verdict = self._checker(errors).identify_faulty(machines, values, scale)
             if verdict.agree:
                 break
-            if not verdict.faulty and suspect not in shards:
-                return BlockContents(block, shards, tuple(faulty), is_consistent=False)
+            if not verdict.faulty and suspect not in contents:
+                return BlockContents(block, contents, tuple(faulty), is_consistent=False)
             for excluded in verdict.faulty or (suspect,):
                 assert excluded is not None
                 faulty.append(excluded)
-                del shards[excluded]
-        return BlockContents(block, shards, tuple(faulty))
+                del contents[excluded]
+        return BlockContents(block, contents, tuple(faulty))
 
     def read_basis(self, block: int, machines: tuple[int, ...]) -> BlockContents:
         """See `Blocks.read_basis`."""
         sources = self.good_machines(block)
         while len(sources) >= self.manifest.recovery:
             basis = self._best_recombination(block, sources, machines)[0].basis
-            shards = self._read(block, basis)
-            if len(shards) == len(basis):
-                return BlockContents(block, shards)
-            sources = [n for n in sources if n in shards or n not in basis]
+            contents = self._read(block, basis)
+            if len(contents) == len(basis):
+                return BlockContents(block, contents)
+            sources = [n for n in sources if n in contents or n not in basis]
         return BlockContents(block, {})
 
     def rebuild(self, contents: BlockContents, machines: tuple[int, ...]) -> RebuiltContents:
@@ -109,44 +109,46 @@ class CodedBlocks(Blocks[CodedManifest]):
         cached: tuple[NDArray[np.float64], ParityChecker] | None
         cached = getattr(self._thread_cache, "checker", None)
         if cached is None or not np.array_equal(cached[0], errors):
-            smallest = float(np.finfo(self.manifest.dtype).tiny)
-            cached = errors, ParityChecker(self.manifest.code.generator, errors, smallest)
+            tiny = float(np.finfo(self.manifest.dtype).tiny)
+            cached = errors, ParityChecker(self.manifest.code.generator, errors, tiny)
             self._thread_cache.checker = cached
         return cached[1]
 
-    def _is_consistent(self, shards: dict[int, NDArray[Any]], errors: NDArray[np.float64]) -> bool:
+    def _is_consistent(
+        self, contents: dict[int, NDArray[Any]], errors: NDArray[np.float64]
+    ) -> bool:
         """Return whether contents are finite and, if there are more than L, agree."""
-        if len(shards) <= self.manifest.recovery:
-            return all(bool(np.isfinite(entries).all()) for entries in shards.values())
-        machines, checker = tuple(sorted(shards)), self._checker(errors)
-        for panel, values in self._panels([shards[n] for n in machines]):
+        if len(contents) <= self.manifest.recovery:
+            return all(bool(np.isfinite(entries).all()) for entries in contents.values())
+        machines, checker = tuple(sorted(contents)), self._checker(errors)
+        for panel, values in self._panels([contents[n] for n in machines]):
             shape = 2, len(machines) - self.manifest.recovery, values.shape[1]
-            work, scale = self._work_array("work", shape, np.float64), self._scale(shards, panel)
+            work, scale = self._work_array("work", shape, np.float64), self._scale(contents, panel)
             if checker.has_disagreement(machines, values, scale, work):
                 return False
         return True
 
-    def _panels(self, shards: list[NDArray[Any]]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """Yield slices that fit in a CPU cache, and these entries of all shards in float64."""
-        for start in range(0, shards[0].size, _PANEL_ENTRIES):
-            panel = slice(start, min(start + _PANEL_ENTRIES, shards[0].size))
-            values = self._work_array("panel", (len(shards), panel.stop - start), np.float64)
-            for row, entries in zip(values, shards, strict=True):
+    def _panels(self, contents: list[NDArray[Any]]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """Yield slices that fit in a CPU cache, and these entries of all contents, in float64."""
+        for start in range(0, contents[0].size, _PANEL_ENTRIES):
+            panel = slice(start, min(start + _PANEL_ENTRIES, contents[0].size))
+            values = self._work_array("panel", (len(contents), panel.stop - start), np.float64)
+            for row, entries in zip(values, contents, strict=True):
                 np.copyto(row, entries[panel])
             yield panel, values
 
     def _scale(
-        self, shards: dict[int, NDArray[Any]], panel: slice = slice(None)
+        self, contents: dict[int, NDArray[Any]], panel: slice = slice(None)
     ) -> NDArray[np.floating]:
         """Return bounds of the largest entry of X at each position, even if one shard is wrong."""
-        basis, dtype = self._recombiner.choose_basis(tuple(sorted(shards))), self.manifest.dtype
-        shape = len(basis), shards[basis[0]][panel].size
+        basis, dtype = self._recombiner.choose_basis(tuple(sorted(contents))), self.manifest.dtype
+        shape = len(basis), contents[basis[0]][panel].size
         magnitudes, work = (
             self._work_array("magnitudes", shape, dtype),
             self._work_array("entries", shape, dtype),
         )
         for row, n in zip(magnitudes, basis, strict=True):
-            np.abs(shards[n][panel], out=row)
+            np.abs(contents[n][panel], out=row)
         with np.errstate(over="ignore", invalid="ignore"):
             scale = self._recombiner.recombination(basis, ()).scale_bounds(magnitudes, work)
         np.fmin(scale, np.finfo(dtype).max, out=scale)
