@@ -101,8 +101,8 @@ class Grid:
 
     def blocks_of_rows(self, start: int, stop: int) -> range:
         """Return the indices of the blocks that have these rows."""
-        first, last = start // self.block_rows, -(-stop // self.block_rows)
-        return range(first * self.blocks_across, last * self.blocks_across)
+        top, bottom = start // self.block_rows, -(-stop // self.block_rows)
+        return range(top * self.blocks_across, bottom * self.blocks_across)
 
     def blocks(self, rectangle: Rectangle) -> Iterator[Block]:
         """Yield the blocks of a rectangle, from top to bottom."""
@@ -147,5 +147,6 @@ def make_grid(
     >>> make_grid(1000, 10**6, 4, 9)
     Grid(rows=1000, columns=1000000, block_rows=1, block_columns=262144)
     """
-    size = min(block_bytes, max(_MIN_BLOCK_BYTES, _WORKING_SET_BYTES // blocks_at_once)) // itemsize
-    return Grid(rows, columns, min(rows, max(1, size // columns)), min(columns, size))
+    max_bytes = min(block_bytes, max(_MIN_BLOCK_BYTES, _WORKING_SET_BYTES // blocks_at_once))
+    entries = max_bytes // itemsize
+    return Grid(rows, columns, min(rows, max(1, entries // columns)), min(columns, entries))

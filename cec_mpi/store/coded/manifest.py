@@ -38,7 +38,7 @@ ROW_EXPONENTS = "row-exponents.npy"
 _MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 10, 16 << 20
 # The worst condition number is verified for all sets of L machines up to this number of sets and of
 # multiplications, otherwise for the stated worst set.
-_MAX_SETS, _MAX_PRODUCTS = 1_000, 10_000_000
+_MAX_SETS, _MAX_MULTIPLICATIONS = 1_000, 10_000_000
 
 
 class CodeEntry(Struct, frozen=True):
@@ -64,8 +64,9 @@ class CodeEntry(Struct, frozen=True):
             )
         if not np.isfinite(generator).all():
             raise ValueError("the generator is not finite")
-        parts = generator[: generator.shape[1]]
-        if self.family not in FAMILIES or (self.systematic and (parts != np.eye(len(parts))).any()):
+        square = generator[: generator.shape[1]]
+        is_systematic = np.array_equal(square, np.eye(len(square)))
+        if self.family not in FAMILIES or (self.systematic and not is_systematic):
             raise ValueError(
                 f"unknown{' systematic' * self.systematic} {shorten(self.family)} code"
             )
@@ -212,8 +213,8 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         grid = self.grid
         row_bounds = np.zeros(grid.blocks_down)  # by row of the grid
         for rows in old:
-            first, last = rows.start // grid.block_rows, -(-rows.stop // grid.block_rows)
-            row_bounds[first:last] = rows.error_bound
+            top, bottom = rows.start // grid.block_rows, -(-rows.stop // grid.block_rows)
+            row_bounds[top:bottom] = rows.error_bound
         for number, bound in bounds.items():
             row = number // grid.blocks_across
             # A long row has several blocks, some of which may have been rebuilt before.
@@ -223,8 +224,8 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
             block = grid.block(row * grid.blocks_across)
             start, bound = block.start, float(row_bounds[row])
             if rebuilt and rebuilt[-1].stop == start:
-                last_rows = rebuilt.pop()
-                start, bound = last_rows.start, max(last_rows.error_bound, bound)
+                previous = rebuilt.pop()
+                start, bound = previous.start, max(previous.error_bound, bound)
             rebuilt.append(RebuiltRows(start, block.stop, bound))
         return tuple(rebuilt)
 
@@ -248,7 +249,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         check_field("machines", self.machines, machines)
         check_field("recovery", self.recovery, recovery)
         check_field("rows_per_shard", self.rows_per_shard, rows_per_shard(self.rows, recovery))
-        check_field("shard_header", self.shard_header, self._equivalent_header())
+        check_field("shard_header", self.shard_header, self._expected_header())
         check_field(
             "row_exponents", (self.row_exponents or ArrayEntry(ROW_EXPONENTS)).file, ROW_EXPONENTS
         )
@@ -267,8 +268,8 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         if self.column_names:
             check_field("number of column_names", len(self.column_names), self.columns)
 
-    def _equivalent_header(self) -> str:
-        """Return the stated header if it is equivalent to the expected one.
+    def _expected_header(self) -> str:
+        """Return the expected header: the stated one if only its padding differs.
 
         Versions of NumPy pad headers differently.
         """
@@ -276,13 +277,13 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
             file = io.BytesIO(self.shard_header.encode("latin-1"))
             version = np.lib.format.read_magic(file)
             shape, is_fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
-            trailing = file.read()
+            trailing_bytes = file.read()
         except Exception:  # NumPy parses the header as Python, which can raise anything
             return shard_header(self.rows_per_shard, self.columns, self.dtype)
         expected_shape = (self.rows_per_shard, self.columns)
         expected_dtype = np.dtype(self.dtype).newbyteorder("<")
         expected = ((1, 0), expected_shape, False, expected_dtype, b"")
-        if (version, shape, is_fortran_order, dtype, trailing) == expected:
+        if (version, shape, is_fortran_order, dtype, trailing_bytes) == expected:
             return self.shard_header
         return shard_header(*expected_shape, self.dtype)
 
@@ -295,7 +296,7 @@ def _check_conditioning(stated: Conditioning, generator: NDArray[np.float64]) ->
     if not all(1 <= n <= machines for n in worst_set):
         raise ValueError(f"machines {shorten(worst_set)}: expected numbers from 1 to {machines}")
     set_count = math.comb(machines, recovery)
-    if set_count <= _MAX_SETS and set_count * recovery**3 <= _MAX_PRODUCTS:
+    if set_count <= _MAX_SETS and set_count * recovery**3 <= _MAX_MULTIPLICATIONS:
         sets = np.array(list(combinations(range(machines), recovery)))
     else:
         sets = np.array([worst_set]) - 1
