@@ -57,11 +57,8 @@ class CodedFacts(Facts):
             ("X", f"{manifest.rows} x {manifest.columns} {manifest.dtype}{columns}"),
             *([("missing values", missing_line(manifest.missing))] if manifest.missing else []),
             ("machines", self.machines_text()),
-            (
-                "code",
-                f"{self._code_line()}, measured on {sets} of machines",
-            ),
-            self._wrong_answers(),
+            ("code", f"{self._code_line()}, measured on {sets} of machines"),
+            self._detection_fact(),
             (
                 "scaling",
                 "none" if manifest.row_exponents is None else "rows are divided by powers of two",
@@ -84,8 +81,8 @@ class CodedFacts(Facts):
             ]
         return facts
 
-    def _wrong_answers(self) -> tuple[str, str]:
-        """Return the size of errors that `--check` detects."""
+    def _detection_fact(self) -> tuple[str, str]:
+        """Return a fact about the errors that `--check` detects."""
         manifest = self.manifest
         detectable, recovery = self._detectable_errors(), manifest.recovery
         if manifest.machines == recovery:
@@ -104,7 +101,7 @@ class CodedFacts(Facts):
         return "wrong answers", text
 
     def _detectable_errors(self) -> dict[str, Any]:
-        """Return the detectable errors, relative to the sum of the absolute values of its terms."""
+        """Return the smallest detectable error, relative to the sum of a row's absolute terms."""
         manifest = self.manifest
         code = manifest.code
         checker = answer_checker(code.generator, "float64", manifest.columns, manifest.shard_errors)
@@ -132,8 +129,8 @@ class CodedFacts(Facts):
             "systematic": code.systematic,
             "scaling": "none" if manifest.row_exponents is None else "rows",
             "condition_number": {
-                "median": _finite(conditioning.median),
-                "worst": _finite(conditioning.worst),
+                "median": _finite_or_none(conditioning.median),
+                "worst": _finite_or_none(conditioning.worst),
                 "measured": conditioning.measured,
                 "complete": conditioning.complete,
             },
@@ -144,7 +141,7 @@ class CodedFacts(Facts):
         }
 
 
-def _finite(number: float) -> float | None:
+def _finite_or_none(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
