@@ -38,15 +38,15 @@ class CopiesFacts(Facts):
         """See `Facts.table`."""
         manifest = self.manifest
         layout = manifest.layout
-        entries, size = int(layout.first_entries[-1]), sum(shard.bytes for shard in manifest.shards)
-        density = entries / (manifest.rows * manifest.columns)
+        size = sum(shard.bytes for shard in manifest.shards)
+        density = manifest.nonzeros / (manifest.rows * manifest.columns)
         quality = _assess_placement(layout)
         fatal = fatal_sets(layout.holders, range(1, layout.machines + 1))
         return [
             (
                 "X",
                 f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
-                f"{plural(entries, 'nonzero')} ({density:.2%})",
+                f"{plural(manifest.nonzeros, 'nonzero')} ({density:.2%})",
             ),
             ("machines", self.machines_text()),
             (

@@ -98,8 +98,8 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
     @cached_property
     def code(self) -> MDSCode:
         """Code with L = 1, in which every shard is X."""
-        exact = Conditioning(1.0, 1.0, (1,), self.machines, complete=True)
-        return MDSCode(np.ones((self.machines, 1)), "replicas", False, exact)
+        conditioning = Conditioning(1.0, 1.0, (1,), self.machines, complete=True)
+        return MDSCode(np.ones((self.machines, 1)), "replicas", False, conditioning)
 
     @property
     def copies(self) -> int:
@@ -266,9 +266,9 @@ def quantise_sizes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
     """
     mantissas, exponents = np.frexp(sizes)
     exponents = exponents - (mantissas <= 0.5)
-    largest = int(exponents.max())
-    codes = np.clip(largest + 1 - exponents, 1, 255) * (sizes > 0)
-    return codes.astype(np.uint8), largest
+    exponent = int(exponents.max())
+    codes = np.clip(exponent + 1 - exponents, 1, 255) * (sizes > 0)
+    return codes.astype(np.uint8), exponent
 
 
 def dequantise_sizes(codes: NDArray[np.uint8], exponent: int) -> NDArray[np.float64]:

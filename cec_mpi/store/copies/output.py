@@ -39,8 +39,7 @@ class NpzOutput:
     ) -> float:
         """See `Output.write`; this process reads all parts in order."""
         manifest = blocks.manifest
-        layout = manifest.layout
-        entries, rows = int(layout.first_entries[-1]), int(layout.bounds[-1])
+        layout, entries = manifest.layout, manifest.nonzeros
         with zipfile.ZipFile(partial, "x", allowZip64=True) as file:
             for name, section, section_dtype in (
                 ("data", VALUES, layout.dtype),
@@ -48,20 +47,20 @@ class NpzOutput:
             ):
                 with file.open(f"{name}.npy", "w", force_zip64=True) as member:
                     member.write(npy_header((entries,), np.dtype(section_dtype)))
-                    for data in _sections(blocks, section):
+                    for data in _read_sections(blocks, section):
                         member.write(data.data)
             with file.open("indptr.npy", "w", force_zip64=True) as member:
                 dtype = np.dtype("int64" if entries >= 2**31 else layout.index_dtype)
-                member.write(npy_header((rows + 1,), dtype))
+                member.write(npy_header((manifest.rows + 1,), dtype))
                 member.write(np.zeros(1, dtype).data)
                 for first, data in zip(
-                    layout.first_entries, _sections(blocks, POINTERS), strict=False
+                    layout.first_entries, _read_sections(blocks, POINTERS), strict=False
                 ):
                     pointers = data.view(layout.index_dtype)[1:].astype(dtype) + dtype.type(first)
                     member.write(pointers.data)
             for name, array in (
                 ("format", np.array(b"csr")),
-                ("shape", np.array([rows, manifest.columns])),
+                ("shape", np.array([manifest.rows, manifest.columns])),
                 ("_is_array", np.array(True)),
             ):
                 with file.open(f"{name}.npy", "w") as member:
@@ -69,8 +68,8 @@ class NpzOutput:
         return 0.0
 
 
-def _sections(blocks: Blocks[CopiesManifest], section: int) -> Iterator[NDArray[np.uint8]]:
-    """Yield the bytes of a section of each part."""
+def _read_sections(blocks: Blocks[CopiesManifest], section: int) -> Iterator[NDArray[np.uint8]]:
+    """Read this section of each part, and yield its bytes."""
     layout = blocks.manifest.layout
     for part, size in enumerate(layout.sizes[:, section].tolist()):
         data = np.empty(size, np.uint8)
