@@ -87,7 +87,7 @@ class SparseDeviceShard(SparseShard):
         if copied_slabs is not slabs:
             self._copies[adjoint] = None, []  # frees memory of the device before new copies
             host_matrices = (
-                [self._transposed(slabs).tocsr()] if adjoint else [slab.matrix for slab in slabs]
+                [self._transpose(slabs).tocsr()] if adjoint else [slab.matrix for slab in slabs]
             )
             matrices = [self.device.put_sparse(matrix) for matrix in host_matrices]
             self._copies[adjoint] = slabs, matrices

@@ -146,7 +146,7 @@ class Layout:
         """Return the layout of the shard file of a machine."""
         return self.files[machine - 1]
 
-    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    def split_rows(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Yield ``(part, start, stop)``: the rows, split at the bounds of parts."""
         part = int(np.searchsorted(self.bounds, start, side="right")) - 1
         while start < stop:
@@ -217,7 +217,7 @@ class FileLayout:
         KeyError
             The machine does not hold one of the parts.
         """
-        for part, first, last in self._layout.pieces(start, stop):
+        for part, first, last in self._layout.split_rows(start, stop):
             if part not in self._index_of_part:
                 raise KeyError(part)
             begin = int(self._layout.bounds[part])
@@ -225,7 +225,7 @@ class FileLayout:
 
 
 def group_adjacent(
-    runs: list[tuple[int, int, int]], rows: Ints
+    runs: list[tuple[int, int, int]], part_rows: Ints
 ) -> list[list[tuple[int, int, int]]]:
     """Group runs of rows that follow each other in the file without a gap.
 
@@ -233,14 +233,14 @@ def group_adjacent(
     ----------
     runs : list of (int, int, int)
         ``(part, start, stop)`` with rows counted in the part; ascending.
-    rows : (P,) ndarray of int
+    part_rows : (P,) ndarray of int
         Number of rows of each part.
     """
     groups: list[list[tuple[int, int, int]]] = []
     for run in runs:
         if groups:
             part, _, stop = groups[-1][-1]
-            if run[0] == part + 1 and run[1] == 0 and stop == rows[part]:
+            if run[0] == part + 1 and run[1] == 0 and stop == part_rows[part]:
                 groups[-1].append(run)
                 continue
         groups.append([run])

@@ -13,12 +13,7 @@ from scipy.sparse import csc_array, csr_array, vstack
 
 from cec_mpi.core.replicas.parts import ROW_OVERHEAD
 from cec_mpi.errors import DamagedStoreError, MachineError
-from cec_mpi.store.copies.layout import (
-    INDICES,
-    POINTERS,
-    VALUES,
-    group_adjacent,
-)
+from cec_mpi.store.copies.layout import INDICES, POINTERS, VALUES, group_adjacent
 from cec_mpi.store.copies.manifest import CopiesManifest
 from cec_mpi.store.file_shard import FileShard
 from cec_mpi.store.shard import Holding, Intervals, LoadCost, Verify
@@ -29,8 +24,8 @@ _MAX_ENTRIES = 2**31 - 1  # of a matrix with 32-bit pointers
 class _RowSlab(NamedTuple):
     """A CSR matrix of consecutive rows, and its position among the multiplied rows."""
 
-    first: int
-    last: int
+    start: int
+    stop: int
     matrix: Any
 
 
@@ -52,13 +47,11 @@ class SparseShard(FileShard):
         super().__init__(path, store, manifest, machine, holding, verify)
         layout = self._layout = manifest.layout
         self._columns = manifest.columns
-        self._file = layout.file(machine)
-        sections = zip(
-            self._file.section_offsets, self._file.section_counts, layout.dtypes, strict=True
-        )
+        file = self._file_layout = layout.file(machine)
+        sections = zip(file.section_offsets, file.section_counts, layout.dtypes, strict=True)
         self._sections: list[NDArray[Any]] = [self.array_at(*section) for section in sections]
         self._slab_cache: tuple[Intervals, Any, list[_RowSlab]] = (), None, []
-        self._transposed_cache: tuple[object, Any] = None, None
+        self._transpose_cache: tuple[object, Any] = None, None
 
     @property
     def rows(self) -> csr_array:
@@ -70,9 +63,9 @@ class SparseShard(FileShard):
 
     def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
         """See `Shard.sample`; the rows are of one part."""
-        if not self._file.parts:
+        if not self._file_layout.parts:
             return 0, 0, 1
-        part = self._file.parts[0]
+        part = self._file_layout.parts[0]
         start, stop = self._layout.bounds[part : part + 2].tolist()
         row_bytes = -(-int(self._layout.sizes[part].sum()) // (stop - start))
         return start, start + max(1, min(stop - start, size // row_bytes)), row_bytes
@@ -81,7 +74,7 @@ class SparseShard(FileShard):
         """See `Shard.cost`; these rows must be loaded."""
         entries, pointers = 0, self._sections[POINTERS]
         for part, start, stop in self._runs(intervals):
-            first = self._file.first_entry(part, POINTERS)
+            first = self._file_layout.first_entry(part, POINTERS)
             entries += int(pointers[first + stop]) - int(pointers[first + start])
         mean = self._layout.first_entries[-1] / self.row_count + ROW_OVERHEAD
         return float((entries + ROW_OVERHEAD * super().cost(intervals)) / mean)
@@ -90,27 +83,27 @@ class SparseShard(FileShard):
         """See `Shard.multiply`."""
         is_single = len(W) == 1
         vectors = W[0] if is_single else np.ascontiguousarray(W.T)
-        for first, last, matrix in self._row_slabs(intervals, W.dtype):
+        for start, stop, matrix in self._row_slabs(intervals, W.dtype):
             if is_single:
-                out[first:last, 0] = matrix @ vectors
+                out[start:stop, 0] = matrix @ vectors
             else:
-                out[first:last] = matrix @ vectors
+                out[start:stop] = matrix @ vectors
 
     def multiply_transposed(
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
     ) -> None:
         """See `Shard.multiply_transposed`; one product with the matrix of all rows."""
-        matrix = self._transposed(self._row_slabs(intervals, U.dtype))
+        matrix = self._transpose(self._row_slabs(intervals, U.dtype))
         if U.shape[1] == 1:
             out[:, 0] = matrix @ U[:, 0]
         else:
             out[:] = matrix @ U
 
-    def _transposed(self, slabs: list[_RowSlab]) -> Any:
+    def _transpose(self, slabs: list[_RowSlab]) -> Any:
         """Return the transpose of these rows, cached until other rows are requested."""
-        if self._transposed_cache[0] is not slabs:
-            self._transposed_cache = slabs, _stack_transposed([slab.matrix for slab in slabs])
-        return self._transposed_cache[1]
+        if self._transpose_cache[0] is not slabs:
+            self._transpose_cache = slabs, _stack_transposed([slab.matrix for slab in slabs])
+        return self._transpose_cache[1]
 
     def load(self, intervals: Intervals) -> LoadCost:
         """Load these rows, and verify them if `verify` requests it.
@@ -124,16 +117,16 @@ class SparseShard(FileShard):
         """
         begin, bytes_read, layout = time.perf_counter(), 0, self._layout
         for part, start, stop in self._runs(intervals):
-            bytes_read += self._load(part, POINTERS, start, stop + 1)
-            first = self._file.first_entry(part, POINTERS)
+            bytes_read += self._load_section(part, POINTERS, start, stop + 1)
+            first = self._file_layout.first_entry(part, POINTERS)
             pointers = self._sections[POINTERS][first : first + stop + 1]
             entries = int(layout.first_entries[part + 1] - layout.first_entries[part])
             low, high = int(pointers[start]), int(pointers[stop])
             if not 0 <= low <= high <= entries or (np.diff(pointers[start:]) < 0).any():
                 raise self._damaged_part(part, "have row pointers that are not ascending")
             for section in (VALUES, INDICES):
-                bytes_read += self._load(part, section, low, high)
-            first = self._file.first_entry(part, INDICES)
+                bytes_read += self._load_section(part, section, low, high)
+            first = self._file_layout.first_entry(part, INDICES)
             indices = self._sections[INDICES][first + low : first + high]
             if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < self._columns:
                 raise self._damaged_part(part, "have column indices out of range")
@@ -141,17 +134,17 @@ class SparseShard(FileShard):
 
     def _runs(self, intervals: Intervals) -> list[tuple[int, int, int]]:
         try:
-            return [run for rows in intervals for run in self._file.split_by_part(*rows)]
+            return [run for rows in intervals for run in self._file_layout.split_by_part(*rows)]
         except KeyError as error:
             raise MachineError(
                 f"machine {self.machine} does not hold part {error.args[0] + 1}, whose rows were "
                 "requested"
             ) from None
 
-    def _load(self, part: int, section: int, first: int, last: int) -> int:
-        """Load blocks of a section of a part, and return the number of bytes."""
+    def _load_section(self, part: int, section: int, start: int, stop: int) -> int:
+        """Load the blocks with these entries of a part, and return the number of bytes."""
         size = self._layout.itemsizes[section]
-        blocks = self._layout.overlapping_blocks(part, section, first * size, last * size)
+        blocks = self._layout.overlapping_blocks(part, section, start * size, stop * size)
         return self.load_blocks(block.number for block in blocks)
 
     def _damaged_part(self, part: int, problem: str) -> DamagedStoreError:
@@ -168,14 +161,12 @@ class SparseShard(FileShard):
     def _make_row_slabs(self, intervals: Intervals, dtype: np.dtype[Any]) -> Iterable[_RowSlab]:
         """Yield CSR matrices of adjacent rows, with views of the file if it has this dtype."""
         values, indices, pointers = self._sections
-        first, rows = 0, np.diff(self._layout.bounds)
-        for runs in self._split_large_groups(group_adjacent(self._runs(intervals), rows)):
+        position, part_rows = 0, np.diff(self._layout.bounds)
+        for runs in self._split_large_groups(group_adjacent(self._runs(intervals), part_rows)):
             indptr, begin, end = [np.zeros(1, np.int64)], 0, 0
             for part, start, stop in runs:
-                entry, pointer = (
-                    self._file.first_entry(part, VALUES),
-                    self._file.first_entry(part, POINTERS),
-                )
+                entry = self._file_layout.first_entry(part, VALUES)
+                pointer = self._file_layout.first_entry(part, POINTERS)
                 run_pointers = pointers[pointer + start : pointer + stop + 1].astype(np.int64)
                 if len(indptr) == 1:
                     begin = entry + int(run_pointers[0])
@@ -187,8 +178,8 @@ class SparseShard(FileShard):
             matrix.data = values[begin:end].astype(dtype, copy=False)
             matrix.indices = indices[begin:end]
             matrix.indptr = np.concatenate(indptr).astype(self._layout.index_dtype)
-            yield _RowSlab(first, first + height, matrix)
-            first += height
+            yield _RowSlab(position, position + height, matrix)
+            position += height
 
     def _split_large_groups(
         self, groups: list[list[tuple[int, int, int]]]
