@@ -16,23 +16,23 @@ from cec_mpi.store.products.scratch import Scratch
 
 # About the maximum of rows * columns * vectors that OpenBLAS multiplies without copying operands.
 _MAX_UNCOPIED_WORK = 10**6
-_MIN_COPIED_VECTORS = 96  # above this number of vectors copying is faster
+_MAX_UNCOPIED_VECTORS = 96  # above this number of vectors, copying is faster
 # Bytes of a row that np.vecdot multiplies with two vectors: it stays cached for the second one.
 _VECDOT_ROW_BYTES = range(768, 5 << 10)
 _PREFETCH_BYTES = 512 << 10  # bytes of rows to prefetch at a time
 # Minimum and maximum bytes of a row that is prefetched. The maximum decreases with the number of
-# vectors: pairs (k * itemsize up to which it applies, maximum).
+# vectors: pairs (maximum bytes of the products of a row, maximum bytes of the row).
 _MIN_PREFETCH_ROW_BYTES = 480
 _MAX_PREFETCH_ROW_BYTES = ((32, 10 << 10), (64, 2560), (1 << 62, 1 << 10))
-_MIN_PREFETCH_ROWS = 40  # minimum number of rows to prefetch for X' V
+_MIN_PREFETCH_ROWS = 40  # minimum number of rows to prefetch for rows.T @ U
 _MIN_SLAB_ROWS = 12  # minimum rows of a slab, which one call multiplies
-# Slabs of X' V without `_prefetch`: minimum rows for wide matrices (2048 columns or more), minimum
-# for others, and maximum. Hardware prefetches only about 12 rows that are far apart.
+# Slabs of rows.T @ U without `_prefetch`: minimum rows for wide matrices (2048 columns or more),
+# minimum for others, and maximum. Hardware prefetches only about 12 rows that are far apart.
 _WIDE_COLUMNS, _UNPREFETCHED_SLAB_ROWS = 2048, (12, 16, 48)
 # Slabs of matrices that OpenBLAS copies: a few megabytes stay in the caches.
 _SLAB_BYTES, _MIN_LARGE_SLAB_ROWS, _MAX_LARGE_SLAB_ROWS = 4 << 20, 128, 4096
 # Bytes of rows to multiply at a time with many vectors; Python handles signals in between.
-_COPIED_BYTES = 64 << 20
+_COPIED_SLAB_BYTES = 64 << 20
 _FLOAT32_BYTES = 1 << 20  # minimum bytes of float32 rows that are summed before float64 is used
 
 
@@ -50,7 +50,7 @@ def transpose_vectors(W: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
     scratch : Scratch
         Holds the result until the next call.
     """
-    if len(W) > _MIN_COPIED_VECTORS:
+    if len(W) > _MAX_UNCOPIED_VECTORS:
         return W.T
     columns_of_W = scratch.array("columns_of_W", W.T.shape, W.dtype)
     np.copyto(columns_of_W, W.T)
@@ -98,11 +98,11 @@ def multiply_block(
     if vectors == 2 and row_bytes in _VECDOT_ROW_BYTES:
         np.vecdot(rows[:, np.newaxis], W, out=out)
         return
-    needs_prefetch = vectors <= _MIN_COPIED_VECTORS and _needs_prefetch(
+    needs_prefetch = vectors <= _MAX_UNCOPIED_VECTORS and _needs_prefetch(
         row_bytes, vectors * rows.itemsize
     )
-    if vectors > _MIN_COPIED_VECTORS:
-        width, height = columns, max(_MIN_LARGE_SLAB_ROWS, _COPIED_BYTES // row_bytes)
+    if vectors > _MAX_UNCOPIED_VECTORS:
+        width, height = columns, max(_MIN_LARGE_SLAB_ROWS, _COPIED_SLAB_BYTES // row_bytes)
     elif needs_prefetch:
         width, height = columns, _rows_per_prefetch(columns, rows.itemsize, vectors)
     else:
@@ -151,7 +151,7 @@ def add_transposed_block(
            [7., 9., 1.]])
     """
     vectors, row_bytes = U.shape[1], rows.shape[1] * rows.itemsize
-    uses_slabs = vectors <= _MIN_COPIED_VECTORS and not is_cached
+    uses_slabs = vectors <= _MAX_UNCOPIED_VECTORS and not is_cached
     if uses_slabs and rows.dtype == sums.dtype:
         _add_slabs(rows, U, sums, scratch)
         return
@@ -193,12 +193,10 @@ def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch:
             panel += partial
 
 
-def _needs_prefetch(row_bytes: int, vector_bytes: int) -> bool:
+def _needs_prefetch(row_bytes: int, product_bytes: int) -> bool:
     """Return whether products of these rows would stall on memory without a prefetch."""
     limits = _MAX_PREFETCH_ROW_BYTES
-    max_bytes = next(
-        row_limit for vector_limit, row_limit in limits if vector_bytes <= vector_limit
-    )
+    max_bytes = next(row_limit for limit, row_limit in limits if product_bytes <= limit)
     return _MIN_PREFETCH_ROW_BYTES <= row_bytes <= max_bytes
 
 

@@ -20,7 +20,7 @@ _MAX_UNCOPIED_WORK = 10**6
 _VECDOT_ROW_BYTES = range(256, 15 << 10)
 _EINSUM_ROW_BYTES = range(512, 14 << 10)
 _LONG_ROW_BYTES = range(800_000, 4 << 20)  # sizes of rows for which the vector is in the L3 cache
-_ODD_COLUMNS = range(21, 32)  # of float64: BLAS is slow unless they are a multiple of four
+_VECDOT_COLUMNS = range(21, 32)  # of float64: BLAS is slow unless they are a multiple of four
 # Pairs (range of columns, number of rows that are multiplied as one), by itemsize.
 _FUSED_ROWS = {8: ((range(2, 21), 2),), 4: ((range(9, 15), 4), (range(15, 27), 2))}
 _MIN_FUSED_ENTRIES = 4096
@@ -116,7 +116,7 @@ def _multiply_narrow(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> 
     group_size = _fused_group_size(rows, out)
     if group_size > 1:
         _multiply_fused(rows, w, out, group_size)
-    elif itemsize == 8 and columns in _ODD_COLUMNS and columns % 4:
+    elif itemsize == 8 and columns in _VECDOT_COLUMNS and columns % 4:
         np.vecdot(rows, w, out=out)
     else:
         is_narrow = itemsize == 4 and columns <= _NARROW_COLUMNS
