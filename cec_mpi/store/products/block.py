@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cec_mpi.store.products.scratch import Scratch
 
 # About the maximum of rows * columns * vectors that OpenBLAS multiplies without copying operands.
-_MAX_UNCOPIED_WORK = 10**6
+MAX_UNCOPIED_WORK = 10**6
 _MAX_UNCOPIED_VECTORS = 96  # above this number of vectors, copying is faster
 # Bytes of a row that np.vecdot multiplies with two vectors: it stays cached for the second one.
 _VECDOT_ROW_BYTES = range(768, 5 << 10)
@@ -38,7 +38,7 @@ _FLOAT32_BYTES = 1 << 20  # minimum bytes of float32 rows that are summed before
 
 def is_small_product(entries: int, vectors: int) -> bool:
     """Return whether rows with this number of entries are multiplied fastest by one BLAS call."""
-    return entries * vectors < _MAX_UNCOPIED_WORK
+    return entries * vectors < MAX_UNCOPIED_WORK
 
 
 def transpose_vectors(W: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
@@ -106,8 +106,8 @@ def multiply_block(
     elif needs_prefetch:
         width, height = columns, _rows_per_prefetch(columns, rows.itemsize, vectors)
     else:
-        width = _even_width(columns, _MAX_UNCOPIED_WORK // (_MIN_SLAB_ROWS * vectors))
-        height = (_MAX_UNCOPIED_WORK - 1) // (width * vectors)
+        width = _even_width(columns, MAX_UNCOPIED_WORK // (_MIN_SLAB_ROWS * vectors))
+        height = (MAX_UNCOPIED_WORK - 1) // (width * vectors)
     for first in range(0, count, height):
         row_slab, target = rows[first : first + height], out[first : first + height]
         if needs_prefetch:
@@ -176,12 +176,12 @@ def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch:
     width, height = columns, _rows_per_prefetch(columns, rows.itemsize, vectors)
     needs_prefetch = row_bytes >= _MIN_PREFETCH_ROW_BYTES and height >= _MIN_PREFETCH_ROWS
     if row_bytes < _MIN_PREFETCH_ROW_BYTES:
-        height = max(1, _MAX_UNCOPIED_WORK // 4 // (columns * vectors))
+        height = max(1, MAX_UNCOPIED_WORK // 4 // (columns * vectors))
     elif not needs_prefetch:
         min_if_wide, min_otherwise, max_height = _UNPREFETCHED_SLAB_ROWS
         min_height = min_if_wide if columns >= _WIDE_COLUMNS else min_otherwise
         height = min(max_height, max(min_height, 3 * vectors // 2))
-        width = _even_width(columns, _MAX_UNCOPIED_WORK // (height * vectors))
+        width = _even_width(columns, MAX_UNCOPIED_WORK // (height * vectors))
     for first in range(0, count, height):
         row_slab, vector_slab = rows[first : first + height], U[first : first + height]
         if needs_prefetch:
@@ -203,7 +203,7 @@ def _needs_prefetch(row_bytes: int, product_bytes: int) -> bool:
 def _rows_per_prefetch(columns: int, itemsize: int, vectors: int) -> int:
     """Return the number of rows that fit in the cache and are multiplied without a copy."""
     cached_rows = _PREFETCH_BYTES // (columns * itemsize)
-    return max(1, min(cached_rows, (_MAX_UNCOPIED_WORK - 1) // (columns * vectors)))
+    return max(1, min(cached_rows, (MAX_UNCOPIED_WORK - 1) // (columns * vectors)))
 
 
 def _prefetch(rows: NDArray[Any]) -> None:

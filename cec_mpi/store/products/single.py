@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.store.products.block import MAX_UNCOPIED_WORK
 from cec_mpi.store.products.scratch import Scratch
 
-# About the maximum of rows * columns * vectors that OpenBLAS multiplies without copying operands.
-_MAX_UNCOPIED_WORK = 10**6
 # Sizes of rows for which np.vecdot is fastest: a row and the vector fit in 32 KiB of L1 cache.
 _VECDOT_ROW_BYTES = range(256, 15 << 10)
 _EINSUM_ROW_BYTES = range(512, 14 << 10)
@@ -148,7 +147,7 @@ def _multiply_fused(
     matrix = matrix.reshape(group_size * columns, group_size)
     fused_rows = rows[:grouped_rows].reshape(groups, group_size * columns)
     fused_out = out[:grouped_rows].reshape(groups, group_size)
-    height = (_MAX_UNCOPIED_WORK - 1) // matrix.size
+    height = (MAX_UNCOPIED_WORK - 1) // matrix.size
     for first in range(0, groups, height):
         np.matmul(fused_rows[first : first + height], matrix, out=fused_out[first : first + height])
     np.dot(rows[grouped_rows:], w, out=out[grouped_rows:])
