@@ -44,7 +44,7 @@ class RebuildWork:
     compares_shards : bool
         Whether the good contents of a block are compared if there are more than L.
     writable_machines : list of int
-        Machines whose files can be written.
+        Machines whose files can be written in place.
     """
 
     directory: Path
@@ -102,7 +102,7 @@ class RebuildWork:
             files.write(manifest.file_of(n), data, manifest.block_extent(block, n)[0])
             rebuilt.append(RebuiltBlock(n, block_checksum(data), bound))
             self._unsynced += data.nbytes
-        error_bound = max(content.error_bound for content in rebuilt)
+        error_bound = max(rebuilt_block.error_bound for rebuilt_block in rebuilt)
         return Outcome(block, tuple(rebuilt), error_bound, faulty)
 
     def _damaged_at(self, block: int, faulty: tuple[int, ...] = ()) -> tuple[int, ...]:

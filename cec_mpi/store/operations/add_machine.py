@@ -28,7 +28,7 @@ def add_machine(
 ) -> Manifest:
     """Add a machine to a store: compute the shard of machine N + 1, without X.
 
-    Other shards and running jobs do not change.
+    Other shards do not change, and running jobs are not affected.
 
     Parameters
     ----------

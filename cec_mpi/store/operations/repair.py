@@ -121,15 +121,15 @@ def repair(
         condition = examine(directory, manifest, runner)
         if machine is None and _undo_swaps(directory, condition, result):
             condition = examine(directory, manifest, runner)
-        lost = condition.good.sum(axis=0) < manifest.code.recovery
-        if lost.any():
+        is_lost = condition.good.sum(axis=0) < manifest.code.recovery
+        if is_lost.any():
             problems = "; ".join(
                 f"{shard.file}: {problem}"
                 for shard, problem in zip(manifest.shards, condition.problems, strict=True)
                 if problem
             )
             raise DamagedStoreError(
-                f"{store} cannot be repaired: {manifest.describe_lost(np.flatnonzero(lost))} "
+                f"{store} cannot be repaired: {manifest.describe_lost(np.flatnonzero(is_lost))} "
                 f"({problems})"
             )
         _rebuild(directory, condition, machine, memory, runner, result)
@@ -201,14 +201,14 @@ def _rebuild(
     machines = range(1, manifest.machines + 1) if machine is None else (machine,)
     damaged = manifest.block_placement & ~good
     selected = damaged[np.array(machines) - 1].any(axis=0)
-    checksums = np.where(good, condition.checksums, 0)
+    good_checksums = np.where(good, condition.checksums, 0)
     compares_shards = manifest.compares_shards and not selected.any()
     if compares_shards:
         selected = good.sum(axis=0) > manifest.code.recovery
     work = RebuildWork(
         directory,
         manifest,
-        checksums,
+        good_checksums,
         tuple(machines),
         np.flatnonzero(selected).tolist(),
         memory,
@@ -217,9 +217,9 @@ def _rebuild(
         compares_shards=compares_shards,
     )
     outcomes, result.replaced = rebuild_blocks(work, set(condition.damaged) & set(machines), runner)
-    changed = [outcome.block for outcome in outcomes if outcome.is_lost]
-    if changed:
-        rows = manifest.describe_rows(changed)
+    changed_blocks = [outcome.block for outcome in outcomes if outcome.is_lost]
+    if changed_blocks:
+        rows = manifest.describe_rows(changed_blocks)
         raise DamagedStoreError(
             f"{directory}: shards changed while they were read, at {rows}: run repair again"
         )
@@ -234,8 +234,8 @@ def _rebuild(
     result.faulty = tuple(sorted({n for outcome in outcomes for n in outcome.faulty}))
     rebuilt: dict[int, list[int]] = {}
     for outcome in outcomes:
-        for content in outcome.rebuilt:
-            rebuilt.setdefault(content.machine, []).append(outcome.block)
+        for rebuilt_block in outcome.rebuilt:
+            rebuilt.setdefault(rebuilt_block.machine, []).append(outcome.block)
     result.error_bound = max((outcome.error_bound for outcome in outcomes), default=0.0)
     result.rebuilt = {n: manifest.describe_rows(blocks) for n, blocks in sorted(rebuilt.items())}
     result.still_damaged = [n for n in condition.damaged if n not in machines]

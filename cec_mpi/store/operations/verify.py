@@ -98,14 +98,14 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
         if checksum == shard.xxh3_128:
             good[n - 1] = is_held  # even if the file of checksums is damaged
         problem = find_file_problem(directory / shard.file, manifest)
-        bad = np.flatnonzero(is_held & ~good[n - 1])
-        if not problem and bad.size:
+        bad_blocks = np.flatnonzero(is_held & ~good[n - 1]).tolist()
+        if not problem and bad_blocks:
             owner = owners.get(checksum)
             if owner is not None:
                 swapped[n] = owner
                 problem = f"holds the data of {manifest.file_of(owner)}"
             else:
-                problem = f"{manifest.describe_rows(bad.tolist())} do not match their checksum"
+                problem = f"{manifest.describe_rows(bad_blocks)} do not match their checksum"
         problems.append(problem)
     other_problems |= _find_other_problems(directory, manifest)
     return Condition(
@@ -141,7 +141,7 @@ def compute_checksums(
     manifest : Manifest
     runner : Runner
     selected : (blocks,) ndarray of bool, optional
-        Blocks to read. By default all.
+        Mask of the blocks to read. By default all.
     threads : int
         Maximum number of threads of a process.
     """
@@ -150,15 +150,15 @@ def compute_checksums(
     step = max(1, min(blocks_per_piece, _MAX_PIECE_BYTES // manifest.block_bytes))
     machines, count = mask.shape
     pieces = [
-        (n, first, min(first + step, count))
+        (n, start, min(start + step, count))
         for n in range(1, machines + 1)
-        for first in range(0, count, step)
-        if mask[n - 1, first : first + step].any()
+        for start in range(0, count, step)
+        if mask[n - 1, start : start + step].any()
     ]
     checksums = np.zeros(mask.shape, np.uint64)
     work = ChecksumWork(directory, manifest, threads, pieces)
-    for machine, first, piece_checksums in runner.run(work):
-        checksums[machine - 1, first : first + len(piece_checksums)] = piece_checksums
+    for machine, start, piece_checksums in runner.run(work):
+        checksums[machine - 1, start : start + len(piece_checksums)] = piece_checksums
     return checksums
 
 
@@ -198,27 +198,27 @@ class ChecksumWork:
         ShortageError
             The process or the computer lacks a resource.
         """
-        machine, first, last = piece
-        checksums, buffer = [0] * (last - first), np.empty(self.manifest.block_bytes, np.uint8)
+        machine, start, stop = piece
+        checksums, buffer = [0] * (stop - start), np.empty(self.manifest.block_bytes, np.uint8)
         path = self.directory / self.manifest.shards[machine - 1].file
         try:
             descriptor = open_regular(path)
         except OSError:
-            return machine, first, checksums
+            return machine, start, checksums
         try:
             for block in self._blocks(piece):
                 data = read_block(descriptor, path, self.manifest, machine, block, buffer)
-                checksums[block - first] = 0 if data is None else block_checksum(data)
+                checksums[block - start] = 0 if data is None else block_checksum(data)
         finally:
             os.close(descriptor)
-        return machine, first, checksums
+        return machine, start, checksums
 
     def flush(self) -> None:
         """Do nothing: this work writes no files."""
 
     def _blocks(self, piece: tuple[int, int, int]) -> list[int]:
         """Return the blocks of a piece that the machine holds."""
-        machine, first, last = piece
-        is_held = self.manifest.block_placement[machine - 1, first:last]
-        blocks: list[int] = (first + np.flatnonzero(is_held)).tolist()
+        machine, start, stop = piece
+        is_held = self.manifest.block_placement[machine - 1, start:stop]
+        blocks: list[int] = (start + np.flatnonzero(is_held)).tolist()
         return blocks
