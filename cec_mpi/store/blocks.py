@@ -124,7 +124,7 @@ class Blocks(Generic[M]):
     def read(
         self, block: int, machines: Sequence[int] | None = None
     ) -> dict[int, NDArray[np.uint8]]:
-        """Return the contents of a block in all files where it is good, by machine.
+        """Return the good contents of a block by machine; only L if shards are not compared.
 
         They are valid until this thread reads another block.
 
@@ -222,7 +222,7 @@ class Blocks(Generic[M]):
         blocks, step = list(blocks), max(1, _PIECE_BYTES // self.manifest.block_bytes)
         return [blocks[k : k + step] for k in range(0, len(blocks), step)]
 
-    def threads(self, memory: int, max_threads: int) -> int:
+    def fit_threads(self, memory: int, max_threads: int) -> int:
         """Return how many threads fit in this memory, at most one per processor."""
         max_threads = min(max_threads, count_processors())
         threads, _ = fit_memory(

@@ -61,7 +61,7 @@ class RebuildWork:
     def __post_init__(self) -> None:
         self.blocks = open_blocks(self.directory, self.manifest, self.checksums)
         self.pieces = self.blocks.pieces(self.block_numbers)
-        self.threads = self.blocks.threads(self.memory, self.threads)
+        self.threads = self.blocks.fit_threads(self.memory, self.threads)
         self._unsynced = 0  # bytes; approximate, because threads count without a lock
 
     def size(self, piece: list[int]) -> int:

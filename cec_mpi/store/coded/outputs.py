@@ -73,7 +73,7 @@ class DecodeWork:
     def __post_init__(self) -> None:
         self.blocks = CodedBlocks(self.directory, self.manifest, self.checksums)
         self.pieces = self.blocks.pieces(self.blocks.blocks())
-        self.threads = self.blocks.threads(self.memory, self.threads)
+        self.threads = self.blocks.fit_threads(self.memory, self.threads)
 
     def size(self, piece: list[int]) -> int:
         """Return the number of bytes to read."""
