@@ -65,7 +65,7 @@ def count_processors() -> int:
 
 
 def total_memory(process: Path = _PROCESS) -> int:
-    """Return the memory of this computer in bytes, or a lower limit of the control groups.
+    """Return the memory of this computer in bytes, or the limit of a control group if it is lower.
 
     Parameters
     ----------
@@ -124,8 +124,8 @@ def _cgroup_directories(controller: str, process: Path) -> list[Path]:
     directories = []
     pattern = r"(?m)^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S* (\S+)$"
     mounts = re.findall(pattern, _read_text(process / "mountinfo"))
-    for root, mount_point, version, options in mounts:
-        name = controller if version == "cgroup" else ""
+    for root, mount_point, fs_type, options in mounts:
+        name = controller if fs_type == "cgroup" else ""
         if name not in groups or (name and name not in options.split(",")):
             continue
         group, root = PurePosixPath(groups[name]), _unescape(root)

@@ -51,8 +51,8 @@ _HEADER_BYTES = 128  # of a file of checksums
 
 def manifest_text(manifest: Manifest) -> str:
     """Return the text of ``manifest.json``, in which each list of numbers is a line."""
-    head = {"format": FORMAT, "version": VERSION, "created_by": CREATED_BY}
-    content = {**head, **to_builtins(manifest)}
+    content = {"format": FORMAT, "version": VERSION, "created_by": CREATED_BY}
+    content |= to_builtins(manifest)
     text = json.dumps(content | {"sha256": content_checksum(content)}, indent=2)
     # JSON strings have no line breaks.
     return re.sub(r"\[\n[^][{}\"]*\]", lambda match: " ".join(match[0].split()), text) + "\n"
@@ -62,8 +62,8 @@ def content_checksum(content: dict[str, Any]) -> str:
     """Return the checksum of the content of a manifest, independent of white space."""
     import hashlib  # slow; a machine does not need it
 
-    covered = {name: value for name, value in content.items() if name != "sha256"}
-    return hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
+    fields = {name: value for name, value in content.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 def publish_manifest(directory: Path, manifest: Manifest) -> None:
@@ -217,19 +217,19 @@ def check_sizes(directory: Path, manifest: Manifest, must_exist: bool = True) ->
         return
     expected = {shard.file: shard.bytes for shard in manifest.shards}
     expected |= dict.fromkeys(name_and_copy(manifest.checksums.file), _HEADER_BYTES + 8 * blocks)
-    sizes = {name: size for name in expected if (size := _size(directory / name)) is not None}
+    sizes = {name: size for name in expected if (size := _file_size(directory / name)) is not None}
     if any(size == expected[name] for name, size in sizes.items()):
         return
     if sizes or must_exist:
         name = next(iter(sizes or expected))
         problem = f"{sizes[name]} bytes" if sizes else "missing"
         raise DamagedStoreError(
-            f"{directory / MANIFEST} is damaged: no file has the size that it states, {name} is "
+            f"{directory / MANIFEST} is damaged: no file has the size that it states; {name} is "
             f"{problem}, expected {expected[name]} bytes"
         )
 
 
-def _size(path: Path) -> int | None:
+def _file_size(path: Path) -> int | None:
     try:
         return path.stat().st_size
     except OSError:

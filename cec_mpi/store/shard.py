@@ -101,7 +101,7 @@ class Shard(Protocol):
         return 0, max(1, min(self.row_count, size // row_bytes)), row_bytes
 
     def cost(self, intervals: Intervals) -> float:
-        """Return the cost of these rows in rows of mean cost."""
+        """Return the cost of these rows, in units of the mean cost of a row."""
         return count_rows(intervals)
 
     def load(self, intervals: Intervals) -> LoadCost:

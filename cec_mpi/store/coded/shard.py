@@ -54,10 +54,10 @@ class CodedShard(FileShard, DenseShard):
         if self._is_loaded.find(0) < 0:
             return LoadCost()
         begin = time.perf_counter()
-        missing: list[int] = []
+        missing_blocks: list[int] = []
         for start, stop in intervals:
             blocks = self._grid.blocks_of_rows(start, stop)
             if self._is_loaded.find(0, blocks.start, blocks.stop) >= 0:
-                missing += blocks
-        bytes_read = self.load_blocks(missing)
+                missing_blocks += blocks
+        bytes_read = self.load_blocks(missing_blocks)
         return LoadCost(time.perf_counter() - begin, bytes_read) if bytes_read else LoadCost()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.store.files.regular import open_regular
 
-_HEADERS = {  # version 3 is only for structured arrays
+_HEADER_READERS = {  # version 3 is only for structured arrays
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
@@ -77,12 +77,12 @@ def _check_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
     """Raise if the header of an array does not match the size of its member."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
-        if version not in _HEADERS:
+        if version not in _HEADER_READERS:
             raise ArchiveDamagedError(
                 f"{member.filename} has version {version} of the .npy format, which is not "
                 "supported"
             )
-        shape, _, dtype = _HEADERS[version](file)
+        shape, _, dtype = _HEADER_READERS[version](file)
         data_bytes = member.file_size - file.tell()
     count = math.prod(shape)
     if min(shape, default=0) < 0 or count > data_bytes or count * dtype.itemsize != data_bytes:

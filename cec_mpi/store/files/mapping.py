@@ -45,7 +45,7 @@ def map_file(descriptor: int, size: int, path: Path) -> mmap.mmap:
     return mapped
 
 
-def _handle(number: int) -> None:
+def _handle_sigbus(number: int) -> None:
     for descriptor, size, path in list(_maps.values()):
         current_size = os.fstat(descriptor).st_size
         if current_size < size:
@@ -60,7 +60,7 @@ def _handle(number: int) -> None:
     _libc.sigaction(number, _previous_action, None)
 
 
-_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)(_handle)
+_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)(_handle_sigbus)
 
 
 def _install_handler() -> None:

@@ -52,7 +52,7 @@ def publish_pieces(
         Checksum of the entries (128-bit XXH3).
     """
     file_dtype = dtype.newbyteorder("<")
-    digest = xxhash.xxh3_128()
+    hasher = xxhash.xxh3_128()
     target, copy = (directory / file for file in name_and_copy(name))
     with replacing(target) as (descriptor, _):
         header = npy_header(shape, file_dtype)
@@ -61,10 +61,10 @@ def publish_pieces(
         for piece in pieces:
             data = np.ascontiguousarray(piece, file_dtype).data.cast("B")
             write_at(descriptor, data, offset)
-            digest.update(data)
+            hasher.update(data)
             offset += data.nbytes
     copy_file(target, copy)
-    return digest.hexdigest()
+    return hasher.hexdigest()
 
 
 def copy_file(
@@ -138,12 +138,12 @@ class ArrayFile:
 
     def checksum(self) -> str:
         """Return the checksum of the entries; see `publish_pieces`."""
-        digest = xxhash.xxh3_128()
+        hasher = xxhash.xxh3_128()
         count = math.prod(self._shape)
         step = _CHUNK_BYTES // self._dtype.itemsize
         for first in range(0, count, step):
-            digest.update(self._read(first, min(step, count - first)).data)
-        return digest.hexdigest()
+            hasher.update(self._read(first, min(step, count - first)).data)
+        return hasher.hexdigest()
 
     def columns(self, start: int, stop: int) -> NDArray[Any]:
         """Return columns ``start..stop`` of all rows."""

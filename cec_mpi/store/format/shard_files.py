@@ -61,14 +61,14 @@ def open_checked(path: Path, manifest: Manifest, machine: int) -> int:
 
 def find_header_problem(descriptor: int, manifest: Manifest, machine: int) -> str:
     """Return the problem of the size or header of an open shard file, or ''."""
-    expected, expected_header = manifest.bytes_of(machine), manifest.header_of(machine)
+    expected_size, expected_header = manifest.bytes_of(machine), manifest.header_of(machine)
     try:
         size = os.fstat(descriptor).st_size
         header = os.pread(descriptor, len(expected_header), 0)
     except OSError as error:
         return unreadable_reason(error)
-    if size != expected:
-        return f"{plural(size, 'byte')}, expected {expected}"
+    if size != expected_size:
+        return f"{plural(size, 'byte')}, expected {expected_size}"
     return "" if header == expected_header else "its header differs from what was written"
 
 
