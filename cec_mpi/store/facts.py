@@ -19,9 +19,11 @@ class Facts:
     def summary(self) -> str:
         """Return a description of the store in one line."""
         manifest = self.manifest
-        return f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.machines_text()}"
+        return (
+            f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.describe_machines()}"
+        )
 
-    def machines_text(self) -> str:
+    def describe_machines(self) -> str:
         """Return the number of machines, and how many of them suffice, as text."""
         machines, sufficient = self.manifest.machines, self.manifest.sufficient_machines
         verb = "suffices" if sufficient == 1 else "suffice"
@@ -34,7 +36,7 @@ class Facts:
         blocks = plural(manifest.block_count, "block")
         return [
             ("X", f"{manifest.rows} x {manifest.columns} {manifest.dtype}"),
-            ("machines", self.machines_text()),
+            ("machines", self.describe_machines()),
             ("shards", f"{size} in all, in {blocks} with a checksum"),
         ]
 

@@ -39,15 +39,15 @@ def _encode(arguments: argparse.Namespace) -> int:
     options = from_flags(EncodeOptions, arguments).validate()
 
     def body(runner: Runner) -> int:
-        from cec_mpi.store.coded.facts import column_line, missing_line
+        from cec_mpi.store.coded.facts import describe_columns, describe_missing
         from cec_mpi.store.kinds import make_facts
 
         manifest = encode_with(arguments.source, as_path(arguments.store), options, runner)
         print_note(f"{arguments.store}: {make_facts(manifest).summary()}")
         if manifest.column_names or _is_table(arguments):
-            print_note(column_line(manifest) + _header_note(arguments, manifest))
+            print_note(describe_columns(manifest) + _header_note(arguments, manifest))
         if manifest.missing is not None:
-            print_note(f"missing values: {missing_line(manifest.missing)}")
+            print_note(f"missing values: {describe_missing(manifest.missing)}")
         for column, file in options.target:
             print_note(printable(f"{file}: column {column}, {manifest.rows} numbers"))
         return 0

@@ -29,12 +29,12 @@ class CodedFacts(Facts):
         manifest = self.manifest
         error = estimate_answer_error(manifest.dtype, "float64") * manifest.code.conditioning.median
         return (
-            f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.machines_text()}; "
-            f"{plural(manifest.rows_per_shard, 'row')} per shard; {self._code_line()}; "
+            f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.describe_machines()}; "
+            f"{plural(manifest.rows_per_shard, 'row')} per shard; {self._describe_code()}; "
             f"errors of about {error:.0e}, relative"
         )
 
-    def _code_line(self) -> str:
+    def _describe_code(self) -> str:
         """Return the code of a store with its condition number."""
         manifest = self.manifest
         code, conditioning = manifest.code, manifest.code.conditioning
@@ -51,13 +51,13 @@ class CodedFacts(Facts):
             sets = f"a sample of {sets}"
         elif conditioning.measured > 1:
             sets = f"all {sets}"
-        columns = f"; {column_line(manifest)}" if manifest.column_names else ""
+        columns = f"; {describe_columns(manifest)}" if manifest.column_names else ""
         size = plural(sum(shard.bytes for shard in manifest.shards), "byte")
         facts = [
             ("X", f"{manifest.rows} x {manifest.columns} {manifest.dtype}{columns}"),
-            *([("missing values", missing_line(manifest.missing))] if manifest.missing else []),
-            ("machines", self.machines_text()),
-            ("code", f"{self._code_line()}, measured on {sets} of machines"),
+            *([("missing values", describe_missing(manifest.missing))] if manifest.missing else []),
+            ("machines", self.describe_machines()),
+            ("code", f"{self._describe_code()}, measured on {sets} of machines"),
             self._detection_fact(),
             (
                 "scaling",
@@ -145,7 +145,7 @@ def _finite_or_none(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def missing_line(missing: MissingValues) -> str:
+def describe_missing(missing: MissingValues) -> str:
     """Return a description of the missing values of a table and their treatment."""
     if not missing.rows:
         return f"none (--missing {missing.treatment})"
@@ -159,7 +159,7 @@ def missing_line(missing: MissingValues) -> str:
     return f"{location}: {treatment} (--missing {missing.treatment})"
 
 
-def column_line(manifest: Manifest) -> str:
+def describe_columns(manifest: Manifest) -> str:
     """Return the number of columns of X, and the names of the first and the last."""
     names = [
         (name if len(name) <= _MAX_NAME_LENGTH else f"{name[: _MAX_NAME_LENGTH - 3]}...")

@@ -29,7 +29,7 @@ class CopiesFacts(Facts):
         shard_bytes = -(-manifest.rows // recovery) * manifest.columns * manifest.itemsize
         return (
             f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
-            f"{plural(manifest.nonzeros, 'nonzero')}, on {self.machines_text()}; each row on "
+            f"{plural(manifest.nonzeros, 'nonzero')}, on {self.describe_machines()}; each row on "
             f"{plural(manifest.copies, 'machine')}; {format_bytes(size)} (a code with --recovery "
             f"{recovery}: {format_bytes(manifest.machines * shard_bytes)})"
         )
@@ -48,7 +48,7 @@ class CopiesFacts(Facts):
                 f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
                 f"{plural(manifest.nonzeros, 'nonzero')} ({density:.2%})",
             ),
-            ("machines", self.machines_text()),
+            ("machines", self.describe_machines()),
             (
                 "copies",
                 f"each row on {plural(manifest.copies, 'machine')}; "
