@@ -193,8 +193,8 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
             (self.cells, (2, self.cell_count + 1), np.int64),
         ]
 
-    def decode_sizes(self, sizes: NDArray[Any]) -> NDArray[np.float64]:
-        """See `Manifest.decode_sizes`."""
+    def convert_sizes(self, sizes: NDArray[Any]) -> NDArray[np.float64]:
+        """See `Manifest.convert_sizes`."""
         return dequantise_sizes(sizes, self.column_exponent)
 
     def extend(self, seed: int) -> Self:

@@ -322,7 +322,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         """Return the arrays next to the shards, with their shapes and dtypes."""
         return [(self.column_sizes, (self.columns,), np.float64)]
 
-    def decode_sizes(self, sizes: NDArray[Any]) -> NDArray[np.float64]:
+    def convert_sizes(self, sizes: NDArray[Any]) -> NDArray[np.float64]:
         """Return the sizes of columns from the content of their file."""
         return sizes
 

@@ -48,7 +48,7 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
     DamagedStoreError
         Neither a file nor its copy matches the manifest; the message names both.
     """
-    sizes = manifest.decode_sizes(read_array(directory, *manifest.arrays()[0]))
+    sizes = manifest.convert_sizes(read_array(directory, *manifest.arrays()[0]))
     if not (np.isfinite(sizes) & (sizes >= 0)).all():
         raise _damaged_error(directory / manifest.column_sizes.file, "finite sizes of at least 0")
     exponents = None
