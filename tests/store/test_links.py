@@ -14,7 +14,7 @@ from cec_mpi.cli import main
 from cec_mpi.errors import InputError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.files.durable import locked, publish, replace_by_copy
-from cec_mpi.store.files.replacing import partial_name
+from cec_mpi.store.files.replacing import partial_path
 from cec_mpi.store.work import LocalRunner
 from helpers.stores import (
     encode_blocks,
@@ -145,7 +145,7 @@ def test_no_operation_writes_through_a_link_in_a_store(path, precious):
 
 
 def test_temporary_names_cannot_be_guessed(path):
-    assert partial_name(path / "a") != partial_name(path / "a")
+    assert partial_path(path / "a") != partial_path(path / "a")
 
 
 def test_a_lock_that_is_a_link_is_refused(path, precious):
@@ -175,7 +175,7 @@ def test_a_resumed_encode_writes_through_no_link(path, tmp_path, precious):
 
 
 def test_only_abandoned_temporary_files_are_removed(tmp_path, precious):
-    abandoned, in_use, planted = (partial_name(tmp_path / "file") for _ in range(3))
+    abandoned, in_use, planted = (partial_path(tmp_path / "file") for _ in range(3))
     unrelated = tmp_path / ".file.partial.notes"
     for path in (abandoned, in_use, unrelated):
         path.write_bytes(b"x")

@@ -23,7 +23,7 @@ from cec_mpi.store.files.regular import (
 )
 from cec_mpi.store.files.replacing import (
     open_in_place,
-    partial_name,
+    partial_path,
     remove_abandoned,
     replacing,
     sync,
@@ -73,7 +73,7 @@ def publish(path: Path, data: bytes, mode: int = 0o666) -> None:
 def replace_by_copy(source: Path, target: Path) -> None:
     """Replace `target` atomically by a copy of `source`, a hard link where possible."""
     remove_abandoned(target)
-    partial = partial_name(target)
+    partial = partial_path(target)
     try:
         os.link(source, partial, follow_symlinks=False)
     except OSError:  # a file system without links

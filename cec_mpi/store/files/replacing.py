@@ -48,10 +48,10 @@ def open_in_place(path: Path, flags: int = os.O_RDWR) -> int:
     if path.is_symlink():
         raise SharedFileError(path, f"a link to {path.readlink()}")
     descriptor = open_regular(path, flags | os.O_NOFOLLOW)
-    names = os.fstat(descriptor).st_nlink
-    if names > 1:
+    name_count = os.fstat(descriptor).st_nlink
+    if name_count > 1:
         os.close(descriptor)
-        raise SharedFileError(path, f"one of {names} names of a file")
+        raise SharedFileError(path, f"one of {name_count} names of a file")
     return descriptor
 
 
@@ -105,7 +105,7 @@ def replacing(path: Path, mode: int = _DEFAULT_MODE) -> Iterator[tuple[int, Path
     Yields
     ------
     int, Path
-        Descriptor for reading and writing, and the temporary name.
+        Descriptor for reading and writing, and the temporary path.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def temporary_file(path: Path, mode: int = _DEFAULT_MODE) -> Iterator[tuple[int,
     Yields
     ------
     int, Path
-        Descriptor for reading and writing, and the name.
+        Descriptor for reading and writing, and the path.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def temporary_file(path: Path, mode: int = _DEFAULT_MODE) -> Iterator[tuple[int,
     path = path.absolute()
     remove_abandoned(path)
     descriptor, temporary_path = _create_locked(
-        path, lambda name: os.open(name, _NEW_FILE_FLAGS, mode)
+        path, lambda candidate: os.open(candidate, _NEW_FILE_FLAGS, mode)
     )
     try:
         yield descriptor, temporary_path
@@ -156,11 +156,11 @@ def temporary_directory(path: Path) -> Iterator[Path]:
     path = path.absolute()
     remove_abandoned(path)
 
-    def make(name: Path) -> int:
+    def make(candidate: Path) -> int:
         while True:
-            name.mkdir(exist_ok=True)
+            candidate.mkdir(exist_ok=True)
             with suppress(FileNotFoundError):  # removed by another process as abandoned
-                return os.open(name, DIR_FLAGS)
+                return os.open(candidate, DIR_FLAGS)
 
     descriptor, temporary_path = _create_locked(path, make)
     try:
@@ -170,8 +170,8 @@ def temporary_directory(path: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def partial_name(path: Path) -> Path:
-    """Return a random name for a temporary file in the directory of `path`."""
+def partial_path(path: Path) -> Path:
+    """Return a random path for a temporary file in the directory of `path`."""
     return path.with_name(f".{path.name}.partial.{os.urandom(_RANDOM_BYTES).hex()}")
 
 
@@ -187,7 +187,7 @@ def remove_abandoned(path: Path) -> None:
 def _create_locked(path: Path, make: Callable[[Path], int]) -> tuple[int, Path]:
     """Create a temporary file or directory, and lock it, because abandoned ones are not locked."""
     while True:
-        temporary_path = partial_name(path)
+        temporary_path = partial_path(path)
         descriptor = retry_with_more_descriptors(partial(make, temporary_path), path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
