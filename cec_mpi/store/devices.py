@@ -47,7 +47,7 @@ class Tile(NamedTuple):
     ----------
     start, stop : int
     skip : int
-        Number of leading rows that the previous tile has, too; their products are ignored.
+        Number of leading rows that overlap the previous tile; their products are ignored.
     """
 
     start: int

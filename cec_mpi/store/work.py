@@ -147,7 +147,7 @@ def fit_memory(
     min_bytes : int
         Minimum size of each array.
     useful_bytes : int
-        Size of each array above which nothing is gained.
+        Size above which larger arrays are not faster.
     process_bytes : int
         Bytes that the process uses in addition to its threads.
 

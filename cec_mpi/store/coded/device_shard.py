@@ -1,4 +1,4 @@
-"""The shard of a code on a device.
+"""A coded shard on a device.
 
 Blocks of the file are verified and copied to the device once. Each product transfers only its
 vectors and its result. Rows of float32 that are multiplied with float64 are converted in slabs.

@@ -32,7 +32,7 @@ def log_file(
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handler = _LogFile(path, on_failure)
+        handler = _LogFileHandler(path, on_failure)
     except OSError as error:
         on_failure(f"{path} cannot be written: {reason_of(error)}")
         yield
@@ -56,7 +56,7 @@ class _Formatter(logging.Formatter):
         return printable(super().format(record), keep="\n\t")
 
 
-class _LogFile(logging.FileHandler):
+class _LogFileHandler(logging.FileHandler):
     """A log handler that stops at the first error, without a traceback for each line."""
 
     def __init__(self, path: Path, on_failure: Callable[[str], None]) -> None:

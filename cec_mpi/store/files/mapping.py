@@ -26,7 +26,7 @@ _ACTION_BYTES = 1024  # at least the size of a C `struct sigaction`
 _libc = ctypes.CDLL(None)
 # All zeros mean the default action, which ends the process.
 _previous_action = ctypes.create_string_buffer(_ACTION_BYTES)
-_maps: dict[int, tuple[int, int, Path]] = {}  # descriptors, sizes and names, by map
+_maps: dict[int, tuple[int, int, Path]] = {}  # descriptor, size and path, by id of the map
 
 
 def map_file(descriptor: int, size: int, path: Path) -> mmap.mmap:
@@ -36,9 +36,9 @@ def map_file(descriptor: int, size: int, path: Path) -> mmap.mmap:
     exit code 3.
     """
     _install_handler()
-    trackfd = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # saves a descriptor
+    options = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # saves a descriptor
     mapped = retry_with_more_descriptors(
-        lambda: mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, **trackfd), path
+        lambda: mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, **options), path
     )
     _maps[id(mapped)] = descriptor, size, path
     weakref.finalize(mapped, _maps.pop, id(mapped))

@@ -207,7 +207,7 @@ def read_file_or_pipe(path: Path) -> bytes:
     return read_regular(path)
 
 
-def retry_with_more_descriptors(action: Callable[[], T], path: object) -> T:
+def retry_with_more_descriptors(action: Callable[[], T], name: object) -> T:
     """Call an action that needs file descriptors; if they run out, increase their soft limit.
 
     Raises
@@ -221,21 +221,21 @@ def retry_with_more_descriptors(action: Callable[[], T], path: object) -> T:
         except OSError as error:
             if error.errno == errno.EMFILE and increase_file_limit():
                 continue
-            raise_if_shortage(error, path)
+            raise_if_shortage(error, name)
             raise
 
 
-def check_descriptors(count: int, purpose: str) -> None:
+def check_descriptors(count: int, name: str) -> None:
     """Raise unless this number of file descriptors is available.
 
     Raises
     ------
     ShortageError
-        Fewer are available. The message names the purpose.
+        Fewer are available. The message says that `name` cannot be opened.
     """
     with ExitStack() as stack:
         for _ in range(count):
-            null = retry_with_more_descriptors(lambda: os.open(os.devnull, os.O_CLOEXEC), purpose)
+            null = retry_with_more_descriptors(lambda: os.open(os.devnull, os.O_CLOEXEC), name)
             stack.callback(os.close, null)
 
 
@@ -251,7 +251,7 @@ def increase_file_limit() -> bool:
     return True
 
 
-def raise_if_shortage(error: OSError, path: object) -> None:
+def raise_if_shortage(error: OSError, name: object) -> None:
     """Raise `ShortageError` if an error means that a resource is exhausted or unavailable.
 
     Raises
@@ -262,8 +262,8 @@ def raise_if_shortage(error: OSError, path: object) -> None:
     if error.errno == errno.EMFILE:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         raise ShortageError(
-            f"{path} cannot be opened: this process uses all {limit} of its file descriptors; "
+            f"{name} cannot be opened: this process uses all {limit} of its file descriptors; "
             "raise the limit (ulimit -n)"
         ) from None
     if error.errno in _SHORTAGES:
-        raise ShortageError(f"{path} cannot be read now: {error.strerror}") from None
+        raise ShortageError(f"{name} cannot be read now: {error.strerror}") from None
