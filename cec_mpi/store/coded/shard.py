@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.dense import DenseShard
 from cec_mpi.store.file_shard import FileShard
-from cec_mpi.store.shard import Holding, Intervals, LoadCost, Verify
+from cec_mpi.store.shard import NOTHING_LOADED, Holding, Intervals, LoadCost, Verify
 
 
 class CodedShard(FileShard, DenseShard):
@@ -52,7 +52,7 @@ class CodedShard(FileShard, DenseShard):
     def load(self, intervals: Intervals) -> LoadCost:
         """Load the blocks that have these rows; see `FileShard.load_blocks`."""
         if self._is_loaded.find(0) < 0:
-            return LoadCost()
+            return NOTHING_LOADED
         begin = time.perf_counter()
         missing_blocks: list[int] = []
         for start, stop in intervals:
@@ -60,4 +60,4 @@ class CodedShard(FileShard, DenseShard):
             if self._is_loaded.find(0, blocks.start, blocks.stop) >= 0:
                 missing_blocks += blocks
         bytes_read = self.load_blocks(missing_blocks)
-        return LoadCost(time.perf_counter() - begin, bytes_read) if bytes_read else LoadCost()
+        return LoadCost(time.perf_counter() - begin, bytes_read) if bytes_read else NOTHING_LOADED

@@ -16,7 +16,7 @@ from cec_mpi.errors import DamagedStoreError, MachineError
 from cec_mpi.store.copies.layout import INDICES, POINTERS, VALUES, group_adjacent
 from cec_mpi.store.copies.manifest import CopiesManifest
 from cec_mpi.store.file_shard import FileShard
-from cec_mpi.store.shard import Holding, Intervals, LoadCost, Verify
+from cec_mpi.store.shard import NOTHING_LOADED, Holding, Intervals, LoadCost, Verify
 
 _MAX_ENTRIES = 2**31 - 1  # of a matrix with 32-bit pointers
 
@@ -130,7 +130,7 @@ class SparseShard(FileShard):
             indices = self._sections[INDICES][first + low : first + high]
             if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < self._columns:
                 raise self._damaged_part(part, "have column indices out of range")
-        return LoadCost(time.perf_counter() - begin, bytes_read) if bytes_read else LoadCost()
+        return LoadCost(time.perf_counter() - begin, bytes_read) if bytes_read else NOTHING_LOADED
 
     def _runs(self, intervals: Intervals) -> list[tuple[int, int, int]]:
         try:
