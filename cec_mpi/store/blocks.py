@@ -112,10 +112,6 @@ class Blocks(Generic[M]):
         self.directory, self.manifest, self.checksums = directory, manifest, checksums
         self._scratch = Scratch()
 
-    def blocks(self) -> range:
-        """Return the numbers of all blocks."""
-        return range(self.manifest.block_count)
-
     def good_machines(self, block: int) -> list[int]:
         """Return the machines in whose files a block is good."""
         machines: list[int] = (np.flatnonzero(self.checksums[:, block]) + 1).tolist()

@@ -96,7 +96,7 @@ class MirrorOutput:
     def write(self, blocks, partial, memory, runner):
         manifest = blocks.manifest
         parts = []
-        for block in blocks.blocks():
+        for block in range(manifest.block_count):
             if not (copies := blocks.read(block)):
                 raise DamagedStoreError(manifest.describe_lost([block]))
             parts.append(next(iter(copies.values())).view(manifest.dtype).copy())

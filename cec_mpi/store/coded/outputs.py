@@ -72,7 +72,7 @@ class DecodeWork:
 
     def __post_init__(self) -> None:
         self.blocks = CodedBlocks(self.directory, self.manifest, self.checksums)
-        self.pieces = self.blocks.pieces(self.blocks.blocks())
+        self.pieces = self.blocks.pieces(range(self.manifest.block_count))
         self.threads = self.blocks.fit_threads(self.memory, self.threads)
 
     def size(self, piece: list[int]) -> int:
