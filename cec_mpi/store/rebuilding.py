@@ -62,7 +62,7 @@ class RebuildWork:
         self.blocks = open_blocks(self.directory, self.manifest, self.checksums)
         self.pieces = self.blocks.pieces(self.block_numbers)
         self.threads = self.blocks.fit_threads(self.memory, self.threads)
-        self._unsynced = 0  # bytes; approximate, because threads count without a lock
+        self._unsynced_bytes = 0  # approximate, because threads count without a lock
 
     def size(self, piece: list[int]) -> int:
         """Return the number of bytes to read."""
@@ -72,8 +72,8 @@ class RebuildWork:
         """Compare and rebuild blocks, and return their outcomes."""
         with input_errors(self.directory), FileCache(self.directory) as files:
             outcomes = [self._rebuild(block, files) for block in piece]
-            if self._unsynced > _MAX_UNSYNCED_BYTES:
-                self._unsynced = 0
+            if self._unsynced_bytes > _MAX_UNSYNCED_BYTES:
+                self._unsynced_bytes = 0
                 self.flush()
         return [outcome for outcome in outcomes if outcome != Outcome(outcome.block)]
 
@@ -101,7 +101,7 @@ class RebuildWork:
         for n, data, bound in zip(damaged, *self.blocks.rebuild(contents, damaged), strict=True):
             files.write(manifest.file_of(n), data, manifest.block_extent(block, n)[0])
             rebuilt.append(RebuiltBlock(n, block_checksum(data), bound))
-            self._unsynced += data.nbytes
+            self._unsynced_bytes += data.nbytes
         error_bound = max(rebuilt_block.error_bound for rebuilt_block in rebuilt)
         return Outcome(block, tuple(rebuilt), error_bound, faulty)
 

@@ -164,10 +164,10 @@ class CodedBlocks(Blocks[CodedManifest]):
         """Return the recombination of L of these machines with the smallest error bounds."""
         rebuild_errors, sources = self._rebuild_errors(block), tuple(sorted(machines))
         key = sources, targets, rebuild_errors.tobytes()
-        cached: dict[Any, tuple[Recombination, NDArray[np.float64]]]
-        cached = self._thread_cache.__dict__.setdefault("best", {})
-        if key in cached:
-            return cached[key]
+        cache: dict[Any, tuple[Recombination, NDArray[np.float64]]]
+        cache = self._thread_cache.__dict__.setdefault("best", {})
+        if key in cache:
+            return cache[key]
         errors = np.maximum(self._encoding_errors, rebuild_errors)
         candidates = []
         for basis in self._recombiner.candidate_bases(sources, rebuild_errors, errors):
@@ -180,9 +180,9 @@ class CodedBlocks(Blocks[CodedManifest]):
             bounds = recombination.error_bounds(basis_errors, self.manifest.dtype)
             candidates.append((float(bounds.max()), basis, recombination, bounds))
         _, _, recombination, bounds = min(candidates, key=lambda candidate: candidate[:2])
-        if len(cached) >= _CACHE_SIZE:
-            cached.clear()
-        cached[key] = recombination, bounds
+        if len(cache) >= _CACHE_SIZE:
+            cache.clear()
+        cache[key] = recombination, bounds
         return recombination, bounds
 
     def _recombine(

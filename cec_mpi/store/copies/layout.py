@@ -217,11 +217,11 @@ class FileLayout:
         KeyError
             The machine does not hold one of the parts.
         """
-        for part, first, last in self._layout.split_rows(start, stop):
+        for part, begin, end in self._layout.split_rows(start, stop):
             if part not in self._index_of_part:
                 raise KeyError(part)
-            begin = int(self._layout.bounds[part])
-            yield part, first - begin, last - begin
+            first_row = int(self._layout.bounds[part])
+            yield part, begin - first_row, end - first_row
 
 
 def group_adjacent(

@@ -133,6 +133,7 @@ class SparseShard(FileShard):
         return LoadCost(time.perf_counter() - begin, bytes_read) if bytes_read else NOTHING_LOADED
 
     def _runs(self, intervals: Intervals) -> list[tuple[int, int, int]]:
+        """Return ``(part, start, stop)`` for the parts of these rows; see `group_adjacent`."""
         try:
             return [run for rows in intervals for run in self._file_layout.split_by_part(*rows)]
         except KeyError as error:

@@ -46,8 +46,7 @@ class RepairResult:
         Largest error bound of rebuilt entries, relative to the largest entry of X in the code word;
         0 if nothing was rebuilt.
     restored : list of str
-        Restored files: checksums, manifests, exponents of rows, sizes of columns, and renamed
-        shards.
+        Restored files: checksums, manifests, arrays next to the shards, and renamed shards.
     lost : list of str
         Files that are damaged together with their copies.
     unresolved : list of str

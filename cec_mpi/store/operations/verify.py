@@ -41,8 +41,7 @@ class Condition:
     problems : list of str
         Problem of each shard, or ''.
     other_problems : dict of str to str
-        Problems of checksums, exponents of rows, sizes of columns and the copy of the manifest, by
-        file.
+        Problems of checksums, arrays next to the shards and the copy of the manifest, by file.
     swapped : dict of int to int
         For each machine whose file has the shard of another machine, that other machine.
     """
