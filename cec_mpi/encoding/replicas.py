@@ -84,7 +84,7 @@ def encode_replicas(
             dtype=store_dtype(options.dtype, rows.values.dtype).name,
             index_dtype="int64" if needs_int64 else "int32",
         )
-        files = [layout.file(n) for n in range(1, options.machines + 1)]
+        files = [layout.file_layout(n) for n in range(1, options.machines + 1)]
         check_free_space(directory, sum(file.size for file in files))
         with new_directory(directory) as partial:
             for n, file in enumerate(files, start=1):
@@ -133,7 +133,7 @@ def _write_metadata(
         shards=tuple(
             ShardEntry(
                 CopiesManifest.file_of(n),
-                layout.file(n).size,
+                layout.file_layout(n).size,
                 shard_checksum(checksums[layout.blocks_held_by(n)]),
                 (),
             )
@@ -195,6 +195,6 @@ class _ShardWriter:
                     handles.write(
                         CopiesManifest.file_of(machine),
                         data,
-                        layout.file(machine).block_offset(block),
+                        layout.file_layout(machine).block_offset(block),
                     )
         return checksums

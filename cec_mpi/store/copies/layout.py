@@ -138,13 +138,13 @@ class Layout:
         return parts
 
     @cached_property
-    def files(self) -> list[FileLayout]:
+    def _file_layouts(self) -> list[FileLayout]:
         """Layouts of the shard files of machines 1..N."""
         return [FileLayout(self, parts) for parts in self.parts_by_machine]
 
-    def file(self, machine: int) -> FileLayout:
+    def file_layout(self, machine: int) -> FileLayout:
         """Return the layout of the shard file of a machine."""
-        return self.files[machine - 1]
+        return self._file_layouts[machine - 1]
 
     def split_rows(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Yield ``(part, start, stop)``: the rows, split at the bounds of parts."""

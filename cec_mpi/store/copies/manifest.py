@@ -154,11 +154,11 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     def bytes_of(self, machine: int) -> int:
         """See `Manifest.bytes_of`."""
-        return self.layout.file(machine).size
+        return self.layout.file_layout(machine).size
 
     def header_of(self, machine: int) -> bytes:
         """See `Manifest.header_of`."""
-        return self.layout.file(machine).header
+        return self.layout.file_layout(machine).header
 
     def rows_of_machine(self, machine: int) -> list[tuple[int, int]]:
         """See `Manifest.rows_of_machine`; the rows are those of X."""
@@ -180,7 +180,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         """See `Manifest.block_extent`."""
         layout_block = self.layout.block(block)
         size = layout_block.stop - layout_block.start
-        return self.layout.file(machine).block_offset(layout_block), size
+        return self.layout.file_layout(machine).block_offset(layout_block), size
 
     def rows_of(self, block: int) -> tuple[int, int]:
         """See `Manifest.rows_of`; the rows of the part in X."""
@@ -199,18 +199,18 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     def extend(self, seed: int) -> Self:
         """See `Manifest.extend`; the new machine has copies of some parts."""
-        new_machine, parts = self.machines + 1, self.layout.part_count
-        count = max(1, round(parts * self.copies / new_machine))
+        machine, parts = self.machines + 1, self.layout.part_count
+        count = max(1, round(parts * self.copies / machine))
         copied_parts = set(np.linspace(0, parts - 1, count).astype(int).tolist())
         holders = tuple(
-            (*machines, new_machine) if part in copied_parts else machines
+            (*machines, machine) if part in copied_parts else machines
             for part, machines in enumerate(self.replicas.holders)
         )
-        layout = replace_fields(self.layout, holders=holders, machines=new_machine)
-        entry = ShardEntry(self.file_of(new_machine), layout.file(new_machine).size, "", ())
+        layout = replace_fields(self.layout, holders=holders, machines=machine)
+        entry = ShardEntry(self.file_of(machine), layout.file_layout(machine).size, "", ())
         shards = (*self.shards, entry)
         return replace(
-            self, machines=new_machine, replicas=PartsEntry.from_layout(layout), shards=shards
+            self, machines=machine, replicas=PartsEntry.from_layout(layout), shards=shards
         )
 
     def read_parts(self, directory: Path) -> tuple[Parts, ReplicaPlacement]:

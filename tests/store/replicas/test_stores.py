@@ -188,7 +188,7 @@ def test_damage_is_found_and_repaired(store, name, how):
 
 def test_every_section_of_a_file_is_verified(store):
     layout = open_store(store).manifest.layout
-    file = layout.file(2)
+    file = layout.file_layout(2)
     itemsizes = layout.itemsizes
     rng = random.Random(1)
     for begin, count, size in zip(
