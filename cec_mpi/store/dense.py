@@ -34,7 +34,7 @@ class _Slab(NamedTuple):
 
     first_row: int
     first_column: int
-    converted: NDArray[Any]
+    entries: NDArray[Any]
 
 
 class DenseShard(Shard):
@@ -64,11 +64,11 @@ class DenseShard(Shard):
                     self._multiply_converted(piece, w, target)
 
     def _multiply_converted(self, piece: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> None:
-        for row, column, converted in self._convert_slabs(piece, w.dtype, _CONVERTED_COLUMNS):
-            height, width = converted.shape
+        for row, column, slab in self._convert_slabs(piece, w.dtype, _CONVERTED_COLUMNS):
+            height, width = slab.shape
             target, w_slab = out[row : row + height], w[column : column + width]
             product = self._scratch.array("panel", target.shape, w.dtype) if column else target
-            multiply(converted, w_slab, product, is_cached=True)
+            multiply(slab, w_slab, product, is_cached=True)
             if column:
                 target += product
 
@@ -80,21 +80,19 @@ class DenseShard(Shard):
             if piece.dtype == W.dtype:
                 multiply_block(piece, W, columns_of_W, target, self._scratch, is_cached=is_cached)
                 continue
-            for row, column, converted in self._convert_slabs(
-                piece, W.dtype, _CONVERTED_BLOCK_COLUMNS
-            ):
-                height, width = converted.shape
+            for row, column, slab in self._convert_slabs(piece, W.dtype, _CONVERTED_BLOCK_COLUMNS):
+                height, width = slab.shape
                 target_slab, panel = target[row : row + height], slice(column, column + width)
                 product = target_slab
                 if column:
                     product = self._scratch.array("panel", target_slab.shape, W.dtype)
                 multiply_block(
-                    converted,
+                    slab,
                     W[:, panel],
                     columns_of_W[panel],
                     product,
                     self._scratch,
-                    is_cached=is_small_product(converted.size, len(W)),
+                    is_cached=is_small_product(slab.size, len(W)),
                 )
                 if column:
                     target_slab += product
@@ -124,14 +122,14 @@ class DenseShard(Shard):
     ) -> None:
         is_single = U.shape[1] == 1
         max_columns = _CONVERTED_COLUMNS if is_single else _CONVERTED_BLOCK_COLUMNS
-        for row, column, converted in self._convert_slabs(piece, U.dtype, max_columns):
-            height, width = converted.shape
+        for row, column, slab in self._convert_slabs(piece, U.dtype, max_columns):
+            height, width = slab.shape
             U_slab, sums = U[row : row + height], out[column : column + width]
             if is_single:
-                add_transposed(converted, U_slab[:, 0], sums[:, 0], self._scratch, is_cached=True)
+                add_transposed(slab, U_slab[:, 0], sums[:, 0], self._scratch, is_cached=True)
             else:
-                is_cached = is_small_product(converted.size, U.shape[1])
-                add_transposed_block(converted, U_slab, sums, self._scratch, is_cached=is_cached)
+                is_cached = is_small_product(slab.size, U.shape[1])
+                add_transposed_block(slab, U_slab, sums, self._scratch, is_cached=is_cached)
 
     def _pieces(self, intervals: Intervals) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield the arrays of these rows, and their position among the multiplied rows."""
@@ -151,6 +149,6 @@ class DenseShard(Shard):
         for row in range(0, rows, height):
             for column in range(0, columns, width):
                 source = piece[row : row + height, column : column + width]
-                converted = self._scratch.array("converted", source.shape, dtype)
-                np.copyto(converted, source)
-                yield _Slab(row, column, converted)
+                slab = self._scratch.array("converted", source.shape, dtype)
+                np.copyto(slab, source)
+                yield _Slab(row, column, slab)

@@ -466,15 +466,15 @@ def _jax_functions() -> dict[str, Any]:
         return products.reshape(height, *products.shape[2:])
 
     def multiply_transposed(rows: Any, start: Any, U: Any, step: int) -> Any:
-        height, vectors = U.shape
+        height, vector_count = U.shape
 
         def add(index: Any, total: Any) -> Any:
             slab = lax.dynamic_slice_in_dim(rows, start + index * step, step).astype(U.dtype)
             U_slab = lax.dynamic_slice_in_dim(U, index * step, step)
-            U_slab = U_slab[:, 0] if vectors == 1 else U_slab.T
+            U_slab = U_slab[:, 0] if vector_count == 1 else U_slab.T
             return total + matmul(U_slab, slab, precision="highest").astype("float64")
 
-        shape = (rows.shape[1],) if vectors == 1 else (vectors, rows.shape[1])
+        shape = (rows.shape[1],) if vector_count == 1 else (vector_count, rows.shape[1])
         return lax.fori_loop(0, height // step, add, xp.zeros(shape, "float64"))
 
     return {
