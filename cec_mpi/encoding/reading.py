@@ -169,7 +169,6 @@ def measure_rows(
         array_count=4 + source.read_buffers,
         thread_bytes=0,
         min_bytes=row_bytes,
-        useful_bytes=1,
         process_bytes=source.fixed_bytes,
     )
     pieces = [(k, k + 1) for k in np.flatnonzero(selected).tolist()]

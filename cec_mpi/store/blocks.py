@@ -220,14 +220,12 @@ class Blocks(Generic[M]):
 
     def fit_threads(self, memory: int, max_threads: int) -> int:
         """Return how many threads fit in this memory, at most one per processor."""
-        max_threads = min(max_threads, count_processors())
         threads, _ = fit_memory(
             memory,
-            max_threads,
+            min(max_threads, count_processors()),
             array_count=1,
             thread_bytes=self.thread_bytes,
             min_bytes=self.manifest.block_bytes,
-            useful_bytes=1,
         )
         return threads
 

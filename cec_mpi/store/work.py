@@ -130,7 +130,7 @@ def fit_memory(
     array_count: int,
     thread_bytes: int,
     min_bytes: int,
-    useful_bytes: int,
+    useful_bytes: int = 0,
     process_bytes: int = 0,
 ) -> tuple[int, int]:
     """Return the number of threads for which the memory suffices, and the size of their arrays.
@@ -147,7 +147,7 @@ def fit_memory(
     min_bytes : int
         Minimum size of each array.
     useful_bytes : int
-        Size above which larger arrays are not faster.
+        Size above which larger arrays are not faster. By default the minimum.
     process_bytes : int
         Bytes that the process uses in addition to its threads.
 
