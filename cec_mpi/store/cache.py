@@ -161,8 +161,8 @@ def _reserve(user_directory: Path, directory: Path, size: int, limit: int | None
             if (not has_copy or (limit is not None and total > limit)) and _remove_unused(other):
                 total -= _parse_size(other)
         if limit is not None and total > limit:
-            in_use = f", and copies that are in use have {total - size}" if total > size else ""
-            raise InputError(f"--cache-limit is {limit} bytes, the shard has {size}{in_use}")
+            others = f", and copies in use have {total - size}" if total > size else ""
+            raise InputError(f"--cache-limit is {limit} bytes, the shard has {size}{others}")
         directory.mkdir(exist_ok=True)
         os.utime(directory)
         lock = os.open(directory, DIR_FLAGS)

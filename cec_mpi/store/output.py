@@ -23,7 +23,7 @@ class Output(Protocol):
         """Return the minimum number of bytes, including temporary files."""
 
     def write(self, blocks: Any, partial: Path, memory: int, runner: Runner) -> float:
-        """Decode X from the blocks of a store, and return a bound of its relative error.
+        """Decode X from the blocks of a store, and return a bound on its relative error.
 
         Parameters
         ----------

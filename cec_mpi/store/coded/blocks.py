@@ -140,7 +140,7 @@ class CodedBlocks(Blocks[CodedManifest]):
     def _scale(
         self, contents: dict[int, NDArray[Any]], panel: slice = slice(None)
     ) -> NDArray[np.floating]:
-        """Return bounds of the largest entry of X at each position, even if one shard is wrong."""
+        """Return bounds on the largest entry of X at each position, even if one shard is wrong."""
         basis, dtype = self._recombiner.choose_basis(tuple(sorted(contents))), self.manifest.dtype
         shape = len(basis), contents[basis[0]][panel].size
         magnitudes, work = (

@@ -62,7 +62,7 @@ class DeviceShard(CodedShard):
         with device.explain_shortage(self._demand):
             self._buffer = device.allocate_host(manifest.block_bytes, np.dtype(np.uint8))
             self.device_rows = device.empty(self.rows.shape, self.rows.dtype)
-        self._compiled_programs: set[tuple[object, ...]] = set()  # signatures, with heights
+        self._compiled_programs: set[tuple[object, ...]] = set()  # signature and height of each
         self._fixed_seconds: dict[tuple[object, ...], float] = {}  # by signature of products
 
     def has_changed(self) -> bool:
@@ -76,7 +76,7 @@ class DeviceShard(CodedShard):
             self.device_rows = self.device.write(self.device_rows, rows, start, left)
 
     def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
-        """See `Shard.warm_up`; computes such a product once, and times products of one row."""
+        """See `Shard.warm_up`; computes the product once, and times products of one row."""
         count = vectors.shape[1] if adjoint else len(vectors)
         max_rows = self._max_rows(adjoint, vectors.dtype)
         tiles = [tile for _, tile in self._tiles(intervals, max_rows)]

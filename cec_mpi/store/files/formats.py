@@ -36,7 +36,7 @@ def parse_delimiter(text: str) -> str:
 
 
 def import_library(module: str, path: Path | str, action: str = "read") -> Any:
-    """Import an optional library for a file; if it is not installed, name the extra."""
+    """Import an optional library for a file; if it is missing, raise an error with its extra."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -46,7 +46,7 @@ class RebuiltRows(Struct, frozen=True, forbid_unknown_fields=True):
     start, stop : int
         Rows; `stop` is excluded.
     error_bound : float
-        Upper bound of the difference between an entry and its value in exact arithmetic, relative
+        Upper bound on the difference between an entry and its value in exact arithmetic, relative
         to the largest of the L entries of X that it combines.
     """
 
@@ -346,7 +346,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
 
     @property
     def shard_errors(self) -> NDArray[np.float64]:
-        """Error bounds of the entries of all shards, (N,); see `answer_error_bound`."""
+        """Bounds on the errors of the entries of all shards, (N,); see `answer_error_bound`."""
         rebuilt_bounds = [
             max((rows.error_bound for rows in shard.rebuilt), default=0.0) for shard in self.shards
         ]

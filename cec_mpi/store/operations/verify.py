@@ -43,7 +43,7 @@ class Condition:
     other_problems : dict of str to str
         Problems of checksums, arrays next to the shards and the copy of the manifest, by file.
     swapped : dict of int to int
-        For each machine whose file has the shard of another machine, that other machine.
+        By machine, the other machine whose shard is in its file.
     """
 
     manifest: Manifest
@@ -186,7 +186,7 @@ class ChecksumWork:
     pieces: list[tuple[int, int, int]]
 
     def size(self, piece: tuple[int, int, int]) -> int:
-        """Return an upper bound of the bytes to read."""
+        """Return an upper bound on the bytes to read."""
         return len(self._blocks(piece)) * self.manifest.block_bytes
 
     def process(self, piece: tuple[int, int, int]) -> tuple[int, int, list[int]]:
