@@ -61,7 +61,7 @@ class MDSCode:
         if matrix.ndim != 2 or not 1 <= matrix.shape[1] <= matrix.shape[0]:
             raise InputError(f"a generator of shape {matrix.shape}: expected (N, L), 1 <= L <= N")
         if not np.isfinite(matrix).all():
-            raise InputError("the generator matrix holds NaN or infinity")
+            raise InputError("the generator matrix contains NaN or infinity")
         matrix.flags.writeable = False
         self.generator: Floats = matrix
         self.family = family

@@ -142,7 +142,7 @@ class _CellGroups:
             missing = np.flatnonzero(set_of_part == sets.index(()))
             holders = " or ".join(map(str, placement.holders[missing[0]]))
             raise InfeasibleError(
-                f"{missing.size} of {plural(parts.count, 'part')} of X on no available machine: "
+                f"no available machine holds {missing.size} of {plural(parts.count, 'part')} of X: "
                 f"part {missing[0] + 1} needs machine {holders}"
             )
         self.machines_per_row = machines_per_row = 1 + min(stragglers, min(map(len, sets)) - 1)
