@@ -141,7 +141,7 @@ class WatchedVectors:
     mtime_ns: int
 
     @classmethod
-    def at(cls, path: str | None) -> WatchedVectors | None:
+    def from_path(cls, path: str | None) -> WatchedVectors | None:
         """Return the current state of a file, or None if it cannot be read."""
         try:
             status = Path(path or "").stat()

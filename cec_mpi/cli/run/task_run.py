@@ -93,7 +93,7 @@ _DEFAULT_INTERVAL = Interval(seconds=60.0)  # between checkpoints of runs that m
 _JOB_END_VARIABLE = "SLURM_JOB_END_TIME"  # its value is in seconds since 1970
 _MARGIN_SECONDS = 60.0  # before the end of a job: time for the last step and the shutdown
 _MARGIN_FRACTION = 0.1  # of the remaining time of the job: an upper bound of this margin
-_PRODUCTS = "matvec", "rmatvec", "matmat", "rmatmat"
+_PRODUCTS = "matvec", "rmatvec", "matmat", "rmatmat"  # methods of X
 
 
 class _AcceptedError(Exception):
@@ -125,8 +125,8 @@ class TaskRun:
         manifest = self.manifest = store.manifest
         options = self.options = options.validate(manifest)
         if options.cache is not None:
-            places = {"store": store.path, "directory of results": self.out}
-            check_cache_location(expand_host(options.cache), places)
+            directories = {"store": store.path, "directory of results": self.out}
+            check_cache_location(expand_host(options.cache), directories)
         if options.metrics is not None:
             check_metrics(options.metrics)
         self.task_name = run.task
@@ -138,13 +138,13 @@ class TaskRun:
             matvec_options, self.task_options = self.task_options, {}
             path, limit = matvec_options.get("vectors"), matvec_options.get("iterations")
             path = None if path is None else str(path)  # a file name may look like a number
-            self.vectors_file = WatchedVectors.at(path)
+            self.vectors_file = WatchedVectors.from_path(path)
             vectors = read_vectors(path, manifest, limit)
         self.time_limit = TimeLimit(run.time_limit)
         self.signals = signals
-        self.interval = run.checkpoint_every or Interval()
+        self.checkpoint_interval = run.checkpoint_every or Interval()
         if run.checkpoint_every is None and (options.is_elastic or self.time_limit.is_set):
-            self.interval = _DEFAULT_INTERVAL
+            self.checkpoint_interval = _DEFAULT_INTERVAL
         self.shows_map = run.shows_map
         self.progress = run.progress
         self.resume_flag = run.resume_flag
@@ -155,7 +155,7 @@ class TaskRun:
             self.products_shape = len(vectors), manifest.rows
         self.resume_state = ResumeState({})
         self._exit_stack = ExitStack()  # until the end of the run
-        self._process = os.getpid()
+        self._pid = os.getpid()
         self._lock(run.overwrite or run.resume)
         try:
             self._read_resume_state(run)
@@ -179,19 +179,19 @@ class TaskRun:
     def __exit__(self, *_: object) -> None:
         self._exit_stack.close()
 
-    def _lock(self, may_exist: bool) -> None:
+    def _lock(self, allow_existing: bool) -> None:
         """Create and lock the directory; raise `InputError` if another run uses it."""
         message = f"{self.out} is in use by another run: wait for its end, or use another DIR"
         if is_locked(self.out):
             raise InputError(message)
-        prepare_directory(self.out, may_exist)
-        earlier = existing_results(self.out)
+        prepare_directory(self.out, allow_existing)
+        earlier_results = existing_results(self.out)
         try:
             self._exit_stack.enter_context(locked(self.out, message))
         except OSError as error:
             error.filename = error.filename or str(self.out)
             raise as_cec_error(error) from None
-        if existing_results(self.out) != earlier:  # another run has ended meanwhile
+        if existing_results(self.out) != earlier_results:  # another run has ended meanwhile
             self._exit_stack.close()
             raise InputError(message)
 
@@ -200,7 +200,7 @@ class TaskRun:
 
         It calls the task with an X whose first product ends the call.
         """
-        if self.task not in TASKS.values() or self.products_shape is not None or self.is_done:
+        if self.task not in TASKS.values() or self.products_shape is not None or self.is_complete:
             return
 
         def accept(*_: object) -> None:
@@ -221,8 +221,8 @@ class TaskRun:
 
     def _read_resume_state(self, run: RunOptions) -> None:
         """Read the results or the checkpoint of the run that this one resumes."""
-        self.is_done = run.resume and self._is_done()
-        if run.resume and not self.is_done:
+        self.is_complete = run.resume and self._has_final_results()
+        if run.resume and not self.is_complete:
             self.resume_state = read_checkpoint(self.out, self.description)
             if not self.resume_state.state:
                 print_note(
@@ -236,16 +236,16 @@ class TaskRun:
 
         Results of an earlier run are kept until the first step has succeeded.
         """
-        if self.is_done:
+        if self.is_complete:
             print_note(f"{self.out} already holds the results of this task: nothing to resume")
             return
         try:
-            self._record(session)
+            self._run_recorded(session)
         except OSError as error:
             error.filename = error.filename or str(self.out)
             raise as_cec_error(error) from None
 
-    def _is_done(self) -> bool:
+    def _has_final_results(self) -> bool:
         """Return whether the directory holds the results of this run, and its solver converged.
 
         Raises
@@ -262,8 +262,8 @@ class TaskRun:
             check_products(path, open_npy(path), self.products_shape)
         return bool(summary.get("converged", True))
 
-    def _record(self, session: Session) -> None:
-        """Run the task while its steps and log are recorded; print the closing lines."""
+    def _run_recorded(self, session: Session) -> None:
+        """Run the task, record its steps and its log, and print the closing lines."""
         is_resumed = bool(self.resume_state.state)
         recorder = Recorder(earlier=resume_steps(self.out / STEPS) if is_resumed else None)
         recorder.is_stopped = lambda: self.signals.received is not None
@@ -301,7 +301,7 @@ class TaskRun:
                     self.task_options["out"] = self.outputs.map_products(
                         self.products_shape, is_resumed
                     )
-                self._compute(session, master, recorder)
+                self._run_and_save(session, master, recorder)
         except ResultsError as error:
             has_write_error = True
             if recorder.steps == earlier_steps:
@@ -309,8 +309,8 @@ class TaskRun:
             raise
         finally:
             steps = recorder.steps - earlier_steps
-            prefers_earlier = not steps or (has_write_error and has_earlier_results(self.out))
-            if self.arrays is None and not is_resumed and prefers_earlier:
+            keeps_earlier = not steps or (has_write_error and has_earlier_results(self.out))
+            if self.arrays is None and not is_resumed and keeps_earlier:
                 restore_results(self.out)
                 out_state = "unchanged"
             else:
@@ -347,8 +347,8 @@ class TaskRun:
     def default_machines(self) -> int:
         """Return the number of machines to start on this computer by default.
 
-        It is one for each core, but at least one more than a step needs, because one may be lost;
-        with --check it suffices to identify a wrong machine.
+        It is one for each core, but at least one more than a step needs, because one may be lost,
+        and enough to identify a wrong machine with --check.
         """
         stragglers, check = self.options.stragglers, self.options.check
         required = self.manifest.sufficient_machines + max(stragglers + check + 1, 3 * check)
@@ -368,10 +368,10 @@ class TaskRun:
             arguments = select_arguments(self.task, checkpoint=checkpoint)
             return convert_outcome(self.task(X, **arguments, **self.task_options))
         except BaseException as error:
-            if os.getpid() != self._process:
+            if os.getpid() != self._pid:
                 exit_from_fork(error)
             try:
-                written = checkpoint.write()
+                is_written = checkpoint.write()
             except ResultsError as write_error:
                 if isinstance(error, StoppedError):
                     steps = checkpoint.steps()
@@ -381,7 +381,7 @@ class TaskRun:
                 raise error from None
             if isinstance(error, StoppedError):
                 message = stop_message(
-                    checkpoint.steps(), written or has_checkpoint(self.out), self.resume_flag
+                    checkpoint.steps(), is_written or has_checkpoint(self.out), self.resume_flag
                 )
                 raise StoppedError(f"{error}, {message}") from None
             if isinstance(error, SystemExit) and not self.signals.must_end:
@@ -393,13 +393,13 @@ class TaskRun:
                 raise report_task_error(self.task_name, error) from None
             raise
 
-    def _compute(self, session: Session, master: Master, recorder: Recorder) -> None:
+    def _run_and_save(self, session: Session, master: Master, recorder: Recorder) -> None:
         """Run the task, and save its results and checkpoints."""
         checkpoint = CheckpointFile(
             self.out,
             self.description,
             self.resume_state,
-            self.interval,
+            self.checkpoint_interval,
             lambda: recorder.steps,
         )
         checkpoint.before_writing = self.outputs.flush
