@@ -72,7 +72,7 @@ def make_run_end(
     earlier_steps: int,
     seconds: float,
     outcome: Mapping[str, Any] | None,
-    arrays: Sequence[str] = (),
+    array_names: Sequence[str] = (),
     out_state: str = "",
 ) -> RunEnd:
     """Return how a run ended, from its records and the results of its task.
@@ -87,7 +87,7 @@ def make_run_end(
     seconds : float
     outcome : mapping or None
         Results of the task; None if it did not return.
-    arrays : sequence of str
+    array_names : sequence of str
         Names of results that have files.
     out_state : str
         See `RunEnd`.
@@ -105,7 +105,7 @@ def make_run_end(
         converged=None if converged is None else bool(converged),
         iterations=None if iterations is None else int(iterations),
         out_state=out_state,
-        files=tuple(f"{name}.npy" for name in arrays),
+        files=tuple(f"{name}.npy" for name in array_names),
     )
 
 
@@ -168,7 +168,7 @@ def closing_warnings(end: RunEnd) -> list[str]:
     return texts
 
 
-def stop_message(steps: int, has_checkpoint: bool, resume: str) -> str:
+def stop_message(steps: int, has_checkpoint: bool, resume_flag: str) -> str:
     """Return the number of steps before a run was stopped, and how to continue it.
 
     Examples
@@ -181,7 +181,7 @@ def stop_message(steps: int, has_checkpoint: bool, resume: str) -> str:
     if not (steps or has_checkpoint):
         return "before the first step: run the same command again"
     effect = "continues" if has_checkpoint else "starts from the beginning"
-    return f"after {plural(steps, 'step')}: the same command with {resume} {effect}"
+    return f"after {plural(steps, 'step')}: the same command with {resume_flag} {effect}"
 
 
 def _events_text(events: Counter[tuple[str, int]]) -> str:

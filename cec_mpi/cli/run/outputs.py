@@ -56,14 +56,14 @@ class Outputs:
         if self._products is not None:
             self._products.flush()
 
-    def save(self, outcome: Mapping[str, Any], reserved: Collection[str]) -> SaveResult:
+    def save(self, outcome: Mapping[str, Any], reserved_names: Collection[str]) -> SaveResult:
         """Save as many of a task's results as possible.
 
         Parameters
         ----------
         outcome : mapping
             Returned by `convert_outcome`.
-        reserved : collection of str
+        reserved_names : collection of str
             Names that the summary uses; numbers with these names are saved in files.
 
         Returns
@@ -73,7 +73,7 @@ class Outputs:
         saved = SaveResult()
         for name, value in outcome.items():
             try:
-                number = self._save_value(name, value, name in reserved, saved.warnings)
+                number = self._save_value(name, value, name in reserved_names, saved.warnings)
             except (CecError, MemoryError, OSError):
                 raise
             except Exception as error:  # raised by NumPy, or by the object itself
@@ -81,7 +81,7 @@ class Outputs:
                 saved.unsaved.append(f"{name!r} of type {kind}, which cannot be saved ({error})")
                 continue
             if number is SAVED:
-                saved.arrays.append(name)
+                saved.array_names.append(name)
             else:
                 saved.summary_values[name] = number
         return saved
@@ -127,7 +127,7 @@ class SaveResult:
 
     Attributes
     ----------
-    arrays : list of str
+    array_names : list of str
         Names of values that were saved in files.
     summary_values : dict
         Numbers and text for the summary.
@@ -137,7 +137,7 @@ class SaveResult:
         Values that could not be saved, with reasons.
     """
 
-    arrays: list[str] = field(default_factory=list)
+    array_names: list[str] = field(default_factory=list)
     summary_values: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     unsaved: list[str] = field(default_factory=list)

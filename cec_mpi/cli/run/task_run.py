@@ -169,7 +169,7 @@ class TaskRun:
             [self.resume_state.problem] if self.resume_state.problem else []
         )
         self.outcome: dict[str, Any] | None = None  # None until it is saved
-        self.arrays: list[str] | None = None  # names of saved arrays; None until they are saved
+        self.array_names: list[str] | None = None  # of saved arrays; None until they are saved
         self.convergence_problem = ""  # message of the ConvergenceError
         self._has_log = False
 
@@ -310,7 +310,7 @@ class TaskRun:
         finally:
             steps = recorder.steps - earlier_steps
             keeps_earlier = not steps or (has_write_error and has_earlier_results(self.out))
-            if self.arrays is None and not is_resumed and keeps_earlier:
+            if self.array_names is None and not is_resumed and keeps_earlier:
                 restore_results(self.out)
                 out_state = "unchanged"
             else:
@@ -319,9 +319,9 @@ class TaskRun:
                 if has_checkpoint(self.out):
                     remedy = f"the same command with {self.resume_flag} continues"
                     out_state = f"a checkpoint was written: {remedy}"
-                if self.arrays:
-                    files = ", ".join(f"{name}.npy" for name in self.arrays)
-                    verb = "is" if len(self.arrays) == 1 else "are"
+                if self.array_names:
+                    files = ", ".join(f"{name}.npy" for name in self.array_names)
+                    verb = "is" if len(self.array_names) == 1 else "are"
                     out_state = f"{files} {verb} saved, but not {SUMMARY}; {out_state}"
             if steps or self.outcome is not None:
                 end = make_run_end(
@@ -331,7 +331,7 @@ class TaskRun:
                     earlier_steps,
                     time.perf_counter() - start,
                     self.outcome,
-                    self.arrays or (),
+                    self.array_names or (),
                     out_state,
                 )
                 print_closing(end)
@@ -454,7 +454,7 @@ class TaskRun:
         summary |= recorder.summary() | {"rows_per_second_per_speed": speeds.scale}
         summary["run"] = self.description
         saved = self.outputs.save(outcome, {*summary, "arrays", "warnings"})
-        self.arrays = summary["arrays"] = saved.arrays
+        self.array_names = summary["arrays"] = saved.array_names
         if saved.unsaved or not outcome:
             returned = join_names(saved.unsaved) if outcome else "nothing"
             raise InputError(
@@ -462,7 +462,7 @@ class TaskRun:
             )
         discard_earlier(self.out)  # frees space for the summary, because the disk may be full
         end = make_run_end(
-            self.task_name, self.out, recorder, earlier_steps, seconds, outcome, saved.arrays
+            self.task_name, self.out, recorder, earlier_steps, seconds, outcome, saved.array_names
         )
         for text in (*saved.warnings, *closing_warnings(end)):
             warn(text)

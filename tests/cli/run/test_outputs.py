@@ -28,7 +28,8 @@ MASKED = np.ma.array([1.0, 2.0], mask=[False, True])
 def test_arrays_are_saved_in_files_and_numbers_returned(tmp_path, returned, arrays, numbers):
     saved = Outputs(tmp_path, "task").save(convert_outcome(returned), {"seconds"})
     found = {
-        name: np.load(tmp_path / f"{name}.npy", allow_pickle=True).tolist() for name in saved.arrays
+        name: np.load(tmp_path / f"{name}.npy", allow_pickle=True).tolist()
+        for name in saved.array_names
     }
     assert repr(found) == repr(arrays)
     assert saved.summary_values == numbers
@@ -46,4 +47,4 @@ def test_a_value_that_cannot_be_saved_costs_no_other(tmp_path):
         "'deep' of type list",
         "'f' of type function",
     ]
-    assert saved.arrays == ["result"]
+    assert saved.array_names == ["result"]
