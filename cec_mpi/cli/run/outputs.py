@@ -19,8 +19,7 @@ from cec_mpi.store.files.npy import create_memmap, open_memmap
 from cec_mpi.store.files.replacing import replacing
 from cec_mpi.store.files.saving import results_errors
 
-SAVED = object()  # stands for a value that was saved in a file
-RESULT_NAME = Path(RESULT).stem
+_RESULT_NAME = Path(RESULT).stem
 _MAX_NAME_LENGTH = 100
 
 
@@ -73,26 +72,20 @@ class Outputs:
         saved = SaveResult()
         for name, value in outcome.items():
             try:
-                number = self._save_value(name, value, name in reserved_names, saved.warnings)
+                self._save_value(name, value, name in reserved_names, saved)
             except (CecError, MemoryError, OSError):
                 raise
             except Exception as error:  # raised by NumPy, or by the object itself
                 kind = type(value).__name__
                 saved.unsaved.append(f"{name!r} of type {kind}, which cannot be saved ({error})")
-                continue
-            if number is SAVED:
-                saved.array_names.append(name)
-            else:
-                saved.summary_values[name] = number
         return saved
 
-    def _save_value(
-        self, name: str, value: object, is_reserved: bool, warnings: list[str]
-    ) -> object:
-        """Save a value in a file and return `SAVED`, or return a number or text for the summary."""
+    def _save_value(self, name: str, value: object, is_reserved: bool, saved: SaveResult) -> None:
+        """Save a value in a file, or add it to the values for the summary."""
         if self._products is not None and value is self._products:
             self.flush()
-            return SAVED
+            saved.array_names.append(name)
+            return
         if is_masked_array(value) and value.dtype.kind in "biuf":
             value = np.ma.filled(value.astype(np.float64), np.nan)
         try:
@@ -100,14 +93,15 @@ class Outputs:
         except ValueError:  # rows of different lengths
             array = _to_object_array(value)
         is_plain = array.dtype.kind in "biufU" or value is None
-        if array.ndim == 0 and is_plain and name != RESULT_NAME and not is_reserved:
+        if array.ndim == 0 and is_plain and name != _RESULT_NAME and not is_reserved:
             number = array.astype(np.float64).item() if array.dtype.kind == "f" else array.item()
             is_finite = not isinstance(number, float) or math.isfinite(number)
-            return number if is_finite else str(number)
+            saved.summary_values[name] = number if is_finite else str(number)
+            return
         path = self._directory / f"{name}.npy"
         if array.dtype.hasobject:
             array = _to_object_array(value)
-            warnings.append(
+            saved.warnings.append(
                 f"task {self._task} returned {type(value).__name__} as {name!r}, which is not an "
                 "array of numbers: it was pickled, and numpy.load needs allow_pickle=True to "
                 f"read {path}"
@@ -118,7 +112,7 @@ class Outputs:
             open(descriptor, "wb", closefd=False) as file,
         ):
             np.save(file, array)
-        return SAVED
+        saved.array_names.append(name)
 
 
 @dataclass
@@ -157,10 +151,10 @@ def convert_outcome(returned: object) -> dict[str, Any]:
     if isinstance(returned, Mapping):
         items = list(returned.items())
     elif isinstance(returned, tuple):
-        fields = getattr(returned, "_fields", [f"{RESULT_NAME}_{k}" for k in range(len(returned))])
+        fields = getattr(returned, "_fields", [f"{_RESULT_NAME}_{k}" for k in range(len(returned))])
         items = list(zip(fields, returned, strict=True))
     else:
-        items = [] if returned is None else [(RESULT_NAME, returned)]
+        items = [] if returned is None else [(_RESULT_NAME, returned)]
     outcome: dict[str, Any] = {}
     for key, value in items:
         name = re.sub(r"\W", "_", str(key))[:_MAX_NAME_LENGTH] or "_"
