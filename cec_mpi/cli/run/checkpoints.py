@@ -56,8 +56,8 @@ class ResumeState:
     state: dict[str, NDArray[Any]]
     problem: str = ""
 
-    def remaining(self, products: int) -> int | None:
-        """Return the number of products to compute; None if the state is not of ``matvec``."""
+    def remaining_products(self, products: int) -> int | None:
+        """Return how many of these products are left to compute; None unless `matvec` saved it."""
         done = self.state.get("done", 0)
         if np.ndim(done) or not np.issubdtype(np.asarray(done).dtype, np.integer):
             return None  # `matvec` rejects this value when it begins
@@ -104,7 +104,7 @@ class CheckpointFile:
         self._clock = clock
         self._start = self._last_write = steps(), clock()
         self._unwritten: dict[str, NDArray[Any] | Callable[[], ArrayLike]] = {}
-        self._has_valid_newest = bool(resume_state.state) and not resume_state.problem
+        self._newest_is_valid = bool(resume_state.state) and not resume_state.problem
 
     @property
     def wanted(self) -> bool:
@@ -153,12 +153,12 @@ class CheckpointFile:
         content = _serialize(self._description, state)
         with results_errors(newest):
             self.before_writing()
-            if self._has_valid_newest:
+            if self._newest_is_valid:
                 replace_by_copy(newest, self._directory / PREVIOUS_CHECKPOINT)
             publish(newest, content)
         self.after_writing()
         log.info("checkpoint after %d steps", self.steps())
-        self._has_valid_newest = True
+        self._newest_is_valid = True
         self._last_write = self.steps(), self._clock()
         self._unwritten = {}
         return True

@@ -273,7 +273,7 @@ class TaskRun:
         planned_steps = (
             None
             if self.products_shape is None
-            else self.resume_state.remaining(self.products_shape[0])
+            else self.resume_state.remaining_products(self.products_shape[0])
         )
         recorder.common |= {"task": self.task_name, "planned_steps": planned_steps}
         self.warning_texts += session.slow_warnings
