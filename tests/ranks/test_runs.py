@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.cli import build_parser
-from cec_mpi.cli.run.options import run_options
+from cec_mpi.cli.run.options import parse_run_options
 from cec_mpi.cli.run.ranks import run_in_lockstep
 from cec_mpi.errors import ConvergenceError, InputError
 from cec_mpi.runtime.options.option import from_flags
@@ -43,7 +43,7 @@ def run(comm, here, capsys):
         arguments = build_parser("run").parse_args(line)
         options = from_flags(SessionOptions, arguments)
         with SignalRecorder() as signals:
-            code = run_in_lockstep(comm, run_options(arguments), options, signals)
+            code = run_in_lockstep(comm, parse_run_options(arguments), options, signals)
         comm.Barrier()
         assert code == 0
         assert capsys.readouterr().err == ""

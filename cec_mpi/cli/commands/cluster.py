@@ -12,7 +12,7 @@ from typing import Any
 from cec_mpi.cli.batch.slurm import LAUNCHERS, batch_script
 from cec_mpi.cli.commands.parser import Parser
 from cec_mpi.cli.commands.run import add_run
-from cec_mpi.cli.run.options import run_options
+from cec_mpi.cli.run.options import parse_run_options
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.elastic import CONNECTION_FILE, ElasticOptions
@@ -201,15 +201,15 @@ def _write_elastic(
 
 def _parse_run(words: Sequence[str]) -> argparse.Namespace:
     """Parse words as ``cec-mpi run`` does, to raise its errors before the job starts."""
-    from cec_mpi.cli.run.settings import task_options
+    from cec_mpi.cli.run.task_arguments import parse_task_options
     from cec_mpi.tasks import find_task
 
     parser = Parser(prog="cec-mpi run")
     add_run(parser)
     arguments = parser.parse_args(words)
-    run = run_options(arguments)
+    run = parse_run_options(arguments)
     if ":" not in run.task:  # a user's task may exist only on the cluster
-        task_options(find_task(run.task), run, 0)
+        parse_task_options(find_task(run.task), run, 0)
     return arguments
 
 

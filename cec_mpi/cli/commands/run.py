@@ -15,7 +15,7 @@ from cec_mpi.cli.run.options import (
     JoinOptions,
     RunOptions,
     is_task_option,
-    run_options,
+    parse_run_options,
 )
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
@@ -109,7 +109,7 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     from cec_mpi.runtime.processes.start import run_on_ranks
 
-    run, options = run_options(arguments), from_flags(SessionOptions, arguments)
+    run, options = parse_run_options(arguments), from_flags(SessionOptions, arguments)
     launcher = launcher_of_ranks()
     if run.serial:
         if launcher is not None:

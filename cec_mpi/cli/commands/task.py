@@ -56,7 +56,7 @@ def task_help(name: str) -> str:
     InputError
         The task does not exist, or its module cannot be imported.
     """
-    from cec_mpi.cli.run.settings import MATVEC_OPTIONS
+    from cec_mpi.cli.run.task_arguments import MATVEC_OPTIONS
     from cec_mpi.tasks import TASKS, find_task, options_of
     from cec_mpi.tasks.common.description import describe_task
 
@@ -101,7 +101,7 @@ def _option_lines(description: Description) -> list[str]:
 
 def task_option_hint(option: str, raw_values: Mapping[str, str]) -> str:
     """Return a hint for an unknown option of run if the task has an option of that name."""
-    from cec_mpi.cli.run.settings import MATVEC_OPTIONS
+    from cec_mpi.cli.run.task_arguments import MATVEC_OPTIONS
     from cec_mpi.tasks import TASKS, options_of
 
     name = option.lstrip("-").replace("-", "_")

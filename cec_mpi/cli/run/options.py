@@ -89,7 +89,7 @@ class RunOptions:
         return "--resume in place of --overwrite" if self.overwrite else "--resume"
 
 
-def run_options(arguments: argparse.Namespace) -> RunOptions:
+def parse_run_options(arguments: argparse.Namespace) -> RunOptions:
     """Return the options of a run; options of the task may precede its name.
 
     Raises

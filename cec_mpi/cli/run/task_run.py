@@ -35,7 +35,12 @@ from cec_mpi.cli.run.closing import (
 )
 from cec_mpi.cli.run.options import RunOptions
 from cec_mpi.cli.run.outputs import Outputs, check_products, convert_outcome
-from cec_mpi.cli.run.settings import WatchedVectors, read_vectors, select_arguments, task_options
+from cec_mpi.cli.run.task_arguments import (
+    WatchedVectors,
+    parse_task_options,
+    read_vectors,
+    select_arguments,
+)
 from cec_mpi.core.speeds import Speeds
 from cec_mpi.errors import (
     CecError,
@@ -131,7 +136,7 @@ class TaskRun:
             check_metrics(options.metrics)
         self.task_name = run.task
         self.task: Task = find_task(self.task_name)
-        self.task_options = task_options(self.task, run, options.seed)
+        self.task_options = parse_task_options(self.task, run, options.seed)
         vectors, limit = None, None
         self.vectors_file: WatchedVectors | None = None
         if self.task is TASKS["matvec"]:

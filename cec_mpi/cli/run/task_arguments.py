@@ -1,4 +1,4 @@
-"""Arguments of a task: its options, ``key=value``, and the vectors of ``matvec``."""
+"""Arguments of a task: its options, KEY=VALUE, and the vectors of ``matvec``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from cec_mpi.tasks import TASKS, Task, options_of
 from cec_mpi.tasks.common.options import check_integer
 from cec_mpi.text import join_names, suggest
 
-CHECKPOINT = "checkpoint"
 MATVEC_OPTIONS = {
     "vectors": "a .npy file of shape (T, r) with one vector per row; required",
     "iterations": "number of vectors to multiply, from the first on; default all",
 }
 
 
-def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
+def parse_task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
     """Return the options of a task.
 
     Raises
@@ -36,13 +35,14 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
         The task has no such option, or a required option is missing.
     """
     options = _parse_options(run.task_options)
-    option_names = set(MATVEC_OPTIONS) if task is TASKS["matvec"] else options_of(task)
-    if task is not TASKS["matvec"] and (option_names is None or "seed" in option_names):
+    is_matvec = task is TASKS["matvec"]
+    option_names = set(MATVEC_OPTIONS) if is_matvec else options_of(task)
+    if option_names is None or "seed" in option_names:
         options.setdefault("seed", seed)
     if option_names is not None and not option_names >= set(options):
         unknown = sorted(set(options) - option_names)[0]
         hint = ""
-        if task is TASKS["matvec"]:
+        if is_matvec:
             tasks = [name for name, other in TASKS.items() if unknown in (options_of(other) or ())]
             hint = "; the default task is matvec: name a task before the options"
             hint += f", such as {join_names(tasks)}" if tasks else ""
@@ -50,11 +50,10 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
             f"task {run.task} has no option {unknown}{suggest(unknown, option_names)}: expected "
             f"{', '.join(sorted(option_names)) or 'no options'}{hint}"
         )
-    if task is TASKS["matvec"]:
-        if "iterations" in options:
-            check_integer("iterations", options["iterations"], 1)
-        return options
-    _check_call(task, run.task, options)
+    if not is_matvec:
+        _check_call(task, run.task, options)
+    elif "iterations" in options:
+        check_integer("iterations", options["iterations"], 1)
     return options
 
 
@@ -63,7 +62,7 @@ def _check_call(task: Task, name: str, options: Mapping[str, Any]) -> None:
     parameters = list(inspect.signature(task).parameters.values())[1:]
     named = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     missing = [p.name for p in named if p.default is p.empty and p.name not in options]
-    if required := [parameter for parameter in missing if parameter != CHECKPOINT]:
+    if required := [parameter for parameter in missing if parameter != "checkpoint"]:
         expected = " ".join(f"{parameter}=..." for parameter in required)
         raise InputError(f"task {name} needs {join_names(required)}: expected {expected}")
     try:
@@ -92,7 +91,7 @@ def _parse_options(texts: Sequence[str]) -> dict[str, Any]:
 
 def _parse_option(text: str) -> tuple[str, Any]:
     key, _, value = text.partition("=")
-    if key == CHECKPOINT:
+    if key == "checkpoint":
         raise InputError(f"{text}: the run sets the checkpoint itself, expected another option")
     try:
         return key, ast.literal_eval(value)
