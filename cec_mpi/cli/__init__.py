@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from cec_mpi._version import __version__
-from cec_mpi.cli.commands.parser import ALL_HELP, Parser, Processes
+from cec_mpi.cli.commands.parser import HELP_FLAGS, Parser, Processes
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import (
     as_cec_error,
@@ -59,7 +59,7 @@ _COMMANDS = {
     "doctor": ("doctor", "check MPI, ranks, cores, threads and nodes before a run"),
     "slurm": ("cluster", "write a Slurm batch script for a run"),
 }
-_INTERRUPTED = 128 + signal.SIGINT
+_INTERRUPT_EXIT_CODE = 128 + signal.SIGINT
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,7 +79,7 @@ def _main(argv: Sequence[str] | None) -> int:
     parser = build_parser(name)
     processes = parser.commands.get(name, parser).processes
     flags = {word.partition("=")[0] for word in argv}
-    wants_help = bool({"-h", "--help", ALL_HELP} & flags)
+    wants_help = bool(HELP_FLAGS & flags)
     is_elastic = processes is Processes.RANKS and (launcher is None or _implies_elastic(flags))
     has_ranks = processes is Processes.RANKS or (
         processes is Processes.SHARED and launcher is not None
@@ -122,10 +122,10 @@ def _main(argv: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, SystemExit) as error:
         for note in getattr(error, "__notes__", ()):
             print_error(note)
-        return error.code if isinstance(error, SystemExit) else _INTERRUPTED  # type: ignore[return-value]
+        return error.code if isinstance(error, SystemExit) else _INTERRUPT_EXIT_CODE  # type: ignore[return-value]
     except Exception as error:
         if _is_interrupt(error):
-            return _INTERRUPTED
+            return _INTERRUPT_EXIT_CODE
         if (shortage := as_shortage_error(error)) is not None:
             return _report_error(shortage)
         print_unexpected_error(error)
@@ -197,7 +197,7 @@ def _report_error_on_ranks(error: CecError) -> int:
     return run_on_ranks(fail)
 
 
-def build_parser(*requested: str) -> Parser:
+def build_parser(*names: str) -> Parser:
     """Return the parser of the named commands, or of all of them.
 
     If a name is unknown, the parser lists all commands, without their arguments.
@@ -206,9 +206,9 @@ def build_parser(*requested: str) -> Parser:
     parser.add_argument("--version", action="version", version=f"cec_mpi {__version__}")
     parser.set_defaults(verbosity=NORMAL)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    all_known = set(requested) <= _COMMANDS.keys()
+    all_known = set(names) <= _COMMANDS.keys()
     for name, (module, text) in _COMMANDS.items():
-        if requested and all_known and name not in requested:
+        if names and all_known and name not in names:
             continue
         command = parser.commands[name] = commands.add_parser(name, help=text)
         if all_known:

@@ -14,8 +14,8 @@ from cec_mpi.text import suggest
 from cec_mpi.text.terminal import QUIET, VERBOSE, print_result
 
 _NUMBER = re.compile(r"-\.?\d")
-_HELP = ("-h", "--help")
-ALL_HELP = "--help-all"
+_HELP_ALL = "--help-all"
+HELP_FLAGS = {"-h", "--help", _HELP_ALL}
 
 
 class Processes(Enum):
@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
         Parsers of its commands by name.
     processes : Processes
         Processes that execute its command.
-    common : set of str
+    common_names : set of str
         Options that ``--help`` shows; ``--help-all`` shows all. Empty if ``--help`` shows all.
     special_help : callable
         Called with the unconverted values; returns a help text to print instead of the usual one,
@@ -50,12 +50,13 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
-        levels = self.add_mutually_exclusive_group()  # before or after the name of a command
+        # They may precede or follow the name of a command, whose parser has them, too.
+        verbosity_options = self.add_mutually_exclusive_group()
         for flags, level, text in (
             (("-q", "--quiet"), QUIET, "print only results and errors"),
             (("-v", "--verbose"), VERBOSE, "print events as they happen"),
         ):
-            levels.add_argument(
+            verbosity_options.add_argument(
                 *flags,
                 dest="verbosity",
                 action="store_const",
@@ -65,21 +66,21 @@ class Parser(argparse.ArgumentParser):
             )
         self.commands: dict[str, Parser] = {}
         self.processes = Processes.ONE
-        self.common: set[str] = set()
+        self.common_names: set[str] = set()
         self.special_help: Callable[[Mapping[str, str]], str] = lambda raw_values: ""
         self.hint: Callable[[str, Mapping[str, str]], str] = lambda option, raw_values: ""
 
     def show_common(self, names: Iterable[str]) -> None:
         """Make ``--help`` show only these options, and ``--help-all`` all of them."""
-        self.add_argument(ALL_HELP, action="help", help="show all options, in groups, and exit")
-        self.common = {*names, "help", "help_all", "verbosity"}
+        self.add_argument(_HELP_ALL, action="help", help="show all options, in groups, and exit")
+        self.common_names = {*names, "help", "help_all", "verbosity"}
 
     def short_help(self) -> str:
         """Return a help text with only the common options."""
         hidden = [
             action
             for action in self._actions
-            if action.option_strings and action.dest not in self.common
+            if action.option_strings and action.dest not in self.common_names
         ]
         texts = [action.help for action in hidden]
         for action in hidden:
@@ -140,7 +141,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse as argparse does; handle help and unknown options before missing ones."""
+        """Parse as argparse does; unknown options are reported before missing arguments."""
         if args is None:
             return super().parse_known_args(args, namespace)
         line = _CommandLine(self, list(args))
@@ -149,7 +150,7 @@ class Parser(argparse.ArgumentParser):
             if text:
                 print_result(text)
                 self.exit()
-            if self.common and not line.wants_full_help:
+            if self.common_names and not line.wants_full_help:
                 print_result(self.short_help().removesuffix("\n"))
                 self.exit()
             return super().parse_known_args(["--help"], namespace)
@@ -255,8 +256,8 @@ class _CommandLine:
             if not are_short_flags:
                 self.unknown_option = self.unknown_option or (word, pending_option)
             return ""
-        self.wants_full_help = self.wants_full_help or name == ALL_HELP
-        self.wants_help = self.wants_help or self.wants_full_help or name in _HELP
+        self.wants_full_help |= name == _HELP_ALL
+        self.wants_help |= name in HELP_FLAGS
         if action.nargs == 0 and (value or words):
             self.words_after_flags.append((name, value or words[0]))
         if equals:

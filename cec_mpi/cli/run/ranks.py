@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-def print_stop_notice(run: RunOptions, received: signal.Signals) -> None:
+def print_stop_notice(run: RunOptions, received_signal: signal.Signals) -> None:
     """Print to the terminal how to continue a lockstep run that mpirun is ending."""
     from cec_mpi.runtime.records.directory import has_checkpoint
 
-    if received is not signal.SIGTERM:
+    if received_signal is not signal.SIGTERM:
         return
     status = "writes a checkpoint if its step ends in time"  # mpirun does not wait for it
     if has_checkpoint(Path(run.out)):
@@ -81,10 +81,10 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: SignalRecorde
         serve_launched,
     )
 
-    file = Path(options.accept or Path(run.out) / CONNECTION_FILE).absolute()
+    connection_file = Path(options.accept or Path(run.out) / CONNECTION_FILE).absolute()
     launcher = launcher_of_ranks()
     if launcher is not None and launcher.rank:
-        return serve_launched(options, file)
+        return serve_launched(options, connection_file)
     from cec_mpi.cli.run.task_run import TaskRun
     from cec_mpi.runtime.records.directory import remove_if_rejected
 
@@ -93,12 +93,12 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: SignalRecorde
         try:
             task = TaskRun(run, options, signals)
         except BaseException as error:
-            with notify_late_ranks(file, error):
+            with notify_late_ranks(connection_file, error):
                 pass
             raise
         if launcher is None and options.local is None and not (options.accept or options.listen):
             options = task.options = replace(task.options, local=task.default_machines())
         logs = Path(run.out) / "logs"
-        with task, elastic_session(options, file, logs, task.check_limits) as session:
+        with task, elastic_session(options, connection_file, logs, task.check_limits) as session:
             task.run(session)
     return 0
