@@ -68,7 +68,7 @@ def explain_plan(
     Raises
     ------
     InputError
-        See `plan_step`; or `steps` is given for the cyclic scheme or for too many machines.
+        See `plan_step`; or `steps` is True for the cyclic scheme or for too many machines.
 
     Examples
     --------
@@ -113,11 +113,11 @@ def _none_if_infinite(number: float) -> float | None:
 
 def _check_iterations(machines: int, scheme: Scheme) -> None:
     if scheme != "heterogeneous":
-        raise InputError(f"the {scheme} scheme has no steps: expected scheme heterogeneous")
+        raise InputError(f"--steps needs --scheme heterogeneous, found {scheme}")
     if machines > _MAX_MACHINES:
         raise InputError(
-            f"steps of {plural(machines, 'machine')}: expected at most {_MAX_MACHINES} machines, "
-            "because each step lists the loads of all"
+            f"--steps: found {machines} machines, expected at most {_MAX_MACHINES}, because each "
+            "iteration lists the loads of all machines"
         )
 
 
@@ -150,7 +150,7 @@ def _fractions(
     """Return the results of Theorem 1 and Algorithm 1 in fractions."""
     machines_per_row, count = plan.assignment.machines_per_row, len(available)
     optimum = fractional_load([speeds[n - 1] for n in available], machines_per_row)
-    mu = [Fraction(part) for part in optimum.mu]
+    mu = [Fraction(load) for load in optimum.mu]
     if scheme == "cyclic":
         mu = [Fraction(machines_per_row, count)] * count
         blocks = [
@@ -165,7 +165,7 @@ def _fractions(
             for size, indices in zip(sizes, members.tolist(), strict=True)
         ]
     return {
-        "mu": [str(part) for part in mu],
+        "mu": [str(load) for load in mu],
         "alpha": [str(alpha) for alpha, _ in blocks],
         "alpha_machines": [[available[k] for k in indices] for _, indices in blocks],
         "c_star": str(optimum.c_star),

@@ -52,7 +52,7 @@ def test_a_figure_replaces_a_file_and_the_plan_is_printed(cec, tmp_path, name, b
         ),
         (["--draw", "yes"], r"--draw: it was removed; use --figure FILE"),
         (["--figures", "p.svg"], r"--figures \(did you mean --figure\?\)"),  # of report, removed
-        (["--steps", "--scheme", "cyclic"], r"cyclic scheme has no steps"),
+        (["--steps", "--scheme", "cyclic"], r"--steps needs --scheme heterogeneous, found cyclic"),
     ],
 )
 def test_wrong_use_is_one_message(cec, tmp_path, words, said):
