@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _START_INTERVAL = 0.2  # seconds between checks whether a run has started
 _MIN_PAUSE_RATIO = 2.0  # smallest pause between two pages, relative to the time to write one
+_MAX_RANGE_STEPS = 1000
 
 
 def add_report(parser: Parser) -> None:
@@ -57,12 +58,15 @@ def add_report(parser: Parser) -> None:
 
 def _parse_steps(text: str) -> frozenset[int]:
     steps: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
+    for range_text in text.split(","):
+        first, dash, last = range_text.strip().partition("-")
         low = values.whole(first)
         high = values.whole(last) if dash else low
-        if not low <= high < low + 1000:
-            raise argparse.ArgumentTypeError(f"{text!r}: expected step numbers, such as 7,300-302")
+        if not low <= high < low + _MAX_RANGE_STEPS:
+            raise argparse.ArgumentTypeError(
+                f"{text!r}: expected step numbers, and ranges of at most {_MAX_RANGE_STEPS} steps, "
+                "such as 7,300-302"
+            )
         steps.update(range(low, high + 1))
     return frozenset(steps)
 
@@ -99,8 +103,8 @@ def _watch(arguments: argparse.Namespace, outputs: dict[str, Path], files: str) 
     """Update the files until all runs have ended."""
     from cec_mpi.report.live.display import show
 
-    runs = join_names(arguments.runs, 5)
-    view = _WatchView(f"{files}: updated every {PAGE_SECONDS:g} s until the end of {runs}")
+    run_names = join_names(arguments.runs, 5)
+    view = _WatchView(f"{files}: updated every {PAGE_SECONDS:g} s until the end of {run_names}")
     with show(view, arguments.progress) as lock:
         if lock is not None:
             print_stderr(f"cec-mpi: {view.line()}")
@@ -108,13 +112,14 @@ def _watch(arguments: argparse.Namespace, outputs: dict[str, Path], files: str) 
             time.sleep(_START_INTERVAL)
         while True:
             start = time.monotonic()
-            runs_read = _write_files(arguments, outputs)
-            if not _any_running(runs_read):
+            runs = _write_files(arguments, outputs)
+            if not _any_running(runs):
                 break
             if lock is not None:
                 with lock:
-                    steps = join_names([run.steps for run in runs_read], 5)
-                    view.text = f"{files}: written at {time.strftime('%X')}, {runs} at step {steps}"
+                    steps = join_names([run.steps for run in runs], 5)
+                    moment = time.strftime("%X")
+                    view.text = f"{files}: written at {moment}, {run_names} at step {steps}"
             time.sleep(max(PAGE_SECONDS, _MIN_PAUSE_RATIO * (time.monotonic() - start)))
 
 
@@ -169,7 +174,7 @@ def _any_running(runs: Sequence[Run]) -> bool:
 
 
 def _check_steps(steps: frozenset[int], runs: Sequence[Run], is_watching: bool) -> None:
-    """Raise, or warn if the runs have been watched, if steps of --step do not exist."""
+    """Raise if steps of --step do not exist; with --watch only warn, after the runs have ended."""
     missing = sorted(
         t for t in steps if not any((run.step_columns["step"] == t).any() for run in runs)
     )
@@ -213,8 +218,8 @@ def add_top(parser: Parser) -> None:
     """``cec-mpi top``."""
     parser.description = (
         "Show the progress and the machines of a run until it ends. Ctrl-C quits. For each machine "
-        "it shows the host, the process and the state; rows and time of the last step; rows per "
-        "second and the fraction of steps in which it was available, of the last 64 steps; and "
+        "it shows the host, the process and the state; rows and time of the last step; over the "
+        "last 64 steps, rows per second and the fraction of steps in which it was available; and "
         "its last event."
     )
     parser.add_argument(
