@@ -105,7 +105,8 @@ def test_representable_integers_and_chosen_precision_cause_no_warning(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*rounded")
 @pytest.mark.parametrize(
-    ("number", "content"), [(7, "X as it was stored"), (BIG, "X, rounded to float64 by the encode")]
+    ("number", "content"),
+    [(7, "X as it was stored"), (BIG, "X, rounded to float64 when it was encoded")],
 )
 def test_decode_states_whether_copies_are_rounded(number, content, tmp_path, call):
     encode(mtx(tmp_path, np.full((1, 1), number)), tmp_path / "S", 3)

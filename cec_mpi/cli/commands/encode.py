@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from cec_mpi.cli.commands.parser import Parser
-from cec_mpi.cli.commands.shared import allow_shared_work, with_runner
+from cec_mpi.cli.commands.shared import allow_shared_work, share_work
 from cec_mpi.encoding.options import FORMATS, GROUPS, EncodeOptions
 from cec_mpi.runtime.options.option import add_options, from_flags
 from cec_mpi.store.files.paths import as_path
@@ -52,7 +52,7 @@ def _encode(arguments: argparse.Namespace) -> int:
             print_note(printable(f"{file}: column {column}, {manifest.rows} numbers"))
         return 0
 
-    return with_runner("encoding", body, arguments)
+    return share_work("encoding", body, arguments)
 
 
 def _header_note(arguments: argparse.Namespace, manifest: Manifest) -> str:

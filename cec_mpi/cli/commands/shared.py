@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cec_mpi.store.work import Runner
 
 
-def with_runner(activity: str, body: Callable[[Runner], int], arguments: argparse.Namespace) -> int:
+def share_work(activity: str, body: Callable[[Runner], int], arguments: argparse.Namespace) -> int:
     """Call `body` with a runner: the threads of this process or, under a launcher, all ranks.
 
     Under a launcher this is collective, and only rank 0 calls `body`.
@@ -51,7 +51,7 @@ def with_runner(activity: str, body: Callable[[Runner], int], arguments: argpars
 
 
 def add_store(parser: Parser, perform: Callable[[argparse.Namespace], int]) -> None:
-    """Add the argument STORE, and let several ranks share the work."""
+    """Add the argument STORE, set the command, and let several ranks share its work."""
     parser.add_argument("store", metavar="STORE", help="directory made by encode")
     parser.set_defaults(command=perform)
     allow_shared_work(parser)

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from cec_mpi.cli.commands.parser import Parser
-from cec_mpi.cli.commands.shared import add_memory, add_store, with_runner
+from cec_mpi.cli.commands.shared import add_memory, add_store, share_work
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import add_flag, add_option
@@ -45,10 +45,11 @@ def _verify(arguments: argparse.Namespace) -> int:
             print_result(printable(f"{file}: {problem}"))
         damaged = [file for file, problem in problems.items() if problem]
         if damaged:
-            part = f"{len(damaged)} of {plural(len(shards), 'shard')}"
+            verb = "is" if len(damaged) == 1 else "are"
             raise DamagedStoreError(
-                f"{arguments.store}: {part} {'is' if len(damaged) == 1 else 'are'} damaged: "
-                f"{', '.join(damaged)}; cec-mpi repair rebuilds what the other shards determine"
+                f"{arguments.store}: {len(damaged)} of {plural(len(shards), 'shard')} {verb} "
+                f"damaged: {', '.join(damaged)}; cec-mpi repair rebuilds what it can from the "
+                "others"
             )
         if condition.other_problems:
             remedy = "cec-mpi repair restores them"
@@ -61,7 +62,7 @@ def _verify(arguments: argparse.Namespace) -> int:
             )
         return 0
 
-    return with_runner("verifying", body, arguments)
+    return share_work("verifying", body, arguments)
 
 
 def add_repair(parser: Parser) -> None:
@@ -104,7 +105,7 @@ def _repair(arguments: argparse.Namespace) -> int:
             print_note(f"{shard_name(n)}: {rows} rebuilt{reason}")
         if repaired.error_bound:
             print_note(f"rebuilt numbers: error {_bound_text(repaired.error_bound, manifest)}")
-        repaired_parts = (
+        findings = (
             repaired.restored,
             repaired.lost,
             repaired.rebuilt,
@@ -112,7 +113,7 @@ def _repair(arguments: argparse.Namespace) -> int:
             repaired.still_damaged,
             repaired.faulty,
         )
-        if not any(repaired_parts):
+        if not any(findings):
             print_note(f"{arguments.store}: nothing to repair")
         problems = list(repaired.unresolved)
         still_damaged = sorted(
@@ -129,7 +130,7 @@ def _repair(arguments: argparse.Namespace) -> int:
             raise DamagedStoreError(f"{arguments.store}: {'; '.join(problems)}")
         return 0
 
-    return with_runner("repairing", body, arguments)
+    return share_work("repairing", body, arguments)
 
 
 def add_decode(parser: Parser) -> None:
@@ -167,14 +168,15 @@ def _decode(arguments: argparse.Namespace) -> int:
             runner=runner,
         )
         manifest = open_store(arguments.store).manifest
-        if not bound:
-            rounded = f", rounded to {manifest.dtype} by the encode" if manifest.rounded else ""
-            print_note(f"{arguments.out}: {'X' if rounded else 'X as it was stored'}{rounded}")
-            return 0
-        print_note(f"{arguments.out}: error {_bound_text(bound, manifest)}")
+        content = "X as it was stored"
+        if bound:
+            content = f"error {_bound_text(bound, manifest)}"
+        elif manifest.rounded:
+            content = f"X, rounded to {manifest.dtype} when it was encoded"
+        print_note(f"{arguments.out}: {content}")
         return 0
 
-    return with_runner("decoding", body, arguments)
+    return share_work("decoding", body, arguments)
 
 
 def _bound_text(bound: float, manifest: Manifest) -> str:
@@ -206,4 +208,4 @@ def _add_machine(arguments: argparse.Namespace) -> int:
         print_note(f"{arguments.store}: {make_facts(manifest).summary()}")
         return 0
 
-    return with_runner("adding a machine", body, arguments)
+    return share_work("adding a machine", body, arguments)
