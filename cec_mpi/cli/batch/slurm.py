@@ -44,11 +44,11 @@ _STARTS_PER_MACHINE = 5  # within ten minutes; a machine that ends more often is
 def batch_script(
     template: Literal["lockstep", "elastic", "machines"],
     options: Mapping[str, object],
-    sbatch: Mapping[str, str | None] | None = None,
+    user_options: Mapping[str, str | None] | None = None,
     *,
     run_words: Sequence[str] = (),
     out: str = "",
-    connection: str = "",
+    connection_file: str = "",
     join_words: Sequence[str] = (),
     launcher: str = "mpirun",
     setup: Sequence[str] = (),
@@ -63,13 +63,13 @@ def batch_script(
         A lockstep run, an elastic run, or an array of jobs that join an elastic run.
     options : mapping
         Options of sbatch without hyphens. Options with value None are omitted.
-    sbatch : mapping
+    user_options : mapping
         Additional options of sbatch from the user; None for an option without value.
     run_words : sequence of str
         Arguments of ``cec-mpi run`` except its ``--out``: the store, the task and options.
     out : str
         Directory for results.
-    connection : str
+    connection_file : str
         Connection file of the run that machines join.
     join_words : sequence of str
         Other arguments of ``cec-mpi join``.
@@ -87,7 +87,8 @@ def batch_script(
     InputError
         Options contradict each other, or cannot be part of a script.
     """
-    _check_printable(*run_words, out, connection, *setup)
+    user_options = user_options or {}
+    _check_printable(*run_words, out, connection_file, *setup)
     if (time := options.get("time")) is not None and parse_time_limit(
         str(time)
     ) <= _WARNING_SECONDS:
@@ -98,14 +99,14 @@ def batch_script(
     launch = LAUNCHERS[launcher]
     if launcher == "mpirun" and options.get("cpus-per-task", 1) != 1:
         launch += " --bind-to none"  # Open MPI binds ranks to one core each
-    variables = [name for name, option in _STEP_VARIABLES.items() if option not in (sbatch or {})]
+    variables = [name for name, option in _STEP_VARIABLES.items() if option not in user_options]
     values = {
-        "directives": _directives(options, sbatch or {}),
+        "directives": _directives(options, user_options),
         "variables": " \\\n    ".join(wrap(" ".join(variables), 90)),
         "setup": "\n".join(setup),
         "out": shlex.quote(out),
         "words": shlex.join(run_words),
-        "join_words": shlex.join([connection, *join_words]),
+        "join_words": shlex.join([connection_file, *join_words]),
         "launch": launch,
         "keep_machines": "",
     }
@@ -130,13 +131,14 @@ def _check_printable(*texts: str) -> None:
             )
 
 
-def _directives(options: Mapping[str, object], sbatch: Mapping[str, str | None]) -> str:
+def _directives(options: Mapping[str, object], user_options: Mapping[str, str | None]) -> str:
     """Return the lines of a script that set options of sbatch."""
-    script_options = {key: str(value) for key, value in options.items() if value}
-    for key in sbatch:
-        if key in script_options:
+    all_options: dict[str, str | None] = {k: str(v) for k, v in options.items() if v}
+    for key in user_options:
+        if key in all_options:
             raise InputError(f"--sbatch {key}: the script already sets --{key}")
-    return "\n".join(_directive(key, value) for key, value in {**script_options, **sbatch}.items())
+    all_options |= user_options
+    return "\n".join(_directive(key, value) for key, value in all_options.items())
 
 
 def _directive(key: str, value: str | None) -> str:

@@ -116,11 +116,11 @@ def _slurm(arguments: argparse.Namespace) -> int:
             "remove it, or use --ntasks 1"
         )
     # A job of one process starts its machines itself, without MPI.
-    elastic = arguments.ntasks == 1 or from_flags(ElasticOptions, run).is_elastic
-    if elastic and arguments.launcher:
+    is_elastic = arguments.ntasks == 1 or from_flags(ElasticOptions, run).is_elastic
+    if is_elastic and arguments.launcher:
         raise InputError("--launcher: expected a lockstep run (srun starts an elastic run)")
     text = batch_script(
-        "elastic" if elastic else "lockstep",
+        "elastic" if is_elastic else "lockstep",
         {**options, "ntasks": arguments.ntasks or _count_ranks(run)},
         _parse_sbatch(arguments.sbatch),
         run_words=run_words,
@@ -135,7 +135,7 @@ def _slurm(arguments: argparse.Namespace) -> int:
 def _write_elastic(
     arguments: argparse.Namespace,
     run: argparse.Namespace,
-    words: Sequence[str],
+    run_words: Sequence[str],
     options: dict[str, Any],
 ) -> int:
     """Write the scripts of the master and of machines into the current directory."""
@@ -156,9 +156,9 @@ def _write_elastic(
     name = arguments.job_name
     if "/" in name or name[:1] in ("", "-"):
         raise InputError(f"--job-name {name!r}: expected a valid file name")
-    connection = run.accept or f"{run.out.rstrip('/')}/{CONNECTION_FILE}"
-    replace(from_flags(ElasticOptions, run), accept=connection).check_listening()
-    accept = [] if run.accept else ["--accept", connection]
+    connection_file = run.accept or f"{run.out.rstrip('/')}/{CONNECTION_FILE}"
+    replace(from_flags(ElasticOptions, run), accept=connection_file).check_listening()
+    accept_words = [] if run.accept else ["--accept", connection_file]
     master_options = {"ntasks": 1, "cpus-per-task": 1, "partition": None}
     machine_options = {"ntasks": 1, "array": f"1-{arguments.keep or arguments.elastic}"}
     machines_script = f"{name}-machines.sbatch"
@@ -166,7 +166,7 @@ def _write_elastic(
         f"{name}-master.sbatch": batch_script(
             "elastic",
             {**options, "job-name": f"{name}-master", **master_options},
-            run_words=[*words, *accept],
+            run_words=[*run_words, *accept_words],
             out=run.out,
             setup=arguments.setup,
             keep=arguments.keep or 0,
@@ -176,7 +176,7 @@ def _write_elastic(
             "machines",
             {**options, "job-name": f"{name}-machines", **machine_options},
             _parse_sbatch(arguments.sbatch),
-            connection=connection,
+            connection_file=connection_file,
             join_words=["--device", run.device] if run.device != "cpu" else [],
             setup=arguments.setup,
         ),

@@ -198,7 +198,7 @@ def elastic(words=("s",), out="out", options=None, **more):
 
 
 def machines():
-    return batch_script("machines", {"array": "1-3"}, connection="file")
+    return batch_script("machines", {"array": "1-3"}, connection_file="file")
 
 
 @given(words=st.lists(ONE_LINE, max_size=5), out=ONE_LINE)
@@ -262,7 +262,7 @@ KEPT = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_KILL_BAD_EXIT": "1", "PMIX_MCA_g
 def test_variables_of_an_srun_step_do_not_reach_the_run(tmp_path, options, kept):
     """Unless an option of the job has set them again."""
     variables = dict.fromkeys(LEFT_BEHIND, "1") | KEPT
-    script = lockstep(sbatch=options)
+    script = lockstep(user_options=options)
     done = run_script(tmp_path, script, programs={"mpirun": "env -0"}, **variables)
     found = {line.partition("=")[0] for line in done.stdout.split("\0")}
     assert KEPT.keys() <= found
