@@ -65,7 +65,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
         outcomes = compare(scenario, simulate_options.out)
     else:
         outcomes[scheme_name(scenario)] = simulate(scenario, simulate_options.out)
-    if scenario.carried:  # hours of computers
+    if scenario.carried:  # count the hours of computers, not of the machines that they carry
         first_machines = [
             carried.start - 1 for carried in machine_ranges(scenario.carried) if carried
         ]
@@ -74,10 +74,10 @@ def _simulate(arguments: argparse.Namespace) -> int:
                 seconds = [outcome.machine_seconds[n] for n in first_machines]
                 outcomes[name] = replace(outcome, machine_seconds=seconds)
     if arguments.json:
-        details = {
+        content = {
             name: _as_dict(outcome, simulate_options.price) for name, outcome in outcomes.items()
         }
-        print_result(json.dumps(details, allow_nan=False))
+        print_result(json.dumps(content, allow_nan=False))
     else:
         print_result("\n".join(_table(outcomes, simulate_options.price)))
         if simulate_options.compare and scenario.options.emulate_noise:
@@ -125,17 +125,17 @@ def _table(outcomes: Mapping[str, Outcome | Exception], price: float | None) -> 
             rows.append([name, *["-"] * len(columns), "not possible"])
             continue
         busy = outcome.seconds - outcome.waiting
-        cells = [name, str(outcome.steps), format_duration(outcome.seconds)]
-        cells += [
+        cells = [
+            name,
+            str(outcome.steps),
+            format_duration(outcome.seconds),
             format_duration(busy / outcome.steps) if outcome.steps else "-",
             format_duration(outcome.waiting),
-        ]
-        cells += [
             format_duration(max(0.0, outcome.above_optimum)),
             format_bytes(outcome.bytes_read),
+            f"{outcome.machine_hours:.3g}",
+            *([] if price is None else [f"{outcome.cost(price):.2f}"]),
         ]
-        cells += [f"{outcome.machine_hours:.3g}"]
-        cells += [f"{outcome.cost(price):.2f}"] if price is not None else []
         events = ", ".join(f"{count} {kind}" for kind, count in outcome.events.items())
         rows.append([*cells, events])
     lines = format_table(["scheme", *columns, "events"], rows, columns)
@@ -145,8 +145,12 @@ def _table(outcomes: Mapping[str, Outcome | Exception], price: float | None) -> 
 def _rates_note(scenario: Scenario) -> str:
     """Return the rates that were estimated from a recorded run, as options."""
     costs = scenario.costs
-    rates = {"rate": scenario.rate, "latency": costs.latency, "bandwidth": costs.bandwidth}
-    rates["decode"] = costs.decode
+    rates = {
+        "rate": scenario.rate,
+        "latency": costs.latency,
+        "bandwidth": costs.bandwidth,
+        "decode": costs.decode,
+    }
     source = f"--source {'server' if costs.source.is_shared else 'each'}:{costs.source.rate:.3g}"
     return " ".join(["rates:", *(f"--{name} {value:.3g}" for name, value in rates.items()), source])
 

@@ -43,8 +43,8 @@ def _list_tasks() -> str:
     lines += [
         "",
         "cec-mpi task NAME shows the options and results of a task. NAME may also be a function",
+        "of your own: my_module:function.",
     ]
-    lines += ["of your own: my_module:function."]
     return "\n".join(lines)
 
 
@@ -63,10 +63,10 @@ def task_help(name: str) -> str:
     task = find_task(name)
     options_of(task)  # raises if the task has no signature
     description = describe_task(task)
-    lines = [f"cec-mpi run STORE {name} [NAME=VALUE ...] --out DIR", ""]
+    lines = [f"cec-mpi run STORE {name} [KEY=VALUE ...] --out DIR", ""]
     if description.summary:
         lines += [*_wrap(description.summary), ""]
-    lines.append("options, as NAME=VALUE:")
+    lines.append("options, as KEY=VALUE:")
     if task is TASKS["matvec"]:
         lines += [f"  {option:<15}  {text}" for option, text in MATVEC_OPTIONS.items()]
     else:
@@ -75,8 +75,8 @@ def task_help(name: str) -> str:
         "",
         "results (arrays are saved as DIR/NAME.npy, numbers and text in DIR/summary.json):",
     ]
-    for title, meaning in description.results or [("result", "")]:
-        indent = f"  {title:<15}  " if title else "  "
+    for result, meaning in description.results or [("result", "")]:
+        indent = f"  {result:<15}  " if result else "  "
         lines += _wrap(meaning, indent, _INDENT) or [indent.rstrip()]
     return "\n".join(lines)
 
@@ -95,7 +95,7 @@ def _option_lines(description: Description) -> list[str]:
         lines.append(f"  {option.name:<15}  {'; '.join(filter(None, facts))}".rstrip())
         lines += _wrap(option.description, _INDENT, _INDENT)
     if description.accepts_any_option:
-        lines.append("  any other NAME=VALUE")
+        lines.append("  any other KEY=VALUE")
     return lines or ["  none"]
 
 

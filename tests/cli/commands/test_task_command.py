@@ -123,15 +123,15 @@ def test_a_task_of_a_user(cec, tmp_path):
     name = f"mine_{tmp_path.name}:solve"
     _, out, _ = cec("task", name)
     assert [" ".join(line.split()) for line in out.splitlines()] == [
-        f"cec-mpi run STORE {name} [NAME=VALUE ...] --out DIR",
+        f"cec-mpi run STORE {name} [KEY=VALUE ...] --out DIR",
         "",
         "Solve it.",
         "",
-        "options, as NAME=VALUE:",
+        "options, as KEY=VALUE:",
         "rate float; required",
         "How fast it goes.",
         "rounds int; default 60",
-        "any other NAME=VALUE",
+        "any other KEY=VALUE",
         "",
         "results (arrays are saved as DIR/NAME.npy, numbers and text in DIR/summary.json):",
         "result (r,) ndarray, x",
