@@ -196,14 +196,14 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
         "carried": any(choice.carried for choice in advice.front),
         "cost": advice.recommended.cost is not None,
     }
-    head = [column for column in rows[0] if optional_columns.get(column, True)]
+    columns = [column for column in rows[0] if optional_columns.get(column, True)]
     lines = [
         f"{plural(len(advice.machines), 'machine')}, {format_count(request.steps, 'step')}",
         "",
     ]
-    right_aligned = {*head} - {"", command, "with run", "carried", "95 %"}
+    right_aligned = {*columns} - {"", command, "with run", "carried", "95 %"}
     lines += format_table(
-        head, [[row.get(column, "-") for column in head] for row in rows], right_aligned
+        columns, [[row.get(column, "-") for column in columns] for row in rows], right_aligned
     )
     rejections = [
         f"Rejected: {choice_name}: {reason}" for choice_name, reason in advice.rejected.items()

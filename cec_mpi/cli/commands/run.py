@@ -24,6 +24,7 @@ from cec_mpi.runtime.options.session import GROUPS, SessionOptions
 from cec_mpi.runtime.options.shards import CacheOptions
 from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
+from cec_mpi.text import plural
 
 
 def add_run(parser: Parser) -> None:
@@ -114,14 +115,15 @@ def _run(arguments: argparse.Namespace) -> int:
     if run.serial:
         if launcher is not None:
             raise InputError(
-                f"--serial runs in one process, but {launcher.name} started {launcher.size}"
+                f"--serial runs in one process, but {launcher.name} started "
+                f"{plural(launcher.size, 'process')}"
             )
         flags = options.elastic_flags
         flags += ["--start-timeout"] if options.start_timeout is not None else []
         if flags:
             raise InputError(
-                f"--serial cannot be combined with {' and '.join(flags)}: machines must be "
-                "processes of their own"
+                f"--serial cannot be combined with {' and '.join(flags)}, because it starts no "
+                "processes for machines"
             )
     if run.serial or options.is_elastic or launcher is None:
         perform = run_serial if run.serial else run_elastic

@@ -21,18 +21,17 @@ def advise_binding(processes: Sequence[ProcessInfo], launcher: Launcher | None) 
     nodes_with_unbound_machines: dict[ProcessInfo, str] = {}
     nodes_with_few_machines: dict[ProcessInfo, str] = {}
     for node, ranks in ranks_by_node(processes).items():
-        cores, domains = node.cores, node.domains
         is_bound_to_core = max(processes[rank].own_cores for rank in ranks) == 1
-        if is_bound_to_core and node.unbound_cores >= 2 * cores:
-            used = f"{plural(cores, 'core')} of {node.unbound_cores}"
-            nodes_with_idle_cores[node] = f"{plural(len(ranks), 'rank')} on {used}"
+        if is_bound_to_core and node.unbound_cores >= 2 * node.cores:
+            used_cores = f"{plural(node.cores, 'core')} of {node.unbound_cores}"
+            nodes_with_idle_cores[node] = f"{plural(len(ranks), 'rank')} on {used_cores}"
         machines = [rank for rank in ranks if rank]
         if machines and max(processes[rank].own_domains for rank in machines) > 1:
-            fills_domains = len(machines) >= domains
+            fills_domains = len(machines) >= node.domains
             nodes = nodes_with_unbound_machines if fills_domains else nodes_with_few_machines
-            nodes[node] = f"{plural(len(machines), 'machine')}, {domains} domains"
+            nodes[node] = f"{plural(len(machines), 'machine')}, {node.domains} domains"
     to_domains = binding_option(launcher, "numa")
-    remedies = (
+    cases = (
         (
             "ranks are bound to one core, and other cores are idle on",
             nodes_with_idle_cores,
@@ -52,7 +51,7 @@ def advise_binding(processes: Sequence[ProcessInfo], launcher: Launcher | None) 
     )
     return [
         Finding("advice", f"{problem} {format_nodes(nodes)}: {remedy}")
-        for problem, nodes, remedy in remedies
+        for problem, nodes, remedy in cases
         if nodes
     ]
 

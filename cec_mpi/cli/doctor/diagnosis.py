@@ -24,7 +24,7 @@ _WIDTH = 120  # columns, because the width of the terminal is unknown under a la
 
 
 def list_findings(facts: Facts) -> list[Finding]:
-    """Return errors first, then warnings, then advice."""
+    """Return the findings: errors first, then warnings, then advice."""
     hosts = [process.host for process in facts.processes]
     findings = [
         *_launcher_findings(facts),
@@ -33,7 +33,7 @@ def list_findings(facts: Facts) -> list[Finding]:
         *find_oversubscription(facts.processes, facts.threads, facts.launcher),
         *advise_binding(facts.processes, facts.launcher),
     ]
-    if any(version["BLAS"] == "unknown" for version in facts.versions):
+    if any(versions["BLAS"] == "unknown" for versions in facts.versions):
         text = "cec-mpi cannot limit the threads of NumPy's BLAS: set OMP_NUM_THREADS"
         findings.append(Finding("warning", f"{text}={min(facts.threads)}"))
     order = ("error", "warning", "advice")
@@ -50,13 +50,15 @@ def _launcher_findings(facts: Facts) -> Iterator[Finding]:
     ):
         remedy = f"use {library.program or 'the mpirun of this MPI'}"
         yield Finding("warning", f"mpirun on PATH does not belong to {library.name}: {remedy}")
-    if facts.srun is not None and library.implementation and library.srun_type not in facts.srun:
+    if facts.srun is None or not library.implementation:
+        return
+    if library.srun_type not in facts.srun:
         yield Finding(
             "advice",
             f"this Slurm has no srun --mpi={library.srun_type}, which {library.name} needs: use "
             f"{library.program or 'mpirun'} in the batch script",
         )
-    elif facts.srun is not None and library.implementation and facts.srun_problem:
+    elif facts.srun_problem:
         yield Finding(
             "warning",
             f"this Slurm lists srun --mpi={library.srun_type}, which {library.name} needs, but "
@@ -67,19 +69,19 @@ def _launcher_findings(facts: Facts) -> Iterator[Finding]:
 def _store_findings(facts: Facts) -> Iterator[Finding]:
     if facts.manifest is None:
         return
-    total, launcher = facts.machines, facts.launcher
-    problem = rank_count_problem(len(facts.processes), range(1, total + 1), total, launcher)
+    machines, launcher = facts.machines, facts.launcher
+    problem = rank_count_problem(len(facts.processes), range(1, machines + 1), machines, launcher)
     if problem and launcher is not None:
         yield Finding("error", problem)
-    missing = {shard.machine: shard.host for shard in facts.shard_checks if shard.only_on_master}
+    missing = {check.machine: check.host for check in facts.shard_checks if check.only_on_master}
     if missing:
-        path = next(shard.path for shard in facts.shard_checks if shard.only_on_master)
+        path = next(check.path for check in facts.shard_checks if check.only_on_master)
         yield Finding("error", missing_shards_message(path, facts.processes[0].host, missing))
-    for shard in facts.shard_checks:
-        if shard.problem and not shard.only_on_master:
+    for check in facts.shard_checks:
+        if check.problem and not check.only_on_master:
             yield Finding(
                 "error",
-                f"machine {shard.machine} on {shard.host}: {shard.path}: {shard.problem}; cec-mpi "
+                f"machine {check.machine} on {check.host}: {check.path}: {check.problem}; cec-mpi "
                 f"repair {facts.store} rebuilds it from the other shards",
             )
 
