@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError, ToleranceWarning
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, initial_vector, restore_state
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_array, restore_state
 from cec_mpi.tasks.common.options import (
     check_fraction,
     check_integer,
@@ -115,7 +115,7 @@ def conjugate_gradients(
     from scipy.sparse.linalg import LinearOperator
     from scipy.sparse.linalg import cg as scipy_cg
 
-    x0 = initial_vector("x", state["x"], -exponent) if state else None
+    x0 = restore_array("x", state["x"], -exponent) if state else None
     done_iterations = int(state["iterations"]) if state else 0
     iterations_left = max(max_iterations - done_iterations, 1)
     rhs_norm = float(np.linalg.norm(b))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, initial_vector, restore_state
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_array, restore_state
 from cec_mpi.tasks.common.options import (
     check_bool,
     check_fraction,
@@ -134,8 +134,8 @@ def logistic(
     base_losses, base_errors = np.logaddexp(0.0, base_logits), expit(base_logits)
     start = np.zeros(size)
     if state:
-        start[:columns] = initial_vector("x", state["x"][:columns], exponent)
-        start[columns:] = initial_vector("x", state["x"][columns:] - base_intercept) * math.sqrt(
+        start[:columns] = restore_array("x", state["x"][:columns], exponent)
+        start[columns:] = restore_array("x", state["x"][columns:] - base_intercept) * math.sqrt(
             weight
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, initial_vector, restore_state
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_array, restore_state
 from cec_mpi.tasks.common.options import (
     check_choice,
     check_fraction,
@@ -125,7 +125,7 @@ def lstsq(
     damp = float(np.ldexp(damp, -X_exponent - damp_excess))
     exponent = b_exponent - X_exponent - 2 * damp_excess
     input_exponents = {"X": X_exponent, "b": b_exponent}
-    x: Any = initial_vector("x", state["x"], -exponent) if state else None
+    x: Any = restore_array("x", state["x"], -exponent) if state else None
     system, rhs = operator, target
     if damp:
         input_exponents["damp"] = binary_exponent(damp) + X_exponent + damp_excess

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.centring import Product
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, initial_vector, restore_state
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_array, restore_state
 from cec_mpi.tasks.common.options import (
     check_choice,
     check_fraction,
@@ -114,7 +114,7 @@ def pagerank(
     sum_links = X.matvec if links == "rows" else X.rmatvec
     state = restore_state(checkpoint, scores=(size,), degrees=(size,), accuracy=(), iterations=())
     if state:
-        scores, degrees = initial_vector("scores", state["scores"]), state["degrees"]
+        scores, degrees = restore_array("scores", state["scores"]), state["degrees"]
         done_iterations = int(state["iterations"])
         accuracy = float(state["accuracy"])
     else:

@@ -9,7 +9,7 @@ from cec_mpi.tasks.common.centring import centre_rows
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.common.options import warn_of_tolerance
 from cec_mpi.tasks.common.scaling import rescale
-from cec_mpi.tasks.svd import check_options, leading_triplets, prepare_lanczos
+from cec_mpi.tasks.svd import check_svd_options, compute_triplets, prepare_lanczos
 
 
 def pca(
@@ -72,13 +72,13 @@ def pca(
     >>> pca(aslinearoperator(samples), k=1)["explained_variance"].round(3)
     array([5.])
     """
-    check_options(X, k, tol, iterations, seed)
+    check_svd_options(X, k, tol, iterations, seed)
     if X.shape[0] < 2:
         raise InputError("pca needs at least 2 rows, found 1")
     warn_of_tolerance(X, "pca", tol)
     operator, X_exponent, state = prepare_lanczos(X, "pca", k, checkpoint)
     operator, mean = centre_rows(operator)
-    _, s, components, status = leading_triplets(
+    _, s, components, status = compute_triplets(
         operator, X_exponent, k, tol, iterations, seed, state, checkpoint
     )
     return {

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError, ToleranceWarning
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
-from cec_mpi.tasks.common.lanczos import Lanczos, lanczos_state
+from cec_mpi.tasks.common.lanczos import Lanczos, restore_lanczos
 from cec_mpi.tasks.common.options import check_fraction, check_integer, warn_of_tolerance
 from cec_mpi.tasks.common.scaling import divide_operator, normalise_operator, rescale
 from cec_mpi.text import warn_caller
@@ -91,18 +91,18 @@ def svd(
     >>> results["result"].round(6)
     array([5., 3.])
     """
-    check_options(X, k, tol, iterations, seed)
+    check_svd_options(X, k, tol, iterations, seed)
     warn_of_tolerance(X, "svd", tol)
     operator, X_exponent, state = prepare_lanczos(X, "svd", k, checkpoint)
-    u, s, vt, status = leading_triplets(
+    u, s, vt, status = compute_triplets(
         operator, X_exponent, k, tol, iterations, seed, state, checkpoint
     )
     s = rescale("the largest singular value", s, X_exponent, {"X": X_exponent})
     return {"result": s, "u": u, "vt": vt, **status}
 
 
-def check_options(X: Any, k: int, tol: float, iterations: int | None, seed: int) -> None:
-    """Raise if `leading_triplets` cannot use these options."""
+def check_svd_options(X: Any, k: int, tol: float, iterations: int | None, seed: int) -> None:
+    """Raise if `compute_triplets` cannot use these options."""
     rows, columns = X.shape
     limit = min(rows, columns)
     if check_integer("k", k, 1) > limit:
@@ -122,14 +122,14 @@ def prepare_lanczos(
 
     The state is that of the divided X, so it determines the exponent.
     """
-    state = lanczos_state(checkpoint, min(X.shape), k)
+    state = restore_lanczos(checkpoint, min(X.shape), k)
     if state is None:
         return *normalise_operator(X, task), None
     exponent = int(state["exponent"][0])
     return divide_operator(X, exponent), exponent, state
 
 
-def leading_triplets(
+def compute_triplets(
     X: Any,
     exponent: int,
     k: int,

@@ -294,7 +294,7 @@ def test_wrong_checkpoints_are_refused(task, matrix, options, state):
         ({**state, name: state[name][..., 1:]}, "does not fit this task: found .* expected "),
         ({"done": np.array(1)}, "does not fit this task: found done of shape"),
         ({**state, name: state[name].astype(complex)}, f"{name} of dtype complex128"),
-        ({**state, name: np.nan * state[name]}, "other values than finite"),
+        ({**state, name: np.nan * state[name]}, "values other than finite"),
         ({**state, "iterations": np.array(-1)}, "iterations is -1, expected a number of at least"),
     ]
     if task is not power:

@@ -26,7 +26,7 @@ class Checkpoint(Protocol):
     def wanted(self) -> bool:
         """Whether checkpoints are written before the task ends.
 
-        Only then is a solver without access to its state stopped and restarted.
+        If so, a solver that does not show its state is stopped and restarted.
         """
 
     @property
@@ -100,7 +100,7 @@ def restore_state(
         if array.dtype.kind not in ("f" if array.shape else "fiu") or not np.isfinite(array).all():
             raise InputError(
                 f"the checkpoint does not fit this task: {name} of dtype {array.dtype} holds "
-                "other values than finite floating-point numbers"
+                "values other than finite floating-point numbers"
             )
         if not array.shape and not 0 <= array < _MAX_COUNT:
             raise InputError(
@@ -110,22 +110,22 @@ def restore_state(
     return state
 
 
-def initial_vector(name: str, values: NDArray[Any], exponent: int = 0) -> NDArray[Any]:
-    """Return the initial vector of a solver: an array of a state times ``2**exponent``.
+def restore_array(name: str, values: NDArray[Any], exponent: int = 0) -> NDArray[Any]:
+    """Return an array of the state of an earlier run, times ``2**exponent``.
 
     Raises
     ------
     InputError
-        The vector is so large that the state cannot come from this task.
+        An entry is so large that the state cannot come from this task.
     """
     with np.errstate(over="ignore"):
-        start: NDArray[Any] = np.ldexp(values, exponent)
-    if not np.abs(start).max(initial=0.0) < _MAX_ENTRY:
+        scaled: NDArray[Any] = np.ldexp(values, exponent)
+    if not np.abs(scaled).max(initial=0.0) < _MAX_ENTRY:
         raise InputError(
             f"the checkpoint does not fit this task: {name} holds numbers up to "
-            f"{np.abs(values).max():.1g}, too large for its X and vectors"
+            f"{np.abs(values).max():.1g}, too large for this X and its vectors"
         )
-    return start
+    return scaled
 
 
 def _shape_matches(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:

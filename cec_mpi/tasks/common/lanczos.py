@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.common.checkpoint import Checkpoint, initial_vector, restore_state
+from cec_mpi.tasks.common.checkpoint import Checkpoint, restore_array, restore_state
 
 _EXTRA_VECTORS = 20  # of the basis, in addition to two for each eigenvector
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)  # relative; smaller norms may be rounding errors
@@ -27,7 +27,7 @@ _EQUAL_TOLERANCE = 1e-8  # relative distance of eigenvalues that may be equal
 Array = NDArray[np.float64]
 
 
-def lanczos_state(checkpoint: Checkpoint, size: int, k: int) -> dict[str, NDArray[Any]] | None:
+def restore_lanczos(checkpoint: Checkpoint, size: int, k: int) -> dict[str, NDArray[Any]] | None:
     """Return the validated state of an earlier run, or None.
 
     Raises
@@ -47,15 +47,15 @@ def lanczos_state(checkpoint: Checkpoint, size: int, k: int) -> dict[str, NDArra
     )
     if state is None:
         return None
-    initial_vector("basis", state["basis"])
-    initial_vector("projected", state["projected"])
-    rows, limit = len(state["basis"]), _max_basis_size(size, k)
+    for name in ("basis", "projected"):
+        restore_array(name, state[name])  # raises if entries are too large
+    count, limit = len(state["basis"]), _max_basis_size(size, k)
     search_start = int(state["first"])
-    is_square = state["projected"].shape == (rows, rows)
-    if not 0 < rows <= limit or not is_square or (search_start and not k <= search_start < rows):
+    is_square = state["projected"].shape == (count, count)
+    if not 0 < count <= limit or not is_square or (search_start and not k <= search_start < count):
         raise InputError(
-            f"the checkpoint does not fit this task: found {rows} vectors and a matrix of shape "
-            f"{state['projected'].shape}, expected at most {limit} for k {k}"
+            f"the checkpoint does not fit this task: found {count} vectors and a matrix of shape "
+            f"{state['projected'].shape}, expected at most {limit} vectors for k {k}"
         )
     return state
 
@@ -82,20 +82,22 @@ class Lanczos:
     iterations : int
         Number of products so far.
     residual : float
-        The largest ``||A v - value v||`` of the k first vectors, relative to the first value.
+        The largest ``||A v - value v||`` of the first k eigenpairs, relative to the first value.
+    noise : float
+        The largest observed error of a product, in the units of the eigenvalues.
 
     Notes
     -----
     The lower triangle of ``projected`` has the projection in exact arithmetic: the eigenvalues of
-    the retained vectors, and the couplings of each vector to the vectors before. Its last row
-    couples the basis to the next vector, so the norm of its product with an eigenvector of the
-    other rows is the residual of that eigenvector. All other components of a product in earlier
-    vectors are errors, of the product or of rounding; the largest of them is the noise.
+    the retained vectors, and the couplings of each vector to the previous vectors. Its last row
+    couples the basis to the next vector, so the absolute value of its product with an eigenvector
+    of the other rows is the residual of that eigenvector. All other components of a product along
+    previous vectors are errors, of the product or of rounding; the largest of them is the noise.
 
     The iteration finds each distinct eigenvalue once: other eigenvectors of a repeated eigenvalue
     grow only from rounding errors. So after k eigenvectors have converged, the iteration continues
-    from a random vector that is orthogonal to the basis, to find eigenvectors without a component
-    in the first vector. If their eigenvalue exceeds the k-th, a few iterations show it.
+    from a random vector that is orthogonal to the basis, to find eigenvectors that are orthogonal
+    to the first vector. If their eigenvalue exceeds the k-th, a few iterations show it.
     """
 
     def __init__(
@@ -104,10 +106,10 @@ class Lanczos:
         self.converged = False
         self.iterations = 0
         self.residual = 0.0
+        self.noise = 0.0
         self._size, self._k, self._seed = size, k, seed
         self._tol = max(tol**2, float(np.finfo(np.float64).eps))
         self._max_vectors = _max_basis_size(size, k)
-        self._noise = 0.0
         self._has_repeated_eigenvalues = False
         self._projected_count = 0  # projected vectors; the basis has one more
         self._search_start = 0  # first vector of the search for missed eigenvalues, or 0
@@ -116,19 +118,14 @@ class Lanczos:
         if state is None:
             self._basis[0] = self._random_unit_vector()
             return
-        rows = len(state["basis"])
-        self._projected_count = rows - 1
+        count = len(state["basis"])
+        self._projected_count = count - 1
         self._search_start = int(state["first"])
-        self._noise = float(state["noise"])
+        self.noise = float(state["noise"])
         self._has_repeated_eigenvalues = bool(state["repeated"])
         self.iterations = int(state["iterations"])
-        self._basis[:rows] = state["basis"]
-        self._projected[:rows, :rows] = state["projected"]
-
-    @property
-    def noise(self) -> float:
-        """The largest observed error of a product, in the units of the eigenvalues."""
-        return self._noise
+        self._basis[:count] = state["basis"]
+        self._projected[:count, :count] = state["projected"]
 
     @property
     def vector(self) -> Array:
@@ -138,13 +135,13 @@ class Lanczos:
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint; the basis is a function that returns an array."""
-        rows = self._projected_count + 1
-        basis = self._basis[:rows]  # never changed in place: a restart allocates a new array
+        count = self._projected_count + 1
+        basis = self._basis[:count]  # never changed in place: a restart allocates a new array
         return {
             "basis": lambda: basis,
-            "projected": self._projected[:rows, :rows],
+            "projected": self._projected[:count, :count],
             "first": self._search_start,
-            "noise": self._noise,
+            "noise": self.noise,
             "repeated": int(self._has_repeated_eigenvalues),
             "iterations": self.iterations,
         }
@@ -164,7 +161,7 @@ class Lanczos:
         index, search_start = self._projected_count, self._search_start
         components, remainder = _project_out(product, self._basis[: index + 1])
         errors = components[search_start:index] - self._projected[index, search_start:index]
-        self._noise = max(self._noise, float(np.abs(errors).max(initial=0.0)))
+        self.noise = max(self.noise, float(np.abs(errors).max(initial=0.0)))
         self._projected[index, :search_start] = components[:search_start]
         self._projected[index, index] = components[index]
         self._projected_count = count = index + 1
@@ -177,7 +174,7 @@ class Lanczos:
         else:
             self._has_repeated_eigenvalues = True
         if search_start:
-            self._search_missed_eigenvalues(next_vector)
+            self._check_missed_eigenvalues(next_vector)
         else:
             self._check_convergence_and_restart(next_vector)
 
@@ -189,36 +186,36 @@ class Lanczos:
         self.residual = float(residuals[:k].max() / values[0]) if values[0] > 0 else 0.0
         if has_converged or count == self._size:
             search_size = (self._max_vectors - k) // 2
-            retained = max(k, min(count, self._max_vectors - search_size))
-            self._replace_basis(rotation.T[:retained] @ self._basis[:count])
+            retained_count = max(k, min(count, self._max_vectors - search_size))
+            self._replace_basis(rotation.T[:retained_count] @ self._basis[:count])
             self._fill_diagonal(values)
             self._search_start = self._projected_count
             self.converged = k == 1 or count == self._size
             next_vector = None
         elif count == self._max_vectors:
-            retained = (k + self._max_vectors) // 2
-            coupling = self._projected[count, :count] @ rotation[:, :retained]
-            self._replace_basis(rotation.T[:retained] @ self._basis[:count])
+            retained_count = (k + self._max_vectors) // 2
+            coupling = self._projected[count, :count] @ rotation[:, :retained_count]
+            self._replace_basis(rotation.T[:retained_count] @ self._basis[:count])
             self._fill_diagonal(values)
-            self._projected[retained, :retained] = coupling
+            self._projected[retained_count, :retained_count] = coupling
         if not self.converged:
             self._append(next_vector)
 
-    def _search_missed_eigenvalues(self, next_vector: Array | None) -> None:
-        """Accept the k eigenvectors, unless another eigenvalue exceeds the smallest of theirs."""
+    def _check_missed_eigenvalues(self, next_vector: Array | None) -> None:
+        """Accept the k eigenvectors, unless the search has found an eigenvalue above the k-th."""
         k, search_start, count = self._k, self._search_start, self._projected_count
         values, rotation = _eigenpairs(self._projected[k:count, k:count])
         eigenvalues = self._projected.diagonal()
         smallest = max(eigenvalues[k - 1], 0.0)
-        margin = max(self._tol * smallest, self._noise, self._new_direction_threshold())
+        margin = max(self._tol * smallest, self.noise, self._new_direction_threshold())
         if values[0] > smallest + margin:
-            missed = rotation[:, 0] @ self._basis[k:count]
+            missed_vector = rotation[:, 0] @ self._basis[k:count]
             values = eigenvalues[:k].copy()
             self._replace_basis(self._basis[:k])
             self._fill_diagonal(values)
             self._search_start = 0
             self._has_repeated_eigenvalues = True
-            self._append(missed)
+            self._append(missed_vector)
             return
         tolerance = max(self._tol, _EQUAL_TOLERANCE) * eigenvalues[0]
         gaps = eigenvalues[: k - 1] - eigenvalues[1:k]
@@ -261,12 +258,12 @@ class Lanczos:
 
     def _residual_limits(self, values: Array) -> Array:
         """Return the largest residuals of converged eigenvectors."""
-        return np.maximum(self._tol * values, _NOISE_FRACTION * self._noise)
+        return np.maximum(self._tol * values, _NOISE_FRACTION * self.noise)
 
     def _new_direction_threshold(self) -> float:
         """Return the norm above which the part outside the basis is a new direction."""
         largest = float(self._projected.diagonal()[: self._projected_count].max(initial=0.0))
-        return max(_ROUNDING * largest, self._noise)
+        return max(_ROUNDING * largest, self.noise)
 
     def _random_unit_vector(self) -> Array:
         """Return a reproducible random unit vector that is orthogonal to the basis."""
@@ -288,9 +285,9 @@ def _project_out(vector: Array, basis: Array) -> tuple[Array, Array]:
     return components + correction, remainder - correction @ basis
 
 
-def _eigenpairs(symmetric: Array) -> tuple[Array, Array]:
+def _eigenpairs(matrix: Array) -> tuple[Array, Array]:
     """Return eigenvalues, descending, and eigenvectors, from the lower triangle."""
-    values, vectors = np.linalg.eigh(symmetric)
+    values, vectors = np.linalg.eigh(matrix)
     return values[::-1], vectors[:, ::-1]
 
 
