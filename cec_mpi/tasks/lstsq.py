@@ -118,7 +118,7 @@ def lstsq(
     state = restore_state(checkpoint, x=(columns,), iterations=())
     done_iterations = int(state["iterations"]) if state else 0
     max_iterations = max(max_iterations, done_iterations + 1)
-    operator, X_exponent = normalise_operator(X, "lstsq", warn_of_ranges=True)
+    operator, X_exponent = normalise_operator(X, "lstsq", warn_of_ratios=True)
     target, b_exponent = normalise_vector(b)
     damp_excess = max(0, binary_exponent(damp) - X_exponent - _MAX_DAMP_LOG2) if damp else 0
     # Reducing such a large damping only multiplies x by 2**(2 * damp_excess).

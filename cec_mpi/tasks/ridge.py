@@ -106,7 +106,7 @@ def ridge(
     max_iterations = check_integer("iterations", iterations, 1)
     warn_of_tolerance(X, "ridge", tol)
     state = restore_state(checkpoint, x=(columns,), iterations=())
-    operator, X_exponent = normalise_operator(X, "ridge", warn_of_ranges=True)
+    operator, X_exponent = normalise_operator(X, "ridge", warn_of_ratios=True)
     targets, y_exponent = normalise_vector(targets)
     mean, y_mean = np.zeros(columns), 0.0
     if fit_intercept:

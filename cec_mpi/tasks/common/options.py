@@ -56,7 +56,7 @@ def _to_float(value: object) -> float:
 
 
 def check_bool(name: str, value: object) -> bool:
-    """Return a bool, or raise, because a text such as ``"false"`` would count as true."""
+    """Return a bool, or raise; a text such as ``"false"`` would count as true."""
     if not isinstance(value, bool | np.bool_):
         raise InputError(f"{name} {value!r}: expected True or False")
     return bool(value)
@@ -197,21 +197,21 @@ def warn_of_scales(X: Any, task: str, *, has_intercept: bool, exponent: int) -> 
     means, scales = np.abs(estimates[:, 0]), np.sqrt((estimates[:, 1:] ** 2).mean(axis=1))
     accuracy = max(getattr(X, "accuracy", 0.0), np.finfo(np.float64).eps)
     is_accurate = np.isfinite(scales) & (scales > _MIN_VARIATION * accuracy * means)
-    measured = np.flatnonzero(is_accurate)  # columns
-    if not measured.size:
+    column_numbers = np.flatnonzero(is_accurate)
+    if not column_numbers.size:
         return
-    means, scales = means[measured], scales[measured]
+    means, scales = means[column_numbers], scales[column_numbers]
     smallest, largest = scales.argmin(), scales.argmax()
     if scales[largest] > _MAX_SCALE_RATIO * scales[smallest]:
         problem = (
-            f"column {measured[smallest]} of X (counted from 0) has a scale of about "
-            f"{np.ldexp(scales[smallest], exponent):.0e}, but column {measured[largest]} one of "
-            f"{np.ldexp(scales[largest], exponent):.0e}"
+            f"column {column_numbers[smallest]} of X (counted from 0) has a scale of about "
+            f"{np.ldexp(scales[smallest], exponent):.0e}, but column {column_numbers[largest]} one "
+            f"of {np.ldexp(scales[largest], exponent):.0e}"
         )
     elif has_intercept and (means > _MAX_SCALE_RATIO * scales).any():
         worst = (means / scales).argmax()
         problem = (
-            f"column {measured[worst]} of X (counted from 0) has a mean of about "
+            f"column {column_numbers[worst]} of X (counted from 0) has a mean of about "
             f"{np.ldexp(means[worst], exponent):.0e}, but varies only by "
             f"{np.ldexp(scales[worst], exponent):.0e}"
         )

@@ -18,9 +18,8 @@ from cec_mpi.text import warn_caller
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-# Log10 of a ratio of magnitudes of rows or columns; with a larger ratio, sums of squares lose the
-# smaller row.
-_MAX_RANGE = 100
+# Of magnitudes of rows or columns; with a larger ratio, sums of squares lose the smaller row.
+_MAX_RATIO_LOG10 = 100
 _MIN_EXPONENT, _MAX_EXPONENT = -1021, 1024  # of normal numbers, see `binary_exponent`
 
 
@@ -43,7 +42,7 @@ def normalise_vector(vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], 
 
 
 def normalise_operator(
-    X: Any, task: str, *, warn_of_ranges: bool = False
+    X: Any, task: str, *, warn_of_ratios: bool = False
 ) -> tuple[LinearOperator, int]:
     """Divide X by a power of two near the root mean square of its entries; makes one product.
 
@@ -53,7 +52,7 @@ def normalise_operator(
         Shape (q, r).
     task : str
         Name of the task, for messages.
-    warn_of_ranges : bool
+    warn_of_ratios : bool
         Whether to warn if magnitudes of rows or columns differ too much for sums in float64.
         This makes one product with X'.
 
@@ -69,9 +68,9 @@ def normalise_operator(
         Entries of X are not finite, or too large for products.
     """
     columns = X.shape[1]
-    random = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     # Entries are at least 1, so that products with subnormal numbers do not underflow.
-    probe = random.uniform(1.0, 2.0, columns) * random.choice((-1.0, 1.0), columns)
+    probe = rng.uniform(1.0, 2.0, columns) * rng.choice((-1.0, 1.0), columns)
     with np.errstate(over="ignore", invalid="ignore"):
         product = X.matvec(probe)
     if not np.isfinite(product).all():
@@ -84,25 +83,25 @@ def normalise_operator(
         np.linalg.norm(scaled) / math.sqrt(math.prod(X.shape))
     )
     operator = divide_operator(X, exponent)
-    if warn_of_ranges:
-        signs = random.choice((-1.0, 1.0), X.shape[0])
-        for label, magnitudes in (("row", product), ("column", operator.rmatvec(signs))):
-            _warn_of_range(f"{task}: {label}", np.abs(magnitudes))
+    if warn_of_ratios:
+        signs = rng.choice((-1.0, 1.0), X.shape[0])
+        _warn_of_ratio(task, "row", np.abs(product))
+        _warn_of_ratio(task, "column", np.abs(operator.rmatvec(signs)))
     return operator, exponent
 
 
-def _warn_of_range(label: str, magnitudes: NDArray[np.float64]) -> None:
-    """Warn if the nonzero magnitudes of rows or columns have too wide a range."""
+def _warn_of_ratio(task: str, axis: str, magnitudes: NDArray[np.float64]) -> None:
+    """Warn if the ratio of the nonzero magnitudes of rows or columns is too large."""
     nonzero = np.flatnonzero(magnitudes)
     if not nonzero.size:
         return
     smallest, largest = (
         nonzero[find(np.log(magnitudes[nonzero]))] for find in (np.argmin, np.argmax)
     )
-    if np.log10(magnitudes[largest]) - np.log10(magnitudes[smallest]) > _MAX_RANGE:
+    if np.log10(magnitudes[largest]) - np.log10(magnitudes[smallest]) > _MAX_RATIO_LOG10:
         warn_caller(
-            f"{label} {smallest} of X (counted from 0) is more than 1e{_MAX_RANGE} times smaller "
-            f"than {label.split()[-1]} {largest} and may be ignored in the solution: scale X",
+            f"{task}: {axis} {smallest} of X (counted from 0) is more than 1e{_MAX_RATIO_LOG10} "
+            f"times smaller than {axis} {largest} and may be ignored in the solution: scale X",
             ScaleWarning,
         )
 
@@ -184,10 +183,10 @@ def check_range(
     """
     result_exponent = binary_exponent(values) + exponent
     is_finite = np.isfinite(values).all()
-    out_of_range = result_exponent > _MAX_EXPONENT or (
+    is_out_of_range = result_exponent > _MAX_EXPONENT or (
         result_exponent < _MIN_EXPONENT and not may_underflow
     )
-    if not is_finite or (out_of_range and np.any(values)):
+    if not is_finite or (is_out_of_range and np.any(values)):
         reason = "not finite, or too large for float64"
         if is_finite:
             problem = "large" if result_exponent > 0 else "small"
