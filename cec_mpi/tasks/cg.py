@@ -51,10 +51,10 @@ def cg(
     Returns
     -------
     dict
-        ``result``: (n,) ndarray, x; ``residual``: ``||X x - b|| / ||b||``; ``iterations``: their
-        number; ``converged``: whether `tol` was reached by ``residual``, or by the updated residual
-        of the iteration while ``residual`` is at most ``10 tol``. It is False if products of X are
-        not accurate enough to decide this.
+        ``result``: (n,) ndarray, x; ``residual``: ``||X x - b|| / ||b||``; ``iterations``: number
+        of iterations; ``converged``: whether `tol` was reached by ``residual``, or by the updated
+        residual of the iteration while ``residual`` is at most ``10 tol``. It is False if products
+        of X are not accurate enough to decide this.
 
     Raises
     ------

@@ -67,7 +67,7 @@ def logistic(
     dict
         ``result``: (r,) ndarray, the coefficients w; ``intercept``: c; ``classes``: (2,) ndarray,
         ascending (the probability of the second class grows with ``x'w + c``); ``iterations``:
-        their number; ``converged``: whether `tol` was reached, or the objective no longer
+        number of iterations; ``converged``: whether `tol` was reached, or the objective no longer
         decreased.
 
     Raises

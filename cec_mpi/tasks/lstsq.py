@@ -55,12 +55,12 @@ def lstsq(
     b : (q,) array_like or path of an .npy file
         The right-hand side.
     damp : float
-        Damping d, at least 0.
+        Damping d, at least 0; the matrix of the problem is ``A = [X; d I]``.
     tol : float
         SciPy's ``atol`` and ``btol``: iterations stop when
         ``||A'(c - A x)|| <= tol ||A|| ||c - A x||`` or
-        ``||c - A x|| <= tol (||A|| ||x|| + ||c||)``, with A and c as in the notes and an estimate
-        of ``||A||``.
+        ``||c - A x|| <= tol (||A|| ||x|| + ||c||)``, with an estimate of ``||A||`` and
+        ``c = [b; 0]``.
     conlim : float
         Iterations stop without convergence if the estimated condition number of A is larger.
     iterations : int
@@ -76,9 +76,9 @@ def lstsq(
     Returns
     -------
     dict
-        ``result``: (r,) ndarray, x; ``residual``: ``||b - X x||``; ``iterations``: their number;
-        ``converged``: False if `iterations` was too small, A is too ill-conditioned, or x meets
-        neither condition with ``10 max(tol, X.attainable)`` instead of `tol`.
+        ``result``: (r,) ndarray, x; ``residual``: ``||b - X x||``; ``iterations``: number of
+        iterations; ``converged``: False if `iterations` was too small, A is too ill-conditioned, or
+        x meets neither condition with ``10 max(tol, X.attainable)`` instead of `tol`.
 
     Raises
     ------
@@ -95,10 +95,9 @@ def lstsq(
 
     Notes
     -----
-    The task minimises ``||b - X x||**2 + d**2 ||x||**2 = ||c - A x||**2`` with ``A = [X; d I]`` and
-    ``c = [b; 0]``. In this form the minimum does not depend on the start; the damping of the
-    solvers themselves is relative to the start. Without damping, if X has dependent columns, x is
-    the solution of minimum norm.
+    The task minimises ``||b - X x||**2 + d**2 ||x||**2 = ||c - A x||**2``. In this form the minimum
+    does not depend on the start; the damping of the solvers themselves is relative to the start.
+    Without damping, if X has dependent columns, x is the solution of minimum norm.
 
     Examples
     --------

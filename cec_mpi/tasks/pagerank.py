@@ -65,7 +65,7 @@ def pagerank(
     dict
         ``result``: (n,) ndarray, the scores, with sum 1; ``change``: 1-norm of the change of the
         scores in the last iteration; ``dangling``: number of nodes without outgoing links;
-        ``iterations``: their number; ``converged``: whether `tol` was reached.
+        ``iterations``: number of iterations; ``converged``: whether `tol` was reached.
 
     Raises
     ------

@@ -66,8 +66,8 @@ def ridge(
     -------
     dict
         ``result``: (r,) ndarray, the coefficients w; ``intercept``: c; ``residual``: relative
-        residual of the normal equations; ``iterations``: their number; ``converged``: whether `tol`
-        was reached, see `cg`.
+        residual of the normal equations; ``iterations``: number of iterations; ``converged``:
+        whether `tol` was reached, see `cg`.
 
     Raises
     ------

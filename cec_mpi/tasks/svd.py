@@ -59,8 +59,8 @@ def svd(
     dict
         ``result``: (k,) ndarray, the singular values, descending; ``u``: (q, k) ndarray, left
         singular vectors; ``vt``: (k, r) ndarray, right singular vectors, each with a positive entry
-        of largest absolute value; ``iterations``: their number; ``converged``: if False, the
-        results have only the converged triplets, possibly none.
+        of largest absolute value; ``iterations``: number of iterations; ``converged``: if False,
+        the results have only the converged triplets, possibly none.
 
     Raises
     ------

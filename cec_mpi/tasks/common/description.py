@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+_VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 _UNDERLINE = re.compile(r"-{3,}")
 _RESULT = re.compile(r"``(\w+)``(?:: )?(.*?)(?=(?:; ``\w+``(?::|;|\.|$))|\Z)")
 
@@ -72,22 +73,19 @@ def describe_task(task: Callable[..., Any]) -> Description:
     >>> description.summary, description.options[0].name, description.options[0].default
     ('Compute.', 'tol', '0.001')
     """
-    sections = _sections(_docstring(task))
-    documented = _entries(sections.get("Parameters", []))
+    sections = _split_sections(_find_docstring(task))
+    documentation = _parse_parameters(sections.get("Parameters", []))
     parameters = list(inspect.signature(task).parameters.values())[1:]
     named_parameters = [p for p in parameters if p.name != "checkpoint" and p.kind not in _VARIADIC]
     return Description(
         _first_sentence(sections[""]),
-        tuple(_option(p, *documented.get(p.name, ("", ""))) for p in named_parameters),
+        tuple(_make_option(p, *documentation.get(p.name, ("", ""))) for p in named_parameters),
         any(p.kind is p.VAR_KEYWORD for p in parameters),
-        _results(sections.get("Returns", [])),
+        _parse_results(sections.get("Returns", [])),
     )
 
 
-_VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-
-
-def _option(parameter: inspect.Parameter, type_name: str, description: str) -> Option:
+def _make_option(parameter: inspect.Parameter, type_name: str, description: str) -> Option:
     annotation, default = parameter.annotation, parameter.default
     if not type_name and annotation is not parameter.empty:
         type_name = (
@@ -98,7 +96,7 @@ def _option(parameter: inspect.Parameter, type_name: str, description: str) -> O
     return Option(parameter.name, type_name, default_text, is_required, description)
 
 
-def _docstring(task: Callable[..., Any]) -> str:
+def _find_docstring(task: Callable[..., Any]) -> str:
     """Return the docstring of a function, from its source if Python has removed it."""
     docstring = inspect.getdoc(task)
     if docstring or not inspect.isfunction(inspect.unwrap(task)):
@@ -118,7 +116,7 @@ def _docstring(task: Callable[..., Any]) -> str:
     return ""
 
 
-def _sections(docstring: str) -> dict[str, list[str]]:
+def _split_sections(docstring: str) -> dict[str, list[str]]:
     """Return lines by section title; lines before the first section have the title ''."""
     lines = docstring.splitlines()
     sections: dict[str, list[str]] = {"": []}
@@ -132,21 +130,21 @@ def _sections(docstring: str) -> dict[str, list[str]]:
     return sections
 
 
-def _entries(lines: list[str]) -> dict[str, tuple[str, str]]:
+def _parse_parameters(lines: list[str]) -> dict[str, tuple[str, str]]:
     """Return type and description by name from the lines of a Parameters section."""
-    entries: dict[str, tuple[str, list[str]]] = {}
+    parameters: dict[str, tuple[str, list[str]]] = {}
     names: list[str] = []
     for line in lines:
         if line and not line[0].isspace():
             names_text, _, type_name = line.partition(" : ")
             names = [name.strip(" *") for name in names_text.split(",")]
-            entries |= {name: (type_name.strip(), []) for name in names}
+            parameters |= {name: (type_name.strip(), []) for name in names}
         elif names:
             for name in names:
-                entries[name][1].append(line)
+                parameters[name][1].append(line)
     return {
-        name: (type_name, _first_sentence(description))
-        for name, (type_name, description) in entries.items()
+        name: (type_name, _first_sentence(lines_of_name))
+        for name, (type_name, lines_of_name) in parameters.items()
     }
 
 
@@ -156,7 +154,7 @@ def _first_sentence(lines: list[str]) -> str:
     return re.split(r"(?<=[.!?])\s+(?=[A-Z])", text)[0]
 
 
-def _results(lines: list[str]) -> tuple[tuple[str, str], ...]:
+def _parse_results(lines: list[str]) -> tuple[tuple[str, str], ...]:
     """Return names and descriptions of results written as ``name``: description; ..."""
     body = [line for line in lines if not line or line[0].isspace()]
     text = " ".join(" ".join(body or lines).split())
