@@ -71,10 +71,10 @@ def find_task(name: str) -> Task:
     return function  # type: ignore[no-any-return]
 
 
-def _import_module(name: str, module: str) -> ModuleType:
+def _import_module(task_name: str, module_name: str) -> ModuleType:
     """Import a user's module; any exception becomes an `InputError`.
 
-    The working directory is first on the path during the import, as with `python -m`, and last
+    The working directory is first on the path during the import, as with ``python -m``, and last
     afterwards, so that libraries do not import a file such as ``random.py`` from there.
     """
     directory = str(Path.cwd())
@@ -82,7 +82,7 @@ def _import_module(name: str, module: str) -> ModuleType:
     try:
         if is_added:
             sys.path.insert(0, directory)
-        return importlib.import_module(module)
+        return importlib.import_module(module_name)
     except SyntaxError as error:
         location = f"{error.filename}, line {error.lineno}: " if error.filename else ""
         reason = f"{location}{error.msg}"
@@ -90,15 +90,15 @@ def _import_module(name: str, module: str) -> ModuleType:
         reason = f"the module called sys.exit({error.code!r})"
     except BaseException as error:
         reason = _format_error(error)
-        if module.endswith(".py"):
-            reason += f", expected {name.replace('.py:', ':', 1)}"
-        elif isinstance(error, ModuleNotFoundError) and error.name == module:
+        if module_name.endswith(".py"):
+            reason += f", expected {task_name.replace('.py:', ':', 1)}"
+        elif isinstance(error, ModuleNotFoundError) and error.name == module_name:
             reason += f" in {directory} or on Python's path"
     finally:
         if is_added and directory in sys.path:
             sys.path.remove(directory)
             sys.path.append(directory)
-    raise InputError(f"task {name!r} cannot be imported: {reason}")
+    raise InputError(f"task {task_name!r} cannot be imported: {reason}")
 
 
 def _format_error(error: BaseException) -> str:

@@ -162,14 +162,14 @@ def logistic(
             gradient = np.append(gradient, slopes.sum() * math.sqrt(weight))
         return value, gradient
 
-    def solution(x: NDArray[Any]) -> NDArray[Any]:
+    def unscale(x: NDArray[Any]) -> NDArray[Any]:
         w = rescale("the coefficients", x[:columns], -exponent, input_exponents)
         return np.append(w, base_intercept + x[columns:] / math.sqrt(weight))
 
     def save_iterate(x: NDArray[Any]) -> None:
         nonlocal done_iterations
         done_iterations += 1
-        checkpoint.save(x=solution(x), iterations=done_iterations)
+        checkpoint.save(x=unscale(x), iterations=done_iterations)
 
     optimum = minimize(
         objective,
@@ -185,7 +185,7 @@ def logistic(
             "ftol": 64 * np.finfo(np.float64).eps,  # scikit-learn's choice
         },
     )
-    x = solution(optimum.x)
+    x = unscale(optimum.x)
     return {
         "result": x[:columns],
         "intercept": float(x[columns:].sum()),

@@ -15,7 +15,7 @@ from cec_mpi.tasks.common.scaling import binary_exponent, rescale
 from cec_mpi.text import plural
 
 _CHECKSUM_SIZE = 4  # 32-bit numbers
-_MIN_ACCURATE = 2.0**-970  # smaller products may have lost digits
+_MIN_ACCURATE_PRODUCT = 2.0**-970  # smaller products may have lost digits
 _RETRY_LOG2 = 900  # w is multiplied by 2**900 for a second product
 
 
@@ -76,7 +76,7 @@ def matvec(
             "start from the beginning"
         )
     for row in range(done, len(vectors)):
-        out[row] = _product(X, np.asarray(vectors[row], dtype=np.float64), row)
+        out[row] = _multiply(X, np.asarray(vectors[row], dtype=np.float64), row)
         digest.update(out[row].tobytes())
         checkpoint.save(done=row + 1, checksum=_checksum(digest))
     return {"result": out}
@@ -87,12 +87,12 @@ def _checksum(digest: xxhash.xxh3_128) -> NDArray[np.float64]:
     return np.frombuffer(digest.digest(), ">u4").astype(np.float64)
 
 
-def _product(X: Any, vector: NDArray[Any], row: int) -> NDArray[np.float64]:
+def _multiply(X: Any, vector: NDArray[Any], row: int) -> NDArray[np.float64]:
     """Return X w, computed from a scaled w to avoid overflow and underflow."""
     exponent = w_exponent = binary_exponent(vector)
     with np.errstate(over="ignore", invalid="ignore"):
         product = np.asarray(X.matvec(np.ldexp(vector, -exponent)))
-        if np.abs(product).max(initial=0.0) < _MIN_ACCURATE and np.any(vector):
+        if np.abs(product).max(initial=0.0) < _MIN_ACCURATE_PRODUCT and np.any(vector):
             exponent -= _RETRY_LOG2
             product = np.asarray(X.matvec(np.ldexp(vector, -exponent)))
     return rescale(f"X w of vector {row} (counted from 0)", product, exponent, {"w": w_exponent})  # type: ignore[no-any-return]

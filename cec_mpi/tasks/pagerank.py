@@ -22,7 +22,7 @@ from cec_mpi.tasks.common.options import (
 )
 from cec_mpi.tasks.common.scaling import check_range, factors_of_division
 
-_MIN_GAP = 100  # smallest ratio of sums of links to rounding errors
+_MIN_SUM_RATIO = 100  # smallest ratio of sums of links to rounding errors
 _NEGATIVE_TOLERANCE = 1000  # times the accuracy; rounding errors of scores are smaller
 _BAND_LOG2 = 512  # sums of links within a factor of 2**512 share a product
 _MAX_EXPONENT = 1024  # of float64
@@ -126,7 +126,7 @@ def pagerank(
     has_links = _links_mask(degrees, accuracy, links, is_strict=hasattr(X, "accurate_along"))
     propagate = _make_propagate(X, np.where(has_links, degrees, 0.0), links)
     dangling = np.flatnonzero(~has_links)
-    work = np.empty(size)
+    difference = np.empty(size)
     converged = False
     max_iterations = max(max_iterations, done_iterations + 1)
     while not converged and done_iterations < max_iterations:
@@ -144,8 +144,8 @@ def pagerank(
         np.maximum(scores, 0.0, out=scores)
         scores /= scores.sum()
         done_iterations += 1
-        np.subtract(scores, previous, out=work)
-        change = float(np.abs(work, out=work).sum())
+        np.subtract(scores, previous, out=difference)
+        change = float(np.abs(difference, out=difference).sum())
         checkpoint.progress(change=change)
         converged = change < tol
     return {
@@ -241,7 +241,7 @@ def _links_mask(
     has_links = degrees > error
     smallest_sum = float(degrees[has_links].min(initial=np.inf))
     largest_ignored = float(np.abs(degrees[~has_links]).max(initial=0.0))
-    if largest_ignored * _MIN_GAP > smallest_sum or (
+    if largest_ignored * _MIN_SUM_RATIO > smallest_sum or (
         largest_ignored and is_strict and links == "columns"
     ):
         raise InputError(
