@@ -176,8 +176,8 @@ def format_message(text: object) -> str:
 
     Examples
     --------
-    >>> print(format_message("a\x1b[2J is no file\ncec-mpi: done"))
-    a\x1b[2J is no file
+    >>> print(format_message("a\x1b[2J is not a file\ncec-mpi: done"))
+    a\x1b[2J is not a file
       cec-mpi: done
     """
     return printable(text, keep="\n").replace("\n", "\n  ")

@@ -23,24 +23,24 @@ ALREADY_PRINTED = {"warned": True}  # ``extra`` of log records whose text is alr
 
 
 @dataclass
-class _State:
+class _OutputState:
     """The verbosity and output error of this process."""
 
     verbosity: int = NORMAL
     output_error: OSError | None = None  # of standard output
 
 
-_state = _State()
+_output_state = _OutputState()
 
 
 def set_verbosity(level: int) -> None:
     """Set the verbosity of this process: `QUIET`, `NORMAL` or `VERBOSE`."""
-    _state.verbosity = level
+    _output_state.verbosity = level
 
 
 def verbosity() -> int:
     """Return the verbosity of this process."""
-    return _state.verbosity
+    return _output_state.verbosity
 
 
 def print_result(text: str, flush: bool = False) -> None:
@@ -75,14 +75,14 @@ def pop_output_error() -> OSError | None:
             sys.stdout.flush()
     except OSError as error:
         _record_output_error(error)
-    output_error, _state.output_error = _state.output_error, None
+    output_error, _output_state.output_error = _output_state.output_error, None
     return output_error
 
 
 def _record_output_error(error: OSError) -> None:
     discard_output(sys.stdout)
     if not isinstance(error, BrokenPipeError):
-        _state.output_error = _state.output_error or error
+        _output_state.output_error = _output_state.output_error or error
 
 
 def print_stderr(text: str) -> None:
@@ -126,7 +126,7 @@ def warn(text: object) -> None:
 
 def remove_error_filters() -> None:
     """Ignore ``-W error`` and PYTHONWARNINGS=error, because a raised warning would end the run."""
-    warnings.filters[:] = [entry for entry in warnings.filters if entry[0] != "error"]  # type: ignore[index]
+    warnings.filters[:] = [rule for rule in warnings.filters if rule[0] != "error"]  # type: ignore[index]
     warnings.simplefilter("default", append=True)  # makes Python read the filters again
 
 
