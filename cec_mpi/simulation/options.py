@@ -220,7 +220,7 @@ class SimulateOptions:
     decode: float | None = option(
         None,
         "--decode TIME",
-        "time of a multiplication of the master; decoding an entry of X w takes L + 25 of them "
+        "time of a multiplication on the master; decoding an entry of X w takes L + 25 of them "
         "(default: 4e-11)",
         values.seconds,
         section=_MODEL_SECTION,

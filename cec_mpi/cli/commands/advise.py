@@ -42,7 +42,7 @@ def add_advise(parser: Parser) -> None:
     )
     add_flag(
         parser,
-        "--free-memory SHARE",
+        "--free-memory FRACTION",
         "fraction of memory that each computer keeps free (default: 0.1)",
         values.number,
         default=0.1,

@@ -33,8 +33,8 @@ def add_run(parser: Parser) -> None:
     parser.description = (
         "Compute with a store, for example: cec-mpi run STORE svd k=5 --out DIR. This starts "
         "machines on this computer, and the run continues if some of them are lost. Under mpirun "
-        "-n N+1 rank 0 is the master and every other rank a machine: by default all ranks take "
-        "part in every step by MPI; with --elastic the run continues without lost ranks."
+        "-n N+1 rank 0 is the master and every other rank a machine: by default every step needs "
+        "all ranks; with --elastic the run continues without lost ranks."
     )
     parser.special_help = _task_help
     parser.hint = task_option_hint

@@ -131,8 +131,8 @@ class JoinOptions(CacheOptions):
     )
     machine: int | None = option(
         None,
-        "--machine N",
-        "join as machine N, for example because its shard is on this computer",
+        "--machine n",
+        "join as machine n, for example because its shard is on this computer",
         values.positive,
     )
     encryption: bool = option(

@@ -65,8 +65,8 @@ class SessionOptions(
     metrics: int | str | os.PathLike[str] | None = option(
         None,
         "--metrics PORT|FILE",
-        "publish metrics in the format of OpenMetrics: at a port of this computer (or HOST:PORT, "
-        "for others), or in a file that is replaced at most once a second",
+        "publish metrics in the format of OpenMetrics: on a port of this computer (or HOST:PORT, "
+        "for other computers), or in a file that is replaced at most once a second",
         values.path,
     )
 

@@ -106,7 +106,7 @@ class ReadOptions(Group):
         "double",
         "--precision",
         "compute products in float64 (double), or in the dtype of the shards (shard), where "
-        "float32 is faster and less exact (default: double)",
+        "float32 is faster and less accurate (default: double)",
         choices=("double", "shard"),
     )
     shards: Holding = option(
