@@ -105,7 +105,7 @@ def _main(argv: Sequence[str] | None) -> int:
     try:
         if not uses_mpi:
             _raise_on_signals()
-        with _verbosity(arguments.verbosity, is_rank_0):
+        with _apply_verbosity(arguments.verbosity, is_rank_0):
             code = perform(arguments)
         problem = pop_output_error()
         if problem is not None and not code:
@@ -169,7 +169,7 @@ class _StderrHandler(logging.Handler):
 
 
 @contextmanager
-def _verbosity(level: int, is_rank_0: bool) -> Iterator[None]:
+def _apply_verbosity(level: int, is_rank_0: bool) -> Iterator[None]:
     """Set the verbosity within a ``with``; rank 0 of a verbose command also prints the log."""
     logger, handler = logging.getLogger("cec_mpi"), _StderrHandler()
     set_verbosity(level)

@@ -101,15 +101,14 @@ def _option_lines(description: Description) -> list[str]:
 
 def task_option_hint(option: str, raw_values: Mapping[str, str]) -> str:
     """Return a hint for an unknown option of run if the task has an option of that name."""
-    from cec_mpi.cli.run.task_arguments import MATVEC_OPTIONS
-    from cec_mpi.tasks import TASKS, options_of
+    from cec_mpi.cli.run.task_arguments import option_names
+    from cec_mpi.tasks import TASKS
 
     name = option.lstrip("-").replace("-", "_")
     task = TASKS.get(raw_values.get("TASK", "matvec"))
-    option_names = MATVEC_OPTIONS if task is TASKS["matvec"] else options_of(task) if task else None
-    return (
-        f" (for the option of the task, write {name}=VALUE)" if name in (option_names or ()) else ""
-    )
+    if task is None or name not in (option_names(task) or ()):
+        return ""
+    return f" (for the option of the task, write {name}=VALUE)"
 
 
 def _wrap(text: str, first_indent: str = "", indent: str = "") -> list[str]:

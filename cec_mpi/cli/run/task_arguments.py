@@ -26,6 +26,11 @@ MATVEC_OPTIONS = {
 }
 
 
+def option_names(task: Task) -> set[str] | None:
+    """Return the names of a task's options on the command line; None if any name is accepted."""
+    return set(MATVEC_OPTIONS) if task is TASKS["matvec"] else options_of(task)
+
+
 def parse_task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
     """Return the options of a task.
 
@@ -36,19 +41,19 @@ def parse_task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]
     """
     options = _parse_options(run.task_options)
     is_matvec = task is TASKS["matvec"]
-    option_names = set(MATVEC_OPTIONS) if is_matvec else options_of(task)
-    if option_names is None or "seed" in option_names:
+    names = option_names(task)
+    if names is None or "seed" in names:
         options.setdefault("seed", seed)
-    if option_names is not None and not option_names >= set(options):
-        unknown = sorted(set(options) - option_names)[0]
+    if names is not None and not names >= set(options):
+        unknown = sorted(set(options) - names)[0]
         hint = ""
         if is_matvec:
-            tasks = [name for name, other in TASKS.items() if unknown in (options_of(other) or ())]
+            tasks = [name for name in TASKS if unknown in (option_names(TASKS[name]) or ())]
             hint = "; the default task is matvec: name a task before the options"
             hint += f", such as {join_names(tasks)}" if tasks else ""
         raise InputError(
-            f"task {run.task} has no option {unknown}{suggest(unknown, option_names)}: expected "
-            f"{', '.join(sorted(option_names)) or 'no options'}{hint}"
+            f"task {run.task} has no option {unknown}{suggest(unknown, names)}: expected "
+            f"{', '.join(sorted(names)) or 'no options'}{hint}"
         )
     if not is_matvec:
         _check_call(task, run.task, options)

@@ -118,12 +118,7 @@ class TaskRun:
         A signal that it receives ends the run before the next step.
     """
 
-    def __init__(
-        self,
-        run: RunOptions,
-        options: SessionOptions,
-        signals: SignalRecorder,
-    ) -> None:
+    def __init__(self, run: RunOptions, options: SessionOptions, signals: SignalRecorder) -> None:
         self.store = run.store
         self.out = Path(run.out)
         store = open_store(expand_host(self.store))
@@ -400,12 +395,9 @@ class TaskRun:
 
     def _run_and_save(self, session: Session, master: Master, recorder: Recorder) -> None:
         """Run the task, and save its results and checkpoints."""
+        interval = self.checkpoint_interval
         checkpoint = CheckpointFile(
-            self.out,
-            self.description,
-            self.resume_state,
-            self.checkpoint_interval,
-            lambda: recorder.steps,
+            self.out, self.description, self.resume_state, interval, lambda: recorder.steps
         )
         checkpoint.before_writing = self.outputs.flush
         checkpoint.after_writing = recorder.checkpoint

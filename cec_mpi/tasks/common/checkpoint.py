@@ -26,7 +26,7 @@ class Checkpoint(Protocol):
     def wanted(self) -> bool:
         """Whether checkpoints are written before the task ends.
 
-        If so, a solver that does not show its state is stopped and restarted.
+        If so, a solver that does not expose its state is stopped and restarted for them.
         """
 
     @property
