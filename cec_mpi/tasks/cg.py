@@ -123,7 +123,7 @@ def conjugate_gradients(
     last_product: tuple[NDArray[Any], float] | None = None  # X p and p'Xp of the last product
     norm_bound = 0.0  # lower bound of ||X|| from products
 
-    def checked_product(p: NDArray[Any]) -> NDArray[Any]:
+    def multiply_and_check(p: NDArray[Any]) -> NDArray[Any]:
         nonlocal last_product, norm_bound
         image = multiply(p)
         if p.any():
@@ -148,7 +148,7 @@ def conjugate_gradients(
             updated_residual[:] -= step * image
             checkpoint.progress(residual=float(np.linalg.norm(updated_residual)) / rhs_norm)
 
-    operator = LinearOperator((len(b), len(b)), matvec=checked_product, dtype=np.float64)
+    operator = LinearOperator((len(b), len(b)), matvec=multiply_and_check, dtype=np.float64)
     x, info = scipy_cg(operator, b, x0=x0, rtol=tol, maxiter=iterations_left, callback=save_iterate)
     residual = float(np.linalg.norm(multiply(x) - b)) / rhs_norm if rhs_norm else 0.0
     # If SciPy has converged, rounding may still keep the residual above `tol`.

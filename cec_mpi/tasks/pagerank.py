@@ -87,9 +87,9 @@ def pagerank(
         s_i = sum_j A[i, j]
         x_j <- d * (sum_i A[i, j] x_i / s_i + p_j * sum of x_i with s_i = 0) + (1 - d) * p_j
 
-    A node has no outgoing links if s_i is 0. An iteration makes one product for all sums s_i within
-    a factor of ``2**512``. (In a store of copies, a sum below 1e-300 times the largest weight may
-    be 0.)
+    A node has no outgoing links if s_i is 0. An iteration makes one product for all nodes whose
+    sums s_i are within a factor of ``2**512``. (In a store of copies, a sum below 1e-300 times the
+    largest weight may be 0.)
 
     If `links` ("rows" or "columns") is not in ``X.accurate_along``, s_i may have an error of up
     to ``10 * X.accuracy * max(s)``, and a node has no links if s_i is not above this bound. The

@@ -123,7 +123,7 @@ def _find_devices() -> list[DeviceFact]:
 def _check_shards(
     comm: MPI.Intracomm, store: str | None, manifest: Manifest | None
 ) -> list[ShardCheck]:
-    """Check the shards of this rank's machine; a single process checks all shards."""
+    """Check the shard of this rank's machine; a single process checks all shards."""
     if store is None or manifest is None:
         return []
     machines = range(1, manifest.code.machines + 1)

@@ -119,7 +119,7 @@ class JoinOptions(CacheOptions):
         1,
         "--machines K",
         "run K machines in this process: it receives w once, and computes the rows of one machine "
-        "after the other with all cores (default: 1)",
+        "after another with all cores (default: 1)",
         values.positive,
     )
     memory: float = option(

@@ -171,7 +171,7 @@ class TaskRun:
         self.outcome: dict[str, Any] | None = None  # None until it is saved
         self.array_names: list[str] | None = None  # of saved arrays; None until they are saved
         self.convergence_problem = ""  # message of the ConvergenceError
-        self._has_log = False
+        self._log_is_open = False
 
     def __enter__(self) -> Self:
         return self
@@ -293,7 +293,7 @@ class TaskRun:
                 open_text(self.out / STEPS, append=is_resumed) as stream,
                 show_progress(recorder, self.progress),
             ):
-                self._has_log = True
+                self._log_is_open = True
                 if self.resume_state.problem:
                     log.warning("%s", self.resume_state.problem, extra=ALREADY_PRINTED)
                 recorder.write_to(stream)
@@ -340,7 +340,7 @@ class TaskRun:
 
     def _continue_without_log(self, problem: str) -> None:
         """Warn that the log cannot be written; raise if it has not been opened."""
-        if not self._has_log:
+        if not self._log_is_open:
             raise ResultsError(problem)
         warn(f"{problem}; the run continues without this log")
 
