@@ -174,8 +174,8 @@ class Parser(argparse.ArgumentParser):
                     f"{pending_option}={word}"
                 )
             self.error(f"unknown option {option}{suggestion}")
-        if line.excess:
-            self._raise_unexpected_word(line.excess[0])
+        if line.excess_words:
+            self._raise_unexpected_word(line.excess_words[0])
         return super().parse_known_args(line.words, namespace)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -208,7 +208,7 @@ class _CommandLine:
         The first unknown option, and the option before it if that lacks a value.
     words_after_flags : list of tuple of str
         Options without values, and the words that follow them.
-    excess : list of str
+    excess_words : list of str
         Words after the last positional argument.
     wants_help, wants_full_help : bool
         Whether help is requested; whether help with all options is requested.
@@ -219,7 +219,7 @@ class _CommandLine:
         self.raw_values: dict[str, str] = {}
         self.unknown_option: tuple[str, str] | None = None
         self.words_after_flags: list[tuple[str, str]] = []
-        self.excess: list[str] = []
+        self.excess_words: list[str] = []
         self.wants_help = self.wants_full_help = False
         self._actions = parser._option_string_actions
         # The words after a subcommand belong to another parser.
@@ -245,7 +245,7 @@ class _CommandLine:
         self.words[:0] = positionals
         self.raw_values |= dict(zip(names, positionals, strict=False))
         if all(action.nargs in (None, "?") for action in arguments):
-            self.excess = positionals[len(names) :]
+            self.excess_words = positionals[len(names) :]
 
     def _read_option(self, word: str, words: list[str], pending_option: str) -> str:
         """Read an option and its value; return the option if it still lacks a value."""
