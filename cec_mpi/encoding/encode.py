@@ -210,12 +210,14 @@ def _start_or_resume(source: Any, directory: Path, options: EncodeOptions, runne
         raise
 
 
-def _exists_error(target: Path, resume_command: str) -> InputError:
-    if (target / INCOMPLETE).exists() and not (target / MANIFEST).exists():
+def _exists_error(directory: Path, resume_command: str) -> InputError:
+    if (directory / INCOMPLETE).exists() and not (directory / MANIFEST).exists():
         return InputError(
-            f"{target} exists and is incomplete: remove it, or resume with: {resume_command}"
+            f"{directory} exists and is incomplete: remove it, or resume with: {resume_command}"
         )
-    return InputError(f"{target} exists already: choose another name for the store, or remove it")
+    return InputError(
+        f"{directory} exists already: choose another name for the store, or remove it"
+    )
 
 
 def _open_matrix(source: Any, options: EncodeOptions) -> Source | StreamedMatrix:
@@ -341,7 +343,9 @@ def _initial_manifest(matrix: Source, options: EncodeOptions) -> CodedManifest:
 
 
 @contextmanager
-def _handle_failure(target: Path, skeleton: CodedManifest, resume_command: str) -> Iterator[None]:
+def _handle_failure(
+    directory: Path, skeleton: CodedManifest, resume_command: str
+) -> Iterator[None]:
     """On errors, remove a store that cannot be resumed, or add the command that resumes it.
 
     If `resume_command` is empty, the store cannot be resumed.
@@ -350,13 +354,13 @@ def _handle_failure(target: Path, skeleton: CodedManifest, resume_command: str) 
         yield
     except BaseException as error:
         is_unresumable = not resume_command or isinstance(error, NotEncodableError)
-        if is_unresumable and not (target / MANIFEST).exists():
-            journal.discard(target, skeleton)
+        if is_unresumable and not (directory / MANIFEST).exists():
+            journal.discard(directory, skeleton)
         if is_unresumable or not isinstance(error, CecError | OSError):
             raise
         reason = str(error)
         if isinstance(error, OSError):
-            reason = f"{target} cannot be written: {reason_of(error)}"
+            reason = f"{directory} cannot be written: {reason_of(error)}"
         raise InputError(
-            f"{reason}; {target} is incomplete, resume with: {resume_command}"
+            f"{reason}; {directory} is incomplete, resume with: {resume_command}"
         ) from None

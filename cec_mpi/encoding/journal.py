@@ -54,7 +54,7 @@ _PIECE_BYTES = 1 << 20
 
 
 def create_store(
-    target: Path,
+    directory: Path,
     skeleton: CodedManifest,
     matrix: Matrix,
     arguments: dict[str, Any],
@@ -64,7 +64,7 @@ def create_store(
 
     Parameters
     ----------
-    target : Path
+    directory : Path
     skeleton : CodedManifest
         Manifest without checksums.
     matrix : Matrix
@@ -77,19 +77,19 @@ def create_store(
     InputError
         Another process has just created the directory.
     """
-    parent = target.absolute().parent
-    prefix = f".{target.name}.new-"
+    parent = directory.absolute().parent
+    prefix = f".{directory.name}.new-"
     _remove_abandoned(parent, prefix)
     staging = parent / f"{prefix}{secrets.token_hex(8)}"
     staging.mkdir()
     try:
         with locked(staging, f"{staging} is in use"):
-            _write_files(staging, skeleton, matrix, arguments, resume_command)
-            staging.rename(target)
+            _write_store_files(staging, skeleton, matrix, arguments, resume_command)
+            staging.rename(directory)
     except BaseException as error:
         shutil.rmtree(staging, ignore_errors=True)
         if getattr(error, "errno", 0) in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-            raise InputError(f"{target} exists: another process has just created it") from None
+            raise InputError(f"{directory} exists: another process has just created it") from None
         raise
     sync(parent)
 
@@ -112,7 +112,7 @@ def _is_abandoned(directory: Path, token: str) -> bool:
     )
 
 
-def _write_files(
+def _write_store_files(
     directory: Path,
     skeleton: CodedManifest,
     matrix: Matrix,
@@ -131,7 +131,7 @@ def _write_files(
     publish(directory / INCOMPLETE, json.dumps(state, indent=2).encode())
 
 
-def read_skeleton(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
+def read_skeleton(directory: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
     """Return the manifest, without checksums, of an incomplete store.
 
     Raises
@@ -140,35 +140,35 @@ def read_skeleton(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Co
         The directory is not an incomplete store, or was started with another X or other arguments.
     """
     try:
-        if not (target / INCOMPLETE).exists():
+        if not (directory / INCOMPLETE).exists():
             raise FileNotFoundError
-        recorded_arguments, recorded_stamps = _read_origin(target)
-        skeleton = msgspec.convert(read_content(target / INCOMPLETE_MANIFEST), CodedManifest)
+        recorded_arguments, recorded_stamps = _read_origin(directory)
+        skeleton = msgspec.convert(read_content(directory / INCOMPLETE_MANIFEST), CodedManifest)
     except FileNotFoundError:
-        if (target / MANIFEST_COPY).exists():
-            read_manifest(target)  # raises if the directory is a damaged complete store
+        if (directory / MANIFEST_COPY).exists():
+            read_manifest(directory)  # raises if the directory is a damaged complete store
         raise InputError(
-            f"{target} exists, but is not an incomplete store: choose another name"
+            f"{directory} exists, but is not an incomplete store: choose another name"
         ) from None
     except (StoreError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError(
-            f"{target} cannot be resumed because its journal is damaged: remove it"
+            f"{directory} cannot be resumed because its journal is damaged: remove it"
         ) from None
-    _check_origin(target, matrix, arguments, recorded_arguments, recorded_stamps)
+    _check_origin(directory, matrix, arguments, recorded_arguments, recorded_stamps)
     return skeleton
 
 
-def resume(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
+def resume(directory: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
     """Read the skeleton, and make the files of the store writable and full-size."""
-    skeleton = read_skeleton(target, matrix, arguments)
+    skeleton = read_skeleton(directory, matrix, arguments)
     if (skeleton.rows, skeleton.columns) != matrix.shape:
         if not matrix.stamps:
-            raise InputError(f"{target} was started with another X: remove it and encode again")
-        raise InputError(f"{target} cannot be resumed because its journal is damaged: remove it")
+            raise InputError(f"{directory} was started with another X: remove it and encode again")
+        raise InputError(f"{directory} cannot be resumed because its journal is damaged: remove it")
     for machine in range(1, skeleton.machines + 1):
-        make_shard_file(target, skeleton, machine)
+        make_shard_file(directory, skeleton, machine)
     for name, size in _progress_files(skeleton).items():
-        path = target / name
+        path = directory / name
         descriptor = open_in_place(path) if is_writable_in_place(path) else create_new(path)
         try:  # blocks without a record are encoded again
             os.ftruncate(descriptor, size)
@@ -188,7 +188,7 @@ def _progress_files(skeleton: CodedManifest) -> dict[str, int]:
     return sizes
 
 
-def check_same_origin(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> None:
+def check_same_origin(directory: Path, matrix: Matrix, arguments: dict[str, Any]) -> None:
     """Raise unless a complete store was made from this X with these arguments.
 
     Raises
@@ -197,20 +197,20 @@ def check_same_origin(target: Path, matrix: Matrix, arguments: dict[str, Any]) -
         The store has another origin, or an unknown one.
     """
     try:
-        recorded_arguments, recorded_stamps = _read_origin(target)
+        recorded_arguments, recorded_stamps = _read_origin(directory)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise InputError(f"{target} is complete: there is nothing to resume") from None
-    _check_origin(target, matrix, arguments, recorded_arguments, recorded_stamps)
+        raise InputError(f"{directory} is complete: there is nothing to resume") from None
+    _check_origin(directory, matrix, arguments, recorded_arguments, recorded_stamps)
 
 
-def _read_origin(target: Path) -> tuple[dict[str, Any], list[Any]]:
+def _read_origin(directory: Path) -> tuple[dict[str, Any], list[Any]]:
     """Return the recorded arguments and stamps; a damaged file raises many types of errors."""
-    origin = json.loads(read_regular(target / SOURCE))
+    origin = json.loads(read_regular(directory / SOURCE))
     return dict(origin["arguments"]), list(origin["source"])
 
 
 def _check_origin(
-    target: Path,
+    directory: Path,
     matrix: Matrix,
     arguments: dict[str, Any],
     recorded_arguments: dict[str, Any],
@@ -219,46 +219,46 @@ def _check_origin(
     for name, value in arguments.items():
         if recorded_arguments.get(name) != value:
             raise InputError(
-                f"{target} was started with {name} {recorded_arguments.get(name)}, not {value}: "
+                f"{directory} was started with {name} {recorded_arguments.get(name)}, not {value}: "
                 "use the same arguments, or remove it"
             )
     if recorded_stamps != list(matrix.stamps):
         raise InputError(
-            f"{matrix.name} has changed since {target} was started: remove {target} and encode "
-            "again"
+            f"{matrix.name} has changed since {directory} was started: remove {directory} and "
+            "encode again"
         )
 
 
-def discard(target: Path, skeleton: CodedManifest) -> None:
+def discard(directory: Path, skeleton: CodedManifest) -> None:
     """Remove the files of an incomplete store, and its directory if that has no other files."""
     shard_files = [shard.file for shard in skeleton.shards]
     arrays = (*name_and_copy(COLUMN_SIZES), *name_and_copy(ROW_EXPONENTS), skeleton.checksums.file)
     for name in (*shard_files, *JOURNAL, SOURCE, *arrays, MANIFEST_COPY, ".lock"):
-        (target / name).unlink(missing_ok=True)
+        (directory / name).unlink(missing_ok=True)
     with suppress(OSError):  # not empty
-        target.rmdir()
+        directory.rmdir()
 
 
-def finish(target: Path, skeleton: CodedManifest, is_rounded: bool) -> CodedManifest:
+def finish(directory: Path, skeleton: CodedManifest, is_rounded: bool) -> CodedManifest:
     """Complete a store whose blocks are on disk: write its other files, and the manifest last."""
-    checksums, _ = read_checksums(target, skeleton)
+    checksums, _ = read_checksums(directory, skeleton)
     shards = tuple(
         replace(shard, xxh3_128=shard_checksum(row))
         for shard, row in zip(skeleton.shards, checksums, strict=True)
     )
-    sync(target)
-    sizes = Bands(skeleton.grid).column_sizes(target / INCOMPLETE_SIZES)
+    sync(directory)
+    sizes = Bands(skeleton.grid).column_sizes(directory / INCOMPLETE_SIZES)
     shape: tuple[int, ...] = (skeleton.columns,)
-    digest = publish_pieces(target, COLUMN_SIZES, shape, np.dtype(np.float64), sizes)
+    digest = publish_pieces(directory, COLUMN_SIZES, shape, np.dtype(np.float64), sizes)
     column_sizes = ArrayEntry(COLUMN_SIZES, digest)
     manifest = replace(skeleton, shards=shards, column_sizes=column_sizes, rounded=is_rounded)
     if skeleton.row_exponents is not None:
-        exponents = _iter_exponents(target)
+        exponents = _iter_exponents(directory)
         shape = (skeleton.code.recovery, skeleton.grid.rows)
-        digest = publish_pieces(target, ROW_EXPONENTS, shape, np.dtype(np.int16), exponents)
+        digest = publish_pieces(directory, ROW_EXPONENTS, shape, np.dtype(np.int16), exponents)
         manifest = replace(manifest, row_exponents=ArrayEntry(ROW_EXPONENTS, digest))
-    publish_checksums(target, manifest, checksums)
-    publish_manifest(target, manifest)
+    publish_checksums(directory, manifest, checksums)
+    publish_manifest(directory, manifest)
     return manifest
 
 
