@@ -18,7 +18,6 @@ from cec_mpi.encoding.options import GROUPS, EncodeOptions
 from cec_mpi.encoding.reading import MissingValuesError, NotEncodableError, check_unchanged
 from cec_mpi.encoding.rounding import NO_ROUNDING, warn_of_rounding
 from cec_mpi.encoding.sources import (
-    Matrix,
     Source,
     StreamedMatrix,
     copy_to_file,
@@ -192,7 +191,7 @@ def _start_or_resume(source: Any, directory: Path, options: EncodeOptions, runne
         matrix = replace(matrix, on_progress=runner.on_progress)
     try:
         if is_resumed and (directory / MANIFEST).exists():
-            _check_complete(directory, matrix, options)
+            journal.check_same_origin(directory, matrix, options.to_arguments())
             remove_journal(directory)  # exists if an encode was killed at its end
             if not all(file.exists() for _, file in options.target):
                 with _open_as_array(matrix, directory, options, is_resumed=True):
@@ -230,15 +229,6 @@ def _open_matrix(source: Any, options: EncodeOptions) -> Source | StreamedMatrix
             "columns of the array before encode"
         )
     return matrix
-
-
-def _check_complete(directory: Path, matrix: Matrix, options: EncodeOptions) -> None:
-    if not matrix.stamps:
-        raise InputError(
-            f"{directory} is complete, but may have been made from another version of "
-            f"{matrix.name}: choose another name for the store"
-        )
-    journal.check_same_origin(directory, matrix, options.to_arguments())
 
 
 def _open_as_array(

@@ -196,6 +196,11 @@ def check_same_origin(directory: Path, matrix: Matrix, arguments: dict[str, Any]
     InputError
         The store has another origin, or an unknown one.
     """
+    if not matrix.stamps:
+        raise InputError(
+            f"{directory} is complete, but may have been made from another version of "
+            f"{matrix.name}: choose another name for the store"
+        )
     try:
         recorded_arguments, recorded_stamps = _read_origin(directory)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
