@@ -21,10 +21,10 @@ from cec_mpi.encoding.sources import (
     Source,
     StreamedMatrix,
     copy_to_file,
-    describe_missing,
     open_array,
     open_source,
     stream_rows,
+    summarise_missing,
 )
 from cec_mpi.encoding.work import EncodeWork
 from cec_mpi.errors import CecError, InputError, ScaleWarning
@@ -116,7 +116,7 @@ def encode(
     with rename_flags_in_errors(*GROUPS, EncodeOptions):
         encode_options = EncodeOptions(machines=machines, recovery=recovery, **options).validate()
         if comm is None:
-            return encode_with(source, as_path(store), encode_options, runner or LocalRunner())
+            return encode_matrix(source, as_path(store), encode_options, runner or LocalRunner())
         if runner is not None:
             raise InputError("encode got both a runner and comm, expected only one of them")
         if encode_options.recovery is None:
@@ -125,7 +125,7 @@ def encode(
             check_start(comm)
             return call_on_master(
                 comm,
-                lambda: encode_with(source, as_path(store), encode_options, LocalRunner()),
+                lambda: encode_matrix(source, as_path(store), encode_options, LocalRunner()),
                 Manifest,
             )
         from cec_mpi.encoding.collective import encode_on_all_ranks
@@ -134,13 +134,13 @@ def encode(
             comm,
             source,
             encode_options,
-            lambda shared_source, runner: encode_with(
+            lambda shared_source, runner: encode_matrix(
                 shared_source, as_path(store), encode_options, runner
             ),
         )
 
 
-def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Runner) -> Manifest:
+def encode_matrix(source: Any, directory: Path, options: EncodeOptions, runner: Runner) -> Manifest:
     """Encode a matrix into a new store with validated options; see `encode`.
 
     Parameters
@@ -158,7 +158,7 @@ def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Ru
         The new store cannot be opened.
     """
     if options.recovery is None:
-        from cec_mpi.encoding.replicas import encode_replicas  # with SciPy
+        from cec_mpi.encoding.replicas import encode_replicas  # imports SciPy
 
         encode_replicas(source, directory, options, runner.on_progress)
     else:
@@ -198,6 +198,7 @@ def _start_or_resume(source: Any, directory: Path, options: EncodeOptions, runne
                     check_unchanged(matrix)
             return
         if is_resumed:
+            # Raise before a long copy if the store cannot be resumed.
             journal.read_skeleton(directory, matrix, options.to_arguments())
         with _open_as_array(matrix, directory, options, is_resumed) as array:
             _encode_blocks(directory, array, options, runner, is_resumed, resume_command)
@@ -252,7 +253,7 @@ def _encode_blocks(
 ) -> None:
     """Encode an array into a new or an incomplete store."""
     if not is_resumed or not matrix.stamps:
-        skeleton = _initial_manifest(matrix, options)
+        skeleton = _make_skeleton(matrix, options)
         # Check the disk first: a list of the blocks of too large a store could exceed the memory.
         check_free_space(directory, skeleton.shard_bytes * options.machines)
         work = EncodeWork.create(directory, matrix, skeleton, options.memory, runner)
@@ -278,8 +279,8 @@ def _encode_blocks(
                 work.measure_long_rows(options.memory, runner)
                 results = runner.run(work)
             except MissingValuesError as error:
-                # The search fails if another rank has read the value, or a file has changed.
-                reason = describe_missing(matrix, np.dtype(skeleton.dtype)) or str(error)
+                # Empty if only another rank's X has the value, or a file has changed.
+                reason = summarise_missing(matrix, np.dtype(skeleton.dtype)) or str(error)
                 raise NotEncodableError(reason) from None
             check_unchanged(matrix)
             rounding = sum((rounding for _, rounding in results), NO_ROUNDING)
@@ -303,8 +304,8 @@ def _warn_of_small_rows(name: str, manifest: CodedManifest, size_ratio: float) -
     )
 
 
-def _initial_manifest(matrix: Source, options: EncodeOptions) -> CodedManifest:
-    """Return the manifest of a store without checksums."""
+def _make_skeleton(matrix: Source, options: EncodeOptions) -> CodedManifest:
+    """Return the manifest of a new store, without checksums."""
     rows, columns = matrix.shape
     machines, recovery = options.machines, options.recovery
     assert recovery is not None

@@ -34,7 +34,7 @@ def add_encode(parser: Parser) -> None:
 
 
 def _encode(arguments: argparse.Namespace) -> int:
-    from cec_mpi.encoding.encode import encode_with
+    from cec_mpi.encoding.encode import encode_matrix
 
     options = from_flags(EncodeOptions, arguments).validate()
 
@@ -42,7 +42,7 @@ def _encode(arguments: argparse.Namespace) -> int:
         from cec_mpi.store.coded.facts import describe_columns, describe_missing
         from cec_mpi.store.kinds import make_facts
 
-        manifest = encode_with(arguments.source, as_path(arguments.store), options, runner)
+        manifest = encode_matrix(arguments.source, as_path(arguments.store), options, runner)
         print_note(f"{arguments.store}: {make_facts(manifest).summary()}")
         if manifest.column_names or _is_table(arguments):
             print_note(describe_columns(manifest) + _header_note(arguments, manifest))

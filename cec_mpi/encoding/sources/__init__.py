@@ -24,7 +24,7 @@ from cec_mpi.encoding.sources.arrays import (
 )
 from cec_mpi.encoding.sources.binary import npy_source, parts_source, raw_source
 from cec_mpi.encoding.sources.hdf5 import hdf5_source
-from cec_mpi.encoding.sources.missing import describe_missing, stream_rows
+from cec_mpi.encoding.sources.missing import stream_rows, summarise_missing
 from cec_mpi.encoding.sources.scratch import copy_to_file
 from cec_mpi.encoding.sources.source import Matrix, Source, StreamedMatrix
 from cec_mpi.encoding.sources.table import TextTable, text_table
@@ -46,7 +46,7 @@ __all__ = [
     "open_array",
     "open_source",
     "copy_to_file",
-    "describe_missing",
+    "summarise_missing",
     "stream_rows",
     "share_source",
 ]

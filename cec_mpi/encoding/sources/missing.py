@@ -208,7 +208,7 @@ class MissingValueHandler:
         return means
 
 
-def describe_missing(source: Source, dtype: np.dtype[Any]) -> str:
+def summarise_missing(source: Source, dtype: np.dtype[Any]) -> str:
     """Read a matrix, and return the message for its missing values, or ''.
 
     Raises
