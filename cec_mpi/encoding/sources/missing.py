@@ -78,12 +78,12 @@ class MissingValueHandler:
         self._matrix, self._treatment, self._dtype = matrix, treatment, dtype
         self._width = matrix.shape[1]
         self._first_message = self._advice = ""
-        self._rows: list[NDArray[np.int64]] = []
-        self._dropped: list[NDArray[np.int64]] = []
-        # By column of X, then by target:
-        self._missing = np.zeros(self._width + len(matrix.targets), np.int64)
-        self._counts = self._missing.copy()
-        self._sums = np.zeros((2, len(self._missing)))
+        self._incomplete_rows: list[NDArray[np.int64]] = []
+        self._dropped_rows: list[NDArray[np.int64]] = []
+        # One entry per column of X, then per target:
+        self._missing_counts = np.zeros(self._width + len(matrix.targets), np.int64)
+        self._value_counts = self._missing_counts.copy()
+        self._sums = np.zeros((2, len(self._missing_counts)))
 
     def add(self, row: int, column: int, values: NDArray[Any]) -> None:
         """Count missing values in a piece of the matrix.
@@ -117,22 +117,22 @@ class MissingValueHandler:
             i, j = np.argwhere(is_missing)[0].tolist()
             self._first_message = self._matrix.describe_missing(row + i, column + j)
             self._advice = self._matrix.drop_advice(column + j)
-        self._rows.append(rows)
+        self._incomplete_rows.append(rows)
         if self._treatment == "mean":
             rows = row + np.flatnonzero(is_missing[:, max(0, self._width - column) :].any(axis=1))
-        self._dropped.append(rows)
-        self._missing[column : column + values.shape[1]] += is_missing.sum(axis=0)
+        self._dropped_rows.append(rows)
+        self._missing_counts[column : column + values.shape[1]] += is_missing.sum(axis=0)
 
     def _add_sums(self, column: int, piece: NDArray[Any], is_missing: Any) -> None:
         columns = slice(column, column + piece.shape[1])
         values = piece.astype(np.float64, copy=False)
         if is_missing is None:
-            self._counts[columns] += len(values)
+            self._value_counts[columns] += len(values)
         else:
             kept = ~is_missing[:, max(0, self._width - column) :].any(axis=1)
             values, is_missing = values[kept], is_missing[kept]
             values = np.where(is_missing, 0.0, values)
-            self._counts[columns] += len(values) - is_missing.sum(axis=0)
+            self._value_counts[columns] += len(values) - is_missing.sum(axis=0)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             self._sums[:, columns] += values.sum(axis=0), (values * _SUM_SCALE).sum(axis=0)
 
@@ -141,9 +141,9 @@ class MissingValueHandler:
         """Numbers of rows and columns with missing values, for the manifest."""
         return MissingValues(
             self._treatment,
-            rows=len(_merge_rows(self._rows)),
-            columns=int(np.count_nonzero(self._missing)),
-            dropped=len(_merge_rows(self._dropped)),
+            rows=len(_merge_rows(self._incomplete_rows)),
+            columns=int(np.count_nonzero(self._missing_counts)),
+            dropped=len(_merge_rows(self._dropped_rows)),
         )
 
     def check(self) -> None:
@@ -180,7 +180,7 @@ class MissingValueHandler:
         """
         if not self._first_message:
             return rows
-        dropped = _merge_rows(self._dropped)
+        dropped = _merge_rows(self._dropped_rows)
         if len(dropped) == rows:
             raise InputError(
                 f"{self._matrix.name} has missing values in all {plural(rows, 'row')}, so no rows "
@@ -188,13 +188,13 @@ class MissingValueHandler:
             )
         means = self._means() if self._treatment == "mean" else None
         dtype = self._matrix.dtype
-        remaining = _rewrite(descriptor, 0, rows, self._width, dtype, dropped, means)
+        row_count = _rewrite(descriptor, 0, rows, self._width, dtype, dropped, means)
         for target, offset in targets:
             _rewrite(target, offset, rows, 1, np.dtype("<f8"), dropped, None)
-        return remaining
+        return row_count
 
     def _means(self) -> NDArray[np.float64]:
-        empty_columns = np.flatnonzero(self._counts[: self._width] == 0)
+        empty_columns = np.flatnonzero(self._value_counts[: self._width] == 0)
         if empty_columns.size:
             column = int(empty_columns[0])
             advice = self._matrix.drop_advice(column)
@@ -202,7 +202,7 @@ class MissingValueHandler:
                 f"{self._matrix.name} has no number in {self._matrix.describe_column(column)}, and "
                 f"so no mean: {advice.removeprefix(', ') or 'leave this column out'}"
             )
-        unscaled, scaled = self._sums[:, : self._width] / self._counts[: self._width]
+        unscaled, scaled = self._sums[:, : self._width] / self._value_counts[: self._width]
         means: NDArray[np.float64]
         means = np.where(np.isfinite(unscaled), unscaled, scaled / _SUM_SCALE)
         return means
