@@ -27,7 +27,7 @@ from cec_mpi.encoding.sources.hdf5 import hdf5_source
 from cec_mpi.encoding.sources.missing import stream_rows, summarise_missing
 from cec_mpi.encoding.sources.scratch import copy_to_file
 from cec_mpi.encoding.sources.source import Matrix, Source, StreamedMatrix
-from cec_mpi.encoding.sources.table import TextTable, text_table
+from cec_mpi.encoding.sources.table import TextTable, open_text_table
 from cec_mpi.encoding.sources.views import ContainerArray
 from cec_mpi.encoding.sources.zarr_arrays import is_zarr, zarr_source
 from cec_mpi.errors import InputError
@@ -92,13 +92,13 @@ def open_source(
     elif separator or suffix in HDF5_INPUT_SUFFIXES:
         matrix = hdf5_source(path, inner_path, options)
     elif suffix in DELIMITERS:
-        matrix = text_table(path, DELIMITERS[suffix], options)
+        matrix = open_text_table(path, DELIMITERS[suffix], options)
     elif (sparse := _sparse_file(path)) is not None:
         matrix = sparse
     elif suffix in (".npy", ".npz") or _is_npy(path):
         matrix = npy_source(path)
     elif delimiter is not None:
-        matrix = text_table(path, delimiter, options)
+        matrix = open_text_table(path, delimiter, options)
     else:
         raise InputError(f"{path} has an unknown format, expected {FORMATS}")
     if options.input_dtype is not None and shape is None:

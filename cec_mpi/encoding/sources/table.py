@@ -1,4 +1,4 @@
-"""Reading of text tables (CSV, TSV) with pandas, by blocks of rows.
+"""Reading of text tables (CSV, TSV) with pandas, in blocks of rows.
 
 A block that pandas rejects is parsed again cell by cell, so that errors name the line and column.
 """
@@ -32,7 +32,7 @@ from cec_mpi.text import plural, truncate, warn_caller
 
 _MISSING_MARKS = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "-NaN", "null", "None", "?", ".", r"\N")
 _MISSING_LOWERCASE = {mark.lower() for mark in _MISSING_MARKS}
-_SPELLINGS = {
+_MISSING_SPELLINGS = {
     change_case(mark)
     for mark in _MISSING_MARKS
     for change_case in (str, str.lower, str.upper, str.capitalize)
@@ -44,7 +44,7 @@ _MAX_FRAME_COLUMNS = 500  # above this a DataFrame is slow
 _COMMENT = re.compile(rb"^[ \t]*#.*", re.MULTILINE)
 _INTEGER = re.compile(r"[+-]?\d+")
 _NUMBER_WITH_COMMAS = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d*)?)([eE][+-]?\d+)?")
-_LARGEST_EXACT = 2.0**53
+_MAX_EXACT_INTEGER = 2.0**53
 _MAX_LISTED = 5
 _MAX_CELL_LENGTH = 40  # characters, in messages
 _INDEX_NAMES = ("", "Unnamed: 0")  # names that pandas gives to an index column
@@ -60,7 +60,7 @@ class _BadRowError(Exception):
         super().__init__(problem)
 
 
-def _rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, int, list[str]]]:
+def _iter_rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, int, list[str]]]:
     """Yield the rows of a table: first line from 0, line after the last, and cells.
 
     A row may span lines, because quoted cells may have line breaks. Empty lines and comments are
@@ -73,7 +73,7 @@ def _rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, int, li
     """
     begin, is_row_start = 0, True
 
-    def texts() -> Iterator[str]:
+    def decoded_lines() -> Iterator[str]:
         nonlocal is_row_start
         for line in lines:
             if b"\0" in line:
@@ -87,7 +87,7 @@ def _rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, int, li
             # Trailing white space is not a delimiter.
             yield text.replace("\t", " ").rstrip() + "\n" if delimiter == " " else text
 
-    reader = csv.reader(texts(), delimiter=delimiter, skipinitialspace=True)
+    reader = csv.reader(decoded_lines(), delimiter=delimiter, skipinitialspace=True)
     try:
         for row in reader:
             if row:
@@ -127,10 +127,10 @@ def is_header_row(cells: list[str]) -> bool | None:
     >>> is_header_row(["1", "?", "3"]), is_header_row(["?", ""])
     (None, None)
     """
-    numbers = sum(map(is_number, cells))
-    if numbers == len(cells):
+    number_count = sum(map(is_number, cells))
+    if number_count == len(cells):
         return False
-    if numbers or all(cell.lower() in _NOT_NAMES for cell in cells):
+    if number_count or all(cell.lower() in _NOT_NAMES for cell in cells):
         return None
     return True
 
@@ -149,7 +149,7 @@ class TextTable(StreamedMatrix):
     width : int
         Number of columns of the file.
     columns : tuple of int
-        Columns of X and of targets, from 0.
+        Columns of X and of targets, counted from 0.
     first_line : int
         Number of the line of the header or the first row, from 1.
     data_start : tuple of int
@@ -171,7 +171,7 @@ class TextTable(StreamedMatrix):
         for line, text in self._blocks():
             self._last_block[:] = rows_parsed, line, text
             numbers = self._parse(line, text)
-            is_large = np.isfinite(numbers) & (np.abs(numbers) >= _LARGEST_EXACT)
+            is_large = np.isfinite(numbers) & (np.abs(numbers) >= _MAX_EXACT_INTEGER)
             if is_large.any():
                 rounding += self._measure_rounding(line, text, numbers, is_large)
             if len(numbers):
@@ -182,7 +182,7 @@ class TextTable(StreamedMatrix):
     def location(self, row: int, column: int) -> str:
         """Return the location of a cell of the last block, for messages."""
         prefix = "target " if column >= self.shape[1] else ""
-        return f"line {self._row(row)[0]}, {prefix}{self.describe_column(column)}"
+        return f"line {self._line_and_cells(row)[0]}, {prefix}{self.describe_column(column)}"
 
     def describe_column(self, column: int) -> str:
         """Return the number of a column in the file and its name, for messages."""
@@ -190,21 +190,21 @@ class TextTable(StreamedMatrix):
 
     def describe_missing(self, row: int, column: int) -> str:
         """Return the start of a message about a missing value."""
-        cell = self._row(row)[1][self.columns[column]].strip()
+        cell = self._line_and_cells(row)[1][self.columns[column]].strip()
         return f"{self.path}: {self.location(row, column)} is {_format_cell(cell)}"
 
     def drop_advice(self, column: int) -> str:
         """Return the end of a message: the option that leaves a column out."""
         return f", --drop {column_option(self.columns[column], self.names)} drops this column"
 
-    def _row(self, row: int) -> tuple[int, list[str]]:
+    def _line_and_cells(self, row: int) -> tuple[int, list[str]]:
         first_row, line, text = self._last_block
-        return next(islice(self._rows(line, text), row - first_row, None))
+        return next(islice(self._checked_rows(line, text), row - first_row, None))
 
-    def _rows(self, line: int, text: bytes) -> Iterator[tuple[int, list[str]]]:
+    def _checked_rows(self, line: int, text: bytes) -> Iterator[tuple[int, list[str]]]:
         """Yield the line and the cells of each row of a block; raise `InputError` if invalid."""
         try:
-            for begin, _, cells in _rows(BytesIO(text), self.delimiter):
+            for begin, _, cells in _iter_rows(BytesIO(text), self.delimiter):
                 if len(cells) != self.width:
                     hint = ""
                     if self.delimiter == "," and any(";" in cell for cell in cells):
@@ -248,7 +248,7 @@ class TextTable(StreamedMatrix):
             return end
         lines = BytesIO(text[:end]).readlines()
         try:
-            ((begin, _, row),) = deque(_rows([*lines, _SENTINEL], self.delimiter), maxlen=1)
+            ((begin, _, row),) = deque(_iter_rows([*lines, _SENTINEL], self.delimiter), maxlen=1)
         except _BadRowError:  # raised again when the row is parsed
             return end
         return end if row == [_SENTINEL.decode()] else sum(map(len, lines[:begin]))
@@ -258,11 +258,11 @@ class TextTable(StreamedMatrix):
         for comment in _COMMENT.finditer(text) if b"#" in text else ():
             with suppress(_BadRowError):
                 row = comment[0].replace(b"#", b"", 1)
-                if any(len(cells) == self.width for *_, cells in _rows([row], self.delimiter)):
-                    number = line + text.count(b"\n", 0, comment.start())
+                if any(len(cells) == self.width for *_, cells in _iter_rows([row], self.delimiter)):
+                    comment_line = line + text.count(b"\n", 0, comment.start())
                     warn_caller(
-                        f"{self.path}: line {number} and other lines that begin with # are skipped "
-                        "as comments"
+                        f"{self.path}: line {comment_line} and other lines that begin with # are "
+                        "skipped as comments"
                     )
                     return True
         return False
@@ -278,7 +278,7 @@ class TextTable(StreamedMatrix):
         if self.width <= _MAX_FRAME_COLUMNS and b'"' not in text:
             with suppress(ValueError):
                 return self._parse_unquoted(text)
-        rows = list(self._rows(line, text))
+        rows = list(self._checked_rows(line, text))
         shape = len(rows), len(self.columns)
         cells = [row[k] for _, row in rows for k in self.columns]
         with suppress(ValueError):  # parsed as one column, because pandas is slow per column
@@ -337,7 +337,8 @@ class TextTable(StreamedMatrix):
     def _measure_rounding(self, line: int, text: bytes, numbers: Any, is_large: Any) -> Rounding:
         """Count integers that float64 cannot represent."""
         rounding = NO_ROUNDING
-        for (_, row), parsed, large in zip(self._rows(line, text), numbers, is_large, strict=True):
+        rows = self._checked_rows(line, text)
+        for (_, row), parsed, large in zip(rows, numbers, is_large, strict=True):
             for column in np.flatnonzero(large).tolist():
                 cell = row[self.columns[column]].strip()
                 if _INTEGER.fullmatch(cell):
@@ -363,7 +364,7 @@ def _parse_numbers(text: bytes, **options: Any) -> NDArray[np.float64]:
         header=None,
         dtype=np.float64,
         keep_default_na=False,
-        na_values=_SPELLINGS,
+        na_values=_MISSING_SPELLINGS,
         encoding="latin-1",  # accepts any bytes; numbers are ASCII
         float_precision=float_precision(),
         **options,
@@ -378,13 +379,13 @@ def _parse_numbers(text: bytes, **options: Any) -> NDArray[np.float64]:
 def _count_cells(text: bytes, delimiter: str) -> NDArray[np.int64]:
     """Return the number of cells of each row of a text without quotes, omitting blank rows."""
     characters = np.frombuffer(text, np.uint8)
-    is_end, is_separator = characters == ord("\n"), characters == ord(delimiter)
+    is_newline, is_separator = characters == ord("\n"), characters == ord(delimiter)
     if delimiter == " ":  # count the first characters of words instead
-        is_space = is_end | is_separator | (characters == ord("\t")) | (characters == ord("\r"))
+        is_space = is_newline | is_separator | (characters == ord("\t")) | (characters == ord("\r"))
         is_separator = ~is_space
         is_separator[1:] &= is_space[:-1]
-    separators = np.flatnonzero(is_separator | is_end)
-    counts = np.diff(np.flatnonzero(is_end[separators]), prepend=-1) - (delimiter == " ")
+    separators = np.flatnonzero(is_separator | is_newline)
+    counts = np.diff(np.flatnonzero(is_newline[separators]), prepend=-1) - (delimiter == " ")
     if delimiter == " ":
         return counts[counts > 0]
     if (counts > 1).all():
@@ -392,12 +393,12 @@ def _count_cells(text: bytes, delimiter: str) -> NDArray[np.int64]:
     is_space = (
         (characters == ord(" ")) | (characters == ord("\t")) | (characters == ord("\r"))
     ) & ~is_separator
-    is_space |= is_end
-    starts = np.concatenate([[0], np.flatnonzero(is_end)[:-1] + 1])
+    is_space |= is_newline
+    starts = np.concatenate([[0], np.flatnonzero(is_newline)[:-1] + 1])
     return counts[~np.logical_and.reduceat(is_space, starts)]
 
 
-def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
+def open_text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
     """Open a text table: read its first row, and choose its columns.
 
     Parameters
@@ -418,11 +419,11 @@ def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
         stamps = file_stamps(path)
         with path.open("rb") as file:
             start = _skip_bom(path, file)
-            first_line, next_line, cells, text = _first_row(path, file, delimiter)
+            first_line, next_line, cells, text = _read_row(path, file, delimiter)
             data_start, second_row = (file.tell(), next_line), file.readline()
             is_header = options.header
             if is_header is None and _is_quoted(text, delimiter):
-                is_header = True if not _is_quoted(second_row, delimiter) else None
+                is_header = None if _is_quoted(second_row, delimiter) else True
             if is_header is None:
                 is_header = _decide_header(path, first_line, cells, delimiter)
     except OSError as error:
@@ -473,7 +474,7 @@ def _skip_bom(path: Path, file: BinaryIO) -> int:
     return file.seek(len(BOM_UTF8) if start == BOM_UTF8 else 0)
 
 
-def _first_row(path: Path, file: BinaryIO, delimiter: str) -> tuple[int, int, list[str], bytes]:
+def _read_row(path: Path, file: BinaryIO, delimiter: str) -> tuple[int, int, list[str], bytes]:
     """Read the first row, and return its line, the next line, its cells and its text."""
     lines_read: list[bytes] = []
 
@@ -483,7 +484,7 @@ def _first_row(path: Path, file: BinaryIO, delimiter: str) -> tuple[int, int, li
             yield line
 
     try:
-        for begin, end, row in _rows(lines(), delimiter):
+        for begin, end, row in _iter_rows(lines(), delimiter):
             return begin + 1, end + 1, [cell.strip() for cell in row], b"".join(lines_read[begin:])
     except _BadRowError as error:
         raise InputError(f"{path}: line {error.line + 1} {error}") from None
@@ -491,7 +492,7 @@ def _first_row(path: Path, file: BinaryIO, delimiter: str) -> tuple[int, int, li
 
 
 def _decide_header(path: Path, line: int, cells: list[str], delimiter: str) -> bool:
-    """Return whether the first row has the names of columns; raise if this is ambiguous."""
+    """Return whether the first row has column names; raise if this is ambiguous."""
     is_header = is_header_row(cells) if cells else False
     if is_header and any(_number_format_hint(cell, delimiter) for cell in cells):
         is_header = None  # these names look like numbers with another delimiter
@@ -520,7 +521,7 @@ def _is_quoted(row: bytes, delimiter: str) -> bool:
 def _is_sequence(row: bytes, delimiter: str) -> bool:
     """Return whether a row has integers in equal steps, such as 0, 1, 2 or 1990, 2000, 2010."""
     with suppress(ValueError, _BadRowError):
-        ((_, _, cells),) = _rows(BytesIO(row), delimiter)
+        ((_, _, cells),) = _iter_rows(BytesIO(row), delimiter)
         steps = {int(after) - int(before) for before, after in pairwise(cells)}
         return len(cells) > 2 and len(steps) == 1 and steps != {0}
     return False
