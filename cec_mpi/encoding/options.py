@@ -61,8 +61,7 @@ class TableOptions:
     header: bool | None = option(
         None,
         "--header yes|no",
-        "whether the first row has the names of columns (default: yes if none of its cells is a "
-        "number)",
+        "whether the first row has column names (default: yes if none of its cells is a number)",
         values.yes_or_no,
     )
     delimiter: str | None = option(

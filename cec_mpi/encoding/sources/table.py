@@ -501,7 +501,7 @@ def _decide_header(path: Path, line: int, cells: list[str], delimiter: str) -> b
         content = "numbers and" if any(map(is_number, cells)) else "no names:"
         raise InputError(
             f"{path}: line {line} has {content} {_format_cell(cells[k])} in column {k + 1}: "
-            "use --header yes if this row has the names of columns, --header no if it has numbers"
+            "use --header yes if this row has column names, --header no if it has numbers"
             f"{_number_format_hint(cells[k], delimiter)}"
         )
     return is_header
