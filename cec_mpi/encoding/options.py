@@ -293,7 +293,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
             if self.columns is None
             else as_tuple("columns", self.columns, _EXPECTED_COLUMNS),
             drop=None if self.drop is None else as_tuple("drop", self.drop, _EXPECTED_COLUMNS),
-            target=_check_targets(self.target),
+            target=_parse_targets(self.target),
         )
         if options.raw_values and options.decode_cf:
             raise InputError("--raw-values and --decode-cf: expected one of them")
@@ -403,14 +403,14 @@ def _join_csv(values: list[object]) -> str:
     return text.getvalue()
 
 
-def _check_targets(option: Any) -> tuple[tuple[str | int, Path], ...]:
+def _parse_targets(target: Any) -> tuple[tuple[str | int, Path], ...]:
     """Return pairs of a column and a file, from pairs or a mapping."""
-    items: Iterable[Any] = option.items() if isinstance(option, Mapping) else option or ()
+    items: Iterable[Any] = target.items() if isinstance(target, Mapping) else target or ()
     try:
         pairs = [(column, file) for column, file in items]
     except (TypeError, ValueError):
         raise InputError(
-            f"target {shorten(option)}: expected columns with files, such as {{'age': 'age.npy'}}"
+            f"target {shorten(target)}: expected columns with files, such as {{'age': 'age.npy'}}"
         ) from None
     targets = tuple((column, as_path(file)) for column, file in pairs)
     for column, file in targets:
