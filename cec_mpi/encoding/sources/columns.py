@@ -65,8 +65,8 @@ def column_label(k: int, names: tuple[str, ...]) -> str:
     return f"column {k + 1} ({name})" if name else f"column {k + 1}"
 
 
-def column_option(k: int, names: tuple[str, ...]) -> str:
-    """Return an unambiguous value of an option that selects a column by number."""
+def column_selector(k: int, names: tuple[str, ...]) -> str:
+    """Return the selector of a column by number: 3, or number=3 if a column has the name 3."""
     number = str(k + 1)
     is_ambiguous = number in (*names[:k], *names[k + 1 :])  # it is also a column's name
     return f"number={number}" if is_ambiguous else number

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding, warn_of_rounding
-from cec_mpi.encoding.sources.columns import choose_columns, column_label, column_option
+from cec_mpi.encoding.sources.columns import choose_columns, column_label, column_selector
 from cec_mpi.encoding.sources.source import StreamedMatrix, file_stamps, read_error
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural, truncate, warn_caller
@@ -195,7 +195,7 @@ class TextTable(StreamedMatrix):
 
     def drop_advice(self, column: int) -> str:
         """Return the end of a message: the option that leaves a column out."""
-        return f", --drop {column_option(self.columns[column], self.names)} drops this column"
+        return f", --drop {column_selector(self.columns[column], self.names)} drops this column"
 
     def _line_and_cells(self, row: int) -> tuple[int, list[str]]:
         first_row, line, text = self._last_block
@@ -300,7 +300,7 @@ class TextTable(StreamedMatrix):
         raise InputError(
             f"{self.path}: line {line}, {column_label(k, self.names)} is {_format_cell(cell)}, "
             f"expected a number{_number_format_hint(cell, self.delimiter)}; "
-            f"--drop {column_option(k, self.names)} drops this column, --columns chooses others"
+            f"--drop {column_selector(k, self.names)} drops this column, --columns chooses others"
         )
 
     def _parse_unquoted(self, text: bytes) -> NDArray[Any]:
@@ -435,7 +435,7 @@ def open_text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextT
         name = f"the name {names[0]}" if names[0] else "no name"
         warning = (
             f"{path}: column 1 has {name}, like the index of a data frame, and becomes a column "
-            f"of X: use --drop {column_option(0, names)} to leave it out"
+            f"of X: use --drop {column_selector(0, names)} to leave it out"
         )
     elif (
         options.header is None
