@@ -172,9 +172,9 @@ class EncodeWork:
                 bottom = min(top + self.blocks_per_read, piece.bottom)
                 blocks = list(self.manifest.grid.blocks(Rectangle(top, bottom, piece.span)))
                 parts = None
-                for row, block in enumerate(blocks, start=top):
-                    band, row_in_band = divmod(row, self._bands.height)
-                    if not row_in_band:
+                for block_row, block in enumerate(blocks, start=top):
+                    band, index_in_band = divmod(block_row, self._bands.height)
+                    if not index_in_band:
                         column_sizes = np.zeros(block.right - block.left)
                     if not self.is_verified[block.number]:
                         if parts is None:
@@ -185,8 +185,8 @@ class EncodeWork:
                             size_ratio, self._encode(block, parts[:, rows], files, column_sizes)
                         )
                     is_band_end = (
-                        row_in_band == self._bands.height - 1
-                        or row == self.manifest.grid.blocks_down - 1
+                        index_in_band == self._bands.height - 1
+                        or block_row == self.manifest.grid.blocks_down - 1
                     )
                     if is_band_end and not self.has_column_sizes[band, piece.span]:
                         self._bands.write(files, band, piece.span, column_sizes)
@@ -219,6 +219,7 @@ class EncodeWork:
     def _encode(
         self, block: Block, parts: NDArray[Any], files: FileCache, column_sizes: NDArray[Any]
     ) -> float:
+        """Encode and write a block, update `column_sizes`, and return the ratio of row sizes."""
         code = self.manifest.code
         # BLAS may round differently for other shapes and strides, so these must not vary.
         scaled = self._buffer("scaled", code.recovery * block.size).reshape(parts.shape)
@@ -252,7 +253,7 @@ class EncodeWork:
 
     def _row_size_ratio(self, scaled: NDArray[Any]) -> float:
         """Return the largest ratio of the sizes of two rows that are encoded together."""
-        largest = row_max_abs(scaled, self._buffer("work", scaled.size).reshape(scaled.shape))
+        largest = row_max_abs(scaled, self._buffer("scratch", scaled.size).reshape(scaled.shape))
         smallest = largest.min(axis=0, where=largest > 0, initial=np.inf)
         with np.errstate(over="ignore"):
             return float((largest.max(axis=0) / smallest).max())
@@ -268,8 +269,8 @@ class EncodeWork:
             exponents = self.exponents[:, block.start : block.stop]
             divide_rows(parts, exponents, scaled)
             return exponents
-        work = self._buffer("work", parts.size).reshape(parts.shape)
-        row_exponents = equilibrate(parts, scaled, work)
+        scratch = self._buffer("scratch", parts.size).reshape(parts.shape)
+        row_exponents = equilibrate(parts, scaled, scratch)
         if row_exponents is None:
             raise non_finite_error(self.source, self.manifest, block.start, block.left, parts)
         return row_exponents
