@@ -93,7 +93,7 @@ def open_source(
         matrix = hdf5_source(path, inner_path, options)
     elif suffix in DELIMITERS:
         matrix = open_text_table(path, DELIMITERS[suffix], options)
-    elif (sparse := _sparse_file(path)) is not None:
+    elif (sparse := _open_sparse_file(path)) is not None:
         matrix = sparse
     elif suffix in (".npy", ".npz") or _is_npy(path):
         matrix = npy_source(path)
@@ -171,13 +171,13 @@ def open_array(
     return source
 
 
-def _sparse_file(path: Path) -> StreamedMatrix | None:
+def _open_sparse_file(path: Path) -> StreamedMatrix | None:
     """Return the matrix of a sparse file, or None for another format."""
     if not path.name.lower().endswith(SPARSE_SUFFIXES):
         return None
-    from cec_mpi.encoding.sources.sparse_files import is_sparse_file, sparse_file  # with SciPy
+    from cec_mpi.encoding.sources.sparse_files import open_sparse_file  # imports SciPy
 
-    return sparse_file(path) if is_sparse_file(path) else None
+    return open_sparse_file(path)
 
 
 def _check_matrix(source: Matrix) -> None:

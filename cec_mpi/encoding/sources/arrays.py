@@ -28,14 +28,14 @@ from cec_mpi.errors import InputError
 from cec_mpi.text import shorten, truncate
 
 _EXPECTED_ARRAY = "a path, or an array with a shape, a dtype and slices of rows"
-_shared: dict[str, InMemorySource] = {}  # by key
+_shared_sources: dict[str, InMemorySource] = {}  # by key
 _MAX_LISTED = 5
 _PIECE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class InMemorySource(Source):
-    """An array in the memory of this process.
+    """An array object, which another process cannot open.
 
     If all processes have the array (`share_source`), `origin` has the common key.
     """
@@ -44,16 +44,16 @@ class InMemorySource(Source):
 @contextmanager
 def share_source(source: InMemorySource, key: str) -> Iterator[InMemorySource]:
     """Register the array of this process under a key that all processes use."""
-    _shared[key] = source
+    _shared_sources[key] = source
     try:
         yield replace(source, origin={"path": key})
     finally:
-        del _shared[key]
+        del _shared_sources[key]
 
 
 def get_shared_source(key: str) -> InMemorySource | None:
     """Return the array of this process under a key, or None."""
-    return _shared.get(key)
+    return _shared_sources.get(key)
 
 
 def array_source(array: Any, options: EncodeOptions) -> InMemorySource:
@@ -64,9 +64,9 @@ def array_source(array: Any, options: EncodeOptions) -> InMemorySource:
     InputError
         The shape does not consist of integers, or the dtype is not a NumPy dtype.
     """
-    for make_view, library in ((hdf5_view, ("h5py", "Dataset")), (zarr_view, ("zarr", "Array"))):
-        if has_class(array, *library):
-            shape_and_dtype(array)
+    for library, name, make_view in (("h5py", "Dataset", hdf5_view), ("zarr", "Array", zarr_view)):
+        if has_class(array, library, name):
+            shape_and_dtype(array)  # raises if its file is closed
             return view_source(array, make_view(array, name_of(array), options))
     options.reject_container_options(name_of(array))
     if is_sparse(array):
@@ -81,7 +81,7 @@ def array_source(array: Any, options: EncodeOptions) -> InMemorySource:
 
 @dataclass(frozen=True)
 class ViewArray:
-    """An array in memory with a view that transposes or decodes it."""
+    """An array object with a view that transposes or decodes it."""
 
     array: Any
     view: View
@@ -244,11 +244,10 @@ def xarray_source(array: Any, options: EncodeOptions) -> InMemorySource | DaskMa
         attributes = {}  # xarray has decoded the array, but keeps limits of the stored values
     view = apply_attributes(View(name_of(array), array.dtype), attributes, options)
     if array.chunks is not None:
-        decode = view.decoder
-        blocks = array.data
-        return dask_matrix(
-            blocks if decode is None else blocks.map_blocks(decode, dtype=view.dtype), names
-        )
+        chunks = array.data
+        if view.decoder is not None:
+            chunks = chunks.map_blocks(view.decoder, dtype=view.dtype)
+        return dask_matrix(chunks, names)
     return replace(view_source(array, view), rows_only=True, column_names=names)
 
 

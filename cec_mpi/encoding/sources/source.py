@@ -31,7 +31,7 @@ class Matrix:
     name : str
         Name for messages.
     shape : tuple of int
-        The number of rows is 0 until a text table is read.
+        The number of rows of a text table is 0, because it is unknown before the table is read.
     dtype : numpy.dtype
         Dtype in the file.
     column_names : tuple of str
@@ -40,7 +40,7 @@ class Matrix:
         Warning to give before encoding, with ``{bytes}`` for the size of the shards, or empty.
     stamps : tuple of str
         Names, sizes and modification times of the files, before they were opened. If empty, changes
-        of X cannot be detected, and an encode is never resumed.
+        to X cannot be detected, and an encode is never resumed.
     current_stamps : callable
         Returns the current value of `stamps`; it is equal if the files have not changed.
     missing : MissingValues, optional

@@ -18,8 +18,10 @@ from cec_mpi.store.files.formats import MARKET_SUFFIXES
 from cec_mpi.text import as_text
 
 
-def sparse_file(path: Path) -> StreamedMatrix:
-    """Return the matrix of a sparse file, for dense shards."""
+def open_sparse_file(path: Path) -> StreamedMatrix | None:
+    """Return the matrix of a sparse file, for dense shards; None for another format."""
+    if not _is_sparse_file(path):
+        return None
     stamps = file_stamps(path)
     rows = read_sparse(path)
     source = Source(
@@ -35,7 +37,7 @@ def sparse_file(path: Path) -> StreamedMatrix:
     return stream_rows(source)
 
 
-def is_sparse_file(path: Path) -> bool:
+def _is_sparse_file(path: Path) -> bool:
     """Return whether a file is Matrix Market, or an ``.npz`` that is sparse or damaged."""
     name = path.name.lower()
     if not name.endswith(".npz"):
