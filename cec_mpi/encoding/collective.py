@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.reading import RowMeasurement
-from cec_mpi.encoding.sources import InMemorySource, open_array, share_source
+from cec_mpi.encoding.sources import ArraySource, open_array, share_source
 from cec_mpi.encoding.work import EncodeWork
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import as_cec_error, mark_shared_error
@@ -40,7 +40,7 @@ def encode_on_all_ranks(
     check_start(comm)
     with ExitStack() as stack:
         source, key = _check_agreement(comm, source, options)
-        if isinstance(source, InMemorySource):
+        if isinstance(source, ArraySource):
             source = stack.enter_context(share_source(source, key))
         results: list[Manifest | CecError | Warning] = []
 

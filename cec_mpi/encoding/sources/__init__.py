@@ -12,7 +12,7 @@ import numpy as np
 
 from cec_mpi.encoding.options import FORMATS, EncodeOptions
 from cec_mpi.encoding.sources.arrays import (
-    InMemorySource,
+    ArraySource,
     array_source,
     dask_matrix,
     get_shared_source,
@@ -38,7 +38,7 @@ from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.regular import check_regular
 
 __all__ = [
-    "InMemorySource",
+    "ArraySource",
     "Matrix",
     "Source",
     "StreamedMatrix",
@@ -143,7 +143,7 @@ DECODERS[Source] = lambda content: reopen(**content)
 def open_array(
     array: Any,
     options: EncodeOptions = EncodeOptions(),  # noqa: B008
-) -> InMemorySource | StreamedMatrix:
+) -> ArraySource | StreamedMatrix:
     """Open an array of any library as a matrix.
 
     Parameters
@@ -159,7 +159,7 @@ def open_array(
     InputError
         The object is not a matrix of real numbers.
     """
-    source: InMemorySource | StreamedMatrix
+    source: ArraySource | StreamedMatrix
     if has_class(array, "xarray", "DataArray"):
         source = xarray_source(array, options)
     elif has_class(array, "dask", "Array") or has_class(array, "pandas", "DataFrame"):

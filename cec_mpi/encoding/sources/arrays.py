@@ -28,13 +28,13 @@ from cec_mpi.errors import InputError
 from cec_mpi.text import shorten, truncate
 
 _EXPECTED_ARRAY = "a path, or an array with a shape, a dtype and slices of rows"
-_shared_sources: dict[str, InMemorySource] = {}  # by key
+_shared_sources: dict[str, ArraySource] = {}  # by key
 _MAX_LISTED = 5
 _PIECE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class InMemorySource(Source):
+class ArraySource(Source):
     """An array object, which another process cannot open.
 
     If all processes have the array (`share_source`), `origin` has the common key.
@@ -42,7 +42,7 @@ class InMemorySource(Source):
 
 
 @contextmanager
-def share_source(source: InMemorySource, key: str) -> Iterator[InMemorySource]:
+def share_source(source: ArraySource, key: str) -> Iterator[ArraySource]:
     """Register the array of this process under a key that all processes use."""
     _shared_sources[key] = source
     try:
@@ -51,12 +51,12 @@ def share_source(source: InMemorySource, key: str) -> Iterator[InMemorySource]:
         del _shared_sources[key]
 
 
-def get_shared_source(key: str) -> InMemorySource | None:
+def get_shared_source(key: str) -> ArraySource | None:
     """Return the array of this process under a key, or None."""
     return _shared_sources.get(key)
 
 
-def array_source(array: Any, options: EncodeOptions) -> InMemorySource:
+def array_source(array: Any, options: EncodeOptions) -> ArraySource:
     """Return the source of a dense or sparse array with slices like those of NumPy.
 
     Raises
@@ -74,7 +74,7 @@ def array_source(array: Any, options: EncodeOptions) -> InMemorySource:
     shape, dtype = shape_and_dtype(array)
     # Slicing columns is safe in any thread only for NumPy arrays.
     rows_only = not has_class(array, "numpy", "ndarray")
-    return InMemorySource(
+    return ArraySource(
         array=array, name=name_of(array), shape=shape, dtype=dtype, rows_only=rows_only
     )
 
@@ -91,9 +91,9 @@ class ViewArray:
         return self.view.read(self.array, slices)
 
 
-def view_source(array: Any, view: View) -> InMemorySource:
+def view_source(array: Any, view: View) -> ArraySource:
     """Return the source of an h5py, Zarr or xarray array."""
-    return InMemorySource(
+    return ArraySource(
         array=ViewArray(array, view),
         name=view.name,
         shape=view.shape(array.shape),
@@ -103,13 +103,13 @@ def view_source(array: Any, view: View) -> InMemorySource:
     )
 
 
-def _sparse_source(array: Any) -> InMemorySource:
+def _sparse_source(array: Any) -> ArraySource:
     from cec_mpi.encoding.sources.csr import sparse_warning, to_checked_csr
 
     name = name_of(array)
     rows = to_checked_csr(name, array)
     is_copy = array.format != "csr" or not np.may_share_memory(rows.data, array.data)
-    return InMemorySource(
+    return ArraySource(
         array=rows,
         name=name,
         shape=rows.shape,
@@ -202,7 +202,7 @@ class FrameArray:
             return rounding
 
 
-def pandas_source(frame: Any) -> InMemorySource:
+def pandas_source(frame: Any) -> ArraySource:
     """Return the source of a DataFrame of numbers.
 
     Raises
@@ -220,7 +220,7 @@ def pandas_source(frame: Any) -> InMemorySource:
         )
     number_dtypes = [dtype for dtype in dtypes if dtype is not None]
     dtype = np.result_type(*number_dtypes) if number_dtypes else np.dtype(np.float64)
-    return InMemorySource(
+    return ArraySource(
         array=FrameArray(frame),
         name=name_of(frame),
         shape=tuple(frame.shape),
@@ -230,7 +230,7 @@ def pandas_source(frame: Any) -> InMemorySource:
     )
 
 
-def xarray_source(array: Any, options: EncodeOptions) -> InMemorySource | DaskMatrix:
+def xarray_source(array: Any, options: EncodeOptions) -> ArraySource | DaskMatrix:
     """Return the source of an xarray DataArray, which may be a Dask array."""
     names: tuple[str, ...] = ()
     if len(array.dims) == 2 and array.dims[1] in array.coords:
