@@ -28,7 +28,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.store.files.formats import import_library
 from cec_mpi.text import as_text, plural, truncate
 
-_NETCDF = ("_Netcdf4Coordinates", "_Netcdf4Dimid", "DIMENSION_LIST")  # attributes of NetCDF-4
+_NETCDF_ATTRIBUTES = ("_Netcdf4Coordinates", "_Netcdf4Dimid", "DIMENSION_LIST")
 _MATLAB_GROUPS = ("#refs#", "#subsystem#")  # internal groups for cells and objects
 _OTHER_MAGICS = {
     b"CDF": "a classic NetCDF file, which nccopy -k nc4 converts to NetCDF-4",
@@ -84,11 +84,11 @@ def hdf5_view(
             transposed=True,
             warnings=(f"{name} was written column by column: X is {shape}, as in MATLAB",),
         )
-    codes = import_library("h5py", name).check_enum_dtype(dataset.dtype)
-    if codes and not options.raw_values:
+    members = import_library("h5py", name).check_enum_dtype(dataset.dtype)
+    if members and not options.raw_values:
         raise InputError(
-            f"{name} is an enumeration ({truncate(list(codes), MAX_LISTED)}): "
-            "expected numbers, or --raw-values, which encodes the codes of its members"
+            f"{name} is an enumeration ({truncate(list(members), MAX_LISTED)}): "
+            "expected numbers, or --raw-values, which encodes the numbers of its members"
         )
     _check_filters(dataset, name)
     files, unwritten = _external_files(dataset, name), _describe_unwritten(dataset)
@@ -209,7 +209,7 @@ def _netcdf_fill(dataset: Any) -> Any:
     is_default = (
         fill_value_status != h5py.h5d.FILL_VALUE_USER_DEFINED or dataset.dtype.kind not in "iuf"
     )
-    if is_default or not any(name in dataset.attrs for name in _NETCDF):
+    if is_default or not any(name in dataset.attrs for name in _NETCDF_ATTRIBUTES):
         return None
     value = dataset.fillvalue
     return value if value and np.isfinite(value) else None
@@ -258,11 +258,11 @@ def _external_files(dataset: Any, name: str) -> tuple[Path, ...]:
     files = [Path(file) for file, *_ in dataset.external or () if Path(file).is_file()]
     if dataset.is_virtual:
         for source in {source[1:3]: source for source in dataset.virtual_sources()}.values():
-            files += _check_virtual(dataset, source, name)
+            files += _check_virtual_source(dataset, source, name)
     return tuple(dict.fromkeys(files))
 
 
-def _check_virtual(dataset: Any, source: Any, name: str) -> list[Path]:
+def _check_virtual_source(dataset: Any, source: Any, name: str) -> list[Path]:
     """Open a source of a virtual dataset, and return its files."""
     h5py = import_library("h5py", name)
     if "%b" in source.file_name + source.dset_name:  # HDF5 ends a series at a missing file
@@ -283,9 +283,9 @@ def _check_virtual(dataset: Any, source: Any, name: str) -> list[Path]:
         with nullcontext(dataset.file) if path == own_path else h5py.File(path, "r") as file:
             source_dataset = file[source.dset_name]
             files = [path, *_external_files(source_dataset, f"{path}::{source.dset_name}")]
-            selected = source.src_space
-            if selected.get_select_type() == h5py.h5s.SEL_HYPERSLABS:
-                last = selected.get_select_bounds()[1]
+            selection = source.src_space
+            if selection.get_select_type() == h5py.h5s.SEL_HYPERSLABS:
+                last = selection.get_select_bounds()[1]
                 if any(
                     end >= length for end, length in zip(last, source_dataset.shape, strict=True)
                 ):

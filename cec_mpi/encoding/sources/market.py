@@ -51,7 +51,7 @@ class _Header:
     shape : (int, int)
     count : int
         Number of entries in the file.
-    line : int
+    next_line : int
         Number of the first line after the header, from 1.
     """
 
@@ -60,7 +60,7 @@ class _Header:
     symmetry: str
     shape: tuple[int, int]
     count: int
-    line: int
+    next_line: int
 
 
 def read_market(path: Path) -> Any:
@@ -79,20 +79,20 @@ def read_market(path: Path) -> Any:
     open_file: Any = gzip.open if path.suffix.lower() == ".gz" else open
     try:
         with open_file(path, "rb") as file:
-            header = _header(path, file)
-            columns = _read(path, file, header)
+            header = _read_header(path, file)
+            arrays = _read_entries(path, file, header)
     except (OSError, EOFError, zlib.error) as error:
         raise read_error(path, error) from None
     if header.layout == "array":
-        return _dense_matrix(path, header, columns[0])
-    return _sparse_matrix(path, header, *columns)
+        return _dense_matrix(path, header, arrays[0])
+    return _sparse_matrix(path, header, *arrays)
 
 
-def _header(path: Path, file: BinaryIO) -> _Header:
+def _read_header(path: Path, file: BinaryIO) -> _Header:
     banner = file.readline(_MAX_LINE_BYTES)
     fields = banner.decode("latin-1").lower().split()
     if len(fields) != 5 or fields[:2] not in _BANNERS:
-        raise _bad_line(
+        raise _bad_line_error(
             path, 1, banner, "%%MatrixMarket matrix, coordinate or array, a field and a symmetry"
         )
     _, _, layout, field, symmetry = fields
@@ -108,7 +108,7 @@ def _header(path: Path, file: BinaryIO) -> _Header:
         or symmetry not in _SYMMETRIES
         or (is_pattern and (layout == "array" or symmetry == "skew-symmetric"))
     ):
-        raise _bad_line(path, 1, banner, "a format of Matrix Market")
+        raise _bad_line_error(path, 1, banner, "a format of Matrix Market")
     line = 1
     while text := file.readline(_MAX_LINE_BYTES):
         line += 1
@@ -119,11 +119,11 @@ def _header(path: Path, file: BinaryIO) -> _Header:
             size.isdigit() and len(size) < 20 for size in sizes
         ):
             entries = " and entries" if layout == "coordinate" else ""
-            raise _bad_line(path, line, text, f"numbers of rows, columns{entries}")
+            raise _bad_line_error(path, line, text, f"numbers of rows, columns{entries}")
         rows, columns, *stated_count = map(int, sizes)
         shape = check_shape(path, (rows, columns))
         if symmetry != "general" and rows != columns:
-            raise _bad_line(path, line, text, f"a square matrix, because it is {symmetry}")
+            raise _bad_line_error(path, line, text, f"a square matrix, because it is {symmetry}")
         triangle_count = rows * (rows + (1 if symmetry == "symmetric" else -1)) // 2
         implied_count = rows * columns if symmetry == "general" else triangle_count
         count = stated_count[0] if stated_count else implied_count
@@ -131,8 +131,8 @@ def _header(path: Path, file: BinaryIO) -> _Header:
     raise InputError(f"{path} ends before the line with the numbers of rows and columns")
 
 
-def _read(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[Any]]:
-    """Read the columns after the header: rows, columns and values, or only values."""
+def _read_entries(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[Any]]:
+    """Read the entries after the header: rows, columns and values, or only values."""
     names = ["row", "column"] if header.layout == "coordinate" else []
     names += [] if header.field == "pattern" else ["value"]
     expected, number_pattern = _NUMBER_PATTERNS[header.field]
@@ -141,32 +141,32 @@ def _read(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[Any]]:
     valid_lines = re.compile(rb"(?:%b)*+" % line_pattern)
     if header.layout == "coordinate":
         expected = f"a row, a column and {expected}" if expected else "a row and a column"
-    column_blocks: list[list[NDArray[Any]]] = [[] for _ in names]
-    first_line, entries = header.line, 0
-    for block in _blocks(file):
+    pieces: list[list[NDArray[Any]]] = [[] for _ in names]
+    first_line, count = header.next_line, 0
+    for block in _read_blocks(file):
         match = valid_lines.match(block)
         end = match.end() if match else 0
         if end < len(block):
             text = block[end : end + _MAX_LINE_BYTES].partition(b"\n")[0]
-            raise _bad_line(path, first_line + block.count(b"\n", 0, end), text, expected)
-        columns = _parse_columns(block, names, is_real=header.field in ("real", "double"))
-        for values, name, blocks in zip(columns, names, column_blocks, strict=True):
-            is_bad, expected_value = _out_of_range(values, name, header.shape)
+            raise _bad_line_error(path, first_line + block.count(b"\n", 0, end), text, expected)
+        arrays = _parse_entries(block, names, is_real=header.field in ("real", "double"))
+        for values, name, pieces_of_array in zip(arrays, names, pieces, strict=True):
+            is_bad, expected_value = _find_out_of_range(values, name, header.shape)
             if is_bad is not None:
-                line_number, text = _content_line(block, first_line, int(np.argmax(is_bad)))
-                raise _bad_line(path, line_number, text, expected_value or expected)
-            blocks.append(values)
-        entries += len(columns[0])
+                line_number, text = _line_of_entry(block, first_line, int(np.argmax(is_bad)))
+                raise _bad_line_error(path, line_number, text, expected_value or expected)
+            pieces_of_array.append(values)
+        count += len(arrays[0])
         first_line += block.count(b"\n")
-        if entries > header.count:
+        if count > header.count:
             break
-    if entries != header.count:
-        count = "more entries" if entries > header.count else plural(entries, "entry")
-        raise InputError(f"{path} has {count}, expected {header.count} by its header")
-    return [_join_blocks(path, blocks) for blocks in column_blocks]
+    if count != header.count:
+        found = "more entries" if count > header.count else plural(count, "entry")
+        raise InputError(f"{path} has {found}, expected {header.count} by its header")
+    return [_join_pieces(path, pieces_of_array) for pieces_of_array in pieces]
 
 
-def _blocks(file: BinaryIO) -> Iterator[bytes]:
+def _read_blocks(file: BinaryIO) -> Iterator[bytes]:
     """Yield blocks of whole lines."""
     partial_line = b""
     while data := file.read(_BLOCK_BYTES):
@@ -180,8 +180,8 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
         yield partial_line + b"\n"
 
 
-def _parse_columns(block: bytes, names: list[str], *, is_real: bool) -> list[NDArray[Any]]:
-    """Return the columns of valid lines; integers beyond 64 bits are Python objects."""
+def _parse_entries(block: bytes, names: list[str], *, is_real: bool) -> list[NDArray[Any]]:
+    """Return the entries of valid lines as arrays; integers beyond 64 bits are Python objects."""
     import pandas
 
     content = re.sub(rb"%[^\n]*", b"", block)
@@ -207,7 +207,7 @@ def _parse_columns(block: bytes, names: list[str], *, is_real: bool) -> list[NDA
     return [frame[name].to_numpy() for name in names]
 
 
-def _out_of_range(
+def _find_out_of_range(
     values: NDArray[Any], name: str, shape: tuple[int, int]
 ) -> tuple[NDArray[np.bool_] | None, str]:
     """Return a mask of numbers that are out of range, or None, and the expected values."""
@@ -229,17 +229,17 @@ def _out_of_range(
     return (is_bad, expected) if is_bad.any() else (None, "")
 
 
-def _join_blocks(path: Path, blocks: list[NDArray[Any]]) -> NDArray[Any]:
-    """Join blocks of a column, which may be int64 or uint64."""
-    nonempty = [block for block in blocks if block.size] or [np.empty(0, np.int64)]
-    dtypes = {block.dtype for block in nonempty}
+def _join_pieces(path: Path, pieces: list[NDArray[Any]]) -> NDArray[Any]:
+    """Join pieces of an array, which may be int64 or uint64."""
+    nonempty = [piece for piece in pieces if piece.size] or [np.empty(0, np.int64)]
+    dtypes = {piece.dtype for piece in nonempty}
     if len(dtypes) == 1:
         return np.concatenate(nonempty)
-    if any(block.min() < 0 for block in nonempty):
+    if any(piece.min() < 0 for piece in nonempty):
         raise InputError(
             f"{path} has numbers below 0 and numbers from 2^63 on, {_EXPECTED_64_BITS}"
         )
-    return np.concatenate([block.astype(np.uint64) for block in nonempty])
+    return np.concatenate([piece.astype(np.uint64) for piece in nonempty])
 
 
 def _negate_signed(path: Path, values: NDArray[Any]) -> NDArray[Any]:
@@ -253,14 +253,14 @@ def _negate_signed(path: Path, values: NDArray[Any]) -> NDArray[Any]:
     return -values
 
 
-def _content_line(block: bytes, first: int, entry: int) -> tuple[int, bytes]:
+def _line_of_entry(block: bytes, first: int, entry: int) -> tuple[int, bytes]:
     """Return the number and text of the line of an entry; entries count from 0."""
     lines = enumerate(block.split(b"\n"), start=first)
     content = ((n, text) for n, text in lines if text.partition(b"%")[0].strip())
     return next(islice(content, entry, None))
 
 
-def _bad_line(path: Path, number: int, text: bytes, expected: str) -> InputError:
+def _bad_line_error(path: Path, number: int, text: bytes, expected: str) -> InputError:
     return InputError(
         f"{path}: line {number} is {shorten(text.decode('latin-1').strip())}, expected {expected}"
     )

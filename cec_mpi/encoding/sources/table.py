@@ -168,7 +168,7 @@ class TextTable(StreamedMatrix):
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
         """Yield parsed rows; missing values are NaN."""
         rows_parsed, rounding = 0, NO_ROUNDING
-        for line, text in self._blocks():
+        for line, text in self._read_blocks():
             self._last_block[:] = rows_parsed, line, text
             numbers = self._parse(line, text)
             is_large = np.isfinite(numbers) & (np.abs(numbers) >= _MAX_EXACT_INTEGER)
@@ -217,7 +217,7 @@ class TextTable(StreamedMatrix):
         except _BadRowError as error:
             raise InputError(f"{self.path}: line {line + error.line} {error}") from None
 
-    def _blocks(self) -> Iterator[tuple[int, bytes]]:
+    def _read_blocks(self) -> Iterator[tuple[int, bytes]]:
         """Yield blocks of complete rows: number of the first line, and text."""
         offset, line = self.data_start
         incomplete_row, is_end = b"", False

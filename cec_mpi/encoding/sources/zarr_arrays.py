@@ -31,10 +31,10 @@ def zarr_source(path: Path, inner_path: str, options: EncodeOptions) -> Source:
     """Return the source of a Zarr array, or of an array in a group; by default its only matrix."""
     zarr = import_library("zarr", path)
     try:
-        node = _zarr_node(path)
+        node = _open_node(path)
         if not inner_path and isinstance(node, zarr.Group):
             matrices = [f"/{name}" for name, array in node.arrays() if array.ndim == 2]
-            matrices += [f"/{name}" for name, group in node.groups() if _is_sparse_in_zarr(group)]
+            matrices += [f"/{name}" for name, group in node.groups() if _is_sparse_group(group)]
             inner_path = find_only_matrix(path, sorted(matrices))
         if inner_path:
             try:
@@ -43,7 +43,7 @@ def zarr_source(path: Path, inner_path: str, options: EncodeOptions) -> Source:
                 raise InputError(f"{path} has no array {inner_path}") from None
         if not isinstance(node, zarr.Array):
             problem, advice = "a group", ""
-            if _is_sparse_in_zarr(node):
+            if _is_sparse_group(node):
                 problem = "a sparse matrix in Zarr, which encode cannot read"
                 advice = ": save it with scipy.sparse.save_npz"
             raise InputError(f"{path}::{inner_path} is {problem}, expected an array{advice}")
@@ -86,7 +86,7 @@ def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
     return apply_attributes(view, attributes, options)
 
 
-def _zarr_node(path: Path) -> Any:
+def _open_node(path: Path) -> Any:
     """Open an array or group without consolidated metadata, which may be outdated."""
     zarr = import_library("zarr", path)
     node = zarr.open(path, mode="r")
@@ -95,7 +95,7 @@ def _zarr_node(path: Path) -> Any:
     return node
 
 
-def _is_sparse_in_zarr(group: Any) -> bool:
+def _is_sparse_group(group: Any) -> bool:
     return str(group.attrs.get("encoding-type", "")).startswith(("csr", "csc"))
 
 
@@ -118,5 +118,5 @@ def is_zarr(path: Path) -> bool:
 
 @contextmanager
 def _open_zarr(path: Path, inner_path: str) -> Iterator[Any]:
-    node = _zarr_node(path)
+    node = _open_node(path)
     yield node[inner_path.strip("/")] if inner_path else node
