@@ -19,7 +19,7 @@ from cec_mpi.text import as_text, truncate
 _MAX_LISTED = 6
 # Names without case and punctuation. CF defines the first group; formulas of other attributes vary
 # between files, for example scale * (x - Offset) and scale * x + Offset.
-_CF = {
+_CF_NAMES = {
     "scalefactor": "scale_factor",
     "addoffset": "add_offset",
     "fillvalue": "_FillValue",
@@ -81,7 +81,7 @@ def decoding_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> 
     effective_attributes = []
     for name in attributes:
         key = re.sub(r"[\W_]", "", name).lower()
-        if key in _CF or key in (*_FACTORS, *_OFFSETS, *_MISSING):
+        if key in _CF_NAMES or key in (*_FACTORS, *_OFFSETS, *_MISSING):
             attribute = Attribute(name, key, _parse_value(attributes[name], dtype))
             if _has_effect(attribute, dtype):
                 effective_attributes.append(attribute)
@@ -234,7 +234,7 @@ def make_decoder(
             f"{name} cannot be decoded, because CF does not define its attributes "
             f"{truncate(undefined, _MAX_LISTED)}: expected --raw-values, or decoded values"
         )
-    values: dict[str, Any] = {_CF[attribute.key]: attribute.value for attribute in attributes}
+    values: dict[str, Any] = {_CF_NAMES[attribute.key]: attribute.value for attribute in attributes}
     stored_dtype = dtype
     if "_Unsigned" in values:
         stored_dtype = np.dtype(dtype.str.translate(str.maketrans("iu", "ui")))
@@ -252,7 +252,7 @@ def make_decoder(
         sentinel
         for attribute in ("_FillValue", "missing_value")
         for value in values.get(attribute, ())
-        for sentinel in _stored_values(value, dtype, stored_dtype)
+        if (sentinel := _to_stored(value, dtype, stored_dtype)) is not None
     ]
     if unwritten_value is not None:
         sentinels.append(unwritten_value)
@@ -276,10 +276,7 @@ def make_decoder(
             decoded_limits=(limits[0], limits[1]),
         )
     if stored_dtype != dtype:
-        limits = [
-            None if limit is None else next(iter(_stored_values(limit, dtype, stored_dtype)), None)
-            for limit in limits
-        ]
+        limits = [_to_stored(limit, dtype, stored_dtype) for limit in limits]
     return Decoder(
         stored_dtype, xarray_attributes, tuple(sentinels[1:]), limits=(limits[0], limits[1])
     )
@@ -291,27 +288,27 @@ def _is_cf(attribute: Attribute) -> bool:
     value = attribute.value
     if attribute.key == "unsigned":
         return True
-    if attribute.key not in _CF or isinstance(value, str):
+    if attribute.key not in _CF_NAMES or isinstance(value, str):
         return False
     return value.size == sizes.get(attribute.key, value.size)
 
 
-def _stored_values(value: Any, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> list[Any]:
-    """Return a value in the dtype of an array; [] if no entry of the array can equal it."""
-    if not np.isfinite(value):
-        return []
+def _to_stored(value: Any, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> Any:
+    """Convert a value to the dtype of an array; return None if no entry can equal it."""
+    if value is None or not np.isfinite(value):
+        return None
     if stored_dtype.kind == "f":
         with np.errstate(over="ignore"):
-            return [stored_dtype.type(value)]
+            return stored_dtype.type(value)
     if int(value) != value:
-        return []
+        return None
     integer = int(value)
     if stored_dtype != dtype:  # -1 and 255 are the same byte
         bits = 8 * stored_dtype.itemsize
         integer %= 1 << bits
         integer -= (1 << bits) * (stored_dtype.kind == "i" and integer >> (bits - 1))
     bounds = np.iinfo(stored_dtype)
-    return [stored_dtype.type(integer)] if bounds.min <= integer <= bounds.max else []
+    return stored_dtype.type(integer) if bounds.min <= integer <= bounds.max else None
 
 
 def _is_out_of_limits(values: NDArray[Any], limits: tuple[Any, Any]) -> NDArray[np.bool_]:
