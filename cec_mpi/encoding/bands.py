@@ -1,4 +1,4 @@
-"""Recording of column sizes (largest absolute values) during an encode, by bands of rows.
+"""Recording of column sizes (largest absolute values) during an encode, in bands of rows.
 
 A band consists of vertically adjacent blocks.
 """
@@ -47,7 +47,7 @@ class Bands:
         return -(-self.grid.blocks_down // self.height)
 
     @property
-    def bytes(self) -> int:
+    def file_bytes(self) -> int:
         """Size of the file in bytes."""
         return self._offset(self.count, 0)
 

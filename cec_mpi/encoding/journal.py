@@ -181,7 +181,7 @@ def _progress_files(skeleton: CodedManifest) -> dict[str, int]:
     """Return the progress files of the journal and their sizes in bytes."""
     sizes = {
         INCOMPLETE_CHECKSUMS: 8 * checksums_per_block(skeleton) * skeleton.grid.count,
-        INCOMPLETE_SIZES: Bands(skeleton.grid).bytes,
+        INCOMPLETE_SIZES: Bands(skeleton.grid).file_bytes,
     }
     if skeleton.row_exponents is not None:
         sizes[INCOMPLETE_EXPONENTS] = 2 * skeleton.code.recovery * skeleton.grid.rows

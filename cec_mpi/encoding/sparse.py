@@ -122,12 +122,12 @@ def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[Sp
     if not isinstance(source, str | os.PathLike):
         name = name_of(source)
         options.reject_container_options(name)
-        array = (
+        matrix = (
             _rows_in_memory(name, to_checked_csr(name, source))
             if is_sparse(source)
             else _row_pieces(source)
         )
-        with _read_rows(array, store) as rows:
+        with _read_rows(matrix, store) as rows:
             yield rows
         return
     text = str(as_path(source))
@@ -135,14 +135,14 @@ def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[Sp
     check_regular(path)
     try:
         stamps = file_stamps(path)
-        file = _open_file(text, options)
+        matrix = _open_file(text, options)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (InputError, MemoryError):
         raise
     except Exception as error:  # libraries raise many types of errors for damaged files
         raise foreign_format_error(path) or read_error(text, error) from None
-    with _read_rows(file, store) as rows:
+    with _read_rows(matrix, store) as rows:
         if not path.exists() or file_stamps(path) != stamps:
             raise InputError(
                 f"{text} changed during the encode: encode it when no other program writes to it"
@@ -275,7 +275,7 @@ def _open_group(path: Path, inner_path: str, options: EncodeOptions) -> _Piecewi
         data, indices, pointers = (group[name] for name in names)
         view = hdf5_view(data, f"{name}/{names[0]}", options, ChainMap(data.attrs, group.attrs))
         views = [view, *(hdf5_view(node, node.name, _RAW_OPTIONS) for node in (indices, pointers))]
-        for warning in (name for array_view in views for name in array_view.warnings):
+        for warning in (warning for array_view in views for warning in array_view.warnings):
             warn_caller(warning)
         check_real(name, view.dtype)
         if view.decoder and "add_offset" in view.decoder.attributes:
