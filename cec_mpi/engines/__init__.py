@@ -1,4 +1,4 @@
-"""Machines on the workers of Dask or Ray, which replace lost machines.
+"""Machines on workers of Dask and in tasks of Ray, which replace lost machines.
 
 `cec_mpi.engines.dask` needs the extra ``dask``, and `cec_mpi.engines.ray` the extra ``ray``.
 """

@@ -101,7 +101,7 @@ def pool(
     if not isinstance(client, Client) or client.asynchronous:
         raise InputError(f"client {client!r}: expected a Client that is not asynchronous")
     if client.status != "running":
-        raise InputError(f"client {client!r} is {client.status}: expected one that is connected")
+        raise InputError(f"client {client!r} is {client.status}: expected a connected client")
     check_counts(keep=keep, per_worker=per_worker)
     if keep is not None and not hasattr(client.cluster, "requested"):
         raise InputError(f"keep {keep}: expected Client(cluster) with a cluster that can be scaled")

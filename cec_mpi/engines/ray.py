@@ -98,7 +98,7 @@ def pool(
     if keep is not None and keep > n * per_task:
         raise InputError(f"keep {keep}: expected at most {n * per_task}, the machines of all tasks")
     if not ray.is_initialized():
-        raise InputError("machines in tasks of Ray need a cluster: expected ray.init() before")
+        raise InputError("machines in tasks of Ray need a cluster: call ray.init() first")
     defaults = {"name": "cec_mpi machine", "max_retries": -1 if keep is None else 0}
     join_options = check_join_options(join)
     try:
@@ -128,19 +128,19 @@ def _keep_tasks(
 ) -> AbstractContextManager[None]:
     """Replace tasks that have ended, unless their exit code is final."""
     ray = _load_ray()
-    wanted = size
+    tasks_to_keep = size
 
     def count_missing() -> int:
-        nonlocal wanted
+        nonlocal tasks_to_keep
         if not ray.is_initialized():  # `ray.wait` would initialise it
             return 0
         ended, tasks[:] = ray.wait(tasks, num_returns=len(tasks), timeout=0) if tasks else ([], [])
         for task in ended:
             try:
-                wanted -= ray.get(task) in FINAL_CODES
+                tasks_to_keep -= ray.get(task) in FINAL_CODES
             except ray.exceptions.RayError:  # its process or node has died
                 continue
-        return max(0, wanted - len(tasks))
+        return max(0, tasks_to_keep - len(tasks))
 
     def start(missing: int) -> None:
         tasks.extend(start_task() for _ in range(missing))
@@ -152,7 +152,7 @@ def _load_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise InputError("this needs Ray: pip install 'cec_mpi[ray]'") from None
+        raise InputError("cec_mpi.engines.ray needs Ray: pip install 'cec_mpi[ray]'") from None
     return ray
 
 

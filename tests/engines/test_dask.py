@@ -287,7 +287,7 @@ def test_another_object_is_not_an_engine(store, no_launcher, worker, kind):
 def test_a_closed_client_is_refused(store, no_launcher, worker):
     with Client(worker.scheduler.address) as client:
         pass
-    with pytest.raises(InputError, match="is closed: expected one that is connected"):
+    with pytest.raises(InputError, match="is closed: expected a connected client"):
         cec_mpi.open_operator(store.path, engine=client)
 
 
