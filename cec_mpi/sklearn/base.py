@@ -134,7 +134,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         arrays = {name: array.astype(dtypes[name], copy=False) for name, array in arrays.items()}
         return {name: array if array.ndim else array.item() for name, array in arrays.items()}
 
-    def _run(self, task: Callable[..., Any], operator: Any, **options: Any) -> Any:
+    def _run_task(self, task: Callable[..., Any], operator: Any, **options: Any) -> Any:
         """Return the results of a task, and warn if it has not converged."""
         results = task(operator, tol=self.tol, **options)
         if not results["converged"]:
@@ -145,11 +145,11 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             )
         return results
 
-    def _run_linear(self, task: Callable[..., Any], operator: Any, **options: Any) -> Any:
+    def _run_linear_task(self, task: Callable[..., Any], operator: Any, **options: Any) -> Any:
         """Run a task that fits coefficients and an intercept; return its results."""
         iterations = check_integer("max_iter", self.max_iter, 1)
         options |= {"fit_intercept": self.fit_intercept, "iterations": iterations}
-        return self._run(task, operator, **options)
+        return self._run_task(task, operator, **options)
 
 
 def _mismatch_message(names: list[str], features: list[str]) -> str:

@@ -23,7 +23,6 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstima
     """Base class of estimators that project samples on `components_`."""
 
     components_: NDArray[Any]
-    mean_: NDArray[Any]
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstima
     def _n_features_out(self) -> int:
         return len(self.components_)
 
-    def _options(self, operator: Any) -> dict[str, Any]:
+    def _task_options(self, operator: Any) -> dict[str, Any]:
         """Return the parameters as options of the tasks."""
         rows, columns = operator.shape
         limit = min(rows, columns)
@@ -106,6 +105,8 @@ class CodedPCA(_Components):
         another store with column names must have the same names in the same order.
     """
 
+    mean_: NDArray[Any]
+
     def fit(self, X: Any, y: Any = None) -> CodedPCA:
         """Compute the components (collective if `comm` is set and X is a path).
 
@@ -133,7 +134,7 @@ class CodedPCA(_Components):
         """
 
         def compute(operator: Any) -> dict[str, Any]:
-            results = self._run(pca, operator, **self._options(operator))
+            results = self._run_task(pca, operator, **self._task_options(operator))
             return {
                 "components_": results["result"],
                 "explained_variance_": results["explained_variance"],
@@ -228,7 +229,7 @@ class CodedTruncatedSVD(_Components):
         """
 
         def compute(operator: Any) -> dict[str, Any]:
-            results = self._run(svd, operator, **self._options(operator))
+            results = self._run_task(svd, operator, **self._task_options(operator))
             values, exponent = normalise_vector(results["result"])
             variances = (results["u"] * values).var(axis=0)
             return {

@@ -110,7 +110,7 @@ class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # t
                 )
             if len(classes) < 2:
                 raise InputError(f"y has one class ({classes[0]}), expected two")
-            results = self._run_linear(logistic, operator, y=indices, C=self.C)
+            results = self._run_linear_task(logistic, operator, y=indices, C=self.C)
             return {
                 "classes_": classes,
                 "coef_": results["result"][None, :],

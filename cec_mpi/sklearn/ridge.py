@@ -96,7 +96,7 @@ class CodedRidge(ScoreMixin, RegressorMixin, CodedEstimator):  # type: ignore[mi
 
         def compute(operator: Any) -> dict[str, Any]:
             targets = check_targets(self, y)
-            results = self._run_linear(ridge, operator, y=targets, alpha=self.alpha)
+            results = self._run_linear_task(ridge, operator, y=targets, alpha=self.alpha)
             return {
                 "coef_": results["result"],
                 "intercept_": float(results["intercept"]),
