@@ -83,7 +83,6 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _multiply(self, X: Any, W: NDArray[Any]) -> NDArray[Any]:
         """Return ``X W`` for an array, a DataFrame (columns are selected by name) or a store."""
-        check_is_fitted(self)
         features = list(getattr(self, "feature_names_in_", ()))
         if not is_store_or_operator(X):
             if not hasattr(X, "columns"):
