@@ -194,14 +194,14 @@ def _start_or_resume(source: Any, directory: Path, options: EncodeOptions, runne
             journal.check_same_origin(directory, matrix, options.to_arguments())
             remove_journal(directory)  # exists if an encode was killed at its end
             if not all(file.exists() for _, file in options.target):
-                with _open_as_array(matrix, directory, options, is_resumed=True):
+                with _as_source(matrix, directory, options, is_resumed=True):
                     check_unchanged(matrix)
             return
         if is_resumed:
             # Raise before a long copy if the store cannot be resumed.
             journal.read_skeleton(directory, matrix, options.to_arguments())
-        with _open_as_array(matrix, directory, options, is_resumed) as array:
-            _encode_blocks(directory, array, options, runner, is_resumed, resume_command)
+        with _as_source(matrix, directory, options, is_resumed) as matrix_source:
+            _encode_blocks(directory, matrix_source, options, runner, is_resumed, resume_command)
     except OSError as error:
         raise InputError(f"{directory} cannot be written: {error.strerror or error}") from None
     except (KeyboardInterrupt, SystemExit) as error:
@@ -232,10 +232,10 @@ def _open_matrix(source: Any, options: EncodeOptions) -> Source | StreamedMatrix
     return matrix
 
 
-def _open_as_array(
+def _as_source(
     matrix: Source | StreamedMatrix, directory: Path, options: EncodeOptions, is_resumed: bool
 ) -> AbstractContextManager[Source]:
-    """Return a context manager of the matrix as an array with slices."""
+    """Return a context manager that yields a matrix as a source, copied if it has no slices."""
     if isinstance(matrix, Source):
         missing = None if options.missing == "refuse" else MissingValues(options.missing)
         return nullcontext(replace(matrix, missing=missing))
@@ -251,7 +251,7 @@ def _encode_blocks(
     is_resumed: bool,
     resume_command: str,
 ) -> None:
-    """Encode an array into a new or an incomplete store."""
+    """Encode a matrix into a new or an incomplete store."""
     if not is_resumed or not matrix.stamps:
         skeleton = _make_skeleton(matrix, options)
         # Check the disk first: a list of the blocks of too large a store could exceed the memory.

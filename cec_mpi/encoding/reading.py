@@ -146,18 +146,18 @@ class RowMeasurement:
 def measure_rows(
     source: Source,
     manifest: CodedManifest,
-    selected: NDArray[np.bool_],
+    rows_to_measure: NDArray[np.bool_],
     memory: int,
     runner: Runner,
 ) -> NDArray[np.int16]:
-    """Return the exponents of rows, (L, R), for rows longer than a block.
+    """Return the exponents of the R rows of each part, (L, R), for rows longer than a block.
 
     Parameters
     ----------
     source : Source
     manifest : CodedManifest
-    selected : (R,) ndarray of bool
-        Rows to measure; the result has `ZERO_ROW` for the others.
+    rows_to_measure : (R,) ndarray of bool
+        The result has `ZERO_ROW` for other rows.
     memory : int
         Bytes that each process may use.
     runner : Runner
@@ -171,7 +171,7 @@ def measure_rows(
         min_bytes=row_bytes,
         process_bytes=source.fixed_bytes,
     )
-    pieces = [(k, k + 1) for k in np.flatnonzero(selected).tolist()]
+    pieces = [(k, k + 1) for k in np.flatnonzero(rows_to_measure).tolist()]
     exponents = np.full((manifest.code.recovery, manifest.grid.rows), ZERO_ROW, np.int16)
     for start, measured in runner.run(RowMeasurement(source, manifest, pieces, threads)):
         exponents[:, start : start + measured.shape[1]] = measured

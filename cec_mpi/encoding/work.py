@@ -63,7 +63,7 @@ class EncodeWork:
     has_column_sizes : (bands, spans) ndarray of bool
         Bands whose column sizes an earlier process has written.
     exponents : (L, R) ndarray of int16, optional
-        Row exponents, if rows span several blocks; see `measure_long_rows`.
+        Exponents of the R rows of each part, if rows span several blocks; see `measure_long_rows`.
     """
 
     directory: Path
@@ -120,12 +120,12 @@ class EncodeWork:
 
     def skip_verified(self, runner: Runner) -> None:
         """Skip the undamaged blocks that an earlier process has written."""
-        recorded, exponent_checksums = read_checksums(self.directory, self.manifest)
-        is_written: NDArray[np.bool_] = np.all(recorded, axis=0)
+        recorded_checksums, exponent_checksums = read_checksums(self.directory, self.manifest)
+        is_written: NDArray[np.bool_] = np.all(recorded_checksums, axis=0)
         checksums = compute_checksums(
             self.directory, self.manifest, runner, is_written, self.threads
         )
-        self.is_verified = is_written & np.all(checksums == recorded, axis=0)
+        self.is_verified = is_written & np.all(checksums == recorded_checksums, axis=0)
         if exponent_checksums is not None:
             for block in map(self.manifest.grid.block, np.flatnonzero(self.is_verified).tolist()):
                 exponents = read_exponents(self.directory, self.manifest, block)
