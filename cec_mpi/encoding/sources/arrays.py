@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding
-from cec_mpi.encoding.sources.conventions import decoding_attributes
+from cec_mpi.encoding.sources.conventions import effective_attributes
 from cec_mpi.encoding.sources.hdf5 import hdf5_view
 from cec_mpi.encoding.sources.source import Source, StreamedMatrix, convert_into, describe_error
 from cec_mpi.encoding.sources.views import View, apply_attributes
@@ -238,7 +238,7 @@ def xarray_source(array: Any, options: EncodeOptions) -> ArraySource | DaskMatri
     shape_and_dtype(array)
     limit_names = ("valid_min", "valid_max", "valid_range")
     attributes = dict(array.attrs)
-    if not decoding_attributes(
+    if not effective_attributes(
         {name: value for name, value in attributes.items() if name not in limit_names}, array.dtype
     ):
         attributes = {}  # xarray has decoded the array, but keeps limits of the stored values

@@ -71,21 +71,21 @@ class Attribute:
         return f"{self.name} ({value})"
 
 
-def decoding_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> list[Attribute]:
+def effective_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> list[Attribute]:
     """Return the attributes that change stored values of this dtype.
 
     Attributes without effect are excluded: a factor of 1, an offset of 0, and missing values of NaN
     or infinity, which X cannot have. Other missing values are included, although they may not occur
     in X.
     """
-    effective_attributes = []
+    found = []
     for name in attributes:
         key = re.sub(r"[\W_]", "", name).lower()
         if key in _CF_NAMES or key in (*_FACTORS, *_OFFSETS, *_MISSING):
             attribute = Attribute(name, key, _parse_value(attributes[name], dtype))
             if _has_effect(attribute, dtype):
-                effective_attributes.append(attribute)
-    return effective_attributes
+                found.append(attribute)
+    return found
 
 
 def _parse_value(value: Any, dtype: np.dtype[Any]) -> NDArray[Any] | str:
@@ -125,7 +125,7 @@ def _has_effect(attribute: Attribute, dtype: np.dtype[Any]) -> bool:
     return value.size > 0
 
 
-def raise_on_attributes(name: str, attributes: Iterable[Attribute]) -> None:
+def reject_attributes(name: str, attributes: Iterable[Attribute]) -> None:
     """Raise if attributes change the stored values.
 
     Raises
@@ -155,7 +155,7 @@ class Decoder:
         Dtype of the stored values; with ``_Unsigned`` it differs from that of the file.
     attributes : dict of str to number
         Attributes that xarray applies: ``scale_factor``, ``add_offset``, and one ``_FillValue``.
-    missing : tuple of number
+    sentinels : tuple of number
         Other stored values that stand for missing values.
     limits : tuple of number
         Smallest and largest valid stored value; others are missing.
@@ -165,7 +165,7 @@ class Decoder:
 
     stored_dtype: np.dtype[Any]
     attributes: dict[str, Any] = field(default_factory=dict)
-    missing: tuple[Any, ...] = ()
+    sentinels: tuple[Any, ...] = ()
     limits: tuple[Any, Any] = (None, None)
     decoded_limits: tuple[Any, Any] = (None, None)
 
@@ -188,8 +188,8 @@ class Decoder:
         is_missing = _is_out_of_limits(numbers, self.limits) | _is_out_of_limits(
             decoded, self.decoded_limits
         )
-        for value in self.missing:
-            is_missing |= numbers == value
+        for sentinel in self.sentinels:
+            is_missing |= numbers == sentinel
         if is_missing.any():
             decoded = np.where(is_missing, decoded.dtype.type(np.nan), decoded)
         return decoded

@@ -13,9 +13,9 @@ import numpy as np
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources.conventions import (
     Decoder,
-    decoding_attributes,
+    effective_attributes,
     make_decoder,
-    raise_on_attributes,
+    reject_attributes,
 )
 from cec_mpi.encoding.sources.source import Source, read_error
 from cec_mpi.errors import InputError
@@ -144,11 +144,11 @@ def apply_attributes(
     """
     if options.raw_values or view.dtype.kind not in "fiub":
         return view
-    effective_attributes = decoding_attributes(attributes, view.dtype)
+    effective = effective_attributes(attributes, view.dtype)
     if not options.decode_cf:
-        raise_on_attributes(view.name, effective_attributes)
+        reject_attributes(view.name, effective)
         return replace(view, unwritten_value=unwritten_value)
-    decoder = make_decoder(view.name, effective_attributes, view.dtype, unwritten_value)
+    decoder = make_decoder(view.name, effective, view.dtype, unwritten_value)
     return replace(view, decoder=decoder, dtype=decoder.dtype)
 
 
