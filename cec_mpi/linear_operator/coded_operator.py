@@ -202,11 +202,11 @@ class CodedOperator(_MaskCheckingOperator):
         """Estimated error of a product with the machines of the last step.
 
         It is relative to the size of the terms, ``norm(c * w)`` with c the largest entry of each
-        column of X; multiplied by the `cancellation` in a step's record it is relative to the
-        result. It is the machine epsilon of the shards, or 8 times that of the arithmetic if that
-        is larger, times the largest condition number in the decoding of the last step. Before the
-        first step it uses the worst condition number of the code, which is that of a sample of sets
-        if there are many sets of L machines.
+        column of X; multiplied by the `cancellation` in a step's record, it is relative to the
+        result. It is the largest condition number in the decoding of the last step, times the
+        larger of the machine epsilon of the shards and 8 times that of the arithmetic. Before the
+        first step, it uses the worst condition number of the code, estimated from a sample if there
+        are many sets of L machines.
         """
         return self._lifetime.master.accuracy
 

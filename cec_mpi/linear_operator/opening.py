@@ -194,7 +194,7 @@ def open_operator(
         A store created by `cec_mpi.encode`, visible to all ranks.
     comm : mpi4py.MPI.Intracomm or None
         N + 1 ranks: the master, and one for each machine. With None and without elastic options all
-        machines are in this process, and results agree up to rounding.
+        machines are in this process; the results are the same up to rounding.
     recorder : Recorder, optional
         Receives a record of each step.
     engine : distributed.Client or callable, optional
