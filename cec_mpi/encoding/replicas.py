@@ -86,10 +86,10 @@ def encode_replicas(
         )
         files = [layout.file_layout(n) for n in range(1, options.machines + 1)]
         check_free_space(directory, sum(file.size for file in files))
-        with new_directory(directory) as partial:
+        with new_directory(directory) as staging:
             for n, file in enumerate(files, start=1):
-                make_file(partial / CopiesManifest.file_of(n), file.header, file.size)
-            writer = _ShardWriter(partial, layout, rows)
+                make_file(staging / CopiesManifest.file_of(n), file.header, file.size)
+            writer = _ShardWriter(staging, layout, rows)
             checksums, bytes_written = [], 0
             for part, part_holders in enumerate(holders):
                 checksums += writer.write(part)
@@ -98,7 +98,7 @@ def encode_replicas(
                     on_progress(bytes_written, sum(file.size for file in files))
             if not writer.column_sizes.any():
                 raise InputError(f"{rows.name} has no nonzero entry: expected at least one")
-            _write_metadata(partial, layout, parts, writer, np.array(checksums, np.uint64))
+            _write_metadata(staging, layout, parts, writer, np.array(checksums, np.uint64))
     warn_of_rounding(rows.name, writer.rounding, layout.dtype)
 
 

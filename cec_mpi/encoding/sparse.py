@@ -247,33 +247,33 @@ def _open_file(text: str, options: EncodeOptions) -> _PiecewiseRows | SparseRows
     return _rows_in_memory(text, rows)
 
 
-def _list_groups(file: Any) -> list[str]:
-    """Return the names of the sparse matrices in an HDF5 file."""
-    groups: list[str] = ["/"] if is_sparse_group(file) else []
-    file.visititems(lambda name, node: groups.append(f"/{name}") if is_sparse_group(node) else None)
-    return groups
+def _find_sparse_groups(file: Any) -> list[str]:
+    """Return the paths of the sparse matrices in an HDF5 file."""
+    paths: list[str] = ["/"] if is_sparse_group(file) else []
+    file.visititems(lambda name, node: paths.append(f"/{name}") if is_sparse_group(node) else None)
+    return paths
 
 
 def _open_group(path: Path, inner_path: str, options: EncodeOptions) -> _PiecewiseRows | SparseRows:
     with import_library("h5py", path).File(path, "r") as file:
         is_matrix = inner_path and inner_path in file and is_sparse_group(file[inner_path])
-        groups = [inner_path] if is_matrix else _list_groups(file)
-        if len(groups) != 1 or (inner_path and not is_matrix):
+        group_paths = [inner_path] if is_matrix else _find_sparse_groups(file)
+        if len(group_paths) != 1 or (inner_path and not is_matrix):
             name = f"{path}::{inner_path}" if inner_path else str(path)
-            expectation = (
-                f"expected one of {', '.join(f'{path}::{name}' for name in groups[:_MAX_LISTED])}"
-                if groups
-                else _DENSE_HINT
-            )
+            expectation = _DENSE_HINT
+            if group_paths:
+                full_paths = (f"{path}::{group_path}" for group_path in group_paths[:_MAX_LISTED])
+                expectation = f"expected one of {', '.join(full_paths)}"
             raise InputError(
                 f"{name} is not a sparse matrix (a group with data, indices and indptr); "
                 f"{expectation}"
             )
-        inner_path = groups[0]
+        inner_path = group_paths[0]
         name, group = f"{path}::{inner_path}", file[inner_path]
-        sparse_format, shape, names = _sparse_layout(name, group)
-        data, indices, pointers = (group[name] for name in names)
-        view = hdf5_view(data, f"{name}/{names[0]}", options, ChainMap(data.attrs, group.attrs))
+        sparse_format, shape, array_names = _sparse_layout(name, group)
+        data, indices, pointers = (group[array_name] for array_name in array_names)
+        attributes = ChainMap(data.attrs, group.attrs)
+        view = hdf5_view(data, f"{name}/{array_names[0]}", options, attributes)
         views = [view, *(hdf5_view(node, node.name, _RAW_OPTIONS) for node in (indices, pointers))]
         for warning in (warning for array_view in views for warning in array_view.warnings):
             warn_caller(warning)

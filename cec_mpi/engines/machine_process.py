@@ -53,9 +53,9 @@ def run_machines(
         Called with the reason if the machines are not started again.
     """
     limit, code, error = StartLimit(_MAX_STARTS), 0, ""
-    content = json.dumps([connection.to_builtins(), options]).encode()
+    input_json = json.dumps([connection.to_builtins(), options]).encode()
     while not must_stop.is_set() and limit.allow_start():
-        code, error = _run_child(content, must_stop)
+        code, error = _run_child(input_json, must_stop)
         if code in (*FINAL_CODES, StoppedError.exit_code):
             if error:
                 report(f"{error}; the machines of this worker are not started again")
@@ -69,13 +69,13 @@ def run_machines(
     return code
 
 
-def _run_child(content: bytes, must_stop: threading.Event) -> tuple[int, str]:
+def _run_child(input_json: bytes, must_stop: threading.Event) -> tuple[int, str]:
     """Run a child process until it ends or `must_stop` is set; return its exit code and error."""
     process = start_child(__name__, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert process.stdin is not None
         with process.stdin, suppress(BrokenPipeError):
-            process.stdin.write(content)
+            process.stdin.write(input_json)
         while process.poll() is None and not must_stop.wait(_POLL_SECONDS):
             pass
     finally:  # Ray cancels a task by KeyboardInterrupt

@@ -290,8 +290,8 @@ class CodedOperator(_MaskCheckingOperator):
         if vectors.ndim < -axis:
             raise InputError("found a sparse matrix or a number as a factor, expected an array")
         block = np.moveaxis(vectors, axis, 0)
-        batch = block.shape[1:]
-        columns = prod(batch)
+        batch_shape = block.shape[1:]
+        columns = prod(batch_shape)
         block = block.reshape(len(block), columns)
         is_complex = np.iscomplexobj(block)
         if not columns:
@@ -303,7 +303,7 @@ class CodedOperator(_MaskCheckingOperator):
             result = self._run_step(master.rmatmat if adjoint else master.matmat, block)
             if is_complex:
                 result = result[:, :columns] + 1j * result[:, columns:]
-        return np.moveaxis(result.reshape(len(result), *batch), 0, axis)
+        return np.moveaxis(result.reshape(len(result), *batch_shape), 0, axis)
 
     def __repr__(self) -> str:
         manifest = self._manifest

@@ -152,11 +152,11 @@ def apply_attributes(
     return replace(view, decoder=decoder, dtype=decoder.dtype)
 
 
-def find_only_matrix(path: Path, matrices: list[str]) -> str:
-    """Return the only matrix of a container; raise if it has none or several."""
-    if len(matrices) != 1:
+def find_only_matrix(path: Path, names: list[str]) -> str:
+    """Return the name of the only matrix of a container; raise if it has none or several."""
+    if len(names) != 1:
         raise InputError(
-            f"{path} has {len(matrices)} matrices ({truncate(matrices, MAX_LISTED)}): choose one "
-            f"with {path}::/NAME"
+            f"{path} has {len(names)} matrices ({truncate(names, MAX_LISTED)}): choose one with "
+            f"{path}::/NAME"
         )
-    return matrices[0]
+    return names[0]

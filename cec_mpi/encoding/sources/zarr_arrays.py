@@ -33,9 +33,9 @@ def zarr_source(path: Path, inner_path: str, options: EncodeOptions) -> Source:
     try:
         node = _open_node(path)
         if not inner_path and isinstance(node, zarr.Group):
-            matrices = [f"/{name}" for name, array in node.arrays() if array.ndim == 2]
-            matrices += [f"/{name}" for name, group in node.groups() if _is_sparse_group(group)]
-            inner_path = find_only_matrix(path, sorted(matrices))
+            names = [f"/{name}" for name, array in node.arrays() if array.ndim == 2]
+            names += [f"/{name}" for name, group in node.groups() if _is_sparse_group(group)]
+            inner_path = find_only_matrix(path, sorted(names))
         if inner_path:
             try:
                 node = node[inner_path.strip("/")]
