@@ -194,6 +194,7 @@ def _start_or_resume(source: Any, directory: Path, options: EncodeOptions, runne
             journal.check_same_origin(directory, matrix, options.to_arguments())
             remove_journal(directory)  # exists if an encode was killed at its end
             if not all(file.exists() for _, file in options.target):
+                # The copy writes the targets.
                 with _as_source(matrix, directory, options, is_resumed=True):
                     check_unchanged(matrix)
             return

@@ -122,7 +122,7 @@ def pool(
 def _register(client: Client, plugin: WorkerPlugin, name: str) -> None:
     try:
         client.register_plugin(plugin, name)
-    except OSError:  # a worker has ended meanwhile; all other workers have the plugin
+    except OSError:  # a worker has ended; all other workers have the plugin
         client.scheduler_info()  # raises if the scheduler is gone
 
 

@@ -49,7 +49,7 @@ _MAX_LISTED = 5
 _MAX_CELL_LENGTH = 40  # characters, in messages
 _INDEX_NAMES = ("", "Unnamed: 0")  # names that pandas gives to an index column
 _BOOLEANS = (b"true", b"True", b"TRUE", b"false", b"False", b"FALSE")
-_SENTINEL = b"end"  # a row of its own, unless a quote before it is open
+_SENTINEL = b"end"  # parsed as a row, unless a quote before it is open
 
 
 class _BadRowError(Exception):
@@ -151,7 +151,7 @@ class TextTable(StreamedMatrix):
     columns : tuple of int
         Columns of X and of targets, counted from 0.
     first_line : int
-        Number of the line of the header or the first row, from 1.
+        Line of the header or the first row, counted from 1.
     data_start : tuple of int
         Offset in bytes and line of the first row of numbers.
     """
@@ -273,7 +273,7 @@ class TextTable(StreamedMatrix):
         Raises
         ------
         InputError
-            A row has another number of columns, or a cell is not a number.
+            A row has the wrong number of columns, or a cell is not a number.
         """
         if self.width <= _MAX_FRAME_COLUMNS and b'"' not in text:
             with suppress(ValueError):
@@ -309,7 +309,7 @@ class TextTable(StreamedMatrix):
         Raises
         ------
         ValueError
-            A row has another number of columns, or pandas rejects a cell.
+            A row has the wrong number of columns, or pandas rejects a cell.
         """
         if b"\0" in text or text.count(b"\r") != text.count(b"\r\n"):
             raise ValueError
