@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,15 +74,12 @@ def hdf5_view(
     InputError
         The dataset cannot be read, parts of it are missing, or attributes change its values.
     """
-    view = View(name, dataset.dtype)
-    if _is_column_major(dataset):
+    warnings = []
+    transposed = _is_column_major(dataset)
+    if transposed:
         _check_matlab(dataset, name)
-        shape = " x ".join(map(str, view.shape(dataset.shape)[::-1]))
-        view = replace(
-            view,
-            transposed=True,
-            warnings=(f"{name} was written column by column: X is {shape}, as in MATLAB",),
-        )
+        shape = " x ".join(map(str, (dataset.shape or ())[::-1]))
+        warnings.append(f"{name} was written column by column: X is {shape}, as in MATLAB")
     members = import_library("h5py", name).check_enum_dtype(dataset.dtype)
     if members and not options.raw_values:
         raise InputError(
@@ -91,22 +87,16 @@ def hdf5_view(
             "expected numbers, or --raw-values, which encodes the numbers of its members"
         )
     _check_filters(dataset, name)
-    files, unwritten = _external_files(dataset, name), _describe_unwritten(dataset)
-    if unwritten:
-        view = replace(
-            view,
-            warnings=(
-                *view.warnings,
-                f"{name} {unwritten} read as its fill value {dataset.fillvalue}",
-            ),
-        )
+    files = _external_files(dataset, name)
+    if unwritten := _describe_unwritten(dataset):
+        warnings.append(f"{name} {unwritten} read as its fill value {dataset.fillvalue}")
     for axis, scales in enumerate(dataset.dims):
         if (length := _scale_length(scales)) > dataset.shape[axis]:
-            problem = f"{name} holds {dataset.shape[axis]} of the {length} entries of axis {axis}"
-            view = replace(
-                view, warnings=(*view.warnings, f"{problem}: the other entries were not written")
+            warnings.append(
+                f"{name} holds {dataset.shape[axis]} of the {length} entries of axis {axis}: the "
+                "other entries were not written"
             )
-    view = replace(view, files=files)
+    view = View(name, dataset.dtype, transposed, files=files, warnings=tuple(warnings))
     attributes = dataset.attrs if attributes is None else attributes
     return apply_attributes(view, attributes, options, _netcdf_fill(dataset))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,18 +70,16 @@ def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
     is_xarray_format = array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes
     if is_xarray_format and array.fill_value is not None:  # xarray uses it as _FillValue
         attributes.setdefault("_FillValue", array.fill_value)
-    view = View(name, np.dtype(array.dtype))
+    warnings: tuple[str, ...] = ()
     missing_chunks = array.nchunks - array.nchunks_initialized
     if missing_chunks > 0:
         fill = array.fill_value  # without a fill value, zarr does not store chunks of zeros
         substitute = "0, because it has no fill value" if fill is None else f"its fill value {fill}"
-        view = replace(
-            view,
-            warnings=(
-                f"{name} lacks {missing_chunks} of its {plural(array.nchunks, 'chunk')}, and they "
-                f"are read as {substitute}",
-            ),
+        warnings = (
+            f"{name} lacks {missing_chunks} of its {plural(array.nchunks, 'chunk')}, and they are "
+            f"read as {substitute}",
         )
+    view = View(name, np.dtype(array.dtype), warnings=warnings)
     return apply_attributes(view, attributes, options)
 
 
