@@ -119,9 +119,13 @@ class MissingValueHandler:
             self._advice = self._matrix.drop_advice(column + j)
         self._incomplete_rows.append(rows)
         if self._treatment == "mean":
-            rows = row + np.flatnonzero(is_missing[:, max(0, self._width - column) :].any(axis=1))
+            rows = row + np.flatnonzero(self._lacks_target(column, is_missing))
         self._dropped_rows.append(rows)
         self._missing_counts[column : column + values.shape[1]] += is_missing.sum(axis=0)
+
+    def _lacks_target(self, column: int, is_missing: Any) -> Any:
+        """Return a mask of the rows of a piece without a target value."""
+        return is_missing[:, max(0, self._width - column) :].any(axis=1)
 
     def _add_sums(self, column: int, piece: NDArray[Any], is_missing: Any) -> None:
         columns = slice(column, column + piece.shape[1])
@@ -129,7 +133,7 @@ class MissingValueHandler:
         if is_missing is None:
             self._value_counts[columns] += len(values)
         else:
-            kept = ~is_missing[:, max(0, self._width - column) :].any(axis=1)
+            kept = ~self._lacks_target(column, is_missing)
             values, is_missing = values[kept], is_missing[kept]
             values = np.where(is_missing, 0.0, values)
             self._value_counts[columns] += len(values) - is_missing.sum(axis=0)
