@@ -85,7 +85,8 @@ def encode_replicas(
             index_dtype="int64" if needs_int64 else "int32",
         )
         files = [layout.file_layout(n) for n in range(1, options.machines + 1)]
-        check_free_space(directory, sum(file.size for file in files))
+        total_bytes = sum(file.size for file in files)
+        check_free_space(directory, total_bytes)
         with new_directory(directory) as staging:
             for n, file in enumerate(files, start=1):
                 make_file(staging / CopiesManifest.file_of(n), file.header, file.size)
@@ -95,10 +96,10 @@ def encode_replicas(
                 checksums += writer.write(part)
                 bytes_written += int(layout.sizes[part].sum()) * len(part_holders)
                 if on_progress is not None:
-                    on_progress(bytes_written, sum(file.size for file in files))
+                    on_progress(bytes_written, total_bytes)
             if not writer.column_sizes.any():
                 raise InputError(f"{rows.name} has no nonzero entry: expected at least one")
-            _write_metadata(staging, layout, parts, writer, np.array(checksums, np.uint64))
+            _write_metadata(writer, parts, np.array(checksums, np.uint64))
     warn_of_rounding(rows.name, writer.rounding, layout.dtype)
 
 
@@ -107,16 +108,10 @@ def _rounds_floats(dtype: np.dtype[Any], stored: str) -> bool:
     return dtype.kind == "f" and dtype.itemsize > np.dtype(stored).itemsize
 
 
-def _write_metadata(
-    directory: Path,
-    layout: Layout,
-    parts: Parts,
-    writer: _ShardWriter,
-    checksums: NDArray[np.uint64],
-) -> None:
+def _write_metadata(writer: _ShardWriter, parts: Parts, checksums: NDArray[np.uint64]) -> None:
     """Write all files except the shards: cells, column sizes, checksums, manifest."""
+    directory, layout, rows = writer.directory, writer.layout, writer.rows
     cells = np.stack([parts.rows, parts.entries_before])
-    rows = writer.rows
     sizes, exponent = quantise_sizes(writer.column_sizes)
     entries = {
         name: ArrayEntry(name, publish_pieces(directory, name, array.shape, array.dtype, (array,)))
@@ -166,7 +161,6 @@ class _ShardWriter:
         start, stop = layout.bounds[part : part + 2].tolist()
         low, high = layout.first_entries[part : part + 2].tolist()
         sections = rows.values[low:high], rows.columns[low:high], rows.pointers[start : stop + 1]
-        dtypes = layout.dtypes
         checksums = []
         with FileCache(self.directory) as handles:
             for block in layout.blocks_of(part):
@@ -176,7 +170,7 @@ class _ShardWriter:
                 if block.section == POINTERS:
                     values = values - low
                 with np.errstate(over="ignore"):
-                    stored = np.ascontiguousarray(values, dtypes[block.section])
+                    stored = np.ascontiguousarray(values, layout.dtypes[block.section])
                 if block.section == VALUES:
                     if not np.isfinite(stored).all():
                         advice = "they are too large"
