@@ -103,12 +103,12 @@ def _remove_abandoned(parent: Path, prefix: str) -> None:
 
 
 def _is_abandoned(directory: Path, token: str) -> bool:
-    names = (*JOURNAL, SOURCE, "shard-", ".")
+    prefixes = (*JOURNAL, SOURCE, "shard-", ".")
     return (
         set(token) <= set(string.hexdigits)
         and directory.is_dir()
         and not directory.is_symlink()
-        and all(path.name.startswith(names) for path in directory.iterdir())
+        and all(path.name.startswith(prefixes) for path in directory.iterdir())
     )
 
 
