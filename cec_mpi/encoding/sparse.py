@@ -25,7 +25,7 @@ from cec_mpi.encoding.sources.csr import (
     check_pointers,
     check_shape,
     csr_from_arrays,
-    native_dtype,
+    scipy_dtype,
     to_checked_csr,
 )
 from cec_mpi.encoding.sources.hdf5 import foreign_format_error, hdf5_view, is_sparse_group
@@ -233,7 +233,7 @@ def _row_pieces(array: Any) -> _PiecewiseRows:
                 )
             yield to_checked_csr(name, piece)
 
-    return _PiecewiseRows(name, (rows, columns), native_dtype(dtype), pieces)
+    return _PiecewiseRows(name, (rows, columns), scipy_dtype(dtype), pieces)
 
 
 def _open_file(text: str, options: EncodeOptions) -> _PiecewiseRows | SparseRows:
@@ -295,7 +295,7 @@ def _open_group(path: Path, inner_path: str, options: EncodeOptions) -> _Piecewi
             )
         row_pointers = pointers[()].astype(np.int64)
         pieces = partial(_csr_pieces, path, inner_path, shape[1], row_pointers, decode)
-        return _PiecewiseRows(name, shape, native_dtype(view.dtype), pieces)
+        return _PiecewiseRows(name, shape, scipy_dtype(view.dtype), pieces)
 
 
 def _sparse_layout(name: str, group: Any) -> tuple[str, tuple[int, int], tuple[str, str, str]]:

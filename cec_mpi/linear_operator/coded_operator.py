@@ -24,8 +24,8 @@ from cec_mpi.store.format.manifest import Manifest
 class _MaskCheckingOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
     """A linear operator that raises for masked arrays, because SciPy would ignore the masks.
 
-    Products with arrays of torch, CuPy and JAX are arrays of the same library. Transposes, sums and
-    products of these operators also raise. NumPy cannot convert them to arrays.
+    So do its transpose, and sums and products with other operators. Products with arrays of torch,
+    CuPy and JAX are arrays of the same library. NumPy cannot convert the operator to an array.
     """
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:

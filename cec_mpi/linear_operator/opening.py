@@ -76,7 +76,7 @@ class OperatorContext:
     ) -> None:
         self._lifetime, self._make_operator = lifetime, make_operator
         self._call, self._comm = call, comm
-        self._is_used = self._is_server = False
+        self._is_used = self._is_machine = False
 
     def start(self) -> CodedOperator | None:
         """Open the operator without ``with``, until ``X.close()`` or the end of the program.
@@ -101,8 +101,8 @@ class OperatorContext:
                 raise InputError(problem)
         self._is_used = True
         self._lifetime.start()
-        self._is_server = not self._lifetime.has_started
-        if self._is_server:
+        self._is_machine = not self._lifetime.has_started
+        if self._is_machine:
             self._lifetime.close()
             return None
         return self._make_operator()
@@ -116,7 +116,7 @@ class OperatorContext:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._is_server and isinstance(error, _ERRORS_OF_NONE):
+        if self._is_machine and isinstance(error, _ERRORS_OF_NONE):
             rank = self._comm.rank if self._comm is not None else rank_of_launcher()
             error.add_note(
                 f"rank {rank} is a machine, where X is None: put all code that uses X under "

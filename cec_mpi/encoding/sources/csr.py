@@ -79,7 +79,7 @@ def csr_from_arrays(
     check_real(name, data.dtype)
     for array in indices:
         check_integers(name, array)
-    data = data.astype(native_dtype(data.dtype), copy=False)
+    data = data.astype(scipy_dtype(data.dtype), copy=False)
     with _invalid_sparse_errors(name):
         if sparse_format == "coo":
             matrix: Any = coo_array((data, indices), shape=shape)
@@ -147,7 +147,7 @@ def check_finite(name: object, rows: Any, first_row: int = 0) -> None:
         )
 
 
-def native_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def scipy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of values in a SciPy sparse array; float16 becomes float32."""
     native = np.dtype(dtype).newbyteorder("=")
     return np.dtype(np.float32) if native == np.float16 else native
