@@ -259,27 +259,14 @@ def make_decoder(
     if sentinels:
         xarray_attributes["_FillValue"] = sentinels[0]
     low, high = values.get("valid_range", (None, None))
-    limits = [
-        low if "valid_min" not in values else values["valid_min"][0],
-        high if "valid_max" not in values else values["valid_max"][0],
-    ]
-    has_decoded_limits = (
-        bool(packing)
-        and dtype.kind != "f"
-        and any(isinstance(limit, np.floating) for limit in limits)
-    )
-    if has_decoded_limits:
-        return Decoder(
-            stored_dtype,
-            xarray_attributes,
-            tuple(sentinels[1:]),
-            decoded_limits=(limits[0], limits[1]),
-        )
-    if stored_dtype != dtype:
-        limits = [_to_stored(limit, dtype, stored_dtype) for limit in limits]
-    return Decoder(
-        stored_dtype, xarray_attributes, tuple(sentinels[1:]), limits=(limits[0], limits[1])
-    )
+    low, high = values.get("valid_min", [low])[0], values.get("valid_max", [high])[0]
+    limits, decoded_limits = (low, high), (None, None)
+    # Floating-point limits of packed integers are limits of the decoded values.
+    if packing and dtype.kind != "f" and any(isinstance(limit, np.floating) for limit in limits):
+        limits, decoded_limits = decoded_limits, limits
+    elif stored_dtype != dtype:
+        limits = _to_stored(low, dtype, stored_dtype), _to_stored(high, dtype, stored_dtype)
+    return Decoder(stored_dtype, xarray_attributes, tuple(sentinels[1:]), limits, decoded_limits)
 
 
 def _is_cf(attribute: Attribute) -> bool:
