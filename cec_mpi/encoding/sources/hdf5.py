@@ -219,14 +219,10 @@ def _describe_unwritten(dataset: Any) -> str:
         return ""
     if not dataset.chunks:
         return "" if dataset.id.get_storage_size() else "was never written, and its entries are"
-    return _describe_missing_chunks(dataset.shape, dataset.chunks, dataset.id.get_num_chunks())
-
-
-def _describe_missing_chunks(shape: tuple[int, ...], chunks: tuple[int, ...], written: int) -> str:
-    total = math.prod(-(-length // size) for length, size in zip(shape, chunks, strict=True))
-    if written >= total:
-        return ""
-    return f"lacks {total - written} of its {plural(total, 'chunk')}, and they are"
+    lengths = zip(dataset.shape, dataset.chunks, strict=True)
+    total = math.prod(-(-length // chunk_length) for length, chunk_length in lengths)
+    missing = total - dataset.id.get_num_chunks()
+    return f"lacks {missing} of its {plural(total, 'chunk')}, and they are" if missing > 0 else ""
 
 
 def _external_files(dataset: Any, name: str) -> tuple[Path, ...]:
