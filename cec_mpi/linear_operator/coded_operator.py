@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 from math import prod
 from types import TracebackType
@@ -257,19 +257,10 @@ class CodedOperator(_MaskCheckingOperator):
         self._lifetime.close()
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        x, length = np.asarray(x), self.shape[1]
-        if x.shape in ((length,), (length, 1)) and x.dtype.kind != "c":
-            return self._run_step(self._lifetime.master.matvec, x)
-        return self._apply(x, axis=-1)
+        return self._apply(np.asarray(x), axis=-1)
 
     def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        x, length = np.asarray(x), self.shape[0]
-        if x.shape in ((length,), (length, 1)) and x.dtype.kind != "c":
-            return self._run_step(self._lifetime.master.rmatvec, x)
-        return self._apply(x, axis=-1, adjoint=True)
-
-    def _run_step(self, product: Callable[[Any], NDArray[Any]], factor: Any) -> NDArray[Any]:
-        return self._lifetime.session.run_step(product, factor)
+        return self._apply(np.asarray(x), axis=-1, adjoint=True)
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
         return self._apply(np.asarray(X), axis=-2)
@@ -285,22 +276,25 @@ class CodedOperator(_MaskCheckingOperator):
 
         A complex vector becomes two real vectors.
         """
-        if axis == -1 and vectors.shape == (self.shape[not adjoint], 1):
+        length, is_complex = self.shape[not adjoint], np.iscomplexobj(vectors)
+        if axis == -1 and vectors.shape == (length, 1):
             vectors = vectors[:, 0]
+        if axis == -1 and vectors.shape == (length,) and not is_complex:
+            master, session = self._lifetime.master, self._lifetime.session
+            return session.run_step(master.rmatvec if adjoint else master.matvec, vectors)
         if vectors.ndim < -axis:
             raise InputError("found a sparse matrix or a number as a factor, expected an array")
         block = np.moveaxis(vectors, axis, 0)
         batch_shape = block.shape[1:]
         columns = prod(batch_shape)
         block = block.reshape(len(block), columns)
-        is_complex = np.iscomplexobj(block)
         if not columns:
             result = np.empty((self.shape[adjoint], 0), complex if is_complex else float)
         else:
             if is_complex:
                 block = np.hstack((block.real, block.imag))
-            master = self._lifetime.master
-            result = self._run_step(master.rmatmat if adjoint else master.matmat, block)
+            master, session = self._lifetime.master, self._lifetime.session
+            result = session.run_step(master.rmatmat if adjoint else master.matmat, block)
             if is_complex:
                 result = result[:, :columns] + 1j * result[:, columns:]
         return np.moveaxis(result.reshape(len(result), *batch_shape), 0, axis)
