@@ -103,41 +103,39 @@ def non_finite_error(
 
 @dataclass
 class RowMeasurement:
-    """Work that measures the exponents of rows; pieces are ``(start, stop)``.
+    """Work that measures the exponents of rows; a piece is a row of all parts of X.
 
     It reads all of X once before the encode, and is only needed if rows are longer than a block.
     """
 
     source: Source
     manifest: CodedManifest
-    pieces: list[tuple[int, int]]
+    pieces: list[int]
     threads: int
 
-    def size(self, piece: tuple[int, int]) -> int:
+    def size(self, piece: int) -> int:
         """Return the number of bytes to read."""
-        start, stop = piece
-        rows = self.manifest.code.recovery * (stop - start)
-        return rows * self.manifest.columns * self.manifest.itemsize
+        return self.manifest.code.recovery * self.manifest.columns * self.manifest.itemsize
 
-    def process(self, piece: tuple[int, int]) -> tuple[int, NDArray[np.int16]]:
-        """Return the first row, and the exponents of the rows in all parts, (L, rows)."""
-        start, stop = piece
+    def process(self, piece: int) -> tuple[int, NDArray[np.int16]]:
+        """Return the row, and its exponents in all parts, (L,)."""
+        row = piece
         grid, recovery = self.manifest.grid, self.manifest.code.recovery
-        largest = np.zeros((recovery, stop - start), self.manifest.dtype)
+        largest = np.zeros((recovery, 1), self.manifest.dtype)
         smallest = np.full(largest.shape, np.inf, self.manifest.dtype)
         for span in range(grid.blocks_across):
             block = grid.block(span)
-            rows = np.empty((1, stop - start, block.right - block.left), self.manifest.dtype)
+            entries = np.empty((1, block.right - block.left), self.manifest.dtype)
             for part in range(recovery):
-                read_part(self.source, self.manifest, part, start, block.left, rows[0])
-                row_sizes = row_max_abs(rows[0], np.empty_like(rows[0]))
-                if not np.isfinite(row_sizes).all():
-                    parts = np.zeros((part + 1, *rows.shape[1:]), rows.dtype)
-                    parts[part] = rows[0]
-                    raise non_finite_error(self.source, self.manifest, start, block.left, parts)
-                np.maximum(largest[part], row_sizes, out=largest[part])
-                np.minimum(smallest[part], row_min_abs_nonzero(rows[0]), out=smallest[part])
-        return start, compute_row_exponents(largest, smallest)
+                read_part(self.source, self.manifest, part, row, block.left, entries)
+                row_size = row_max_abs(entries, np.empty_like(entries))
+                if not np.isfinite(row_size).all():
+                    parts = np.zeros((part + 1, *entries.shape), entries.dtype)
+                    parts[part] = entries
+                    raise non_finite_error(self.source, self.manifest, row, block.left, parts)
+                np.maximum(largest[part], row_size, out=largest[part])
+                np.minimum(smallest[part], row_min_abs_nonzero(entries), out=smallest[part])
+        return row, compute_row_exponents(largest, smallest)[:, 0]
 
     def flush(self) -> None:
         """Do nothing: this work writes no files."""
@@ -171,8 +169,8 @@ def measure_rows(
         min_bytes=row_bytes,
         process_bytes=source.fixed_bytes,
     )
-    pieces = [(k, k + 1) for k in np.flatnonzero(rows_to_measure).tolist()]
+    pieces = np.flatnonzero(rows_to_measure).tolist()
     exponents = np.full((manifest.code.recovery, manifest.grid.rows), ZERO_ROW, np.int16)
-    for start, measured in runner.run(RowMeasurement(source, manifest, pieces, threads)):
-        exponents[:, start : start + measured.shape[1]] = measured
+    for row, row_exponents in runner.run(RowMeasurement(source, manifest, pieces, threads)):
+        exponents[:, row] = row_exponents
     return exponents
