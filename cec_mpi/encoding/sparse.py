@@ -130,22 +130,22 @@ def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[Sp
         with _read_rows(matrix, store) as rows:
             yield rows
         return
-    text = str(as_path(source))
-    path, *_ = split_path(text)
+    name = str(as_path(source))
+    path, *_ = split_path(name)
     check_regular(path)
     try:
         stamps = file_stamps(path)
-        matrix = _open_file(text, options)
+        matrix = _open_file(name, options)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (InputError, MemoryError):
         raise
     except Exception as error:  # libraries raise many types of errors for damaged files
-        raise foreign_format_error(path) or read_error(text, error) from None
+        raise foreign_format_error(path) or read_error(name, error) from None
     with _read_rows(matrix, store) as rows:
         if not path.exists() or file_stamps(path) != stamps:
             raise InputError(
-                f"{text} changed during the encode: encode it when no other program writes to it"
+                f"{name} changed during the encode: encode it when no other program writes to it"
             )
         yield rows
 
@@ -236,15 +236,15 @@ def _row_pieces(array: Any) -> _PiecewiseRows:
     return _PiecewiseRows(name, (rows, columns), scipy_dtype(dtype), pieces)
 
 
-def _open_file(text: str, options: EncodeOptions) -> _PiecewiseRows | SparseRows:
-    path, _, inner_path = split_path(text)
+def _open_file(name: str, options: EncodeOptions) -> _PiecewiseRows | SparseRows:
+    path, _, inner_path = split_path(name)
     if path.name.lower().endswith(HDF5_INPUT_SUFFIXES):
         return _open_group(path, inner_path, options)
-    options.reject_container_options(text)
+    options.reject_container_options(name)
     rows = read_sparse(path)
     if isinstance(rows, np.ndarray):
         raise InputError(f"{path} is dense; {_DENSE_HINT}")
-    return _rows_in_memory(text, rows)
+    return _rows_in_memory(name, rows)
 
 
 def _find_sparse_groups(file: Any) -> list[str]:

@@ -83,19 +83,19 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _multiply(self, X: Any, W: NDArray[Any]) -> NDArray[Any]:
         """Return ``X W`` for an array, a DataFrame (columns are selected by name) or a store."""
-        features = list(getattr(self, "feature_names_in_", ()))
+        feature_names = list(getattr(self, "feature_names_in_", ()))
         if not is_store_or_operator(X):
             if not hasattr(X, "columns"):
                 X = reject_masked("X", X)
-            elif features and set(features).issubset(X.columns):
-                X = X[features]
+            elif feature_names and set(feature_names).issubset(X.columns):
+                X = X[feature_names]
             X = validate_data(self, X, accept_sparse=("csr", "csc"), reset=False)
             return np.asarray(X @ W)
 
         def multiply(operator: Any) -> dict[str, Any]:
             names = list(getattr(operator, "column_names", ()))
-            if features and names and names != features:
-                raise InputError(_mismatch_message(names, features))
+            if feature_names and names and names != feature_names:
+                raise InputError(_mismatch_message(names, feature_names))
             if operator.shape[1] != self.n_features_in_:
                 raise InputError(
                     f"the store has {operator.shape[1]} columns, but {type(self).__name__} is "
@@ -151,15 +151,15 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return self._run_task(task, operator, **options)
 
 
-def _mismatch_message(names: list[str], features: list[str]) -> str:
+def _mismatch_message(names: list[str], feature_names: list[str]) -> str:
     """Return an error message about the column names of a store."""
-    unseen = [name for name in names if name not in set(features)]
-    missing = [feature for feature in features if feature not in set(names)]
+    unseen = [name for name in names if name not in set(feature_names)]
+    missing = [feature for feature in feature_names if feature not in set(names)]
     problems = [f"without {truncate(missing, _MAX_LISTED)}"] * bool(missing)
     problems += [f"with {truncate(unseen, _MAX_LISTED)}, unseen at fit time"] * bool(unseen)
     return (
         "The feature names should match those that were passed during fit: expected "
-        f"{truncate(features, _MAX_LISTED)} in this order, found a store "
+        f"{truncate(feature_names, _MAX_LISTED)} in this order, found a store "
         f"{' and '.join(problems) or f'with {truncate(names, _MAX_LISTED)}'}"
     )
 

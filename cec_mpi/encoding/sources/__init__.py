@@ -71,12 +71,12 @@ def open_source(
     InputError
         The file cannot be read, or its format is unknown.
     """
-    text, shape, delimiter = str(as_path(source)), options.shape, options.delimiter
-    path, separator, inner_path = (Path(text), "", "") if shape is not None else split_path(text)
+    name, shape, delimiter = str(as_path(source)), options.shape, options.delimiter
+    path, separator, inner_path = (Path(name), "", "") if shape is not None else split_path(name)
     suffix = path.suffix.lower()
     check_regular(path, allow_directory=True)  # threads read it several times
     if not _exists(path):
-        file, colon, dataset = text.partition(":")
+        file, colon, dataset = name.partition(":")
         has_one_colon = bool(colon) and not separator and _exists(Path(file))
         hint = f": expected {file}::{dataset}" if has_one_colon else ""
         raise InputError(f"{path} does not exist{hint}")
@@ -112,7 +112,7 @@ def open_source(
         return matrix
     if isinstance(matrix, Source):
         origin = {
-            "path": text,
+            "path": name,
             "shape": shape,
             "input_dtype": options.input_dtype or options.dtype if shape else None,
             "raw_values": options.raw_values,
@@ -188,9 +188,9 @@ def _check_matrix(source: Matrix) -> None:
     check_real(source.name, np.dtype(source.dtype))
 
 
-def split_path(text: str) -> tuple[Path, str, str]:
-    """Split a text into a path, ``::`` and a path in that file; both may contain ``::``."""
-    parts = text.split("::")
+def split_path(name: str) -> tuple[Path, str, str]:
+    """Split a name of X into a path, ``::`` and a path in that file; both may contain ``::``."""
+    parts = name.split("::")
     ends = [end for end in range(len(parts), 0, -1) if _exists(Path("::".join(parts[:end])))]
     end = ends[0] if ends else 1
     return Path("::".join(parts[:end])), "::" * (end < len(parts)), "::".join(parts[end:])
