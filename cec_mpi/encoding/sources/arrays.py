@@ -287,10 +287,7 @@ class DaskMatrix(StreamedMatrix):
             if top == bottom:
                 continue
             for j in range(0, len(column_bounds) - 1, chunks_at_once):
-                left, right = (
-                    column_bounds[j],
-                    column_bounds[min(j + chunks_at_once, len(column_bounds) - 1)],
-                )
+                left, *_, right = column_bounds[j : j + chunks_at_once + 1]
                 try:
                     values = self.array.blocks[i, j : j + chunks_at_once].compute()
                 except Exception as error:  # Dask tasks may raise anything
