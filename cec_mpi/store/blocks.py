@@ -186,7 +186,7 @@ class Blocks(Generic[M]):
         suspect : int, optional
             Machine to treat as faulty if contents disagree and no faulty machine is identified.
         """
-        return BlockContents(block, dict(self.read(block)))
+        return BlockContents(block, self.read(block))
 
     def read_basis(self, block: int, machines: tuple[int, ...]) -> BlockContents:
         """Read as many contents as `rebuild` needs for these machines, without comparison."""
