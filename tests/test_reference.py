@@ -82,8 +82,8 @@ def test_each_field_of_a_step_is_described(made):
     assert sorted(first_cells(section("Steps"), "reason")) == sorted(get_args(AbsenceReason))
     step = lines_of(made / "power", "step")[0]
     assert set(step) - {"kind"} <= set(described)
-    (parts,) = re.findall(r"^\| `bytes` \|(.*)$", section("Steps"), re.MULTILINE)
-    assert re.findall(r"`(\w+)`", parts) == list(step["bytes"])
+    (parts,) = re.findall(r"^\| `payload_bytes` \|(.*)$", section("Steps"), re.MULTILINE)
+    assert re.findall(r"`(\w+)`", parts) == list(step["payload_bytes"])
 
 
 def test_each_kind_of_event_and_line_is_described(made):
@@ -93,7 +93,7 @@ def test_each_kind_of_event_and_line_is_described(made):
         json.loads(line)["kind"]
         for line in (made / "power" / "steps.jsonl").read_text().splitlines()
     }
-    assert set(lines_of(made / "power", "progress")[0]) == {"kind", "known"}
+    assert set(lines_of(made / "power", "progress")[0]) == {"kind", "values"}
     assert set(lines_of(made / "power", "checkpoint")[0]) == {"kind"}
     (row,) = [line for line in section("Lines between steps").splitlines() if "`waiting`" in line]
     assert all(f"`{name}`" in row for name in Waiting.__struct_fields__)

@@ -106,7 +106,7 @@ class Assignments:
             seconds_per_row=seconds_per_row,
             has_event=has_event,
             is_requested=is_requested,
-            absent=step["away"],
+            absent=step["absent_since"],
         )
         self._assignments.append(assignment)
         if len(self._assignments) > _MAX_BUFFERED:
@@ -227,7 +227,7 @@ def assignment_data(
             bounds, assignment.previous_bounds.lists() if assignment.previous_bounds else []
         ),
         "speeds": to_json_numbers(speeds),
-        "away": {
+        "absence_reasons": {
             str(n): reason for n, reason in sorted(reason_by_machine(assignment.absent).items())
         },
     }

@@ -92,8 +92,8 @@ class MachineBins:
         absent: AbsenceTable | None = None
         for stretch in chunk.stretches:
             bins = (first + stretch.begin) // self.width, (first + stretch.end - 1) // self.width
-            if stretch.step["away"] is not absent:
-                absent = stretch.step["away"]
+            if stretch.step["absent_since"] is not absent:
+                absent = stretch.step["absent_since"]
                 states = [
                     (_ABSENCE_STATES[reason], np.fromiter(absent_machines, np.int64) - 1)
                     for reason, absent_machines in absent.items()

@@ -91,7 +91,9 @@ def _waiting_note(run: Run) -> str:
     text += f"; longest {format_duration(seconds)} for step {step:,}"
     if longest in run.waits:
         wait = run.waits[longest]
-        lost = [f"{n} ({reason})" for n, reason in wait.away.items() if reason in DEPARTURES]
+        lost = [
+            f"{n} ({reason})" for n, reason in wait.absence_reasons.items() if reason in DEPARTURES
+        ]
         text += f", which needed {plural(wait.missing, 'more machine')}"
         text += f"; without machine {join_names(lost, 5)}" if lost else ""
     return text

@@ -28,14 +28,14 @@ NUMBER_FIELDS = (
     "columns",
     "predicted_makespan",
     "measured_makespan",
-    "bound",
+    "makespan_bound",
     "hindsight_makespan",
     "announce_seconds",
     "share_seconds",
     "collect_seconds",
     "decode_seconds",
     "plan_changed",
-    "condition",
+    "condition_number",
     "cancellation",
 )
 """Fields of a step that are numbers; null becomes NaN."""
@@ -51,8 +51,8 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "load_seconds": lambda values: np.fromiter(values, np.float64, len(values)),
     "load_bytes": _ints,
     "assignment": Bounds.of,
-    "bytes": lambda values: sum(values.values()),
-    "away": lambda values: values,
+    "payload_bytes": lambda values: sum(values.values()),
+    "absent_since": lambda values: values,
 }
 """Fields whose change begins a stretch, with functions that convert their values."""
 
@@ -184,14 +184,16 @@ class _ChunkBuilder:
     def can_add(self, step: StepRecord) -> bool:
         """Return whether the chunk is empty, or has space and the same number of machines."""
         count = len(self._chunk.times)
-        return not count or (count < self._max_steps and len(step.seconds) == self._machines)
+        return not count or (
+            count < self._max_steps and len(step.compute_seconds) == self._machines
+        )
 
     def add(self, step: StepRecord) -> None:
         """Add a step."""
         chunk, last = self._chunk, self._last
         index = len(chunk.times)
         if not index:
-            self._machines = len(step.seconds)
+            self._machines = len(step.compute_seconds)
             self._max_steps = min(self._max_steps, _MAX_CELLS // self._machines)
         changes = last is None or not all(map(is_, _get_converted(step), _get_converted(last)))
         if changes:
@@ -211,7 +213,7 @@ class _ChunkBuilder:
             chunk.unanswered.append((index, step.unanswered))
         chunk.times.append(step.time)
         self._numbers.append(_get_numbers(step))
-        self._seconds.fromlist(step.seconds)
+        self._seconds.fromlist(step.compute_seconds)
         self._last = step
 
     def add_note(self, note: Note) -> None:

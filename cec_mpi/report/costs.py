@@ -193,7 +193,7 @@ class Costs:
         """Charge a wait to the machines that were absent."""
         absent = [
             n
-            for n, reason in waiting.away.items()
+            for n, reason in waiting.absence_reasons.items()
             if reason != "not joined" and n <= len(self.absence_delays)
         ]
         for machine in absent:
@@ -241,11 +241,11 @@ class Costs:
         ):
             step = stretch.step
             departed = _absent_from(step, chunk.seconds[stretch.begin])
-            if not (step["away"] or departed or slow[index].any()):
+            if not (step["absent_since"] or departed or slow[index].any()):
                 continue
             causes = {
                 n: reason
-                for reason, machines in step["away"].items()
+                for reason, machines in step["absent_since"].items()
                 if reason in _CATEGORIES
                 for n in machines
                 if reason != "preempted" or n in self._initial_machines

@@ -32,9 +32,9 @@ _SERIES = {
     "measured": "measured_makespan",
     "predicted": "predicted_makespan",
     "hindsight": "hindsight_makespan",
-    "condition": "condition",
+    "condition": "condition_number",
     "cancellation": "cancellation",
-    "bytes": "bytes",
+    "bytes": "payload_bytes",
 }
 _LOGARITHMIC = {"residual", "change", "gradient", "tolerance"}
 _MAX_POINTS = 4000  # of a progress curve

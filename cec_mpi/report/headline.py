@@ -100,7 +100,7 @@ def _digits_fact(run: Run) -> str:
     dtype = run.header.get("dtype")
     if not run.steps or dtype not in ("float32", "float64"):
         return ""
-    errors = run.step_columns["condition"] * run.step_columns["cancellation"]
+    errors = run.step_columns["condition_number"] * run.step_columns["cancellation"]
     finite_errors = errors[np.isfinite(errors)]
     if not finite_errors.size:
         return ""

@@ -26,7 +26,14 @@ from cec_mpi.store.files.paths import as_path, directory_problem
 
 Floats = NDArray[np.float64]
 
-_DERIVED_FIELDS = "load_seconds", "stall_seconds", "shortage_seconds", "bytes", "available", "time"
+_DERIVED_FIELDS = (
+    "load_seconds",
+    "stall_seconds",
+    "shortage_seconds",
+    "payload_bytes",
+    "available",
+    "time",
+)
 
 DONE, STOPPED, INTERRUPTED, RUNNING = "done", "stopped", "interrupted", "running"
 
@@ -52,9 +59,10 @@ class Run:
     state : str
         `DONE`, `STOPPED` (with a checkpoint after its last step), `INTERRUPTED` or `RUNNING`.
     step_columns : dict of (T,) ndarray
-        Values of each step: `NUMBER_FIELDS`, ``load_seconds`` (delay by reading), ``bytes``,
-        ``available`` (number of machines), ``stall_seconds`` and ``shortage_seconds`` (see
-        `Costs`), and ``time`` (of its end, in seconds of the run, without the time between parts).
+        Values of each step: `NUMBER_FIELDS`, ``load_seconds`` (delay by reading),
+        ``payload_bytes``, ``available`` (number of machines), ``stall_seconds`` and
+        ``shortage_seconds`` (see `Costs`), and ``time`` (of its end, in seconds of the run,
+        without the time between parts).
     events : list of (int, int, int, str)
         Step, kind, machine and text of each event, in the order of steps.
     progress : list of (int, dict)
@@ -163,7 +171,7 @@ class Run:
             chunk.stretches, self.costs.seconds_per_row, strict=True
         ):
             steps, step = slice(stretch.begin, stretch.end), stretch.step
-            total_bytes[steps] = step["bytes"]
+            total_bytes[steps] = step["payload_bytes"]
             available[steps] = len(step["available"])
             self._add_events(step["events"], step["step"])
             self.assignments.add(chunk.steps_before, stretch, seconds_per_row)
@@ -172,7 +180,7 @@ class Run:
         self._derived["stall_seconds"].append(self.costs.stall_seconds)
         self._derived["shortage_seconds"].append(self.costs.shortage_seconds)
         self._derived["available"].append(available)
-        self._derived["bytes"].append(total_bytes)
+        self._derived["payload_bytes"].append(total_bytes)
         self._derived["time"].append(self._times_since_start(chunk))
 
     def _add_events(self, events: Sequence[Event], step: int) -> None:

@@ -20,15 +20,23 @@ _COLUMNS = (
     "time",
     "measured_makespan",
     "predicted_makespan",
-    "bound",
+    "makespan_bound",
     "hindsight_makespan",
-    "condition",
+    "condition_number",
     "cancellation",
-    "bytes",
+    "payload_bytes",
     "plan_changed",
     "available",
 )
-_INTEGER_COLUMNS = {"step", "tick", "waited_ticks", "adjoint", "columns", "bytes", "plan_changed"}
+_INTEGER_COLUMNS = {
+    "step",
+    "tick",
+    "waited_ticks",
+    "adjoint",
+    "columns",
+    "payload_bytes",
+    "plan_changed",
+}
 _INTEGER_COLUMNS |= {"available"}
 
 

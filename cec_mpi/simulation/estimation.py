@@ -128,7 +128,7 @@ def _fit_message_costs(costs: Costs, records: RunRecords, steps: list[StepRecord
 
 def _message_seconds(step: StepRecord) -> float:
     """Return the seconds of a step without reading, computing and decoding."""
-    computing = max(a + b for a, b in zip(step.load_seconds, step.seconds, strict=True))
+    computing = max(a + b for a, b in zip(step.load_seconds, step.compute_seconds, strict=True))
     return step.announce_seconds + step.share_seconds + step.collect_seconds - computing
 
 
@@ -136,7 +136,9 @@ def _rates(steps: list[StepRecord], machines: int) -> list[list[float]]:
     """Return the rows per second of each machine in each step in which it computed."""
     rates_by_machine: list[list[float]] = [[] for _ in range(machines)]
     for step in steps:
-        for rates, rows, seconds in zip(rates_by_machine, step.rows, step.seconds, strict=False):
+        for rates, rows, seconds in zip(
+            rates_by_machine, step.rows, step.compute_seconds, strict=False
+        ):
             if rows > 0 and seconds > 0:
                 rates.append(rows / seconds)
     return rates_by_machine

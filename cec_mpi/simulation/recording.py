@@ -53,14 +53,14 @@ class SimulatedRecorder(Recorder):
         scales = {"share": store.column_scale, "collect": store.row_scale}
         if record.adjoint:
             scales = {"share": store.row_scale, "collect": store.column_scale}
-        sizes = dict(record.bytes)
+        sizes = dict(record.payload_bytes)
         for phase, scale in scales.items():
             if phase in sizes:
                 sizes[phase] = round(scale * sizes[phase])
         record = structs.replace(
             record,
             decode_seconds=record.decode_seconds + decoding,
-            bytes=sizes,
+            payload_bytes=sizes,
             time=self.now(),
         )
         self._add_totals(record)

@@ -353,7 +353,7 @@ def run(device: Device, directory: Path, options: Any, deadline: float) -> None:
         last = records[-2 * options.turns :]
         over = np.median([step.measured_makespan / step.hindsight_makespan for step in last])
         makespan = np.median([step.measured_makespan for step in last])
-        busy = [f"{seconds / makespan:.2f}" for seconds in last[-1].seconds]
+        busy = [f"{seconds / makespan:.2f}" for seconds in last[-1].compute_seconds]
         print(
             f"{title}: makespan {1e3 * makespan:.2f} ms, {over:.2f} times the optimum; step "
             f"{1e3 * np.median(seconds):.2f} ms\n  rows of machines {last[-1].rows}\n  time over "

@@ -120,7 +120,7 @@ def case(rng: np.random.Generator, store: Path) -> Iterator[Decode]:
                     operator.available = set(worst if number == 1 else random_machines)
                     result = operator.rmatvec(w) if adjoint else operator.matvec(w)
                     last = records[-1]
-                    if not (last.cancellation and last.condition):
+                    if not (last.cancellation and last.condition_number):
                         continue
                     error = np.abs(result - exact).max() / np.abs(result).max() / last.cancellation
                     yield Decode(
@@ -129,7 +129,7 @@ def case(rng: np.random.Generator, store: Path) -> Iterator[Decode]:
                         types,
                         kind,
                         name,
-                        last.condition,
+                        last.condition_number,
                         float(error),
                         operator.accuracy,
                     )

@@ -267,7 +267,7 @@ class Campaign:
             return False
         self._count_named(row, guilty, recorder, before)
         exact = (world.X.T if adjoint else world.X).astype(np.longdouble) @ V.astype(np.longdouble)
-        condition = recorder.records[-1].condition
+        condition = recorder.records[-1].condition_number
         if adjoint:
             exponents, _ = master.scales.prepare_adjoint(V, np.empty(V.shape))
             bounds = world.adjoint_bounds(coefficient_sums, exponents, condition)

@@ -15,18 +15,19 @@ BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 def header(machines=6, **others):
     """Return the header of a record."""
     hosts = ["node0", *(f"node{n}" for n in range(1, machines + 1))]
-    taking_part = list(range(1, machines + 1))
-    about = {"machine_of_rank": [0, *taking_part], "hosts": hosts, "taking_part": taking_part}
+    participants = list(range(1, machines + 1))
+    about = {"machine_of_rank": [0, *participants], "hosts": hosts, "participants": participants}
     return {"kind": "header", "version": VERSION, "task": "matvec", **about, **others}
 
 
-def step(number, machines=6, preempted=(), events=(), away=None, **others):
+def step(number, machines=6, preempted=(), events=(), absent_since=None, **others):
     """Return a step in which machine n computes 100 n rows, at 1000 rows per second.
 
-    `away` has the absent machines by reason; those of `preempted` by default.
+    `absent_since` has the absent machines by reason; those of `preempted` by default.
     """
-    away = {"preempted": dict.fromkeys(preempted, number)} if away is None else away
-    preempted = {n for those in away.values() for n in those}
+    if absent_since is None:
+        absent_since = {"preempted": dict.fromkeys(preempted, number)}
+    preempted = {n for those in absent_since.values() for n in those}
     rows = [0 if n in preempted else 100 * n for n in range(1, machines + 1)]
     seconds = [count / 1000 for count in rows]
     ended = BEGIN + timedelta(seconds=0.5 * number)
@@ -40,24 +41,24 @@ def step(number, machines=6, preempted=(), events=(), away=None, **others):
         "adjoint": False,
         "columns": 1,
         "rows": rows,
-        "seconds": seconds,
+        "compute_seconds": seconds,
         "load_seconds": [0.0] * machines,
         "load_bytes": [0] * machines,
         "predicted_makespan": 0.5,
         "measured_makespan": max(seconds),
-        "bound": 0.5,
+        "makespan_bound": 0.5,
         "hindsight_makespan": 0.8 * max(seconds),
         "announce_seconds": 0.0,
         "share_seconds": 0.0,
         "collect_seconds": 0.6,
         "decode_seconds": 0.0,
-        "bytes": {},
+        "payload_bytes": {},
         "plan_changed": False,
-        "condition": 1.0,
+        "condition_number": 1.0,
         "cancellation": None,
         "assignment": [[0, count] if count else [] for count in rows],
         "events": list(events),
-        "away": {why: those for why, those in away.items() if those},
+        "absent_since": {why: those for why, those in absent_since.items() if those},
         **others,
     }
 

@@ -61,7 +61,7 @@ def test_a_plan_is_announced_only_when_machines_change(paper_run):
     _, _, steps, _ = paper_run
     assert [step["plan_changed"] for step in steps] == [True, False] * 4
     for new, same in zip(steps[::2], steps[1::2], strict=True):
-        assert same["bytes"]["announce"] < new["bytes"]["announce"]
+        assert same["payload_bytes"]["announce"] < new["payload_bytes"]["announce"]
 
 
 def test_the_header_describes_versions_hosts_and_the_store(paper_run):
@@ -71,7 +71,7 @@ def test_the_header_describes_versions_hosts_and_the_store(paper_run):
     assert header["mpi_library"].strip()
     assert len(header["hosts"]) == 7
     assert header["threads"] == [1] * 7
-    assert header["taking_part"] == [1, 2, 3, 4, 5, 6]
+    assert header["participants"] == [1, 2, 3, 4, 5, 6]
     assert (header["machines"], header["recovery"]) == (6, 3)
     assert (header["rows"], header["columns"], header["rows_per_shard"]) == (1259, 12, 420)
     assert header["scheme"] == "heterogeneous"

@@ -94,7 +94,7 @@ def test_some_machines_with_random_availability(run, write, here, make_store):
     assert [step["available"] for step in steps] == [[1, 2, 5]] * 12
     waited = sum(step["waited_ticks"] for step in steps)
     assert waited == steps[-1]["tick"] - 11 == summary_of(out)["waited_ticks"] > 0
-    assert header["taking_part"] == [1, 2, 5]
+    assert header["participants"] == [1, 2, 5]
     logs = {path.name for path in (out / "logs").glob("machine*")}
     assert logs == {"machine-0001.log", "machine-0002.log", "machine-0005.log"}
 

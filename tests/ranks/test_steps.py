@@ -50,7 +50,7 @@ def test_a_plan_is_sent_only_if_it_has_changed(comm, store, vectors):
         changed = [record.plan_changed for record in records]
         assert changed == [True, False, False, True, False, False, True] + [False] * 5
         for record in records:
-            assert (record.bytes["announce"] == HEADER_BYTES) == (not record.plan_changed)
+            assert (record.payload_bytes["announce"] == HEADER_BYTES) == (not record.plan_changed)
 
 
 def test_an_unchanged_step_allocates_no_array(comm, store, X):

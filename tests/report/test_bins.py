@@ -129,7 +129,7 @@ def test_bins_of_any_run_have_the_sums_of_their_steps(tmp_path_factory, stretche
     for bin_ in range(count):
         mine = steps[bin_ * width : (bin_ + 1) * width]
         assert run.bins.seconds[bin_] == pytest.approx(
-            np.sum([step.seconds for step in mine], axis=0), abs=1e-7
+            np.sum([step.compute_seconds for step in mine], axis=0), abs=1e-7
         )
         assert run.bins.rows[bin_].tolist() == np.sum([step.rows for step in mine], axis=0).tolist()
         for n in range(4):
@@ -138,7 +138,12 @@ def test_bins_of_any_run_have_the_sums_of_their_steps(tmp_path_factory, stretche
             if marks:
                 assert cells[n, bin_] == min(STATE[name] for name in marks)
             elif not any(n + 1 in step.available for step in mine):
-                why = {each for step in mine for each, those in step.away.items() if n + 1 in those}
+                why = {
+                    each
+                    for step in mine
+                    for each, those in step.absent_since.items()
+                    if n + 1 in those
+                }
                 states = {STATE[each.replace("given up", "lost")] for each in why - {"preempted"}}
                 assert cells[n, bin_] == min(states, default=STATE["preempted"])
             else:
@@ -170,4 +175,6 @@ def texts_of(events):
 
 def _slowest(step, loads):
     here = [n - 1 for n in step.available]
-    return max(step.seconds[n] / step.rows[n] * load for n, load in zip(here, loads, strict=False))
+    return max(
+        step.compute_seconds[n] / step.rows[n] * load for n, load in zip(here, loads, strict=False)
+    )

@@ -169,7 +169,7 @@ def test_a_table_has_a_row_for_each_step(run, tmp_path):
     assert [float(row["time"]) for row in rows] == [1, 2, 3]
     assert rows[0]["run"] == str(run)
     assert rows[0]["load_seconds"] == "0.05"
-    assert (rows[0]["condition"], rows[0]["bytes"]) == ("2.5", "1688")
+    assert (rows[0]["condition_number"], rows[0]["payload_bytes"]) == ("2.5", "1688")
 
 
 def test_a_table_of_unknown_numbers_and_odd_names(make_run, tmp_path, monkeypatch):

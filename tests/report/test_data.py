@@ -95,7 +95,7 @@ def test_speeds_of_the_options_are_shown_first(make_run):
 def test_times_of_a_resumed_run_exclude_the_break(make_run):
     """The second part begins an hour later; this hour does not count."""
     late = {"time": "2026-01-02T04:04:08.500+00:00", "waited_ticks": 3, "waited_seconds": 3.25}
-    progress = '{"kind": "progress", "known": {"residual": 0.5}}\n'
+    progress = '{"kind": "progress", "values": {"residual": 0.5}}\n'
     run = make_run(
         [step_of(0), progress, step_of(1), '{"kind": "checkpoint"}\n'], [step_of(2, **late)]
     )

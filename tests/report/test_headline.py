@@ -129,7 +129,7 @@ def test_waiting_for_machines_is_reported(make_run):
     late = {"time": "2026-01-02T03:04:24.000+00:00", "waited_ticks": 17, "waited_seconds": 17.75}
     line = (
         '{"kind":"waiting","time":"2026-01-02T03:04:08+00:00","missing":1,"available":[1],'
-        '"away":{"4":"lost","2":"not joined"}}\n'
+        '"absence_reasons":{"4":"lost","2":"not joined"}}\n'
     )
     run = make_run([step_of(0), line, step_of(1, **late), step_of(20)])
     assert figures(run)[1][2] == "17.75 s waiting"
@@ -146,7 +146,7 @@ def test_waiting_for_machines_is_reported(make_run):
 def test_a_step_that_waits_for_a_lost_machine_is_waiting(make_run):
     line = (
         '{"kind":"waiting","time":"2026-01-02T03:04:08+00:00","missing":1,"available":[1],'
-        '"away":{"4":"lost"}}\n'
+        '"absence_reasons":{"4":"lost"}}\n'
     )
     events = [{"lost": 4, "reason": "gone"}, {"joined": 4, "rank": 5}]
     long = step_of(1, collect_seconds=3.21, events=events, delays={4: 3.0})
@@ -178,7 +178,7 @@ def test_with_stragglers_machines_are_sorted_by_missing_answers(make_run):
     """Machine 4 does not answer steps 1 and 4 in time, and is late in steps 2 and 3."""
     asked = [[0, 50], [0, 50], [50, 100], [50, 100]]
     three = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
-    everyone = {"available": (1, 2, 3, 4), "assignment": asked, "away": {}}
+    everyone = {"available": (1, 2, 3, 4), "assignment": asked, "absent_since": {}}
     silent = three | everyone | {"unanswered": [4]}
     other = {"rows": (50, 50, 0, 50), **everyone, "unanswered": [3]}
     lost = {"events": [{"lost": 2, "reason": "gone"}], "rows": (50, 0, 50, 50), "unanswered": []}
@@ -219,7 +219,7 @@ def test_a_machine_without_time_is_not_infinitely_fast(make_run):
 def test_facts_on_restarting_and_digits(make_run):
     """Decoding takes 3 ms a step; a machine is away in step 1, and back in step 2: two changes."""
     gone = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
-    worst = {"condition": 1e4, "cancellation": 10.0}
+    worst = {"condition_number": 1e4, "cancellation": 10.0}
     run = make_run([step_of(0), step_of(1, **gone), step_of(2, **worst), step_of(3)])
     facts = {each["label"]: each["text"] for each in run_facts(Run(str(run)))}
     assert facts["Restarting"] == (

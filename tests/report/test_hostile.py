@@ -38,12 +38,14 @@ def lines_of_a_run():
     for n in range(7):
         more = dict(GONE) if n in (1, 2) else {}
         more |= {"events": EVENTS} if n == 2 else {}
-        more |= {"condition": None, "cancellation": None} if n == 3 else {}
+        more |= {"condition_number": None, "cancellation": None} if n == 3 else {}
         more |= {"delays": {4: 0.5}, "unanswered": [1, 2]} if n == 4 else {}
         lines.append(writer.step(step_of(n, **more)))
         if n == 3:
             lines += [writer.note(Progress({"residual": 0.5})), writer.header(HEADER)]
-    waiting = Waiting(time=HEADER["started"], missing=1, available=(1, 2), away={3: "lost"})
+    waiting = Waiting(
+        time=HEADER["started"], missing=1, available=(1, 2), absence_reasons={3: "lost"}
+    )
     notes = Checkpoint(), waiting, Unfinished([{"lost": 1, "reason": "gone"}, {"left": 4}])
     return [json.loads(line) for line in [*lines, *map(writer.note, notes)]]
 
@@ -118,10 +120,13 @@ def check(path, max_steps):
             for name in ("rows", "available", "load_seconds", "load_bytes"):
                 assert stretch.step[name].tolist() == step[name]
             assert stretch.step["assignment"].lists() == step["assignment"]
-            assert stretch.step["bytes"] == sum(step["bytes"].values())
-            assert stretch.step["away"] == step["away"]
+            assert stretch.step["payload_bytes"] == sum(step["payload_bytes"].values())
+            assert stretch.step["absent_since"] == step["absent_since"]
             assert (stretch.step["events"] if at == stretch.begin else []) == step["events"]
-            assert (chunk.times[at], chunk.seconds[at].tolist()) == (step["time"], step["seconds"])
+            assert (chunk.times[at], chunk.seconds[at].tolist()) == (
+                step["time"],
+                step["compute_seconds"],
+            )
             assert delays.get(at, {}) == step["delays"]
             assert unanswered.get(at, []) == step["unanswered"]
     assert next(remaining, None) is None

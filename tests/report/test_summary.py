@@ -29,7 +29,7 @@ def test_the_summary_names_absences_and_delays(make_run):
     three = {"rows": (80, 80, 40, 0), "seconds": (0.08, 0.08, 0.08, 0)}
     steps = [
         step_of(0),
-        step_of(1, **three, events=[{"lost": 4, "reason": "gone"}], away={"lost": {4: 1}}),
+        step_of(1, **three, events=[{"lost": 4, "reason": "gone"}], absent_since={"lost": {4: 1}}),
         step_of(2),
     ]
     run = Run(str(make_run(steps)))

@@ -54,7 +54,7 @@ def step_of(announce=0.0, share=0.0, collect=0.0, decode=0.0):
     rows = [80_000] * 3
     return {
         "rows": rows,
-        "seconds": [n / rate for n, rate in zip(rows, RATES, strict=True)],
+        "compute_seconds": [n / rate for n, rate in zip(rows, RATES, strict=True)],
         "load_seconds": [0.5, 0.25, 0.25],
         "load_bytes": [1000, 2000, 3000],
         "announce_seconds": announce,
@@ -99,7 +99,7 @@ def test_what_a_short_run_does_not_show_has_its_default(write):
         ({}, {"adjoint": True}, "found no steps of X w"),
         ({}, {"columns": 3}, "found no steps of X w"),
         ({}, {"rows": [0, 0, 0]}, "no machine has computed rows"),
-        ({}, {"seconds": [1e-200] * 3}, "found rate "),
+        ({}, {"compute_seconds": [1e-200] * 3}, "found rate "),
     ],
 )
 def test_records_that_do_not_say_it(write, header, step, message):

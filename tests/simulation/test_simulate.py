@@ -204,7 +204,7 @@ def test_records_are_those_of_a_run(tmp_path, elastic):
     assert header["simulated"] == {"rows": 1260, "columns": 10}
     assert len(steps) == outcome.steps == 3
     assert sum(sum(step["load_bytes"]) for step in steps) == outcome.bytes_read
-    assert steps[0]["bytes"]["collect"] == 1260 * 8
+    assert steps[0]["payload_bytes"]["collect"] == 1260 * 8
 
 
 def test_replicas():

@@ -42,7 +42,7 @@ function assignments() {
     fillTables();
   }
 
-  const reasonOfAbsence = (machine) => assignment.away?.[machine] ?? "preempted";
+  const reasonOfAbsence = (machine) => assignment.absence_reasons?.[machine] ?? "preempted";
 
   function draw() {
     const width = canvas.parentElement.clientWidth;

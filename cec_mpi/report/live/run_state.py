@@ -120,7 +120,7 @@ class RunState:
     @property
     def participants(self) -> Sequence[int]:
         """Machines that take part in the run."""
-        return self.header.get("taking_part") or range(1, self.machines + 1)
+        return self.header.get("participants") or range(1, self.machines + 1)
 
     @property
     def rate(self) -> float | None:
@@ -181,9 +181,9 @@ class RunState:
     def rows_per_second(self, machine: int) -> float | None:
         """Return the median speed of a machine in recent steps."""
         rates = [
-            step.rows[machine - 1] / step.seconds[machine - 1]
+            step.rows[machine - 1] / step.compute_seconds[machine - 1]
             for step in self.recent_steps
-            if len(step.rows) >= machine and step.seconds[machine - 1] > 0
+            if len(step.rows) >= machine and step.compute_seconds[machine - 1] > 0
         ]
         return median(rates) if rates else None
 

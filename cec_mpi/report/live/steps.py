@@ -53,10 +53,12 @@ def states_of(run: RunState) -> dict[int, str]:
     rows = dict(enumerate(step.rows, start=1))
     states = {machine: WORKING if rows.get(machine) else IDLE for machine in run.participants}
     states |= {machine: "preempted" for machine in states if machine not in step.available}
-    reasons = {machine: reason for reason, machines in step.away.items() for machine in machines}
+    reasons = {
+        machine: reason for reason, machines in step.absent_since.items() for machine in machines
+    }
     reasons |= dict.fromkeys(step.unanswered, "late")
     if run.shortage is not None:
-        reasons |= run.shortage.away
+        reasons |= run.shortage.absence_reasons
     states |= {machine: reason for machine, reason in reasons.items() if machine in states}
     for kind, machine in map(kind_and_machine, [*step.events, *run.unfinished]):
         if kind in STYLES and machine in states:

@@ -73,7 +73,11 @@ class LockstepExecutor:
         )
         seconds["collect"] = collect_end - collect_begin
         collect_bytes = answers.values.nbytes
-        step.bytes = {"announce": announce_bytes, "share": share_bytes, "collect": collect_bytes}
+        step.payload_bytes = {
+            "announce": announce_bytes,
+            "share": share_bytes,
+            "collect": collect_bytes,
+        }
         for event in endpoint.hub.events():
             if not isinstance(event, JobsAnswered):
                 step.events.append(event)

@@ -317,7 +317,7 @@ class Master:
 
     def _record(self, step: Step, result: ProductResult, cancellation_ratio: float | None) -> None:
         """Update speeds from a step, record it, and warn once of cancellation."""
-        self._condition = result.condition
+        self._condition = result.condition_number
         makespans = self.planner.learn(step, result.rows, result.answers.seconds)
         now = self.recorder.now()
         self.recorder.step(step.record(result, makespans, cancellation_ratio, now))

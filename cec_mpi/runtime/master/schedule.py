@@ -214,7 +214,7 @@ class Schedule:
     def commit(self, step: Step, machines: int) -> None:
         """Advance to the next step, because this one, of a store for N machines, has begun."""
         self._step, self._tick = step.number + 1, step.tick + 1
-        step.absences = self._record_absences(step, machines)
+        step.absent_since = self._record_absences(step, machines)
 
     def _record_absences(self, step: Step, machines: int) -> AbsenceTable:
         """Record the absent machines of a step, and return the first step of each absence."""

@@ -62,10 +62,10 @@ class Step:
         Whether the plan differs from that of the previous step.
     has_begun : bool
         Whether orders were sent.
-    bytes : dict
+    payload_bytes : dict
         Bytes sent or received, by verb.
     events : list of MachineEvent
-    absences : dict
+    absent_since : dict
         For each reason of absence, the absent machines with the first step of their absence.
     unanswered : list of int
         Machines whose answers were not needed.
@@ -86,9 +86,9 @@ class Step:
     plan: Plan = field(init=False)
     plan_changed: bool = False
     has_begun: bool = False
-    bytes: dict[str, int] = field(default_factory=dict)
+    payload_bytes: dict[str, int] = field(default_factory=dict)
     events: list[MachineEvent] = field(default_factory=list)
-    absences: AbsenceTable = field(default_factory=dict)
+    absent_since: AbsenceTable = field(default_factory=dict)
     unanswered: list[int] = field(default_factory=list)
     delays: dict[int, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(
@@ -98,7 +98,7 @@ class Step:
     def count_bytes(self, **sizes: int) -> None:
         """Add sizes to the byte counts of verbs."""
         for verb, size in sizes.items():
-            self.bytes[verb] = self.bytes.get(verb, 0) + size
+            self.payload_bytes[verb] = self.payload_bytes.get(verb, 0) + size
 
     def record(
         self, result: ProductResult, makespans: Makespans, cancellation: float | None, now: str
@@ -115,7 +115,7 @@ class Step:
             available=self.available,
             adjoint=self.product.adjoint,
             columns=self.product.columns,
-            seconds=seconds,
+            compute_seconds=seconds,
             load_seconds=answers.load_seconds.tolist(),
             load_bytes=list(map(int, answers.load_bytes.tolist())),
             measured_makespan=max(seconds),
@@ -123,16 +123,16 @@ class Step:
             share_seconds=self.seconds["share"],
             collect_seconds=self.seconds["collect"],
             decode_seconds=self.seconds["code"],
-            bytes=self.bytes,
-            away=self.absences,
+            payload_bytes=self.payload_bytes,
+            absent_since=self.absent_since,
             unanswered=self.unanswered,
             delays=self.delays,
             plan_changed=self.plan_changed,
             rows=result.rows,
             predicted_makespan=makespans.predicted,
-            bound=makespans.bound,
+            makespan_bound=makespans.bound,
             hindsight_makespan=makespans.hindsight,
-            condition=result.condition,
+            condition_number=result.condition_number,
             cancellation=cancellation,
             assignment=self.plan.interval_bounds(len(result.rows)),
         )
@@ -194,12 +194,12 @@ class ProductResult(NamedTuple):
     ----------
     answers : Answers
         Reports of the machines; for X' V also the result.
-    condition : float
+    condition_number : float
         The largest condition number of the decoders.
     rows : list of int
         Number of rows that each machine computed.
     """
 
     answers: Answers
-    condition: float
+    condition_number: float
     rows: list[int]

@@ -37,7 +37,9 @@ from cec_mpi.text import shorten
 
 MAX_LINE_BYTES = 1 << 25  # five times a step of a hundred thousand machines
 MAX_OBJECTS = 1 << 17  # JSON objects of a line, which may take 25 times their bytes in memory
-_machine_fields = attrgetter(*(n for n in PER_MACHINE if n != "seconds"), "available", "away")
+_machine_fields = attrgetter(
+    *(n for n in PER_MACHINE if n != "compute_seconds"), "available", "absent_since"
+)
 _DEFAULT_VALUES: tuple[Any, ...] = tuple(DEFAULTS.get(name, UNSET) for name in FIELDS)
 _REQUIRED = len(FIELDS) - len(DEFAULTS)  # the fields without defaults come first
 
@@ -165,12 +167,12 @@ class LineReader:
         last = self._last
         if (
             last is not None
-            and len(record.seconds) == len(last.seconds)
+            and len(record.compute_seconds) == len(last.compute_seconds)
             and all(map(is_, _machine_fields(record), _machine_fields(last)))
         ):
             return
         lengths = {name: len(getattr(record, name)) for name in PER_MACHINE}
-        check_machines(lengths, record.available, record.away)
+        check_machines(lengths, record.available, record.absent_since)
         if last is None or record.assignment is not last.assignment:
             Bounds.of(record.assignment)
 

@@ -290,14 +290,14 @@ class Recorder:
             self._write(self._lines.note(Progress(finite)))
 
     def waiting(
-        self, missing: int, available: Iterable[int], away: Mapping[int, AbsenceReason]
+        self, missing: int, available: Iterable[int], absence_reasons: Mapping[int, AbsenceReason]
     ) -> None:
         """Record that the next step waits for machines, unless the last line says the same."""
-        wait = missing, tuple(available), dict(away)
+        wait = missing, tuple(available), dict(absence_reasons)
         if wait == self._last_wait:
             return
         self._last_wait = wait
-        line = Waiting(time=self.now(), missing=missing, available=wait[1], away=wait[2])
+        line = Waiting(time=self.now(), missing=missing, available=wait[1], absence_reasons=wait[2])
         if self._stream is not None:
             self._write(self._lines.note(line))
             self.flush()

@@ -70,7 +70,7 @@ class Header(Struct, kw_only=True, tag="header", tag_field="kind"):
     mpi_library: str | UnsetType = UNSET
     stragglers: Annotated[int, Meta(ge=0, le=MAX_MACHINES)] = 0
     speeds: Literal["learn"] | list[Size] | dict[str, Size] | None = None
-    taking_part: list[Machine] | UnsetType = UNSET
+    participants: list[Machine] | UnsetType = UNSET
     machine_of_rank: list[Annotated[int, Meta(ge=0, le=MAX_MACHINES)]] | UnsetType = UNSET
     hosts: list[str] | UnsetType = UNSET
     pids: list[Count] | UnsetType = UNSET
@@ -79,9 +79,9 @@ class Header(Struct, kw_only=True, tag="header", tag_field="kind"):
 
 
 class Progress(Struct, frozen=True, tag="progress", tag_field="kind"):
-    """Values that the task reported after the previous step; ``known`` in the file."""
+    """Values that the task reported after the previous step."""
 
-    values: dict[str, Annotated[float, Meta(ge=-1e308, le=1e308)]] = field(name="known")
+    values: dict[str, Annotated[float, Meta(ge=-1e308, le=1e308)]]
 
 
 class Checkpoint(Struct, frozen=True, tag="checkpoint", tag_field="kind"):
@@ -105,14 +105,14 @@ class Waiting(Struct, frozen=True, kw_only=True, tag="waiting", tag_field="kind"
         Number of missing machines.
     available : tuple of int
         Numbers of the available machines.
-    away : dict of int to str
+    absence_reasons : dict of int to str
         Known reasons for which other machines are unavailable.
     """
 
     time: str
     missing: Count
     available: tuple[Machine, ...] = ()
-    away: dict[Machine, AbsenceReason] = field(default_factory=dict)
+    absence_reasons: dict[Machine, AbsenceReason] = field(default_factory=dict)
 
 
 # gc=False: records form no cycles, so the garbage collector need not visit millions of them.
@@ -135,18 +135,18 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
         Number of columns of W or V.
     rows : list of int
         Rows computed by machines 1..N; 0 for unavailable machines.
-    seconds : list of float
+    compute_seconds : list of float
         Compute times that machines 1..N measured; 0 for unavailable machines.
     load_seconds : list of float
-        Times of machines 1..N, before `seconds`, for reading and checking rows that they had not
-        read before: in the first step, and after a new assignment.
+        Times of machines 1..N, before `compute_seconds`, for reading and checking rows that they
+        had not read before: in the first step, and after a new assignment.
     load_bytes : list of int
         Bytes that they read in this time.
     predicted_makespan : float or None
         Makespan of the plan at the speeds learned before the step; None in the first step.
     measured_makespan : float
-        The largest of `seconds`.
-    bound : float or None
+        The largest of `compute_seconds`.
+    makespan_bound : float or None
         Lower bound on the makespan of any assignment at the expected speeds, in seconds.
     hindsight_makespan : float or None
         Lower bound on the makespan of any assignment at the speeds measured in this step. The
@@ -156,11 +156,11 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
         Time of each part of the step on the master. The collection includes the computation. An
         adjoint step applies the transposed decoder before it shares. Short vectors are sent with
         the announcement.
-    bytes : dict of str to int
+    payload_bytes : dict of str to int
         Payload of the master in announce, share and collect.
     plan_changed : bool
         Whether the assignment was sent.
-    condition : float
+    condition_number : float
         Largest condition number (1-norm) of the decoding; null in the file if infinite.
     cancellation : float or None
         Size of the terms relative to the result, ``norm(c * w) / max(abs(y))`` with c the largest
@@ -171,7 +171,7 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
         ``{"given up": n, "reason": text}``, ``{"left": n, "reason": text}``,
         ``{"excluded": n, "reason": text}`` after wrong answers, ``{"wrong": n}``, with a
         ``"reason"`` if an answer was not finite, ``{"joined": n, "rank": r, "host": h}``.
-    away : dict of str to (dict of int to int)
+    absent_since : dict of str to (dict of int to int)
         Machines that take part and were unavailable when the step began, by reason, each with the
         step since which it is unavailable. The reasons are ``"preempted"`` (by the availability),
         ``"late"`` (the machine still computes for an earlier step), ``"lost"``, ``"given up"``,
@@ -197,22 +197,22 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
     adjoint: bool
     columns: Count
     rows: list[Count]
-    seconds: list[Seconds]
+    compute_seconds: list[Seconds]
     load_seconds: list[Seconds]
     load_bytes: list[Count]
     predicted_makespan: Seconds | None
     measured_makespan: Seconds
-    bound: Seconds | None
+    makespan_bound: Seconds | None
     hindsight_makespan: Seconds | None
     announce_seconds: Seconds
     share_seconds: Seconds
     collect_seconds: Seconds
     decode_seconds: Seconds
-    bytes: dict[str, Count]
-    condition: Size | None
+    payload_bytes: dict[str, Count]
+    condition_number: Size | None
     cancellation: Size | None
     assignment: list[list[Count]]
-    away: AbsenceTable
+    absent_since: AbsenceTable
     waited_ticks: Count = 0
     waited_seconds: Seconds = 0.0
     plan_changed: bool = False
@@ -230,7 +230,7 @@ DEFAULTS: dict[str, Any] = {
 }
 """Defaults of fields; omitted fields without a default keep their previous value."""
 
-PER_MACHINE = "rows", "seconds", "load_seconds", "load_bytes", "assignment"
+PER_MACHINE = "rows", "compute_seconds", "load_seconds", "load_bytes", "assignment"
 """Fields with an entry for each machine of the store."""
 
 StepLine: Any = msgspec.defstruct(
@@ -315,7 +315,9 @@ def parse_timestamp(text: str) -> float:
         raise ValueError(f"Expected a time in ISO 8601, got {shorten(text)}") from None
 
 
-def check_machines(lengths: Mapping[str, int], available: ArrayLike, away: AbsenceTable) -> None:
+def check_machines(
+    lengths: Mapping[str, int], available: ArrayLike, absent_since: AbsenceTable
+) -> None:
     """Raise ValueError if the fields of a step do not describe the same machines.
 
     Parameters
@@ -323,7 +325,7 @@ def check_machines(lengths: Mapping[str, int], available: ArrayLike, away: Absen
     lengths : mapping of str to int
         Lengths of the fields with an entry for each machine.
     available : (N_t,) array_like of int
-    away : dict
+    absent_since : dict
     """
     machines = min(lengths.values())
     if machines < 1 or max(lengths.values()) > min(machines, MAX_MACHINES):
@@ -334,5 +336,5 @@ def check_machines(lengths: Mapping[str, int], available: ArrayLike, away: Absen
     numbers = np.asarray(available, np.int64)
     if np.bincount(numbers, minlength=1).max(initial=0) > 1 or numbers.max(initial=0) > machines:
         raise ValueError(f"Expected distinct machines of 1..{machines} - at `$.available`")
-    if any(machine > machines for since in away.values() for machine in since):
-        raise ValueError(f"Expected machines of 1..{machines} - at `$.away`")
+    if any(machine > machines for since in absent_since.values() for machine in since):
+        raise ValueError(f"Expected machines of 1..{machines} - at `$.absent_since`")

@@ -82,7 +82,7 @@ def run_header(
         "recovery": manifest.code.recovery,
         "code": manifest.code.family,
         "copies": manifest.copies,
-        "taking_part": options.machines,
+        "participants": options.machines,
         "scheme": options.scheme,
         "precision": options.precision,
         "shards": options.shards,

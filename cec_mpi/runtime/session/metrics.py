@@ -266,5 +266,5 @@ def _count_states(latest: StepRecord | Waiting | None) -> dict[str, int]:
         return counts
     counts["available"] = len(latest.available)
     if isinstance(latest, Waiting):
-        return counts | Counter(latest.away.values())
-    return counts | {reason: len(machines) for reason, machines in latest.away.items()}
+        return counts | Counter(latest.absence_reasons.values())
+    return counts | {reason: len(machines) for reason, machines in latest.absent_since.items()}

@@ -390,14 +390,14 @@ def test_records_and_summary_agree(run):
         assert step["available"] == list(availability.at(step["tick"]))
         plan = plan_step(step["available"], [2, 2, 3, 3, 4, 4], RECOVERY, 420)
         assert step["rows"] == plan.assignment.counts(MACHINES).tolist()
-        assert [rows > 0 for rows in step["rows"]] == [time > 0 for time in step["seconds"]]
-        assert step["measured_makespan"] == max(step["seconds"]) <= step["collect_seconds"]
-        assert step["bytes"]["collect"] == 8 * RECOVERY * 420
-        assert step["condition"] >= 1
+        assert [rows > 0 for rows in step["rows"]] == [time > 0 for time in step["compute_seconds"]]
+        assert step["measured_makespan"] == max(step["compute_seconds"]) <= step["collect_seconds"]
+        assert step["payload_bytes"]["collect"] == 8 * RECOVERY * 420
+        assert step["condition_number"] >= 1
         if step["step"]:
             scale = plan.makespan / step["predicted_makespan"]
-            assert step["bound"] * scale == pytest.approx(plan.bound)
-    assert done.steps[0]["predicted_makespan"] is done.steps[0]["bound"] is None
+            assert step["makespan_bound"] * scale == pytest.approx(plan.bound)
+    assert done.steps[0]["predicted_makespan"] is done.steps[0]["makespan_bound"] is None
     assert done.summary["steps"] == STEPS
     assert done.summary["waited_ticks"] == sum(done.of_steps("waited_ticks"))
     assert done.summary["seconds"] >= sum(done.of_steps("measured_makespan"))
@@ -409,7 +409,7 @@ def test_the_header_describes_the_run(run):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", header["started"])
     expected = {"mpi_library": "none", "threads": [1], "rows": ROWS, "columns": COLUMNS}
     expected |= {"rows_per_shard": 420, "dtype": "float64", "machines": 6, "recovery": 3}
-    expected |= {"taking_part": [1, 2, 3, 4, 5, 6], "scheme": "cyclic"}
+    expected |= {"participants": [1, 2, 3, 4, 5, 6], "scheme": "cyclic"}
     expected |= {"speeds": [1, 2, 3, 4, 5, 6], "emulation": None}
     assert expected.items() <= header.items()
     assert header["versions"]["numpy"] == np.__version__
@@ -484,7 +484,9 @@ SPEEDS = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0)
 
 def assert_no_faster_than(emulation, steps):
     for step in steps:
-        for n, (rows, seconds) in enumerate(zip(step["rows"], step["seconds"], strict=True), 1):
+        for n, (rows, seconds) in enumerate(
+            zip(step["rows"], step["compute_seconds"], strict=True), 1
+        ):
             assert seconds >= rows / emulation.rate(n, step["step"])
 
 

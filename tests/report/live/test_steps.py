@@ -59,7 +59,7 @@ class Numbered:
 def test_a_terminal_shows_the_state_of_a_run(on_terminal):
     terminal = on_terminal()
     steps = [
-        record(n, away={"lost": {4: 8}} if n > 7 else {}, events=[LOST] if n == 7 else [])
+        record(n, absent_since={"lost": {4: 8}} if n > 7 else {}, events=[LOST] if n == 7 else [])
         for n in range(21)
     ]
     lines = draw_on(terminal, state_after(steps, planned_steps=41)).splitlines()
@@ -91,8 +91,8 @@ def test_a_machine_that_returned_is_not_shown_as_lost():
 
 
 def test_an_absent_machine_is_shown_with_its_reason():
-    away = {"late": {2: 1}, "not joined": {3: 0}, "excluded": {4: 1}}
-    found = state_after([record(0), record(1, away=away, unanswered=[5])])
+    absent_since = {"late": {2: 1}, "not joined": {3: 0}, "excluded": {4: 1}}
+    found = state_after([record(0), record(1, absent_since=absent_since, unanswered=[5])])
     states = ["late", "not joined", "excluded", "late"]
     assert [states_of(found)[n] for n in (2, 3, 4, 5)] == states
     found.add_step(record(2, preempted=[2]))
@@ -110,7 +110,7 @@ def test_the_rate_is_that_of_recent_steps():
 
 def test_progress_shows_a_wait_until_the_next_step():
     view = RunView(state_after([record(1)]))
-    view.update(Waiting(time="", missing=2, available=(1,), away={2: "lost"}))
+    view.update(Waiting(time="", missing=2, available=(1,), absence_reasons={2: "lost"}))
     assert view.line() == "waiting for 2 more machines, 0:00: 1 of 3 available"
     view.update(record(2))
     assert view.line().startswith("step 3")

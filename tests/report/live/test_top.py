@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("no_launcher")
 
 LOST = {"lost": 4, "reason": "its connection ended"}
 AWAY = {"lost": {4: 7}}
-STEPS = [step(n, away=AWAY, events=[LOST] if n == 7 else []) for n in range(21)]
+STEPS = [step(n, absent_since=AWAY, events=[LOST] if n == 7 else []) for n in range(21)]
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_names_are_truncated_before_numbers(out, capsys, monkeypatch, columns):
 
 def test_top_shows_a_wait_for_machines(out, capsys):
     waiting = {"kind": "waiting", "time": STEPS[-1]["time"], "missing": 1, "available": [1, 3]}
-    write(out / "steps.jsonl", header(), *STEPS, waiting | {"away": {"2": "lost"}})
+    write(out / "steps.jsonl", header(), *STEPS, waiting | {"absence_reasons": {"2": "lost"}})
     with locked(out, "busy"):
         age_records(out, 95)
         assert status_of(out).startswith("waiting for 1 more machine, 1:")
@@ -189,7 +189,7 @@ def test_control_characters_are_escaped(out, capsys):
     event = {"lost": 2, "reason": "\x1b]0;title\x07"}
     write(
         out / "steps.jsonl",
-        header(hosts=hosts, task="\x1b[31mred", taking_part=[1, 2, 99]),
+        header(hosts=hosts, task="\x1b[31mred", participants=[1, 2, 99]),
         step(0, events=[event, {"joined": 1, "host": "\x1b[2Jboo"}]),
     )
     text = "\n".join(top_lines(capsys, out))

@@ -68,7 +68,7 @@ def test_a_lost_machine_is_replaced_by_others_and_then_by_a_spare(make, recorder
     hub.dying = {4}
     check(master)
     check(master)
-    assert [record.away for record in recorder.records] == [{}] * 3 + [{"lost": {4: 3}}] * 3
+    assert [record.absent_since for record in recorder.records] == [{}] * 3 + [{"lost": {4: 3}}] * 3
 
 
 @pytest.mark.parametrize("adjoint", [False, True])
@@ -99,7 +99,7 @@ def test_a_late_machine_gets_rows_again_after_its_answer(make, recorder):
     assert first.events == [{"late": 4}]
     assert first.unanswered == [4]
     assert hub.roster.state_of(4) is State.LATE
-    assert (second.available, second.away) == ((1, 2, 3, 5), {"late": {4: 1}})
+    assert (second.available, second.absent_since) == ((1, 2, 3, 5), {"late": {4: 1}})
     ((machine, seconds),) = first.delays.items()
     assert machine == 4
     assert 0.05 <= seconds <= first.announce_seconds + first.collect_seconds

@@ -134,9 +134,12 @@ def test_planning_recorded_steps_again_gives_the_recorded_plans(tmp_path, speeds
         assert step.plan_changed == record.plan_changed
         assert step.plan.assignment.counts(6).tolist() == record.rows
         step.product = Product(record.adjoint, record.columns)
-        makespans = steps.learn(step, record.rows, record.seconds)
+        makespans = steps.learn(step, record.rows, record.compute_seconds)
         assert makespans.predicted == record.predicted_makespan
-        assert (makespans.bound, makespans.hindsight) == (record.bound, record.hindsight_makespan)
+        assert (makespans.bound, makespans.hindsight) == (
+            record.makespan_bound,
+            record.hindsight_makespan,
+        )
 
 
 def join(roster, machine, host):

@@ -154,10 +154,10 @@ def lines_of(*records):
 
 
 def test_a_line_omits_defaults_and_unchanged_fields():
-    first, second = lines_of(record(0), record(1, condition=2.0, plan_changed=True))
+    first, second = lines_of(record(0), record(1, condition_number=2.0, plan_changed=True))
     assert list(first)[:3] == ["kind", "step", "tick"]
     assert set(first) == {"kind", *FIELDS} - set(DEFAULTS)
-    assert set(second) == {"kind", "step", "tick", "time", "condition", "plan_changed"}
+    assert set(second) == {"kind", "step", "tick", "time", "condition_number", "plan_changed"}
 
 
 @given(name=st.binary().map(os.fsdecode))
@@ -171,26 +171,26 @@ def test_names_that_are_not_utf_8_are_escaped(name):
 def test_times_are_rounded_to_nanoseconds():
     written = record(
         0,
-        seconds=[0.1234567894321, 0.0, 3.0000000004, 1e7 / 3, 0, 0],
+        compute_seconds=[0.1234567894321, 0.0, 3.0000000004, 1e7 / 3, 0, 0],
         announce_seconds=1.23456789e-7,
         cancellation=1.23456789e-17,
         hindsight_makespan=1e-7 / 3,
     )
     (line,) = lines_of(written)
-    assert line["seconds"] == [0.123456789, 0.0, 3.0, 1e7 / 3, 0, 0]
+    assert line["compute_seconds"] == [0.123456789, 0.0, 3.0, 1e7 / 3, 0, 0]
     assert line["announce_seconds"] == 1.23e-7
     assert line["cancellation"] == written.cancellation
     assert line["hindsight_makespan"] == written.hindsight_makespan
     for seconds in ([n / 7 for n in range(200)], [0.0] * 6):
-        (line,) = lines_of(replace(written, seconds=seconds))
-        assert line["seconds"] == [round(value, 9) for value in seconds]
+        (line,) = lines_of(replace(written, compute_seconds=seconds))
+        assert line["compute_seconds"] == [round(value, 9) for value in seconds]
 
 
 CHANGES = {
     "rows": st.lists(st.integers(0, 3), min_size=3, max_size=3),
     "available": st.sets(st.integers(1, 3)).map(sorted).map(tuple),
-    "seconds": st.lists(st.integers(0, 9).map(float), min_size=3, max_size=3),
-    "condition": st.none() | st.floats(1, 9),
+    "compute_seconds": st.lists(st.integers(0, 9).map(float), min_size=3, max_size=3),
+    "condition_number": st.none() | st.floats(1, 9),
     "waited_ticks": st.integers(0, 2),
     "plan_changed": st.booleans(),
     "assignment": st.sampled_from([[[], [], []], [[0, 2], [], [5, 6]]]),
@@ -222,8 +222,8 @@ def test_numbers_that_are_not_finite_are_read_as_null(path):
     with path.open("w") as stream:
         recorder = Recorder()
         recorder.write_to(stream)
-        recorder.step(replace(record(0), condition=float("inf")))
-    assert resume_steps(path).steps[0].condition is None
+        recorder.step(replace(record(0), condition_number=float("inf")))
+    assert resume_steps(path).steps[0].condition_number is None
 
 
 # --- reading ------------------------------------------------------------------------------
@@ -254,17 +254,23 @@ MALFORMED = [  # a line, and the message after its number
     (line_of(tick=-1), ', field "tick": expected `int` >= 0'),
     (line_of(measured_makespan=float("inf")), " is not JSON"),
     (line_of(measured_makespan=1e308), ', field "measured_makespan": expected `float` <= 1e'),
-    (line_of(seconds=[0.1, -1.0, 0.5]), r', field "seconds\[1\]": expected `float` >= 0.0'),
-    (line_of(seconds=[0.1]), ', field "rows": expected 1 entries'),
-    (line_of(rows=[4, 6]), ', field "seconds": expected 2 entries .*, got 3'),
+    (
+        line_of(compute_seconds=[0.1, -1.0, 0.5]),
+        r', field "compute_seconds\[1\]": expected `float` >= 0.0',
+    ),
+    (line_of(compute_seconds=[0.1]), ', field "rows": expected 1 entries'),
+    (line_of(rows=[4, 6]), ', field "compute_seconds": expected 2 entries .*, got 3'),
     (line_of(available=[1, 4]), ', field "available": expected distinct machines of 1..3'),
     (line_of(available=[1, 1]), ', field "available": expected distinct machines of 1..3'),
     (line_of(time="noon"), ": Expected a time in ISO 8601, got 'noon'"),
     (line_of(events=[{"moved": 2}]), ', field "events'),
     (line_of(events=[{"reason": "x"}]), ', field "events": expected a kind of event first'),
     (line_of(events=[{}]), ', field "events": expected a kind of event first'),
-    (line_of(away={"lost": {4: 0}}), ', field "away": expected machines of 1..3'),
-    (line_of(away={"asleep": {2: 0}}), r": Invalid enum value 'asleep' - at .*`\$\.away`"),
+    (line_of(absent_since={"lost": {4: 0}}), ', field "absent_since": expected machines of 1..3'),
+    (
+        line_of(absent_since={"asleep": {2: 0}}),
+        r": Invalid enum value 'asleep' - at .*`\$\.absent_since`",
+    ),
     (line_of(assignment=[[0], [], []]), ', field "assignment": expected ascending bounds'),
     (line_of(assignment=[[4, 0], [], []]), ', field "assignment": expected ascending bounds'),
     (line_of(kind="stop"), ', field "kind": invalid value'),
