@@ -54,7 +54,7 @@ class Advice:
     recommended : Choice
     sentence : str
         Summary of the recommended choice.
-    instead : str
+    alternative : str
         A better alternative to these stores, with a reason; may be empty.
     rejected : dict of str to str
         Reasons of infeasible choices.
@@ -66,7 +66,7 @@ class Advice:
     front: list[Choice]
     recommended: Choice
     sentence: str
-    instead: str
+    alternative: str
     rejected: dict[str, str]
     machines: list[MachineGroup]
     baselines: dict[str, Interval]
@@ -104,12 +104,12 @@ def advise(request: AdviceRequest) -> Advice:
     if not choices:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in rejected.summary().items())
         single = _best_single_machine(request, forecaster)
-        instead = (
+        alternative = (
             ""
             if single is None
             else f". {single.description}: a step takes {format_duration(single.seconds)}"
         )
-        raise InfeasibleError(f"no choice is feasible: {reasons}{instead}")
+        raise InfeasibleError(f"no choice is feasible: {reasons}{alternative}")
     front = pareto(choices)
     candidates: list[Choice] = []
     rest = list(front)
@@ -127,7 +127,7 @@ def advise(request: AdviceRequest) -> Advice:
         front=sorted([*rest, *simulated], key=_sort_key),
         recommended=recommended,
         sentence=_summarise(request, recommended, baselines) + _tick_hint(request, recommended),
-        instead=_find_alternative(request, forecaster, recommended),
+        alternative=_find_alternative(request, forecaster, recommended),
         rejected=rejected.summary(),
         machines=request.machines,
         baselines=baselines,
@@ -271,9 +271,11 @@ def _choices(request: AdviceRequest) -> Iterator[Choice]:
             large_copies = {-(-count // 4), -(-count // 2), count}
             for copies in sorted({*range(1, min(count, _MAX_SMALL_COPIES) + 1), *large_copies}):
                 yield Choice(machines=count, copies=copies)
-    if request.density > _MIN_CODE_DENSITY and (carried := _machines_per_computer(request)):
-        for recovery in _sample_range(sum(carried)):
-            yield Choice(machines=sum(carried), recovery=recovery, carried=carried)
+    if request.density > _MIN_CODE_DENSITY and (per_computer := _machines_per_computer(request)):
+        for recovery in _sample_range(sum(per_computer)):
+            yield Choice(
+                machines=sum(per_computer), recovery=recovery, machines_per_computer=per_computer
+            )
 
 
 def _machines_per_computer(request: AdviceRequest) -> tuple[int, ...]:
@@ -284,8 +286,8 @@ def _machines_per_computer(request: AdviceRequest) -> tuple[int, ...]:
     memory = [group.memory for group in request.machines if group.memory is not None]
     if len(memory) < len(request.machines):
         return ()
-    carried = tuple(min(_MAX_MACHINES_PER_COMPUTER, size // min(memory)) for size in memory)
-    return carried if len(set(carried)) > 1 else ()
+    counts = tuple(min(_MAX_MACHINES_PER_COMPUTER, size // min(memory)) for size in memory)
+    return counts if len(set(counts)) > 1 else ()
 
 
 def _sample_range(stop: int) -> list[int]:
@@ -356,7 +358,7 @@ def _summarise(request: AdviceRequest, choice: Choice, baselines: Mapping[str, I
         needed = f"each row on {plural(choice.copies, 'machine')}"
     waiting = f", {format_percent(choice.waiting)} of this time waiting" if choice.waiting else ""
     cost = "" if choice.cost is None else f", and cost {choice.cost:.2f}"
-    away = plural(choice.away, "computer" if choice.carried else "machine")
+    away = plural(choice.away, "computer" if choice.machines_per_computer else "machine")
     mean, low, high = choice.expected
     times = f"{format_count(request.steps, 'step')} take {format_duration(mean)}"
     if low < high:
@@ -366,17 +368,17 @@ def _summarise(request: AdviceRequest, choice: Choice, baselines: Mapping[str, I
             f" on average ({format_duration(low)} to {format_duration(high)}; 9 of 10 single runs "
             f"take {single[0]} to {single[1]})"
         )
-    carried = ""
-    if choice.carried:
-        carried = (
-            f" Computers carry {min(choice.carried)} to {max(choice.carried)} machines, by their "
+    placement = ""
+    if counts := choice.machines_per_computer:
+        placement = (
+            f" Computers carry {min(counts)} to {max(counts)} machines, by their "
             "memory (cec-mpi join --machines)."
         )
     digits = f"Results have about {math.floor(-math.log10(choice.error))} correct digits."
     return (
         f"Take {choice.machines_text}, {choice.threshold_text}: {needed}, {away} may be away at "
         f"once, and the store has {format_bytes(choice.storage)}. {times}{waiting}{cost}. "
-        f"{digits}{carried}"
+        f"{digits}{placement}"
         f"{_compare_with_baselines(request.costs.source, choice, baselines)}"
     )
 

@@ -131,7 +131,7 @@ class Choice:
         L of a code, or J of replicas.
     stragglers : int
         S.
-    carried : tuple of int
+    machines_per_computer : tuple of int
         Number of machines on each computer; empty if each computer has one.
     storage, largest : int
         Bytes of the store, and maximum bytes on one computer.
@@ -161,7 +161,7 @@ class Choice:
     recovery: int | None = None
     copies: int | None = None
     stragglers: int = 0
-    carried: tuple[int, ...] = ()
+    machines_per_computer: tuple[int, ...] = ()
     storage: int = 0
     largest: int = 0
     away: int = 0
@@ -212,8 +212,8 @@ class Choice:
 
 def scenario_of(request: AdviceRequest, choice: Choice) -> Scenario:
     """Return the scenario of a run with a choice, without its availability."""
-    carried = machine_counts(choice)
-    speeds = machine_speeds([group.speed for group in request.machines[: len(carried)]], carried)
+    counts = machine_counts(choice)
+    speeds = machine_speeds([group.speed for group in request.machines[: len(counts)]], counts)
     options = SessionOptions(
         emulate_speeds=speeds,
         emulate_noise=request.noise,
@@ -239,4 +239,4 @@ def scenario_of(request: AdviceRequest, choice: Choice) -> Scenario:
 
 def machine_counts(choice: Choice) -> tuple[int, ...]:
     """Return the number of machines of each computer that a choice uses."""
-    return choice.carried or (1,) * choice.machines
+    return choice.machines_per_computer or (1,) * choice.machines

@@ -213,8 +213,8 @@ class Forecaster:
         if key not in self._samples:
             self._samples[key] = self._sample(computers, seed)
         sample = self._samples[key]
-        if choice.carried:
-            return ComputerAvailability(sample, machine_ranges(choice.carried))
+        if choice.machines_per_computer:
+            return ComputerAvailability(sample, machine_ranges(choice.machines_per_computer))
         return sample
 
     def _sample(self, computers: int, seed: int) -> Availability:

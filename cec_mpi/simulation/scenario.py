@@ -179,7 +179,7 @@ class Scenario:
     lost_when_away : bool
         Whether the process of a machine ends when the machine becomes unavailable, and a new
         process joins when it returns, as with spot instances. Otherwise the process is idle.
-    carried : tuple of int
+    machines_per_computer : tuple of int
         Number of machines on each computer; empty if each computer has one.
     code : MDSCode or None
         Code of an existing store; by default a random code.
@@ -202,7 +202,7 @@ class Scenario:
     adjoint: bool = False
     machine_events: tuple[MachineEvent, ...] = ()
     lost_when_away: bool = False
-    carried: tuple[int, ...] = ()
+    machines_per_computer: tuple[int, ...] = ()
     code: MDSCode | None = None
     holders: Holders | None = None
 

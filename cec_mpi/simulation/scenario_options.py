@@ -136,7 +136,7 @@ def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
             for event in scenario.machine_events
             for machine in machines[event.machine - 1]
         ),
-        carried=machine_counts,
+        machines_per_computer=machine_counts,
     )
 
 

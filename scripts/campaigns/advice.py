@@ -43,14 +43,14 @@ def requests() -> Iterator[tuple[str, AdviceRequest, Choice]]:
     """Yield requests, each with its name and a choice."""
     groups = [MachineGroup(2, 1), MachineGroup(3, 2), MachineGroup(1, 4)]
     request = AdviceRequest(rows=4_000_000, columns=1000, groups=groups, steps=10_000)
-    carried = Choice(machines=12, recovery=8, carried=(1, 1, 2, 2, 2, 4), away=1)
+    uneven = Choice(machines=12, recovery=8, machines_per_computer=(1, 1, 2, 2, 2, 4), away=1)
     for probability in (0.85, 0.9, 0.95):
         for minutes in (5, 30, 120):
             outage_request = replace(request, probability=probability, tick_seconds=60.0 * minutes)
             yield (
                 f"workstations, {probability}, {minutes} min, L = 8 of 12",
                 outage_request,
-                carried,
+                uneven,
             )
             plain = Choice(machines=6, recovery=4, away=2)
             yield f"workstations, {probability}, {minutes} min, L = 4 of 6", outage_request, plain

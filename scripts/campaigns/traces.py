@@ -84,8 +84,8 @@ def check_trace(trace: str, options: argparse.Namespace) -> float:
         print(f"advise: {error}")
         return 0.0
     print(advice.sentence)
-    if advice.instead:
-        print(advice.instead)
+    if advice.alternative:
+        print(advice.alternative)
     choice = advice.recommended
     print(*compare_sources(request, choice, availability), sep="\n", flush=True)
     if not options.real:

@@ -129,7 +129,7 @@ def test_machines_that_are_always_away_two_at_a_time_need_two_to_spare():
     assert advice.recommended.recovery == 4
     assert "too few machines are ever available" in advice.rejected["N = 6, L = 5 to 6"]
     assert "L = 4: any 4 of 6 machines are enough, 2 machines may be away" in advice.sentence
-    assert advice.instead == ""
+    assert advice.alternative == ""
 
 
 def test_digits_and_errors_are_those_of_the_code_that_encode_makes():
@@ -213,17 +213,17 @@ def test_intervals_are_those_of_student(count, student):
 
 def test_nothing_is_worth_it_if_all_machines_stay():
     advice = advise(ask(MachineGroup(4, 1), MachineGroup(2, 2)))
-    assert "all machines are always available" in advice.instead
-    assert "1.00 s for a step and 8.00 GB" in advice.instead
+    assert "all machines are always available" in advice.alternative
+    assert "1.00 s for a step and 8.00 GB" in advice.alternative
 
 
 def test_nothing_is_worth_it_if_x_fits_on_one_machine_that_stays():
     groups = MachineGroup(3, 1, 4 * GB), MachineGroup(1, 2, 16 * GB)
     advice = advise(ask(*groups, availability=away(set(), {1}, {2, 3})))
     expected = "fits on machine 4, which is always available. There a step takes 4.00 s"
-    assert expected in advice.instead
+    assert expected in advice.alternative
     leaving = advise(ask(*groups, availability=away({4}, {1}, {2, 3})))
-    assert leaving.instead == ""
+    assert leaving.alternative == ""
 
 
 # --- what cannot work ---------------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_a_computer_with_more_memory_carries_more_machines():
     kinds = MachineGroup(2, 1, 4 * GB, price=1.0), MachineGroup(1, 4, 17 * GB, price=2.0)
     advice = advise(ask(*kinds, availability=up, steps=20_000))
     choice = only(advice, 6, 2)  # of 4 GB each, with equal speeds
-    assert choice.carried == (1, 1, 4)
+    assert choice.machines_per_computer == (1, 1, 4)
     assert (choice.storage, choice.largest, choice.away) == (24 * GB, 16 * GB, 1)
     times = 8 / 6, 8 / 5, 8 / 2
     assert choice.step.mean == pytest.approx(3 / sum(1 / each for each in times), rel=0.05)
@@ -253,7 +253,9 @@ def test_a_computer_with_more_memory_carries_more_machines():
 
 
 def test_computers_that_are_alike_carry_one_machine_each():
-    assert not any(choice.carried for choice in advise(ask(MachineGroup(6, 1, 32 * GB))).front)
+    assert not any(
+        choice.machines_per_computer for choice in advise(ask(MachineGroup(6, 1, 32 * GB))).front
+    )
 
 
 def test_an_error_that_is_too_large_is_named():
@@ -360,7 +362,7 @@ def test_the_command_prints_json(say):
     _, out, _ = say("--machines 16 --availability example --json")
     told = json.loads(out)
     assert sum(choice["recommended"] for choice in told["choices"]) == 1
-    assert told["instead"] == ""
+    assert told["alternative"] == ""
     assert told["choices"][0]["encode"].startswith("cec-mpi encode X store ")
     assert set(told["choices"][0]["total"]) == {"mean", "low", "high"}
     best = next(choice for choice in told["choices"] if choice["recommended"])

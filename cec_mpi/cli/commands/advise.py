@@ -174,7 +174,7 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
                 "": "*" if choice is advice.recommended else "",
                 command: choice.encode_options(advice.speeds),
                 "with run": choice.run_options(),
-                "carried": _carried_text(choice),
+                "per computer": _per_computer_text(choice),
                 "store": format_bytes(choice.storage),
                 "largest": format_bytes(choice.largest),
                 "away": str(choice.away),
@@ -193,7 +193,7 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
         rows.append({"": "", command: f"{name}, without a code", **totals})
     optional_columns = {
         "with run": any(choice.run_options() for choice in advice.front),
-        "carried": any(choice.carried for choice in advice.front),
+        "per computer": any(choice.machines_per_computer for choice in advice.front),
         "cost": advice.recommended.cost is not None,
     }
     columns = [column for column in rows[0] if optional_columns.get(column, True)]
@@ -201,14 +201,18 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
         f"{plural(len(advice.machines), 'machine')}, {format_count(request.steps, 'step')}",
         "",
     ]
-    right_aligned = {*columns} - {"", command, "with run", "carried", "95 %"}
+    right_aligned = {*columns} - {"", command, "with run", "per computer", "95 %"}
     lines += format_table(
         columns, [[row.get(column, "-") for column in columns] for row in rows], right_aligned
     )
     rejections = [
         f"Rejected: {choice_name}: {reason}" for choice_name, reason in advice.rejected.items()
     ]
-    for paragraph in (rejections, [advice.instead] if advice.instead else [], [advice.sentence]):
+    for paragraph in (
+        rejections,
+        [advice.alternative] if advice.alternative else [],
+        [advice.sentence],
+    ):
         lines += [""] if paragraph else []
         for text in paragraph:
             lines += textwrap.wrap(text, shutil.get_terminal_size().columns)
@@ -219,9 +223,11 @@ def _interval_text(total: Interval) -> str:
     return f"{format_duration(total.low)} to {format_duration(total.high)}"
 
 
-def _carried_text(choice: Choice) -> str:
+def _per_computer_text(choice: Choice) -> str:
     """Return the numbers of computers that carry 1, 2, ... machines, such as ``2x1 1x4``."""
-    groups = [(machines, len(list(group))) for machines, group in groupby(choice.carried)]
+    groups = [
+        (machines, len(list(group))) for machines, group in groupby(choice.machines_per_computer)
+    ]
     return " ".join(f"{computers}x{machines}" for machines, computers in groups) or "1"
 
 
@@ -240,6 +246,6 @@ def _as_dict(request: AdviceRequest, advice: Advice) -> dict[str, Any]:
         "choices": [choice_dict(choice) for choice in advice.front],
         "baselines": {name: total._asdict() for name, total in advice.baselines.items()},
         "sentence": advice.sentence,
-        "instead": advice.instead,
+        "alternative": advice.alternative,
         "rejected": advice.rejected,
     }

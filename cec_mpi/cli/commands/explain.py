@@ -203,8 +203,8 @@ def explain_copies(
     -------
     dict
         ``available``, ``rows`` (of X), ``copies`` (J), ``loads`` and ``costs`` (of machines 1..N;
-        a row costs 2 more than its nonzeros), ``held`` (fraction of X that each machine holds),
-        ``blocks``, ``makespan`` and ``bound`` (in rows of mean cost, divided by speed),
+        a row costs 2 more than its nonzeros), ``held_fractions`` (fraction of X that each machine
+        holds), ``blocks``, ``makespan`` and ``bound`` (in rows of mean cost, divided by speed),
         ``fatal`` (`fatal_sets` of the available machines), ``lost`` and ``over_optimum`` as
         ``cec-mpi info --json`` prints them.
 
@@ -245,7 +245,7 @@ def explain_copies(
         "copies": copies,
         "loads": plan.assignment.counts(machines).tolist(),
         "costs": costs,
-        "held": held_fractions,
+        "held_fractions": held_fractions,
         "blocks": [
             {"start": block.start, "stop": block.stop, "machines": list(block.machines)}
             for block in plan.assignment.blocks

@@ -168,7 +168,7 @@ def _print_plan_of_copies(
             str(load) if n in available_machines else "preempted",
         ]
         for n, (speed, held_fraction, load) in enumerate(
-            zip(speeds, plan["held"], plan["loads"], strict=True), start=1
+            zip(speeds, plan["held_fractions"], plan["loads"], strict=True), start=1
         )
     ]
     unit = "rows with the mean number of nonzeros, at speed 1"

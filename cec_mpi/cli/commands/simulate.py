@@ -65,9 +65,11 @@ def _simulate(arguments: argparse.Namespace) -> int:
         outcomes = compare(scenario, simulate_options.out)
     else:
         outcomes[scheme_name(scenario)] = simulate(scenario, simulate_options.out)
-    if scenario.carried:  # count the hours of computers, not of the machines that they carry
+    if scenario.machines_per_computer:  # count the hours of computers, not of their machines
         first_machines = [
-            carried.start - 1 for carried in machine_ranges(scenario.carried) if carried
+            machines.start - 1
+            for machines in machine_ranges(scenario.machines_per_computer)
+            if machines
         ]
         for name, outcome in outcomes.items():
             if not isinstance(outcome, Exception):
