@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cec_mpi.encoding.encode import encode
     from cec_mpi.linear_operator.opening import open_operator
     from cec_mpi.report.live.steps import show_progress
-    from cec_mpi.runtime.session.machine import join
+    from cec_mpi.runtime.session.host import join
     from cec_mpi.store import add_machine, decode, open_store, repair, verify
 
 __all__ = [
@@ -48,7 +48,7 @@ _MODULES = {
     "add_machine": "cec_mpi.store",
     "decode": "cec_mpi.store",
     "encode": "cec_mpi.encoding.encode",
-    "join": "cec_mpi.runtime.session.machine",
+    "join": "cec_mpi.runtime.session.host",
     "make_code": "cec_mpi.core.code.mds",
     "open_operator": "cec_mpi.linear_operator.opening",
     "open_store": "cec_mpi.store",

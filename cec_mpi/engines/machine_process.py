@@ -16,7 +16,7 @@ from typing import Any
 from cec_mpi.engines.replacement import START_WINDOW, StartLimit
 from cec_mpi.errors import CecError, DismissedError, InputError, StoppedError
 from cec_mpi.runtime.processes.children import start_child
-from cec_mpi.runtime.session.machine import check_join_values, join, parse_source
+from cec_mpi.runtime.session.host import check_join_values, join, parse_source
 from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile, read_connection_file
 from cec_mpi.text import shorten
 from cec_mpi.text.terminal import QUIET, print_note, remove_error_filters, set_verbosity

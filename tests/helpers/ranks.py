@@ -36,7 +36,7 @@ def machines_here(master: int | None = None) -> list[psutil.Process]:
     """
     children = psutil.Process(master or os.getpid()).children()
     return sorted(
-        (child for child in children if "cec_mpi.runtime.session.machine" in child.cmdline()),
+        (child for child in children if "cec_mpi.runtime.session.host" in child.cmdline()),
         key=lambda child: child.pid,
     )
 

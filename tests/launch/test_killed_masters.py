@@ -98,7 +98,7 @@ def test_machines_end_with_a_killed_program_whose_fork_continues(small_store, st
     )
     assert process.wait(LIMIT) == -signal.SIGKILL
     due = time.monotonic() + LEAVING
-    while found := processes_with(scratch, "cec_mpi.runtime.session.machine"):
+    while found := processes_with(scratch, "cec_mpi.runtime.session.host"):
         assert time.monotonic() < due, found
         time.sleep(0.1)
     remaining = processes_with(scratch)

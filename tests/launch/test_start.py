@@ -183,7 +183,7 @@ def test_a_run_begins_without_a_local_machine_that_dies_at_its_start(
 ):
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
-        "if 'cec_mpi.runtime.session.machine' in sys.orig_argv and '2' in sys.orig_argv:\n"
+        "if 'cec_mpi.runtime.session.host' in sys.orig_argv and '2' in sys.orig_argv:\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     words = command("run", "--local", 3, "--start-timeout", 1000)

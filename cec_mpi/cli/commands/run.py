@@ -93,7 +93,7 @@ def _task_help(raw_values: Mapping[str, str]) -> str:
 
 
 def _join(arguments: argparse.Namespace) -> int:
-    from cec_mpi.runtime.session.machine import join
+    from cec_mpi.runtime.session.host import join
 
     join_options = from_flags(JoinOptions, arguments)
     join_options.check_cache()

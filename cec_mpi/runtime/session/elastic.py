@@ -28,13 +28,13 @@ from cec_mpi.runtime.processes.launcher import (
 )
 from cec_mpi.runtime.processes.resources import ProcessInfo, detect_process
 from cec_mpi.runtime.processes.start import start_limit_seconds
-from cec_mpi.runtime.session.locks import FairLock
-from cec_mpi.runtime.session.machine import (
+from cec_mpi.runtime.session.host import (
     Source,
     end_note,
     parse_source,
     serve_as_rank,
 )
+from cec_mpi.runtime.session.locks import FairLock
 from cec_mpi.runtime.session.session import ExecutionMode, Session
 from cec_mpi.runtime.times import MACHINE_EXIT_SECONDS, RANK_EXIT_SECONDS
 from cec_mpi.runtime.wire.sockets.connection_file import (
@@ -251,7 +251,7 @@ def _start_local_machines(
         for rank in range(first, first + (options.local or 0)):
             arguments = [source, str(file), str(rank), job, str(seconds), encryption]
             children.append(
-                start_child("cec_mpi.runtime.session.machine", arguments, stdin=subprocess.DEVNULL)
+                start_child("cec_mpi.runtime.session.host", arguments, stdin=subprocess.DEVNULL)
             )
         yield children
     finally:

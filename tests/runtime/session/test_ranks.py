@@ -13,7 +13,7 @@ from msgspec import structs
 
 from cec_mpi.core.elastic.events import MachineExcluded
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.session.machine import end_note
+from cec_mpi.runtime.session.host import end_note
 from cec_mpi.runtime.wire.sockets.hub import SocketHub
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from helpers.waiting import LIMIT, wait_until
@@ -24,7 +24,7 @@ JOB = "7.0"
 RANK = f"""
 import sys
 from pathlib import Path
-from cec_mpi.runtime.session.machine import serve_as_rank
+from cec_mpi.runtime.session.host import serve_as_rank
 
 file = Path(sys.argv[1])
 sys.exit(serve_as_rank(file, file, int(sys.argv[2]), {JOB!r}, float(sys.argv[3])))
