@@ -362,7 +362,7 @@ def _connect_elastic(
                 f"{', '.join(names)} and {last}"
             ),
         )
-    from cec_mpi.runtime.session.elastic import elastic_session, serve_launched
+    from cec_mpi.runtime.session.elastic import elastic_session, serve_launched_rank
 
     launcher = launcher_of_ranks()
     try:
@@ -379,7 +379,7 @@ def _connect_elastic(
         else:
             connection_file = as_path(options.accept).absolute()
         if launcher is not None and launcher.rank:
-            code = serve_launched(options, connection_file)
+            code = serve_launched_rank(options, connection_file)
             if code:
                 exit_now(code)
             yield None

@@ -78,13 +78,13 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: SignalRecorde
     from cec_mpi.runtime.session.elastic import (
         elastic_session,
         notify_late_ranks,
-        serve_launched,
+        serve_launched_rank,
     )
 
     connection_file = Path(options.accept or Path(run.out) / CONNECTION_FILE).absolute()
     launcher = launcher_of_ranks()
     if launcher is not None and launcher.rank:
-        return serve_launched(options, connection_file)
+        return serve_launched_rank(options, connection_file)
     from cec_mpi.cli.run.task_run import TaskRun
     from cec_mpi.runtime.records.directory import remove_if_rejected
 

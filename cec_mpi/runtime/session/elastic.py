@@ -52,8 +52,8 @@ from cec_mpi.store.files.durable import locked
 from cec_mpi.text.terminal import warn
 
 
-def serve_launched(options: SessionOptions, file: Path) -> int:
-    """Serve as a machine on a rank from 1 on, and return the exit code.
+def serve_launched_rank(options: SessionOptions, file: Path) -> int:
+    """Serve an elastic run on a rank from 1 on, and return the exit code.
 
     Parameters
     ----------
@@ -68,8 +68,8 @@ def serve_launched(options: SessionOptions, file: Path) -> int:
     source: Source = file
     if options.listen is not None and os.environ.get(KEY_VARIABLE):  # else rank 0 raises
         source = parse_source(options.listen, options.encryption)
-    seconds = start_limit_seconds(options.start_timeout, launcher.size)
-    return serve_as_rank(source, file, launcher.rank, job_id(), seconds)
+    start_seconds = start_limit_seconds(options.start_timeout, launcher.size)
+    return serve_as_rank(source, file, launcher.rank, job_id(), start_seconds)
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def elastic_session(
     this_process.is_elastic = True
     launcher, lock = launcher_of_ranks(), FairLock()
     ranks = 0 if launcher is None else launcher.size - 1
-    seconds = start_limit_seconds(options.start_timeout, 1 + ranks + (options.local or 0))
+    start_seconds = start_limit_seconds(options.start_timeout, 1 + ranks + (options.local or 0))
     hub: SocketHub | None = None
     error: BaseException | None = None
 
@@ -115,7 +115,7 @@ def elastic_session(
         def count_running() -> int:
             return ranks + sum(process.poll() is None for process in local_machines)
 
-        processes = hub.gather(count_running, min_machines, seconds, check_cancelled)
+        processes = hub.gather(count_running, min_machines, start_seconds, check_cancelled)
         if len(processes) == 1 and not (count_running() or hub.waits_for_joins):
             raise MachineError("all machines of this run have ended before its first step")
         return processes
@@ -127,7 +127,7 @@ def elastic_session(
             if launcher_continuity is not None and not launcher_continuity.continues:
                 warn(launcher_continuity)
             local_machines = machine_stack.enter_context(
-                _start_local_machines(options, file, seconds, 1 + ranks)
+                _start_local_machines(options, file, start_seconds, 1 + ranks)
             )
             if engine is not None:
                 machine_stack.enter_context(engine(hub.connection))
@@ -241,15 +241,15 @@ def _check_unused(file: Path) -> None:
 
 @contextmanager
 def _start_local_machines(
-    options: SessionOptions, file: Path, seconds: float, first: int
+    options: SessionOptions, file: Path, start_seconds: float, first_rank: int
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Start machines as child processes; their ranks count from `first`."""
+    """Start machines as child processes; their ranks count from `first_rank`."""
     children = []
     job, encryption = job_id(), str(int(options.encryption))
     source = str(file) if options.listen is None else options.listen
     try:
-        for rank in range(first, first + (options.local or 0)):
-            arguments = [source, str(file), str(rank), job, str(seconds), encryption]
+        for rank in range(first_rank, first_rank + (options.local or 0)):
+            arguments = [source, str(file), str(rank), job, str(start_seconds), encryption]
             children.append(
                 start_child("cec_mpi.runtime.session.host", arguments, stdin=subprocess.DEVNULL)
             )

@@ -241,8 +241,7 @@ def join(
             if retry is None or isinstance(error, ShutdownRequested):
                 connection = finder.reconnect(error)
                 continue
-            if not isinstance(error, MasterLostError):
-                error = MasterLostError(f"the master has left: {_reason(error)}")
+            error = _loss_of_master(error)
             print_note(f"{error}; waiting {retry:g} s for it to come back")
             finder.announces_wait = False
             connection = finder.connect(retry)
@@ -253,7 +252,7 @@ def serve_as_rank(
     file: Path,
     rank: int,
     job: str,
-    seconds: float,
+    start_seconds: float,
     *,
     report_loss: bool = True,
     parent: int | None = None,
@@ -270,8 +269,8 @@ def serve_as_rank(
         Rank of this process; rank n prefers the n-th machine that takes part.
     job : str
         Identifier of the launch (see `job_id`); connection files of other launches are ignored.
-    seconds : float
-        Time limit for the master to listen.
+    start_seconds : float
+        Time limit for the master to begin to listen.
     report_loss : bool
         Whether the first ranks print that they have lost the master.
     parent : int, optional
@@ -280,15 +279,15 @@ def serve_as_rank(
     launch = _Launch(file, job, os.getppid() if parent is None else parent)
     with SignalRecorder(ignore_interrupts=True) as signals:  # the master handles them
         hello = replace(_make_hello(DEFAULT_MEMORY_FRACTION * free_memory()), rank=rank)
-        finder = _MasterFinder(source, signals, seconds, launch)
+        finder = _MasterFinder(source, signals, start_seconds, launch)
         has_ended = False
         try:
-            connection = finder.connect(seconds)
+            connection = finder.connect(start_seconds)
             while True:
                 endpoint = SocketMachineEndpoint(connection, None, signals, verbose=False)
                 error = finder.serve(connection, hello, endpoint)
                 if not isinstance(error, MasterLostError):
-                    this_process.finished_connection_files.append(finder.file)
+                    this_process.finished_connection_files.append(finder.connection_file)
                     has_ended = not isinstance(error, ShutdownRequested)
                     return 0
                 hello = replace(hello, machines=endpoint.machines or hello.machines)
@@ -300,7 +299,7 @@ def serve_as_rank(
                 time.sleep(PRINT_SECONDS)
             elif report_loss:
                 print_error(lost)
-            if isinstance(source, Path) and finder.file is None:
+            if isinstance(source, Path) and finder.connection_file is None:
                 kill_ranks([0])  # it may be stopped on this computer: the launcher would wait
             return lost.exit_code
         except CecError:  # the master has already printed the reason
@@ -355,16 +354,16 @@ class _MasterFinder:
     source : Path or ConnectionFile
     signals : SignalRecorder
     retry : float or None
-        Seconds to wait for the master, for messages.
+        Seconds that `connect` waits for the master; part of messages.
     launch : _Launch, optional
-        The start of a rank; None for `join`.
+        Set for a rank, not for `join`.
 
     Attributes
     ----------
     announces_wait : bool
-        Whether `connect` prints that it waits for the master; then it is False until set again.
-    file : ConnectionFile or None
-        The connection file that was read last.
+        Whether `connect` will print that it waits for the master, which it does once.
+    connection_file : ConnectionFile or None
+        Content of the connection file when it was last read.
     """
 
     def __init__(
@@ -377,7 +376,7 @@ class _MasterFinder:
         self._source, self._signals, self._retry = source, signals, retry
         self._launch = launch
         self.announces_wait = launch is None
-        self.file: ConnectionFile | None = None
+        self.connection_file: ConnectionFile | None = None
         self._backoff = Backoff(MAX_RECONNECT_SECONDS)
 
     def connect(self, seconds: float) -> Connection:
@@ -432,7 +431,7 @@ class _MasterFinder:
             `error`, if the run has ended.
         """
         if not isinstance(error, MasterLostError):
-            raise _master_lost(error)
+            raise _loss_of_master(error)
         due = time.monotonic() + MASTER_STOPPED_SECONDS
         while not isinstance(self._source, Path) or self._source.exists():
             try:
@@ -448,7 +447,7 @@ class _MasterFinder:
 
     def await_cleanup(self) -> None:
         """Wait until the master has removed the files of the run; if it was killed, remove them."""
-        file, path = self.file, self._source
+        file, path = self.connection_file, self._source
         if file is None or not isinstance(path, Path):
             return
         due, paths = time.monotonic() + MACHINE_EXIT_SECONDS, (path, Path(file.local or path))
@@ -465,7 +464,7 @@ class _MasterFinder:
             raise MasterLostError(f"{self._source} belongs to another job")
         if self._launch is not None and file in this_process.finished_connection_files:
             raise MasterLostError(f"{self._source} belongs to a run that has ended")
-        self.file = file
+        self.connection_file = file
         return file
 
     @property
@@ -515,9 +514,9 @@ def _is_listening(file: ConnectionFile) -> bool:
     return True
 
 
-def _master_lost(error: BaseException) -> BaseException:
-    """Return the error of a machine for the exception with which the master has left."""
-    if isinstance(error, ShutdownRequested):
+def _loss_of_master(error: BaseException) -> BaseException:
+    """Return the error of a host for the exception with which the master has left."""
+    if isinstance(error, ShutdownRequested | MasterLostError):
         return error
     return MasterLostError(f"the master has left: {_reason(error)}")
 
@@ -542,7 +541,7 @@ def _format_source(source: Source) -> str:
 
 
 class _RunFinished(Exception):
-    pass
+    """The run or the launcher of this rank has ended."""
 
 
 @contextmanager
@@ -550,7 +549,7 @@ def end_note(file: Path, job: str) -> Iterator[None]:
     """Create end notes for the duration of the ``with`` and 3 s after it."""
     written = []
     try:
-        for note in _notes(file, job):
+        for note in _end_note_paths(file, job):
             with suppress(OSError):
                 os.close(create_new(note))
                 written.append(note)
@@ -562,20 +561,20 @@ def end_note(file: Path, job: str) -> Iterator[None]:
 
 
 def _check_end_note(file: Path, job: str) -> None:
-    for note in _notes(file, job):
+    for note in _end_note_paths(file, job):
         with suppress(OSError):
             if note.lstat().st_uid == os.geteuid():
                 raise _RunFinished
 
 
-def _notes(file: Path, job: str) -> list[Path]:
+def _end_note_paths(file: Path, job: str) -> list[Path]:
     """Return the paths of end notes: in the directory of the file, and a temporary one."""
     name = f".cec_mpi-{crc32(f'{file} {job}'.encode(errors='surrogateescape')):08x}.ended"
     return [file.with_name(name), Path(tempfile.gettempdir(), name)]
 
 
 def main(arguments: list[str], parent: int) -> None:
-    """Serve as a machine that a run, the process `parent`, has started on its computer."""
+    """Serve the run that has started this process; `parent` is its process ID."""
     remove_error_filters()
     text, file, rank, job, seconds, encryption = arguments
     source = parse_source(text, encryption == "1")
