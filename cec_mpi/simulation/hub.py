@@ -234,7 +234,7 @@ class SimulatedHub(LocalHub):
 
     def _finish_opening(self, rank: int, number: int) -> None:
         if rank in self.roster and number in self.roster[rank].machines:
-            machine = self.open_shard(rank, number)
+            machine = self.open_on_host(rank, number)
             # Scheduled faults were for the previous process.
             machine.faults = replace(machine.faults, scheduled=())
             self.roster.mark_joined(rank, number)

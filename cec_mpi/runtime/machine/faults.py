@@ -29,7 +29,7 @@ _SCHEDULED_FAULT = re.compile(
     r"(?P<kind>[a-z]+):(?P<machine>\d+)@(?P<step>\d+)(x(?P<factor>[0-9.]+))?"
 )
 _RANDOM_FAULTS = re.compile(r"random:(?P<rate>[0-9.e-]+)(:(?P<kinds>[a-z+]+))?")
-_RANDOM_FACTOR = 4.0
+_RANDOM_FACTOR = 4.0  # of random "slow"
 
 
 @dataclass(frozen=True)

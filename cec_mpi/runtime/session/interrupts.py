@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 try:  # without the conversions to enums in `signal`, which take 44 us in each step
     from _signal import getsignal  # type: ignore[import-not-found]
     from _signal import signal as set_handler
-except ImportError:  # another Python
+except ImportError:  # not CPython
     from signal import getsignal
     from signal import signal as set_handler
 
@@ -50,7 +50,7 @@ class InterruptGuard:
         ):
             return function(*args, **kwargs)
         self._interrupted_at = None
-        set_handler(signal.SIGINT, self._receive)
+        set_handler(signal.SIGINT, self._handle_signal)
         try:
             return function(*args, **kwargs)
         finally:
@@ -59,7 +59,7 @@ class InterruptGuard:
             if interrupted_at is not None:
                 raise KeyboardInterrupt from None
 
-    def _receive(self, *_: object) -> None:
+    def _handle_signal(self, *_: object) -> None:
         now = time.monotonic()
         if self._interrupted_at is not None and now - self._interrupted_at > INTERRUPT_SECONDS:
             raise KeyboardInterrupt

@@ -20,8 +20,8 @@ from cec_mpi.runtime.processes.waiting import Clock, sleep_at_most
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import State
 from cec_mpi.runtime.session.serving import (
-    answer,
     collect_problems,
+    compute_answers,
     make_open_report,
     open_machine,
 )
@@ -52,7 +52,7 @@ class LocalHub(StaticHub):
         super().__init__(clock)
         self.is_poisoned = False
         self._elastic, self._spares = elastic, spares
-        self._open_machines: list[Machine] = []
+        self._opened_machines: list[Machine] = []
         self._opening: Opening | None = None
         self._emulation: Emulation | None = None
         self._machines: dict[int, Machine] = {}  # by rank
@@ -62,7 +62,7 @@ class LocalHub(StaticHub):
     def open(self, opening: Opening) -> list[OpenReport]:
         """Open the shards; one speed is measured for all, because they share this process."""
         reports = []
-        self._open_machines, self._opening = [], opening
+        self._opened_machines, self._opening = [], opening
         for number in opening.machines:
             if not number:
                 reports.append(OpenReport())
@@ -73,7 +73,7 @@ class LocalHub(StaticHub):
                 machine = self.make_machine(number, opening)
                 if opening.measures_speed and not any(earlier.rate for earlier in reports):
                     rate = machine.measure_rate()
-                self._open_machines.append(machine)
+                self._opened_machines.append(machine)
             reports.append(make_open_report(number, opening, machine, problems, rate))
         return reports
 
@@ -82,14 +82,16 @@ class LocalHub(StaticHub):
         opening = self._opening
         assert opening is not None
         self._emulation = emulation
-        for machine in self._open_machines:
+        for machine in self._opened_machines:
             machine.emulation = emulation
         self.fill_roster(opening.machines)
         if not self._elastic:
-            return self.make_endpoint(self._open_machines, opening)
+            return self.make_endpoint(self._opened_machines, opening)
         for _ in range(self._spares):
             self.roster.add_host()
-        self._machines = {self._rank_of(machine.number): machine for machine in self._open_machines}
+        self._machines = {
+            self._rank_of(machine.number): machine for machine in self._opened_machines
+        }
         return JobsEndpoint(self, opening)
 
     def make_endpoint(self, machines: list[Machine], opening: Opening) -> LocalMasterEndpoint:
@@ -106,7 +108,7 @@ class LocalHub(StaticHub):
 
     def stop(self, error: BaseException | None) -> None:
         """Close the shards."""
-        self._open_machines.clear()
+        self._opened_machines.clear()
         self._machines.clear()
 
     # Jobs.
@@ -132,7 +134,7 @@ class LocalHub(StaticHub):
         for host in self.roster.hosts if self._elastic else ():
             for machine, state in host.machines.items():
                 if state is State.JOINING:
-                    host.devices[machine] = self.open_shard(host.rank, machine).device
+                    host.devices[machine] = self.open_on_host(host.rank, machine).device
                     self.roster.mark_joined(host.rank, machine)
         for rank, job in list(self._jobs.items()):
             if rank not in self.roster or self.roster[rank].is_excluded:
@@ -155,7 +157,7 @@ class LocalHub(StaticHub):
         if job.product.adjoint:
             operand = operand.reshape(job.count, job.product.columns)
         with Machine.ignore_fp_warnings():
-            (values,), (report,) = answer({job.machine: machine}, order, operand)
+            (values,), (report,) = compute_answers({job.machine: machine}, order, operand)
         job.pieces = [values.copy()]
         job.report_fields = pack_report(report, job.machine)
         self._problems[rank] = report.problem
@@ -194,8 +196,8 @@ class LocalHub(StaticHub):
         while self.roster.vacant and (spares := self.roster.spares()):
             self.roster.assign(spares[0].rank, self.roster.vacant[0])
 
-    def open_shard(self, rank: int, number: int) -> Machine:
-        """Open the shard of a machine on the host with this rank."""
+    def open_on_host(self, rank: int, number: int) -> Machine:
+        """Open a machine on the host with this rank, and return it."""
         assert self._opening is not None
         machine = self.make_machine(number, self._opening)
         machine.emulation = self._emulation
@@ -218,7 +220,7 @@ class LocalMasterEndpoint:
         self.hub = hub
         self._machines = machines
         manifest, arithmetic = opening.manifest, opening.arithmetic
-        self._total, self._columns = manifest.code.machines, manifest.columns
+        self._machine_count, self._columns = manifest.code.machines, manifest.columns
         self._assignment: Assignment | None = None
         self._step = 0
         self._product = Product()
@@ -249,10 +251,10 @@ class LocalMasterEndpoint:
         for machine in self._machines:
             if intervals:
                 machine.assign(intervals.get(machine.number, ()))
-            part = slice(begin, begin + machine.row_count * product.columns)
-            machine.prepare(product, self._term if answers is None else answers[part])
-            self._slices.append(part)
-            begin = part.stop
+            span = slice(begin, begin + machine.row_count * product.columns)
+            machine.prepare(product, self._term if answers is None else answers[span])
+            self._slices.append(span)
+            begin = span.stop
         self._product, self._assignment = product, assignment
 
     def share(self, values: NDArray[Any]) -> int:
@@ -266,12 +268,12 @@ class LocalMasterEndpoint:
         values = self._answer_buffers.take(product)
         if adjoint:
             values.fill(0)
-        seconds = [0.0] * self._total
-        loads = np.zeros((2, self._total))  # seconds and bytes
+        seconds = [0.0] * self._machine_count
+        load_costs = np.zeros((2, self._machine_count))  # seconds and bytes
         failed, damaged, not_finite = [], [], []
         with Machine.ignore_fp_warnings():
-            for machine, part in zip(self._machines, self._slices, strict=True):
-                report = self._compute(machine, part)
+            for machine, span in zip(self._machines, self._slices, strict=True):
+                report = self._compute(machine, span)
                 n = machine.number
                 seconds[n - 1] = report.seconds
                 if report.problem:
@@ -279,29 +281,29 @@ class LocalMasterEndpoint:
                     failed.append(n)
                     damaged += [n] if report.damaged else []
                 elif report.loaded is not NOTHING_LOADED:
-                    loads[:, n - 1] = report.loaded
+                    load_costs[:, n - 1] = report.loaded
                 if adjoint and machine.row_count:
                     values += self._term
             if adjoint and not failed and not math.isfinite(np.add.reduce(values)):
-                for machine, part in zip(self._machines, self._slices, strict=True):
+                for machine, span in zip(self._machines, self._slices, strict=True):
                     if machine.row_count:
-                        self._compute(machine, part)
+                        self._compute(machine, span)
                         if not is_finite(self._term):
                             not_finite.append(machine.number)
         return Answers(
             values,
             np.array(seconds),
-            load_seconds=loads[0],
-            load_bytes=loads[1],
+            load_seconds=load_costs[0],
+            load_bytes=load_costs[1],
             failed=failed,
             not_finite=not_finite,
             damaged=damaged,
         )
 
-    def _compute(self, machine: Machine, part: slice) -> Report:
+    def _compute(self, machine: Machine, span: slice) -> Report:
         """Compute the answer of a machine; for X' V, its term of the sum is written to `_term`."""
         adjoint, columns = self._product
-        operand = self._operand[part].reshape(-1, columns) if adjoint else self._operand
+        operand = self._operand[span].reshape(-1, columns) if adjoint else self._operand
         return machine.execute(self._product, operand, self._step)
 
     def last_errors(self) -> dict[int, str]:

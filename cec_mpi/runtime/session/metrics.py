@@ -87,7 +87,7 @@ def check_metrics(metrics: int | str | os.PathLike[str]) -> None:
         try:
             socket.create_server(destination, family=family).close()
         except OSError as error:
-            raise _unusable_port(metrics, error) from None
+            raise _port_error(metrics, error) from None
     elif not _can_be_file(destination):
         raise format_error
     elif _has_other_data(destination):
@@ -115,7 +115,7 @@ def _has_other_data(path: Path) -> bool:
         return True
 
 
-def _unusable_port(metrics: object, error: OSError) -> InputError:
+def _port_error(metrics: object, error: OSError) -> InputError:
     reason = str(error.strerror).partition(" (")[0]
     return InputError(f"--metrics {metrics}: {reason}: expected a free port of this computer")
 
@@ -147,7 +147,7 @@ def publish_metrics(metrics: int | str | os.PathLike[str], recorder: Recorder) -
     try:
         server, thread = start_http_server(destination[1], destination[0], registry)
     except OSError as error:
-        raise _unusable_port(metrics, error) from None
+        raise _port_error(metrics, error) from None
     try:
         yield
     finally:
@@ -190,7 +190,7 @@ class RunMetrics:
         self._latest: StepRecord | Waiting | None = None
         self._waiting_since = 0.0
         self._steps = self._read_bytes = 0
-        self._makespan = self._over_optimum = self._waiting_seconds = 0.0
+        self._makespan_seconds = self._excess_seconds = self._waiting_seconds = 0.0
         self._events: Counter[str] = Counter()
 
     def update(self, record: StepRecord | Waiting) -> None:
@@ -201,9 +201,10 @@ class RunMetrics:
         else:
             self._steps += 1
             self._read_bytes += sum(record.load_bytes)
-            self._makespan += record.measured_makespan
+            self._makespan_seconds += record.measured_makespan
             if record.hindsight_makespan is not None:
-                self._over_optimum += max(0.0, record.measured_makespan - record.hindsight_makespan)
+                excess = record.measured_makespan - record.hindsight_makespan
+                self._excess_seconds += max(0.0, excess)
             self._waiting_seconds += record.waited_seconds
             self._events.update(kind_and_machine(event)[0] for event in record.events)
         self._latest = record
@@ -224,13 +225,13 @@ class RunMetrics:
             "cec_mpi_makespan_seconds",
             "Time of the slowest machine in each step.",
             self._steps,
-            self._makespan,
+            self._makespan_seconds,
             unit="seconds",
         )
         yield CounterMetricFamily(
             "cec_mpi_over_optimum_seconds",
             "Time by which makespans exceeded the shortest possible ones.",
-            self._over_optimum,
+            self._excess_seconds,
             unit="seconds",
         )
         yield CounterMetricFamily(

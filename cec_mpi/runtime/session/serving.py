@@ -55,17 +55,19 @@ def serve(
     """
     machines: dict[int, Machine] = {}
     logs: dict[int, ExitStack] = {}
-    with ExitStack() as session, SignalRecorder() as signals, Machine.ignore_fp_warnings():
+    with ExitStack() as session_stack, SignalRecorder() as signals, Machine.ignore_fp_warnings():
         while True:
             match order := endpoint.receive_order(signals):
                 case Multiply():
-                    values, reports = answer(machines, order, endpoint.receive_vector(order))
+                    values, reports = compute_answers(
+                        machines, order, endpoint.receive_vector(order)
+                    )
                     if signals.received is not None:
                         reports = [report._replace(leaving=True) for report in reports]
                     endpoint.send_answer(order, values, reports)
                 case Open():
-                    log_stack = logs[order.machine] = session.enter_context(ExitStack())
-                    machine = _open(order, endpoint, factory, session, log_stack)
+                    log_stack = logs[order.machine] = session_stack.enter_context(ExitStack())
+                    machine = _open_and_report(order, endpoint, factory, session_stack, log_stack)
                     if machine is not None:
                         machines[order.machine] = machine
                 case Close():
@@ -75,7 +77,7 @@ def serve(
                     return order.error
 
 
-def answer(
+def compute_answers(
     machines: Mapping[int, Machine], order: Multiply, operand: NDArray[Any]
 ) -> tuple[list[NDArray[Any]], list[Report]]:
     """Compute the answers of the machines of this host, one after the other.
@@ -105,15 +107,16 @@ def answer(
         answers.append(machine.values)
     if len(machines) > 1:
         weighted_rows = [machines[part.machine].weighted_rows for part in order.parts]
-        rate = (
-            len(machines) * sum(report.seconds for report in reports) / (sum(weighted_rows) or 1.0)
-        )
-        parts = zip(reports, weighted_rows, strict=True)
-        reports = [report._replace(seconds=rate * amount) for report, amount in parts]
-    return (_sum(answers, reports) if product.adjoint else answers), reports
+        total_seconds = len(machines) * sum(report.seconds for report in reports)
+        seconds_per_row = total_seconds / (sum(weighted_rows) or 1.0)
+        reports = [
+            report._replace(seconds=seconds_per_row * rows)
+            for report, rows in zip(reports, weighted_rows, strict=True)
+        ]
+    return (_sum_terms(answers, reports) if product.adjoint else answers), reports
 
 
-def _sum(terms: list[NDArray[Any]], reports: list[Report]) -> list[NDArray[Any]]:
+def _sum_terms(terms: list[NDArray[Any]], reports: list[Report]) -> list[NDArray[Any]]:
     """Return the sum of the terms that have not failed; the first term if all have."""
     valid = [term for term, report in zip(terms, reports, strict=True) if not report.problem]
     for term in valid[1:]:
@@ -121,23 +124,23 @@ def _sum(terms: list[NDArray[Any]], reports: list[Report]) -> list[NDArray[Any]]
     return valid[:1] or terms[:1]
 
 
-def _open(
+def _open_and_report(
     order: Open,
     endpoint: MachineEndpoint,
     factory: Callable[..., Machine],
-    session: ExitStack,
+    session_stack: ExitStack,
     log_stack: ExitStack,
 ) -> Machine | None:
     """Open a shard; return None if it cannot be opened, or the master refuses it.
 
-    `session` is closed at the end of the session, and `log_stack` with the machine.
+    `session_stack` is closed at the end of the session, and `log_stack` with the machine.
     """
     machine, rate = None, 0.0
     opening, number = order.opening, order.machine
     problems: list[CecError] = []
     log_problems: list[str] = []
     with collect_problems(number, problems, reraise=StoppedError):
-        session.enter_context(limit_threads(order.threads))
+        session_stack.enter_context(limit_threads(order.threads))
         if opening.logs is not None and number:
             path = opening.logs / f"machine-{number:04d}.log"
             log_stack.enter_context(log_file(path, log_problems.append))
@@ -159,7 +162,7 @@ def _open(
 def collect_problems(
     number: int, problems: list[CecError], reraise: type[CecError] | tuple[()] = ()
 ) -> Iterator[None]:
-    """Append errors of a start to a list instead of raising them, because other ranks wait."""
+    """Append errors of a start to `problems` instead of raising them, because other ranks wait."""
     try:
         yield
     except reraise:
@@ -185,7 +188,7 @@ def open_machine(
     Raises
     ------
     DamagedStoreError
-        A shard cannot be opened.
+        The shard cannot be opened.
     """
     manifest, options = opening.manifest, opening.options
     if not number:
@@ -210,7 +213,7 @@ def make_open_report(
     rate: float = 0.0,
     log_problem: str = "",
 ) -> OpenReport:
-    """Return the report on opening a machine, which is None if it could not be opened."""
+    """Return the report on opening a machine; `machine` is None if that has failed."""
     report = OpenReport(
         problem="".join(map(str, problems)),
         rate=rate,
@@ -237,15 +240,15 @@ def _choose_device(number: int, opening: Opening) -> Device | None:
     InputError
         The device is absent, or cannot compute in this precision.
     """
-    text = opening.options.device_of(number)
-    if text == CPU:
+    name = opening.options.device_of(number)
+    if name == CPU:
         return None
     from cec_mpi.store.devices import choose_device
 
-    device = choose_device(text, number)
+    device = choose_device(name, number)
     if device is not None and not device.has_float64 and opening.arithmetic == np.float64:
         raise InputError(
-            f"device {text}: {device.name} has no float64, expected --precision shard with a "
+            f"device {name}: {device.name} has no float64, expected --precision shard with a "
             "store of float32"
         )
     return device

@@ -158,7 +158,7 @@ class Session:
         if self._hub.roster is not None:
             self._hub.roster.on_shortage = recorder.waiting
         self._exit_stack.enter_context(limit_threads(options.threads or self._processes[0].threads))
-        master = self._open(path, store, options, recorder)
+        master = self._make_master(path, store, options, recorder)
         self._exit_stack.callback(self._end, master)
         return master
 
@@ -176,11 +176,6 @@ class Session:
     def pids(self) -> dict[int, int]:
         """Process ID of each machine of an elastic session on its host."""
         return self._hub.pids()
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the session has ended."""
-        return self._has_ended
 
     def run_step(self, product: Callable[[Any], NDArray[Any]], operand: Any) -> NDArray[Any]:
         """Compute a product while this thread holds the lock.
@@ -216,13 +211,14 @@ class Session:
         if not self.lock.is_forked:
             self.lock.run(master.close)
 
-    def _open(
+    def _make_master(
         self,
         path: Path,
         store: Store,
         options: SessionOptions,
         recorder: Recorder,
     ) -> Master:
+        """Make the machines open the store, and return its master."""
         manifest, logs, machines = store.manifest, self._logs, options.machines or ()
         if self._mode is ExecutionMode.ELASTIC:  # machines may have another working directory
             path, logs = path.absolute(), logs and logs.absolute()

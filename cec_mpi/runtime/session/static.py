@@ -124,12 +124,12 @@ def has_operator(comm: MPI.Intracomm) -> bool:
     """Return whether processes of this communicator already have an operator."""
     group = comm.Get_group()
     try:
-        return any(_share_two_ranks(group, other) for other in this_process.operator_groups)
+        return any(_have_two_common_ranks(group, other) for other in this_process.operator_groups)
     finally:
         group.Free()
 
 
-def _share_two_ranks(group: MPI.Group, other: MPI.Group) -> bool:
+def _have_two_common_ranks(group: MPI.Group, other: MPI.Group) -> bool:
     common = type(group).Intersection(group, other)
     try:
         return bool(common.size > 1)

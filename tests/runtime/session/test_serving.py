@@ -13,7 +13,7 @@ from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.product import Product
-from cec_mpi.runtime.session.serving import answer, serve
+from cec_mpi.runtime.session.serving import compute_answers, serve
 from cec_mpi.runtime.wire.orders import Admission, Close, Multiply, Open, Opening, Part, Stop
 
 ROWS, COLUMNS = 120, 5  # of a shard
@@ -59,31 +59,31 @@ def rows_of(store, part):
 def test_a_host_computes_the_rows_of_its_machines(store, machines, columns):
     rng = np.random.default_rng(0)
     W, U = rng.standard_normal((columns, COLUMNS)), rng.standard_normal((120, columns))
-    values, reports = answer(machines, Multiply(0, Product(False, columns), PARTS), W)
+    values, reports = compute_answers(machines, Multiply(0, Product(False, columns), PARTS), W)
     for part, found in zip(PARTS, values, strict=True):
         np.testing.assert_allclose(found, (rows_of(store, part) @ W.T).ravel())
     assert [report.problem for report in reports] == ["", ""]
     rows = np.concatenate([rows_of(store, part) for part in PARTS])
     for _ in range(2):  # arrays are reused
-        (found,), _ = answer(machines, Multiply(0, Product(True, columns), PARTS), U)
+        (found,), _ = compute_answers(machines, Multiply(0, Product(True, columns), PARTS), U)
         np.testing.assert_allclose(found, (rows.T @ U).ravel())
 
 
 def test_the_sum_of_terms_excludes_those_that_failed(store, machines):
     machines[3] = Machine(3, None, COLUMNS, np.float64)
     U = np.random.default_rng(0).standard_normal((120, 1))
-    (found,), (failed, valid) = answer(machines, Multiply(0, Product(True, 1), PARTS), U)
+    (found,), (failed, valid) = compute_answers(machines, Multiply(0, Product(True, 1), PARTS), U)
     np.testing.assert_allclose(found, rows_of(store, PARTS[1]).T @ U[40:, 0])
     assert ("no shard" in failed.problem, valid.problem) == (True, "")
     machines[1] = Machine(1, None, COLUMNS, np.float64)
-    (found,), reports = answer(machines, Multiply(0, Product(True, 1), PARTS), U)
+    (found,), reports = compute_answers(machines, Multiply(0, Product(True, 1), PARTS), U)
     assert np.isnan(found).all()
     assert all(report.problem for report in reports)
 
 
 def test_machines_of_a_host_share_its_speed_equally(machines):
     w = np.ones((1, COLUMNS))
-    _, reports = answer(machines, Multiply(0, Product(False, 1), PARTS), w)
+    _, reports = compute_answers(machines, Multiply(0, Product(False, 1), PARTS), w)
     speeds = [rows / report.seconds for rows, report in zip((40, 80), reports, strict=True)]
     assert speeds[0] == pytest.approx(speeds[1])
 
@@ -93,7 +93,9 @@ def test_emulated_machines_of_a_host_compute_at_the_same_time(machines):
     for machine in machines.values():
         machine.emulation = emulation
     parts = tuple(Part(n, ((0, 40),)) for n in machines)
-    _, reports = answer(machines, Multiply(0, Product(False, 1), parts), np.ones((1, COLUMNS)))
+    _, reports = compute_answers(
+        machines, Multiply(0, Product(False, 1), parts), np.ones((1, COLUMNS))
+    )
     assert all(report.seconds >= 0.01 for report in reports)
 
 
