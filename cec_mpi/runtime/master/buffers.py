@@ -39,13 +39,13 @@ class Buffers:
         Exponents of these powers, one for each column of W or V.
     is_scaled : bool
         Whether any exponent is not 0; set for X W only.
-    coded : (L * R * k,) ndarray
+    coefficients : (L * R * k,) ndarray
         The machines' coefficients for X' V.
     parts : (L, R * k) ndarray of float64
         The rows of X_1 W .. X_L W or of V_1 .. V_L.
-    product : (L * R, k) ndarray of float64
+    padded : (L * R, k) ndarray of float64
         A view of `parts` as one matrix: X W or V, padded with rows of zeros.
-    work : list of ndarray of float64
+    scratch : list of ndarray of float64
         Scratch arrays for decoding, one for each thread.
     """
 
@@ -60,10 +60,10 @@ class Buffers:
         self.shared = np.empty((columns, manifest.columns), arithmetic)
         self.exponents = [0] * columns
         self.is_scaled = False
-        self.coded = np.empty(size, arithmetic)
+        self.coefficients = np.empty(size, arithmetic)
         self._shape = recovery, rows * columns
-        self.renew_product()
-        self.work = make_scratch(recovery, rows * columns, threads)
+        self.renew_parts()
+        self.scratch = make_scratch(recovery, rows * columns, threads)
         self._code = manifest.code
         self._codecs: WeakKeyDictionary[Plan, Codec] = WeakKeyDictionary()
 
@@ -79,7 +79,7 @@ class Buffers:
         try:
             self.exponents, term_norms = scales.prepare(W, self.shared)
         except NotFiniteError:
-            raise _not_finite(name, W) from None
+            raise _not_finite_error(name, W) from None
         self.is_scaled = any(self.exponents)
         return term_norms
 
@@ -88,7 +88,7 @@ class Buffers:
     ) -> tuple[Floats, list[float]]:
         """Return V, of shape (q, k), as parts, and the norms of the terms of X' V.
 
-        V is converted into `product`, unless it already has all rows and needs no scaling.
+        V is converted into `padded`, unless it already has all rows and needs no scaling.
 
         Raises
         ------
@@ -96,35 +96,35 @@ class Buffers:
             An entry is not a finite real number.
         """
         _check_real(name, V)
-        if V.shape == self.product.shape and V.dtype == np.float64 and V.flags.c_contiguous:
+        if V.shape == self.padded.shape and V.dtype == np.float64 and V.flags.c_contiguous:
             term_norms = scales.norms_of_unscaled_adjoint(V)
             if term_norms is not None:
                 self.exponents = [0] * self._columns
                 return V.reshape(self._shape), term_norms
         try:
-            self.exponents, term_norms = scales.prepare_adjoint(V, self.product[: len(V)])
+            self.exponents, term_norms = scales.prepare_adjoint(V, self.padded[: len(V)])
         except NotFiniteError:
-            raise _not_finite(name, V) from None
-        self.product[len(V) :] = 0
+            raise _not_finite_error(name, V) from None
+        self.padded[len(V) :] = 0
         return self.parts, term_norms
 
     def prepare(self, plan: Plan) -> None:
         """Set `codec` to the codec of this plan, which is cached until the plan is deleted."""
         codec = self._codecs.get(plan)
         if codec is None:
-            codec = self._codecs[plan] = Codec(plan, self._code, self._columns, self.work)
+            codec = self._codecs[plan] = Codec(plan, self._code, self._columns, self.scratch)
         self.codec = codec
 
-    def renew_product(self) -> None:
-        """Allocate `parts` and `product` again, because the caller keeps the last product."""
+    def renew_parts(self) -> None:
+        """Allocate `parts` and `padded` again, because the caller keeps the last product."""
         self.parts = np.empty(self._shape)
-        self.product = self.parts.reshape(-1, self._columns)
+        self.padded = self.parts.reshape(-1, self._columns)
 
     def renew_if_sending(self, is_sending: Callable[[NDArray[Any]], bool]) -> None:
         """Replace arrays that are still being sent by new ones."""
-        self.shared, self.coded = (
+        self.shared, self.coefficients = (
             np.empty_like(array) if is_sending(array) else array
-            for array in (self.shared, self.coded)
+            for array in (self.shared, self.coefficients)
         )
 
 
@@ -149,7 +149,7 @@ def _check_real(name: str, block: NDArray[Any]) -> None:
         raise InputError(f"{name} has dtype {block.dtype}: expected real numbers")
 
 
-def _not_finite(name: str, block: NDArray[Any]) -> InputError:
+def _not_finite_error(name: str, block: NDArray[Any]) -> InputError:
     with np.errstate(over="ignore"):
         values = block.astype(np.float64)
     row, column = np.argwhere(~np.isfinite(values))[0].tolist()

@@ -68,21 +68,21 @@ class AnswerMemory:
 
     def __init__(self) -> None:
         self._memory = np.empty(0, np.uint8)
-        self._used = self._needed = 0
+        self._used_bytes = self._needed_bytes = 0
 
     def clear(self) -> None:
         """Free all arrays, and resize the memory if the last step needed more or much less."""
-        if not self._memory.size // 4 <= self._needed <= self._memory.size:
-            self._memory = np.empty(self._needed, np.uint8)
-        self._used = self._needed = 0
+        if not self._memory.size // 4 <= self._needed_bytes <= self._memory.size:
+            self._memory = np.empty(self._needed_bytes, np.uint8)
+        self._used_bytes = self._needed_bytes = 0
 
     def allocate(self, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return a vector whose content is undefined."""
         aligned = -(-size * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
-        self._needed += aligned
-        if self._used + aligned > self._memory.size:
+        self._needed_bytes += aligned
+        if self._used_bytes + aligned > self._memory.size:
             return np.empty(size, dtype)
-        begin, self._used = self._used, self._used + aligned
+        begin, self._used_bytes = self._used_bytes, self._used_bytes + aligned
         return self._memory[begin : begin + size * dtype.itemsize].view(dtype)
 
 
@@ -141,7 +141,9 @@ class ForwardComputation:
         if isinstance(instruction, Compare):
             disagrees = self._answers.has_disagreement(*rows_and_machines)
             return RowsDisagree(*rows_and_machines) if disagrees else RowsAgree(*rows_and_machines)
-        return _outcome(rows_and_machines, self._answers.identify_faulty(*rows_and_machines))
+        return _comparison_outcome(
+            rows_and_machines, self._answers.identify_faulty(*rows_and_machines)
+        )
 
 
 class AdjointComputation:
@@ -150,7 +152,7 @@ class AdjointComputation:
     Parameters
     ----------
     product : Product
-    coded : (L * R * k,) ndarray
+    coefficients : (L * R * k,) ndarray
         Coefficients of the planned terms, in the order of machines.
     intervals : mapping of int to Intervals
         The rows of the plan, by machine.
@@ -161,7 +163,7 @@ class AdjointComputation:
     def __init__(
         self,
         product: Product,
-        coded: NDArray[Any],
+        coefficients: NDArray[Any],
         intervals: Mapping[int, Intervals],
         generator: Floats,
         checker: TermChecker | None = None,
@@ -170,7 +172,7 @@ class AdjointComputation:
         sizes = [count_rows(rows) * product.columns for rows in intervals.values()]
         ends = accumulate(sizes)
         self._planned_coefficients = {
-            machine: coded[end - size : end]
+            machine: coefficients[end - size : end]
             for machine, size, end in zip(intervals, sizes, ends, strict=True)
         }
         self._replacement_coefficients: dict[Term, NDArray[Any]] = {}
@@ -208,7 +210,7 @@ class AdjointComputation:
         """Raise RuntimeError: terms are not compared."""
         raise RuntimeError(f"a step of X' V cannot {instruction}")
 
-    def sum(self, terms: list[Term]) -> Floats:
+    def sum_terms(self, terms: list[Term]) -> Floats:
         """Return the sum of these terms."""
         # Terms that a host has summed share arrays.
         first, *others = {id(pieces := self._pieces[term]): pieces for term in terms}.values()
@@ -310,14 +312,14 @@ class ProbeComputation:
         )
         for machine in comparison.faulty:
             self._term_checker.products.pop(machine, None)
-        return _outcome(rows_and_machines, comparison)
+        return _comparison_outcome(rows_and_machines, comparison)
 
-    def keep(self, machines: Collection[int]) -> None:
+    def keep_products(self, machines: Collection[int]) -> None:
         """Add the products of these machines, which agree, to the term checker."""
         self._term_checker.products |= {machine: self._received[machine] for machine in machines}
 
 
-def _outcome(
+def _comparison_outcome(
     rows_and_machines: tuple[int, int, tuple[int, ...]], comparison: Comparison
 ) -> CheckOutcome:
     """Return the event for a comparison of the answers of machines to rows."""

@@ -47,6 +47,7 @@ from cec_mpi.runtime.wire.jobs import ElasticHub, Job, JobsAnswered, JobsEndpoin
 log = logging.getLogger(__name__)
 
 _NONE_EXPECTED = ExpectedMachines()
+_INTERVAL_BYTES = 16  # of the bounds of an interval
 Outcome = StartStep | Done | StepFailed | WaitUntil
 _STEP_STATES = {
     RosterState.IDLE: State.IDLE,
@@ -115,7 +116,7 @@ class StepDriver:
         self._elastic_step, self._recorder, self._on_damage = elastic_step, recorder, on_damage
         self._earlier_jobs = earlier_jobs
         self._poison_on_interrupt = _PoisonOnInterrupt(self._hub)
-        self._expected = _NONE_EXPECTED
+        self._expected_machines = _NONE_EXPECTED
         self._must_update_expected = True
         self._exclusion_reasons: dict[int, str] = {}
         self.events: list[MachineEvent] = []
@@ -162,8 +163,8 @@ class StepDriver:
         adoptable = self._hub.roster.adoptable if self._elastic_step.allows_adoption else ()
         expected = ExpectedMachines(frozenset(opening), frozenset(vacant), frozenset(adoptable))
         self._must_update_expected = expected != _NONE_EXPECTED
-        if expected != self._expected:
-            self._expected = expected
+        if expected != self._expected_machines:
+            self._expected_machines = expected
             self._elastic_step.handle(expected, self._clock.monotonic())
 
     def run(
@@ -194,7 +195,7 @@ class StepDriver:
             while isinstance(outcome, WaitUntil):
                 moment = outcome.moment
                 if (decode := refine()) is not None:
-                    with step.timed("code"):
+                    with step.timed("decode"):
                         computation.execute(decode)
                     moment = -math.inf
                 if self.poll_hub(moment):
@@ -216,7 +217,7 @@ class StepDriver:
         self._recorder.add_event(event)
 
     def _process_answers(self, jobs: tuple[Job, ...]) -> None:
-        """Process the answers to jobs of a host, which for X' V sums those that did not fail."""
+        """Process the answers to jobs of a host; for X' V it has summed those that did not fail."""
         now, succeeded = self._clock.monotonic(), []
         for job in jobs:
             machine = job.machine
@@ -239,18 +240,18 @@ class StepDriver:
     def _accept(self, jobs: list[Job], now: float) -> None:
         """Accept the answer to a job, or the sum of the answers to several, unless it is wrong."""
         requests = [job.request for job in jobs]
-        accepted = self._computation.accept(requests, jobs[0].pieces)
+        verdict = self._computation.accept(requests, jobs[0].pieces)
         terms = tuple(request.term for request in requests if request.term is not None)
         self._step.count_bytes(collect=sum([piece.nbytes for piece in jobs[0].pieces]))
         for job in jobs:
             job.pieces = []  # releases the memory of a rejected or copied answer
-            if isinstance(accepted, NonfiniteAnswer):
-                if accepted.coincident is None:
-                    self._record_wrong_answer(job.machine, self._step.describe_nonfinite(accepted))
-                self._elastic_step.handle(AnswerRejected(job.request, accepted), now)
+            if isinstance(verdict, NonfiniteAnswer):
+                if verdict.coincident is None:
+                    self._record_wrong_answer(job.machine, self._step.describe_nonfinite(verdict))
+                self._elastic_step.handle(AnswerRejected(job.request, verdict), now)
                 continue
             self.measurements.add(job, now)
-            if accepted:
+            if verdict:
                 self._elastic_step.handle(RequestAnswered(job.request, terms), now)
             else:
                 self._record_wrong_answer(job.machine)
@@ -269,13 +270,13 @@ class StepDriver:
     def _execute(self, instruction: Instruction) -> None:
         match instruction:
             case Compare() | IdentifyFaulty() | Decode():
-                with self._step.timed("code"):
-                    outcome = self._computation.execute(instruction)
-                if isinstance(outcome, FaultyIdentified):
-                    for machine in outcome.machines:
+                with self._step.timed("decode"):
+                    check_outcome = self._computation.execute(instruction)
+                if isinstance(check_outcome, FaultyIdentified):
+                    for machine in check_outcome.machines:
                         self._record_wrong_answer(machine)
-                if outcome is not None:
-                    self._elastic_step.handle(outcome, self._clock.monotonic())
+                if check_outcome is not None:
+                    self._elastic_step.handle(check_outcome, self._clock.monotonic())
             case MarkLate(machine):
                 log.warning("machine %d is late in step %d", machine, self._step.number)
                 self._record_event(MachineLate(machine))
@@ -298,6 +299,6 @@ class StepDriver:
         for jobs in self._endpoint.send_jobs(step.number, product, operands):
             vectors = [job.operand for job in jobs] if product.adjoint else [jobs[0].operand]
             share_bytes += sum([vector.nbytes for vector in vectors])
-            announce_bytes += sum([16 * len(job.intervals) for job in jobs])
+            announce_bytes += sum([_INTERVAL_BYTES * len(job.intervals) for job in jobs])
         step.count_bytes(share=share_bytes, announce=announce_bytes)
         self._elastic_step.handle(RequestsSent(requests), self._clock.monotonic())

@@ -38,7 +38,7 @@ from cec_mpi.runtime.master.computation import (
 )
 from cec_mpi.runtime.master.driver import StepDriver, initial_states
 from cec_mpi.runtime.master.measurements import Measurements
-from cec_mpi.runtime.master.planning import OpenStore
+from cec_mpi.runtime.master.planning import ServedStore
 from cec_mpi.runtime.master.postponed import PostponedWarnings
 from cec_mpi.runtime.master.step import ProductResult, Step, StepInfeasibleError
 from cec_mpi.runtime.options.session import SessionOptions
@@ -55,7 +55,7 @@ class ElasticExecutor:
     endpoint : JobsEndpoint
     options : SessionOptions
         With S stragglers each row is computed by L + S machines, if as many are available.
-    store : OpenStore
+    store : ServedStore
     warnings : PostponedWarnings
     """
 
@@ -63,7 +63,7 @@ class ElasticExecutor:
         self,
         endpoint: JobsEndpoint,
         options: SessionOptions,
-        store: OpenStore,
+        store: ServedStore,
         warnings: PostponedWarnings,
     ) -> None:
         self._endpoint, self._hub = endpoint, endpoint.hub
@@ -84,12 +84,12 @@ class ElasticExecutor:
         self._has_warned_of_damage = False
         self._memory = AnswerMemory()
         self._last_rows: list[int] = []
-        self._cached_counts: tuple[Plan | None, NDArray[np.int64]] = None, np.zeros(0, np.int64)
+        self._cached_rows: tuple[Plan | None, NDArray[np.int64]] = None, np.zeros(0, np.int64)
         self._last_time_limit: float | None = None  # seconds for an answer, in the last step
         # The state machine and the driver of the next step, until it begins.
         self._waiting_step: tuple[ElasticStep, StepDriver] | None = None
 
-    def next(self, adjoint: bool) -> Step:
+    def next_step(self, adjoint: bool) -> Step:
         """Return the next step, planned for the machines that can get requests.
 
         Raises
@@ -130,7 +130,7 @@ class ElasticExecutor:
             earlier_jobs, error = self._hub.pending_jobs(), None
             can_adopt = elastic_step.allows_adoption and self._hub.roster.adoptable
             try:
-                step = self._planner.next(
+                step = self._planner.next_step(
                     self._extra_answers,
                     bool(earlier_jobs or self._hub.expected_machines() or can_adopt),
                 )
@@ -156,7 +156,7 @@ class ElasticExecutor:
             self._decoders,
             step.product.columns,
             buffers.parts,
-            buffers.work,
+            buffers.scratch,
             self._checker,
             None if self._checker is None else np.abs(buffers.shared) @ self._column_maxima,
         )
@@ -174,7 +174,7 @@ class ElasticExecutor:
         self._memory.clear()
         computation = ForwardComputation(step.product, buffers.shared, answers, self._memory)
         measurements = self._run(
-            step, ledger, computation, self._counts(step), refine=ledger.refine
+            step, ledger, computation, self._planned_rows(step), refine=ledger.refine
         )
         return self._make_result(step, measurements, np.empty(0), ledger.condition)
 
@@ -189,10 +189,10 @@ class ElasticExecutor:
         ledger.assign_plan(rows)
         generator = self._manifest.code.generator
         computation = AdjointComputation(
-            step.product, buffers.coded, rows, generator, self._term_checker
+            step.product, buffers.coefficients, rows, generator, self._term_checker
         )
-        measurements = self._run(step, ledger, computation, self._counts(step), eligible)
-        values = computation.sum(ledger.answered_terms())
+        measurements = self._run(step, ledger, computation, self._planned_rows(step), eligible)
+        values = computation.sum_terms(ledger.answered_terms())
         return self._make_result(step, measurements, values, buffers.codec.condition)
 
     def _probe(self, step: Step, checker: ParityChecker, term_checker: TermChecker) -> None:
@@ -208,7 +208,7 @@ class ElasticExecutor:
         ledger = ProbeLedger(checker.recovery, spans, term_checker.products)
         computation = ProbeComputation(term_checker, checker, rows)
         self._run(step, ledger, computation, counts)
-        computation.keep(ledger.answered_machines)
+        computation.keep_products(ledger.answered_machines)
 
     def _run(
         self,
@@ -249,12 +249,12 @@ class ElasticExecutor:
             raise self._failure_error(step, outcome, not computation.product.adjoint)
         return driver.measurements
 
-    def _counts(self, step: Step) -> NDArray[np.int64]:
+    def _planned_rows(self, step: Step) -> NDArray[np.int64]:
         """Return the number of rows of each machine in the plan, cached for one plan."""
-        if self._cached_counts[0] is not step.plan:
+        if self._cached_rows[0] is not step.plan:
             counts = step.plan.assignment.counts(self._planner.placement.machines)
-            self._cached_counts = step.plan, counts
-        return self._cached_counts[1]
+            self._cached_rows = step.plan, counts
+        return self._cached_rows[1]
 
     def _make_result(
         self, step: Step, measurements: Measurements, values: NDArray[np.float64], condition: float
@@ -308,7 +308,7 @@ class ElasticExecutor:
             return MachineError(
                 f"step {step.number} has failed: machine{ending} {', '.join(map(str, faulty))} "
                 f"sent wrong answers, and too few other machines are available to compute "
-                f"{possessive} part of {step.name}"
+                f"{possessive} part of {step.product_name}"
             )
         remaining = cause.machines
         needed = self._manifest.code.recovery + (self._extra_answers if compares_answers else 0)
@@ -349,7 +349,7 @@ class ElasticExecutor:
         )
 
 
-def _make_checkers(store: OpenStore, seed: int | None) -> tuple[ParityChecker, TermChecker]:
+def _make_checkers(store: ServedStore, seed: int | None) -> tuple[ParityChecker, TermChecker]:
     """Return the checkers of answers to X W, and of terms of X' V."""
     manifest, dtype, largest = store.manifest, store.arithmetic, store.scaling.column_sizes
     generator, errors = manifest.code.generator, manifest.shard_errors

@@ -38,9 +38,9 @@ class LockstepExecutor:
         self._endpoint, self._planner, self._recorder = endpoint, planner, recorder
         self._cached_rows: tuple[Plan | None, list[int]] = None, []  # rows of each machine
 
-    def next(self, adjoint: bool) -> Step:
+    def next_step(self, adjoint: bool) -> Step:
         """Return the next step, planned for all available machines."""
-        return self._planner.plan(self._planner.next())
+        return self._planner.plan(self._planner.next_step())
 
     def multiply(self, step: Step, buffers: Buffers) -> ProductResult:
         """Announce, share and collect; rank 0 prepares decoding while the machines compute.
@@ -54,7 +54,7 @@ class LockstepExecutor:
         """
         endpoint, now = self._endpoint, step.clock.monotonic
         plan, adjoint = step.plan, step.product.adjoint
-        values = buffers.coded if adjoint else buffers.shared
+        values = buffers.coefficients if adjoint else buffers.shared
         announce_begin = now()
         announce_bytes = endpoint.announce(step.number, step.product, plan.assignment, values)
         self._planner.begin(step)
@@ -87,9 +87,9 @@ class LockstepExecutor:
         if answers.failed:
             raise self._failure_error(step, answers)
         if not adjoint:
-            decoding = now()
+            decode_begin = now()
             buffers.codec.decode(answers.values, buffers.parts)
-            seconds["code"] += now() - decoding
+            seconds["decode"] += now() - decode_begin
         return ProductResult(answers, buffers.codec.condition, rows)
 
     def _count_rows(self, plan: Plan) -> list[int]:
@@ -111,8 +111,8 @@ class LockstepExecutor:
 
     def _failure_error(self, step: Step, answers: Answers) -> CecError:
         """Return the error for machines that failed."""
-        reports = self._endpoint.last_errors()
-        failures = [f"machine {n}: {reports.get(n, 'no report')}" for n in answers.failed]
+        errors = self._endpoint.last_errors()
+        failures = [f"machine {n}: {errors.get(n, 'no report')}" for n in answers.failed]
         text = f"step {step.number} failed on {'; '.join(failures)}"
         if answers.damaged:
             return DamagedStoreError(f"{text}; {ELASTIC_CONTINUES}")

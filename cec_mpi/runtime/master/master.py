@@ -15,7 +15,7 @@ from cec_mpi.errors import InputError, MachineError, ScaleWarning
 from cec_mpi.runtime.master.buffers import Buffers, as_block, as_column, check_out
 from cec_mpi.runtime.master.elastic import ElasticExecutor
 from cec_mpi.runtime.master.lockstep import LockstepExecutor
-from cec_mpi.runtime.master.planning import OpenStore
+from cec_mpi.runtime.master.planning import ServedStore
 from cec_mpi.runtime.master.postponed import PostponedWarnings
 from cec_mpi.runtime.master.step import ProductResult, Step, StepInfeasibleError
 from cec_mpi.runtime.options.session import SessionOptions
@@ -27,7 +27,7 @@ from cec_mpi.text import join_names
 Floats = NDArray[np.float64]
 
 _HUGE = 1e150  # squares of larger numbers overflow
-_HEADROOM = 100  # numbers are divided by 2**100 before they are encoded, against overflow
+_HEADROOM_BITS = 100  # numbers are divided by 2**100 before they are encoded, against overflow
 _SUSPECT_RATIO = 1e-3  # to the largest answer, below which a machine is not suspect
 _MAX_ERROR = 1e-3  # relative error above which a warning is issued
 
@@ -43,7 +43,7 @@ class Master:
     endpoint : LockstepEndpoint or JobsEndpoint
         Connects the master with the machines.
     options : SessionOptions
-    store : OpenStore
+    store : ServedStore
 
     Attributes
     ----------
@@ -64,14 +64,14 @@ class Master:
     """
 
     def __init__(
-        self, endpoint: LockstepEndpoint | JobsEndpoint, options: SessionOptions, store: OpenStore
+        self, endpoint: LockstepEndpoint | JobsEndpoint, options: SessionOptions, store: ServedStore
     ) -> None:
         manifest = store.manifest
         self._endpoint = endpoint
         self.shape = (manifest.rows, manifest.columns)
         self.dtype = np.dtype(np.float64)
-        self._condition = manifest.code.conditioning.worst  # later that of the last step
-        self._error = estimate_answer_error(manifest.dtype, store.arithmetic)
+        self._condition_number = manifest.code.conditioning.worst  # later that of the last step
+        self._answer_error = estimate_answer_error(manifest.dtype, store.arithmetic)
         code = manifest.code
         has_many_sets = code.machines > code.recovery  # of L machines
         rounding_dtype = manifest.dtype if has_many_sets else store.arithmetic
@@ -190,7 +190,7 @@ class Master:
         largest entry of each column of X. `StepRecord.cancellation` is the ratio of this size to
         that of the result.
         """
-        return self._condition * self._error
+        return self._condition_number * self._answer_error
 
     @property
     def closed(self) -> bool:
@@ -235,72 +235,74 @@ class Master:
                     raise
                 raise InputError(f"{error} ({self._overflow_note})") from None
             self._check_open()
-            step = self._executor.next(adjoint)
+            step = self._executor.next_step(adjoint)
             step.product = Product(adjoint, columns)
             if adjoint:
-                with step.timed("code"):
+                with step.timed("decode"):
                     buffers.prepare(step.plan)
-                    buffers.codec.compute_coefficients(parts, buffers.coded)
+                    buffers.codec.compute_coefficients(parts, buffers.coefficients)
             try:
                 result = self._executor.multiply(step, buffers)
                 break
             except StepInfeasibleError:
                 if not self.planner.schedule.waits:
                     raise
-        product = out if out is None else out.reshape(-1, 1)
+        out_block = None if out is None else out.reshape(-1, 1)
         exponents, decoded = buffers.exponents, None if adjoint else buffers.parts
         if adjoint:
-            values = result.answers.values.reshape(-1, columns)
-            if product is None and not any(exponents):
-                product = values
+            unscaled = result.answers.values.reshape(-1, columns)
+            if out is None and not any(exponents):
+                values = unscaled
             else:
-                product = scale_by_powers(values, np.array(exponents), product)
+                values = scale_by_powers(unscaled, np.array(exponents), out_block)
         else:
-            values = buffers.product[: self.shape[0]]
-            if product is None and self.scales.row_exponents is None and not buffers.is_scaled:
-                buffers.renew_product()
-                product = values
+            unscaled = buffers.padded[: self.shape[0]]
+            if out is None and self.scales.row_exponents is None and not buffers.is_scaled:
+                buffers.renew_parts()
+                values = unscaled
             else:
-                product = self.scales.scale_rows(values, exponents, product)
+                values = self.scales.scale_rows(unscaled, exponents, out_block)
                 exponents = [exponent + self.scales.max_row_exponent for exponent in exponents]
-        largest = max_abs_of_columns(product)
+        largest = max_abs_of_columns(values)
         is_finite = all(map(math.isfinite, largest))
         if not is_finite:
             self._executor.check_finite(step, result)
-        self._record(step, result, cancellation(term_norms, exponents, largest))
+        self._record_step(step, result, cancellation(term_norms, exponents, largest))
         self._note_overflow(step, largest[0] if columns == 1 else float(np.max(largest)), decoded)
         if not is_finite:
             raise MachineError(
-                f"{step.name} is too large for float64, so the product is not finite: "
+                f"{step.product_name} is too large for float64, so the product is not finite: "
                 f"{self._overflow_note}"
             )
         if not adjoint:
             self._warn_of_underflow(largest, exponents)
-        return product
+        return values
 
-    def _note_overflow(self, step: Step, size: float, parts: Floats | None) -> None:
+    def _note_overflow(self, step: Step, largest: float, parts: Floats | None) -> None:
         """Describe a product whose square would overflow, for the error of a later product.
 
         Parameters
         ----------
         step : Step
-        size : float
+        largest : float
             The largest absolute value in the product.
         parts : (L, R * k) ndarray, optional
             The decoded rows of X W; encoding them gives the answers of the machines.
         """
         self._overflow_note = ""
-        if size < _HUGE:
+        if largest < _HUGE:
             return
         size_text = (
-            f"of about {size:.0e}" if np.isfinite(size) else "that are too large for float64"
+            f"of about {largest:.0e}" if np.isfinite(largest) else "that are too large for float64"
         )
         self._overflow_note = f"the product of step {step.number} has numbers {size_text}"
         if parts is None or self.manifest.code.recovery == 1:
             return
         entry = int(np.abs(parts).max(axis=0).argmax())
         with np.errstate(over="ignore", invalid="ignore"):
-            answers = np.abs(self.manifest.code.generator @ np.ldexp(parts[:, entry], -_HEADROOM))
+            answers = np.abs(
+                self.manifest.code.generator @ np.ldexp(parts[:, entry], -_HEADROOM_BITS)
+            )
         row, is_suspect = entry // step.product.columns, answers > answers.max() * _SUSPECT_RATIO
         suspects = [n for n in step.available if is_suspect[n - 1]]
         if not step.events:  # only machines of the plan have answered
@@ -315,12 +317,14 @@ class Master:
         if self._closed:
             raise InputError("this operator is closed: its machines have left")
 
-    def _record(self, step: Step, result: ProductResult, cancellation_ratio: float | None) -> None:
+    def _record_step(
+        self, step: Step, result: ProductResult, cancellation_ratio: float | None
+    ) -> None:
         """Update speeds from a step, record it, and warn once of cancellation."""
-        self._condition = result.condition_number
+        self._condition_number = result.condition_number
         makespans = self.planner.learn(step, result.rows, result.answers.seconds)
         now = self.recorder.now()
-        self.recorder.step(step.record(result, makespans, cancellation_ratio, now))
+        self.recorder.step(step.make_record(result, makespans, cancellation_ratio, now))
         # X' v vanishes where least squares converge.
         if step.product.adjoint or cancellation_ratio is None:
             return
@@ -337,7 +341,10 @@ class Master:
     def _cancellation_remedy(self) -> str:
         if self.manifest.dtype == "float32":
             return "encode X with --dtype float64"
-        return "encode X with a code of smaller condition (--code), or subtract what cancels from X"
+        return (
+            "encode X with a code of smaller condition number (--code), or subtract from X what "
+            "cancels"
+        )
 
     def _warn_of_underflow(self, largest: list[float], exponents: list[int]) -> None:
         """Warn if entries of X w are smaller than the error from underflow in w."""

@@ -54,7 +54,7 @@ class StepPlanner:
     >>> speeds = FixedSpeeds([2, 2, 3, 3, 4, 4], CodedDemand(6, 3, 420))
     >>> schedule = Schedule(ListedAvailability([(1, 2, 3, 5, 6)]), (1, 2, 3, 4, 5, 6))
     >>> steps = StepPlanner(schedule, speeds, CodedPlacement(6), 3)
-    >>> step = steps.plan(steps.next())
+    >>> step = steps.plan(steps.next_step())
     >>> step.available, step.plan.makespan
     ((1, 2, 3, 5, 6), 84.0)
     """
@@ -74,7 +74,7 @@ class StepPlanner:
         self._planners: dict[int, Planner] = {}
         self._host_names: Mapping[int, str] | None = None  # last passed to `speeds`
         self._last_plan: Plan | None = None
-        self._cached_costs: tuple[Plan | None, Sequence[int], NDArray[np.number]] = (
+        self._cached_work: tuple[Plan | None, Sequence[int], NDArray[np.number]] = (
             None,
             (),
             np.zeros(0),
@@ -107,15 +107,15 @@ class StepPlanner:
             demand = CodedDemand(manifest.machines, recovery, manifest.rows_per_shard)
         else:
             demand = ReplicaDemand(*parts)
-        learned_or_fixed = SpeedEstimator(demand) if speeds is None else FixedSpeeds(speeds, demand)
-        return cls(schedule, learned_or_fixed, manifest.placement, recovery, scheme)
+        estimator = SpeedEstimator(demand) if speeds is None else FixedSpeeds(speeds, demand)
+        return cls(schedule, estimator, manifest.placement, recovery, scheme)
 
-    def next(self, extra_answers: int = 0, may_join: bool = False) -> Step:
+    def next_step(self, extra_answers: int = 0, may_join: bool = False) -> Step:
         """Return the next step, with L + `extra_answers` answers to each row.
 
-        See `Schedule.next`.
+        See `Schedule.next_step`.
         """
-        return self.schedule.next(self._recovery, self.placement, extra_answers, may_join)
+        return self.schedule.next_step(self._recovery, self.placement, extra_answers, may_join)
 
     def plan(self, step: Step, stragglers: int = 0) -> Step:
         """Plan a step, with L + S machines for each row if available, and return it."""
@@ -153,15 +153,15 @@ class StepPlanner:
         ----------
         step : Step
         rows : (N,) sequence of int
-            Number of rows that each machine computed, 0 if preempted. Costs are cached for this
+            Number of rows that each machine computed, 0 if preempted. Their work is cached for this
             object, so it must not be modified.
         seconds : (N,) sequence of float
             Computation time of each machine.
         """
         available, product, demand = step.available, step.product, self.speeds.demand
-        if self._cached_costs[0] is not step.plan or self._cached_costs[1] is not rows:
-            self._cached_costs = step.plan, rows, step.plan.estimate_work(np.asarray(rows))
-        work = self._cached_costs[2]
+        if self._cached_work[0] is not step.plan or self._cached_work[1] is not rows:
+            self._cached_work = step.plan, rows, step.plan.estimate_work(np.asarray(rows))
+        work = self._cached_work[2]
         makespans = Makespans(
             self.speeds.predict(product, work),
             self.speeds.bound(product, available),
@@ -172,7 +172,7 @@ class StepPlanner:
 
 
 @dataclass(frozen=True)
-class OpenStore:
+class ServedStore:
     """A store that machines serve, with the planner and the recorder of its steps.
 
     Attributes

@@ -98,8 +98,8 @@ class Schedule:
         """The same as `available`, but None if the availability is a function or a command."""
         return None if isinstance(self._availability, FunctionAvailability) else self.available
 
-    def states(self, machines: int) -> dict[int, str]:
-        """Return "available" or the reason of absence for each participant in 1..`machines`.
+    def states(self, machine_count: int) -> dict[int, str]:
+        """Return "available" or the reason of absence for each participant in 1..N.
 
         If the availability is a function, its last result is used.
         """
@@ -109,7 +109,7 @@ class Schedule:
         return {
             n: "available" if n in available else self._absence_reason(n, n in listed)
             for n in sorted(self._participants)
-            if n <= machines
+            if n <= machine_count
         }
 
     def set_available(self, machines: Iterable[int] | None) -> None:
@@ -142,7 +142,7 @@ class Schedule:
             return no_deadline()
         return self._start + (self._current_tick() + 1) * self._tick_seconds + WAIT_MARGIN
 
-    def next(
+    def next_step(
         self,
         recovery: int,
         placement: CodedPlacement | ReplicaPlacement,
@@ -174,9 +174,8 @@ class Schedule:
         self.check_cancelled()
         tick, waited_ticks = self._current_tick(), 0
         requirement = recovery, placement, extra_answers
-        machines = placement.machines
         while True:
-            available = self._find_available(tick, machines)
+            available = self._find_available(tick, placement.machines)
             if placement.tolerated_losses(recovery, available) >= extra_answers:
                 break
             reachable = len(self._participants - self._unreachable)
@@ -211,12 +210,12 @@ class Schedule:
         reasons = {n: self._absence_reason(n, False) for n in absent if n <= placement.machines}
         self.on_shortage(max(1, missing), available, reasons)
 
-    def commit(self, step: Step, machines: int) -> None:
+    def commit(self, step: Step, machine_count: int) -> None:
         """Advance to the next step, because this one, of a store for N machines, has begun."""
         self._step, self._tick = step.number + 1, step.tick + 1
-        step.absent_since = self._record_absences(step, machines)
+        step.absent_since = self._record_absences(step, machine_count)
 
-    def _record_absences(self, step: Step, machines: int) -> AbsenceTable:
+    def _record_absences(self, step: Step, machine_count: int) -> AbsenceTable:
         """Record the absent machines of a step, and return the first step of each absence."""
         absent = self._participants.difference(step.available)
         listed = self.listed_machines(step.tick) if absent else set()
@@ -226,7 +225,7 @@ class Schedule:
             reason = self._absence_reason(n, n in listed)
             since = earlier[n][1] if n in earlier else step.number
             self._absences[n] = reason, since
-            if n <= machines:
+            if n <= machine_count:
                 table.setdefault(reason, {})[n] = since
         return table
 
@@ -237,10 +236,10 @@ class Schedule:
             return "not joined" if change is None else change.record_word
         return "late" if is_listed else "preempted"
 
-    def _find_available(self, tick: int, machines: int) -> tuple[int, ...]:
+    def _find_available(self, tick: int, machine_count: int) -> tuple[int, ...]:
         available = self._without_lost(self._query(tick))
-        if available and available[-1] > machines:
-            return tuple(n for n in available if n <= machines)
+        if available and available[-1] > machine_count:
+            return tuple(n for n in available if n <= machine_count)
         return available
 
     def _query(self, tick: int) -> tuple[int, ...]:
@@ -295,15 +294,16 @@ class Schedule:
         placement: CodedPlacement | ReplicaPlacement,
         extra_answers: int,
     ) -> str:
-        listed = ", ".join(map(str, available)) if available else "none"
+        numbers = ", ".join(map(str, available)) or "none"
         unreachable = ", ".join(map(str, sorted(self._unreachable)))
         unavailable = f"; unavailable: {unreachable}" if unreachable else ""
         max_available = self._availability.max_available(tick)
         can_wait = placement.max_tolerated_losses(recovery, max_available) >= extra_answers
-        hint = " (--wait, or wait=True in Python, waits for more machines)"
-        hint = hint if can_wait and not self.waits else ""
+        hint = ""
+        if can_wait and not self.waits:
+            hint = " (--wait, or wait=True in Python, waits for more machines)"
         needed = placement.describe_need(recovery + extra_answers, available)
         return (
             f"{plural(len(available), 'machine', 'is', 'are')} available at tick {tick} "
-            f"({listed}): {needed}{unavailable}{hint}"
+            f"({numbers}): {needed}{unavailable}{hint}"
         )

@@ -68,11 +68,11 @@ class Step:
     absent_since : dict
         For each reason of absence, the absent machines with the first step of their absence.
     unanswered : list of int
-        Machines whose answers were not needed.
+        Machines whose answers were not used.
     delays : dict of int to float
         See `StepRecord`.
     seconds : dict
-        Seconds of each verb, and of ``code``: decoding, or its transpose.
+        Seconds of each verb, and of ``decode``: decoding, or the transposed decoding of X' V.
     """
 
     number: int
@@ -92,7 +92,7 @@ class Step:
     unanswered: list[int] = field(default_factory=list)
     delays: dict[int, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(
-        default_factory=lambda: {"announce": 0.0, "share": 0.0, "collect": 0.0, "code": 0.0}
+        default_factory=lambda: {"announce": 0.0, "share": 0.0, "collect": 0.0, "decode": 0.0}
     )
 
     def count_bytes(self, **sizes: int) -> None:
@@ -100,7 +100,7 @@ class Step:
         for verb, size in sizes.items():
             self.payload_bytes[verb] = self.payload_bytes.get(verb, 0) + size
 
-    def record(
+    def make_record(
         self, result: ProductResult, makespans: Makespans, cancellation: float | None, now: str
     ) -> StepRecord:
         """Return the record of the step, without its events."""
@@ -122,7 +122,7 @@ class Step:
             announce_seconds=self.seconds["announce"],
             share_seconds=self.seconds["share"],
             collect_seconds=self.seconds["collect"],
-            decode_seconds=self.seconds["code"],
+            decode_seconds=self.seconds["decode"],
             payload_bytes=self.payload_bytes,
             absent_since=self.absent_since,
             unanswered=self.unanswered,
@@ -138,7 +138,7 @@ class Step:
         )
 
     @property
-    def name(self) -> str:
+    def product_name(self) -> str:
         """Either ``X w`` or ``X' v``."""
         return "X' v" if self.product.adjoint else "X w"
 
@@ -170,7 +170,7 @@ class Step:
         return f"to row {answer.row} of {shard}"
 
     def timed(self, verb: str) -> _Timer:
-        """Return a context that adds its duration to the seconds of a verb, or of ``code``."""
+        """Return a context that adds its duration to the seconds of a verb, or of ``decode``."""
         return _Timer(self, verb)
 
 

@@ -15,7 +15,7 @@ from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError
 from cec_mpi.runtime.machine.emulation import Emulation, fit_base
 from cec_mpi.runtime.master.lockstep import ELASTIC_CONTINUES
 from cec_mpi.runtime.master.master import Master
-from cec_mpi.runtime.master.planning import OpenStore, StepPlanner
+from cec_mpi.runtime.master.planning import ServedStore, StepPlanner
 from cec_mpi.runtime.master.schedule import Schedule
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.options.shards import speeds_by_machine
@@ -253,7 +253,7 @@ class Session:
         # Rank 0 decodes with all of its cores, because other processes are idle then. In one
         # process they are used by threads of BLAS, which would compete with threads of decoding.
         threads_for_decoding = self._processes[0].own_cores if self.has_processes else 1
-        served_store = OpenStore(
+        served_store = ServedStore(
             path, manifest, scaling, steps, recorder, opening.arithmetic, threads_for_decoding
         )
         master = Master(self._hub.admit(emulation), options, served_store)

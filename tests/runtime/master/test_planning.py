@@ -42,7 +42,7 @@ def planner_of(ticks, speeds=None, **options):
 def run(steps, count, clock=None):
     """Yield steps and their makespans, for machines with these speeds."""
     for _ in range(count):
-        step = steps.plan(steps.next())
+        step = steps.plan(steps.next_step())
         steps.begin(step)
         rows = step.plan.assignment.counts(6)
         seconds = rows / SPEEDS
@@ -83,29 +83,29 @@ def test_a_step_does_not_wait_if_no_later_tick_has_enough_machines():
     steps = planner_of([EVERYONE, (1, 2)], tick_seconds=10.0, wait=True, clock=clock)
     assert len(list(run(steps, 1, clock))) == 1
     with pytest.raises(InfeasibleError, match="2 machines are available at tick 7"):
-        steps.next()
+        steps.next_step()
     assert clock.now == 1070
 
 
 def test_a_step_that_has_not_begun_is_planned_again():
     steps = planner_of([(1, 2, 3), EVERYONE])
-    first, again = (steps.plan(steps.next()) for _ in range(2))
+    first, again = (steps.plan(steps.next_step()) for _ in range(2))
     assert (first.number, first.available) == (again.number, again.available)
     assert first.plan_changed
     steps.begin(again)
-    following = steps.plan(steps.next())
+    following = steps.plan(steps.next_step())
     assert (following.number, following.available) == (1, EVERYONE)
 
 
 def test_stragglers_add_machines_per_row_if_available():
     steps = planner_of([EVERYONE])
     for stragglers, machines_per_row in ((0, 3), (2, 5), (3, 6)):
-        plan = steps.plan(steps.next(stragglers), stragglers).plan
+        plan = steps.plan(steps.next_step(stragglers), stragglers).plan
         assert plan.assignment.machines_per_row == machines_per_row
     steps = planner_of([(1, 2, 3, 4)])
-    assert steps.plan(steps.next(), 2).plan.assignment.machines_per_row == 4
+    assert steps.plan(steps.next_step(), 2).plan.assignment.machines_per_row == 4
     with pytest.raises(InfeasibleError, match="a step needs 5"):
-        steps.next(2)
+        steps.next_step(2)
     steps.uses_all_answers = False  # the speeds of machines with unused answers are unknown
     ((_, makespans),) = run(steps, 1)
     assert makespans.hindsight is None
@@ -129,7 +129,7 @@ def test_planning_recorded_steps_again_gives_the_recorded_plans(tmp_path, speeds
     fixed = None if speeds == "learn" else speeds
     steps = StepPlanner.for_store(manifest, schedule, fixed, "heterogeneous")
     for record in records:
-        step = steps.plan(steps.next())
+        step = steps.plan(steps.next_step())
         steps.begin(step)
         assert step.plan_changed == record.plan_changed
         assert step.plan.assignment.counts(6).tolist() == record.rows
@@ -160,4 +160,4 @@ def test_a_machine_that_joins_on_a_known_host_has_the_learned_speed():
     for machine, host in ((6, "node1"), (1, "node6"), (2, "new")):
         roster.remove_host(roster.host_of(machine).rank, "gone")
         join(roster, machine, host)
-    assert steps.plan(steps.next()).speeds == pytest.approx(np.array([4, 3, 3, 3, 4, 2]) / 3)
+    assert steps.plan(steps.next_step()).speeds == pytest.approx(np.array([4, 3, 3, 3, 4, 2]) / 3)
