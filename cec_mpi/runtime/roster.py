@@ -178,7 +178,7 @@ class Roster:
 
     def __init__(self, on_change: Callable[[RosterChange], None]) -> None:
         self._on_change = on_change
-        self._by_rank: dict[int, Host] = {}
+        self._hosts_by_rank: dict[int, Host] = {}
         self._serving_hosts: dict[int, Host] = {}
         self._next_rank = 1
         self.vacant: list[int] = []
@@ -188,14 +188,14 @@ class Roster:
         self.on_shortage: ShortageCallback = lambda missing, available, reasons: None
 
     def __getitem__(self, rank: int) -> Host:
-        return self._by_rank[rank]
+        return self._hosts_by_rank[rank]
 
     def __contains__(self, rank: int) -> bool:
-        return rank in self._by_rank
+        return rank in self._hosts_by_rank
 
     @property
     def hosts(self) -> list[Host]:  # noqa: D102
-        return list(self._by_rank.values())
+        return list(self._hosts_by_rank.values())
 
     def serving_host(self, machine: int) -> Host | None:
         """Return the host that serves a machine; None if there is none."""
@@ -221,7 +221,7 @@ class Roster:
 
     def machines(self, *states: State) -> set[int]:
         """Return the machines in one of these states."""
-        hosts = self._by_rank.values()
+        hosts = self._hosts_by_rank.values()
         return {n for host in hosts for n, state in host.machines.items() if state in states}
 
     @property
@@ -248,19 +248,21 @@ class Roster:
     @property
     def missing(self) -> set[int]:
         """Machines without a host, or with a silent or slow one."""
-        slow = {n for host in self._by_rank.values() if host.is_slow for n in host.opening}
+        slow = {n for host in self._hosts_by_rank.values() if host.is_slow for n in host.opening}
         return {*self.vacant, *self.machines(State.GIVEN_UP), *slow.difference(self._serving_hosts)}
 
     @property
     def adoptable(self) -> set[int]:
         """Missing machines that a host can adopt."""
         missing = self.missing
-        candidates = [host for host in self._by_rank.values() if missing and host.spare_capacity]
+        candidates = [
+            host for host in self._hosts_by_rank.values() if missing and host.spare_capacity
+        ]
         return {n for n in missing if any(n not in host.failed_machines for host in candidates)}
 
     def spares(self) -> list[Host]:
         """Return the hosts with free slots."""
-        return [host for host in self._by_rank.values() if host.free_slots]
+        return [host for host in self._hosts_by_rank.values() if host.free_slots]
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -271,7 +273,7 @@ class Roster:
     def add_host(self, slots: int = 1, name: str = "", pid: int = 0) -> Host:
         """Add a host without machines."""
         host = Host(self._next_rank, slots, name, pid=pid)
-        self._by_rank[host.rank] = host
+        self._hosts_by_rank[host.rank] = host
         self._next_rank += 1
         return host
 
@@ -343,7 +345,7 @@ class Roster:
 
     def remove_host(self, rank: int, reason: str) -> None:
         """Remove a host and its rank; its machines are lost."""
-        host = self._by_rank.pop(rank)
+        host = self._hosts_by_rank.pop(rank)
         for machine in list(host.machines):
             self._remove(host, MachineLost(machine, reason))
 
@@ -385,5 +387,5 @@ class Roster:
         del host.machines[machine]
         if self._serving_hosts.get(machine) is host:
             del self._serving_hosts[machine]
-        if not any(machine in other.machines for other in self._by_rank.values()):
+        if not any(machine in other.machines for other in self._hosts_by_rank.values()):
             self.vacant.append(machine)
