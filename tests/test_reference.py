@@ -16,7 +16,7 @@ from cec_mpi import errors
 from cec_mpi.cli import build_parser, main
 from cec_mpi.runtime.machine.emulation import Emulation, SpeedChange
 from cec_mpi.runtime.records.directory import SUMMARY_VERSION
-from cec_mpi.runtime.records.events import KIND_OF
+from cec_mpi.runtime.records.events import KINDS_BY_NAME
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.records.step import FIELDS, VERSION, AbsenceReason, Waiting
 from helpers import ROOT
@@ -87,7 +87,7 @@ def test_each_field_of_a_step_is_described(made):
 
 
 def test_each_kind_of_event_and_line_is_described(made):
-    assert sorted(first_cells(section("Steps"), "event")) == sorted(KIND_OF)
+    assert sorted(first_cells(section("Steps"), "event")) == sorted(KINDS_BY_NAME)
     kinds = first_cells(section("Lines between steps"), "`kind`")
     assert {"header", "step", *kinds} - {"waiting", "unfinished"} == {  # nobody was missing
         json.loads(line)["kind"]

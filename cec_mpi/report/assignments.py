@@ -216,7 +216,7 @@ def assignment_data(
     speeds = 1 / assignment.seconds_per_row
     if default_speeds is not None and len(default_speeds) == len(speeds):
         speeds = np.where(np.isnan(speeds), default_speeds, speeds)
-    bounds, available = assignment.bounds.lists(), assignment.available.tolist()
+    bounds, available = assignment.bounds.to_lists(), assignment.available.tolist()
     return {
         "step": assignment.step,
         "until": last_step,
@@ -224,7 +224,7 @@ def assignment_data(
         "blocks": blocks_of(bounds),
         "loads": assignment.bounds.loads().tolist(),
         "moved": new_rows_by_machine(
-            bounds, assignment.previous_bounds.lists() if assignment.previous_bounds else []
+            bounds, assignment.previous_bounds.to_lists() if assignment.previous_bounds else []
         ),
         "speeds": to_json_numbers(speeds),
         "absence_reasons": {

@@ -50,7 +50,7 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "available": _ints,
     "load_seconds": lambda values: np.fromiter(values, np.float64, len(values)),
     "load_bytes": _ints,
-    "assignment": Bounds.of,
+    "assignment": Bounds.from_lists,
     "payload_bytes": lambda values: sum(values.values()),
     "absent_since": lambda values: values,
 }

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cec_mpi.runtime.records.step import AbsenceReason
 
     ShortageCallback = Callable[[int, Iterable[int], Mapping[int, AbsenceReason]], None]
-    """Called while a step waits for machines: see `Recorder.waiting`."""
+    """Called while a step waits for machines: see `Recorder.record_wait`."""
 
 LEAVE_REASON = "it received a shutdown signal"  # reason of `MachineLeft`
 

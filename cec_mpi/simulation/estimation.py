@@ -12,7 +12,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.records.directory import STEPS
-from cec_mpi.runtime.records.reading import RunRecords, read_lines
+from cec_mpi.runtime.records.reading import RunRecords, read_records
 from cec_mpi.runtime.records.step import StepRecord
 from cec_mpi.simulation.replay import step_traffic
 from cec_mpi.simulation.scenario import Costs, Scenario, Source
@@ -39,7 +39,7 @@ def estimate_speeds(directory: Path, scenario: Scenario) -> SessionOptions:
     InputError
         The records cannot be read, or do not fit the scenario.
     """
-    records = read_lines(directory / STEPS)
+    records = read_records(directory / STEPS)
     columns, dtype = (records.header.get(name) for name in ("columns", "dtype"))
     if (columns, dtype) != (scenario.columns, scenario.dtype):
         raise InputError(
@@ -80,7 +80,7 @@ def estimate_rates(directory: Path) -> tuple[float, Costs]:
     InputError
         The records cannot be read, or are not of a run that computed X w with a code.
     """
-    records = read_lines(directory / STEPS)
+    records = read_records(directory / STEPS)
     header = records.header
     if header.get("copies") is not None or "simulated" in header:
         kind = "simulated run" if "simulated" in header else "run with copies of rows"

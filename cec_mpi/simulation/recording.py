@@ -43,7 +43,7 @@ class SimulatedRecorder(Recorder):
         self._machine_seconds = [0.0] * len(emulation.speeds)
         self._bytes_read = 0
 
-    def step(self, record: StepRecord) -> None:
+    def record_step(self, record: StepRecord) -> None:
         """Record a step, after adding the time of the master."""
         costs, store, clock = self.hub.costs, self._store, self.hub.clock
         entries = store.shape[0] * record.columns
@@ -64,7 +64,7 @@ class SimulatedRecorder(Recorder):
             time=self.now(),
         )
         self._add_totals(record)
-        super().step(record)
+        super().record_step(record)
 
     def _add_totals(self, record: StepRecord) -> None:
         now = self.hub.clock.monotonic()

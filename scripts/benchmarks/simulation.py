@@ -19,7 +19,7 @@ import numpy as np
 
 import cec_mpi
 from cec_mpi.runtime.records.events import kind_and_machine
-from cec_mpi.runtime.records.reading import RunRecords, read_lines
+from cec_mpi.runtime.records.reading import RunRecords, read_records
 from cec_mpi.text.terminal import format_table
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
@@ -111,7 +111,7 @@ def run_both(
     for file in simulated.glob("*.json*"):
         file.unlink()
     command([*simulate, *(["--elastic"] if elastic else [])], directory, options.seconds)
-    return read_lines(directory / "real" / "steps.jsonl"), read_lines(simulated / "steps.jsonl")
+    return read_records(directory / "real" / "steps.jsonl"), read_records(simulated / "steps.jsonl")
 
 
 def command(arguments: list[object], directory: Path, seconds: float, ranks: int = 0) -> None:

@@ -44,7 +44,7 @@ from scipy.sparse import csr_array, load_npz, save_npz
 import cec_mpi
 import cec_mpi.store
 import measure
-from cec_mpi.runtime.records.reading import read_lines
+from cec_mpi.runtime.records.reading import read_records
 from measure import Figure, median_of, ratio, time_in_turns
 
 RANK_OPTION, ENCODE = (
@@ -346,7 +346,7 @@ def trace(options: Any, directory: Path) -> list[Figure]:
     arguments = ["cec-mpi", "run", directory / "store", "matvec", f"vectors={directory / 'W.npy'}"]
     arguments += ["--out", out, "-q", "--wait", "--availability", directory / "trace.json"]
     measure.run(arguments, options.machines + 1)
-    steps = read_lines(out / "steps.jsonl").steps
+    steps = read_records(out / "steps.jsonl").steps
     sizes = [f.stat().st_size for f in sorted((directory / "store").glob("shard-*.csr"))]
     read = np.array([step.load_bytes for step in steps]).sum(axis=0)
     again = np.maximum(read - sizes, 0).sum()

@@ -27,7 +27,7 @@ import numpy as np
 
 import cec_mpi
 from cec_mpi.availability import read_availability
-from cec_mpi.runtime.records.reading import read_lines
+from cec_mpi.runtime.records.reading import read_records
 from cec_mpi.simulation.choices import AdviceRequest, Choice, MachineGroup
 from cec_mpi.simulation.forecast import Forecaster
 from cec_mpi.text.terminal import format_table
@@ -112,7 +112,7 @@ def make_real_runs(steps: int, first_seed: int, deadline: float) -> None:
             )
             if done.returncode:
                 sys.exit(f"{' '.join(run)}: {done.errors}")
-            records = read_lines(directory / "real" / "steps.jsonl")
+            records = read_records(directory / "real" / "steps.jsonl")
             begin, end = map(
                 datetime.fromisoformat, (records.header["started"], records.steps[-1].time)
             )

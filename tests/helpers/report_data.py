@@ -308,7 +308,7 @@ def _assignment(
 ) -> tuple[Bounds, dict[str, Any]]:
     """Return the recorded bounds of an assignment, and its data on the page."""
     machines = range(1, len(speeds) + 1)
-    bounds = Bounds.of([[*chain.from_iterable(plan.intervals(n))] for n in machines])
+    bounds = Bounds.from_lists([[*chain.from_iterable(plan.intervals(n))] for n in machines])
     paces = 1 / (3.3e4 * np.array(speeds))
     held = RecordedAssignment(
         step, step, np.array(available), bounds, before, paces, True, False, {}

@@ -56,7 +56,7 @@ def test_products_with_machines_on_devices(stores, device, dtype, tolerance, pre
             check_products(operator, X, tolerance=tolerance)
     names = device if isinstance(device, list) else device.split(",")
     expected = [name if name != "cpu" else "" for name in names]
-    assert recorder.common["devices"][1:] == expected * (3 // len(expected))
+    assert recorder.header["devices"][1:] == expected * (3 // len(expected))
 
 
 def test_vectors_are_rounded_on_a_device_only_with_precision_shard(stores):

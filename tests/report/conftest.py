@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cec_mpi.runtime.records.lines import LineWriter
+from cec_mpi.runtime.records.lines import LineFormatter
 from helpers.made_runs import HEADER
 
 
@@ -15,7 +15,7 @@ def make_run(tmp_path):
     def make(*parts, name="run", summary=None, header=None):
         directory = tmp_path / name
         directory.mkdir()
-        writer, text = LineWriter(), ""
+        writer, text = LineFormatter(), ""
         for part in parts:
             text += writer.header({**HEADER, **(header or {})})
             for each in part:

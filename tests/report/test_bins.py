@@ -15,7 +15,7 @@ from cec_mpi.report.states import STATES
 from cec_mpi.runtime.records.events import KINDS
 from helpers.made_runs import step_of
 
-KIND = {kind.kind: index for index, kind in enumerate(KINDS)}
+KIND = {kind.name: index for index, kind in enumerate(KINDS)}
 STATE = {state.state: index for index, state in enumerate(STATES)}
 
 
@@ -105,11 +105,11 @@ WHYS = ["preempted", "late", "lost", "given up", "left", "excluded", "not joined
 )
 def test_bins_of_any_run_have_the_sums_of_their_steps(tmp_path_factory, stretches, resumes):
     """Sums, cells, events and comparisons of any run, in at most 64 bins."""
-    from cec_mpi.runtime.records.lines import LineWriter
+    from cec_mpi.runtime.records.lines import LineFormatter
     from helpers.made_runs import HEADER
 
     rng = np.random.default_rng(0)
-    writer, steps = LineWriter(), []
+    writer, steps = LineFormatter(), []
     text = writer.header(HEADER)
     for at, (rows, pace, events, count, why) in enumerate(stretches):
         if at in resumes:

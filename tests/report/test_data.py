@@ -50,7 +50,7 @@ def test_a_run_with_a_loss(make_run):
     assert one["parts"]["compute"] == {"value": [0.2, 0.2, 0.2]}
     assert one["parts"]["collect"]["value"] == pytest.approx([0.01] * 3)
     ((step, kind, machine, text),) = one["events"]
-    assert (step, found["kinds"][kind]["kind"], machine) == (1, "lost", 4)
+    assert (step, found["kinds"][kind]["name"], machine) == (1, "lost", 4)
     assert text == "its process has ended"
     first, second, third = one["assignments"]
     assert first["blocks"] == [(0, 50, [1, 2]), (50, 100, [3, 4])]

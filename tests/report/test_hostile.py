@@ -16,7 +16,7 @@ from cec_mpi.report.live.table import top_lines
 from cec_mpi.report.live.watched_run import WatchedRun
 from cec_mpi.report.page import page
 from cec_mpi.report.recorded_run import Run
-from cec_mpi.runtime.records.lines import LineWriter
+from cec_mpi.runtime.records.lines import LineFormatter
 from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.runtime.records.step import Checkpoint, Progress, Unfinished, Waiting
 from helpers.made_runs import HEADER, step_of
@@ -33,7 +33,7 @@ EVENTS += [{"given up": 4}, {"left": 3}, {"excluded": 1, "reason": "wrong"}, {"w
 
 def lines_of_a_run():
     """Return lines of each kind, with events of each kind and two headers."""
-    writer = LineWriter()
+    writer = LineFormatter()
     lines = [writer.header(HEADER)]
     for n in range(7):
         more = dict(GONE) if n in (1, 2) else {}
@@ -119,7 +119,7 @@ def check(path, max_steps):
                 assert values[at] == step[name] or (step[name] is None and np.isnan(values[at]))
             for name in ("rows", "available", "load_seconds", "load_bytes"):
                 assert stretch.step[name].tolist() == step[name]
-            assert stretch.step["assignment"].lists() == step["assignment"]
+            assert stretch.step["assignment"].to_lists() == step["assignment"]
             assert stretch.step["payload_bytes"] == sum(step["payload_bytes"].values())
             assert stretch.step["absent_since"] == step["absent_since"]
             assert (stretch.step["events"] if at == stretch.begin else []) == step["events"]

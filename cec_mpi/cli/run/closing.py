@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.runtime.records.directory import SUMMARY
-from cec_mpi.runtime.records.events import KIND_OF
+from cec_mpi.runtime.records.events import KINDS_BY_NAME
 from cec_mpi.runtime.records.recorder import Recorder, count_by_kind
 from cec_mpi.text import join_names, plural, printable
 from cec_mpi.text.terminal import pop_output_error, print_note, warn
@@ -99,7 +99,7 @@ def make_run_end(
         seconds=seconds,
         steps=recorder.steps - earlier_steps,
         earlier_steps=earlier_steps,
-        machines=len(recorder.served),
+        machines=len(recorder.served_machines),
         events=recorder.events - recorder.earlier_events,
         finished=outcome is not None,
         converged=None if converged is None else bool(converged),
@@ -190,7 +190,7 @@ def _events_text(events: Counter[tuple[str, int]]) -> str:
         if not count:
             continue
         machines = sorted({machine for name, machine in events if name == kind})
-        noun = KIND_OF[kind].singular if count == 1 else KIND_OF[kind].plural
+        noun = KINDS_BY_NAME[kind].singular if count == 1 else KINDS_BY_NAME[kind].plural
         texts.append(f"{count} {noun} ({join_names(machines, _MAX_LISTED)})")
     return ", ".join(texts)
 

@@ -275,14 +275,14 @@ class TaskRun:
             if self.products_shape is None
             else self.resume_state.remaining_products(self.products_shape[0])
         )
-        recorder.common |= {"task": self.task_name, "planned_steps": planned_steps}
+        recorder.header |= {"task": self.task_name, "planned_steps": planned_steps}
         self.warning_texts += session.slow_warnings
         if session.log_problems:
             raise MachineError(session.log_problems[0])
         if self.options.device != (CPU,):
-            print_note(printable(f"devices: {describe_devices(recorder.common)}"))
+            print_note(printable(f"devices: {describe_devices(recorder.header)}"))
         if self.shows_map:
-            print_result(printable(placement_table(recorder.common), keep="\n"))
+            print_result(printable(placement_table(recorder.header), keep="\n"))
         if not is_resumed:
             move_results_aside(self.out)
         has_write_error = False
@@ -400,8 +400,8 @@ class TaskRun:
             self.out, self.description, self.resume_state, interval, lambda: recorder.steps
         )
         checkpoint.before_writing = self.outputs.flush
-        checkpoint.after_writing = recorder.checkpoint
-        checkpoint.progress = recorder.progress
+        checkpoint.after_writing = recorder.record_checkpoint
+        checkpoint.progress = recorder.record_progress
         start, earlier_steps = time.perf_counter(), recorder.steps
         try:
             with collect_warnings(self.warning_texts):
@@ -409,7 +409,7 @@ class TaskRun:
         finally:
             session.refuse_steps()
             with suppress(ResultsError):  # do not hide an earlier error
-                recorder.end()
+                recorder.finish()
         try:
             seconds = time.perf_counter() - start
             end = self._save(outcome, recorder, earlier_steps, seconds, master.planner.speeds)

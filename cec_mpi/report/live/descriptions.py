@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cec_mpi.runtime.records.events import KIND_OF, Event, kind_and_machine
+from cec_mpi.runtime.records.events import KINDS_BY_NAME, Event, kind_and_machine
 from cec_mpi.runtime.records.step import Waiting
 from cec_mpi.text import plural, printable
 
@@ -84,7 +84,7 @@ def describe_machine_event(event: Event) -> str:
     'machine 3 was lost: its connection ended'
     """
     kind, machine = kind_and_machine(event)
-    text = f"machine {machine} {KIND_OF[kind].predicate}"
+    text = f"machine {machine} {KINDS_BY_NAME[kind].predicate}"
     if event.get("reason"):
         text += f": {event['reason']}"
     text = printable(text)

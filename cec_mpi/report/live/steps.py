@@ -250,7 +250,7 @@ def show_progress(recorder: Recorder, choice: str = AUTO) -> Iterator[None]:
         )
     if choice not in CHOICES:
         raise InputError(f"choice {shorten(choice)}: expected {', '.join(CHOICES)}")
-    state = RunState(recorder.common)
+    state = RunState(recorder.header)
     view = RunView(state)
     with show(view, choice) as lock:
         if lock is None:
@@ -259,8 +259,8 @@ def show_progress(recorder: Recorder, choice: str = AUTO) -> Iterator[None]:
 
         def update(record: StepRecord | Waiting) -> None:
             with lock:
-                if state.header is not recorder.common:  # the operator has been opened
-                    state.begin(recorder.common)
+                if state.header is not recorder.header:  # the operator has been opened
+                    state.begin(recorder.header)
                 view.update(record)
 
         recorder.watch(update)

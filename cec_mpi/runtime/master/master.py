@@ -324,7 +324,7 @@ class Master:
         self._condition_number = result.condition_number
         makespans = self.planner.learn(step, result.rows, result.answers.seconds)
         now = self.recorder.now()
-        self.recorder.step(step.make_record(result, makespans, cancellation_ratio, now))
+        self.recorder.record_step(step.make_record(result, makespans, cancellation_ratio, now))
         # X' v vanishes where least squares converge.
         if step.product.adjoint or cancellation_ratio is None:
             return

@@ -58,7 +58,7 @@ class Schedule:
     check_cancelled : callable
         Called before each step and while waiting; an exception ends the run.
     on_shortage : callable
-        Called while a step waits for machines: see `Recorder.waiting`.
+        Called while a step waits for machines: see `Recorder.record_wait`.
     """
 
     def __init__(

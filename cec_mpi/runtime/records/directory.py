@@ -141,7 +141,7 @@ def move_results_aside(path: Path) -> None:
         subdirectory = path / _EARLIER
         if subdirectory.is_symlink():
             subdirectory.unlink()
-        for name in reversed(_results_in(path)):
+        for name in reversed(_results_and_arrays(path)):
             subdirectory.mkdir(exist_ok=True)
             (path / name).rename(subdirectory / name)
 
@@ -177,8 +177,8 @@ def read_summary(path: Path) -> dict[str, Any] | None:
     return summary
 
 
-def _results_in(path: Path) -> list[str]:
-    """Return the names of result files in a directory, including all arrays of the task."""
+def _results_and_arrays(path: Path) -> list[str]:
+    """Return the names of result files in a directory, and of additional arrays of the task."""
     arrays = (read_summary(path) or {}).get("arrays")
     if not isinstance(arrays, list):
         arrays = []  # the run has not finished

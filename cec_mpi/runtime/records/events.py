@@ -15,11 +15,11 @@ MAX_COUNT = 2**53
 MAX_MACHINES = 100_000
 
 Count = Annotated[int, Meta(ge=0, lt=MAX_COUNT)]
-Machine = Annotated[int, Meta(ge=1, le=MAX_MACHINES)]
+MachineNumber = Annotated[int, Meta(ge=1, le=MAX_MACHINES)]
 Seconds = Annotated[float, Meta(ge=0, le=1e30)]
 """Time in seconds, limited so that sums are finite."""
 
-Size = Annotated[float, Meta(ge=0, le=1e300)]
+Magnitude = Annotated[float, Meta(ge=0, le=1e300)]
 """A nonnegative magnitude."""
 
 
@@ -28,8 +28,8 @@ class EventKind(NamedTuple):
 
     Attributes
     ----------
-    kind : str
-        Name in the records.
+    name : str
+        Name of the kind in records.
     predicate : str
         Predicate of a sentence about a machine.
     singular, plural : str
@@ -40,7 +40,7 @@ class EventKind(NamedTuple):
         Marker in charts.
     """
 
-    kind: str
+    name: str
     predicate: str
     singular: str
     plural: str
@@ -62,18 +62,18 @@ KINDS = (
 )
 """Table of all kinds of events."""
 
-KIND_OF = {kind.kind: kind for kind in KINDS}
+KINDS_BY_NAME = {kind.name: kind for kind in KINDS}
 
 Event = TypedDict(
     "Event",
     {
-        "lost": Machine,
-        "joined": Machine,
-        "given up": Machine,
-        "left": Machine,
-        "excluded": Machine,
-        "late": Machine,
-        "wrong": Machine,
+        "lost": MachineNumber,
+        "joined": MachineNumber,
+        "given up": MachineNumber,
+        "left": MachineNumber,
+        "excluded": MachineNumber,
+        "late": MachineNumber,
+        "wrong": MachineNumber,
         "reason": str,
         "rank": Count,
         "host": str,

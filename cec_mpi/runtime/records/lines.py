@@ -1,4 +1,4 @@
-"""Write lines of ``steps.jsonl``: only changed fields, with times in whole nanoseconds.
+"""Format lines of ``steps.jsonl``: only changed fields, with times in whole nanoseconds.
 
 With all fields, a step of 500 machines would take 20 kB.
 """
@@ -25,16 +25,16 @@ _MIN_NUMPY_LENGTH = 64  # list length from which NumPy is faster
 _MAX_ROUNDED_SECONDS = 2.0**20  # above this, floats do not resolve nanoseconds
 
 
-class LineWriter:
+class LineFormatter:
     """Formats the lines of one part of a run: a header, then the changes of each step."""
 
     def __init__(self) -> None:
-        self._last: dict[str, Any] = {}
+        self._previous: dict[str, Any] = {}
 
     def header(self, content: Mapping[str, Any]) -> str:
         """Return the first line of a part; the next step has all fields."""
-        self._last = {}
-        return _line({"kind": "header", "version": VERSION, **content})
+        self._previous = {}
+        return _format_line({"kind": "header", "version": VERSION, **content})
 
     def step(self, record: StepRecord) -> str:
         """Return the line of a step."""
@@ -44,23 +44,23 @@ class LineWriter:
         for name in _TIME_LISTS:
             content[name] = _round_all(content[name])
         content["delays"] = {n: _round(seconds) for n, seconds in record.delays.items()}
-        last, self._last = self._last, content
+        previous, self._previous = self._previous, content
         changed = {
             name: content[name]
             for name in _WITHOUT_DEFAULT
-            if content[name] != last.get(name, UNSET)
+            if content[name] != previous.get(name, UNSET)
         }
         changed |= {
             name: content[name] for name, value in DEFAULTS.items() if content[name] != value
         }
-        return _line(StepLine(**changed))
+        return _format_line(StepLine(**changed))
 
     def note(self, note: Note) -> str:
         """Return a line between steps."""
-        return _line(note)
+        return _format_line(note)
 
 
-def _line(content: Any) -> str:
+def _format_line(content: Any) -> str:
     try:
         text = msgspec.json.encode(content)
     except UnicodeEncodeError:  # escape bytes of paths that are not UTF-8

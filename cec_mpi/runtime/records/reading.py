@@ -37,11 +37,11 @@ from cec_mpi.text import shorten
 
 MAX_LINE_BYTES = 1 << 25  # five times a step of a hundred thousand machines
 MAX_OBJECTS = 1 << 17  # JSON objects of a line, which may take 25 times their bytes in memory
-_machine_fields = attrgetter(
+_get_machine_fields = attrgetter(
     *(n for n in PER_MACHINE if n != "compute_seconds"), "available", "absent_since"
 )
 _DEFAULT_VALUES: tuple[Any, ...] = tuple(DEFAULTS.get(name, UNSET) for name in FIELDS)
-_REQUIRED = len(FIELDS) - len(DEFAULTS)  # the fields without defaults come first
+_REQUIRED_COUNT = len(FIELDS) - len(DEFAULTS)  # the fields without defaults come first
 
 Note = Progress | Checkpoint | Unfinished | Waiting
 """A line between two steps: values of the task, a checkpoint, events or a wait."""
@@ -116,7 +116,7 @@ class LineReader:
         self._has_header = False
         self._last: StepRecord | None = None  # since the last header
         self._previous_values = _DEFAULT_VALUES  # of omitted fields
-        self._step = -1
+        self._last_number = -1
         self._line_number = 0
 
     def read(self, line: bytes) -> Line:
@@ -154,13 +154,14 @@ class LineReader:
             missing = FIELDS[values.index(UNSET)] if UNSET in values else "step"
             raise InvalidLineError(f'has no "{missing}": expected a step of version {VERSION}')
         record = StepRecord(*values)
-        if record.step <= self._step:
+        if record.step <= self._last_number:
             raise InvalidLineError(
-                f"is step {record.step} after step {self._step}: expected ascending step numbers"
+                f"is step {record.step} after step {self._last_number}: expected ascending step "
+                "numbers"
             )
         self._check_machines(record)
-        self._step, self._last = record.step, record
-        self._previous_values = (*values[:_REQUIRED], *_DEFAULT_VALUES[_REQUIRED:])
+        self._last_number, self._last = record.step, record
+        self._previous_values = (*values[:_REQUIRED_COUNT], *_DEFAULT_VALUES[_REQUIRED_COUNT:])
         return record
 
     def _check_machines(self, record: StepRecord) -> None:
@@ -168,13 +169,13 @@ class LineReader:
         if (
             last is not None
             and len(record.compute_seconds) == len(last.compute_seconds)
-            and all(map(is_, _machine_fields(record), _machine_fields(last)))
+            and all(map(is_, _get_machine_fields(record), _get_machine_fields(last)))
         ):
             return
         lengths = {name: len(getattr(record, name)) for name in PER_MACHINE}
         check_machines(lengths, record.available, record.absent_since)
         if last is None or record.assignment is not last.assignment:
-            Bounds.of(record.assignment)
+            Bounds.from_lists(record.assignment)
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ class RunRecords:
     size: int
 
 
-def read_lines(path: Path) -> RunRecords:
+def read_records(path: Path) -> RunRecords:
     """Read and check all lines; an incomplete last line is skipped.
 
     Raises
@@ -232,13 +233,13 @@ def iterate_lines(path: Path) -> Iterator[Line]:
     Raises
     ------
     InputError
-        See `read_lines`.
+        See `read_records`.
     """
     return (content for _, content in _checked_lines(path) if content is not None)
 
 
 def _checked_lines(path: Path) -> Iterator[tuple[bytes, Line | None]]:
-    """Yield lines with their content, which is None for an incomplete last line."""
+    """Yield lines with their content; that of an incomplete last line is None."""
     reader, content = LineReader(), None
     try:
         for line in _iterate_raw(path):

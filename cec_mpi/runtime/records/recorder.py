@@ -22,9 +22,9 @@ from msgspec.structs import asdict
 from cec_mpi.core.elastic.events import MachineEvent
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.records.directory import STEPS
-from cec_mpi.runtime.records.events import KIND_OF, Event, event_record, kind_and_machine
-from cec_mpi.runtime.records.lines import LineWriter
-from cec_mpi.runtime.records.reading import RunRecords, read_lines
+from cec_mpi.runtime.records.events import KINDS_BY_NAME, Event, event_record, kind_and_machine
+from cec_mpi.runtime.records.lines import LineFormatter
+from cec_mpi.runtime.records.reading import RunRecords, read_records
 from cec_mpi.runtime.records.step import (
     AbsenceReason,
     Checkpoint,
@@ -71,13 +71,13 @@ class RunningMedian:
         """Add a nonnegative number."""
         number = min(number, 2.0**_OCTAVES)
         if self._counts:
-            self._counts[_bin_of(number)] += 1
+            self._counts[_bin_index(number)] += 1
             return
         self._numbers.append(number)
         if len(self._numbers) > _MAX_EXACT:
             self._counts = array("q", bytes(8 * 2 * _OCTAVES * _BINS_PER_OCTAVE))
             for earlier in self._numbers:
-                self._counts[_bin_of(earlier)] += 1
+                self._counts[_bin_index(earlier)] += 1
             self._numbers = array("d")
 
     @property
@@ -95,7 +95,7 @@ class RunningMedian:
         return math.exp2((index + 0.5) / _BINS_PER_OCTAVE - _OCTAVES)
 
 
-def _bin_of(number: float) -> int:
+def _bin_index(number: float) -> int:
     minimum = 2.0**-_OCTAVES
     octaves = math.log2(min(max(number, minimum), 1 / minimum)) + _OCTAVES
     return min(int(octaves * _BINS_PER_OCTAVE), 2 * _OCTAVES * _BINS_PER_OCTAVE - 1)
@@ -115,8 +115,8 @@ class Recorder:
 
     Attributes
     ----------
-    common : dict
-        Fields of the header, which all steps have in common.
+    header : dict
+        Fields of the header line; others can be added before `write_to`.
     steps : int
         Number of steps, including earlier runs.
     next_step, next_tick : int
@@ -125,7 +125,7 @@ class Recorder:
         Number of events by kind and machine.
     earlier_events : Counter of (str, int)
         The events among `events` of earlier runs.
-    served : set of int
+    served_machines : set of int
         Machines that were available in any step of this run.
     is_stopped : callable
         Returns whether a signal has stopped the run. Machines that leave then are not recorded.
@@ -142,24 +142,24 @@ class Recorder:
         self._stream: IO[str] | None = None
         self._unflushed_chars, self._flush_at = 0, 0.0
         self._path = Path(STEPS)
-        self._lines = LineWriter()
+        self._lines = LineFormatter()
         self._start_clocks = self._read_clocks()
         self._formatted_second = -1, ""  # seconds since the epoch, and their text
-        self.common: dict[str, Any] = {}
+        self.header: dict[str, Any] = {}
         self.steps = 0
         self.plan_changes = 0
         self.waited_ticks = 0
         self.next_step = self.next_tick = 0
         self.events: Counter[tuple[str, int]] = Counter()
-        self.served: set[int] = set()
+        self.served_machines: set[int] = set()
         self.is_stopped: Callable[[], bool] = lambda: False
         self._available: tuple[int, ...] = ()
         self._pending_events: list[Event] = []
-        self._last_wait: object = None  # the last recorded wait
+        self._last_wait: object = None  # content of the last wait; None after a step
         self._on_wait: list[Callable[[Waiting], None]] = []
         self._compute_seconds = 0.0
         self._makespans, self._prediction_ratios = RunningMedian(), RunningMedian()
-        self._over_hindsight = RunningMedian()
+        self._hindsight_ratios = RunningMedian()
         for step in earlier.steps if earlier is not None else ():
             self._count(step)
             self._count_events(step.events)
@@ -170,10 +170,10 @@ class Recorder:
     def __repr__(self) -> str:
         return f"<Recorder of {self.steps} steps>"
 
-    def header(self, content: dict[str, Any]) -> None:
+    def set_header(self, content: dict[str, Any]) -> None:
         """Set the content of the header, and start the clock of the steps."""
         self._start_clocks = self._read_clocks()
-        self.common = {"started": self.now(), **content}
+        self.header = {"started": self.now(), **content}
 
     def now(self) -> str:
         """Return the current time in UTC, by the monotonic clock since the header."""
@@ -192,24 +192,24 @@ class Recorder:
         """Write the header now, and then each step, as one JSON object for each line."""
         self._stream = stream
         self._path = Path(getattr(stream, "name", STEPS))
-        self._write(self._lines.header(self.common))
+        self._write(self._lines.header(self.header))
         self.flush()
 
-    def watch(self, watch: Callable[[StepRecord | Waiting], None]) -> None:
+    def watch(self, callback: Callable[[StepRecord | Waiting], None]) -> None:
         """Call a function with each step, and with each `Waiting` for machines, from now on."""
-        self._on_step.append(watch)
-        self._on_wait.append(watch)
+        self._on_step.append(callback)
+        self._on_wait.append(callback)
 
-    def unwatch(self, watch: Callable[[StepRecord | Waiting], None]) -> None:
+    def unwatch(self, callback: Callable[[StepRecord | Waiting], None]) -> None:
         """Stop calling a function that was passed to `watch`."""
-        self._on_step.remove(watch)
-        self._on_wait.remove(watch)
+        self._on_step.remove(callback)
+        self._on_wait.remove(callback)
 
     def add_event(self, event: MachineEvent) -> None:
         """Add an event, which is written even if its step is not completed."""
         self._pending_events.append(event_record(event))
 
-    def step(self, record: StepRecord) -> None:
+    def record_step(self, record: StepRecord) -> None:
         """Record a step, with the events since the previous step."""
         if record.events or self._pending_events:
             record.events[:] = self._filter_events([*self._pending_events, *record.events])
@@ -220,13 +220,13 @@ class Recorder:
         self._last_wait = None
         if record.available != self._available:
             self._available = record.available
-            self.served.update(record.available)
+            self.served_machines.update(record.available)
         if self._stream is not None:
             self._write(self._lines.step(record))
-        for watch in self._on_step:
-            watch(record)
+        for callback in self._on_step:
+            callback(record)
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Write the events of an incomplete last step."""
         events, self._pending_events = self._filter_events(self._pending_events), []
         self._count_events(events)
@@ -254,7 +254,7 @@ class Recorder:
 
     def summary(self) -> dict[str, Any]:
         """Return totals of all steps."""
-        over_hindsight = self._over_hindsight.value
+        hindsight_ratio = self._hindsight_ratios.value
         return {
             "steps": self.steps,
             "waited_ticks": self.waited_ticks,
@@ -263,7 +263,7 @@ class Recorder:
             "compute_seconds": self._compute_seconds,
             "median_makespan": self._makespans.value,
             "median_measured_over_predicted": self._prediction_ratios.value,
-            "median_regret": None if over_hindsight is None else over_hindsight - 1,
+            "median_regret": None if hindsight_ratio is None else hindsight_ratio - 1,
         }
 
     def _count(self, step: StepRecord) -> None:
@@ -276,35 +276,37 @@ class Recorder:
         if step.predicted_makespan:
             self._prediction_ratios.add(measured / step.predicted_makespan)
         if step.hindsight_makespan:
-            self._over_hindsight.add(measured / step.hindsight_makespan)
+            self._hindsight_ratios.add(measured / step.hindsight_makespan)
 
     def _count_events(self, events: Sequence[Event]) -> None:
         for event in events:
             self.events[kind_and_machine(event)] += 1
 
-    def progress(self, **values: float) -> None:
+    def record_progress(self, **values: float) -> None:
         """Record the values that the task reports after a step, except infinities and NaN."""
         if self._stream is not None:
             floats = {name: float(value) for name, value in values.items()}
             finite = {name: value for name, value in floats.items() if math.isfinite(value)}
             self._write(self._lines.note(Progress(finite)))
 
-    def waiting(
+    def record_wait(
         self, missing: int, available: Iterable[int], absence_reasons: Mapping[int, AbsenceReason]
     ) -> None:
         """Record that the next step waits for machines, unless the last line says the same."""
-        wait = missing, tuple(available), dict(absence_reasons)
-        if wait == self._last_wait:
+        content = missing, tuple(available), dict(absence_reasons)
+        if content == self._last_wait:
             return
-        self._last_wait = wait
-        line = Waiting(time=self.now(), missing=missing, available=wait[1], absence_reasons=wait[2])
+        self._last_wait = content
+        wait = Waiting(
+            time=self.now(), missing=missing, available=content[1], absence_reasons=content[2]
+        )
         if self._stream is not None:
-            self._write(self._lines.note(line))
+            self._write(self._lines.note(wait))
             self.flush()
-        for watch in self._on_wait:
-            watch(line)
+        for callback in self._on_wait:
+            callback(wait)
 
-    def checkpoint(self) -> None:
+    def record_checkpoint(self) -> None:
         """Record that a later run can continue from the last step."""
         if self._stream is not None:
             self._write(self._lines.note(Checkpoint()))
@@ -322,7 +324,7 @@ class Recorder:
 
 def count_by_kind(events: Mapping[tuple[str, int], int]) -> dict[str, int]:
     """Return the number of events of each kind."""
-    counts = dict.fromkeys(KIND_OF, 0)
+    counts = dict.fromkeys(KINDS_BY_NAME, 0)
     for (kind, _), count in events.items():
         counts[kind] = counts.get(kind, 0) + count
     return counts
@@ -340,15 +342,15 @@ def resume_steps(path: str | os.PathLike[str]) -> RunRecords:
     """
     path = as_path(path)
     try:
-        lines = read_lines(path)
-        if lines.end < lines.size:
+        records = read_records(path)
+        if records.end < records.size:
             with os.fdopen(open_in_place(path), "r+b") as file:
-                file.truncate(lines.end)
+                file.truncate(records.end)
     except OSError as error:
         raise InputError(f"{path} cannot be continued: {error.strerror}") from None
     except InputError as error:
         raise InputError(f"{error}: use --overwrite to start from the beginning") from None
-    return lines
+    return records
 
 
 def read_steps(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -359,10 +361,10 @@ def read_steps(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[dict[
     InputError
         The file is missing, its content is not a record of steps, or its last line is incomplete.
     """
-    lines = read_lines(as_path(path))
-    if lines.end < lines.size:
+    records = read_records(as_path(path))
+    if records.end < records.size:
         raise InputError(f"{path} cannot be read: its last line is incomplete")
-    return lines.header, [_as_dict(step) for step in lines.steps]
+    return records.header, [_as_dict(step) for step in records.steps]
 
 
 def _as_dict(step: StepRecord) -> dict[str, Any]:

@@ -19,13 +19,13 @@ from msgspec.structs import fields
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.runtime.records.events import (
-    KIND_OF,
+    KINDS_BY_NAME,
     MAX_MACHINES,
     Count,
     Event,
-    Machine,
+    MachineNumber,
+    Magnitude,
     Seconds,
-    Size,
     kind_and_machine,
 )
 from cec_mpi.text import shorten
@@ -38,7 +38,7 @@ VERSION = 4
 AbsenceReason = Literal["preempted", "late", "lost", "given up", "left", "excluded", "not joined"]
 """Reason for which a machine is not available."""
 
-AbsenceTable = dict[AbsenceReason, dict[Machine, Count]]
+AbsenceTable = dict[AbsenceReason, dict[MachineNumber, Count]]
 """Unavailable machines by reason, each with the step since which it is unavailable."""
 
 MachineCount = Annotated[int, Meta(ge=1, le=MAX_MACHINES)]
@@ -69,8 +69,8 @@ class Header(Struct, kw_only=True, tag="header", tag_field="kind"):
     shards: str | UnsetType = UNSET
     mpi_library: str | UnsetType = UNSET
     stragglers: Annotated[int, Meta(ge=0, le=MAX_MACHINES)] = 0
-    speeds: Literal["learn"] | list[Size] | dict[str, Size] | None = None
-    participants: list[Machine] | UnsetType = UNSET
+    speeds: Literal["learn"] | list[Magnitude] | dict[str, Magnitude] | None = None
+    participants: list[MachineNumber] | UnsetType = UNSET
     machine_of_rank: list[Annotated[int, Meta(ge=0, le=MAX_MACHINES)]] | UnsetType = UNSET
     hosts: list[str] | UnsetType = UNSET
     pids: list[Count] | UnsetType = UNSET
@@ -111,8 +111,8 @@ class Waiting(Struct, frozen=True, kw_only=True, tag="waiting", tag_field="kind"
 
     time: str
     missing: Count
-    available: tuple[Machine, ...] = ()
-    absence_reasons: dict[Machine, AbsenceReason] = field(default_factory=dict)
+    available: tuple[MachineNumber, ...] = ()
+    absence_reasons: dict[MachineNumber, AbsenceReason] = field(default_factory=dict)
 
 
 # gc=False: records form no cycles, so the garbage collector need not visit millions of them.
@@ -193,7 +193,7 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
     step: Count
     tick: Count
     time: str
-    available: tuple[Machine, ...]
+    available: tuple[MachineNumber, ...]
     adjoint: bool
     columns: Count
     rows: list[Count]
@@ -209,16 +209,16 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
     collect_seconds: Seconds
     decode_seconds: Seconds
     payload_bytes: dict[str, Count]
-    condition_number: Size | None
-    cancellation: Size | None
+    condition_number: Magnitude | None
+    cancellation: Magnitude | None
     assignment: list[list[Count]]
     absent_since: AbsenceTable
     waited_ticks: Count = 0
     waited_seconds: Seconds = 0.0
     plan_changed: bool = False
     events: list[Event] = field(default_factory=list)
-    unanswered: list[Machine] = field(default_factory=list)
-    delays: dict[Machine, Seconds] = field(default_factory=dict)
+    unanswered: list[MachineNumber] = field(default_factory=list)
+    delays: dict[MachineNumber, Seconds] = field(default_factory=dict)
 
 
 FIELDS = tuple(field.name for field in fields(StepRecord))
@@ -258,7 +258,7 @@ class Bounds:
     ends: Ints
 
     @classmethod
-    def of(cls, assignment: Sequence[Sequence[int]]) -> Bounds:
+    def from_lists(cls, assignment: Sequence[Sequence[int]]) -> Bounds:
         """Return the bounds of the recorded assignment of a step.
 
         Raises
@@ -282,7 +282,7 @@ class Bounds:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def lists(self) -> list[list[int]]:
+    def to_lists(self) -> list[list[int]]:
         """Return the bounds as a list for each machine, as in records."""
         bounds, ends = self.bounds.tolist(), self.ends.tolist()
         return [bounds[a:b] for a, b in zip([0, *ends], ends, strict=False)]
@@ -297,7 +297,7 @@ def check_events(events: Sequence[Event]) -> None:
     """Raise ValueError if the first key of an event is not a kind of event."""
     for event in events:
         kind = kind_and_machine(event)[0] if event else ""
-        if kind not in KIND_OF:
+        if kind not in KINDS_BY_NAME:
             raise ValueError("Expected a kind of event first - at `$.events`")
 
 

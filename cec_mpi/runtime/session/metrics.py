@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.records.events import KIND_OF, kind_and_machine
+from cec_mpi.runtime.records.events import KINDS_BY_NAME, kind_and_machine
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.records.step import AbsenceReason, StepRecord, Waiting
 from cec_mpi.runtime.times import METRICS_SECONDS
@@ -255,7 +255,7 @@ class RunMetrics:
         events = CounterMetricFamily(
             "cec_mpi_events", "Events of machines of each kind.", labels=["kind"]
         )
-        for kind in KIND_OF:
+        for kind in KINDS_BY_NAME:
             events.add_metric([kind], self._events[kind])
         yield events
 

@@ -154,9 +154,9 @@ class Session:
         )
         self.schedule.check_cancelled = self._check_cancelled
         self._flush_records = recorder.flush_if_due
-        self.schedule.on_shortage = recorder.waiting
+        self.schedule.on_shortage = recorder.record_wait
         if self._hub.roster is not None:
-            self._hub.roster.on_shortage = recorder.waiting
+            self._hub.roster.on_shortage = recorder.record_wait
         self._exit_stack.enter_context(limit_threads(options.threads or self._processes[0].threads))
         master = self._make_master(path, store, options, recorder)
         self._exit_stack.callback(self._end, master)
@@ -263,7 +263,7 @@ class Session:
         if cache_problems := [report.cache_problem for report in reports if report.cache_problem]:
             self._warn([_summarise(cache_problems)])
         header = run_header(opening, options, speeds, reports, emulation, processes, self._library)
-        recorder.header(header)
+        recorder.set_header(header)
         if options.metrics is not None:
             self._exit_stack.enter_context(publish_metrics(options.metrics, recorder))
         return master

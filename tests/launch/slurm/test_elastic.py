@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from cec_mpi.runtime.records.reading import read_lines
+from cec_mpi.runtime.records.reading import read_records
 from helpers import ROOT
 from helpers.endless_task import STOP_FILE, vector
 from helpers.jobs import Job
@@ -73,7 +73,7 @@ class ElasticRun:
         path = self.out / "steps.jsonl"
         if not path.exists() or b"\n" not in path.read_bytes():
             return []
-        steps = read_lines(path).steps  # the last line may be half written
+        steps = read_records(path).steps  # the last line may be half written
         return [event for step in steps for event in step.events if event.keys() & set(kinds)]
 
     def until(self, count, *kinds):

@@ -193,12 +193,12 @@ def test_a_run_survives_the_loss_of_its_terminal(on_terminal):
 def test_steps_are_shown_at_once(on_terminal):
     terminal = on_terminal()
     recorder = Recorder()
-    recorder.header(header(planned_steps=10**6))
+    recorder.set_header(header(planned_steps=10**6))
     with show_progress(recorder):
         for number in range(9):
-            recorder.step(record(number))
+            recorder.record_step(record(number))
         terminal.await_text("step 9 of")
-        recorder.step(record(9))
+        recorder.record_step(record(9))
         terminal.await_text("step 10 of")
     print("end")
     terminal.await_text("end")

@@ -39,7 +39,7 @@ def test_a_step_does_not_wait_for_a_straggler(store, X):
     assert all(0 < step.cancellation < 1e3 for step in recorder.records)
     assert first.hindsight_makespan is second.hindsight_makespan is None
     assert recorder.summary()["median_regret"] is None
-    assert recorder.common["stragglers"] == 1
+    assert recorder.header["stragglers"] == 1
     # Machine 2 still computes the first step, and gets no job.
     assert (2 in first.available, 2 in second.available) == (True, False)
     assert [step.rows[1] for step in recorder.records] == [0, 0]

@@ -12,8 +12,8 @@ from msgspec.structs import asdict, replace
 
 from cec_mpi.core.elastic.events import MachineJoined, MachineLate, MachineLeft, MachineLost
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.records.events import KIND_OF
-from cec_mpi.runtime.records.lines import DEFAULTS, LineWriter
+from cec_mpi.runtime.records.events import KINDS_BY_NAME
+from cec_mpi.runtime.records.lines import DEFAULTS, LineFormatter
 from cec_mpi.runtime.records.recorder import Recorder, read_steps, resume_steps
 from cec_mpi.runtime.records.step import FIELDS
 from helpers.steps import record, step
@@ -43,24 +43,24 @@ def test_lines_are_complete_and_flushed_ten_times_a_second(path):
     clock = Clock()
     with path.open("w") as stream:
         recorder = Recorder(clock=clock)
-        recorder.header({"rows": 10})
+        recorder.set_header({"rows": 10})
         recorder.write_to(stream)
         (header,) = read()
         assert datetime.fromisoformat(header.pop("started")).tzinfo == UTC
         assert header == {"kind": "header", "version": 4, "rows": 10}
         for number in range(3):
             clock.now += 0.1
-            recorder.step(record(number))
+            recorder.record_step(record(number))
             assert [line["step"] for line in read()[1:]] == list(range(number + 1))
         for number in range(3, 100):
-            recorder.step(record(number))
+            recorder.record_step(record(number))
             read()
-        recorder.step(record(100, events=[{"late": 1}]))
+        recorder.record_step(record(100, events=[{"late": 1}]))
         assert len(read()) == 102
-        recorder.step(record(101))
-        recorder.checkpoint()
+        recorder.record_step(record(101))
+        recorder.record_checkpoint()
         assert len(read()) == 104
-        recorder.step(record(102))
+        recorder.record_step(record(102))
         clock.now += 0.1
         recorder.flush_if_due()
         assert len(read()) == 105
@@ -70,19 +70,21 @@ def test_the_summary_has_totals_and_medians():
     recorder = Recorder()
     assert recorder.summary() == dict.fromkeys(recorder.summary()) | {
         **{"steps": 0, "waited_ticks": 0, "plan_changes": 0, "compute_seconds": 0.0},
-        "events": dict.fromkeys(KIND_OF, 0),
+        "events": dict.fromkeys(KINDS_BY_NAME, 0),
     }
     for number, (measured, predicted, ticks, is_changed) in enumerate(
         [(0.5, None, 0, True), (0.4, 0.2, 3, False), (0.6, 0.6, 1, True), (0.9, 0.3, 0, False)]
     ):
         makespans = {"measured_makespan": measured, "predicted_makespan": predicted}
         makespans["hindsight_makespan"] = measured / 1.25
-        recorder.step(record(number, **makespans, waited_ticks=ticks, plan_changed=is_changed))
+        recorder.record_step(
+            record(number, **makespans, waited_ticks=ticks, plan_changed=is_changed)
+        )
     assert recorder.summary() == {
         "steps": 4,
         "waited_ticks": 4,
         "plan_changes": 2,
-        "events": dict.fromkeys(KIND_OF, 0),
+        "events": dict.fromkeys(KINDS_BY_NAME, 0),
         "compute_seconds": pytest.approx(2.4),
         "median_makespan": pytest.approx(0.55),
         "median_measured_over_predicted": pytest.approx(2.0),
@@ -94,12 +96,12 @@ def test_events_belong_to_the_next_step_or_to_an_unfinished_one(path):
     recorder = Recorder()
     with path.open("w") as stream:
         recorder.write_to(stream)
-        recorder.step(record(0, events=[{"late": 2}, {"late": 1}]))
+        recorder.record_step(record(0, events=[{"late": 2}, {"late": 1}]))
         recorder.add_event(MachineLost(3, "gone"))
         recorder.add_event(MachineJoined(3, rank=7))
-        recorder.step(record(1))
+        recorder.record_step(record(1))
         recorder.add_event(MachineLate(2))
-        recorder.end()
+        recorder.finish()
     lost, joined = {"lost": 3, "reason": "gone"}, {"joined": 3, "rank": 7}
     assert [each["events"] for each in read_steps(path)[1]] == [
         [{"late": 2}, {"late": 1}],
@@ -107,7 +109,7 @@ def test_events_belong_to_the_next_step_or_to_an_unfinished_one(path):
     ]
     last = {"kind": "unfinished", "events": [{"late": 2}]}
     assert json.loads(path.read_text().splitlines()[-1]) == last
-    counts = {**dict.fromkeys(KIND_OF, 0), "lost": 1, "joined": 1, "late": 3}
+    counts = {**dict.fromkeys(KINDS_BY_NAME, 0), "lost": 1, "joined": 1, "late": 3}
     resumed = Recorder(earlier=resume_steps(path))
     assert recorder.summary()["events"] == resumed.summary()["events"] == counts
     assert resumed.events == resumed.earlier_events == recorder.events
@@ -115,29 +117,29 @@ def test_events_belong_to_the_next_step_or_to_an_unfinished_one(path):
 
 def test_machines_that_leave_after_a_signal_to_the_run_are_not_recorded():
     recorder = Recorder()
-    recorder.step(record(0, events=[{"left": 1, "reason": "its job ends"}]))
+    recorder.record_step(record(0, events=[{"left": 1, "reason": "its job ends"}]))
     recorder.is_stopped = lambda: True
-    recorder.step(record(1, events=[{"left": 2, "reason": "a signal"}, {"late": 3}]))
+    recorder.record_step(record(1, events=[{"left": 2, "reason": "a signal"}, {"late": 3}]))
     recorder.add_event(MachineLeft(3, "a signal"))
-    recorder.end()
+    recorder.finish()
     assert recorder.events == {("left", 1): 1, ("late", 3): 1}
 
 
 def test_a_resumed_run_continues_the_numbers_and_totals(path):
     with path.open("w") as stream:
         first = Recorder()
-        first.header({"rows": 10})
+        first.set_header({"rows": 10})
         first.write_to(stream)
         for number in range(3):
-            first.step(record(number, measured_makespan=0.5))
+            first.record_step(record(number, measured_makespan=0.5))
         stream.write('{"kind": "step", "step"')  # the run was killed
     recorder = Recorder(earlier=resume_steps(path))
     assert (recorder.steps, recorder.next_step, recorder.next_tick) == (3, 3, 3)
     assert recorder.summary()["compute_seconds"] == pytest.approx(1.5)
     with path.open("a") as stream:
-        recorder.header({"rows": 10})
+        recorder.set_header({"rows": 10})
         recorder.write_to(stream)
-        recorder.step(record(3))
+        recorder.record_step(record(3))
     header, steps = read_steps(path)
     assert (header["kind"], header["rows"]) == ("header", 10)
     assert [each["step"] for each in steps] == [0, 1, 2, 3]
@@ -148,7 +150,7 @@ def test_a_resumed_run_continues_the_numbers_and_totals(path):
 
 
 def lines_of(*records):
-    writer = LineWriter()
+    writer = LineFormatter()
     writer.header({})
     return [json.loads(writer.step(each)) for each in records]
 
@@ -163,7 +165,7 @@ def test_a_line_omits_defaults_and_unchanged_fields():
 @given(name=st.binary().map(os.fsdecode))
 @example(name="\udce9\U0001f600\\udce9\ud83d\\")
 def test_names_that_are_not_utf_8_are_escaped(name):
-    line = LineWriter().header({"shard_files": [name]})
+    line = LineFormatter().header({"shard_files": [name]})
     escaped = name.encode(errors="backslashreplace").decode()
     assert msgspec.json.decode(line)["shard_files"] == json.loads(line)["shard_files"] == [escaped]
 
@@ -210,9 +212,9 @@ def test_written_steps_are_read_with_all_fields(tmp_path_factory, changes, resum
         for each in steps:
             if each.step in resumed:
                 recorder.write_to(stream)
-            recorder.progress(residual=1 / (each.step + 1), other=float("nan"))
-            recorder.step(each)
-            recorder.checkpoint()
+            recorder.record_progress(residual=1 / (each.step + 1), other=float("nan"))
+            recorder.record_step(each)
+            recorder.record_checkpoint()
     assert read_steps(path)[1] == [
         {"kind": "step", **asdict(each), "available": list(each.available)} for each in steps
     ]
@@ -222,7 +224,7 @@ def test_numbers_that_are_not_finite_are_read_as_null(path):
     with path.open("w") as stream:
         recorder = Recorder()
         recorder.write_to(stream)
-        recorder.step(replace(record(0), condition_number=float("inf")))
+        recorder.record_step(replace(record(0), condition_number=float("inf")))
     assert resume_steps(path).steps[0].condition_number is None
 
 

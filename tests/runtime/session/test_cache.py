@@ -60,7 +60,7 @@ def check_product(store, cache, X=None, **options):
         product = operator @ np.ones(COLUMNS)
     X = matrix() if X is None else X
     np.testing.assert_allclose(product, X @ np.ones(COLUMNS), atol=1e-9)
-    return recorder.common
+    return recorder.header
 
 
 @pytest.fixture(autouse=True)

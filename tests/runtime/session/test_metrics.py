@@ -105,18 +105,18 @@ def test_metrics_are_served_at_a_port_until_the_operator_closes(store, port):
 def test_losses_and_waiting_time_are_published_during_a_wait(port):
     recorder = Recorder()
     with publish_metrics(port, recorder):
-        recorder.step(record(0))
-        recorder.waiting(1, [1, 3], {2: "lost"})
+        recorder.record_step(record(0))
+        recorder.record_wait(1, [1, 3], {2: "lost"})
         during = fetch(port)
         assert during["cec_mpi_machines", "available"] == 2
         assert during["cec_mpi_machines", "lost"] == 1
         assert during["cec_mpi_events_total", "lost"] == 0  # until the step has ended
-        recorder.waiting(2, [1], {2: "lost", 3: "lost"})
+        recorder.record_wait(2, [1], {2: "lost", 3: "lost"})
         later = fetch(port)
         assert (
             later["cec_mpi_waiting_seconds_total",] > during["cec_mpi_waiting_seconds_total",] > 0
         )
-        recorder.step(record(1, events=[{"lost": 2, "reason": "gone"}], waited_seconds=7.0))
+        recorder.record_step(record(1, events=[{"lost": 2, "reason": "gone"}], waited_seconds=7.0))
         after = fetch(port)
         assert after["cec_mpi_events_total", "lost"] == 1
         assert after["cec_mpi_waiting_seconds_total",] == 7
