@@ -61,7 +61,7 @@ class SimulatedRecorder(Recorder):
             record,
             decode_seconds=record.decode_seconds + decoding,
             payload_bytes=sizes,
-            time=self.now(),
+            time=self.timestamp(),
         )
         self._add_totals(record)
         super().record_step(record)

@@ -332,7 +332,7 @@ def run(device: Device, directory: Path, options: Any, deadline: float) -> None:
     w = RNG.standard_normal(columns)
     expected = np.load(file, mmap_mode="r") @ w
     conn, records = directory / "run.json", []
-    recorder = Recorder(watch=records.append)
+    recorder = Recorder(on_step=records.append)
     gpu = "--machines", GPU_MACHINES, "--device", device.name
 
     def step() -> float:

@@ -108,7 +108,7 @@ def case(rng: np.random.Generator, store: Path) -> Iterator[Decode]:
         records: list[StepRecord] = []
         open_options: dict[str, Any] = {"precision": precision, "threads": 1}
         open_options["speeds"] = rng.uniform(1, 4, machines).tolist()
-        recorder = Recorder(watch=records.append)
+        recorder = Recorder(on_step=records.append)
         with cec_mpi.open_operator(store, None, recorder=recorder, **open_options) as operator:
             for _ in range(VECTORS):
                 matrix = X.T if adjoint else X

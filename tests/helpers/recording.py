@@ -10,7 +10,7 @@ class MemoryRecorder(Recorder):
 
     def __init__(self):
         self.records = []
-        super().__init__(watch=self.records.append)
+        super().__init__(on_step=self.records.append)
 
     @property
     def all_events(self):

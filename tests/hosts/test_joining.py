@@ -22,7 +22,7 @@ from cec_mpi.runtime.records.recorder import Recorder
 
 store, file, matrix = sys.argv[1:]
 X, random, happened = np.load(matrix), np.random.default_rng(0), []
-recorder = Recorder(watch=lambda record: happened.extend(record.events))
+recorder = Recorder(on_step=lambda record: happened.extend(record.events))
 options = dict(accept=file, wait=True, deadline=0.5, recorder=recorder)
 with cec_mpi.open_operator(store, None, **options) as operator:
     for kind, count in (("joined", 4), ("lost", 2), ("joined", 5)):

@@ -265,7 +265,7 @@ class TaskRun:
     def _run_recorded(self, session: Session) -> None:
         """Run the task, record its steps and its log, and print the closing lines."""
         is_resumed = bool(self.resume_state.state)
-        recorder = Recorder(earlier=resume_steps(self.out / STEPS) if is_resumed else None)
+        recorder = Recorder(earlier_run=resume_steps(self.out / STEPS) if is_resumed else None)
         recorder.is_stopped = lambda: self.signals.received is not None
         earlier_steps = recorder.steps
         master = session.open(self.store, self.options, recorder)

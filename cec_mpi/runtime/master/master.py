@@ -323,8 +323,10 @@ class Master:
         """Update speeds from a step, record it, and warn once of cancellation."""
         self._condition_number = result.condition_number
         makespans = self.planner.learn(step, result.rows, result.answers.seconds)
-        now = self.recorder.now()
-        self.recorder.record_step(step.make_record(result, makespans, cancellation_ratio, now))
+        timestamp = self.recorder.timestamp()
+        self.recorder.record_step(
+            step.make_record(result, makespans, cancellation_ratio, timestamp)
+        )
         # X' v vanishes where least squares converge.
         if step.product.adjoint or cancellation_ratio is None:
             return

@@ -101,7 +101,11 @@ class Step:
             self.payload_bytes[verb] = self.payload_bytes.get(verb, 0) + size
 
     def make_record(
-        self, result: ProductResult, makespans: Makespans, cancellation: float | None, now: str
+        self,
+        result: ProductResult,
+        makespans: Makespans,
+        cancellation: float | None,
+        timestamp: str,
     ) -> StepRecord:
         """Return the record of the step, without its events."""
         answers = result.answers
@@ -109,7 +113,7 @@ class Step:
         return StepRecord(
             step=self.number,
             tick=self.tick,
-            time=now,
+            time=timestamp,
             waited_ticks=self.waited_ticks,
             waited_seconds=self.waited_seconds,
             available=self.available,

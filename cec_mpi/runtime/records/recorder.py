@@ -106,9 +106,9 @@ class Recorder:
 
     Parameters
     ----------
-    watch : callable, optional
+    on_step : callable, optional
         Called with each `StepRecord`.
-    earlier : RunRecords, optional
+    earlier_run : RunRecords, optional
         Records of the run that this run continues.
     clock : Clock
         Clock of the hub.
@@ -133,16 +133,16 @@ class Recorder:
 
     def __init__(
         self,
-        watch: Callable[[StepRecord], None] | None = None,
-        earlier: RunRecords | None = None,
+        on_step: Callable[[StepRecord], None] | None = None,
+        earlier_run: RunRecords | None = None,
         clock: Clock = time,
     ) -> None:
-        self._on_step = [] if watch is None else [watch]
+        self._on_step = [] if on_step is None else [on_step]
         self._clock = clock
         self._stream: IO[str] | None = None
         self._unflushed_chars, self._flush_at = 0, 0.0
         self._path = Path(STEPS)
-        self._lines = LineFormatter()
+        self._formatter = LineFormatter()
         self._start_clocks = self._read_clocks()
         self._formatted_second = -1, ""  # seconds since the epoch, and their text
         self.header: dict[str, Any] = {}
@@ -160,11 +160,11 @@ class Recorder:
         self._compute_seconds = 0.0
         self._makespans, self._prediction_ratios = RunningMedian(), RunningMedian()
         self._hindsight_ratios = RunningMedian()
-        for step in earlier.steps if earlier is not None else ():
-            self._count(step)
+        for step in earlier_run.steps if earlier_run is not None else ():
+            self._count_step(step)
             self._count_events(step.events)
             self.next_step, self.next_tick = step.step + 1, step.tick + 1
-        self._count_events(earlier.unfinished_events if earlier is not None else ())
+        self._count_events(earlier_run.unfinished_events if earlier_run is not None else ())
         self.earlier_events = self.events.copy()
 
     def __repr__(self) -> str:
@@ -173,9 +173,9 @@ class Recorder:
     def set_header(self, content: dict[str, Any]) -> None:
         """Set the content of the header, and start the clock of the steps."""
         self._start_clocks = self._read_clocks()
-        self.header = {"started": self.now(), **content}
+        self.header = {"started": self.timestamp(), **content}
 
-    def now(self) -> str:
+    def timestamp(self) -> str:
         """Return the current time in UTC, by the monotonic clock since the header."""
         epoch_seconds, monotonic_seconds = self._start_clocks
         now = epoch_seconds + self._clock.monotonic() - monotonic_seconds
@@ -192,7 +192,7 @@ class Recorder:
         """Write the header now, and then each step, as one JSON object for each line."""
         self._stream = stream
         self._path = Path(getattr(stream, "name", STEPS))
-        self._write(self._lines.header(self.header))
+        self._write(self._formatter.header(self.header))
         self.flush()
 
     def watch(self, callback: Callable[[StepRecord | Waiting], None]) -> None:
@@ -215,14 +215,14 @@ class Recorder:
             record.events[:] = self._filter_events([*self._pending_events, *record.events])
             self._pending_events = []
             self._flush_at = 0.0
-        self._count(record)
+        self._count_step(record)
         self._count_events(record.events)
         self._last_wait = None
         if record.available != self._available:
             self._available = record.available
             self.served_machines.update(record.available)
         if self._stream is not None:
-            self._write(self._lines.step(record))
+            self._write(self._formatter.step(record))
         for callback in self._on_step:
             callback(record)
 
@@ -231,7 +231,7 @@ class Recorder:
         events, self._pending_events = self._filter_events(self._pending_events), []
         self._count_events(events)
         if events and self._stream is not None:
-            self._write(self._lines.note(Unfinished(events)))
+            self._write(self._formatter.note(Unfinished(events)))
         self.flush()
 
     def flush_if_due(self) -> None:
@@ -266,7 +266,7 @@ class Recorder:
             "median_regret": None if hindsight_ratio is None else hindsight_ratio - 1,
         }
 
-    def _count(self, step: StepRecord) -> None:
+    def _count_step(self, step: StepRecord) -> None:
         self.steps += 1
         self.plan_changes += step.plan_changed
         self.waited_ticks += step.waited_ticks
@@ -287,7 +287,7 @@ class Recorder:
         if self._stream is not None:
             floats = {name: float(value) for name, value in values.items()}
             finite = {name: value for name, value in floats.items() if math.isfinite(value)}
-            self._write(self._lines.note(Progress(finite)))
+            self._write(self._formatter.note(Progress(finite)))
 
     def record_wait(
         self, missing: int, available: Iterable[int], absence_reasons: Mapping[int, AbsenceReason]
@@ -298,10 +298,10 @@ class Recorder:
             return
         self._last_wait = content
         wait = Waiting(
-            time=self.now(), missing=missing, available=content[1], absence_reasons=content[2]
+            time=self.timestamp(), missing=missing, available=content[1], absence_reasons=content[2]
         )
         if self._stream is not None:
-            self._write(self._lines.note(wait))
+            self._write(self._formatter.note(wait))
             self.flush()
         for callback in self._on_wait:
             callback(wait)
@@ -309,7 +309,7 @@ class Recorder:
     def record_checkpoint(self) -> None:
         """Record that a later run can continue from the last step."""
         if self._stream is not None:
-            self._write(self._lines.note(Checkpoint()))
+            self._write(self._formatter.note(Checkpoint()))
             self.flush()
 
     def _write(self, line: str) -> None:

@@ -121,7 +121,7 @@ def test_planning_recorded_steps_again_gives_the_recorded_plans(tmp_path, speeds
         None,
         availability=ListedAvailability(PAPER_AVAILABLE, repeat=True),
         speeds=speeds,
-        recorder=Recorder(watch=records.append),
+        recorder=Recorder(on_step=records.append),
     ) as X:
         for step in range(24):
             (X.rmatvec if step % 3 else X.matvec)(np.ones(X.shape[0 if step % 3 else 1]))

@@ -110,7 +110,7 @@ def test_events_belong_to_the_next_step_or_to_an_unfinished_one(path):
     last = {"kind": "unfinished", "events": [{"late": 2}]}
     assert json.loads(path.read_text().splitlines()[-1]) == last
     counts = {**dict.fromkeys(KINDS_BY_NAME, 0), "lost": 1, "joined": 1, "late": 3}
-    resumed = Recorder(earlier=resume_steps(path))
+    resumed = Recorder(earlier_run=resume_steps(path))
     assert recorder.summary()["events"] == resumed.summary()["events"] == counts
     assert resumed.events == resumed.earlier_events == recorder.events
 
@@ -133,7 +133,7 @@ def test_a_resumed_run_continues_the_numbers_and_totals(path):
         for number in range(3):
             first.record_step(record(number, measured_makespan=0.5))
         stream.write('{"kind": "step", "step"')  # the run was killed
-    recorder = Recorder(earlier=resume_steps(path))
+    recorder = Recorder(earlier_run=resume_steps(path))
     assert (recorder.steps, recorder.next_step, recorder.next_tick) == (3, 3, 3)
     assert recorder.summary()["compute_seconds"] == pytest.approx(1.5)
     with path.open("a") as stream:
