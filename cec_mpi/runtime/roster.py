@@ -349,10 +349,10 @@ class Roster:
         for machine in list(host.machines):
             self._remove(host, MachineLost(machine, reason))
 
-    def _change_state(self, rank: int, machine: int, state: State, allowed: State) -> None:
+    def _change_state(self, rank: int, machine: int, state: State, expected: State) -> None:
         host = self[rank]
         current = host.machines.get(machine)
-        if current is not allowed:
+        if current is not expected:
             description = "on another host" if current is None else current.value
             raise RuntimeError(f"machine {machine} is {description}: it cannot be {state.value}")
         host.machines[machine] = state

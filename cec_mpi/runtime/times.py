@@ -7,7 +7,7 @@ of an elastic step are in `core.elastic.states`, and those of polling loops in `
 from __future__ import annotations
 
 # Start. If a rank or machine misses a limit, the start fails with a message that names it.
-START_SECONDS = 60.0  # for all processes to start, in addition to
+START_SECONDS = 60.0  # for all processes to start, plus the next line for each rank
 START_SECONDS_PER_RANK = 1.0  # because ranks on shared cores start one by one
 MPI_INIT_SLEEP = 0.2  # of each rank after MPI_Init: twice the shortest sleep that worked in trials
 SRUN_TIMEOUT = 5.0  # of a query of srun, which retries while no controller answers

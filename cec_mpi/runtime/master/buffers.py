@@ -33,7 +33,7 @@ class Buffers:
 
     Attributes
     ----------
-    shared : (k, r) ndarray
+    vectors : (k, r) ndarray
         W as it is sent, divided by powers of two.
     exponents : list of int
         Exponents of these powers, one for each column of W or V.
@@ -57,7 +57,7 @@ class Buffers:
         recovery, rows = manifest.code.recovery, manifest.rows_per_shard
         size = recovery * rows * columns
         self._columns = columns
-        self.shared = np.empty((columns, manifest.columns), arithmetic)
+        self.vectors = np.empty((columns, manifest.columns), arithmetic)
         self.exponents = [0] * columns
         self.is_scaled = False
         self.coefficients = np.empty(size, arithmetic)
@@ -68,7 +68,7 @@ class Buffers:
         self._codecs: WeakKeyDictionary[Plan, Codec] = WeakKeyDictionary()
 
     def load_vectors(self, name: str, W: NDArray[Any], scales: Scales) -> list[float]:
-        """Scale W, of shape (r, k), into `shared`; return the norms of the terms of X W.
+        """Scale W, of shape (r, k), into `vectors`; return the norms of the terms of X W.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class Buffers:
         """
         _check_real(name, W)
         try:
-            self.exponents, term_norms = scales.prepare(W, self.shared)
+            self.exponents, term_norms = scales.prepare(W, self.vectors)
         except NotFiniteError:
             raise _not_finite_error(name, W) from None
         self.is_scaled = any(self.exponents)
@@ -122,9 +122,9 @@ class Buffers:
 
     def renew_if_sending(self, is_sending: Callable[[NDArray[Any]], bool]) -> None:
         """Replace arrays that are still being sent by new ones."""
-        self.shared, self.coefficients = (
+        self.vectors, self.coefficients = (
             np.empty_like(array) if is_sending(array) else array
-            for array in (self.shared, self.coefficients)
+            for array in (self.vectors, self.coefficients)
         )
 
 

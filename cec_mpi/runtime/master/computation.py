@@ -103,21 +103,21 @@ class ForwardComputation:
     Parameters
     ----------
     product : Product
-    shared : (k, r) ndarray
+    vectors : (k, r) ndarray
         W as it is sent.
     answers : RowAnswers
     memory : AnswerMemory
     """
 
     def __init__(
-        self, product: Product, shared: NDArray[Any], answers: RowAnswers, memory: AnswerMemory
+        self, product: Product, vectors: NDArray[Any], answers: RowAnswers, memory: AnswerMemory
     ) -> None:
-        self.product, self._shared, self._answers = product, shared, answers
+        self.product, self._vectors, self._answers = product, vectors, answers
         self._memory, self._finite_checker = memory, NonfiniteChecker(product.columns)
 
     def operand(self, request: Request) -> NDArray[Any]:
         """See `Computation.operand`."""
-        return self._shared
+        return self._vectors
 
     def accept(
         self, requests: Sequence[Request], pieces: list[NDArray[Any]]

@@ -158,7 +158,7 @@ class ElasticExecutor:
             buffers.parts,
             buffers.scratch,
             self._checker,
-            None if self._checker is None else np.abs(buffers.shared) @ self._column_maxima,
+            None if self._checker is None else np.abs(buffers.vectors) @ self._column_maxima,
         )
         placement = self._planner.placement
         ledger = RowLedger(
@@ -172,7 +172,7 @@ class ElasticExecutor:
         )
         ledger.assign_plan(step.plan.assignment.all_intervals())
         self._memory.clear()
-        computation = ForwardComputation(step.product, buffers.shared, answers, self._memory)
+        computation = ForwardComputation(step.product, buffers.vectors, answers, self._memory)
         measurements = self._run(
             step, ledger, computation, self._planned_rows(step), refine=ledger.refine
         )

@@ -54,12 +54,12 @@ class LockstepExecutor:
         """
         endpoint, now = self._endpoint, step.clock.monotonic
         plan, adjoint = step.plan, step.product.adjoint
-        values = buffers.coefficients if adjoint else buffers.shared
+        operand = buffers.coefficients if adjoint else buffers.vectors
         announce_begin = now()
-        announce_bytes = endpoint.announce(step.number, step.product, plan.assignment, values)
+        announce_bytes = endpoint.announce(step.number, step.product, plan.assignment, operand)
         self._planner.begin(step)
         share_begin = now()
-        share_bytes = endpoint.share(values)
+        share_bytes = endpoint.share(operand)
         collect_begin = now()
         try:
             buffers.prepare(plan)

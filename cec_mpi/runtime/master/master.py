@@ -306,8 +306,8 @@ class Master:
         row, is_suspect = entry // step.product.columns, answers > answers.max() * _SUSPECT_RATIO
         suspects = [n for n in step.available if is_suspect[n - 1]]
         if not step.events:  # only machines of the plan have answered
-            rows = step.plan.assignment.intervals
-            suspects = [n for n in suspects if any(a <= row < b for a, b in rows(n))]
+            intervals = step.plan.assignment.intervals
+            suspects = [n for n in suspects if any(a <= row < b for a, b in intervals(n))]
         if suspects and len(suspects) < len(step.available):  # otherwise X or w is large
             machine = "machine" if len(suspects) == 1 else "one of machines"
             names = join_names(suspects, len(suspects))

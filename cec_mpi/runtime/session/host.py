@@ -210,10 +210,10 @@ def join(
         host_options |= {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit}
     if not isinstance(source, ConnectionFile):  # `cec_mpi.engines` passes one
         source = parse_source(os.fspath(source), encryption)
-    free, device_name = _free_memory(device)
+    free, device_names = _detect_memory(device)
     hello = replace(
         _make_hello(memory if memory > 1 else memory * free),
-        device=device_name,
+        device=device_names,
         count=machines,
         machines=() if machine is None else (machine,),
         is_limited=memory != DEFAULT_MEMORY_FRACTION,
@@ -309,10 +309,10 @@ def serve_as_rank(
                 finder.await_cleanup()
 
 
-def _free_memory(device: str) -> tuple[int, str]:
+def _detect_memory(device: str) -> tuple[int, str]:
     """Return the free bytes of a device or of the main memory, and the names of the devices.
 
-    The devices are printed.
+    Print the devices.
 
     Raises
     ------

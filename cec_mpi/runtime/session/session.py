@@ -362,12 +362,12 @@ def make_emulation(
     )
 
 
-def check_ranks(size: int, machines: tuple[int, ...], total: int) -> None:
+def check_ranks(rank_count: int, machines: tuple[int, ...], store_machines: int) -> None:
     """Raise unless there is one rank for the master and one for each of these machines.
 
-    `total` is the number of machines of the store.
+    `store_machines` is the number of machines of the store.
     """
-    problem = rank_count_problem(size, machines, total, detect_launcher())
+    problem = rank_count_problem(rank_count, machines, store_machines, detect_launcher())
     if problem:
         raise InputError(problem)
 
