@@ -59,8 +59,6 @@ class Master:
         The manifest of the store.
     arithmetic : numpy.dtype
         The dtype in which vectors and answers are sent and products are computed.
-    path : Path
-        Path of the store, as it was passed.
     """
 
     def __init__(
@@ -76,7 +74,6 @@ class Master:
         has_many_sets = code.machines > code.recovery  # of L machines
         rounding_dtype = manifest.dtype if has_many_sets else store.arithmetic
         self.attainable = code.conditioning.median * float(np.finfo(rounding_dtype).eps)
-        self.path = store.path
         self.recorder = store.recorder
         self.planner = store.planner
         self.manifest = manifest
@@ -191,11 +188,6 @@ class Master:
         that of the result.
         """
         return self._condition_number * self._answer_error
-
-    @property
-    def closed(self) -> bool:
-        """Whether the operator is closed."""
-        return self._closed
 
     def close(self) -> None:
         """Close the operator; further products raise `InputError`."""

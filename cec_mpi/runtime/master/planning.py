@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,8 +176,6 @@ class ServedStore:
 
     Attributes
     ----------
-    path : Path
-        Path of the store, as it was passed.
     manifest : Manifest
     scaling : Scaling
         Powers of two by which rows of X were divided, and sizes of columns.
@@ -190,7 +187,6 @@ class ServedStore:
         Number of cores on which the master decodes.
     """
 
-    path: Path
     manifest: Manifest
     scaling: Scaling
     planner: StepPlanner

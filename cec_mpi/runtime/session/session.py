@@ -139,7 +139,7 @@ class Session:
         machines = options.machines or ()
         if self._mode is ExecutionMode.LOCKSTEP:
             check_ranks(len(self._processes), machines, manifest.code.machines)
-        elif self._mode is ExecutionMode.ELASTIC and self.started_processes is None:
+        elif self._mode is ExecutionMode.ELASTIC and len(self._processes) == 1:
             check_joining(options)
         self._warn_oversubscribed(options)
         self.schedule = Schedule(
@@ -161,11 +161,6 @@ class Session:
         master = self._make_master(path, store, options, recorder)
         self._exit_stack.callback(self._end, master)
         return master
-
-    @property
-    def started_processes(self) -> list[ProcessInfo] | None:
-        """Processes of the machines that were started with the run; None if there are none."""
-        return self._processes[1:] or None
 
     @property
     def has_processes(self) -> bool:
@@ -254,7 +249,7 @@ class Session:
         # process they are used by threads of BLAS, which would compete with threads of decoding.
         threads_for_decoding = self._processes[0].own_cores if self.has_processes else 1
         served_store = ServedStore(
-            path, manifest, scaling, steps, recorder, opening.arithmetic, threads_for_decoding
+            manifest, scaling, steps, recorder, opening.arithmetic, threads_for_decoding
         )
         master = Master(self._hub.admit(emulation), options, served_store)
         hosts_of_machines = zip(opening.machines, hosts, strict=True)
