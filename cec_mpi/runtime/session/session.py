@@ -154,9 +154,7 @@ class Session:
         )
         self.schedule.check_cancelled = self._check_cancelled
         self._flush_records = recorder.flush_if_due
-        self.schedule.on_shortage = recorder.record_wait
-        if self._hub.roster is not None:
-            self._hub.roster.on_shortage = recorder.record_wait
+        self.schedule.on_shortage = self._hub.roster.on_shortage = recorder.record_wait
         self._exit_stack.enter_context(limit_threads(options.threads or self._processes[0].threads))
         master = self._make_master(path, store, options, recorder)
         self._exit_stack.callback(self._end, master)
