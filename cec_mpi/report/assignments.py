@@ -12,7 +12,7 @@ from cec_mpi.report.absences import reason_by_machine
 from cec_mpi.report.bins import to_json_numbers
 from cec_mpi.report.chunks import Floats, Stretch
 from cec_mpi.report.drawing.drawn_assignment import Intervals, subtract_intervals
-from cec_mpi.runtime.records.step import AbsenceTable, Bounds, Ints
+from cec_mpi.runtime.records.step import AbsenceTable, IntervalBounds, Ints
 
 _MAX_SHOWN = 200  # assignments
 _MAX_BUFFERED = 400  # assignments while steps are read
@@ -31,8 +31,8 @@ class RecordedAssignment:
     step : int
         Number of its first step.
     available : (N_t,) ndarray
-    bounds : Bounds
-    previous_bounds : Bounds or None
+    bounds : IntervalBounds
+    previous_bounds : IntervalBounds or None
         Bounds of the previous assignment; None for the first.
     seconds_per_row : (N,) ndarray
         Last measured seconds per row of each machine; NaN if there is no measurement.
@@ -47,8 +47,8 @@ class RecordedAssignment:
     index: int
     step: int
     available: Ints
-    bounds: Bounds
-    previous_bounds: Bounds | None
+    bounds: IntervalBounds
+    previous_bounds: IntervalBounds | None
     seconds_per_row: Floats
     has_event: bool
     is_requested: bool
@@ -76,7 +76,7 @@ class Assignments:
         self.n_too_large = 0
         self._requested = requested
         self._assignments: list[RecordedAssignment] = []
-        self._last: Bounds | None = None
+        self._last: IntervalBounds | None = None
 
     def add(self, first: int, stretch: Stretch, seconds_per_row: Floats) -> None:
         """Add a stretch; `first` is the index of the first step of its chunk."""
@@ -145,7 +145,7 @@ def _sample_evenly(assignments: list[RecordedAssignment], count: int) -> list[Re
     return [assignments[k * (len(assignments) - 1) // (count - 1)] for k in range(count)]
 
 
-def _count_numbers(bounds: Bounds) -> int:
+def _count_numbers(bounds: IntervalBounds) -> int:
     """Return the size of an assignment on a page: bounds, and machines of blocks."""
     positions = np.searchsorted(np.unique(bounds.bounds), bounds.bounds)
     return int((positions[1::2] - positions[::2]).sum()) + len(positions)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.runtime.records.reading import Note, iterate_lines
-from cec_mpi.runtime.records.step import Bounds, Header, StepRecord
+from cec_mpi.runtime.records.step import Header, IntervalBounds, StepRecord
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -50,7 +50,7 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "available": _ints,
     "load_seconds": lambda values: np.fromiter(values, np.float64, len(values)),
     "load_bytes": _ints,
-    "assignment": Bounds.from_lists,
+    "assignment": IntervalBounds.from_lists,
     "payload_bytes": lambda values: sum(values.values()),
     "absent_since": lambda values: values,
 }

@@ -14,7 +14,7 @@ from cec_mpi.report.assignments import RecordedAssignment, assignment_data
 from cec_mpi.report.bins import to_json_numbers
 from cec_mpi.report.states import STATES
 from cec_mpi.runtime.records.events import KINDS
-from cec_mpi.runtime.records.step import Bounds
+from cec_mpi.runtime.records.step import IntervalBounds
 
 _NONE = 16  # the byte of an available machine without rows; 255 for all rows of its shard
 
@@ -305,10 +305,12 @@ def hostile(text: str) -> dict[str, Any]:
 
 def _assignment(
     step: int, until: int, available: tuple[int, ...], plan: Assignment, speeds: Any, before: Any
-) -> tuple[Bounds, dict[str, Any]]:
+) -> tuple[IntervalBounds, dict[str, Any]]:
     """Return the recorded bounds of an assignment, and its data on the page."""
     machines = range(1, len(speeds) + 1)
-    bounds = Bounds.from_lists([[*chain.from_iterable(plan.intervals(n))] for n in machines])
+    bounds = IntervalBounds.from_lists(
+        [[*chain.from_iterable(plan.intervals(n))] for n in machines]
+    )
     paces = 1 / (3.3e4 * np.array(speeds))
     held = RecordedAssignment(
         step, step, np.array(available), bounds, before, paces, True, False, {}

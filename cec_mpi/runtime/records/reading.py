@@ -20,9 +20,9 @@ from cec_mpi.runtime.records.step import (
     FIELDS,
     PER_MACHINE,
     VERSION,
-    Bounds,
     Checkpoint,
     Header,
+    IntervalBounds,
     Progress,
     StepLine,
     StepRecord,
@@ -175,7 +175,7 @@ class LineReader:
         lengths = {name: len(getattr(record, name)) for name in PER_MACHINE}
         check_machines(lengths, record.available, record.absent_since)
         if last is None or record.assignment is not last.assignment:
-            Bounds.from_lists(record.assignment)
+            IntervalBounds.from_lists(record.assignment)
 
 
 @dataclass(frozen=True)

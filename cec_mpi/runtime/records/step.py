@@ -244,7 +244,7 @@ StepLine: Any = msgspec.defstruct(
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Bounds:
+class IntervalBounds:
     """An assignment, as the concatenated bounds of the intervals of machines 1..N.
 
     Attributes
@@ -258,7 +258,7 @@ class Bounds:
     ends: Ints
 
     @classmethod
-    def from_lists(cls, assignment: Sequence[Sequence[int]]) -> Bounds:
+    def from_lists(cls, assignment: Sequence[Sequence[int]]) -> IntervalBounds:
         """Return the bounds of the recorded assignment of a step.
 
         Raises
@@ -276,7 +276,7 @@ class Bounds:
         return cls(bounds, ends)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Bounds):
+        if not isinstance(other, IntervalBounds):
             return NotImplemented
         return np.array_equal(self.ends, other.ends) and np.array_equal(self.bounds, other.bounds)
 
