@@ -155,17 +155,13 @@ def convergence_message(end: RunEnd, has_iterations: bool) -> str:
 
 def closing_warnings(end: RunEnd) -> list[str]:
     """Return warnings about a run whose task returned."""
-    texts = []
     lost = sorted({machine for kind, machine in end.events if kind == "lost"})
-    if lost:
-        machines = f"machines {join_names(lost, _MAX_LISTED)} were"
-        if len(lost) == 1:
-            machines = f"machine {lost[0]} was"
-        texts.append(
-            f"{machines} lost. The results are complete. The reason is in "
-            f"{end.out / 'logs' / 'master.log'}"
-        )
-    return texts
+    if not lost:
+        return []
+    names = join_names(lost, _MAX_LISTED)
+    machines = f"machine {names} was" if len(lost) == 1 else f"machines {names} were"
+    log = end.out / "logs" / "master.log"
+    return [f"{machines} lost. The results are complete. The reason is in {log}"]
 
 
 def stop_message(steps: int, has_checkpoint: bool, resume_flag: str) -> str:

@@ -165,9 +165,7 @@ class TaskRun:
             self._exit_stack.close()
             raise
         self.outputs = Outputs(self.out, self.task_name)
-        self.warning_texts: list[str] = (
-            [self.resume_state.problem] if self.resume_state.problem else []
-        )
+        self.warning_texts = [self.resume_state.problem] * bool(self.resume_state.problem)
         self.outcome: dict[str, Any] | None = None  # None until it is saved
         self.array_names: list[str] | None = None  # of saved arrays; None until they are saved
         self.convergence_problem = ""  # message of the ConvergenceError
@@ -270,11 +268,9 @@ class TaskRun:
         earlier_steps = recorder.steps
         master = session.open(self.store, self.options, recorder)
         session.check_limits = self.check_limits
-        planned_steps = (
-            None
-            if self.products_shape is None
-            else self.resume_state.remaining_products(self.products_shape[0])
-        )
+        planned_steps = None
+        if self.products_shape is not None:
+            planned_steps = self.resume_state.remaining_products(self.products_shape[0])
         recorder.header |= {"task": self.task_name, "planned_steps": planned_steps}
         self.warning_texts += session.slow_warnings
         if session.log_problems:
