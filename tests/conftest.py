@@ -22,7 +22,7 @@ from helpers.commands import start as start_command
 from helpers.endless_task import STOP_FILE
 from helpers.needs import NEEDS, reason_to_skip
 from helpers.stores import SmallStore
-from helpers.waiting import LEAVING, LIMIT
+from helpers.waiting import END_LIMIT, LIMIT
 
 # No test asserts a duration. With CEC_REPEATABLE every run has the same examples.
 repeatable = "CEC_REPEATABLE" in os.environ
@@ -79,7 +79,7 @@ def start(tmp_path):
         return commands[-1].process
 
     yield start
-    survivors = [finish(command, limit=LEAVING).survivors for command in commands]
+    survivors = [finish(command, limit=END_LIMIT).survivors for command in commands]
     assert not any(survivors)
 
 

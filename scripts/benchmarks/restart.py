@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import measure
-from helpers.commands import Started, finish, start
+from helpers.commands import RunningCommand, finish, start
 from measure import Figure, ratio
 
 STEPS = 30  # before the kill
@@ -86,7 +86,7 @@ def _kill_and_resume(
     return first, kill, listens
 
 
-def _start(arguments: list[Any], directory: Path) -> Started:
+def _start(arguments: list[Any], directory: Path) -> RunningCommand:
     return start(
         arguments, cwd=directory, variables={**measure.ONE_THREAD, "TMPDIR": str(directory)}
     )

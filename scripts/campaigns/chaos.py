@@ -47,7 +47,7 @@ sys.path.append(str(Path(__file__).parents[2] / "tests"))
 import cec_mpi
 from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.tasks import NO_CHECKPOINT, TASKS
-from helpers.commands import Done, Started, finish, start, steps_of
+from helpers.commands import CommandResult, RunningCommand, count_steps, finish, start
 from helpers.ranks import processes_of
 
 MACHINES, RECOVERY, LARGE_RECOVERY, COPIES, SPARES = 5, 2, 4, 4, 1
@@ -202,12 +202,12 @@ class Campaign:
         }
         return command + mode_options[way]
 
-    def _is_over(self, done: Done, hit_master: bool) -> bool:
+    def _is_over(self, done: CommandResult, hit_master: bool) -> bool:
         self._counts[f"code {done.returncode}"] += 1
         self._check(done, (0, *RESUMABLE, *(KILLED if hit_master else ())))
         return done.returncode in (0, None)
 
-    def _check(self, done: Done, codes: tuple[int, ...]) -> None:
+    def _check(self, done: CommandResult, codes: tuple[int, ...]) -> None:
         if done.returncode is None:
             self._report_problem("it did not end")
         elif done.survivors:
@@ -300,7 +300,7 @@ class Run:
         self._limit = arguments.limit
         self.scratch = out.with_suffix(".tmp")
         self.scratch.mkdir()
-        self._joiners: list[Started] = []
+        self._joiners: list[RunningCommand] = []
         self._machine_counts: list[int] = []  # of the joiners
         self._stopped: list[tuple[float, int]] = []  # time of SIGCONT and process ID
         self._moment_times: dict[str, float] = {}  # time of each moment that was reached
@@ -308,19 +308,19 @@ class Run:
         self.history: list[str] = []
         self.hit_master = False
 
-    def attempt(self, number: int, most: int) -> Done:
+    def attempt(self, number: int, most: int) -> CommandResult:
         """Run until the end, with at most `most` signals."""
-        command = self._command + (["--resume"] if number and steps_of(self._out) else [])
+        command = self._command + (["--resume"] if number and count_steps(self._out) else [])
         if self._way == "mpirun":
             command = ["mpirun", "--with-ft", "ulfm", "-n", 1 + MACHINES + SPARES, *command]
         self.hit_master = False
         began = time.monotonic()
-        before, saved, deadline = steps_of(self._out), self._saved(), began + self._limit
+        before, saved, deadline = count_steps(self._out), self._saved(), began + self._limit
         started = self._start(command)
         plan = [self._moment() for _ in range(self._random.randint(0, most))]
         self._moment_times = {"start": began}
         while started.process.poll() is None and time.monotonic() < deadline:
-            now, steps = time.monotonic(), steps_of(self._out)
+            now, steps = time.monotonic(), count_steps(self._out)
             for moment, is_reached in (
                 ("first step", steps > before),
                 ("checkpoint", self._saved() != saved),
@@ -343,14 +343,14 @@ class Run:
         self.history.append(f"code {done.returncode} at {time.monotonic() - began:.1f} s")
         return done
 
-    def ended_joiners(self) -> list[Done]:
+    def ended_joiners(self) -> list[CommandResult]:
         """Wait for the machines that joined; return their outcomes."""
         deadline = time.monotonic() + self._limit
         self._stopped = [(0.0, joiner.process.pid) for joiner in self._joiners]  # by faults, too
         self._continue_stopped(time.monotonic())
         return [wait_for_end(joiner, deadline) for joiner in self._joiners]
 
-    def _start(self, command: list[Any]) -> Started:
+    def _start(self, command: list[Any]) -> RunningCommand:
         return start(command, variables={"TMPDIR": str(self.scratch), "PYTHONFAULTHANDLER": "1"})
 
     def _moment(self) -> Moment:
@@ -388,7 +388,7 @@ class Run:
             return not is_stopped or process.pid in (pid for _, pid in self._stopped)
         return False
 
-    def _send(self, started: Started, after: str, at: float) -> None:
+    def _send(self, started: RunningCommand, after: str, at: float) -> None:
         master, machines = self._processes(started)
         is_master = not machines or self._random.random() < 1 / 6
         pid = master if is_master else self._random.choice(machines)
@@ -406,7 +406,7 @@ class Run:
                 seconds = 30 if self._random.random() < 0.2 else self._random.uniform(0.1, 8)
                 self._stopped.append((time.monotonic() + seconds, pid))
 
-    def _processes(self, started: Started) -> tuple[int | None, list[int]]:
+    def _processes(self, started: RunningCommand) -> tuple[int | None, list[int]]:
         """Return the process ID of the master, and those of the machines."""
         if self._way == "join":
             living = [each.process for each in self._joiners if each.process.poll() is None]
@@ -424,12 +424,12 @@ class Run:
         self._stopped = [(until, pid) for until, pid in self._stopped if now < until]
 
 
-def errors_of(done: Done) -> set[str]:
+def errors_of(done: CommandResult) -> set[str]:
     """Return the error messages of a command, without repetitions."""
     return {line for line in done.errors.splitlines() if line.startswith("cec-mpi: error:")}
 
 
-def wait_for_end(started: Started, deadline: float) -> Done:
+def wait_for_end(started: RunningCommand, deadline: float) -> CommandResult:
     """Wait for a command; one that does not end in time prints its stacks."""
     with suppress(subprocess.TimeoutExpired):
         started.process.wait(max(0.0, deadline - time.monotonic()))

@@ -1,6 +1,6 @@
 """Commands as a user starts them, with a time limit, and the processes that survive them.
 
-All processes of a command have a mark in their environment, which identifies survivors although
+All processes of a command have a mark in their environment, which identifies survivors even if
 their parents have changed.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 from cec_mpi.runtime.processes.launcher import remove_launcher_variables
 from helpers import mpi_at_hand
-from helpers.waiting import LEAVING, LIMIT
+from helpers.waiting import END_LIMIT, LIMIT
 
 _MARK = "CEC_LAUNCH_MARK"  # in the environment of every process of one command
 _DID_NOT_START = 213
@@ -38,7 +38,7 @@ _ENDED = re.compile(
 
 
 @dataclass
-class Started:
+class RunningCommand:
     """A command that runs."""
 
     process: subprocess.Popen[str]
@@ -46,7 +46,7 @@ class Started:
     scratch: Path  # for files that Open MPI leaves when it is killed
 
     def processes(self) -> dict[int, str]:
-        """The processes of this command that are alive, with their command lines."""
+        """Return the processes of this command that are alive, with their command lines."""
         found = {}
         for directory in Path("/proc").glob("[0-9]*"):
             try:
@@ -59,8 +59,8 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Done:
-    """The end of a command: `returncode` is None if it exceeded its time limit."""
+class CommandResult:
+    """The result of a command: `returncode` is None if it exceeded its time limit."""
 
     returncode: int | None
     stdout: str
@@ -82,7 +82,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def mpirun() -> str | None:
-    """The command that starts ranks of this Python's MPI, or None."""
+    """Return the command that starts ranks of this Python's MPI, or None."""
     return mpi_at_hand.mpirun(environment()["PATH"])
 
 
@@ -92,7 +92,7 @@ def start(
     cwd: Path | None = None,
     variables: dict[str, str] | None = None,
     **options: Any,
-) -> Started:
+) -> RunningCommand:
     """Start a command; `options` are those of `subprocess.Popen`.
 
     The command ``mpirun`` becomes that of the MPI of this Python.
@@ -111,10 +111,10 @@ def start(
         start_new_session=True,
         **{**pipes, **options},
     )
-    return Started(process, mark, scratch)
+    return RunningCommand(process, mark, scratch)
 
 
-def code_of(returncode: int, stderr: str) -> int:
+def job_exit_code(returncode: int, stderr: str) -> int:
     """Return the exit code of a command, or that of the job that it has reported.
 
     Open MPI 5.0's mpirun sometimes crashes in PMIx_server_finalize after it has reported the end of
@@ -134,29 +134,31 @@ def reported_code(stderr: str) -> int | None:
     return int(code) if code else 128 + int(number)
 
 
-def finish(started: Started, limit: float = LIMIT) -> Done:
+def finish(command: RunningCommand, limit: float = LIMIT) -> CommandResult:
     """Wait for the end of a command, and kill it at the time limit.
 
     Open MPI 5.0's mpirun sometimes hangs after it has reported the end of the job and all ranks
     have ended: in 2 of 240 jobs in which a rank aborted.
     """
-    process = started.process
+    process = command.process
     try:
         stdout, stderr = process.communicate(timeout=limit)
-        returncode, survivors = code_of(process.returncode, stderr or ""), {}
+        returncode, survivors = job_exit_code(process.returncode, stderr or ""), {}
     except subprocess.TimeoutExpired:
-        returncode, survivors = None, started.processes()
+        returncode, survivors = None, command.processes()
         only_launcher = set(survivors) == {process.pid}
         _kill(survivors)
         stdout, stderr = process.communicate()
         if only_launcher:
             returncode, survivors = reported_code(stderr or ""), {}
-    by = time.monotonic() + LEAVING
-    while (remaining := started.processes()) and time.monotonic() < by:
+    deadline = time.monotonic() + END_LIMIT
+    while (remaining := command.processes()) and time.monotonic() < deadline:
         time.sleep(0.02)
     _kill(remaining)
-    shutil.rmtree(started.scratch, ignore_errors=True)
-    return Done(returncode, stdout or "", stderr or "", tuple((survivors | remaining).values()))
+    shutil.rmtree(command.scratch, ignore_errors=True)
+    return CommandResult(
+        returncode, stdout or "", stderr or "", tuple((survivors | remaining).values())
+    )
 
 
 def run_to_end(
@@ -165,7 +167,7 @@ def run_to_end(
     cwd: Path | None = None,
     limit: float = LIMIT,
     variables: dict[str, str] | None = None,
-) -> Done:
+) -> CommandResult:
     """Start a command and wait for its end.
 
     About one of a thousand starts of Open MPI's launcher fails on a busy computer, without output
@@ -185,7 +187,7 @@ def _kill(processes: dict[int, str]) -> None:
             continue
 
 
-def steps_of(out: Path) -> int:
+def count_steps(out: Path) -> int:
     """Return the number of recorded steps in a directory of results."""
     try:
         return (out / "steps.jsonl").read_bytes().count(b'"kind":"step"')

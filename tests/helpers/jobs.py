@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.commands import environment, steps_of
+from helpers.commands import count_steps, environment
 from helpers.waiting import LIMIT, wait_until
 
 # A master and three machines. Open MPI starts no more ranks on a node than it has cores.
@@ -139,7 +139,7 @@ class Job:
 
         def are_made() -> bool:
             assert self.field("JobState") not in _OVER, self.output()
-            return steps_of(out) >= steps
+            return count_steps(out) >= steps
 
         wait_until(are_made, describe=self.output, pause=0.2)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 LIMIT = 200  # seconds
-LEAVING = 50  # seconds for ending processes; a lost machine looks for its run for 60
+END_LIMIT = 50  # seconds until processes end; a lost machine looks for its run for 60
 
 
 def wait_until(
@@ -30,10 +30,10 @@ def wait_until(
     pause : float
         Seconds between two tests of the condition.
     """
-    due = time.monotonic() + LIMIT
+    deadline = time.monotonic() + LIMIT
     while not (value := condition()):
         assert process is None or process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < due, describe()
+        assert time.monotonic() < deadline, describe()
         time.sleep(pause)
     return value
 

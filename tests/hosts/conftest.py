@@ -22,9 +22,9 @@ import pytest
 import cec_mpi
 from cec_mpi.runtime.records.recorder import read_steps
 from helpers import ROOT
-from helpers.commands import Done, environment, mpirun, run_to_end
+from helpers.commands import CommandResult, environment, mpirun, run_to_end
 from helpers.mpi_at_hand import ONE_HOST_ONLY, library
-from helpers.waiting import LEAVING, LIMIT
+from helpers.waiting import END_LIMIT, LIMIT
 
 ROWS, COLUMNS, STEPS = 600, 60, 12
 BIN = Path(sys.executable).parent
@@ -48,7 +48,9 @@ class Hosts:
     def local(self) -> Path:
         return self.directory / "local"
 
-    def on(self, host: str, *words: object, variables: dict[str, str] | None = None) -> Done:
+    def on(
+        self, host: str, *words: object, variables: dict[str, str] | None = None
+    ) -> CommandResult:
         """Run a command on a host to its end."""
         command = [ROOT / "scripts" / "hosts", "on", self.directory, host, *words]
         done = run_to_end(command, variables=variables)
@@ -120,7 +122,7 @@ def two_hosts(tmp_path):
 @pytest.fixture
 def nothing_is_left(hosts):
     yield
-    due = time.monotonic() + LEAVING
+    due = time.monotonic() + END_LIMIT
     while (left := hosts.processes()) and time.monotonic() < due:
         time.sleep(0.05)
     for number in left:
@@ -173,7 +175,7 @@ class Run:
     """The files and the output of a run."""
 
     out: Path
-    done: Done
+    done: CommandResult
 
     @property
     def steps(self):

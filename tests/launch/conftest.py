@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.commands import Done
+from helpers.commands import CommandResult
 
 
 @pytest.fixture
@@ -34,6 +34,6 @@ def cec(run, call, monkeypatch, tmp_path):
             file = getattr(sys.modules[name], "__file__", None)
             if file and Path(file).is_relative_to(cwd):
                 del sys.modules[name]
-        return Done(code, stdout, stderr, ())
+        return CommandResult(code, stdout, stderr, ())
 
     return cec

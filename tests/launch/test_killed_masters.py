@@ -11,10 +11,10 @@ import numpy as np
 import psutil
 import pytest
 
-from helpers.commands import steps_of
+from helpers.commands import count_steps
 from helpers.killing import CONTINUING, code_with_kills
 from helpers.ranks import machines_here
-from helpers.waiting import LEAVING, LIMIT, wait_until
+from helpers.waiting import END_LIMIT, LIMIT, wait_until
 
 pytestmark = pytest.mark.any_mpi
 
@@ -28,7 +28,7 @@ def words(small_store, tmp_path):
 MOMENTS = {
     "machines start": lambda out, machines: len(machines) == 3,
     "the first step takes an hour": lambda out, machines: (out / "steps.jsonl").exists(),
-    "steps are computed": lambda out, machines: steps_of(out) > 5,
+    "steps are computed": lambda out, machines: count_steps(out) > 5,
 }
 SLOW = ["--emulate-speeds", "1,1,1", "--emulate-base"]  # rows in a second
 
@@ -46,7 +46,7 @@ def test_machines_end_with_a_master_that_is_killed(words, start, tmp_path, momen
     machines = machines_here(run.pid)
     run.kill()
     run.wait()
-    assert psutil.wait_procs(machines, LEAVING)[1] == []
+    assert psutil.wait_procs(machines, END_LIMIT)[1] == []
     if moment == "steps are computed":
         # Machines that load modules or compute are killed before they can remove files.
         assert list(scratch.iterdir()) == []
@@ -97,7 +97,7 @@ def test_machines_end_with_a_killed_program_whose_fork_continues(small_store, st
         [sys.executable, "program.py", small_store.path], variables={"TMPDIR": str(scratch)}
     )
     assert process.wait(LIMIT) == -signal.SIGKILL
-    due = time.monotonic() + LEAVING
+    due = time.monotonic() + END_LIMIT
     while found := processes_with(scratch, "cec_mpi.runtime.session.host"):
         assert time.monotonic() < due, found
         time.sleep(0.1)

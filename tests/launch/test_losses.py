@@ -14,7 +14,7 @@ import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
 from helpers import ROOT
-from helpers.commands import steps_of
+from helpers.commands import count_steps
 from helpers.killing import CONTINUING, code_with_kills
 from helpers.ranks import machines_here, processes_of, ranks_of
 from helpers.waiting import LIMIT, wait_for_file, wait_until
@@ -150,7 +150,7 @@ def start_endless(start, store, endless_task, tmp_path):
         def await_steps(condition):
             out = tmp_path / "out"
             wait_until(
-                lambda: steps_of(out) and condition(read_steps(out / "steps.jsonl")[1]), process
+                lambda: count_steps(out) and condition(read_steps(out / "steps.jsonl")[1]), process
             )
 
         return process, await_steps

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
-from helpers.commands import code_of, steps_of
+from helpers.commands import count_steps, job_exit_code
 from helpers.ranks import ranks_of
 from helpers.waiting import LIMIT, wait_for_file, wait_until
 
@@ -44,7 +44,7 @@ def only(tmp_path):
 
 
 def wait_for_steps(process, out, steps):
-    wait_until(lambda: steps_of(out) >= steps, process)
+    wait_until(lambda: count_steps(out) >= steps, process)
 
 
 def test_a_killed_run_is_resumed_with_other_machines(start, cec, slow_store, tmp_path):
@@ -58,7 +58,7 @@ def test_a_killed_run_is_resumed_with_other_machines(start, cec, slow_store, tmp
     process.wait(timeout=LIMIT)
     assert (out / "checkpoint.npz").exists()
     assert not (out / "summary.json").exists()
-    before = steps_of(out)
+    before = count_steps(out)
 
     refused = cec(*words, "--serial")
     assert refused.returncode == 2
@@ -118,7 +118,7 @@ def test_a_killed_run_is_not_resumed_from_the_run_that_it_overwrote(
     assert not (out / "checkpoint.npz").exists()
     done = cec(*words, "--resume", "--serial")
     assert done.returncode == 0, done.stderr
-    assert json.loads((out / "summary.json").read_text())["steps"] == steps_of(out)
+    assert json.loads((out / "summary.json").read_text())["steps"] == count_steps(out)
     assert not (out / ".earlier").exists()
 
 
@@ -138,7 +138,7 @@ def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path, 
     assert stopped.errors.count("cec-mpi: error:") == 1
     assert message in stopped.errors
     assert "--resume continues" in stopped.errors
-    steps = steps_of(out)
+    steps = count_steps(out)
     assert 0 < steps < 100
     done = cec(*words, "--resume")
     assert done.returncode == 0, done.stderr
@@ -186,12 +186,12 @@ def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, slow_store, tmp_pat
     wait_for_steps(process, out, 3)
     warn(process)
     _, stderr = process.communicate(timeout=LIMIT)
-    assert code_of(process.returncode, stderr) == 6, stderr
+    assert job_exit_code(process.returncode, stderr) == 6, stderr
     assert stderr.count("cec-mpi: error: ") == 1
     assert re.search(f"stopped by the signal ({name}), after ", stderr)
     assert "--resume continues" in stderr
     assert "Traceback" not in stderr
-    before = steps_of(out)
+    before = count_steps(out)
     done = cec(*words, "--resume", "--serial")
     assert done.returncode == 0, done.stderr
     summary = json.loads((out / "summary.json").read_text())
@@ -207,7 +207,7 @@ def test_a_signal_to_a_machine_does_not_end_the_run(start, small_store, endless_
     ranks = ranks_of(process)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM):
         ranks[2].send_signal(number)
-        wait_for_steps(process, out, steps_of(out) + 5)
+        wait_for_steps(process, out, count_steps(out) + 5)
     endless_task.stop()
     _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, stderr
@@ -243,10 +243,10 @@ def test_a_signal_ends_a_run_that_waits_for_machines(start, slow_store, tmp_path
     process = start(["cec-mpi", *words])
     wait_for_steps(process, out, 1)
     time.sleep(1.5)
-    before = steps_of(out)
+    before = count_steps(out)
     process.send_signal(signal.SIGUSR1)
     assert process.wait(timeout=LIMIT) == 6
-    assert steps_of(out) == before
+    assert count_steps(out) == before
     assert (out / "checkpoint.npz").exists()
 
 

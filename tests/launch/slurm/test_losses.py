@@ -7,7 +7,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from helpers.commands import steps_of
+from helpers.commands import count_steps
 from helpers.waiting import LIMIT, wait_until
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
@@ -20,7 +20,7 @@ def test_the_first_ranks_print_that_the_master_was_killed(start, desk, symmetric
     out = tmp_path / "out"
     words = ("cec-mpi", "run", symmetric.path, "--out", out, "power", *SLOW, "--elastic")
     process = start([*SRUN, *words], variables=desk.variables)
-    wait_until(lambda: steps_of(out) >= 5, process)
+    wait_until(lambda: count_steps(out) >= 5, process)
     find_master(out).kill()
     _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode == 137
