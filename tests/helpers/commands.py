@@ -121,11 +121,11 @@ def job_exit_code(returncode: int, stderr: str) -> int:
     the job, if a rank aborted while others were in MPI_Finalize: in 6 of 24 jobs of mpi4py.
     """
     crashed = returncode in (-signal.SIGSEGV, 128 + signal.SIGSEGV)
-    reported = reported_code(stderr) if crashed else None
+    reported = reported_exit_code(stderr) if crashed else None
     return returncode if reported is None else reported
 
 
-def reported_code(stderr: str) -> int | None:
+def reported_exit_code(stderr: str) -> int | None:
     """Return the exit code of a job in the output of Open MPI's mpirun, or None."""
     ended = _ENDED.search(stderr)
     if not ended:
@@ -150,7 +150,7 @@ def finish(command: RunningCommand, limit: float = LIMIT) -> CommandResult:
         _kill(survivors)
         stdout, stderr = process.communicate()
         if only_launcher:
-            returncode, survivors = reported_code(stderr or ""), {}
+            returncode, survivors = reported_exit_code(stderr or ""), {}
     deadline = time.monotonic() + END_LIMIT
     while (remaining := command.processes()) and time.monotonic() < deadline:
         time.sleep(0.02)

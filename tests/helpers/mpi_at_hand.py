@@ -2,7 +2,7 @@
 
     python tests/helpers/mpi_at_hand.py library|mpirun
 
-prints its name and version, or the command that starts ranks.
+prints name and version of the library, or the command that starts ranks.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ import sys
 from functools import cache
 from pathlib import Path
 
-__all__ = ["ONE_HOST_ONLY", "library", "mpirun", "single_host_variables"]
-
 # With these variables Open MPI starts all ranks on the first of several hosts.
 ONE_HOST_ONLY = ("PRTE_MCA_rmaps_default_mapping_policy", "OMPI_MCA_rmaps_base_oversubscribe")
-_ENVIRONMENTS = Path(__file__).parents[2] / ".ci"
-_SAY_LIBRARY = """
+_PRINT_LIBRARY = """
 import mpi4py
 mpi4py.rc(initialize=False)
 from cec_mpi.runtime.processes.start import library
@@ -31,7 +28,7 @@ print(library().name)
 def library() -> str:
     """Return name and version of the MPI library."""
     done = subprocess.run(
-        [sys.executable, "-c", _SAY_LIBRARY], capture_output=True, text=True, check=True
+        [sys.executable, "-c", _PRINT_LIBRARY], capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
 
@@ -41,7 +38,7 @@ def single_host_variables() -> dict[str, str]:
 
     Other MPIs ignore them.
     """
-    text = (_ENVIRONMENTS / "openmpi.env").read_text()
+    text = (Path(__file__).parents[2] / ".ci" / "openmpi.env").read_text()
     return dict(re.findall(r"^export (\w+)=(\S+)$", text, re.MULTILINE))
 
 
@@ -61,6 +58,16 @@ def mpirun(path: str | None = None) -> str | None:
     with Path(found).open("rb") as file:
         script = file.read(2) == b"#!"
     return (script and shutil.which("mpiexec.hydra", path=path)) or found
+
+
+def continuing_mpirun() -> list[str]:
+    """Return an mpirun whose ranks continue when one is killed, if the MPI has one."""
+    return ["mpirun", *(["--with-ft", "ulfm"] if library().startswith("Open MPI v5") else [])]
+
+
+def exit_code_after_kill(code: int) -> int:
+    """Return the exit code of mpirun if a process was killed and rank 0 exited with `code`."""
+    return 255 if library().startswith("Intel") else code
 
 
 if __name__ == "__main__":

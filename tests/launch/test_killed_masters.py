@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from helpers.commands import count_steps
-from helpers.killing import CONTINUING, code_with_kills
+from helpers.mpi_at_hand import continuing_mpirun, exit_code_after_kill
 from helpers.ranks import machines_here
 from helpers.waiting import END_LIMIT, LIMIT, wait_until
 
@@ -70,10 +70,10 @@ def test_a_master_that_is_killed_after_its_machines_have_left_leaves_no_files(
     scratch.mkdir()
     variables = {"TMPDIR": str(scratch), "PYTHONPATH": str(tmp_path)}
     if launched:
-        words = [*CONTINUING, "-n", 4, *words[:-2], "--elastic"]
+        words = [*continuing_mpirun(), "-n", 4, *words[:-2], "--elastic"]
     run = start([*words, "--out", tmp_path / "out"], variables=variables)
     code = run.wait(LIMIT)
-    assert code == (code_with_kills(0) if launched else -signal.SIGKILL)
+    assert code == (exit_code_after_kill(0) if launched else -signal.SIGKILL)
     wait_until(lambda: list(scratch.iterdir()) == [], describe=lambda: list(scratch.iterdir()))
     assert not (tmp_path / "out" / "connection.json").exists()
 

@@ -15,7 +15,7 @@ import pytest
 from cec_mpi.runtime.records.recorder import read_steps
 from helpers import ROOT
 from helpers.commands import count_steps
-from helpers.killing import CONTINUING, code_with_kills
+from helpers.mpi_at_hand import continuing_mpirun, exit_code_after_kill
 from helpers.ranks import machines_here, processes_of, ranks_of
 from helpers.waiting import LIMIT, wait_for_file, wait_until
 
@@ -31,7 +31,7 @@ local_and_launched = pytest.mark.parametrize(
 def starting(launched, machines):
     """Return the launcher and the options of a run on this number of machines."""
     if launched:
-        return [*CONTINUING, "-n", machines + 1], ["--elastic"]
+        return [*continuing_mpirun(), "-n", machines + 1], ["--elastic"]
     return [], ["--local", machines]
 
 
@@ -52,7 +52,7 @@ def multiply(run, store, tmp_path):
         words = ["cec-mpi", "run", store.path, "--out", out, f"vectors={tmp_path / 'W.npy'}"]
         words += ["--speeds", "1,1,1,1"]  # with learned ones a machine may have no rows
         done = run([*launcher, *words, *how, *options])
-        assert done.returncode == (code_with_kills(code) if launched else code), done.stderr
+        assert done.returncode == (exit_code_after_kill(code) if launched else code), done.stderr
         if not code:
             assert np.allclose(np.load(out / "result.npy"), W @ store.X.T, atol=1e-10)
             assert {file.name for file in out.iterdir()} == {
@@ -270,8 +270,8 @@ sys.exit(0 if X is None else 5)
 def test_a_program_continues_after_losses_and_exits_with_its_own_code(run, store, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     words = ["python", "program.py", store.path]
-    done = run([*CONTINUING, "-n", 6, *words], cwd=tmp_path)
-    assert done.returncode == code_with_kills(5), done.stderr
+    done = run([*continuing_mpirun(), "-n", 6, *words], cwd=tmp_path)
+    assert done.returncode == exit_code_after_kill(5), done.stderr
     assert done.stdout.split().count("machine") == 5 - 2
     assert np.allclose(np.load(tmp_path / "y.npy"), store.X @ np.ones(60))
     assert not (tmp_path / "conn").exists()

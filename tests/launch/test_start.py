@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from helpers.killing import CONTINUING, code_with_kills
+from helpers.mpi_at_hand import continuing_mpirun, exit_code_after_kill
 
 START_TIMEOUT = 3  # seconds; a start takes half a second
 
@@ -170,9 +170,9 @@ def assert_right(done, store, out):
 def test_a_run_begins_without_a_launched_machine_that_never_joins(
     run, small_store, command, signal_at_start, tmp_path
 ):
-    words = [*CONTINUING, "-n", 4, *command("run", "--elastic", "--start-timeout", 1000)]
+    words = [*continuing_mpirun(), "-n", 4, *command("run", "--elastic", "--start-timeout", 1000)]
     done = run(words, variables=signal_at_start(3, "STOP"))
-    assert done.returncode == code_with_kills(0), done.stderr
+    assert done.returncode == exit_code_after_kill(0), done.stderr
     assert "1 of 3 machines have not joined yet, but can still join" in done.stdout
     assert_right(done, small_store, tmp_path / "out")
 
@@ -250,7 +250,7 @@ sys.stderr = Slow()
 @pytest.mark.needs("ulfm")
 def test_machines_leave_when_rank_0_never_arrives(run, command, signal_at_start, tmp_path):
     """The first ranks print the error, slowly, and the others do not end the job before."""
-    words = [*CONTINUING, "-n", 3, *command("run", "--elastic")]
+    words = [*continuing_mpirun(), "-n", 3, *command("run", "--elastic")]
     variables = signal_at_start(0, "STOP")
     with (tmp_path / "sitecustomize.py").open("a") as file:
         file.write(SLOW_STDERR)
@@ -264,9 +264,9 @@ def test_machines_leave_when_rank_0_never_arrives(run, command, signal_at_start,
 @pytest.mark.any_mpi
 @pytest.mark.needs("ulfm")
 def test_a_run_that_too_few_machines_join_ends_with_one_message(run, command, signal_at_start):
-    words = [*CONTINUING, "-n", 3, *command("run", "--elastic", "--start-timeout", 10)]
+    words = [*continuing_mpirun(), "-n", 3, *command("run", "--elastic", "--start-timeout", 10)]
     done = run(words, variables=signal_at_start("2", "KILL"))
-    assert done.returncode == code_with_kills(4), done.stderr
+    assert done.returncode == exit_code_after_kill(4), done.stderr
     message = "cec-mpi: error: 1 machine is available at tick 0 (1): a step needs 2; "
     assert done.stderr.count("cec-mpi: ") == done.stderr.count(message) == 1, done.stderr
 
@@ -275,7 +275,7 @@ def test_a_run_that_too_few_machines_join_ends_with_one_message(run, command, si
 def test_an_input_error_of_the_master_ends_an_elastic_run_with_one_message(run, tmp_path):
     """The machines do not wait until the master listens."""
     words = ["cec-mpi", "run", "no/such", "--out", "out", "power", "--elastic"]
-    done = run([*CONTINUING, "-n", 3, *words], cwd=tmp_path)
+    done = run([*continuing_mpirun(), "-n", 3, *words], cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert done.errors.count("\n") == 0
     assert done.errors.startswith("cec-mpi: error: no/such does not exist")

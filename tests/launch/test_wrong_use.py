@@ -9,7 +9,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.errors import InputError
-from helpers.killing import CONTINUING
+from helpers.mpi_at_hand import continuing_mpirun
 
 PROGRAM = """
 import os, sys, time
@@ -51,7 +51,7 @@ def block(body, options=""):
     return f"with cec_mpi.open_operator(store, comm{options}) as X:\n    {body}\n"
 
 
-LAUNCHED = (*CONTINUING, "-n", 3)
+LAUNCHED = (*continuing_mpirun(), "-n", 3)
 
 
 DELAYED = "if comm.rank == 1: time.sleep(1)\n    X @ w"

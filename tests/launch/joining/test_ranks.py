@@ -10,7 +10,7 @@ import pytest
 import cec_mpi
 from cec_mpi.runtime.records.recorder import read_steps
 from helpers.joined import exit_codes
-from helpers.killing import CONTINUING, code_with_kills
+from helpers.mpi_at_hand import continuing_mpirun, exit_code_after_kill
 from helpers.ranks import ranks_of
 from helpers.recording import MemoryRecorder
 from helpers.waiting import LIMIT, wait_for_file, wait_until
@@ -56,12 +56,12 @@ def test_a_run_that_a_signal_ends_releases_ranks_and_machines(
 
 @pytest.mark.needs("ulfm")
 def test_lost_ranks_are_replaced_by_machines_that_join(begin, join, store, tmp_path):
-    run = begin(2, "--inject", "kill:1@5", launcher=CONTINUING)
+    run = begin(2, "--inject", "kill:1@5", launcher=continuing_mpirun())
     lines = iter(run.stdout.readline, "")
     assert any("waiting for 1 more machine (1 machine here)" in line for line in lines)
     machines = join(2, "-q")
     stderr = run.communicate(timeout=LIMIT)[1]
-    assert run.returncode == code_with_kills(0), stderr
+    assert run.returncode == exit_code_after_kill(0), stderr
     assert exit_codes(machines) == [0, 0]
     expected = np.load(tmp_path / "W.npy") @ store.X.T
     np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), expected, atol=1e-10)
