@@ -48,7 +48,7 @@ import cec_mpi
 from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.tasks import NO_CHECKPOINT, TASKS
 from helpers.commands import CommandResult, RunningCommand, count_steps, finish, start
-from helpers.ranks import processes_of
+from helpers.processes import processes_of
 
 MACHINES, RECOVERY, LARGE_RECOVERY, COPIES, SPARES = 5, 2, 4, 4, 1
 MAX_MACHINES_ON_HOST = 3  # of a host that joins

@@ -61,7 +61,7 @@ def mpirun(path: str | None = None) -> str | None:
 
 
 def continuing_mpirun() -> list[str]:
-    """Return an mpirun whose ranks continue when one is killed, if the MPI has one."""
+    """Return the mpirun command whose ranks continue when one is killed, if the MPI has one."""
     return ["mpirun", *(["--with-ft", "ulfm"] if library().startswith("Open MPI v5") else [])]
 
 

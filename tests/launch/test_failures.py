@@ -15,7 +15,7 @@ import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
 from helpers.mpi_at_hand import library
-from helpers.ranks import ranks_of
+from helpers.processes import ranks_of
 from helpers.waiting import LIMIT, wait_for_file
 
 FAULT = """

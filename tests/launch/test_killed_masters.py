@@ -13,7 +13,7 @@ import pytest
 
 from helpers.commands import count_steps
 from helpers.mpi_at_hand import continuing_mpirun, exit_code_after_kill
-from helpers.ranks import machines_here
+from helpers.processes import local_machines
 from helpers.waiting import END_LIMIT, LIMIT, wait_until
 
 pytestmark = pytest.mark.any_mpi
@@ -40,10 +40,10 @@ def test_machines_end_with_a_master_that_is_killed(words, start, tmp_path, momen
     variables = {"TMPDIR": str(scratch)}
     is_long = moment == "the first step takes an hour"
     run = start([*words, "--out", out, *SLOW, 0.01 if is_long else 2000], variables=variables)
-    wait_until(lambda: MOMENTS[moment](out, machines_here(run.pid)), run, pause=0.002)
+    wait_until(lambda: MOMENTS[moment](out, local_machines(run.pid)), run, pause=0.002)
     if is_long:
         time.sleep(0.5)  # the machines have probably begun
-    machines = machines_here(run.pid)
+    machines = local_machines(run.pid)
     run.kill()
     run.wait()
     assert psutil.wait_procs(machines, END_LIMIT)[1] == []

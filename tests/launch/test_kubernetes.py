@@ -17,7 +17,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.processes.notices import ADDRESS_VARIABLE
 from cec_mpi.runtime.wire.sockets.connection_file import KEY_VARIABLE, derive_keys
 from helpers import ROOT, metadata
-from helpers.joined import error_of
+from helpers.processes import error_message
 from helpers.waiting import wait_for_file, wait_until
 
 pytestmark = pytest.mark.any_mpi
@@ -181,7 +181,7 @@ def test_a_run_survives_the_ends_of_its_pods(start, make_store, tmp_path):
         assert not summary.exists()
         assert failure_action("master", terminate(master, "master")) == "Count"
         again = pods.start("master")
-        assert again.wait(200) == 0, error_of(again)
+        assert again.wait(200) == 0, error_message(again)
     assert [machine.wait(200) for machine in machines] == [0] * 6
     values = np.load(tmp_path / "results" / "result.npy")
     np.testing.assert_allclose(values, np.linalg.svd(X, compute_uv=False)[:3])

@@ -16,7 +16,7 @@ from cec_mpi.runtime.records.recorder import read_steps
 from helpers import ROOT
 from helpers.commands import count_steps
 from helpers.mpi_at_hand import continuing_mpirun, exit_code_after_kill
-from helpers.ranks import machines_here, processes_of, ranks_of
+from helpers.processes import local_machines, processes_of, ranks_of
 from helpers.waiting import LIMIT, wait_for_file, wait_until
 
 SLOWLY = ("--emulate-speeds", "1,1,1,1", "--emulate-base", 3000)  # a machine can join in time
@@ -169,7 +169,7 @@ def test_lost_and_suspended_machines_come_back_or_are_given_up(
 ):
     process, await_steps = start_endless("--deadline", 0.5)
     await_steps(lambda steps: {1, 2, 3, 4} == set(steps[-1]["available"]))
-    killed, _, suspended, silent = machines_here(process.pid)
+    killed, _, suspended, silent = local_machines(process.pid)
     killed.kill()
     await_steps(lambda steps: 1 not in steps[-1]["available"])
     joined = start(["cec-mpi", "join", "out/connection.json"])
@@ -202,7 +202,7 @@ def test_a_run_continues_after_suspensions_longer_than_the_heartbeat_timeout(
     process, await_steps = start_endless("--listen", address, how=("--local", 3), variables=key)
     joined = start(["cec-mpi", "join", address, "--retry", LIMIT], variables=key)
     await_steps(lambda steps: len(steps[-1]["available"]) == 4)
-    master, machine = psutil.Process(process.pid), machines_here(process.pid)[1]
+    master, machine = psutil.Process(process.pid), local_machines(process.pid)[1]
     machine.suspend()
     master.suspend()
     time.sleep(12)

@@ -16,7 +16,7 @@ import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
 from helpers.commands import count_steps, job_exit_code
-from helpers.ranks import ranks_of
+from helpers.processes import ranks_of
 from helpers.waiting import LIMIT, wait_for_file, wait_until
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
-from helpers.joined import error_of, exit_codes
+from helpers.processes import error_message, exit_codes
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 SOON = 0.2
@@ -39,7 +39,7 @@ def test_the_last_of_six_processes_completes_the_run(start, make_store, tmp_path
     words = ["--out", "out", "vectors=W.npy", "--local", 6, "--adopt", SOON, "--inject", losses]
     words += ["--speeds", "1,1,1,1,1,1"]  # with learned ones a machine may have no rows
     run = start(["cec-mpi", "run", six.path, *map(str, words)])
-    assert exit_codes([run]) == [0], error_of(run)
+    assert exit_codes([run]) == [0], error_message(run)
     np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), W @ six.X.T, atol=1e-10)
     header, steps = read_steps(tmp_path / "out" / "steps.jsonl")
     last = header["machine_of_rank"].index(5)
@@ -77,7 +77,7 @@ def test_adopted_machines_move_when_hosts_join_and_leave(
         )
         checked.step()
     code = 6 if leaving is signal.SIGTERM else -leaving
-    assert exit_codes([leaver, stayer, *others]) == [code, code, 0, 0], error_of(others[0])
+    assert exit_codes([leaver, stayer, *others]) == [code, code, 0, 0], error_message(others[0])
 
 
 def test_an_adopted_machine_returns_to_a_host_that_was_suspended(accepting, store, join):

@@ -15,7 +15,7 @@ from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection
 from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_fingerprint
-from helpers.joined import error_of, exit_codes
+from helpers.processes import error_message, exit_codes
 from helpers.waiting import wait_for_file
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
@@ -41,7 +41,7 @@ def test_connections_without_the_keys_do_not_disturb_a_run(
     for caller in callers[::5]:
         caller.close()
     endless_task.stop()
-    assert exit_codes([master, *machines]) == [0] * 3, error_of(master)
+    assert exit_codes([master, *machines]) == [0] * 3, error_message(master)
     for caller in callers:
         caller.close()
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["wrong"] == 0

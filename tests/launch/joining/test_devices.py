@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from helpers.joined import exit_codes
+from helpers.processes import exit_codes
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 STRICT = "array_api_strict:cpu"

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from helpers.joined import error_of, exit_codes
+from helpers.processes import error_message, exit_codes
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 
@@ -32,7 +32,7 @@ def test_all_machines_of_a_host_are_lost_or_leave_together(accepting, store, joi
         checked.until(lambda: len(checked.machines("joined")) == 10)
         assert sorted(checked.machines("left")) == sorted(checked.machines("lost"))
         checked.until(lambda: second.poll() is not None)  # before the run ends
-    assert exit_codes([first, single, second, spare]) == [-signal.SIGKILL, 0, 6, 0], error_of(
+    assert exit_codes([first, single, second, spare]) == [-signal.SIGKILL, 0, 6, 0], error_message(
         second
     )
 
@@ -54,4 +54,4 @@ def test_a_program_can_host_machines(accepting, store, start, conn):
     with accepting(store) as checked:
         host = start([sys.executable, "-c", HOST, conn])
         checked.until(lambda: len(checked.machines("joined")) == 2)
-    assert exit_codes([host]) == [0], error_of(host)
+    assert exit_codes([host]) == [0], error_message(host)

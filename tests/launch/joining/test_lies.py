@@ -10,7 +10,7 @@ import pytest
 import cec_mpi
 from cec_mpi.errors import CecError
 from helpers.byzantine import FALSE_ANSWERS, ByzantineMachine
-from helpers.joined import LIMIT
+from helpers.waiting import LIMIT
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 

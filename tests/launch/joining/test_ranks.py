@@ -9,9 +9,8 @@ import pytest
 
 import cec_mpi
 from cec_mpi.runtime.records.recorder import read_steps
-from helpers.joined import exit_codes
 from helpers.mpi_at_hand import continuing_mpirun, exit_code_after_kill
-from helpers.ranks import ranks_of
+from helpers.processes import exit_codes, ranks_of
 from helpers.recording import MemoryRecorder
 from helpers.waiting import LIMIT, wait_for_file, wait_until
 

@@ -13,7 +13,7 @@ import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.runtime.wire.sockets.connection_file import KEY_VARIABLE
-from helpers.joined import error_of, exit_codes
+from helpers.processes import error_message, exit_codes
 from helpers.waiting import LIMIT, wait_for_file, wait_until
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
@@ -94,7 +94,7 @@ def test_machines_rejoin_a_run_whose_master_was_killed(
             master.kill()
             master.wait()
     endless_task.stop()
-    assert exit_codes([master, *machines]) == [0] * (1 + hosts), error_of(master)
+    assert exit_codes([master, *machines]) == [0] * (1 + hosts), error_message(master)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["wrong"] == 0
     header, _ = read_steps(records)
     assert header["mpi_library"] == "none"
@@ -111,10 +111,10 @@ def test_machines_wait_for_a_run_that_a_signal_ended_until_a_signal_ends_them(
     process.terminate()
     assert process.wait(LIMIT) == 6
     machines[0].terminate()
-    assert exit_codes(machines[:1]) == [6], error_of(machines[0])
+    assert exit_codes(machines[:1]) == [6], error_message(machines[0])
     assert not conn.exists()
     machines[1].send_signal(signal.SIGUSR1)
-    assert exit_codes(machines[1:]) == [6], error_of(machines[1])
+    assert exit_codes(machines[1:]) == [6], error_message(machines[1])
 
 
 @pytest.mark.parametrize("ending", ["machine", "master"])
@@ -131,10 +131,10 @@ def test_a_machine_that_copies_its_shard_leaves_without_delay(
     if ending == "machine":
         for machine in machines:
             machine.terminate()
-        assert exit_codes(machines) == [6, 6], error_of(machines[0])
+        assert exit_codes(machines) == [6, 6], error_message(machines[0])
     master.kill()
     if ending == "master":
-        assert exit_codes(machines) == [3, 3], error_of(machines[0])
+        assert exit_codes(machines) == [3, 3], error_message(machines[0])
     assert not list((tmp_path / "disk").rglob("*shard-*"))
     assert master.wait(LIMIT) == -signal.SIGKILL
 
@@ -147,7 +147,7 @@ def test_machines_print_that_their_run_was_interrupted(begin, store, join, conn)
     assert "this is machine 1" in machine.stdout.readline()
     process.send_signal(signal.SIGINT)
     assert exit_codes([process, machine]) == [130, 3]
-    assert error_of(machine) == "the master has left: stopped by Ctrl-C\n"
+    assert error_message(machine) == "the master has left: stopped by Ctrl-C\n"
 
 
 def _has_joined(machine):

@@ -13,7 +13,7 @@ import pytest
 
 from cec_mpi.runtime.processes.notices import ADDRESS_VARIABLE
 from helpers import metadata
-from helpers.joined import error_of, exit_codes
+from helpers.processes import error_message, exit_codes
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 
@@ -55,7 +55,7 @@ def test_machines_leave_at_a_notice_of_preemption(accepting, store, join):
         checked.until(lambda: len(checked.machines("left")) == 3)
         assert exit_codes([spot, host]) == [6, 6]
     assert exit_codes(others) == [0, 0, 0]
-    assert error_of(spot) == "shutdown requested by the notice of gcp (preempted)\n"
+    assert error_message(spot) == "shutdown requested by the notice of gcp (preempted)\n"
 
 
 def test_a_machine_that_joins_after_the_last_step_exits_with_0(accepting, store, join):
@@ -65,7 +65,7 @@ def test_a_machine_that_joins_after_the_last_step_exits_with_0(accepting, store,
         late = join(1)[0]
         assert "joined" in late.stdout.readline()
         time.sleep(0.5)  # its hello arrives, and no step follows
-    assert exit_codes([*first, late]) == [0] * 3, error_of(late)
+    assert exit_codes([*first, late]) == [0] * 3, error_message(late)
 
 
 def test_vectors_and_answers_of_several_pieces(accepting, make_store, join):
@@ -113,6 +113,6 @@ def test_a_faulty_machine_is_excluded_and_exits_with_the_reason(
         checked.until(lambda: checked.machines(event))
         assert exit_codes([faulty]) == [code]
         message = f"the master has excluded this machine: {reason}\n"
-        assert re.fullmatch(message, error_of(faulty))
+        assert re.fullmatch(message, error_message(faulty))
         checked.step()
     assert exit_codes(others) == [0] * 3

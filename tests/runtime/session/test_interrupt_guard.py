@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import cec_mpi
+from helpers.processes import local_machines
 from helpers.products import check_products
-from helpers.ranks import machines_here
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -53,7 +53,7 @@ def test_ctrl_c_in_a_product_raises_and_the_next_product_is_right(small_store):
         check_products(X, small_store.X)
         pids = X.pids
         for product in PRODUCTS:
-            machines = machines_here()
+            machines = local_machines()
             for machine in machines:
                 machine.suspend()
             with pytest.raises(KeyboardInterrupt):
@@ -116,7 +116,7 @@ def test_handlers_of_the_program_are_not_replaced(small_store):
             signal.raise_signal(signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         signal.signal(signal.SIGINT, lambda *_: received.append("own"))
-        machine = machines_here()[0]
+        machine = local_machines()[0]
         machine.suspend()
         timers = [press(), threading.Timer(0.6, machine.resume)]
         timers[1].start()

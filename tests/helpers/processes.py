@@ -1,11 +1,14 @@
-"""The processes of a run, which a launcher or the run itself has started."""
+"""The processes of a run: those that a launcher or the run has started, and how they end."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterable
 
 import psutil
+
+from helpers.waiting import LIMIT
 
 _VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")  # Open MPI; MPICH and Intel MPI
 
@@ -26,7 +29,7 @@ def ranks_of(launcher: subprocess.Popen[str]) -> dict[int, psutil.Process]:
     return ranks
 
 
-def machines_here(master: int | None = None) -> list[psutil.Process]:
+def local_machines(master: int | None = None) -> list[psutil.Process]:
     """Return the machines 1, 2, ... that a run has started itself.
 
     Parameters
@@ -46,4 +49,15 @@ def processes_of(run: subprocess.Popen[str]) -> dict[int, psutil.Process]:
     assert isinstance(run.args, list)
     if run.args[0] != "cec-mpi":
         return ranks_of(run)
-    return dict(enumerate([psutil.Process(run.pid), *machines_here(run.pid)]))
+    return dict(enumerate([psutil.Process(run.pid), *local_machines(run.pid)]))
+
+
+def exit_codes(processes: Iterable[subprocess.Popen[str]]) -> list[int]:
+    """Wait until processes have ended; return their exit codes."""
+    return [process.wait(LIMIT) for process in processes]
+
+
+def error_message(process: subprocess.Popen[str]) -> str:
+    """Wait until a process of cec-mpi has ended; return its error message."""
+    _, stderr = process.communicate(timeout=LIMIT)
+    return stderr.removeprefix("cec-mpi: error: ")
