@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.killed import PROCESSES, detections, words
+from helpers.kill_one_process import PROCESSES, detections, program_command
 from helpers.mpi_at_hand import library
 
 SURVIVAL, SLOW_END = 2, 60  # seconds after which a process has survived; if all should end
@@ -16,7 +16,7 @@ def killed(run, tmp_path):
 
     def killed(*options, seconds=SURVIVAL, name="one"):
         directory = tmp_path / name
-        done = run(["mpirun", *options, "-n", PROCESSES, *words(directory, seconds)])
+        done = run(["mpirun", *options, "-n", PROCESSES, *program_command(directory, seconds)])
         return done.returncode, *detections(directory)
 
     return killed

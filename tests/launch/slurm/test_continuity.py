@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.killed import PROCESSES, detections, words
+from helpers.kill_one_process import PROCESSES, detections, program_command
 
 SRUN = ("srun", "--quiet", "--mpi=none", "-N", 2, "-n", PROCESSES)
 pytestmark = pytest.mark.any_mpi
@@ -25,7 +25,7 @@ SURVIVAL, SLOW_END = 2, 60  # seconds after which a process has survived; if all
 def test_the_reaction_of_srun_is_predicted(
     run, cluster, tmp_path, options, variables, continues, expected
 ):
-    command = [*SRUN, *options, *words(tmp_path, SURVIVAL if continues else SLOW_END)]
+    command = [*SRUN, *options, *program_command(tmp_path, SURVIVAL if continues else SLOW_END)]
     done = run(command, variables=cluster | variables)
     detected, survivors = detections(tmp_path)
     assert survivors == (PROCESSES - 1 if continues else 0)

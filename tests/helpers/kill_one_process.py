@@ -1,6 +1,6 @@
-"""A program without MPI that kills one of its processes: its predictions, and the survivors.
+"""A program without MPI that kills one of its processes: what they detect, and who survives.
 
-    mpirun -n 3 python tests/helpers/killed.py DIR SECONDS
+    mpirun -n 3 python tests/helpers/kill_one_process.py DIR SECONDS
 
 Each process writes DIR/N.json when it starts. Then process 1 kills itself, and each of the others
 writes DIR/N.survived after SECONDS.
@@ -22,7 +22,7 @@ from cec_mpi.runtime.processes.launcher import detect_continuity, detect_launche
 PROCESSES = 3
 
 
-def words(directory: Path, seconds: float) -> list[object]:
+def program_command(directory: Path, seconds: float) -> list[object]:
     """Return the command of the program, for a launcher."""
     directory.mkdir(exist_ok=True)
     return [sys.executable, Path(__file__).resolve(), directory, seconds]
