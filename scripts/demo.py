@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -22,11 +23,12 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from cec_mpi.core.plan.load import makespan
 from cec_mpi.runtime.availability.models import PAPER_AVAILABLE
 from cec_mpi.runtime.records.recorder import read_steps
-from helpers.checks import cec_mpi
+from helpers.mpi_at_hand import mpirun
 
 SPEEDS = (2, 2, 3, 3, 4, 4)
 RECOVERY = 3
 FIRST_STEP_SECONDS = 0.1  # of the heterogeneous plan, with the random matrix
+TIME_LIMIT = 900  # seconds of a command
 
 
 def relative_errors(result: np.ndarray, X: np.ndarray, W: np.ndarray) -> np.ndarray:
@@ -36,15 +38,29 @@ def relative_errors(result: np.ndarray, X: np.ndarray, W: np.ndarray) -> np.ndar
     return errors / np.linalg.norm(expected, axis=0)
 
 
+def cec_mpi(*words: object, ranks: int = 0) -> None:
+    """Run a command of cec_mpi, under mpirun if it takes ranks; exit if it fails."""
+    launcher = [mpirun(), "-n", str(ranks)] if ranks else []
+    done = subprocess.run(
+        [*launcher, sys.executable, "-m", "cec_mpi", *map(str, words)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        timeout=TIME_LIMIT,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SystemExit(done.returncode)
+
+
 def main() -> int:
-    arguments = parse()
+    arguments = parse_arguments()
     with tempfile.TemporaryDirectory(prefix="cec-demo-") as temporary:
         directory = Path(arguments.keep or temporary)
         directory.mkdir(parents=True, exist_ok=True)
         return demonstrate(arguments, directory)
 
 
-def parse() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/demo",
         description=__doc__,
@@ -79,7 +95,7 @@ def demonstrate(arguments: argparse.Namespace, directory: Path) -> int:
         np.save(matrix, rng.standard_normal((arguments.rows, arguments.columns)))
     store = directory / "store"
     sizes = ("--machines", len(SPEEDS), "--recovery", RECOVERY)
-    cec_mpi("encode", matrix, store, *sizes, quiet=True)
+    cec_mpi("encode", matrix, store, *sizes)
 
     X = np.load(matrix, mmap_mode="r")
     ticks = [step for step in PAPER_AVAILABLE for _ in range(arguments.repeats)]
@@ -102,7 +118,6 @@ def demonstrate(arguments: argparse.Namespace, directory: Path) -> int:
             *("--speeds", join_numbers(SPEEDS), "--emulate-speeds", join_numbers(SPEEDS)),
             *("--scheme", scheme, *options),
             ranks=len(SPEEDS) + 1,
-            quiet=True,
         )
         header, steps = read_steps(out / "steps.jsonl")
         base = header["emulation"]["base"]  # the same speeds for the cyclic run
