@@ -1,15 +1,407 @@
-"""Bad input ends with one message and the right exit code (see helpers/bad_inputs.py)."""
+"""Commands with options, files and stores that cannot be used: one message and an exit code.
+
+Other tests have invalid manifests and invalid files of availability.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import re
+import shlex
+import shutil
+import socket
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from helpers import bad_inputs
+from cec_mpi import encode
 
-CASES = bad_inputs.cases()
+Make = Callable[[Path], None]  # makes files in the directory of a case
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command that must fail.
+
+    Attributes
+    ----------
+    words : tuple of str
+        ``{here}`` is the directory of the case, ``{good}`` that of the fixture `good`.
+    code : int
+        The expected exit code.
+    make : callable, optional
+        Makes the files of the case.
+    suffix : str
+        Distinguishes cases with the same words.
+    """
+
+    words: tuple[str, ...]
+    code: int = 2
+    make: Make | None = None
+    suffix: str = ""
+
+    @property
+    def name(self) -> str:
+        return " ".join(self.words)[:100] + self.suffix
+
+
+# Options -----------------------------------------------------------------------------------
+
+COMMANDS = {  # valid without the rest of a line
+    "PLAN": "plan --speeds 2,2,3 --recovery 2 --rows 12",
+    "ENCODE": "encode {good}/X.npy {here}/S --machines 3 --recovery 2",
+    "RUN": "run {good}/store --serial --out {here}/out vectors={good}/W.npy",
+    "EMULATED": "run {good}/store --serial --out {here}/out vectors={good}/W.npy "
+    "--emulate-speeds 1,1,1",
+    "TASK": "run {good}/store --serial --out {here}/out",
+    "POWER": "run {good}/square --serial --out {here}/out power",
+    "ELASTIC": "run {good}/store --elastic --out {here}/out vectors={good}/W.npy",
+}
+
+VALUES = """
+PLAN --speeds 2,0,3 2,nan,3 2,1e400,3 2,1e-400,3 2,1e999999999,3 2,x,3 2,,3 1,1/0,2 ''
+PLAN --recovery 0 all
+PLAN --rows 0 1.5 many 9000000000000000000
+PLAN --available 0,1,2 1,4 1,1,2 3-1 1-99999999999999 1--3 '' 99999999999999999999,1
+PLAN --stragglers -1
+PLAN --scheme random
+PLAN --json=yes --yaml
+ENCODE --machines 0 3.5 three 99999999999999999999
+ENCODE --recovery 0
+ENCODE --code reed
+ENCODE --dtype int8
+ENCODE --seed -1
+ENCODE --level 9
+ENCODE --shape 11 axb 0,5 11,5
+ENCODE --input-dtype f4
+ENCODE --memory 0 5M
+RUN --seed one
+RUN --speeds 1,2 1,2,3,4 learned node01= node01=1,node02=0 =1 node01=1,node01=2 node01=1,2
+RUN --speeds not-this-host=1
+RUN --checkpoint-every 0 minute
+RUN --time-limit 0 nan 01:00:00
+RUN --scheme fair
+RUN --threads 0
+RUN --machines 0,1 1-4
+RUN --tick 0 inf soon 1e-320
+RUN --available-probability 0 1.5 nan
+RUN --availability {here}/none.json {good}
+RUN --availability-command false {here}/absent
+RUN --availability-every 1
+RUN --emulate-speeds 1,0,1 1,2
+RUN --emulate-base 100
+RUN --emulate-noise 0.1
+RUN --emulate-change 1:1:0.5
+RUN --start-timeout 5
+RUN --local 2
+RUN --stragglers 1
+RUN iterations= 0 2.5 ''
+RUN vectors= 3 {good}/W.npy
+EMULATED --emulate-base 0 nan
+EMULATED --emulate-noise -1
+EMULATED --emulate-change soon 1:2 1:9:2 1:1:0 -1:1:2
+POWER tol= 2 0 small [1] ''
+POWER iterations= None
+POWER seed= -1 one
+POWER checkpoint= 1
+POWER vectors= {good}/W.npy
+ELASTIC --on-loss continue
+ELASTIC --spares 1
+ELASTIC --replace spawn
+ELASTIC --local 0 all
+ELASTIC --stragglers 2 one
+ELASTIC --check= all sample
+ELASTIC --adopt= soon 0
+ELASTIC --deadline 0 soon
+ELASTIC --listen node1 127.0.0.1:0 127.0.0.1:1
+ELASTIC --ports any
+ELASTIC --start-timeout 0
+ELASTIC --inject kill:4@1
+"""  # each of the values is refused with 2
+
+LINES = """
+2 --fast
+2 multiply X W
+2 doctor now
+2 doctor {here}/none
+2 plan
+2 plan --speeds 2,2,3 --rows 12
+2 PLAN again
+2 PLAN --speeds 2,2 --rows 100000000000000000000
+4 PLAN --recovery 4
+4 PLAN --stragglers 2
+2 encode {good}/X.npy {here}/S
+2 encode {good}/X.npy --machines 3 --recovery 2
+2 ENCODE T
+4 ENCODE --recovery 4
+2 ENCODE --machines 100 --recovery 50 --code fourier
+2 encode {good}/X.npy {good}/store --machines 3 --recovery 2
+2 encode {good}/X.npy {good}/W.npy --machines 3 --recovery 2
+2 encode {good}/X.npy {here}/a/S --machines 3 --recovery 2
+2 encode {good}/X.npy '' --machines 3 --recovery 2
+2 encode {good}/store {here}/S --machines 3 --recovery 2
+2 encode {here}/X.npy {here}/S --machines 3 --recovery 2
+2 encode {here}/a.txt {here}/S --machines 3 --recovery 2
+2 encode {good}/X.npy::/a {here}/S --machines 3 --recovery 2
+2 encode {good}/X.npy {good}/store --machines 3 --recovery 1 --resume
+2 encode {good}/X.npy {good}/W.npy --machines 3 --recovery 2 --resume
+2 ENCODE --shape 11,5 --dtype float32
+2 ENCODE --shape 11,5 --input-dtype f77
+2 repair {good}/store --machine 4
+2 repair {good}/store --memory 1K
+2 decode {good}/store {good}/W.npy
+2 decode {good}/store {here}/a/out.npy
+2 decode {good}/store {here}/out.txt
+2 decode {good}/store {here}/out.csv::/X
+2 decode {good}/store {here}/out.h5::
+2 add-machine {good}/store --seed -1
+2 run
+2 run {good}/store
+2 run {good}/store --serial
+2 run {here}/none --serial --out {here}/out vectors={good}/W.npy
+2 run {good} --serial --out {here}/out vectors={good}/W.npy
+5 run {good}/hurt --serial --out {here}/out vectors={good}/W.npy
+2 run {good}/store --serial --out {good}/W.npy vectors={good}/W.npy
+2 RUN --speed-up 3
+2 RUN another
+2 RUN power svd
+2 RUN tol=3
+2 RUN --resume --overwrite
+4 RUN --machines 2
+4 RUN --available-probability 1e-9
+2 RUN --repeat
+2 RUN --availability
+2 RUN --availability {good}/none.json --available-probability 0.5
+2 RUN --availability-command echo --availability a.json
+2 RUN --availability-command echo --availability-every 0
+4 RUN --availability-command echo
+2 RUN --elastic
+2 TASK
+2 TASK vectors={here}/none.npy
+2 TASK power
+2 TASK inverse
+2 TASK no_such_module:f
+2 TASK json:no_such_function
+2 TASK json
+2 TASK :f
+2 TASK os:sep
+2 TASK builtins:max
+2 POWER tol
+2 POWER =3
+2 POWER tolerance=1e-3
+2 POWER iterations=3 iterations=3
+2 ELASTIC --elastic=yes
+2 ELASTIC --check --stragglers 1
+2 ELASTIC --adopt --check
+2 ELASTIC --listen 127.0.0.1:1 --accept {here}/conn
+4 ELASTIC --machines 2
+"""
+
+
+def _expanded(words: list[str]) -> tuple[str, ...]:
+    first, *rest = words or [""]
+    return (*shlex.split(COMMANDS.get(first, first)), *rest)
+
+
+def _option_cases() -> Iterator[Case]:
+    for line in VALUES.strip().splitlines():
+        command, option, *values = shlex.split(line)
+        for value in values or [""]:
+            rest = [option + value] if option.endswith("=") else [option, value]
+            yield Case(_expanded([command, *rest]))
+    for line in LINES.strip().splitlines():
+        code, *words = shlex.split(line)
+        yield Case(_expanded(words), int(code))
+    yield Case(_expanded(["ENCODE", "--machines", "9" * 5000]))
+    yield Case(_expanded(["encode", "{good}/X.npy", "{here}/" + "S" * 300]))
+
+
+# Files -------------------------------------------------------------------------------------
+
+
+def put(name: str, content: Any) -> Make:
+    """Return a function that writes a file: bytes, text, or an array as .npy."""
+    data = npy(content) if isinstance(content, np.ndarray) else content
+    return lambda here: (here / name).write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+def npy(array: np.ndarray) -> bytes:
+    """The bytes of an .npy file."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def npy_with_header(shape: str, descr: str = "<f8") -> bytes:
+    """Return an .npy file with any header."""
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}"
+    return b"\x93NUMPY\x01\x00\x76\x00" + header.ljust(117).encode() + b"\n" + bytes(120)
+
+
+NOT_MATRICES: dict[str, Any] = {  # files that encode and matvec cannot read
+    "an empty file": b"",
+    "garbage": bytes(range(256)) * 4,
+    "text": "1 2 3\n4 5 6\n",
+    "cut in its header": npy(np.ones((3, 5)))[:40],
+    "cut in its numbers": npy(np.ones((3, 5)))[:-1],
+    "of a later .npy version": b"\x93NUMPY\x09\x00" + npy(np.ones((3, 5)))[8:],
+    "with a header without shape": npy(np.ones((3, 5))).replace(b"shape", b"shade"),
+    "with a shape that does not end": npy_with_header("(3, (5"),
+    "with a negative shape": npy_with_header("(-3, 5)"),
+    "with a shape beyond all memory": npy_with_header("(99999999999999999999, 5)"),
+    "with lengths whose product overflows": npy_with_header(f"({2**32}, {2**32})"),
+    "with an unknown dtype": npy_with_header("(3, 5)", "<q9"),
+    "of one dimension": np.ones(5),
+    "of three dimensions": np.ones((3, 5, 1)),
+    "without rows": np.ones((0, 5)),
+    "of complex numbers": np.ones((3, 5), complex),
+    "of strings": np.full((3, 5), "1.0"),
+    "of objects": np.full((3, 5), {}, dtype=object),
+    "of records": np.zeros((3, 5), [("a", "f8")]),
+    "holding NaN": np.where(np.arange(15).reshape(3, 5) == 7, np.nan, 1.0),
+    "holding infinity": np.where(np.arange(15).reshape(3, 5) == 7, -np.inf, 1.0),
+}
+
+MODULE = """
+import numpy as np
+NUMBER = 3
+def needs(X, *, checkpoint, k): return {"result": [k]}
+def takes(X, *, checkpoint, **options): return {"result": [1]}
+def exits(X, *, checkpoint): raise SystemExit(0)
+def words(X, *, checkpoint): return {"result": X.matvec(np.full(X.shape[1], "one"))}
+def infinite(X, *, checkpoint): return {"result": X.rmatvec(np.full(X.shape[0], np.inf))}
+"""
+TASKS = "absent NUMBER needs,j=1 needs takes,checkpoint=1 takes,X=1 exits words infinite"
+
+
+def _file_cases() -> Iterator[Case]:
+    words = ["encode", "{here}/X.npy", "{here}/S", "--machines", "3", "--recovery", "2"]
+    without_columns = {"without columns": np.ones((3, 0))}
+    for name, content in (NOT_MATRICES | without_columns).items():
+        yield Case(_expanded(words), make=put("X.npy", content), suffix=f" {name}")
+    for content, rest in ((1e300, ["--dtype", "float32"]), (1.7e308, ["--scaling", "none"])):
+        yield Case(_expanded(words + rest), make=put("X.npy", np.full((4, 5), content)))
+    several = {name: NOT_MATRICES[name] for name in ("garbage", "of one dimension", "of objects")}
+    for name, content in (several | {"too short": np.ones((3, 4))}).items():
+        make = put("W.npy", content)
+        yield Case(_expanded(["TASK", "vectors={here}/W.npy"]), make=make, suffix=f" {name}")
+    for task in TASKS.split():
+        function, *options = task.split(",")
+        make = put("my_task.py", MODULE)
+        yield Case(_expanded(["TASK", f"my_task:{function}", *options]), make=make)
+    for name in ("steps.jsonl", "summary.json", "result.npy"):
+        make = put(name, "something\n")
+        yield Case(_expanded(["RUN", "--out", "{here}"]), make=make, suffix=f" {name}")
+    for name in ("logs", "logs/master.log"):
+        yield Case(_expanded(["RUN"]), make=_in_the_way(f"out/{name}"), suffix=f" {name}")
+    for command, rest in ON_STORES.items():
+        for store in ("", "{here}/none", "{good}/W.npy", "{good}"):
+            yield Case((command, store, *rest) if store else (command,))
+        for more in ("too many", "--deep"):
+            yield Case((command, "{good}/store", *rest, *more.split()))
+        if command not in ("info", "verify"):
+            yield Case((command, "{here}/S", *rest), 5, _lose_two)
+
+
+ON_STORES: dict[str, list[str]] = {  # commands, and their words after the store
+    "info": [],
+    "verify": [],
+    "repair": [],
+    "decode": ["{here}/out.npy"],
+    "add-machine": [],
+}
+
+
+def _lose_two(here: Path) -> None:
+    for machine in (1, 3):
+        (here / "S" / f"shard-{machine:04d}.npy").unlink()
+
+
+def _in_the_way(name: str) -> Make:
+    """Put a directory in the place of a file, or a file in that of a directory."""
+
+    def make(here: Path) -> None:
+        path = here / name
+        path.parent.mkdir(parents=True)
+        if path.suffix:
+            path.mkdir()
+        else:
+            path.touch()
+
+    return make
+
+
+# FIFOs, sockets and devices where files are expected: to read them would block forever --------
+
+FIFOS = """
+2 S/manifest.json info {here}/S
+2 S/manifest.json repair {here}/S
+2 S/manifest.json decode {here}/S {here}/Y.npy
+2 S/manifest.json run {here}/S --serial --out {here}/out vectors={good}/W.npy
+5 S/shard-0002.npy info {here}/S
+5 S/shard-0002.npy verify {here}/S
+2 S/shard-0002.npy repair {here}/S
+5 S/shard-0002.npy run {here}/S --serial --out {here}/out vectors={good}/W.npy
+5 S/checksums-1.npy,S/checksums-1.copy.npy verify {here}/S
+5 S/checksums-1.npy,S/checksums-1.copy.npy run {here}/S --serial --out {here}/out pca
+2 manifest.json encode {good}/X.npy {here} --machines 3 --recovery 2 --resume
+2 incomplete.json encode {good}/X.npy {here} --machines 3 --recovery 2 --resume
+2 X.npy encode {here}/X.npy {here}/T --machines 3 --recovery 2
+2 X.csv encode {here}/X.csv {here}/T --machines 3 --recovery 2
+2 X.mtx encode {here}/X.mtx {here}/T --machines 3 --recovery 2
+2 X.h5 encode {here}/X.h5 {here}/T --machines 3 --recovery 2
+2 X encode {here}/X {here}/T --machines 3 --recovery 2
+2 X encode {here}/X {here}/T --machines 3 --recovery 2 --shape 3,4 --input-dtype '<f4'
+2 out/1.npy encode {here}/out {here}/T --machines 3 --recovery 2
+2 store run {here}/store --serial --out {here}/out vectors={good}/W.npy
+2 out RUN
+2 out/logs RUN
+2 out/logs/master.log RUN
+2 out/.lock RUN
+2 out/steps.jsonl RUN --resume
+2 out/checkpoint.npz RUN --resume
+2 out/steps.jsonl RUN --overwrite
+2 out/checkpoint.npz RUN --overwrite
+2 W.npy TASK vectors={here}/W.npy
+2 a.json RUN --availability {here}/a.json
+"""
+
+
+def special(names: str, kind: str = "FIFO") -> Make:
+    """Put a FIFO, a socket or a device in the place of a file."""
+
+    def put_there(here: Path) -> None:
+        for name in names.split(","):
+            path = here / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+            if kind == "FIFO":
+                os.mkfifo(path)
+            elif kind == "socket":
+                with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(path.parent):
+                    server.bind(path.name)  # a path within a test may be too long
+            else:
+                path.symlink_to("/dev/zero")
+
+    return put_there
+
+
+def _special_cases() -> Iterator[Case]:
+    for line in FIFOS.strip().splitlines():
+        code, names, *words = shlex.split(line)
+        yield Case(_expanded(words), int(code), special(names), f" {names}")
+    for kind in ("socket", "device"):
+        yield Case(("info", "{here}/S"), 2, special("S/manifest.json", kind), f" {kind}")
+
+
+CASES = [*_option_cases(), *_file_cases(), *_special_cases()]
 
 
 def test_cases_are_distinct():
@@ -18,10 +410,20 @@ def test_cases_are_distinct():
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    """The files that cases share."""
-    directory = tmp_path_factory.mktemp("good")
-    bad_inputs.make_good_files(directory)
-    return directory
+    """The files that cases share.
+
+    Stores of 3 machines, any 2 of them enough: ``store``, ``square``, and ``hurt`` without shard 2;
+    ``W.npy`` has vectors for ``store``, ``X.npy`` a matrix.
+    """
+    good = tmp_path_factory.mktemp("good")
+    rng = np.random.default_rng(0)
+    for store, shape in (("square", (5, 5)), ("store", (11, 5))):
+        np.save(good / "X.npy", rng.standard_normal(shape))
+        encode(good / "X.npy", good / store, 3, 2)
+    shutil.copytree(good / "store", good / "hurt")
+    (good / "hurt" / "shard-0002.npy").unlink()
+    np.save(good / "W.npy", rng.standard_normal((3, 5)))
+    return good
 
 
 def files_in(directory):
@@ -35,7 +437,11 @@ def files_in(directory):
 def test_bad_input_in_one_process(case, good, call, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.delitem(sys.modules, "my_task", raising=False)
-    words = bad_inputs.prepare(case, tmp_path, good)
+    if case.make is not None:
+        if "{here}/S" in case.words:
+            shutil.copytree(good / "store", tmp_path / "S")
+        case.make(tmp_path)
+    words = [word.format(here=tmp_path, good=good) for word in case.words]
     before = files_in(tmp_path), files_in(good)
     code, stdout, stderr = call(words, tmp_path)
     assert code == case.code, stderr
