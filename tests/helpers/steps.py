@@ -1,4 +1,4 @@
-"""Records of invented steps."""
+"""Records of invented steps and runs."""
 
 from __future__ import annotations
 
@@ -10,34 +10,50 @@ import msgspec
 from cec_mpi.runtime.records.step import VERSION, StepRecord
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+HEADER = {
+    "started": BEGIN.isoformat(),
+    "mpi_library": "none",
+    "machine_of_rank": [0, 1, 2, 3, 4],
+    "hosts": ["front", "node1", "node1", "node2", "node2"],
+    "rows": 200,
+    "columns": 10,
+    "rows_per_shard": 100,
+    "dtype": "float64",
+    "machines": 4,
+    "recovery": 2,
+    "code": "cauchy",
+    "participants": [1, 2, 3, 4],
+    "scheme": "heterogeneous",
+    "shards": "mmap",
+    "speeds": None,
+}
 
 
 def header(machines=6, **others):
     """Return the header of a record."""
-    hosts = ["node0", *(f"node{n}" for n in range(1, machines + 1))]
     participants = list(range(1, machines + 1))
-    about = {"machine_of_rank": [0, *participants], "hosts": hosts, "participants": participants}
+    ranks = [0, *participants]
+    about = {"machine_of_rank": ranks, "hosts": [f"node{n}" for n in ranks]}
+    about["participants"] = participants
     return {"kind": "header", "version": VERSION, "task": "matvec", **about, **others}
 
 
-def step(number, machines=6, preempted=(), events=(), absent_since=None, **others):
+def record(number, machines=6, preempted=(), absent_since=None, **others):
     """Return a step in which machine n computes 100 n rows, at 1000 rows per second.
 
     `absent_since` has the absent machines by reason; those of `preempted` by default.
     """
     if absent_since is None:
         absent_since = {"preempted": dict.fromkeys(preempted, number)}
-    preempted = {n for those in absent_since.values() for n in those}
-    rows = [0 if n in preempted else 100 * n for n in range(1, machines + 1)]
+    absent = {n for those in absent_since.values() for n in those}
+    rows = [0 if n in absent else 100 * n for n in range(1, machines + 1)]
     seconds = [count / 1000 for count in rows]
     ended = BEGIN + timedelta(seconds=0.5 * number)
-    return {
-        "kind": "step",
+    fields = {
         "step": number,
         "tick": number,
         "time": ended.isoformat(timespec="milliseconds"),
-        "waited_ticks": 0,
-        "available": [n for n in range(1, machines + 1) if n not in preempted],
+        "available": tuple(n for n in range(1, machines + 1) if n not in absent),
         "adjoint": False,
         "columns": 1,
         "rows": rows,
@@ -53,19 +69,48 @@ def step(number, machines=6, preempted=(), events=(), absent_since=None, **other
         "collect_seconds": 0.6,
         "decode_seconds": 0.0,
         "payload_bytes": {},
-        "plan_changed": False,
         "condition_number": 1.0,
         "cancellation": None,
         "assignment": [[0, count] if count else [] for count in rows],
-        "events": list(events),
         "absent_since": {why: those for why, those in absent_since.items() if those},
-        **others,
     }
+    return StepRecord(**fields | others)
 
 
-def record(*arguments, **options):
-    """Return a step as a `StepRecord`."""
-    return msgspec.convert(step(*arguments, **options), StepRecord)
+def step(number, machines=6, preempted=(), absent_since=None, **others):
+    """Return a `record` as the dict of a line, with any other values."""
+    return msgspec.to_builtins(record(number, machines, preempted, absent_since)) | others
+
+
+def step_of(number, seconds=(0.1, 0.1, 0.2, 0.2), rows=(50, 50, 50, 50), why="preempted", **others):
+    """Return a step of the run of `HEADER`.
+
+    Machines without rows are unavailable for the reason `why`.
+    """
+    halves = ([0, 50], [0, 50], [50, 100], [50, 100])
+    assignment = [
+        half if count == 50 else [0, count] if count else []
+        for half, count in zip(halves, rows, strict=False)
+    ]
+    fields = {
+        "time": f"2026-01-02T03:04:{6 + number % 50:02}.000+00:00",
+        "rows": list(rows),
+        "compute_seconds": [float(value) for value in seconds],
+        "predicted_makespan": 0.15,
+        "measured_makespan": float(max(seconds)),
+        "makespan_bound": 0.12,
+        "hindsight_makespan": 0.125,
+        "announce_seconds": 0.001,
+        "share_seconds": 0.002,
+        "collect_seconds": float(max(seconds)) + 0.01,
+        "decode_seconds": 0.003,
+        "payload_bytes": {"announce": 8, "share": 80, "collect": 1600},
+        "condition_number": 2.5,
+        "cancellation": 2.0,
+        "assignment": assignment,
+        "absent_since": {why: {n: number for n, count in enumerate(rows, start=1) if not count}},
+    }
+    return record(number, len(rows), **fields | others)
 
 
 def write(path, *lines):

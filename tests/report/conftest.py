@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cec_mpi.runtime.records.lines import LineFormatter
-from helpers.made_runs import HEADER
+from helpers.steps import HEADER
 
 
 @pytest.fixture

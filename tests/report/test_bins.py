@@ -13,7 +13,7 @@ from cec_mpi.report.bins import bin_series
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.report.states import STATES
 from cec_mpi.runtime.records.events import KINDS
-from helpers.made_runs import step_of
+from helpers.steps import HEADER, step_of
 
 KIND = {kind.name: index for index, kind in enumerate(KINDS)}
 STATE = {state.state: index for index, state in enumerate(STATES)}
@@ -106,7 +106,6 @@ WHYS = ["preempted", "late", "lost", "given up", "left", "excluded", "not joined
 def test_bins_of_any_run_have_the_sums_of_their_steps(tmp_path_factory, stretches, resumes):
     """Sums, cells, events and comparisons of any run, in at most 64 bins."""
     from cec_mpi.runtime.records.lines import LineFormatter
-    from helpers.made_runs import HEADER
 
     rng = np.random.default_rng(0)
     writer, steps = LineFormatter(), []

@@ -15,7 +15,7 @@ from cec_mpi.report.breakdown import (
     time_breakdown,
 )
 from cec_mpi.report.recorded_run import Run
-from helpers.made_runs import step_of
+from helpers.steps import step_of
 
 LATE = [{"late": 4}]
 

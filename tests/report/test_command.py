@@ -19,7 +19,7 @@ from cec_mpi.report.live.display import Display
 from cec_mpi.runtime.records import reading
 from cec_mpi.runtime.records.recorder import resume_steps
 from cec_mpi.store.files.durable import locked
-from helpers.made_runs import step_of
+from helpers.steps import step_of
 from helpers.waiting import LIMIT
 
 GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}

@@ -12,7 +12,7 @@ from cec_mpi.report.page import page
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.store.files.durable import locked
 from cec_mpi.text import printable
-from helpers.made_runs import step_of
+from helpers.steps import step_of
 
 GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
 

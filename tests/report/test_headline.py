@@ -12,7 +12,7 @@ from cec_mpi.report.headline import (
     status_sentences,
 )
 from cec_mpi.report.recorded_run import Run
-from helpers.made_runs import step_of
+from helpers.steps import step_of
 
 LOADED = {"load_seconds": [0.5, 0.5, 0.5, 0.5], "load_bytes": [4000] * 4}
 

@@ -19,7 +19,7 @@ from cec_mpi.report.recorded_run import Run
 from cec_mpi.runtime.records.lines import LineFormatter
 from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.runtime.records.step import Checkpoint, Progress, Unfinished, Waiting
-from helpers.made_runs import HEADER, step_of
+from helpers.steps import HEADER, step_of
 
 GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.2, 0.2, 0)}
 ODD = [None, True, False, 0, 1, -1, 7, 2**53 - 1, 2**53, 2**63, 2**64, 10**400, 0.5, -0.5, 1.0, 3.0]

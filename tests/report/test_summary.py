@@ -6,7 +6,7 @@ from cec_mpi.report.data import PageOptions, page_data
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.report.summary import summary_html
 from helpers import report_data
-from helpers.made_runs import step_of
+from helpers.steps import step_of
 
 
 class Read(HTMLParser):
