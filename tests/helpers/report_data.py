@@ -16,7 +16,7 @@ from cec_mpi.report.states import STATES
 from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.runtime.records.step import IntervalBounds
 
-_NONE = 16  # the byte of an available machine without rows; 255 for all rows of its shard
+_NO_ROWS = 16  # the byte of an available machine without rows; 255 for all rows of its shard
 
 
 def report(
@@ -41,21 +41,24 @@ def run(
     rows: int = 4000,
     steps: int = 2000,
     losses: int = 8,
-    slower: float = 1.0,
+    slowdown: float = 1.0,
     state: str = "done",
     seed: int = 1,
 ) -> dict[str, Any]:
     """Return a run with all of its steps, in which machines are lost and join again."""
     rng = np.random.default_rng(seed)
     machines = len(speeds)
-    here = np.ones((machines, steps), bool)
+    is_up = np.ones((machines, steps), bool)
     events: list[list[Any]] = []
     for _ in range(losses if machines > recovery + 1 else 0):
         machine, begin = int(rng.integers(machines)), int(rng.integers(10, steps - 20))
         end = begin + int(rng.integers(5, max(steps // 12, 6)))
-        if here[:, begin:end].sum(0).min() <= recovery or not here[machine, begin - 1 : end].all():
+        if (
+            is_up[:, begin:end].sum(0).min() <= recovery
+            or not is_up[machine, begin - 1 : end].all()
+        ):
             continue
-        here[machine, begin:end] = False
+        is_up[machine, begin:end] = False
         events.append([begin, 0, machine + 1, "its process ended: signal 9"])
         if end < steps:
             events.append([end, 1, machine + 1, f"rank {machine + 1}"])
@@ -69,26 +72,25 @@ def run(
     cells = np.zeros((machines, steps), np.uint8)
     assignments: list[dict[str, Any]] = []
     bounds = None
-    best = np.empty(steps)
+    optimum = np.empty(steps)
     for step in range(steps):
-        available = tuple(int(n) + 1 for n in np.flatnonzero(here[:, step]))
+        available = tuple(int(n) + 1 for n in np.flatnonzero(is_up[:, step]))
         plan = planner.plan(available, speeds)
         loads = plan.assignment.counts(machines)
-        cells[:, step] = np.where(here[:, step], _NONE + loads * (255 - _NONE) // rows, 0)
-        best[step] = plan.makespan / 2e5 * slower
+        cells[:, step] = np.where(is_up[:, step], _NO_ROWS + loads * (255 - _NO_ROWS) // rows, 0)
+        optimum[step] = plan.makespan / 2e5 * slowdown
         if not assignments or assignments[-1]["available"] != list(available):
             if assignments:
                 assignments[-1]["until"] = step - 1
-            bounds, made = _assignment(step, steps - 1, available, plan.assignment, speeds, bounds)
-            assignments.append(made)
+            bounds, data = _assignment(step, steps - 1, available, plan.assignment, speeds, bounds)
+            assignments.append(data)
     noise = rng.gamma(2, 0.01, steps)
-    measured = best * (1 + noise)
+    measured = optimum * (1 + noise)
     measured[:5] *= 1.6
-    compute = measured
     parts = {
         "announce": rng.uniform(1e-4, 2e-4, steps),
         "share": rng.uniform(5e-4, 8e-4, steps),
-        "compute": compute,
+        "compute": measured,
         "collect": rng.uniform(8e-4, 2e-3, steps),
         "decode": rng.uniform(1e-3, 1.5e-3, steps),
         "load": np.where(np.arange(steps) < 3, 0.01, 0.0),
@@ -96,13 +98,13 @@ def run(
     }
     series = {
         "measured": measured,
-        "predicted": best * rng.normal(1, 0.01, steps),
-        "hindsight": best,
-        "condition": np.where(here.sum(0) == machines, 4.2, 17.0) * rng.uniform(1, 1.01, steps),
+        "predicted": optimum * rng.normal(1, 0.01, steps),
+        "hindsight": optimum,
+        "condition": np.where(is_up.sum(0) == machines, 4.2, 17.0) * rng.uniform(1, 1.01, steps),
         "cancellation": rng.uniform(1, 3, steps),
         "bytes": np.full(steps, 96_000) + 64 * rng.integers(0, 40, steps),
     }
-    learned = (
+    rates = (
         np.outer(speeds, np.ones(steps // 10 + 1))
         * 2e5
         / 6
@@ -139,7 +141,7 @@ def run(
                 {"label": "Available", "unit": "percent"},
             ],
             "rows": [
-                [n + 1, 3.2 / (k + 1), "", int(steps * 0.8 / (k + 2)), float(here[n].mean())]
+                [n + 1, 3.2 / (k + 1), "", int(steps * 0.8 / (k + 2)), float(is_up[n].mean())]
                 for k, n in enumerate(rng.permutation(machines).tolist())
             ],
         },
@@ -183,7 +185,7 @@ def run(
         },
         "speeds": {
             "bins": list(range(0, steps, 10)),
-            "machines": [to_json_numbers(row[: (steps + 9) // 10]) for row in learned],
+            "machines": [to_json_numbers(row[: (steps + 9) // 10]) for row in rates],
         },
         "events": events,
         "assignments": assignments,
@@ -201,14 +203,12 @@ def run(
     }
 
 
-def large_run(
-    *, machines: int = 500, steps: int = 100_000, bins: int = 2000, kept: int = 150, seed: int = 3
-) -> dict[str, Any]:
-    """Return a run whose steps are binned, with 5,000 events."""
-    rng = np.random.default_rng(seed)
-    width = -(-steps // bins)
+def large_run() -> dict[str, Any]:
+    """Return a run of 500 machines whose 100,000 steps are binned, with 5,000 events."""
+    machines, steps, bins, width = 500, 100_000, 2000, 50
+    rng = np.random.default_rng(3)
     rows, recovery = 20_000, 20
-    cells = np.full((machines, bins), _NONE + 20, np.uint8) + rng.integers(
+    cells = np.full((machines, bins), _NO_ROWS + 20, np.uint8) + rng.integers(
         0, 8, (machines, bins), np.uint8
     )
     events: list[list[Any]] = []
@@ -228,21 +228,21 @@ def large_run(
     planner = Planner(recovery, rows)
     assignments: list[dict[str, Any]] = []
     bounds = None
-    for step in range(0, steps, -(-steps // kept)):
+    for step in range(0, steps, 1 + steps // 6):
         available = tuple(int(n) + 1 for n in np.flatnonzero(cells[:, step // width]))
         assignment = planner.plan(available, speeds).assignment
-        bounds, made = _assignment(step, step + 5, available, assignment, speeds, bounds)
-        assignments.append(made)
+        bounds, data = _assignment(step, step + 5, available, assignment, speeds, bounds)
+        assignments.append(data)
 
-    def spread(values: Any, by: float = 0.1) -> dict[str, list[float | None]]:
+    def spread(values: Any, width: float = 0.1) -> dict[str, list[float | None]]:
         return {
-            "min": to_json_numbers(values * (1 - by * rng.uniform(0.5, 1, bins))),
+            "min": to_json_numbers(values * (1 - width * rng.uniform(0.5, 1, bins))),
             "mid": to_json_numbers(values),
-            "max": to_json_numbers(values * (1 + 5 * by * rng.gamma(1, 0.3, bins))),
+            "max": to_json_numbers(values * (1 + 5 * width * rng.gamma(1, 0.3, bins))),
         }
 
-    made = run(steps=40)
-    made.update(
+    data = run(steps=40)
+    data.update(
         name="large",
         machines=machines,
         recovery=recovery,
@@ -288,31 +288,29 @@ def large_run(
         checkpoints=list(range(5000, steps, 5000)),
         resumes=[40_000],
     )
-    made["seconds"] = made["time"][-1]
-    return made
+    data["seconds"] = data["time"][-1]
+    return data
 
 
 def hostile(text: str) -> dict[str, Any]:
-    """Return a run in which each text is this one."""
-    made = run(steps=40, losses=2)
-    made["figures"] = [{"label": text, "value": text, "note": text}]
-    made.update(name=text, status=[text], warnings=[text], names=[text] * made["machines"])
-    made["facts"] = [{"label": text, "text": text}]
-    made["events"] = [[*event[:3], text] for event in made["events"]]
-    made["progress"][0]["name"] = text
-    return made
+    """Return a run in which all texts are this one."""
+    data = run(steps=40, losses=2)
+    data["figures"] = [{"label": text, "value": text, "note": text}]
+    data.update(name=text, status=[text], warnings=[text], names=[text] * data["machines"])
+    data["facts"] = [{"label": text, "text": text}]
+    data["events"] = [[*event[:3], text] for event in data["events"]]
+    data["progress"][0]["name"] = text
+    return data
 
 
 def _assignment(
-    step: int, until: int, available: tuple[int, ...], plan: Assignment, speeds: Any, before: Any
+    step: int, until: int, available: tuple[int, ...], plan: Assignment, speeds: Any, previous: Any
 ) -> tuple[IntervalBounds, dict[str, Any]]:
     """Return the recorded bounds of an assignment, and its data on the page."""
     machines = range(1, len(speeds) + 1)
-    bounds = IntervalBounds.from_lists(
-        [[*chain.from_iterable(plan.intervals(n))] for n in machines]
+    bounds = IntervalBounds.from_lists([[*chain.from_iterable(plan.intervals(n))] for n in machines])
+    seconds_per_row = 1 / (3.3e4 * np.array(speeds))
+    recorded = RecordedAssignment(
+        step, step, np.array(available), bounds, previous, seconds_per_row, True, False, {}
     )
-    paces = 1 / (3.3e4 * np.array(speeds))
-    held = RecordedAssignment(
-        step, step, np.array(available), bounds, before, paces, True, False, {}
-    )
-    return bounds, assignment_data(held, until, None)
+    return bounds, assignment_data(recorded, until, None)

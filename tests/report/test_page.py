@@ -25,13 +25,13 @@ def small():
 @cache
 def two():
     first = report_data.run(name="results/heterogeneous", steps=600)
-    second = report_data.run(name="results/cyclic", steps=500, slower=1.5, seed=2)
+    second = report_data.run(name="results/cyclic", steps=500, slowdown=1.5, seed=2)
     return page(report_data.report(first, second))
 
 
 @cache
 def large():
-    return page(report_data.report(report_data.large_run(kept=6)))
+    return page(report_data.report(report_data.large_run()))
 
 
 class Page:
