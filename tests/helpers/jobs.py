@@ -16,12 +16,12 @@ from helpers.waiting import LIMIT, wait_until
 
 # A master and three machines. Open MPI starts no more ranks on a node than it has cores.
 SPREAD = "--nodes=2 --ntasks-per-node=2 --ntasks=4"
-_OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL")
+_END_STATES = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL")
 
 
 @dataclass(frozen=True)
-class Desk:
-    """A directory from which jobs are submitted to the cluster."""
+class SlurmClient:
+    """The commands of Slurm, run in a directory from which jobs are submitted."""
 
     variables: dict[str, str]
     directory: Path
@@ -32,14 +32,14 @@ class Desk:
         assert done.returncode == 0, f"{done}"
         return done.stdout
 
-    def ask(self, *words: object) -> str:
+    def query(self, *words: object) -> str:
         """Return the output of a query of Slurm; repeat it while the controller is busy."""
 
-        def done() -> subprocess.CompletedProcess[str] | None:
-            tried = self._attempt(words, LIMIT)
-            return None if tried.returncode else tried
+        def attempt() -> subprocess.CompletedProcess[str] | None:
+            done = self._attempt(words, LIMIT)
+            return None if done.returncode else done
 
-        return wait_until(done, pause=0.5).stdout
+        return wait_until(attempt, pause=0.5).stdout
 
     def _attempt(self, words: Sequence[object], limit: float) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -54,35 +54,35 @@ class Desk:
 
     def jobs(self) -> str:
         """Return all jobs, one a line."""
-        return self.ask("squeue", "--noheader")
+        return self.query("squeue", "--noheader")
 
     def cancel_jobs(self) -> None:
         """End all jobs of this user."""
         self.run("scancel", "--quiet", f"--user={getpass.getuser()}")
 
     def resume_jobs(self) -> None:
-        """Start all requeued jobs soon; Slurm delays them by two minutes.
+        """Start all requeued jobs soon, which Slurm would delay by two minutes.
 
         Call it again after some seconds: a node that has failed may delay them once more. If a
         node returns while it still ends a job, Slurm holds that job and drains the node.
         """
-        drained = self.ask("sinfo", "--noheader", "--Node", "--states=drained", "--format=%N")
+        drained = self.query("sinfo", "--noheader", "--Node", "--states=drained", "--format=%N")
         for node in set(drained.split()):
-            self._try(f"scontrol update NodeName={node} State=RESUME")
-        for line in self.ask("squeue", "--noheader", "--array", "--format=%i %r").splitlines():
+            self._run_if_possible(f"scontrol update NodeName={node} State=RESUME")
+        for line in self.query("squeue", "--noheader", "--array", "--format=%i %r").splitlines():
             number, reason = line.split(maxsplit=1)
             if reason == "launch failed requeued held":
-                self._try(f"scontrol release {number}")
+                self._run_if_possible(f"scontrol release {number}")
             if reason == "BeginTime":
-                self._try(f"scontrol update JobId={number} StartTime=now+2")
+                self._run_if_possible(f"scontrol update JobId={number} StartTime=now+2")
 
-    def _try(self, command: str) -> None:
-        """Run a command that Slurm may refuse because jobs and nodes have changed."""
+    def _run_if_possible(self, command: str) -> None:
+        """Run a command that Slurm refuses if jobs or nodes have changed meanwhile."""
         self.run("bash", "-c", f"{command} || true")
 
     @contextmanager
-    def without(self, node: str) -> Iterator[None]:
-        """Set a node down during the block."""
+    def node_down(self, node: str) -> Iterator[None]:
+        """Set the state of a node to DOWN during the block."""
         self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
         try:
             yield
@@ -91,17 +91,17 @@ class Desk:
 
     def _is_back(self, node: str) -> bool:
         """Resume a node; return whether it is idle."""
-        self._try(f"scontrol update NodeName={node} State=RESUME")
+        self._run_if_possible(f"scontrol update NodeName={node} State=RESUME")
         words = ("--noheader", f"--nodes={node}", "--partition=low", "--format=%t")
-        return self.ask("sinfo", *words).strip() == "idle"
+        return self.query("sinfo", *words).strip() == "idle"
 
     def submit(self, script: Path, *words: object, options: str = "") -> Job:
         """Submit a batch script with its arguments, and more options of sbatch."""
         number = self.run("sbatch", "--parsable", *f"{SPREAD} {options}".split(), script, *words)
         return Job(self, number.strip())
 
-    def write(self, line: str, name: str = "job.sbatch") -> Path:
-        """Write a batch script with the words of a ``cec-mpi slurm``."""
+    def write_script(self, line: str, name: str = "job.sbatch") -> Path:
+        """Write the batch script of a ``cec-mpi slurm`` with these words."""
         path = self.directory / name
         path.write_text(self.run("cec-mpi", "slurm", *shlex.split(line)))
         return path
@@ -111,23 +111,23 @@ class Desk:
 class Job:
     """A job that was submitted."""
 
-    desk: Desk
+    slurm: SlurmClient
     number: str
 
     def field(self, name: str) -> str:
         """Return a field of ``scontrol show job``."""
-        text = self.desk.ask("scontrol", "show", "job", "--oneliner", self.number)
+        text = self.slurm.query("scontrol", "show", "job", "--oneliner", self.number)
         return re.search(rf"(?:^| ){name}=(.*?)(?: \w+[:\w/]*=|$)", text, re.MULTILINE)[1]
 
     def output(self) -> str:
         """Return the output of the job so far."""
         return "".join(
-            path.read_text() for path in self.desk.directory.glob(f"slurm-{self.number}*.out")
+            path.read_text() for path in self.slurm.directory.glob(f"slurm-{self.number}*.out")
         )
 
     def wait(self, *states: str) -> str:
         """Wait until the job is in one of these states, or by default until it is over."""
-        wanted = states or _OVER
+        wanted = states or _END_STATES
         return wait_until(
             lambda: (state := self.field("JobState")) in wanted and state,
             describe=lambda: f"{self.field('JobState')}, no {wanted}: {self.output()}",
@@ -138,15 +138,15 @@ class Job:
         """Wait until the run of the job has made this number of steps."""
 
         def are_made() -> bool:
-            assert self.field("JobState") not in _OVER, self.output()
+            assert self.field("JobState") not in _END_STATES, self.output()
             return count_steps(out) >= steps
 
         wait_until(are_made, describe=self.output, pause=0.2)
 
     def resume(self) -> None:
-        """Start a requeued job soon; Slurm delays it by two minutes.
+        """Start a requeued job soon, which Slurm would delay by two minutes.
 
         A node cannot restart a job within the second in which it has ended it.
         """
         self.wait("PENDING")
-        self.desk.run("scontrol", "update", f"JobId={self.number}", "StartTime=now+3")
+        self.slurm.run("scontrol", "update", f"JobId={self.number}", "StartTime=now+3")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from helpers import ROOT
-from helpers.jobs import Desk
+from helpers.jobs import SlurmClient
 from helpers.mpi_at_hand import library
 from helpers.needs import reason_to_skip
 from helpers.waiting import LIMIT, wait_until
@@ -40,19 +40,20 @@ def cluster(tmp_path_factory):
     assert up.returncode == 0, up.stderr
     variables = {"SLURM_CONF": str(directory / "slurm.conf")}
     if library().startswith("Open MPI v4"):
-        # It names shared memory by host and node-local rank, and these nodes are one host.
+        # This MPI names shared memory by host and node-local rank, and these nodes are one host.
         variables["OMPI_MCA_btl"] = "self,tcp"
     yield variables
     subprocess.run([SCRIPT, "down", directory], check=True, timeout=LIMIT)
 
 
 @pytest.fixture
-def desk(cluster, tmp_path):
-    """A directory from which a test submits jobs; they end with the test."""
-    desk = Desk(cluster | {"OMPI_MCA_mpi_yield_when_idle": "1"}, tmp_path)  # as cores are shared
-    yield desk
-    desk.cancel_jobs()
-    wait_until(lambda: not desk.jobs(), describe=desk.jobs, pause=0.1)
+def slurm(cluster, tmp_path):
+    """A client of the cluster, whose jobs end with the test."""
+    variables = cluster | {"OMPI_MCA_mpi_yield_when_idle": "1"}  # because cores are shared
+    slurm = SlurmClient(variables, tmp_path)
+    yield slurm
+    slurm.cancel_jobs()
+    wait_until(lambda: not slurm.jobs(), describe=slurm.jobs, pause=0.1)
 
 
 @pytest.fixture(scope="module")

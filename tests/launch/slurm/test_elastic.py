@@ -29,13 +29,13 @@ def symmetric(make_store):
 class ElasticRun:
     """A run on the cluster: its master on n1, two machines on each other node."""
 
-    def __init__(self, desk, store):
-        self.desk, self.out = desk, desk.directory / "out"
+    def __init__(self, slurm, store):
+        self.slurm, self.out = slurm, slurm.directory / "out"
         for file in (store.path.parent / "X.npy", ROOT / "tests" / "helpers" / "endless_task.py"):
-            shutil.copy(file, desk.directory)
+            shutil.copy(file, slurm.directory)
         own = "--cpus-per-task 2 --sbatch exclude=n1 --time 10"
         task = f"endless_task:products --checkpoint-every 5 {SLOWLY}"
-        hint = desk.run(
+        hint = slurm.run(
             "cec-mpi",
             "slurm",
             "--elastic",
@@ -52,16 +52,16 @@ class ElasticRun:
         self.tasks: list[Job] = []
 
     def submit(self, *words):
-        return Job(self.desk, self.desk.run("sbatch", "--parsable", *words).strip())
+        return Job(self.slurm, self.slurm.run("sbatch", "--parsable", *words).strip())
 
     def machines(self, partition, count):
         """Start machines as jobs of one array."""
         words = f"--partition={partition}", f"--array=1-{count}"
         array = self.submit(*words, "cec-mpi-machines.sbatch", self.master.number)
-        self.tasks += [Job(self.desk, f"{array.number}_{task}") for task in range(1, count + 1)]
+        self.tasks += [Job(self.slurm, f"{array.number}_{task}") for task in range(1, count + 1)]
 
     def preempt(self, node):
-        urgent = self.desk.directory / "urgent.sbatch"
+        urgent = self.slurm.directory / "urgent.sbatch"
         urgent.write_text("#!/bin/bash\nexit 0\n")
         job = self.submit("--partition=high", f"--nodelist={node}", "--exclusive", urgent)
         assert job.wait() == "COMPLETED"
@@ -82,7 +82,7 @@ class ElasticRun:
         while len(self.events(*kinds)) < count:
             assert time.monotonic() < by, (self.events(*kinds), self.outputs())
             if time.monotonic() > again:
-                self.desk.resume_jobs()
+                self.slurm.resume_jobs()
                 again = time.monotonic() + 5
             time.sleep(0.1)
 
@@ -90,8 +90,8 @@ class ElasticRun:
         return self.master.output() + "".join(task.output() for task in self.tasks)
 
 
-def test_machines_join_late_are_preempted_and_rejoin(desk, symmetric):
-    run = ElasticRun(desk, symmetric)
+def test_machines_join_late_are_preempted_and_rejoin(slurm, symmetric):
+    run = ElasticRun(slurm, symmetric)
     run.machines("low", 4)  # with 10 s of notice
     run.until(4, "joined")
     run.machines("spot", 2)  # late, and preempted without notice
@@ -110,13 +110,13 @@ def test_machines_join_late_are_preempted_and_rejoin(desk, symmetric):
     run.until(4, "left", "lost")
     run.until(10, "joined")
 
-    with desk.without("n3"):
+    with slurm.node_down("n3"):
         run.until(6, "left", "lost")
     run.until(12, "joined")
 
-    desk.run("scontrol", "requeue", run.master.number)
+    slurm.run("scontrol", "requeue", run.master.number)
     run.until(18, "joined")
-    (desk.directory / STOP_FILE).touch()
+    (slurm.directory / STOP_FILE).touch()
     for job in (run.master, *run.tasks):
         assert job.wait() == "COMPLETED", run.outputs()
 
@@ -129,12 +129,12 @@ def test_machines_join_late_are_preempted_and_rejoin(desk, symmetric):
     assert not (run.out / "connection.json").exists()
 
 
-def test_pending_machines_end_with_the_run(desk, symmetric):
-    run = ElasticRun(desk, symmetric)
+def test_pending_machines_end_with_the_run(slurm, symmetric):
+    run = ElasticRun(slurm, symmetric)
     run.machines("low", 8)  # two of them wait for a node
     run.until(6, "joined")
-    (desk.directory / STOP_FILE).touch()
+    (slurm.directory / STOP_FILE).touch()
     assert run.master.wait() == "COMPLETED"
     assert [task.wait() for task in run.tasks[:6]] == ["COMPLETED"] * 6, run.outputs()
-    wait_until(lambda: not desk.jobs(), describe=desk.jobs, pause=0.2)
+    wait_until(lambda: not slurm.jobs(), describe=slurm.jobs, pause=0.2)
     assert not any(task.output() for task in run.tasks[6:])

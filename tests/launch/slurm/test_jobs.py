@@ -49,53 +49,53 @@ def check_power(out):
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_each_launcher_starts_a_run(desk, symmetric, launcher):
+def test_each_launcher_starts_a_run(slurm, symmetric, launcher):
     W = np.random.default_rng(8).standard_normal((9, 60))
-    np.save(desk.directory / "W.npy", W)
+    np.save(slurm.directory / "W.npy", W)
     run = f"run {symmetric.path} --out 'o u t' vectors=W.npy"
-    job = desk.submit(desk.write(f"--launcher {launcher} --ntasks 4 --time 5 {run}"))
+    job = slurm.submit(slurm.write_script(f"--launcher {launcher} --ntasks 4 --time 5 {run}"))
     assert job.wait() == "COMPLETED", job.output()
-    result = np.load(desk.directory / "o u t" / "result.npy")
+    result = np.load(slurm.directory / "o u t" / "result.npy")
     np.testing.assert_allclose(result, W @ symmetric.X.T, atol=1e-11)
 
 
 @pytest.mark.any_mpi
 @pytest.mark.parametrize("name", ["lockstep", "elastic"])
-def test_an_example_runs_unchanged(desk, symmetric, name):
-    (desk.directory / "store").symlink_to(symmetric.path)
-    job = desk.submit(EXAMPLES / f"{name}.sbatch")
+def test_an_example_runs_unchanged(slurm, symmetric, name):
+    (slurm.directory / "store").symlink_to(symmetric.path)
+    job = slurm.submit(EXAMPLES / f"{name}.sbatch")
     assert job.wait() == "COMPLETED", job.output()
-    check_power(desk.directory / "results")
+    check_power(slurm.directory / "results")
 
 
 @pytest.mark.any_mpi
-def test_a_script_makes_several_runs(desk, symmetric):
+def test_a_script_makes_several_runs(slurm, symmetric):
     y = np.random.default_rng(7).standard_normal(60)
-    np.save(desk.directory / "y.npy", y)
+    np.save(slurm.directory / "y.npy", y)
     run = f"run {symmetric.path} ridge y=y.npy fit_intercept=False --out out"
-    script = desk.write(f"--ntasks 4 --time 5 {run}")
+    script = slurm.write_script(f"--ntasks 4 --time 5 {run}")
     alphas = (0.1, 10)
-    jobs = [desk.submit(script, f"out/{alpha}", f"alpha={alpha}") for alpha in alphas]
+    jobs = [slurm.submit(script, f"out/{alpha}", f"alpha={alpha}") for alpha in alphas]
     for alpha, job in zip(alphas, jobs, strict=True):
         assert job.wait() == "COMPLETED", job.output()
         normal = symmetric.X.T @ symmetric.X + alpha * np.eye(60)
         expected = np.linalg.solve(normal, symmetric.X.T @ y)
-        result = np.load(desk.directory / "out" / str(alpha) / "result.npy")
+        result = np.load(slurm.directory / "out" / str(alpha) / "result.npy")
         np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.needs("own-mpirun")
-def test_bad_input_fails_the_job_with_its_exit_code(desk, symmetric):
+def test_bad_input_fails_the_job_with_its_exit_code(slurm, symmetric):
     run = f"run {symmetric.path} --out out vectors=none.npy"
-    job = desk.submit(desk.write(f"--ntasks 4 --time 5 {run}"))
+    job = slurm.submit(slurm.write_script(f"--ntasks 4 --time 5 {run}"))
     assert job.wait() == "FAILED"
     assert job.field("ExitCode") == "2:0"
     assert job.output().count("cec-mpi: error: ") == 1
 
 
 @pytest.mark.needs("own-mpirun")
-def test_ranks_of_several_cpus_are_not_bound_to_one_core(desk):
-    program = desk.directory / "program.py"
+def test_ranks_of_several_cpus_are_not_bound_to_one_core(slurm):
+    program = slurm.directory / "program.py"
     program.write_text(
         f"#!{sys.executable}\nimport os\nfrom pathlib import Path\n"
         "Path(f'{os.getpid()}.cores').write_text(str(len(os.sched_getaffinity(0))))\n"
@@ -103,11 +103,11 @@ def test_ranks_of_several_cpus_are_not_bound_to_one_core(desk):
     program.chmod(0o755)
     # Open MPI binds no ranks with the variables by which tests oversubscribe cores.
     options = "--ntasks 2 --cpus-per-task 2 --setup 'unset ${!PRTE_MCA_*}'"
-    script = desk.write(f"{options} run store power --out out")
+    script = slurm.write_script(f"{options} run store power --out out")
     script.write_text(script.read_text().replace("cec-mpi run", str(program)))
-    job = desk.submit(script, options="--nodes=1 --ntasks=2")
+    job = slurm.submit(script, options="--nodes=1 --ntasks=2")
     assert job.wait() == "COMPLETED", job.output()
-    cores = [path.read_text() for path in desk.directory.glob("*.cores")]
+    cores = [path.read_text() for path in slurm.directory.glob("*.cores")]
     assert cores == [str(len(os.sched_getaffinity(0)))] * 2
 
 
@@ -115,23 +115,23 @@ def test_ranks_of_several_cpus_are_not_bound_to_one_core(desk):
 
 
 @pytest.mark.any_mpi
-def test_a_preempted_elastic_job_continues_where_it_was(desk, symmetric):
-    check_preemption(desk, elastic_script(desk, symmetric, "kill:2@5"))
+def test_a_preempted_elastic_job_continues_where_it_was(slurm, symmetric):
+    check_preemption(slurm, elastic_script(slurm, symmetric, "kill:2@5"))
 
 
-def slow_script(desk, symmetric, options="", more=""):
+def slow_script(slurm, symmetric, options="", more=""):
     """Write the script of a run that takes a while."""
     run = shlex.join(["run", str(symmetric.path), "--out", "out", *SLOWLY])
-    return desk.write(f"{options} --ntasks 4 --time 5 {run} {more}")
+    return slurm.write_script(f"{options} --ntasks 4 --time 5 {run} {more}")
 
 
-def check_preemption(desk, script):
-    out = desk.directory / "out"
-    job = desk.submit(script, options="--partition=low")
+def check_preemption(slurm, script):
+    out = slurm.directory / "out"
+    job = slurm.submit(script, options="--partition=low")
     job.wait_for_steps(out, 10)
-    urgent = desk.directory / "urgent.sbatch"
+    urgent = slurm.directory / "urgent.sbatch"
     urgent.write_text("#!/bin/bash\nexit 0\n")
-    other = desk.submit(urgent, options=f"--partition=high --exclusive {ALL_NODES}")
+    other = slurm.submit(urgent, options=f"--partition=high --exclusive {ALL_NODES}")
     assert other.wait() == "COMPLETED"
     check_continued(job, out, "SIGTERM")
 
@@ -149,48 +149,48 @@ def check_continued(job, out, signal):
 @pytest.mark.needs("code after a signal")
 # Intel MPI under pmi2 loses a rank: see the page.
 @pytest.mark.parametrize("launcher", LAUNCHERS[:-1])
-def test_a_warned_job_continues_where_it_was(desk, symmetric, launcher):
-    check_warning(desk, slow_script(desk, symmetric, f"--launcher {launcher}"))
+def test_a_warned_job_continues_where_it_was(slurm, symmetric, launcher):
+    check_warning(slurm, slow_script(slurm, symmetric, f"--launcher {launcher}"))
 
 
-def check_warning(desk, script):
+def check_warning(slurm, script):
     """Send the signal of a time limit; a limit itself is at least a minute."""
-    out = desk.directory / "out"
-    job = desk.submit(script)
+    out = slurm.directory / "out"
+    job = slurm.submit(script)
     job.wait_for_steps(out, 10)
-    desk.run("scancel", "--signal=USR1", "--batch", job.number)
+    slurm.run("scancel", "--signal=USR1", "--batch", job.number)
     job.wait("PENDING")
     check_continued(job, out, "SIGUSR1")
 
 
 @pytest.mark.any_mpi
 @pytest.mark.needs("pmix", "slurm-pmix")
-def test_a_cancelled_job_does_not_come_back(desk, symmetric):
-    job = desk.submit(slow_script(desk, symmetric, "--launcher pmix"))
-    job.wait_for_steps(desk.directory / "out", 5)
-    desk.run("scancel", job.number)
+def test_a_cancelled_job_does_not_come_back(slurm, symmetric):
+    job = slurm.submit(slow_script(slurm, symmetric, "--launcher pmix"))
+    job.wait_for_steps(slurm.directory / "out", 5)
+    slurm.run("scancel", job.number)
     assert job.wait() == "CANCELLED"
     assert job.field("Restarts") == "0"
-    assert (desk.directory / "out" / "checkpoint.npz").exists()
+    assert (slurm.directory / "out" / "checkpoint.npz").exists()
 
 
 # --- lost machines and nodes --------------------------------------------------------------
 
 
-def elastic_script(desk, symmetric, faults=""):
-    return slow_script(desk, symmetric, more=f"--elastic --inject '{faults}'")
+def elastic_script(slurm, symmetric, faults=""):
+    return slow_script(slurm, symmetric, more=f"--elastic --inject '{faults}'")
 
 
 @pytest.mark.any_mpi
-def test_a_job_that_has_lost_a_machine_completes_once(desk, symmetric):
-    out = desk.directory / "out"
-    job = desk.submit(elastic_script(desk, symmetric, "kill:2@5"))
+def test_a_job_that_has_lost_a_machine_completes_once(slurm, symmetric):
+    out = slurm.directory / "out"
+    job = slurm.submit(elastic_script(slurm, symmetric, "kill:2@5"))
     assert job.wait() == "COMPLETED", job.output()
     assert job.field("Restarts") == "0"
     check_power(out)
     assert '"lost":2' in (out / "steps.jsonl").read_text()
     summary = summary_of(out)
-    desk.run("scontrol", "requeue", job.number)
+    slurm.run("scontrol", "requeue", job.number)
     job.resume()
     assert job.wait() == "COMPLETED", job.output()
     assert "nothing to resume" in job.output()
@@ -198,22 +198,22 @@ def test_a_job_that_has_lost_a_machine_completes_once(desk, symmetric):
 
 
 @pytest.mark.any_mpi
-def test_a_job_that_has_lost_too_many_machines_does_not_come_back(desk, symmetric):
-    job = desk.submit(elastic_script(desk, symmetric, "kill:1@5,kill:2@5"))
+def test_a_job_that_has_lost_too_many_machines_does_not_come_back(slurm, symmetric):
+    job = slurm.submit(elastic_script(slurm, symmetric, "kill:1@5,kill:2@5"))
     job.wait("RUNNING")
     assert job.wait("FAILED", "PENDING", "COMPLETED") == "FAILED", job.output()
     assert job.field("ExitCode") in ("3:0", "4:0")  # where srun hides it, and as it is
     assert job.output().count("cec-mpi: error: ") == 1
-    assert (desk.directory / "out" / "checkpoint.npz").exists()
+    assert (slurm.directory / "out" / "checkpoint.npz").exists()
 
 
 @pytest.mark.any_mpi
-def test_a_job_continues_without_a_node_that_goes_down(desk, symmetric):
-    out = desk.directory / "out"
-    job = desk.submit(elastic_script(desk, symmetric), options=ALL_NODES)
+def test_a_job_continues_without_a_node_that_goes_down(slurm, symmetric):
+    out = slurm.directory / "out"
+    job = slurm.submit(elastic_script(slurm, symmetric), options=ALL_NODES)
     job.wait_for_steps(out, 10)
     last = expand_nodelist(job.field("NodeList"))[-1]
-    with desk.without(last):
+    with slurm.node_down(last):
         assert job.wait() == "COMPLETED", job.output()
     assert f"Node failure on {last}" in job.output()
     check_power(out)
@@ -224,24 +224,24 @@ def test_a_job_continues_without_a_node_that_goes_down(desk, symmetric):
 
 
 @pytest.mark.any_mpi
-def test_sbatch_reads_values_as_they_are(desk):
+def test_sbatch_reads_values_as_they_are(slurm):
     name = """it's "5" * $HOME # \\ `x`"""
-    script = desk.directory / "job.sbatch"
-    script.write_text(desk.run("cec-mpi", "slurm", "--ntasks", "7", "--job-name", name, *RUN))
-    job = desk.submit(script, options="--hold")
-    assert desk.ask("squeue", "--noheader", "--format=%j", f"--jobs={job.number}") == f"{name}\n"
+    script = slurm.directory / "job.sbatch"
+    script.write_text(slurm.run("cec-mpi", "slurm", "--ntasks", "7", "--job-name", name, *RUN))
+    job = slurm.submit(script, options="--hold")
+    assert slurm.query("squeue", "--noheader", "--format=%j", f"--jobs={job.number}") == f"{name}\n"
 
 
 @pytest.mark.any_mpi
-def test_variables_of_the_submitting_shell_do_not_disturb_srun(desk, symmetric):
+def test_variables_of_the_submitting_shell_do_not_disturb_srun(slurm, symmetric):
     """In the job srun would read them as options that exclude each other."""
-    script = desk.write(f"--ntasks 4 run {symmetric.path} svd --out out --elastic")
+    script = slurm.write_script(f"--ntasks 4 run {symmetric.path} svd --out out --elastic")
     inherited = {"SLURM_MEM_PER_CPU": "100", "SLURM_MEM_PER_NODE": "100", "SLURM_STEP_ID": "0"}
-    job = replace(desk, variables=desk.variables | inherited).submit(script)
+    job = replace(slurm, variables=slurm.variables | inherited).submit(script)
     assert job.wait() == "COMPLETED", job.output()
 
 
 @pytest.mark.any_mpi
 @pytest.mark.parametrize("nodes", ["a,b[08-11,3]", "r[1-2]n[1-2]"])
-def test_nodes_are_read_as_slurm_does(desk, nodes):
-    assert expand_nodelist(nodes) == desk.run("scontrol", "show", "hostnames", nodes).split()
+def test_nodes_are_read_as_slurm_does(slurm, nodes):
+    assert expand_nodelist(nodes) == slurm.run("scontrol", "show", "hostnames", nodes).split()

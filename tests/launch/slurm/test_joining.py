@@ -12,20 +12,20 @@ pytestmark = pytest.mark.needs("slurm")
     ("launcher", "ranks"),
     [pytest.param("srun -n 1", 1, marks=pytest.mark.any_mpi), ("mpirun -n 2", 2)],
 )
-def test_machines_of_another_job_serve_a_run(desk, symmetric, launcher, ranks):
+def test_machines_of_another_job_serve_a_run(slurm, symmetric, launcher, ranks):
     W = np.random.default_rng(8).standard_normal((9, 60))
-    np.save(desk.directory / "W.npy", W)
+    np.save(slurm.directory / "W.npy", W)
     run = f"cec-mpi run {symmetric.path} --out out vectors=W.npy --accept conn"
     jobs = []
     for name, command in (
         ("run", f"{launcher} {run}"),
         ("join", f"srun -n {3 - ranks} cec-mpi join conn --retry 100"),  # as many as are missing
     ):
-        script = desk.directory / f"{name}.sbatch"
+        script = slurm.directory / f"{name}.sbatch"
         script.write_text(f"#!/bin/bash\n{command}\n")
-        jobs.append(desk.submit(script, options="--nodes=1 --ntasks=2"))
+        jobs.append(slurm.submit(script, options="--nodes=1 --ntasks=2"))
     for job in jobs:
         assert job.wait() == "COMPLETED", job.output()
     # Two machines are needed, so that those of both jobs have served it.
-    result = np.load(desk.directory / "out" / "result.npy")
+    result = np.load(slurm.directory / "out" / "result.npy")
     np.testing.assert_allclose(result, W @ symmetric.X.T, atol=1e-11)

@@ -24,28 +24,28 @@ def machines_of(conn):
     return found
 
 
-def test_lost_and_cancelled_machines_are_replaced(desk, symmetric, endless_task):
-    out = desk.directory / "out"
+def test_lost_and_cancelled_machines_are_replaced(slurm, symmetric, endless_task):
+    out = slurm.directory / "out"
     slow = ["--emulate-speeds", "1,1,1", "--emulate-base", "150"]
     words = ["run", symmetric.path, *endless_task.words(symmetric), "--out", "out", *slow]
-    command = desk.run("cec-mpi", "slurm", "--keep", 3, "--time", "10:00", *words)
+    command = slurm.run("cec-mpi", "slurm", "--keep", 3, "--time", "10:00", *words)
     assert command == "sbatch cec-mpi-master.sbatch\n"
-    job = Job(desk, desk.run("sbatch", "--parsable", "cec-mpi-master.sbatch").strip())
+    job = Job(slurm, slurm.run("sbatch", "--parsable", "cec-mpi-master.sbatch").strip())
 
     def array():
         words = ("--noheader", "--array", f"--name=cec-mpi-machines-{job.number}")
-        return desk.ask("squeue", *words, "--states=RUNNING", "--format=%i").split()
+        return slurm.query("squeue", *words, "--states=RUNNING", "--format=%i").split()
 
     wait_until(lambda: len(array()) == 3, describe=job.output, pause=0.2)
     job.wait_for_steps(out, 3)
     first = array()
     machines_of(out / "connection.json")[0].kill()
-    wait_until(lambda: len(set(array()) & set(first)) == 2, describe=desk.jobs, pause=0.2)
-    wait_until(lambda: len(array()) == 3, describe=desk.jobs, pause=0.2)
+    wait_until(lambda: len(set(array()) & set(first)) == 2, describe=slurm.jobs, pause=0.2)
+    wait_until(lambda: len(array()) == 3, describe=slurm.jobs, pause=0.2)
     second = array()
-    desk.run("scancel", second[0])
-    wait_until(lambda: len(set(array()) - set(second)) == 1, describe=desk.jobs, pause=0.2)
-    desk.run("scancel", "--signal=USR1", "--batch", job.number)
+    slurm.run("scancel", second[0])
+    wait_until(lambda: len(set(array()) - set(second)) == 1, describe=slurm.jobs, pause=0.2)
+    slurm.run("scancel", "--signal=USR1", "--batch", job.number)
     assert job.wait("PENDING") == "PENDING"
     assert len(array()) == 3  # they wait for the master
     job.resume()
@@ -55,4 +55,4 @@ def test_lost_and_cancelled_machines_are_replaced(desk, symmetric, endless_task)
     summary = json.loads((out / "summary.json").read_text())
     assert summary["products"] > 0
     assert summary["wrong"] == 0
-    wait_until(lambda: not desk.jobs(), describe=desk.jobs, pause=0.2)  # machines have left
+    wait_until(lambda: not slurm.jobs(), describe=slurm.jobs, pause=0.2)  # machines have left

@@ -16,10 +16,10 @@ SRUN = ("srun", "--mpi=none", "-N", 3, "-n", 6, "--no-kill", "--kill-on-bad-exit
 SLOW = ("--emulate-speeds", "1,1,1", "--emulate-base", 500)
 
 
-def test_the_first_ranks_print_that_the_master_was_killed(start, desk, symmetric, tmp_path):
+def test_the_first_ranks_print_that_the_master_was_killed(start, slurm, symmetric, tmp_path):
     out = tmp_path / "out"
     words = ("cec-mpi", "run", symmetric.path, "--out", out, "power", *SLOW, "--elastic")
-    process = start([*SRUN, *words], variables=desk.variables)
+    process = start([*SRUN, *words], variables=slurm.variables)
     wait_until(lambda: count_steps(out) >= 5, process)
     find_master(out).kill()
     _, stderr = process.communicate(timeout=LIMIT)
