@@ -40,7 +40,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 import scipy.sparse
-from scipy.sparse.linalg import LinearOperator
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
@@ -48,6 +47,7 @@ import cec_mpi
 from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.tasks import NO_CHECKPOINT, TASKS
 from helpers.commands import CommandResult, RunningCommand, count_steps, finish, start
+from helpers.operators import CountingOperator
 from helpers.processes import processes_of
 
 MACHINES, RECOVERY, LARGE_RECOVERY, COPIES, SPARES = 5, 2, 4, 4, 1
@@ -176,7 +176,7 @@ class Campaign:
     def _expected(self, task: str) -> tuple[Any, int]:
         """Return the result of a task with X in memory, and the number of its products."""
         name, options = OPTIONS[task]
-        X = Counting(self._matrices[name])
+        X = CountingOperator(self._matrices[name])
         given = {
             key: np.load(self._directory / value) if str(value).endswith(".npy") else value
             for key, value in options.items()
@@ -257,22 +257,6 @@ def _matrices(numbers: np.random.Generator) -> dict[str, Any]:
     pairs = links + links.T
     definite = pairs + scipy.sparse.diags_array(pairs.sum(axis=0) + np.linspace(0.001, 3, SIZE))
     return {"tall": tall.tocsr(), "links": links.tocsr(), "definite": definite.tocsr()}
-
-
-class Counting(LinearOperator):
-    """A matrix that counts its products."""
-
-    def __init__(self, matrix: Any) -> None:
-        super().__init__(matrix.dtype, matrix.shape)
-        self._matrix, self.products = matrix, 0
-
-    def _matvec(self, w: Any) -> Any:
-        self.products += 1
-        return self._matrix @ w
-
-    def _rmatvec(self, v: Any) -> Any:
-        self.products += 1
-        return self._matrix.T @ v
 
 
 class Moment(NamedTuple):

@@ -5,8 +5,8 @@ import pytest
 from scipy.sparse.linalg import LinearOperator
 
 
-class Counted(LinearOperator):
-    """An operator that records its products; a block is one product."""
+class CountingOperator(LinearOperator):
+    """An operator that records its products; one with a block counts once."""
 
     def __init__(self, matrix):
         super().__init__(matrix.dtype, matrix.shape)
@@ -28,7 +28,7 @@ class Counted(LinearOperator):
     _matmat, _rmatmat = _matvec, _rmatvec
 
 
-class Noisy(Counted):
+class NoisyOperator(CountingOperator):
     """An operator whose products have errors relative to their largest entry."""
 
     def __init__(self, matrix, accuracy, rng):
@@ -50,7 +50,7 @@ class Interrupted(Exception):
     pass
 
 
-class Memory:
+class MemoryCheckpoint:
     """A checkpoint that keeps all states, and may interrupt the task at a save."""
 
     def __init__(self, state=None, stop_at=None, wanted=True, every=1):
@@ -70,8 +70,8 @@ class Memory:
 
 
 def state_after(number, task, X, **options):
-    """The state of a task that is interrupted at its n-th save."""
-    checkpoint = Memory(stop_at=number)
+    """Return the state of a task that is interrupted at its n-th save."""
+    checkpoint = MemoryCheckpoint(stop_at=number)
     with pytest.raises(Interrupted):
         task(X, checkpoint=checkpoint, **options)
     return checkpoint.saves[-1]

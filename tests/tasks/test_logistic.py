@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from cec_mpi.errors import ScaleWarning
 from cec_mpi.tasks import logistic
-from helpers.operators import Counted, Memory, state_after
+from helpers.operators import CountingOperator, MemoryCheckpoint, state_after
 
 RNG = np.random.default_rng(17)
 
@@ -48,7 +48,7 @@ def test_any_two_numbers_are_classes(classes):
 
 def test_an_evaluation_is_one_product_with_x_and_one_with_its_transpose():
     samples, y = problem(100, 30)
-    operator = Counted(samples)
+    operator = CountingOperator(samples)
     assert logistic(operator, y=y, C=100, tol=1e-8)["converged"]
     evaluations = (operator.products - 2) // 2
     assert [name for name, _ in operator.calls] == ["X", "X'"] * (evaluations + 1)
@@ -90,6 +90,6 @@ def test_a_resumed_run_measures_no_scales():
     samples[:, 1] *= 1e6
     with pytest.warns(ScaleWarning):
         state = state_after(2, logistic, aslinearoperator(samples), y=y)
-    operator = Counted(samples)
-    logistic(operator, y=y, iterations=3, checkpoint=Memory(state))
+    operator = CountingOperator(samples)
+    logistic(operator, y=y, iterations=3, checkpoint=MemoryCheckpoint(state))
     assert operator.calls[0][0] == "X"

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import aslinearoperator
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import InputError
 from cec_mpi.tasks import pagerank
-from helpers.operators import Counted, Noisy
+from helpers.operators import CountingOperator, NoisyOperator
 
 RNG = np.random.default_rng(5)
 
@@ -97,7 +97,7 @@ def test_a_store_keeps_tiny_links(links, options, tmp_path):
 def test_dangling_nodes_are_recognised_despite_rounding_errors(accuracy, links):
     weights = graph(40, RNG)
     assert not weights.sum(axis=1).all()
-    operator = Noisy(weights if links == "rows" else weights.T, accuracy, RNG)
+    operator = NoisyOperator(weights if links == "rows" else weights.T, accuracy, RNG)
     found = pagerank(operator, tol=1e-5, links=links)
     assert found["converged"]
     assert found["dangling"] == (weights.sum(axis=1) == 0).sum()
@@ -108,9 +108,9 @@ def test_links_that_may_be_rounding_errors_are_refused(tmp_path):
     weights = np.zeros((50, 50))
     weights[0] = 1  # a hub; other nodes have one link or none
     weights[range(1, 49), range(2, 50)] = 1
-    assert pagerank(Noisy(weights, 1e-6, RNG))["dangling"] == 1
+    assert pagerank(NoisyOperator(weights, 1e-6, RNG))["dangling"] == 1
     with pytest.raises(InputError, match=r"nodes without links cannot be recognised.*float64"):
-        pagerank(Noisy(weights, 1e-2, RNG))
+        pagerank(NoisyOperator(weights, 1e-2, RNG))
     # Rows of very different sizes are scaled, so that sums of columns lose small terms.
     encode(np.array([[1.0, 0, 0], [1, 0, 1e-18], [0, 1, 0]]), tmp_path / "s", 3, 2)
     with (
@@ -123,7 +123,7 @@ def test_links_that_may_be_rounding_errors_are_refused(tmp_path):
 def test_scores_are_not_negative_despite_rounding_errors():
     weights = np.zeros((30, 30))
     weights[0, 1] = weights[1, 0] = 1  # other nodes are never reached
-    found = pagerank(Noisy(weights, 1e-7, RNG), personalization=np.eye(30)[0])
+    found = pagerank(NoisyOperator(weights, 1e-7, RNG), personalization=np.eye(30)[0])
     assert found["converged"]
     assert found["result"].min() == 0
     assert found["result"].sum() == pytest.approx(1)
@@ -134,7 +134,7 @@ def test_scores_are_not_negative_despite_rounding_errors():
 
 @pytest.mark.parametrize("links", ["rows", "columns"])
 def test_an_iteration_is_one_product(links):
-    operator = Counted(graph(20, RNG))
+    operator = CountingOperator(graph(20, RNG))
     found = pagerank(operator, links=links)
     first, then = ("X", "X'") if links == "rows" else ("X'", "X")
     assert [name for name, _ in operator.calls] == [first] + [then] * found["iterations"]

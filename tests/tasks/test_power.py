@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse.linalg import aslinearoperator
 
 from cec_mpi.tasks import power
-from helpers.operators import Counted, Memory, state_after
+from helpers.operators import CountingOperator, MemoryCheckpoint, state_after
 
 RNG = np.random.default_rng(11)
 
@@ -42,7 +42,7 @@ def test_the_dominant_eigenpair_is_that_of_numpy(values, is_symmetric):
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-11])
 def test_iterations_stop_at_the_tolerance(tol):
-    operator = Counted(with_eigenvalues([3.0, 2.0, 1.0]))
+    operator = CountingOperator(with_eigenvalues([3.0, 2.0, 1.0]))
     found = power(operator, tol=tol)
     assert found["converged"]
     assert residual(operator.matrix, found) <= tol
@@ -87,5 +87,5 @@ def test_a_nilpotent_matrix_has_the_eigenvalue_zero(matrix):
 
 def test_a_run_resumed_beyond_its_limit_makes_one_iteration():
     matrix = aslinearoperator(with_eigenvalues([3.0, 2.5, 1.0]))
-    found = power(matrix, iterations=3, checkpoint=Memory(state_after(8, power, matrix)))
+    found = power(matrix, iterations=3, checkpoint=MemoryCheckpoint(state_after(8, power, matrix)))
     assert (found["iterations"], found["converged"]) == (8, False)

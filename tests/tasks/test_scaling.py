@@ -11,7 +11,7 @@ from scipy.sparse.linalg import aslinearoperator
 import cec_mpi
 from cec_mpi.errors import InputError
 from cec_mpi.tasks import cg, logistic, lstsq, matvec, pagerank, pca, power, ridge, svd
-from helpers.operators import Memory
+from helpers.operators import MemoryCheckpoint
 
 RNG = np.random.default_rng(23)
 EXPONENTS = [round(math.log2(scale)) for scale in (1e-290, 1e-30, 1, 1e9, 1e155, 1e290)]
@@ -178,7 +178,7 @@ SAVED = {
 @pytest.mark.parametrize("x", [-480, 480])
 def test_checkpoints_and_progress_are_in_units_of_the_user(name, x):
     task, matrix, options, powers = SAVED[name]
-    expected, found = Memory(), Memory()
+    expected, found = MemoryCheckpoint(), MemoryCheckpoint()
     task(aslinearoperator(matrix), checkpoint=expected, **options(1.0))
     X = aslinearoperator(np.ldexp(matrix, x))
     result = task(X, checkpoint=found, **options(2.0**x))["result"]
@@ -194,7 +194,7 @@ def test_checkpoints_and_progress_are_in_units_of_the_user(name, x):
                     assert one[key] == value + x
                 else:
                     assert np.array_equal(one[key], np.ldexp(value, x * powers.get(key, 0))), key
-    resumed = Memory(found.saves[len(found.saves) // 2])
+    resumed = MemoryCheckpoint(found.saves[len(found.saves) // 2])
     again = task(X, checkpoint=resumed, **options(2.0**x))
     assert again["converged"]
     assert np.allclose(again["result"], result, rtol=1e-4, atol=1e-4 * np.abs(result).max())

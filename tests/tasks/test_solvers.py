@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge
 
 from cec_mpi.errors import InputError, ScaleWarning
 from cec_mpi.tasks import cg, lstsq, ridge
-from helpers.operators import Counted, Memory, state_after
+from helpers.operators import CountingOperator, MemoryCheckpoint, state_after
 
 RNG = np.random.default_rng(7)
 solvers = pytest.mark.parametrize("solver", ["lsmr", "lsqr"])
@@ -49,7 +49,7 @@ def test_solutions_of_systems_are_those_of_numpy(size, seed, condition):
 
 
 def test_iterations_of_cg_stop_at_the_tolerance():
-    operator = Counted(positive_definite(np.geomspace(1, 100, 40)))
+    operator = CountingOperator(positive_definite(np.geomspace(1, 100, 40)))
     found = cg(operator, b=np.ones(40))
     iterations = found["iterations"]
     assert operator.products == iterations + 2
@@ -76,7 +76,9 @@ def test_a_matrix_that_is_not_positive_definite_is_refused(diagonal):
 def test_cg_reports_the_residual_of_each_iterate(is_resumed):
     matrix = np.diag(np.arange(1.0, 41.0)) + 0.1
     b = np.random.default_rng(3).standard_normal(40)
-    checkpoint = Memory(state_after(5, cg, aslinearoperator(matrix), b=b) if is_resumed else None)
+    checkpoint = MemoryCheckpoint(
+        state_after(5, cg, aslinearoperator(matrix), b=b) if is_resumed else None
+    )
     cg(aslinearoperator(matrix), b=b, checkpoint=checkpoint)
     residuals = [np.linalg.norm(matrix @ state["x"] - b) for state in checkpoint.saves]
     reports = [report["residual"] for report in checkpoint.reports]
@@ -132,16 +134,16 @@ def test_the_solution_for_dependent_columns_has_minimum_norm(solver):
 def test_checkpoints_restart_the_solver_without_changing_the_solution(solver, damp):
     matrix, b = with_condition((200, 120), 300), RNG.standard_normal(200)
     options = {"b": b, "damp": damp, "solver": solver, "iterations": 9000}
-    checkpoint = Memory(every=10)
+    checkpoint = MemoryCheckpoint(every=10)
     found = lstsq(aslinearoperator(matrix), checkpoint=checkpoint, **options)
     assert found["converged"]
     rounds = [int(state["iterations"]) for state in checkpoint.saves]
     assert rounds == list(range(50, found["iterations"], 50))
     assert len(rounds) >= 2
     assert np.allclose(found["result"], dense_lstsq(matrix, b, damp), rtol=1e-4, atol=1e-4)
-    plain, unwanted = Counted(matrix), Counted(matrix)
+    plain, unwanted = CountingOperator(matrix), CountingOperator(matrix)
     lstsq(plain, **options)
-    checkpoint = Memory(wanted=False)
+    checkpoint = MemoryCheckpoint(wanted=False)
     lstsq(unwanted, checkpoint=checkpoint, **options)
     assert (unwanted.products, checkpoint.saves) == (plain.products, [])
 
@@ -150,7 +152,7 @@ def test_checkpoints_restart_the_solver_without_changing_the_solution(solver, da
 def test_a_solution_that_has_not_converged_is_marked(solver):
     matrix = aslinearoperator(with_condition((200, 120), 300))
     for iterations in (1, 60):
-        for checkpoint in (Memory(wanted=False), Memory(every=100)):
+        for checkpoint in (MemoryCheckpoint(wanted=False), MemoryCheckpoint(every=100)):
             options = {"solver": solver, "iterations": iterations, "checkpoint": checkpoint}
             found = lstsq(matrix, b=np.ones(200), **options)
             assert (found["converged"], found["iterations"]) == (False, iterations)
@@ -189,7 +191,7 @@ def test_ridge_coefficients_are_those_of_scikit_learn(shape, alpha, fit_intercep
     y = RNG.standard_normal(shape[0]) + 3
     options = {"alpha": alpha, "fit_intercept": fit_intercept}
     expected = Ridge(solver="svd", **options).fit(matrix, y)
-    operator = Counted(matrix)
+    operator = CountingOperator(matrix)
     found = ridge(operator, y=y, tol=1e-12, **options)
     assert found["converged"] is True
     assert found["residual"] <= 1e-10

@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 from cec_mpi.errors import InputError, ToleranceWarning
 from cec_mpi.tasks import pca, svd
 from cec_mpi.tasks.common.centring import centre_rows
-from helpers.operators import Counted, Memory, Noisy
+from helpers.operators import CountingOperator, MemoryCheckpoint, NoisyOperator
 
 RNG = np.random.default_rng(3)
 shapes = pytest.mark.parametrize("shape", [(60, 30), (30, 60), (40, 40)])
@@ -71,8 +71,8 @@ CLUSTERED = np.append(10 + 1e-3 * np.arange(20), np.linspace(0, 5, 180))
     ],
 )
 def test_products_are_at_most_those_of_arpack(matrix, k):
-    ours, arpack = Counted(matrix), Counted(matrix)
-    checkpoint = Memory()
+    ours, arpack = CountingOperator(matrix), CountingOperator(matrix)
+    checkpoint = MemoryCheckpoint()
     found = svd(ours, k=k, checkpoint=checkpoint)
     start = np.random.default_rng(0).standard_normal(min(matrix.shape))
     u, s, vt = svds(arpack, k=k, v0=start)
@@ -90,7 +90,7 @@ def test_products_are_at_most_those_of_arpack(matrix, k):
 @pytest.mark.parametrize("tol", [1e-1, 1e-3])
 def test_a_larger_tolerance_takes_fewer_products(tol):
     matrix = with_singular_values(np.linspace(1, 2, 100), (150, 100))
-    exact, rough = Counted(matrix), Counted(matrix)
+    exact, rough = CountingOperator(matrix), CountingOperator(matrix)
     assert np.allclose(svd(rough, tol=tol)["result"], svd(exact)["result"], rtol=tol)
     assert rough.products < exact.products
 
@@ -99,14 +99,14 @@ def test_a_larger_tolerance_takes_fewer_products(tol):
 @shapes
 def test_only_converged_triplets_are_returned(shape, iterations, least, most):
     matrix = with_singular_values(np.append([9.0, 7.0], np.linspace(1, 1.01, 28)), shape)
-    checkpoint = Memory()
+    checkpoint = MemoryCheckpoint()
     found = svd(aslinearoperator(matrix), k=4, iterations=iterations, checkpoint=checkpoint)
     assert (found["converged"], found["iterations"]) == (False, iterations)
     count = len(found["result"])
     assert least <= count <= most
     assert (found["u"].shape, found["vt"].shape) == ((shape[0], count), (count, shape[1]))
     assert np.allclose(found["result"], [9, 7][:count])
-    resumed = svd(aslinearoperator(matrix), k=4, checkpoint=Memory(checkpoint.saves[-1]))
+    resumed = svd(aslinearoperator(matrix), k=4, checkpoint=MemoryCheckpoint(checkpoint.saves[-1]))
     expected = svd(aslinearoperator(matrix), k=4)
     assert resumed["converged"]
     assert resumed["iterations"] == expected["iterations"]
@@ -121,7 +121,7 @@ def test_only_converged_triplets_are_returned(shape, iterations, least, most):
 @pytest.mark.parametrize("values", [np.linspace(1, 2, 60), 0.5 ** np.arange(60), [3, 2]])
 def test_iterations_stop_when_residuals_are_errors_of_products(values, accuracy):
     matrix = with_singular_values(np.sort(values)[::-1].astype(float), (90, 60))
-    operator = Noisy(matrix, accuracy, np.random.default_rng(4))
+    operator = NoisyOperator(matrix, accuracy, np.random.default_rng(4))
     exact = np.linalg.svd(matrix, compute_uv=False)[:5]
     found = svd(operator, k=5)
     assert found["converged"]

@@ -23,7 +23,7 @@ from cec_mpi.tasks import (
     ridge,
     svd,
 )
-from helpers.operators import Counted, Memory, state_after
+from helpers.operators import CountingOperator, MemoryCheckpoint, state_after
 
 RNG = np.random.default_rng(1)
 
@@ -200,7 +200,7 @@ NOT_0_TO_1 = "expected a number between 0 and 1"
     ],
 )
 def test_bad_options_cost_no_product(task, options, message):
-    operator = Counted(np.eye(3))
+    operator = CountingOperator(np.eye(3))
     with pytest.raises(InputError, match=message):
         task(operator, **REQUIRED.get(task, {}) | options)
     assert operator.products == 0
@@ -246,16 +246,16 @@ def test_a_resumed_matvec_computes_only_missing_products(number):
     )
     state = state_after(number, matvec, aslinearoperator(matrix), vectors=vectors, out=out)
     assert not out[number:].any()
-    operator = Counted(matrix)
-    found = matvec(operator, vectors=vectors, out=out, checkpoint=Memory(state))
+    operator = CountingOperator(matrix)
+    found = matvec(operator, vectors=vectors, out=out, checkpoint=MemoryCheckpoint(state))
     assert operator.products == 5 - number
     assert np.allclose(found["result"], vectors @ matrix.T)
     out[0, 0] += 1
     with pytest.raises(InputError, match="out has changed since the checkpoint was written"):
-        matvec(operator, vectors=vectors, out=out, checkpoint=Memory(state))
+        matvec(operator, vectors=vectors, out=out, checkpoint=MemoryCheckpoint(state))
     for wrong in ({"out": None}, {"vectors": vectors[: number - 1], "out": out[: number - 1]}):
         with pytest.raises(InputError, match="the checkpoint does not fit a task"):
-            matvec(operator, **{"vectors": vectors} | wrong, checkpoint=Memory(state))
+            matvec(operator, **{"vectors": vectors} | wrong, checkpoint=MemoryCheckpoint(state))
 
 
 # --- checkpoints --------------------------------------------------------------------------
@@ -313,14 +313,14 @@ def test_wrong_checkpoints_are_refused(task, matrix, options, state):
         ]
     for changed, message in wrong:
         with warnings.catch_warnings(action="error"), pytest.raises(InputError, match=message):
-            task(aslinearoperator(matrix), checkpoint=Memory(changed), **options)
+            task(aslinearoperator(matrix), checkpoint=MemoryCheckpoint(changed), **options)
 
 
 @pytest.mark.parametrize(("task", "state"), [(power, PRODUCT), (pagerank, SCORES)])
 def test_values_that_a_task_normalises_may_be_large(task, state):
     state = {**state, "vector" if task is power else "degrees": np.full(6, 1e308)}
     with warnings.catch_warnings(action="error"):
-        found = task(aslinearoperator(np.abs(GRAM)), checkpoint=Memory(state))
+        found = task(aslinearoperator(np.abs(GRAM)), checkpoint=MemoryCheckpoint(state))
     assert np.isfinite(found["result"]).all()
 
 
@@ -345,12 +345,12 @@ EXACT = {
 @pytest.mark.parametrize("name", EXACT)
 def test_resumed_runs_make_the_same_iterations(name):
     task, matrix, options, products = EXACT[name]
-    uninterrupted, checkpoint = Counted(matrix), Memory()
+    uninterrupted, checkpoint = CountingOperator(matrix), MemoryCheckpoint()
     expected = task(uninterrupted, checkpoint=checkpoint, **options)
     count = len(checkpoint.saves)
     for number in (1, 2, 7, count):
-        resumed = Counted(matrix)
-        found = task(resumed, checkpoint=Memory(checkpoint.saves[number - 1]), **options)
+        resumed = CountingOperator(matrix)
+        found = task(resumed, checkpoint=MemoryCheckpoint(checkpoint.saves[number - 1]), **options)
         assert found.keys() == expected.keys()
         for key, value in expected.items():
             assert np.allclose(found[key], value, rtol=0, atol=1e-12), key
@@ -384,13 +384,13 @@ ITERATIVE = {
 @pytest.mark.parametrize("name", ITERATIVE)
 def test_resumed_solvers_continue_from_the_last_iterate(name):
     task, matrix, options = ITERATIVE[name]
-    uninterrupted, checkpoint = Counted(matrix), Memory()
+    uninterrupted, checkpoint = CountingOperator(matrix), MemoryCheckpoint()
     expected = task(uninterrupted, checkpoint=checkpoint, **options)
     assert expected["converged"] is True
     for part in (0.5, 1):
         state = checkpoint.saves[max(0, int(part * len(checkpoint.saves)) - 1)]
-        resumed = Counted(matrix)
-        found = task(resumed, checkpoint=Memory(state), **options)
+        resumed = CountingOperator(matrix)
+        found = task(resumed, checkpoint=MemoryCheckpoint(state), **options)
         assert found["converged"] is True
         assert found.keys() == expected.keys()
         assert found["iterations"] > state["iterations"] - 1
@@ -412,7 +412,7 @@ def test_resumed_solvers_continue_from_the_last_iterate(name):
     ],
 )
 def test_tasks_report_progress(task, options, names):
-    matrix, checkpoint = np.eye(4) + np.arange(16.0).reshape(4, 4) % 5, Memory()
+    matrix, checkpoint = np.eye(4) + np.arange(16.0).reshape(4, 4) % 5, MemoryCheckpoint()
     found = task(aslinearoperator(matrix), checkpoint=checkpoint, **options)
     assert checkpoint.reports
     assert all(set(report) == names for report in checkpoint.reports)
