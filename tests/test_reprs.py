@@ -13,7 +13,7 @@ from cec_mpi.runtime.availability.models import ListedAvailability, RandomAvaila
 from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT
-from helpers.sparse import sparse
+from helpers.sparse import random_sparse
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_an_operator_says_what_it_is_and_who_is_available(store):
 
 
 def test_an_operator_of_a_sparse_store_says_how_many_machines_suffice(tmp_path):
-    cec_mpi.encode(sparse(30, 12), tmp_path / "sparse", 5, copies=2)
+    cec_mpi.encode(random_sparse(30, 12), tmp_path / "sparse", 5, copies=2)
     with cec_mpi.open_operator(tmp_path / "sparse") as X:
         assert "any 4 of 5 machines" in repr(X)
 

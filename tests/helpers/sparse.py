@@ -7,25 +7,25 @@ import numpy as np
 from scipy.sparse import csr_array
 
 
-def sparse(rows, columns, density=0.2, seed=0):
-    """Random numbers in CSR, with their columns in order."""
+def random_sparse(rows, columns, density=0.2, seed=0):
+    """Return a CSR array of random numbers, with sorted indices."""
     rng = np.random.default_rng(seed)
-    is_there = rng.random((rows, columns)) < density
-    return csr_array(np.where(is_there, rng.standard_normal((rows, columns)), 0.0))
+    is_nonzero = rng.random((rows, columns)) < density
+    return csr_array(np.where(is_nonzero, rng.standard_normal((rows, columns)), 0.0))
 
 
-def write_npz(path, X, form="csr", **changed):
-    """What `scipy.sparse.save_npz` writes, with some arrays in the place of others."""
+def write_npz(path, X, form="csr", **replaced):
+    """Write a file like `scipy.sparse.save_npz`, with some arrays replaced or omitted."""
     names = ("row", "col", "data") if form == "coo" else ("data", "indices", "indptr")
     arrays = {name: getattr(X, name) for name in names}
     arrays |= {"shape": np.array(X.shape), "format": np.array(form.encode())}
-    np.savez(path, **{k: v for k, v in (arrays | changed).items() if v is not None})
+    np.savez(path, **{k: v for k, v in (arrays | replaced).items() if v is not None})
     return str(path)
 
 
-def write_group(path, X, kind="csr_matrix", **changed):
-    """A group as AnnData writes it, with some arrays or attributes in the place of others."""
-    arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape} | changed
+def write_group(path, X, kind="csr_matrix", **replaced):
+    """Write a group like AnnData, with some arrays or attributes replaced or omitted."""
+    arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape} | replaced
     with h5py.File(path, "w") as file:
         group = file.create_group("X")
         group.attrs["encoding-type"] = kind
@@ -37,11 +37,11 @@ def write_group(path, X, kind="csr_matrix", **changed):
     return f"{path}::/X"
 
 
-class Sliced:
-    """Whatever has a shape, a dtype and slices of rows."""
+class SlicedArray:
+    """An array with a shape, a dtype and slices of rows, which a function returns."""
 
-    def __init__(self, X, give):
-        self.shape, self.dtype, self._give = X.shape, X.dtype, give
+    def __init__(self, X, slice_rows):
+        self.shape, self.dtype, self._slice_rows = X.shape, X.dtype, slice_rows
 
     def __getitem__(self, rows):
-        return self._give(rows)
+        return self._slice_rows(rows)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from cec_mpi import encode
-from helpers.sparse import sparse
+from helpers.sparse import random_sparse
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 
-X = sparse(600, 40)
+X = random_sparse(600, 40)
 W = np.random.default_rng(1).standard_normal((8, 40))
 
 

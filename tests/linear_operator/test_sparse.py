@@ -10,9 +10,9 @@ from cec_mpi.store import open_store
 from helpers.elastic import master_of, open_in_process
 from helpers.products import check_products
 from helpers.recording import MemoryRecorder
-from helpers.sparse import sparse
+from helpers.sparse import random_sparse
 
-X = sparse(300, 40)
+X = random_sparse(300, 40)
 RNG = np.random.default_rng(2)
 W, V = RNG.standard_normal((40, 3)), RNG.standard_normal((300, 3))
 
@@ -40,7 +40,7 @@ def test_products_are_those_of_scipy(store, options):
 
 
 def test_equal_machines_get_equally_many_nonzeros(tmp_path):
-    dense, thin = sparse(400, 200, density=0.5), sparse(400, 200, density=0.05)
+    dense, thin = random_sparse(400, 200, density=0.5), random_sparse(400, 200, density=0.05)
     skewed = sp.csr_array(sp.vstack([dense, thin]))
     encode(skewed, tmp_path / "S", 4, copies=4)
     recorder = MemoryRecorder()

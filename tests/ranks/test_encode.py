@@ -11,11 +11,11 @@ import scipy.sparse
 from cec_mpi import encode
 from cec_mpi.errors import InputError
 from cec_mpi.store.manifest_files import manifest_text
-from helpers.sparse import sparse
+from helpers.sparse import random_sparse
 from helpers.stores import encode_blocks
 
 X = np.random.default_rng(0).standard_normal((997, 33))
-ROWS_AND_COLUMNS = sparse(200, 90, density=0.1)
+ROWS_AND_COLUMNS = random_sparse(200, 90, density=0.1)
 
 
 @pytest.fixture

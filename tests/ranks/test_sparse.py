@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from cec_mpi import encode, open_operator
-from helpers.sparse import sparse
+from helpers.sparse import random_sparse
 
 pytestmark = pytest.mark.mpi(min_size=4)
 
 
 def test_products_and_adjoints_are_those_of_scipy(comm, shared_directory):
-    path, X = shared_directory / "sparse", sparse(200, 90, density=0.1)
+    path, X = shared_directory / "sparse", random_sparse(200, 90, density=0.1)
     if comm.rank == 0:
         encode(X, path, 3, copies=2)
     comm.Barrier()

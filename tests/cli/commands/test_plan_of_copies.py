@@ -9,13 +9,13 @@ import pytest
 
 from cec_mpi import encode
 from cec_mpi.store import open_store
-from helpers.sparse import sparse
+from helpers.sparse import random_sparse
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     path = tmp_path_factory.mktemp("sparse") / "store"
-    encode(sparse(400, 30), path, 5, copies=3, speeds=[1, 1, 2, 2, 3])
+    encode(random_sparse(400, 30), path, 5, copies=3, speeds=[1, 1, 2, 2, 3])
     return path
 
 

@@ -18,10 +18,10 @@ from cec_mpi.encoding.sources import market as market_reading
 from cec_mpi.errors import InputError
 from cec_mpi.store import decode, open_store
 from helpers.dying import die, run_until_death
-from helpers.sparse import Sliced, sparse, write_group, write_npz
+from helpers.sparse import SlicedArray, random_sparse, write_group, write_npz
 
-X = sparse(60, 17)
-TALL = sparse(3000, 5000, 0.001)  # of more than one slice
+X = random_sparse(60, 17)
+TALL = random_sparse(3000, 5000, 0.001)  # of more than one slice
 
 
 def contents(store):
@@ -58,7 +58,7 @@ SOURCES = {
     **{form: lambda d, X, form=form: X.asformat(form) for form in ("csc", "coo", "lil", "dok")},
     "matrix": lambda d, X: sp.csr_matrix(X),
     "bsr": lambda d, X: X.tobsr((1, 1)),
-    "slices": lambda d, X: Sliced(X, lambda rows: X[rows].tocsc()),
+    "slices": lambda d, X: SlicedArray(X, lambda rows: X[rows].tocsc()),
     "csr.npz": lambda d, X: saved(d / "X.npz", X),
     "csc.npz": lambda d, X: saved(d / "X.npz", X.tocsc()),
     "coo.npz": lambda d, X: saved(d / "X.npz", X.tocoo()),
@@ -198,7 +198,7 @@ def test_stored_zeros_stay(tmp_path):
 @pytest.mark.parametrize("field", ["real", "integer", "pattern"])
 @pytest.mark.parametrize("symmetry", ["symmetric", "skew-symmetric"])
 def test_matrix_market_is_read_like_by_scipy(symmetry, field, tmp_path):
-    lower = sp.tril(sp.csr_array(np.rint(sparse(9, 9, 0.4).toarray() * 9)), -1)
+    lower = sp.tril(sp.csr_array(np.rint(random_sparse(9, 9, 0.4).toarray() * 9)), -1)
     matrix = lower + lower.T if symmetry == "symmetric" else lower - lower.T
     if field == "pattern" and symmetry != "symmetric":
         matrix, symmetry = lower, "general"
@@ -246,7 +246,7 @@ def dense(write, name):
 
 
 def slices(read, matrix=X):
-    return in_memory(Sliced(matrix, read))
+    return in_memory(SlicedArray(matrix, read))
 
 
 def repeated(value, dtype):
@@ -412,7 +412,7 @@ def test_a_file_that_changes_during_the_encode_is_refused(tmp_path, monkeypatch)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
-@pytest.mark.parametrize("source", [X, Sliced(X, die)], ids=["writing", "reading"])
+@pytest.mark.parametrize("source", [X, SlicedArray(X, die)], ids=["writing", "reading"])
 def test_partial_files_of_a_killed_encode_are_removed_by_the_next(source, tmp_path, monkeypatch):
     with monkeypatch.context() as killed:
         killed.setattr(replicas, "publish_manifest", die)

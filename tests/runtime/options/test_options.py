@@ -26,7 +26,7 @@ from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.simulation.scenario import RATE, Costs
 from cec_mpi.store.format.manifest import DTYPES
 from cec_mpi.store.shard import Holding, Precision, Verify
-from helpers.sparse import sparse
+from helpers.sparse import random_sparse
 
 # Arguments of the functions that are not options.
 ARGUMENTS = {
@@ -263,7 +263,7 @@ def test_contradictory_options_are_rejected(options, message, manifest):
     ],
 )
 def test_options_that_do_not_suit_copies_are_rejected(options, message, tmp_path):
-    copies = cec_mpi.encode(sparse(40, 9), tmp_path / "sparse", 3, copies=2)
+    copies = cec_mpi.encode(random_sparse(40, 9), tmp_path / "sparse", 3, copies=2)
     with pytest.raises(CecError, match=re.escape(message)):
         SessionOptions(**options).validate(copies)
 

@@ -13,7 +13,7 @@ import pytest
 from cec_mpi import add_machine, encode, open_operator, repair
 from cec_mpi.errors import DamagedStoreError, InputError, SlowWarning
 from helpers.recording import MemoryRecorder
-from helpers.sparse import sparse
+from helpers.sparse import random_sparse
 from helpers.waiting import LIMIT
 
 MACHINES, ROWS, COLUMNS = 3, 300, 100
@@ -72,7 +72,7 @@ def no_warnings():
 
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_each_machine_copies_its_shard_and_reads_the_copy(tmp_path, cache, is_sparse):
-    X, path = sparse(ROWS, COLUMNS) if is_sparse else matrix(), tmp_path / "store"
+    X, path = random_sparse(ROWS, COLUMNS) if is_sparse else matrix(), tmp_path / "store"
     encode(X, path, MACHINES, **({"copies": 2} if is_sparse else {"recovery": 2}))
     header = check_product(path, cache, X)
     made = copies(cache)

@@ -18,13 +18,13 @@ from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.manifest_files import content_checksum
 from helpers.recording import MemoryRecorder
-from helpers.sparse import sparse
+from helpers.sparse import random_sparse
 
 MACHINES, COPIES = 4, 2
 
 
 def with_empty_rows(dtype):
-    X = sparse(120, 23).toarray()
+    X = random_sparse(120, 23).toarray()
     X[20:60] = 0
     X[77] = np.arange(23) - 11.5
     return sp.csr_array(X.astype(dtype))
