@@ -239,7 +239,7 @@ def plans(options: Any, directory: Path) -> list[Figure]:
     from cec_mpi.core.replicas.parts import cut_parts
     from cec_mpi.core.replicas.placement import ReplicaPlacement
     from cec_mpi.core.replicas.planner import ReplicaPlanner
-    from helpers.linear_program import least_time
+    from helpers.linear_program import min_makespan
 
     X, rng, results = make_matrix(options), np.random.default_rng(options.seed), []
     for machines in options.several:
@@ -259,7 +259,7 @@ def plans(options: Any, directory: Path) -> list[Figure]:
             sets, which = group_by_holders(holders, available)
             costs, present = np.bincount(which, parts.costs), speeds[np.array(available) - 1]
             begin = time.process_time()
-            least_time(costs, sets, present)
+            min_makespan(costs, sets, present)
             times["HiGHS"].append(time.process_time() - begin)
         name = f"{machines} machines"
         results.append(measure.figure(f"makespan, {name}", ratios, "", "the least"))

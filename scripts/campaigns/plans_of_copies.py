@@ -25,7 +25,7 @@ from cec_mpi.core.replicas.planner import ReplicaPlanner
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
-from helpers.linear_program import least_time
+from helpers.linear_program import min_makespan
 
 TOLERANCE = 1e-6  # relative difference of the least makespans
 
@@ -72,7 +72,7 @@ def compare(rng):
     if (times.sum(axis=1) != copies * np.diff(parts.bounds)).any():
         raise SystemExit("rows are missing")
     present = np.array(speeds)[np.array(available) - 1]
-    least = least_time(np.bincount(which, parts.costs), sets, present, copies=copies)
+    least = min_makespan(np.bincount(which, parts.costs), sets, present, copies=copies)
     is_limited_by_row = plan.bound > least * (1 + TOLERANCE)  # a row alone takes longer
     return plan.bound / least, plan.makespan / plan.bound, is_limited_by_row
 

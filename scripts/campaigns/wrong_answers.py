@@ -46,7 +46,7 @@ from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.checks.terms import TermChecker
 from cec_mpi.errors import InfeasibleError, InputError, MachineError
 from cec_mpi.store.reader import open_store
-from helpers.elastic import master_of
+from helpers.elastic import open_master
 from helpers.recording import MemoryRecorder
 
 Floats = NDArray[np.float64]
@@ -109,7 +109,7 @@ class World:
         """Return a master with machines in this process, its hub and recorder."""
         recorder = MemoryRecorder()
         options = {"check": True, "precision": self.precision, "seed": SEED}
-        return *master_of(self.path, self.manifest, recorder, **options), recorder
+        return *open_master(self.path, self.manifest, recorder, **options), recorder
 
     def vectors(self, rng: np.random.Generator, adjoint: bool) -> Floats:
         """Return W or V; in a quarter of all cases terms of the product cancel."""
@@ -351,7 +351,7 @@ class Campaign:
                 hub.injected_errors = {}
                 kind, spoil = attack(world, guilty, self.rng)
 
-                def spoils(
+                def spoil_and_record(
                     job: Any,
                     values: Floats,
                     hub: Any = hub,
@@ -368,7 +368,7 @@ class Campaign:
                             injected[int(rows[i]), int(j)] = float(wrong[i, j])
                     return result
 
-                hub.spoils = spoils
+                hub.spoil = spoil_and_record
                 for _ in range(2):
                     hub.injected_errors.clear()
                     name = f"{row} {kind}" if machines == 2 else row

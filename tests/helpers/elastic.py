@@ -39,22 +39,22 @@ class Hub(LocalHub):
         Machines that do not answer, raise an exception, or die when they get a job.
     errors : dict of int to ndarray
         Errors that are added to the shards of machines.
-    kills : callable
-        Returns whether a machine dies when it gets a job.
-    spoils : callable
-        Returns a wrong answer in place of the right one.
+    should_die : callable
+        Returns whether the machine of a job dies when it gets the job.
+    spoil : callable
+        Returns a wrong answer to a job in place of the right one.
     """
 
     def __init__(self, spares):
         super().__init__(elastic=True, spares=spares, clock=Clock())
         self.silent, self.broken, self.dying = set(), set(), set()
         self.errors = {}
-        self.kills = lambda job: False
-        self.spoils = lambda job, values: values
+        self.should_die = lambda job: False
+        self.spoil = lambda job, values: values
 
     def compute(self, rank, job):
         machine = job.machine
-        if self.kills(job):
+        if self.should_die(job):
             self.dying.add(machine)
         if machine in self.dying and machine in self.roster[rank].machines:
             self.dying.discard(machine)
@@ -67,7 +67,7 @@ class Hub(LocalHub):
             job.report_fields = ReportFields(*[np.nan] * ReportFields.size())
         elif machine in self.errors:
             job.pieces[0] += self._error(job).ravel()
-        job.pieces = [self.spoils(job, job.pieces[0])]
+        job.pieces = [self.spoil(job, job.pieces[0])]
         return True
 
     def last_error(self, machine):
@@ -84,8 +84,8 @@ def _session(hub):
     return Session(hub, [detect_process()], ExitStack(), mode=ExecutionMode.ELASTIC)
 
 
-def master_of(path, manifest, recorder, spares=0, **options):
-    """Return the master of a store, and its hub."""
+def open_master(path, manifest, recorder, spares=0, **options):
+    """Return a master of a store, and its hub."""
     hub = Hub(spares)
     options = {"speeds": (1.0,) * manifest.code.machines, **options}
     return _session(hub).open(path, SessionOptions(elastic=True, **options), recorder), hub

@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 
-def least_time(costs, holders, speeds, overheads=None, copies=1):
+def min_makespan(costs, holders, speeds, overheads=None, copies=1):
     """Return the least makespan, infinite if the work cannot be done.
 
     Parameters
@@ -29,26 +29,29 @@ def least_time(costs, holders, speeds, overheads=None, copies=1):
     choices = [machines]
     if overheads.any():
         choices = [subset for n in machines for subset in combinations(machines, n + 1)]
-    return min(_least(np.asarray(costs), holders, speeds, overheads, copies, c) for c in choices)
+    return min(
+        _min_makespan_of(np.asarray(costs), holders, speeds, overheads, copies, choice)
+        for choice in choices
+    )
 
 
-def _least(costs, holders, speeds, overheads, copies, taking_part):
+def _min_makespan_of(costs, holders, speeds, overheads, copies, taking_part):
     """Variables are what each machine does of each group that it can do, and the time."""
     sizes = [len(group) for group in holders]
     group = np.repeat(np.arange(len(sizes)), sizes)
     machine = np.fromiter(chain.from_iterable(holders), int)
-    there = np.isin(machine, taking_part)
-    group, machine = group[there], machine[there]
+    takes_part = np.isin(machine, taking_part)
+    group, machine = group[takes_part], machine[takes_part]
     used, row = np.unique(machine, return_inverse=True)
-    one, pair, time = np.ones(group.size), np.arange(group.size), np.full(used.size, group.size)
-    values = np.concatenate([one, -speeds[used]])
-    rows, columns = np.append(row, np.arange(used.size)), np.append(pair, time)
-    width = group.size + 1
+    ones, pairs, width = np.ones(group.size), np.arange(group.size), group.size + 1
+    values = np.concatenate([ones, -speeds[used]])
+    rows = np.append(row, np.arange(used.size))
+    columns = np.append(pairs, np.full(used.size, group.size))
     found = linprog(
         np.append(np.zeros(group.size), 1.0),
         A_ub=coo_array((values, (rows, columns)), shape=(used.size, width)).tocsr(),
         b_ub=-overheads[used],
-        A_eq=coo_array((one, (group, pair)), shape=(len(sizes), width)).tocsr(),
+        A_eq=coo_array((ones, (group, pairs)), shape=(len(sizes), width)).tocsr(),
         b_eq=copies * costs,
         bounds=np.column_stack([np.zeros(width), np.append(costs[group], np.inf)]),
         method="highs",

@@ -13,19 +13,15 @@ from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources import Matrix, Source, copy_to_file, open_source
 
 
-def matrix_in(path: Any, **options: Any) -> tuple[Matrix, np.ndarray]:
+def read_matrix(path: Any, **options: Any) -> tuple[Matrix, np.ndarray]:
     """Open a matrix with options of encode; return it and its entries."""
     checked = EncodeOptions(**options).validate()
-    opened = open_source(path, checked)
+    matrix = source = open_source(path, checked)
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        source = opened
-        if not isinstance(opened, Source):
-            source = stack.enter_context(
-                copy_to_file(
-                    opened, directory / "store", np.dtype(np.float64), False, checked.missing
-                )
-            )
-        out = np.empty(source.shape)
-        source.read(0, source.shape[0], 0, source.shape[1], out)
-    return opened, out
+        if not isinstance(matrix, Source):
+            store = Path(stack.enter_context(tempfile.TemporaryDirectory()), "store")
+            copy = copy_to_file(matrix, store, np.dtype(np.float64), False, checked.missing)
+            source = stack.enter_context(copy)
+        entries = np.empty(source.shape)
+        source.read(0, source.shape[0], 0, source.shape[1], entries)
+    return matrix, entries

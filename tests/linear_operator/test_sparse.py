@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.store import open_store
-from helpers.elastic import master_of, open_in_process
+from helpers.elastic import open_in_process, open_master
 from helpers.products import check_products
 from helpers.recording import MemoryRecorder
 from helpers.sparse import random_sparse
@@ -68,7 +68,7 @@ def check(master):
 
 def elastic(store, **options):
     recorder = MemoryRecorder()
-    return *master_of(store, open_store(store).manifest, recorder, **options), recorder
+    return *open_master(store, open_store(store).manifest, recorder, **options), recorder
 
 
 @pytest.mark.parametrize("options", [{}, {"stragglers": 1}], ids=str)

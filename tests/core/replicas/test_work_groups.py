@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.replicas.work_groups import WorkGroups
-from helpers.linear_program import least_time
+from helpers.linear_program import min_makespan
 
 
 @st.composite
@@ -30,7 +30,7 @@ def test_the_makespan_is_that_of_the_linear_program(problem):
     costs, holders, speeds, overheads, copies = problem
     groups = WorkGroups(costs, holders, speeds.size, copies)
     time, amounts = groups.minimise_makespan(speeds, overheads)
-    assert time == pytest.approx(least_time(*problem), rel=1e-6)
+    assert time == pytest.approx(min_makespan(*problem), rel=1e-6)
     assert (np.bincount(groups.group, amounts) == copies * groups.units).all()
     assert (amounts <= groups.units[groups.group]).all()
     loads = np.bincount(groups.machine, amounts, speeds.size) * groups.unit_cost

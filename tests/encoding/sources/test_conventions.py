@@ -14,7 +14,7 @@ from cec_mpi import encode
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources import open_array, open_source
 from cec_mpi.errors import InputError
-from helpers.matrices import matrix_in
+from helpers.matrices import read_matrix
 
 X = np.arange(12.0).reshape(4, 3)
 PACKED = {"scale_factor": 0.5, "add_offset": -3.0}
@@ -41,7 +41,7 @@ writers = pytest.mark.parametrize("write", [hdf5, zarr_of(2), zarr_of(3)])
 
 def read(path, **options):
     """X in a file as encode reads it."""
-    return matrix_in(path, **options)[1]
+    return read_matrix(path, **options)[1]
 
 
 def read_array(array, **options):

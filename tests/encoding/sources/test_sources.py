@@ -18,7 +18,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.processes.packing import pack_fields, unpack_fields
 from cec_mpi.store import decode
 from cec_mpi.store.work import LocalRunner
-from helpers.matrices import matrix_in
+from helpers.matrices import read_matrix
 
 X = np.random.default_rng(0).standard_normal((203, 7))
 
@@ -120,7 +120,7 @@ def test_raw_binary_needs_a_shape_and_a_dtype(tmp_path):
     encode(path, tmp_path / "half", 5, 3, shape=(203, 7), input_dtype="<f8", dtype="float32")
     assert decoded(tmp_path / "half").dtype == np.float32
     (X * 100).astype(">i2").tofile(path)
-    _, out = matrix_in(path, shape=(203, 7), input_dtype=">i2")
+    _, out = read_matrix(path, shape=(203, 7), input_dtype=">i2")
     assert np.array_equal(out, (X * 100).astype(">i2"))
 
 
@@ -135,7 +135,7 @@ def test_a_sparse_file_causes_a_warning(tmp_path):
 def test_a_wide_table(tmp_path):
     wide = np.arange(300_000.0).reshape(3, 100_000)
     (tmp_path / "t.csv").write_text("\n".join(",".join(map(repr, row)) for row in wide.tolist()))
-    assert np.array_equal(matrix_in(tmp_path / "t.csv")[1], wide)
+    assert np.array_equal(read_matrix(tmp_path / "t.csv")[1], wide)
 
 
 # --- files that change --------------------------------------------------------------------

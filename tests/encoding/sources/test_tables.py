@@ -11,7 +11,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.store import decode
 from cec_mpi.store.work import LocalRunner
 from helpers.dying import DyingRunner, run_until_death
-from helpers.matrices import matrix_in
+from helpers.matrices import read_matrix
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def table(tmp_path):
 
 
 def numbers_in(path, **options):
-    return matrix_in(path, **options)[1].tolist()
+    return read_matrix(path, **options)[1].tolist()
 
 
 def random_table(rows, columns):
@@ -43,16 +43,16 @@ def random_table(rows, columns):
 )
 def test_an_ambiguous_first_row_is_refused(table, first):
     with pytest.raises(InputError, match=r"t\.csv: line 1 has .*--header yes .*--header no"):
-        matrix_in(table(f"{first}\n4,5,6\n"))
+        read_matrix(table(f"{first}\n4,5,6\n"))
 
 
 def test_the_option_header_decides(table):
     path = table("2020,2021\n4,5\n")
     assert numbers_in(path) == [[2020, 2021], [4, 5]]
-    source, out = matrix_in(path, header=True)
+    source, out = read_matrix(path, header=True)
     assert (source.column_names, out.tolist()) == (("2020", "2021"), [[4, 5]])
     with pytest.raises(InputError, match="line 1, column 1 is 'a', expected a number"):
-        matrix_in(table("a,b\n4,5\n"), header=False)
+        read_matrix(table("a,b\n4,5\n"), header=False)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_option_header_decides(table):
     ],
 )
 def test_a_row_without_numbers_or_the_only_row_in_quotes_is_a_header(table, content, names):
-    source, out = matrix_in(table(content))
+    source, out = read_matrix(table(content))
     assert source.column_names == names
     assert out.tolist() == [[1, 2]] * (1 if names else 2)
 
@@ -82,7 +82,7 @@ def test_a_decoded_table_is_read_back(tmp_path, name):
         X = pd.DataFrame([[1.5, 2.0], [3.0, 4.0], [5.0, 6.0]], columns=names)
         encode(X, tmp_path / f"store{k}", 3, 2)
         decode(tmp_path / f"store{k}", tmp_path / f"{k}{name}")
-        source, out = matrix_in(tmp_path / f"{k}{name}")
+        source, out = read_matrix(tmp_path / f"{k}{name}")
         assert source.column_names == names
         assert np.allclose(out, X, rtol=1e-14)
 
@@ -106,7 +106,7 @@ def test_a_possible_mistake_causes_a_warning(table, tmp_path, content, message, 
 
 def test_a_comment_that_looks_like_a_row_causes_a_warning(table):
     with pytest.warns(UserWarning, match=r"line 3 and other lines that begin with # are skipped"):
-        matrix_in(table("id,a\n1,2\n#2,3\n"))
+        read_matrix(table("id,a\n1,2\n#2,3\n"))
     assert numbers_in(table("id,a\n1,2\n# a remark\n3,4\n")) == [[1, 2], [3, 4]]
     content = 'a,b\n"two\n# lines, 9",1\n# a remark\n"x # y",2\nz#,3\n'
     assert numbers_in(table(content), columns=["b"]) == [[1], [2], [3]]
@@ -156,24 +156,24 @@ def test_columns_are_selected_by_name_and_number(table, options, expected):
 )
 def test_unknown_and_repeated_columns_are_refused(table, options, message):
     with pytest.raises(InputError, match=message):
-        matrix_in(table(PEOPLE), **options)
+        read_matrix(table(PEOPLE), **options)
 
 
 def test_ambiguous_columns_need_a_number_or_a_prefix(table):
     path = table("a,b,a\n1,2,3\n")
     assert numbers_in(path, columns=[3]) == [[3]]
     with pytest.raises(InputError, match=r"has 2 columns with this name.* \(1, 3\)"):
-        matrix_in(path, columns=["a"])
+        read_matrix(path, columns=["a"])
     path = table("0,1,2\nx,5,7\n")
     with pytest.raises(InputError, match=r"line 2, column 1 \(0\) is 'x'.*; --drop number=1 drops"):
-        matrix_in(path, header=True)
+        read_matrix(path, header=True)
     with pytest.raises(InputError, match=r"drop '1': .*expected number=1 or name=1"):
-        matrix_in(path, header=True, drop=["1"])
+        read_matrix(path, header=True, drop=["1"])
     for selector in (1, "0", "number=1"):
         assert numbers_in(path, header=True, drop=[selector]) == [[5, 7]]
     assert numbers_in(path, header=True, columns=["name=1"]) == [[5]]
     with pytest.raises(InputError, match=r"column 1 \(2019\) is 'x'.*; --drop 1 drops"):
-        matrix_in(table("2019,2020\nx,5\n"), header=True)
+        read_matrix(table("2019,2020\nx,5\n"), header=True)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ COMMAS = r"\(with a decimal point and without commas\)"
 )
 def test_errors_name_the_line_as_an_editor_counts_it(table, content, options, message):
     with pytest.raises(InputError, match=message):
-        matrix_in(table(content), **options)
+        read_matrix(table(content), **options)
 
 
 def test_a_missing_value_after_many_rows_is_named_by_its_line(table, tmp_path):
@@ -256,12 +256,12 @@ def test_spellings_of_numbers_do_not_depend_on_pandas(table):
         assert numbers_in(table(f"7,{word}\n")) == [[7, float(word.strip('"'))]]
     for word in NOT_NUMBERS:
         with pytest.raises(InputError, match=r"line 2, column 2 is .*, expected a number"):
-            matrix_in(table(f"7,7\n8,{word}\n"), missing="drop-rows")
+            read_matrix(table(f"7,7\n8,{word}\n"), missing="drop-rows")
     for word in ("true", "TRUE", "False"):
         for row in (f"1,{word}", f'1,"{word}"'):
             for content, line in ((f"3,4\n{row}\n", 2), (f"{row}\n{row}\n", 1)):
                 with pytest.raises(InputError, match=rf"line {line}, column 2 is '{word}', expect"):
-                    matrix_in(table(content), header=False)
+                    read_matrix(table(content), header=False)
 
 
 @pytest.mark.parametrize("delimiter", [",", "\t", " "])
@@ -272,24 +272,24 @@ def test_spellings_of_missing_values(table, delimiter):
             path = table("\n".join(map(delimiter.join, rows)))
             message = r"line 2, column 2 \(b\) is .* 1 row and 1 column have"
             with pytest.raises(InputError, match=message):
-                matrix_in(path, delimiter=delimiter)
+                read_matrix(path, delimiter=delimiter)
             expected = [[1, 5, 3], [2, 4, 5], [3, 6, 7]]
             assert numbers_in(path, delimiter=delimiter, missing="mean") == expected
 
 
 def test_all_digits_and_columns_of_long_tables_are_read(table):
     X = np.random.default_rng(0).standard_normal(2000) * 10.0 ** np.arange(-300, 300, 0.3)
-    assert np.array_equal(matrix_in(table("\n".join(map(repr, X.tolist()))))[1][:, 0], X)
+    assert np.array_equal(read_matrix(table("\n".join(map(repr, X.tolist()))))[1][:, 0], X)
     X, lines = random_table(20_000, 5)
     content = "".join(f'"n,{k}",{line}' for k, line in enumerate(lines))
-    _, out = matrix_in(table("name,a,b,c,d,e\n" + content), columns=["e", "2-4"])
+    _, out = read_matrix(table("name,a,b,c,d,e\n" + content), columns=["e", "2-4"])
     assert np.array_equal(out, X[:, [4, 0, 1, 2]])
 
 
 def test_integers_that_are_rounded_are_counted(table):
     content = "a,b\n9007199254740993,1\n-9007199254740995,2\n9007199254740992,1e300\n"
     with pytest.warns(UserWarning, match=r"t\.csv: 2 numbers were rounded, by at most 1\b"):
-        matrix_in(table(content))
+        read_matrix(table(content))
 
 
 @pytest.mark.parametrize(("name", "delimiter"), [("t.csv", ","), ("t.tsv", "\t")])

@@ -13,7 +13,7 @@ from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.roster import State
 from cec_mpi.store.reader import open_store
-from helpers.elastic import master_of
+from helpers.elastic import open_master
 from helpers.interrupts import interrupt_at_line
 from helpers.recording import MemoryRecorder
 
@@ -38,7 +38,7 @@ def recorder():
 @pytest.fixture
 def make(manifests, recorder):
     """Return a function that opens a master and its hub on a store for so many machines."""
-    return lambda total=5, **options: master_of(*manifests[total], recorder, **options)
+    return lambda total=5, **options: open_master(*manifests[total], recorder, **options)
 
 
 def check(master):
@@ -158,17 +158,17 @@ CHECK = {"check": True}
         (6, CHECK, {"errors": {2: rows_with(1, 0, 20)}}, False, EXCLUDED),
         # the product of the shard with the probe differs from those of others
         (6, CHECK, {"errors": {2: rows_with(0.01, 3, 9)}}, True, EXCLUDED),
-        (6, CHECK, {"spoils": wrong_by(1e-3, 2, adjoint=False, once=True)}, True, EXCLUDED),
+        (6, CHECK, {"spoil": wrong_by(1e-3, 2, adjoint=False, once=True)}, True, EXCLUDED),
         # a term differs from the product with the probe
-        (5, CHECK, {"spoils": wrong_by(1e-9, 2)}, True, EXCLUDED),
-        (5, CHECK, {"spoils": wrong_by(1e100, 2, entry=3 * COLUMNS - 1)}, True, EXCLUDED),
-        (5, CHECK, {"kills": kill_at({2}, adjoint=False)}, True, LOST),
-        (5, CHECK, {"kills": kill_at({2}, adjoint=True)}, True, LOST),
+        (5, CHECK, {"spoil": wrong_by(1e-9, 2)}, True, EXCLUDED),
+        (5, CHECK, {"spoil": wrong_by(1e100, 2, entry=3 * COLUMNS - 1)}, True, EXCLUDED),
+        (5, CHECK, {"should_die": kill_at({2}, adjoint=False)}, True, LOST),
+        (5, CHECK, {"should_die": kill_at({2}, adjoint=True)}, True, LOST),
         # machine 4 dies when it computes the term of machine 2
         (
             6,
             CHECK,
-            {"spoils": wrong_by(1, 2), "kills": kill_at({4}, adjoint=True, count=2)},
+            {"spoil": wrong_by(1, 2), "should_die": kill_at({4}, adjoint=True, count=2)},
             True,
             [*EXCLUDED[:1], {"lost": 4, "reason": "it died"}, *EXCLUDED[1:]],
         ),
@@ -204,7 +204,7 @@ def test_a_step_continues_without_a_faulty_machine(
             r"step 0 cannot be completed: 2 machines remain \(4, 5\), and a step needs 3; last lost"
             ": machine 3, it died$",
         ),
-        (5, {}, {"spoils": lambda job, values: values * np.nan}, False, "both are wrong"),
+        (5, {}, {"spoil": lambda job, values: values * np.nan}, False, "both are wrong"),
         (
             5,
             CHECK,
@@ -230,14 +230,14 @@ def test_a_step_continues_without_a_faulty_machine(
         (
             5,
             CHECK,
-            {"kills": kill_at({1, 2}, adjoint=False)},
+            {"should_die": kill_at({1, 2}, adjoint=False)},
             True,
             "3 machines remain .* a step needs 4",
         ),
         (
             5,
             {**CHECK, "machines": (1, 2, 3, 4)},
-            {"spoils": wrong_by(1e-6, 2), "kills": kill_at({4}, adjoint=True)},
+            {"spoil": wrong_by(1e-6, 2), "should_die": kill_at({4}, adjoint=True)},
             True,
             "step 0 has failed: machine 2 sent wrong answers, and too few",
         ),
@@ -280,9 +280,9 @@ def test_each_machine_multiplies_its_shard_by_the_probe_once(make):
 def test_a_machine_that_joins_is_checked_first(make):
     master, hub = make(6, check=True, machines=(1, 2, 3, 4, 5), spares=1)
     check_block(master, adjoint=True)
-    hub.spoils = wrong_by(1e-3, machine=2)
+    hub.spoil = wrong_by(1e-3, machine=2)
     check_block(master, adjoint=True)
-    hub.spoils = lambda job, values: values
+    hub.spoil = lambda job, values: values
     check_block(master, adjoint=True)
     assert hub.roster.machines(State.IDLE) == {1, 2, 3, 4, 5}
 
@@ -308,7 +308,7 @@ def test_products_that_cancel_are_not_suspected(tmp_path, recorder):
     w, v = rng.standard_normal(COLUMNS), rng.standard_normal(ROWS)
     w -= w.mean()
     v -= v.mean()
-    master, _ = master_of(tmp_path / "store", manifest, recorder, check=True)
+    master, _ = open_master(tmp_path / "store", manifest, recorder, check=True)
     assert np.abs(master.matvec(w) - X @ w).max() < 1e-12
     assert np.abs(master.rmatvec(v) - X.T @ v).max() < 1e-12
     assert recorder.all_events == []

@@ -15,7 +15,7 @@ from cec_mpi.encoding.sources import open_source
 from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store import decode, open_store
 from cec_mpi.store.work import LocalRunner
-from helpers.matrices import matrix_in
+from helpers.matrices import read_matrix
 from helpers.waiting import LIMIT
 
 X = np.random.default_rng(0).standard_normal((401, 7)) * 10.0 ** np.arange(-3, 4)
@@ -34,7 +34,7 @@ def store(request, tmp_path):
 
 
 def matrix_of(path):
-    return matrix_in(path)[1]
+    return read_matrix(path)[1]
 
 
 NAMES = ["a.csv", "a.tsv", "a.CSV", "a.h5", "a.hdf5::/group/deep", "a.zarr", "a.zarr::/group/deep"]
