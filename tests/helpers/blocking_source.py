@@ -12,7 +12,7 @@ import zarr
 from helpers.waiting import wait_until
 
 COLUMNS = 4
-_CHUNK = 1 << 13  # rows; a piece of an encode has at least as many
+_CHUNK = 1 << 13  # rows; encode reads at least as many at once
 
 
 class BlockingSource:
@@ -29,22 +29,19 @@ class BlockingSource:
         shape, chunks = (rows, COLUMNS), (_CHUNK, COLUMNS)
         array = zarr.create_array(self.path, shape=shape, chunks=chunks, dtype="float64")
         array[:] = np.random.default_rng(8).standard_normal(shape)
-        self._last, self._content = (
-            self.path / "c" / str(rows // _CHUNK - 1) / "0",
-            directory / "last",
-        )
+        self._last, self._content = self.path / f"c/{rows // _CHUNK - 1}/0", directory / "last"
         self._last.rename(self._content)
         os.mkfifo(self._last)
 
     def await_reader(self) -> int:
         """Wait until a process reads the last rows; return the pipe to it."""
 
-        def pipe() -> int | None:
+        def open_pipe() -> int | None:
             with suppress(OSError):  # no process reads
                 return os.open(self._last, os.O_WRONLY | os.O_NONBLOCK)
             return None
 
-        return wait_until(pipe)
+        return wait_until(open_pipe)
 
     def release(self, pipe: int) -> None:
         """Write the last rows to the pipe."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ FALSE_ANSWERS: tuple[FalseAnswer, ...] = (
 
 
 def hello(random: np.random.Generator) -> bytes:
-    """Return a hello message whose fields are mostly wrong."""
+    """Return a hello message, half of the time with wrong fields."""
     fields = asdict(
         Hello(package_fingerprint(), int(random.integers(1, 1 << 20)), detect_process())
     )
@@ -129,7 +130,7 @@ def hello(random: np.random.Generator) -> bytes:
 
 
 def open_report(random: np.random.Generator) -> OpenReport:
-    """Return a false report on a shard, sometimes without a shard."""
+    """Return a false report that a shard, or none, was opened."""
     rate = float(random.choice(NUMBERS))
     return OpenReport(shard=str(random.choice(["file", "file", ""])), rate=rate)
 
@@ -157,26 +158,23 @@ class ByzantineMachine(threading.Thread):
         self._opening: Opening | None = None
         self._machine = 0
         self.jobs = 0
-        self.ended = ""
-        self.leaves = threading.Event()
+        self._must_leave = threading.Event()
 
     def run(self) -> None:
         self._connection.send(HELLO, hello(self._random))
-        try:
-            while not self.leaves.is_set():
+        with suppress(CecError):  # it is excluded or disconnected
+            while not self._must_leave.is_set():
                 message = self._connection.receive(0.05)
                 if message is not None and message[0] == ORDER:
                     self._obey(*message[1:])
-        except CecError as error:  # it is excluded or disconnected
-            self.ended = str(error)
         self._connection.close()
 
     def end(self) -> None:
-        self.leaves.set()
+        self._must_leave.set()
         self.join()
 
-    def _obey(self, head: Any, *frames: Any) -> None:
-        order, job, operand = unpack_order(np.frombuffer(head, np.int64))
+    def _obey(self, header: Any, *frames: Any) -> None:
+        order, job, operand = unpack_order(np.frombuffer(header, np.int64))
         if order.kind == OrderKind.OPEN:
             self._opening = unpack_fields(b"".join(frames), Opening)
             self._machine = order.shard

@@ -12,7 +12,7 @@ def die(*_: object) -> None:
 
 
 class DyingRunner(LocalRunner):
-    """Dies before any block is encoded."""
+    """A runner that dies before any block is encoded."""
 
     run = die
 

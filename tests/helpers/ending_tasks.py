@@ -42,7 +42,7 @@ def thread_that_outlives_it(X):
     return result(X)
 """
 # The exit code of the run of each task, and a part of what it prints to standard error.
-ENDS = {
+OUTCOMES = {
     "exits": (2, "task my_tasks:exits called sys.exit(3)"),
     "leaves": (3, ""),
     "raises": (1, "KeyError: 'of the task'"),

@@ -21,60 +21,59 @@ def interrupt_at_line(
         Part of the paths of these modules.
     function : callable
     exclude : str, optional
-        Excludes modules whose paths have this end.
+        Excludes modules whose paths end with this.
 
     Returns
     -------
     bool
-        False if the function ended before.
+        False if the function ended first.
     """
     remaining = index
 
-    def enter(frame: FrameType, event: str, _: Any) -> Any:
+    def trace_call(frame: FrameType, event: str, _: Any) -> Any:
         path = frame.f_code.co_filename
-        return look if folder in path and not (exclude and path.endswith(exclude)) else None
+        return trace_line if folder in path and not (exclude and path.endswith(exclude)) else None
 
-    def look(frame: FrameType, event: str, _: Any) -> Any:
+    def trace_line(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal remaining
         if event == "line":
             remaining -= 1
             if remaining < 0:
                 sys.settrace(None)
                 raise KeyboardInterrupt
-        return look
+        return trace_line
 
-    before = sys.gettrace()
-    sys.settrace(enter)
+    previous = sys.gettrace()
+    sys.settrace(trace_call)
     try:
         function()
     except KeyboardInterrupt:
         return True
     finally:
-        sys.settrace(before)
+        sys.settrace(previous)
     return False
 
 
-def interrupt_between_calls(index: int, part: type, function: Callable[[], object]) -> bool:
+def interrupt_between_calls(index: int, cls: type, function: Callable[[], object]) -> bool:
     """Call a function and raise KeyboardInterrupt where Python runs handlers of signals.
 
-    Python runs them when a function begins or has returned, and at the end of an iteration.
+    Python runs them when a function begins or returns, and at the end of an iteration.
 
     Parameters
     ----------
     index : int
-        Index in the sequence of these points in the module of a class and in functions it calls.
-    part : type
-        The class.
+        Index in the sequence of these points in the module of `cls` and in functions that it calls.
+    cls : type
     function : callable
 
     Returns
     -------
     bool
-        False if the function ended before.
+        False if the function ended first.
     """
-    remaining, module = index, inspect.getfile(part)
+    remaining, module = index, inspect.getfile(cls)
 
-    def reach(frame: FrameType) -> None:
+    def count_down(frame: FrameType) -> None:
         nonlocal remaining
         if any(f and f.f_code.co_filename == module for f in (frame, frame.f_back)):
             remaining -= 1
@@ -83,29 +82,29 @@ def interrupt_between_calls(index: int, part: type, function: Callable[[], objec
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 
-    def pass_calls(frame: FrameType, event: str, _: Any) -> None:
+    def profile_call(frame: FrameType, event: str, _: Any) -> None:
         if event in ("call", "return", "c_return"):
-            reach(frame)
+            count_down(frame)
 
-    def enter(frame: FrameType, event: str, _: Any) -> Any:
+    def trace_call(frame: FrameType, event: str, _: Any) -> Any:
         frame.f_trace_opcodes = True
-        return pass_jumps
+        return trace_opcode
 
-    def pass_jumps(frame: FrameType, event: str, _: Any) -> Any:
+    def trace_opcode(frame: FrameType, event: str, _: Any) -> Any:
         if event == "opcode":
             operation = dis.opname[frame.f_code.co_code[frame.f_lasti]]
             if operation.startswith("JUMP_BACKWARD"):
-                reach(frame)
-        return pass_jumps
+                count_down(frame)
+        return trace_opcode
 
-    before = sys.gettrace(), sys.getprofile()
-    sys.settrace(enter)
-    sys.setprofile(pass_calls)
+    previous = sys.gettrace(), sys.getprofile()
+    sys.settrace(trace_call)
+    sys.setprofile(profile_call)
     try:
         function()
     except KeyboardInterrupt:
         return True
     finally:
-        sys.settrace(before[0])
-        sys.setprofile(before[1])
+        sys.settrace(previous[0])
+        sys.setprofile(previous[1])
     return False

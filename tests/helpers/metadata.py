@@ -22,17 +22,17 @@ EVENT = {
 
 
 class Metadata:
-    """The answers of the service, which a test can change.
+    """A service whose answers a test can change.
 
     Attributes
     ----------
     service : str
         aws, gcp or azure.
     is_preempted : threading.Event
-        Whether the service has a notice.
+        Set when the service has a notice of preemption.
     events : list
         Events of the notice of Azure.
-    wrong : dict
+    overrides : dict of str to (tuple or None)
         Answers (status, text) to paths with this prefix; None never answers.
     tokens : list of str
         Tokens of AWS; only the last one is valid.
@@ -44,7 +44,7 @@ class Metadata:
         self.service = service
         self.is_preempted = threading.Event()
         self.events: list[dict[str, object]] = [EVENT]
-        self.wrong: dict[str, tuple[int, str] | None] = {}
+        self.overrides: dict[str, tuple[int, str] | None] = {}
         self.tokens: list[str] = []
         self.requests: list[str] = []
         self.has_ended = threading.Event()
@@ -53,15 +53,15 @@ class Metadata:
     def answer(self, method: str, target: str, headers) -> tuple[int, str, dict[str, str]]:
         self.requests.append(f"{method} {target}")
         path = urlsplit(target).path
-        for prefix, wrong in list(self.wrong.items()):
+        for prefix, override in list(self.overrides.items()):
             if path.startswith(prefix):
-                if wrong is None:
+                if override is None:
                     self.has_ended.wait(LIMIT)
-                return *(wrong or (500, "")), {}
-        found = getattr(self, f"_{self.service}")(
+                return *(override or (500, "")), {}
+        answer = getattr(self, f"_{self.service}")(
             method, path, parse_qs(urlsplit(target).query), headers
         )
-        return found or (404, "not found", {})
+        return answer or (404, "not found", {})
 
     def _aws(self, method, path, query, headers):
         if (method, path) == ("PUT", "/latest/api/token"):
@@ -84,8 +84,8 @@ class Metadata:
         if query.get("wait_for_change") == ["true"] and query["last_etag"] == [etag]:
             self.is_preempted.wait(float(query["timeout_sec"][0]))
         is_preempted = self.is_preempted.is_set()
-        found = {"Metadata-Flavor": "Google", "ETag": ("b" if is_preempted else "a") * 16}
-        return 200, "TRUE" if is_preempted else "FALSE", found
+        headers = {"Metadata-Flavor": "Google", "ETag": ("b" if is_preempted else "a") * 16}
+        return 200, "TRUE" if is_preempted else "FALSE", headers
 
     def _azure(self, method, path, query, headers):
         if headers["Metadata"] != "true" or "api-version" not in query:

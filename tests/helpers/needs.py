@@ -1,6 +1,6 @@
 """Requirements of tests that not every MPI and computer meets.
 
-``@pytest.mark.needs("ulfm")`` skips a test without this requirement; `scripts/test` lists all
+``@pytest.mark.needs("ulfm")`` skips a test unless this requirement is met; `scripts/test` lists all
 skipped tests. The environment variable CEC_REQUIRED lists requirements that must be met.
 """
 
@@ -31,7 +31,7 @@ class Requirement:
     ----------
     is_met : callable
     reason : str
-        What tests do with it.
+        Why tests have this requirement.
     """
 
     is_met: Callable[[], bool]
@@ -50,15 +50,15 @@ def _can_start_hosts() -> bool:
 
 @cache
 def _slurm_loads_pmix() -> bool:
-    """Return whether srun loads its plugin; this needs settings, but no controller."""
+    """Return whether srun loads its PMIx plugin, which needs a configuration but no controller."""
     with TemporaryDirectory() as directory:
-        settings = Path(directory, "slurm.conf")
-        settings.write_text(
+        configuration = Path(directory, "slurm.conf")
+        configuration.write_text(
             "ClusterName=none\nSlurmctldHost=none(127.0.0.1)\nSlurmctldPort=1\nMessageTimeout=1\n"
             "NodeName=n1\nPartitionName=all Nodes=n1\n"
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("SLURM_CONF", str(settings))
+            patch.setenv("SLURM_CONF", str(configuration))
             return "pmix" in (list_srun_types() or ()) and not find_srun_problem("pmix")
 
 

@@ -8,17 +8,15 @@ from pathlib import Path
 
 from helpers import ROOT
 
-__all__ = ["Block", "blocks_of", "pages_of_docs"]
-
 
 @dataclass
 class Block:
-    """A program, a module that commands use, commands or an example, and its output.
+    """A program, a module that commands use, commands or an example, and their output.
 
     Ranks run a program; one process runs a program that opens an operator with None.
     """
 
-    kind: str  # program, alone, module, sh or pycon
+    kind: str  # program, serial program, module, sh or pycon
     text: str
     line: int
     printed: str = ""
@@ -46,22 +44,22 @@ def blocks_of(page: str) -> list[Block]:
     page share their names. Blocks with a fence of colons are for Sphinx.
     """
     blocks: list[Block] = []
-    inside: list[str] | None = None
+    block_lines: list[str] | None = None
     for number, line in enumerate(page.splitlines(), start=1):
         if not re.match(r"\s*(```|~~~)", line):
-            if inside is not None:
-                inside.append(line)
+            if block_lines is not None:
+                block_lines.append(line)
             continue
-        if inside is None:
+        if block_lines is None:
             languages = ("```python", "```sh", "```text", "```pycon")
             assert line in languages, f"line {number}: {line} is not run"
-            language, start, inside = line[3:], number, []
+            language, start, block_lines = line[3:], number, []
             continue
         assert line == "```", f"line {number}: {line} within a block"
-        text, inside = "\n".join(inside) + "\n", None
+        text, block_lines = "\n".join(block_lines) + "\n", None
         if language == "text":
-            printer = blocks[-1].kind if blocks else "pycon"
-            assert printer != "pycon", f"line {start}: nothing has printed this"
+            prints = bool(blocks) and blocks[-1].kind != "pycon"
+            assert prints, f"line {start}: nothing prints this"
             assert not blocks[-1].printed, f"line {start}: printed twice"
             blocks[-1].printed = text
             continue
@@ -69,19 +67,19 @@ def blocks_of(page: str) -> list[Block]:
         if language == "pycon":
             assert text.startswith(">>> "), f"line {start}: expected an example of doctest"
         if language == "python":
-            named = re.fullmatch(r"\w+\.py", blocks[-1].name)
-            assert named, f"line {start}: expected a line # name.py at first"
-    assert inside is None, "the last block does not end"
+            has_name = re.fullmatch(r"\w+\.py", blocks[-1].name)
+            assert has_name, f"line {start}: expected # name.py in the first line"
+    assert block_lines is None, "the last block does not end"
     for index, block in enumerate(blocks):
         if block.kind == "program":
-            later = "".join(b.text for b in blocks[index:] if b.kind == "sh")
-            if re.search(rf"[ /]{block.name.removesuffix('.py')}(:|\.py)", later):
+            commands = "".join(b.text for b in blocks[index:] if b.kind == "sh")
+            if re.search(rf"[ /]{block.name.removesuffix('.py')}(:|\.py)", commands):
                 block.kind = "module"
                 assert not block.printed, f"line {block.line}: the command prints, not the module"
                 continue
-            opens = re.search(r"open_operator\([^()]*", block.text)
-            assert opens, f"line {block.line}: no command uses this module"
-            if re.search(r", None\b", opens[0]):
-                block.kind = "alone"
+            call = re.search(r"open_operator\([^()]*", block.text)
+            assert call, f"line {block.line}: no command uses this module"
+            if re.search(r", None\b", call[0]):
+                block.kind = "serial program"
             assert block.printed, f"line {block.line}: what does this program print?"
     return blocks

@@ -10,7 +10,7 @@ import numpy as np
 def check_products(
     operator: Any, X: np.ndarray, columns: int = 2, tolerance: float = 1e-12
 ) -> None:
-    """X W and X' V of so many columns, and of one, are right."""
+    """Check X W and X' V of several columns, and of one."""
     rng = np.random.default_rng(1)
     rows, width = X.shape
     W, V = rng.standard_normal((width, columns)), rng.standard_normal((rows, columns))

@@ -1,4 +1,4 @@
-"""A recorder that keeps all records in memory."""
+"""A recorder that keeps records in memory."""
 
 from __future__ import annotations
 

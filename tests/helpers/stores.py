@@ -14,17 +14,10 @@ from cec_mpi.store import open_store, verify
 from cec_mpi.store.format.checksums import shard_checksum
 from cec_mpi.store.manifest_files import publish_generation
 
-__all__ = [
-    "SmallStore",
-    "encode_blocks",
-    "encode_in_small_blocks",
-    "publish_matching_checksums",
-]
-
 
 @dataclass(frozen=True)
 class SmallStore:
-    """A store with the matrix that was encoded; a path wherever one is expected."""
+    """A store with the matrix that was encoded; it can be used as a path."""
 
     path: Path
     X: np.ndarray
@@ -44,14 +37,14 @@ encode_blocks = partial(encode, block_bytes=1 << 12)
 
 
 def encode_in_small_blocks(directory, X, machines, recovery):
-    """A store of X with many blocks of 4 KiB; returns its path."""
+    """Make a store of X with many blocks of 4 KiB; return its path."""
     np.save(directory / "X.npy", X)
     encode_blocks(directory / "X.npy", directory / "store", machines, recovery)
     return directory / "store"
 
 
 def publish_matching_checksums(store, machine):
-    """Write the checksums of the content that the shard of a machine has now."""
+    """Replace the checksums of a shard by those of its present content."""
     checksums, manifest = verify(store).checksums, open_store(store).manifest
     shards = list(manifest.shards)
     xxh3_128 = shard_checksum(checksums[machine - 1])

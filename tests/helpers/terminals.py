@@ -15,12 +15,12 @@ from helpers.waiting import wait_until
 
 
 class Terminal:
-    """A terminal that shows the output to its `end`.
+    """A terminal that shows what is written to its `tty`.
 
     Attributes
     ----------
-    end : int
-        The descriptor for standard output and standard error of a program.
+    tty : int
+        The file descriptor for standard output and standard error of a program.
     raw : bytes
         The output.
     history : list of str
@@ -28,12 +28,12 @@ class Terminal:
     """
 
     def __init__(self, columns: int = 80, lines: int = 24) -> None:
-        self._ours, self.end = pty.openpty()
+        self._controller, self.tty = pty.openpty()
         self._screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self._screen)
         self._lock = threading.Lock()
         self.raw = b""
-        self._marks = 0
+        self._mark_count = 0
         self.history: list[str] = []
         self.resize(columns, lines)
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -42,8 +42,8 @@ class Terminal:
     def _read(self) -> None:
         while True:
             try:
-                data = os.read(self._ours, 65536)
-            except OSError:  # no process has the other end
+                data = os.read(self._controller, 65536)
+            except OSError:  # no process has the terminal open
                 return
             if not data:
                 return
@@ -55,17 +55,17 @@ class Terminal:
     def resize(self, columns: int, lines: int) -> None:
         """Change the size of the terminal."""
         size = struct.pack("HHHH", lines, columns, 0, 0)
-        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, size)
+        fcntl.ioctl(self._controller, termios.TIOCSWINSZ, size)
         with self._lock:
             self._screen.resize(lines, columns)
 
     def close(self) -> None:
         """Read the remaining output and close the terminal."""
-        if self.end >= 0:
-            os.close(self.end)
-            self.end = -1
+        if self.tty >= 0:
+            os.close(self.tty)
+            self.tty = -1
         self._thread.join(10)
-        os.close(self._ours)
+        os.close(self._controller)
 
     def _text(self) -> str:
         return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
@@ -83,9 +83,9 @@ class Terminal:
 
     def settled_text(self) -> str:
         """Return the shown text after all output of this process so far."""
-        self._marks += 1
-        mark = f"mark {self._marks}"  # as the title of the window
-        os.write(self.end, f"\x1b]2;{mark}\x07".encode())
+        self._mark_count += 1
+        mark = f"mark {self._mark_count}"  # as the title of the window
+        os.write(self.tty, f"\x1b]2;{mark}\x07".encode())
         wait_until(lambda: self._screen.title == mark)
         return self.text
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from helpers.ending_tasks import ENDS, TASKS
+from helpers.ending_tasks import OUTCOMES, TASKS
 from helpers.mpi_at_hand import library
 
 PROGRAM = """
@@ -81,11 +81,11 @@ ELASTIC = [
 ]
 
 
-@pytest.mark.parametrize(("task", "ranks"), [*((task, 4) for task in ENDS), *ELASTIC])
+@pytest.mark.parametrize(("task", "ranks"), [*((task, 4) for task in OUTCOMES), *ELASTIC])
 def test_the_end_of_a_task_decides_the_exit_code_of_its_run(
     run, small_store, tmp_path, task, ranks
 ):
-    code, message = ENDS[task]
+    code, message = OUTCOMES[task]
     (tmp_path / "my_tasks.py").write_text(TASKS)
     words = ["cec-mpi", "run", small_store.path, f"my_tasks:{task}", "--out", "out"]
     command = ["mpirun", "-n", ranks, *words] if ranks else [*words, "--local", "3"]

@@ -42,13 +42,13 @@ def on_a_terminal(start, tmp_path):
 
     def on_a_terminal(words):
         terminal = Terminal(120, 24)
-        os.write(terminal.end, b"$ a command\n")  # as a shell leaves it
+        os.write(terminal.tty, b"$ a command\n")  # as a shell leaves it
         variables = {"TERM": "xterm-256color", "PYTHONPATH": str(tmp_path)}
-        streams = {"stdout": terminal.end, "stderr": terminal.end}
+        streams = {"stdout": terminal.tty, "stderr": terminal.tty}
         command = [*words, "talking:task", *slowly]
         process = start(command, cwd=tmp_path, variables=variables, **streams)
-        os.close(terminal.end)
-        terminal.end = -1
+        os.close(terminal.tty)
+        terminal.tty = -1
         return process, terminal
 
     return on_a_terminal

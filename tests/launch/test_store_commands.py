@@ -84,10 +84,10 @@ def test_encode_shows_its_rate_and_remaining_time_on_a_terminal(start, matrix, t
     launcher = ["mpirun", "-n", ranks] if ranks else []
     command = [*launcher, sys.executable, "-m", "cec_mpi", *words]
     terminal = Terminal(400, 24)
-    streams = {"stdout": terminal.end, "stderr": terminal.end}
+    streams = {"stdout": terminal.tty, "stderr": terminal.tty}
     process = start(command, variables={"TERM": "xterm-256color"}, **streams)
-    os.close(terminal.end)
-    terminal.end = -1
+    os.close(terminal.tty)
+    terminal.tty = -1
     text = terminal.await_text(" left")
     assert re.search(r"encoding( .*)? \d+% of 0\.04 GB, \d+ MB/s, \d+:\d\d left", text)
     source.release(source.await_reader())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.ending_tasks import ENDS, TASKS
+from helpers.ending_tasks import OUTCOMES, TASKS
 
 pytestmark = pytest.mark.needs("slurm")
 WAYS = [
@@ -29,7 +29,7 @@ WAYS = [
 def test_the_end_of_a_task_decides_the_exit_code_of_its_run(
     run, cluster, small_store, tmp_path, task, start, options
 ):
-    code, message = ENDS[task]
+    code, message = OUTCOMES[task]
     (tmp_path / "my_tasks.py").write_text(TASKS)
     words = ["cec-mpi", "run", small_store.path, f"my_tasks:{task}", "--out", "out", *options]
     done = run(["srun", "-n", 4, *start, *words], cwd=tmp_path, variables=cluster)

@@ -20,7 +20,7 @@ def on_terminal(monkeypatch, no_launcher):
         made.append(terminal)
         for name in ("stdout", "stderr"):
             # Two streams as Python opens them on a terminal.
-            stream = os.fdopen(os.dup(terminal.end), "w", buffering=1, encoding=encoding)
+            stream = os.fdopen(os.dup(terminal.tty), "w", buffering=1, encoding=encoding)
             streams.append(stream)
             monkeypatch.setattr(sys, name, stream)
         monkeypatch.setenv("TERM", "xterm-256color")

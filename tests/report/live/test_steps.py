@@ -179,8 +179,8 @@ def test_a_run_survives_the_loss_of_its_terminal(on_terminal):
     terminal, view = on_terminal(), Numbered()
     with show(view, "auto"):
         await_change(terminal)
-        os.close(terminal.end)
-        terminal.end = -1
+        os.close(terminal.tty)
+        terminal.tty = -1
         full = os.open("/dev/full", os.O_WRONLY)
         os.dup2(full, sys.stderr.fileno())  # later writes fail
         os.close(full)

@@ -289,7 +289,7 @@ def test_output_fits_terminals_of_any_size(start_top, out, size, machines):
     steps = [step(n, machines, events=[LOST] if n == 1 else []) for n in range(3)]
     write(out / "steps.jsonl", header(machines, planned_steps=9), *steps)
     terminal = Terminal(*size)
-    process = start_top(terminal.end)
+    process = start_top(terminal.tty)
     if size[0] >= 40:
         is_cut = machines > size[1] - 6
         terminal.await_text("more, which took less time" if is_cut else "node6")
@@ -306,12 +306,12 @@ def test_output_fits_terminals_of_any_size(start_top, out, size, machines):
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
 def test_signals_leave_the_terminal_as_it_was(start_top, number):
     terminal = Terminal()
-    before = termios.tcgetattr(terminal.end)
-    process = start_top(terminal.end)
+    before = termios.tcgetattr(terminal.tty)
+    process = start_top(terminal.tty)
     terminal.await_text("node6")
     process.send_signal(number)
     assert process.wait(60) == (0 if number == signal.SIGINT else 128 + number)
-    assert termios.tcgetattr(terminal.end) == before
+    assert termios.tcgetattr(terminal.tty) == before
     terminal.await_clean_end()
     assert "Traceback" not in terminal.text
     terminal.close()

@@ -50,7 +50,7 @@ def watch(monkeypatch):
         with metadata.serve(name) as service:
             monkeypatch.setenv(ADDRESS_VARIABLE, service.address)
             vars(service).update(attributes)
-            service.wrong.update(wrong or {})
+            service.overrides.update(wrong or {})
             if wrong:
                 service.is_preempted.set()
             with watch_notices(service_option or name, recorder, PAUSE):
@@ -98,7 +98,7 @@ def test_a_wrong_answer_is_no_notice_and_the_request_is_repeated(watch, capfd, n
     with watch(name, wrong={paths[name]: wrong}) as (service, recorder):
         wait_until(lambda: sum(paths[name] in request for request in service.requests) > 1)
         assert not recorder.texts
-        service.wrong.clear()
+        service.overrides.clear()
         assert recorder.has_notice.wait(LIMIT)
     assert recorder.texts == [EXPECTED[name]]
     (note,) = "".join(capfd.readouterr()).splitlines()
