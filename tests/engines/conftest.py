@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import psutil
 import pytest
 
-import cec_mpi
-from helpers.checked_operator import CheckedOperator
-from helpers.recording import MemoryRecorder
+from helpers.checked_operator import open_checked
 
 MODULE = "cec_mpi.engines.machine_process"
 
@@ -27,28 +26,21 @@ def conn(tmp_path):
 
 
 @pytest.fixture
-def opened(store, no_launcher):
-    @contextmanager
-    def opened(**options):
-        recorder = MemoryRecorder()
-        with cec_mpi.open_operator(store.path, recorder=recorder, **options) as operator:
-            yield CheckedOperator(operator, store.X, recorder)
-
-    return opened
+def open_operator(store, no_launcher):
+    """Return a function that opens a `CheckedOperator` of the store."""
+    return partial(open_checked, store)
 
 
 @pytest.fixture
 def machine_processes():
-    """Return the process numbers of machines that an engine has started, and of their parents."""
+    """Return a function that finds machines of engines: their process IDs, and those of parents."""
 
     def machine_processes():
-        found = {}
+        parents = {}
         for process in psutil.process_iter():
-            try:
+            with suppress(psutil.NoSuchProcess):
                 if MODULE in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
-                    found[process.pid] = process.ppid()
-            except psutil.NoSuchProcess:
-                continue
-        return found
+                    parents[process.pid] = process.ppid()
+        return parents
 
     return machine_processes

@@ -61,8 +61,10 @@ def workers(client):
     return client.run(os.getpid)
 
 
-def test_each_worker_hosts_machines_until_the_block_ends(opened, conn, client, machine_processes):
-    with opened(accept=conn) as checked:
+def test_each_worker_hosts_machines_until_the_block_ends(
+    open_operator, conn, client, machine_processes
+):
+    with open_operator(accept=conn) as checked:
         with machines(client, conn, per_worker=2):
             checked.until(lambda: len(checked.machines("joined")) == 4)
             checked.until(
@@ -72,9 +74,9 @@ def test_each_worker_hosts_machines_until_the_block_ends(opened, conn, client, m
 
 
 def test_a_killed_worker_loses_its_machine_and_its_successor_hosts_one(
-    opened, conn, client, machine_processes
+    open_operator, conn, client, machine_processes
 ):
-    with opened(accept=conn) as checked, machines(client, conn):
+    with open_operator(accept=conn) as checked, machines(client, conn):
         checked.until(lambda: len(checked.machines("joined")) == WORKERS)
         pid = checked.operator.pids[1]
         os.kill(machine_processes()[pid], signal.SIGKILL)  # the worker
@@ -89,17 +91,17 @@ def test_a_killed_worker_loses_its_machine_and_its_successor_hosts_one(
         )
 
 
-def test_a_killed_machine_is_restarted(opened, conn, client):
-    with opened(accept=conn) as checked, machines(client, conn):
+def test_a_killed_machine_is_restarted(open_operator, conn, client):
+    with open_operator(accept=conn) as checked, machines(client, conn):
         checked.until(lambda: len(checked.machines("joined")) == WORKERS)
         os.kill(checked.operator.pids[1], signal.SIGKILL)
         checked.until(lambda: checked.machines("lost"))
         checked.until(lambda: len(checked.machines("joined")) == WORKERS + 1)
 
 
-def test_the_client_warns_why_machines_do_not_start(opened, conn, client):
+def test_the_client_warns_why_machines_do_not_start(open_operator, conn, client):
     with (
-        opened(accept=conn),
+        open_operator(accept=conn),
         pytest.warns(UserWarning, match="device mps: .* not started again") as caught,
         machines(client, conn, join={"device": "mps"}),
     ):
@@ -112,12 +114,12 @@ hostname "$0" && exec "$1" -m distributed.cli.dask_worker --no-nanny --no-dashbo
 
 
 @pytest.mark.needs("hosts")
-def test_a_restarted_machine_has_a_number_of_its_computer(opened, conn, start):
+def test_a_restarted_machine_has_a_number_of_its_computer(open_operator, conn, start):
     names, rounds = ("desk", "attic"), 3
     with (
         LocalCluster(n_workers=0, dashboard_address=None) as cluster,
         Client(cluster) as client,
-        opened(accept=conn) as checked,
+        open_operator(accept=conn) as checked,
     ):
         address = cluster.scheduler_address
         for name in names:
@@ -133,8 +135,8 @@ def test_a_restarted_machine_has_a_number_of_its_computer(opened, conn, start):
     assert {host for _, host in joined} == set(names)
 
 
-def test_the_machine_of_a_retired_worker_leaves(opened, conn, own_client, machine_processes):
-    with opened(accept=conn) as checked, machines(own_client, conn):
+def test_the_machine_of_a_retired_worker_leaves(open_operator, conn, own_client, machine_processes):
+    with open_operator(accept=conn) as checked, machines(own_client, conn):
         checked.until(lambda: len(checked.machines("joined")) == WORKERS)
         own_client.retire_workers([next(iter(workers(own_client)))])
         checked.until(lambda: checked.machines("left"))
@@ -142,10 +144,10 @@ def test_the_machine_of_a_retired_worker_leaves(opened, conn, own_client, machin
         checked.until(lambda: len(machine_processes()) == WORKERS - 1)
 
 
-def test_a_pool_keeps_its_size(opened, conn, own_client, machine_processes):
+def test_a_pool_keeps_its_size(open_operator, conn, own_client, machine_processes):
     with (
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1 s"}),
-        opened(accept=conn) as checked,
+        open_operator(accept=conn) as checked,
         machines(own_client, conn, keep=WORKERS + 1),
     ):
         checked.until(lambda: len(checked.machines("joined")) == WORKERS + 1)
@@ -154,12 +156,14 @@ def test_a_pool_keeps_its_size(opened, conn, own_client, machine_processes):
         checked.until(lambda: len(checked.machines("joined")) == WORKERS + 2)
 
 
-def test_an_adaptive_cluster_starts_and_ends_machines(opened, conn, own_client, machine_processes):
+def test_an_adaptive_cluster_starts_and_ends_machines(
+    open_operator, conn, own_client, machine_processes
+):
     adaptive = own_client.cluster.adapt(
         minimum=2, maximum=4, interval="100 ms", target_duration="1 s"
     )
     try:
-        with opened(accept=conn) as checked, machines(own_client, conn):
+        with open_operator(accept=conn) as checked, machines(own_client, conn):
             checked.until(lambda: len(machine_processes()) == 2)
             tasks = own_client.map(lambda _: Event("go", client=get_client()).wait(), range(8))
             checked.until(lambda: len(checked.machines("joined")) >= 4)
@@ -173,25 +177,25 @@ def test_an_adaptive_cluster_starts_and_ends_machines(opened, conn, own_client, 
 
 @pytest.mark.parametrize("listens", [False, True])
 def test_an_operator_starts_and_ends_machines_of_a_client(
-    opened, client, machine_processes, monkeypatch, listens
+    open_operator, client, machine_processes, monkeypatch, listens
 ):
     options = {}
     if listens:
         monkeypatch.setenv("CEC_MPI_KEY", "a key of twenty letters")
         options = {"listen": f"127.0.0.1:{free_port()}"}
-    with opened(engine=client, **options) as checked:
+    with open_operator(engine=client, **options) as checked:
         checked.until(lambda: len(checked.machines("joined")) == WORKERS)
     wait_until(lambda: not machine_processes())
-    with opened(engine=pool(client, per_worker=2), local=1) as checked:
+    with open_operator(engine=pool(client, per_worker=2), local=1) as checked:
         checked.until(
             lambda: {n for r in checked.recorder.records[-1:] for n in r.available} == {1, 2, 3, 4}
         )
 
 
-def test_machines_wait_at_an_address_for_the_run(opened, client, monkeypatch):
+def test_machines_wait_at_an_address_for_the_run(open_operator, client, monkeypatch):
     monkeypatch.setenv("CEC_MPI_KEY", "a key of twenty letters")
     address = f"127.0.0.1:{free_port()}"
-    with machines(client, address, join={"retry": 200}), opened(listen=address) as checked:
+    with machines(client, address, join={"retry": 200}), open_operator(listen=address) as checked:
         checked.until(lambda: len(checked.machines("joined")) == WORKERS)
 
 
@@ -201,16 +205,16 @@ def free_port():
         return found.getsockname()[1]
 
 
-def test_a_client_may_be_closed_before_its_operator(opened, cluster, machine_processes):
+def test_a_client_may_be_closed_before_its_operator(open_operator, cluster, machine_processes):
     client = Client(cluster)
-    with opened(engine=client) as checked:
+    with open_operator(engine=client) as checked:
         checked.until(lambda: len(checked.machines("joined")) == WORKERS)
         client.close()
     wait_until(lambda: not machine_processes())
 
 
-def test_the_keys_are_in_no_log_page_or_environment(opened, conn, cluster, client, capfd):
-    with opened(accept=conn) as checked, machines(client, conn):
+def test_the_keys_are_in_no_log_page_or_environment(open_operator, conn, cluster, client, capfd):
+    with open_operator(accept=conn) as checked, machines(client, conn):
         checked.until(lambda: len(checked.machines("joined")) == WORKERS)
         file = read_connection_file(conn)
         own = psutil.Process()
@@ -260,16 +264,16 @@ def worker():
     ],
 )
 def test_invalid_options_are_refused_before_machines_start(
-    opened, conn, worker, machine_processes, options, message
+    open_operator, conn, worker, machine_processes, options, message
 ):
-    with opened(accept=conn), pytest.raises(InputError, match=message):
+    with open_operator(accept=conn), pytest.raises(InputError, match=message):
         machines(**{"client": worker, "connection": conn, **options})
     assert not machine_processes()
 
 
-def test_only_a_cluster_can_be_scaled(opened, conn, worker):
+def test_only_a_cluster_can_be_scaled(open_operator, conn, worker):
     with (
-        opened(accept=conn),
+        open_operator(accept=conn),
         Client(worker.scheduler.address) as client,
         pytest.raises(InputError, match=r"keep 2: expected Client\(cluster\)"),
     ):

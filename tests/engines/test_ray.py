@@ -48,8 +48,8 @@ def session():
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def test_a_killed_worker_is_restarted(opened, session, conn, machine_processes):
-    with opened(accept=conn) as checked:
+def test_a_killed_worker_is_restarted(open_operator, session, conn, machine_processes):
+    with open_operator(accept=conn) as checked:
         with machines(3, conn):
             checked.until(lambda: len(checked.machines("joined")) == 3)
             pid = checked.operator.pids[1]
@@ -62,16 +62,16 @@ def test_a_killed_worker_is_restarted(opened, session, conn, machine_processes):
 
 
 def test_tasks_have_options_of_ray_and_host_several_machines(
-    opened, session, conn, machine_processes
+    open_operator, session, conn, machine_processes
 ):
-    with opened(accept=conn) as checked, machines(3, conn, per_task=2, num_cpus=2):
+    with open_operator(accept=conn) as checked, machines(3, conn, per_task=2, num_cpus=2):
         checked.until(lambda: len(checked.machines("joined")) == 4)
         assert len(machine_processes()) == 2  # the third one waits for two CPUs
 
 
 @pytest.mark.parametrize("lost", ["machine", "worker"])
-def test_a_pool_keeps_its_size(opened, session, conn, machine_processes, lost):
-    with opened(accept=conn) as checked, machines(3, conn, keep=3):
+def test_a_pool_keeps_its_size(open_operator, session, conn, machine_processes, lost):
+    with open_operator(accept=conn) as checked, machines(3, conn, keep=3):
         checked.until(lambda: len(checked.machines("joined")) == 3)
         pid = checked.operator.pids[1]
         if lost == "machine":
@@ -82,8 +82,8 @@ def test_a_pool_keeps_its_size(opened, session, conn, machine_processes, lost):
         checked.until(lambda: len(machine_processes()) == 3)
 
 
-def test_a_pool_may_have_ended_before_it_is_closed(opened, session, conn, machine_processes):
-    with opened(accept=conn) as checked:
+def test_a_pool_may_have_ended_before_it_is_closed(open_operator, session, conn, machine_processes):
+    with open_operator(accept=conn) as checked:
         started = machines(2, conn, keep=2)
         checked.until(lambda: len(checked.machines("joined")) == 2)
     wait_until(lambda: not machine_processes())
@@ -92,14 +92,14 @@ def test_a_pool_may_have_ended_before_it_is_closed(opened, session, conn, machin
     started.close()
 
 
-def test_an_operator_starts_and_ends_machines_of_a_pool(opened, session, machine_processes):
-    with opened(engine=pool(3)) as checked:
+def test_an_operator_starts_and_ends_machines_of_a_pool(open_operator, session, machine_processes):
+    with open_operator(engine=pool(3)) as checked:
         checked.until(lambda: len(checked.machines("joined")) == 3)
     assert not machine_processes()
 
 
-def test_the_keys_are_in_no_log_command_line_or_environment(opened, session, conn, capfd):
-    with opened(accept=conn) as checked, machines(3, conn):
+def test_the_keys_are_in_no_log_command_line_or_environment(open_operator, session, conn, capfd):
+    with open_operator(accept=conn) as checked, machines(3, conn):
         checked.until(lambda: len(checked.machines("joined")) == 3)
         file = read_connection_file(conn)
         texts = [
@@ -130,8 +130,8 @@ def test_the_keys_are_in_no_log_command_line_or_environment(opened, session, con
     ],
 )
 def test_invalid_options_are_refused_before_machines_start(
-    opened, session, conn, machine_processes, options, message
+    open_operator, session, conn, machine_processes, options, message
 ):
-    with opened(accept=conn), pytest.raises(InputError, match=message):
+    with open_operator(accept=conn), pytest.raises(InputError, match=message):
         machines(**{"n": 1, "connection": conn, **options})
     assert not machine_processes()

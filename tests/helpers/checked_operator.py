@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 
+import cec_mpi
+from helpers.recording import MemoryRecorder
 from helpers.waiting import wait_until
 
 
 class CheckedOperator:
-    """An operator whose machines come and go, and what its recorder has kept."""
+    """An operator whose machines come and go, and its recorder."""
 
-    def __init__(self, operator, X, recorder, tolerance=1e-10):
+    def __init__(self, operator, X, recorder, tolerance):
         self.operator, self.X, self.recorder = operator, X, recorder
         self.tolerance = tolerance
         self.random = np.random.default_rng(5)
@@ -30,3 +34,11 @@ class CheckedOperator:
         """Return the machines of all events of these kinds."""
         events = self.recorder.all_events
         return [event[kind] for event in events for kind in kinds if kind in event]
+
+
+@contextmanager
+def open_checked(store, tolerance=1e-10, **options):
+    """Open an operator of a `SmallStore`; yield a `CheckedOperator`."""
+    recorder = MemoryRecorder()
+    with cec_mpi.open_operator(store.path, recorder=recorder, **options) as operator:
+        yield CheckedOperator(operator, store.X, recorder, tolerance)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
 
-import cec_mpi
-from helpers.checked_operator import CheckedOperator
-from helpers.recording import MemoryRecorder
+from helpers.checked_operator import open_checked
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +23,7 @@ def conn(tmp_path):
 
 @pytest.fixture
 def join(start, conn):
-    """Start hosts of machines: their processes."""
+    """Return a function that starts hosts of machines, and returns their processes."""
 
     def join(count=1, *options, file=conn, **where):
         return [start(["cec-mpi", "join", file, *map(str, options)], **where) for _ in range(count)]
@@ -34,12 +32,6 @@ def join(start, conn):
 
 
 @pytest.fixture
-def accepting(conn):
-    @contextmanager
-    def accepting(store, tolerance=1e-10, **options):
-        recorder = MemoryRecorder()
-        options = {"accept": str(conn), "recorder": recorder, **options}
-        with cec_mpi.open_operator(store.path, **options) as operator:
-            yield CheckedOperator(operator, store.X, recorder, tolerance)
-
-    return accepting
+def open_accepting(conn):
+    """Return a function that opens a `CheckedOperator` which machines can join."""
+    return partial(open_checked, accept=str(conn))

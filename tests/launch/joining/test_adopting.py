@@ -52,9 +52,9 @@ def test_the_last_of_six_processes_completes_the_run(start, make_store, tmp_path
     ("leaving", "leaves_first"), [(signal.SIGTERM, "adopter"), (signal.SIGKILL, "newcomer")]
 )
 def test_adopted_machines_move_when_hosts_join_and_leave(
-    accepting, store, join, leaving, leaves_first
+    open_accepting, store, join, leaving, leaves_first
 ):
-    with accepting(store, adopt=SOON) as checked:
+    with open_accepting(store, adopt=SOON) as checked:
         (adopter,) = join(1)
         checked.step()
         assert machines_by_host(checked) == {1: {1, 2, 3}}
@@ -80,8 +80,8 @@ def test_adopted_machines_move_when_hosts_join_and_leave(
     assert exit_codes([leaver, stayer, *others]) == [code, code, 0, 0], error_message(others[0])
 
 
-def test_an_adopted_machine_returns_to_a_host_that_was_suspended(accepting, store, join):
-    with accepting(store, adopt=SOON, deadline=0.1) as checked:
+def test_an_adopted_machine_returns_to_a_host_that_was_suspended(open_accepting, store, join):
+    with open_accepting(store, adopt=SOON, deadline=0.1) as checked:
         processes = join(3)
         checked.until(lambda: len(machines_by_host(checked)) == 3)
         processes[0].send_signal(signal.SIGSTOP)

@@ -56,11 +56,11 @@ def test_connections_without_the_keys_do_not_disturb_a_run(
 
 @pytest.mark.parametrize(("adopt", "others"), [(None, 2), (0.2, 1)])
 def test_a_machine_that_opens_no_shard_delays_no_step(
-    adopt, others, accepting, store, join, conn, monkeypatch
+    adopt, others, open_accepting, store, join, conn, monkeypatch
 ):
     """Four of them take all machines before others join, or one that adopts several."""
     monkeypatch.setattr("cec_mpi.runtime.wire.sockets.hub.SLOW_OPEN_SECONDS", 1.0)
-    with accepting(store, adopt=adopt) as checked:
+    with open_accepting(store, adopt=adopt) as checked:
         callers = [Connection(read_connection_file(conn)) for _ in range(4)]
         for connection in callers:
             connection.send(HELLO, HERE)
@@ -71,7 +71,7 @@ def test_a_machine_that_opens_no_shard_delays_no_step(
     assert exit_codes(processes) == [0] * others
 
 
-def test_machines_that_come_and_go_leak_no_memory_or_descriptors(accepting, store, join, conn):
+def test_machines_that_come_and_go_leak_no_memory_or_descriptors(open_accepting, store, join, conn):
     def come_and_go(times):
         for _ in range(times):
             connection = Connection(read_connection_file(conn))
@@ -81,7 +81,7 @@ def test_machines_that_come_and_go_leak_no_memory_or_descriptors(accepting, stor
         checked.step()
         return psutil.Process().num_fds(), psutil.Process().memory_info().rss
 
-    with accepting(store) as checked:
+    with open_accepting(store) as checked:
         join(2)
         checked.until(lambda: len(checked.machines("joined")) == 2)
         come_and_go(30)

@@ -12,8 +12,8 @@ pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 STRICT = "array_api_strict:cpu"
 
 
-def test_hosts_on_different_devices_serve_one_run(accepting, join, store):
-    with accepting(store) as checked:
+def test_hosts_on_different_devices_serve_one_run(open_accepting, join, store):
+    with open_accepting(store) as checked:
         machines = [*join(1, "--device", STRICT), *join(1)]
         checked.until(lambda: len(checked.operator.available) == 2 and checked.recorder.records)
         for _ in range(3):

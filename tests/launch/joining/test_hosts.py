@@ -13,8 +13,8 @@ from helpers.processes import error_message, exit_codes
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 
 
-def test_all_machines_of_a_host_are_lost_or_leave_together(accepting, store, join):
-    with accepting(store, wait=True) as checked:
+def test_all_machines_of_a_host_are_lost_or_leave_together(open_accepting, store, join):
+    with open_accepting(store, wait=True) as checked:
         (first,) = join(1, "--machines", 3)
         (single,) = join(1)
         checked.until(lambda: len(checked.machines("joined")) == 4)
@@ -37,8 +37,8 @@ def test_all_machines_of_a_host_are_lost_or_leave_together(accepting, store, joi
     )
 
 
-def test_machines_of_a_host_can_be_preempted_separately(accepting, store, join):
-    with accepting(store, availability={1, 2, 3}) as checked:
+def test_machines_of_a_host_can_be_preempted_separately(open_accepting, store, join):
+    with open_accepting(store, availability={1, 2, 3}) as checked:
         hosts = join(2, "--machines", 2)
         checked.until(lambda: len(checked.machines("joined")) == 4)
         for available in ({1, 2}, {2, 4}, {1, 3, 4}, {1, 2, 3, 4}):
@@ -50,8 +50,8 @@ def test_machines_of_a_host_can_be_preempted_separately(accepting, store, join):
 HOST = "import sys, cec_mpi; cec_mpi.join(sys.argv[1], machines=2, retry=60.0)"
 
 
-def test_a_program_can_host_machines(accepting, store, start, conn):
-    with accepting(store) as checked:
+def test_a_program_can_host_machines(open_accepting, store, start, conn):
+    with open_accepting(store) as checked:
         host = start([sys.executable, "-c", HOST, conn])
         checked.until(lambda: len(checked.machines("joined")) == 2)
     assert exit_codes([host]) == [0], error_message(host)

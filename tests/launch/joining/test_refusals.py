@@ -58,8 +58,8 @@ def test_a_run_with_too_few_file_descriptors_to_listen(run, store, conn, tmp_pat
 
 
 @pytest.mark.parametrize("most", [8, 14])
-def test_a_machine_with_too_few_file_descriptors_to_join(accepting, run, store, conn, most):
-    with accepting(store):
+def test_a_machine_with_too_few_file_descriptors_to_join(open_accepting, run, store, conn, most):
+    with open_accepting(store):
         words = ["cec-mpi", "join", conn]
         done = run(["sh", "-c", f'ulimit -n {most} && exec "$@"', "sh", *words])
     assert done.returncode == 2

@@ -26,11 +26,11 @@ os.pwrite = lambda *args: time.sleep(3) or write(*args)
 
 
 def test_the_connection_file_of_another_run_is_not_replaced(
-    accepting, store, join, conn, run, tmp_path
+    open_accepting, store, join, conn, run, tmp_path
 ):
     np.save(tmp_path / "W.npy", np.zeros((2, 60)))
     words = ["--out", tmp_path / "out", f"vectors={tmp_path / 'W.npy'}", "--accept", conn]
-    with accepting(store) as checked:
+    with open_accepting(store) as checked:
         processes = join(2)
         done = run(["cec-mpi", "run", store.path, *words])
         assert done.returncode == 2, done.stderr

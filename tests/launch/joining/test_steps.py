@@ -18,8 +18,10 @@ from helpers.processes import error_message, exit_codes
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 
 
-def test_products_are_right_while_machines_join_die_and_leave(accepting, store, join, conn, capsys):
-    with accepting(store, wait=True) as checked:
+def test_products_are_right_while_machines_join_die_and_leave(
+    open_accepting, store, join, conn, capsys
+):
+    with open_accepting(store, wait=True) as checked:
         assert stat.S_IMODE(conn.stat().st_mode) == 0o600
         first = join(4)
         checked.until(lambda: len(checked.machines("joined")) == 4)
@@ -42,8 +44,8 @@ def test_products_are_right_while_machines_join_die_and_leave(accepting, store, 
     assert "listening for machines at" in capsys.readouterr().out
 
 
-def test_machines_leave_at_a_notice_of_preemption(accepting, store, join):
-    with metadata.serve("gcp") as service, accepting(store, wait=True) as checked:
+def test_machines_leave_at_a_notice_of_preemption(open_accepting, store, join):
+    with metadata.serve("gcp") as service, open_accepting(store, wait=True) as checked:
         nowhere = {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
         where = nowhere | {ADDRESS_VARIABLE: service.address}
         (spot,) = join(1, "--notice", "auto", "--retry", 600, variables=where)
@@ -58,8 +60,8 @@ def test_machines_leave_at_a_notice_of_preemption(accepting, store, join):
     assert error_message(spot) == "shutdown requested by the notice of gcp (preempted)\n"
 
 
-def test_a_machine_that_joins_after_the_last_step_exits_with_0(accepting, store, join):
-    with accepting(store) as checked:
+def test_a_machine_that_joins_after_the_last_step_exits_with_0(open_accepting, store, join):
+    with open_accepting(store) as checked:
         first = join(2)
         checked.step()
         late = join(1)[0]
@@ -68,10 +70,10 @@ def test_a_machine_that_joins_after_the_last_step_exits_with_0(accepting, store,
     assert exit_codes([*first, late]) == [0] * 3, error_message(late)
 
 
-def test_vectors_and_answers_of_several_pieces(accepting, make_store, join):
+def test_vectors_and_answers_of_several_pieces(open_accepting, make_store, join):
     X = np.random.default_rng(6).standard_normal((90, 200_000), dtype=np.float32)
     large = make_store(X, 3, 2)
-    with accepting(large, tolerance=0.05) as checked:
+    with open_accepting(large, tolerance=0.05) as checked:
         join(2)
         checked.until(lambda: len(checked.machines("joined")) == 2)
         W = np.random.default_rng(9).standard_normal((200_000, 2), dtype=np.float32)
@@ -102,10 +104,10 @@ sys.exit(cli.main(["join", sys.argv[1], "--retry", "60"]))
     ],
 )
 def test_a_faulty_machine_is_excluded_and_exits_with_the_reason(
-    accepting, make_store, join, start, conn, statement, event, code, reason
+    open_accepting, make_store, join, start, conn, statement, event, code, reason
 ):
     store = make_store(np.random.default_rng(4).standard_normal((600, 60)), 4, 1)
-    with accepting(store, check=True, stragglers=2) as checked:
+    with open_accepting(store, check=True, stragglers=2) as checked:
         others = join(3)
         checked.until(lambda: len(checked.machines("joined")) == 3)
         program = FAULTY.format(statement=statement)
