@@ -24,13 +24,12 @@ from helpers.needs import NEEDS, reason_to_skip
 from helpers.stores import SmallStore
 from helpers.waiting import END_LIMIT, LIMIT
 
-# No test asserts a duration. With CEC_REPEATABLE every run has the same examples.
+# With CEC_REPEATABLE every run has the same examples; otherwise they differ, so that 25 suffice.
 repeatable = "CEC_REPEATABLE" in os.environ
-# Other runs have other examples, so that 25 suffice.
 settings.register_profile("tests", deadline=None, max_examples=25, derandomize=repeatable)
 settings.load_profile("tests")
 
-# No test cuts the power, and small stores would mostly wait for the disk.
+# No test cuts the power, and writing small stores would mostly wait for the disk.
 os.fsync = lambda descriptor: None
 # Tests on an instance of a cloud do not use its metadata service.
 os.environ.setdefault(ADDRESS_VARIABLE, "127.0.0.1:9")
@@ -71,7 +70,7 @@ def no_launcher(monkeypatch):
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a command: its process. A process that outlives the test is killed and an error."""
+    """Start a command, return its process. A process that outlives the test is killed: an error."""
     commands = []
 
     def start(command, *, cwd=tmp_path, variables=None, **options: Any):
@@ -85,7 +84,7 @@ def start(tmp_path):
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory):
-    """Run a command to its end: within a time limit, and without surviving processes."""
+    """Run a command to its end, within a time limit and without surviving processes."""
     default = tmp_path_factory.mktemp("cwd")
 
     def run(command, *, cwd=default, timeout=LIMIT, variables=None):
@@ -99,7 +98,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def endless_task(tmp_path):
-    """A task that makes steps until `stop` is called: the words of a run with it."""
+    """A task that makes steps until `stop` is called; `words` are those of a run with it."""
     shutil.copy(ROOT / "tests" / "helpers" / "endless_task.py", tmp_path)
 
     def words(store):
@@ -114,15 +113,15 @@ def endless_task(tmp_path):
 
 @pytest.fixture
 def call(capfd, monkeypatch):
-    """Run ``cec-mpi`` in this process: its exit code, standard output and standard error."""
+    """Run ``cec-mpi`` in this process; return its exit code, standard output and error."""
 
     def call(words, cwd="."):
         monkeypatch.chdir(cwd)
         capfd.readouterr()
         try:
             code = main(list(map(str, words)))
-        except SystemExit as leaving:
-            code = leaving.code or 0
+        except SystemExit as exit:
+            code = exit.code or 0
         return code, *capfd.readouterr()
 
     return call

@@ -37,7 +37,7 @@ class Hosts:
     Attributes
     ----------
     directory : Path
-        Their files; ``local`` in it is another directory on each.
+        Has their files; its ``local`` is another directory on each host.
     names : tuple of str
     """
 
@@ -57,7 +57,7 @@ class Hosts:
         assert done.returncode is not None, f"no end of {words}: {done.stderr}"
         return done
 
-    def begin(self, host: str, *words: object) -> subprocess.Popen[str]:
+    def start(self, host: str, *words: object) -> subprocess.Popen[str]:
         """Start a command on a host."""
         command = [ROOT / "scripts" / "hosts", "on", self.directory, host, *words]
         return subprocess.Popen(
@@ -108,22 +108,22 @@ def up(directory: Path, count: int) -> Iterator[Hosts]:
 
 @pytest.fixture(scope="session")
 def hosts(tmp_path_factory):
-    with up(tmp_path_factory.mktemp("net") / "hosts", 3) as found:
-        yield found
+    with up(tmp_path_factory.mktemp("net") / "hosts", 3) as hosts:
+        yield hosts
 
 
 @pytest.fixture
 def two_hosts(tmp_path):
     """Two hosts for one test, which may cut their links."""
-    with up(tmp_path / "hosts", 2) as found:
-        yield found
+    with up(tmp_path / "hosts", 2) as hosts:
+        yield hosts
 
 
 @pytest.fixture
 def nothing_is_left(hosts):
     yield
-    due = time.monotonic() + END_LIMIT
-    while (left := hosts.processes()) and time.monotonic() < due:
+    deadline = time.monotonic() + END_LIMIT
+    while (left := hosts.processes()) and time.monotonic() < deadline:
         time.sleep(0.05)
     for number in left:
         os.kill(number, signal.SIGKILL)
@@ -132,7 +132,7 @@ def nothing_is_left(hosts):
 
 @pytest.fixture
 def run_here():
-    """Run a command on this computer; hosts that it starts may continue."""
+    """Run a command on this computer; hosts that it starts may outlive it."""
     variables = environment(OMPI_MCA_mpi_yield_when_idle="1")
     for name in ONE_HOST_ONLY:
         variables.pop(name, None)
@@ -153,7 +153,7 @@ def run_here():
 
 @pytest.fixture
 def start(hosts, tmp_path, nothing_is_left):
-    """Run ``cec-mpi`` on this number of ranks of each host, started on the first."""
+    """Run ``cec-mpi`` with these numbers of ranks on the hosts, started on the first one."""
     open_mpi = library().startswith("Open MPI")
     launcher = ["env", *(f"--unset={name}" for name in ONE_HOST_ONLY), mpirun()]
     launcher += ["--bind-to", "none", "--hostfile"] if open_mpi else ["-machinefile"]
@@ -164,7 +164,7 @@ def start(hosts, tmp_path, nothing_is_left):
         file = tmp_path / "hostfile"
         file.write_text("".join(form.format(*pair) for pair in pairs))
         command = [*launcher, file, *options, "-n", sum(ranks), BIN / "cec-mpi", *words]
-        # All "hosts" share the cores of this computer, which Open MPI cannot know.
+        # Open MPI cannot know that all hosts share the cores of this computer.
         return on.on("node1", *command, variables={"OMPI_MCA_mpi_yield_when_idle": "1"})
 
     return start
@@ -190,7 +190,7 @@ class Run:
         """Lines of cec_mpi, without those of the launcher and ssh."""
         return re.findall(r"^cec-mpi: .*$", self.done.stderr, re.MULTILINE)
 
-    def where(self) -> dict[int, str]:
+    def hosts_of_machines(self) -> dict[int, str]:
         """Return the host of each machine at the start."""
         pairs = zip(self.header["machine_of_rank"], self.header["hosts"], strict=True)
         return {machine: host for machine, host in pairs if machine}
@@ -206,8 +206,8 @@ class Inputs:
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("made")
+def inputs(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("inputs")
     rng = np.random.default_rng(0)
     X, W = rng.standard_normal((ROWS, COLUMNS)), rng.standard_normal((STEPS, COLUMNS))
     np.save(directory / "X.npy", X)
@@ -217,15 +217,15 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def multiply(start, made, tmp_path):
+def multiply(start, inputs, tmp_path):
     """Multiply the vectors, and check the products."""
 
-    def multiply(*words, store=made.store, code=0, **options):
+    def multiply(*words, store=inputs.store, code=0, **options):
         out = tmp_path / "out"
-        done = start("run", store, "--out", out, f"vectors={made.vectors}", *words, **options)
+        done = start("run", store, "--out", out, f"vectors={inputs.vectors}", *words, **options)
         assert code in (None, done.returncode), done.stderr
         if not code:
-            np.testing.assert_allclose(np.load(out / "result.npy"), made.expected, atol=1e-9)
+            np.testing.assert_allclose(np.load(out / "result.npy"), inputs.expected, atol=1e-9)
         return Run(out, done)
 
     return multiply

@@ -13,9 +13,9 @@ pytestmark = pytest.mark.needs("hosts", "hosts-that-meet")
 NODES = {1: "node1", 2: "node2", 3: "node3"}
 
 
-def test_machines_are_placed_as_the_host_file_says(multiply, made):
+def test_machines_are_placed_as_the_host_file_says(multiply, inputs):
     run = multiply("--map", "-q", "--speeds", "node1=2,node2=1,node3=3,elsewhere=1")
-    assert run.where() == NODES
+    assert run.hosts_of_machines() == NODES
     assert run.header["speeds"] == [2, 1, 3]
     assert run.steps[0]["rows"] == [200, 100, 300]
     lines = [line.split() for line in run.done.stdout.splitlines()]
@@ -24,7 +24,7 @@ def test_machines_are_placed_as_the_host_file_says(multiply, made):
     assert [(int(m), int(rank), host) for m, rank, host, *_ in lines[2:]] == [
         (n, n, host) for n, host in NODES.items()
     ]
-    shards = [str(made.store / f"shard-{n:04d}.npy") for n in NODES]
+    shards = [str(inputs.store / f"shard-{n:04d}.npy") for n in NODES]
     assert [line[-1] for line in lines[2:]] == shards
 
 
@@ -39,12 +39,12 @@ def test_each_shard_is_copied_to_the_host_of_its_machine(hosts, multiply):
 
 
 @pytest.fixture
-def own_stores(hosts, made):
+def own_stores(hosts, inputs):
     """A store on each host, with only the shards of its machines."""
     for n, host in NODES.items():
         place = hosts.directory / host / "local" / f"data-{host}"
         place.mkdir(exist_ok=True)
-        for file in made.store.iterdir():
+        for file in inputs.store.iterdir():
             if not file.name.startswith("shard-") or file.name == f"shard-{n:04d}.npy":
                 shutil.copy(file, place)
     yield hosts.local / "data-{host}"

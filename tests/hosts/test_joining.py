@@ -58,18 +58,18 @@ def next_change(run):
 
 @pytest.mark.any_mpi
 @pytest.mark.usefixtures("nothing_is_left")
-def test_machines_of_a_host_with_a_cut_link_are_lost_and_rejoin(hosts, made, end, tmp_path):
+def test_machines_of_a_host_with_a_cut_link_are_lost_and_rejoin(hosts, inputs, end, tmp_path):
     conn = tmp_path / "conn"
-    matrix, store = made.store.parent / "X.npy", tmp_path / "store"
+    matrix, store = inputs.store.parent / "X.npy", tmp_path / "store"
     cec_mpi.encode(matrix, store, 4, 2)
     begin = [sys.executable, "-c", RUN, store, conn, matrix]
-    run = end(hosts.begin("node1", *begin))
+    run = end(hosts.start("node1", *begin))
     join = [sys.executable, "-m", "cec_mpi", "join", conn, "-q"]
     hosts.link("node2", "rate", "20mbit", "delay", 10)
     wait_for_file(conn)  # one machine waits for it only for a second
-    slow = [end(hosts.begin("node2", *join, "--retry", 20)) for _ in range(2)]
-    patient = end(hosts.begin("node3", *join, "--retry", 60))
-    impatient = end(hosts.begin("node3", *join, "--retry", 1))
+    slow = [end(hosts.start("node2", *join, "--retry", 20)) for _ in range(2)]
+    patient = end(hosts.start("node3", *join, "--retry", 60))
+    impatient = end(hosts.start("node3", *join, "--retry", 1))
     assert sorted(next_change(run)) == ["joined", "node2", "node2", "node3", "node3"]
     hosts.link("node3", "cut", "yes")
     try:
@@ -85,20 +85,20 @@ def test_machines_of_a_host_with_a_cut_link_are_lost_and_rejoin(hosts, made, end
 
 @pytest.mark.any_mpi
 @pytest.mark.usefixtures("nothing_is_left")
-def test_the_loop_of_the_page_starts_machines_on_each_host(hosts, made, tmp_path):
+def test_the_loop_of_the_page_starts_machines_on_each_host(hosts, inputs, tmp_path):
     page = (ROOT / "docs" / "howto" / "joining.md").read_text("utf-8")
     (loop,) = re.findall(r"\n    (for host in .*?\n    done\n    wait\n)", page, re.DOTALL)
     assert "desk laptop attic" in loop
     assert "~/conn" in loop
     loop = loop.replace("desk laptop attic", " ".join(hosts.names))
     # All three machines are needed, so that none joins after the end and waits for another run.
-    cec_mpi.encode(made.store.parent / "X.npy", tmp_path / "store", 3, 3)
-    run = f"cec-mpi run {tmp_path}/store --out {tmp_path}/out vectors={made.vectors}"
+    cec_mpi.encode(inputs.store.parent / "X.npy", tmp_path / "store", 3, 3)
+    run = f"cec-mpi run {tmp_path}/store --out {tmp_path}/out vectors={inputs.vectors}"
     script = f"{run} --accept ~/conn --wait &\n{loop}".replace("~/conn", f"{tmp_path}/conn")
     done = hosts.on("node1", "bash", "-c", script)
     assert done.returncode == 0, done.stderr
     found = np.load(tmp_path / "out" / "result.npy")
-    np.testing.assert_allclose(found, made.expected, atol=1e-9)
+    np.testing.assert_allclose(found, inputs.expected, atol=1e-9)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["steps"] == len(found)
 
 
@@ -106,10 +106,10 @@ def test_the_loop_of_the_page_starts_machines_on_each_host(hosts, made, tmp_path
 def test_a_run_has_a_launched_machine_and_one_from_another_host(hosts, multiply, tmp_path):
     """The machine of the third host may start before the run."""
     join = [Path(sys.executable).parent / "cec-mpi", "join", tmp_path / "conn", "--retry", LIMIT]
-    with hosts.begin("node3", *join) as machine:
+    with hosts.start("node3", *join) as machine:
         run = multiply("--accept", tmp_path / "conn", ranks=(1, 1, 0))
         assert machine.wait(LIMIT) == 0
-    where = run.where()
+    where = run.hosts_of_machines()
     assert where.pop(1) == "node2"
     events = [event for step in run.steps for event in step["events"]]
     for event in events:

@@ -67,7 +67,7 @@ def start_master(hosts, tmp_path):
     started = []
 
     def start_master(*interface):
-        master = hosts.begin("node1", sys.executable, "-c", MASTER, tmp_path / "conn", *interface)
+        master = hosts.start("node1", sys.executable, "-c", MASTER, tmp_path / "conn", *interface)
         started.append(master)
         return master.stdout.readline().split()
 
@@ -147,7 +147,7 @@ def test_a_run_continues_after_kills_on_other_hosts(multiply):
     assert [(step, event["lost"]) for step, event in events if "lost" in event] == [(3, 2), (6, 1)]
     ((_, joined),) = [(step, event) for step, event in events if "joined" in event]
     assert joined.items() >= {"joined": 2, "rank": 4, "host": "node3"}.items()
-    assert run.where()[2] == "node2"
+    assert run.hosts_of_machines()[2] == "node2"
     assert run.header["hosts"][4] == "node3"
     assert "cannot be reached" not in run.done.stderr
 
@@ -176,7 +176,7 @@ def call_when(condition, function):
 
 @pytest.mark.needs("ulfm")
 def test_a_run_continues_without_an_unreachable_host_of_launched_machines(
-    hosts, multiply, made, tmp_path
+    hosts, multiply, inputs, tmp_path
 ):
     """The host is reachable again at the end, so that its launcher can end, too."""
     out = tmp_path / "out"
@@ -193,17 +193,25 @@ def test_a_run_continues_without_an_unreachable_host_of_launched_machines(
     )
     for thread in threads:
         thread.join()
-    np.testing.assert_allclose(np.load(out / "result.npy"), made.expected, atol=1e-9)
+    np.testing.assert_allclose(np.load(out / "result.npy"), inputs.expected, atol=1e-9)
     events = [event for step in run.steps for event in step["events"]]
     assert {event.get("late") for event in events} >= {3}
 
 
 def test_a_lost_host_ends_a_run_in_lockstep_which_other_hosts_resume(
-    two_hosts, start, made, tmp_path
+    two_hosts, start, inputs, tmp_path
 ):
     """The launcher may return any exit code; the summary is missing."""
     out = tmp_path / "out"
-    words = ["run", made.store, "--out", out, f"vectors={made.vectors}", "--checkpoint-every", 2]
+    words = [
+        "run",
+        inputs.store,
+        "--out",
+        out,
+        f"vectors={inputs.vectors}",
+        "--checkpoint-every",
+        2,
+    ]
     slowly = ["--emulate-speeds", "1,1,1", "--emulate-base", 800]
     thread = call_when((out / "checkpoint.npz").exists, lambda: two_hosts.off("node2"))
     start(*words, *slowly, ranks=(3, 1), on=two_hosts)
@@ -212,6 +220,6 @@ def test_a_lost_host_ends_a_run_in_lockstep_which_other_hosts_resume(
     wait_until(lambda: not two_hosts.processes(), describe=two_hosts.processes)
     done = start(*words, "--resume", "--machines", "1,2", ranks=(3, 0), on=two_hosts)
     assert done.returncode == 0, done.stderr
-    assert np.allclose(np.load(out / "result.npy"), made.expected)
+    assert np.allclose(np.load(out / "result.npy"), inputs.expected)
     available = [step["available"] for step in read_steps(out / "steps.jsonl")[1]]
     assert (available[0], available[-1]) == ([1, 2, 3], [1, 2])
