@@ -4,7 +4,7 @@
     python scripts/benchmarks/commands.py run [--machines 6] [--rows 600] [--columns 600]
     python scripts/benchmarks/commands.py store --rows 1000000 --columns 256 [--directory DIR]
 
-- help: `--version` and `--help`, in CPU seconds, over a program that imports NumPy.
+- help: CPU seconds of `--version` and `--help`, over a program that imports NumPy.
 - run: a run of one step under mpirun, by the clock and in CPU seconds, over a program that imports
   NumPy and makes a Barrier; and the memory of its largest process.
 - store: `encode` of X in the page cache over writing as many bytes, over the products of the code
@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,12 @@ sys.exit(code)
 
 def figures(options: Any, directory: Path) -> list[Figure]:
     """Return the figures of the selected part."""
-    parts = {"help": of_help, "run": of_run, "store": of_store}
+    parts = {"help": help_figures, "run": run_figures, "store": store_figures}
     return parts[options.part](options, directory)
 
 
 def command(arguments: Sequence[object], ranks: int = 0) -> tuple[float, int]:
-    """Seconds of a command without the start of Python, and bytes of its largest process."""
+    """Return seconds of a command after the start of Python, and bytes of its largest process."""
     printed = measure.run([sys.executable, "-c", PROGRAM, *arguments], ranks)
     fields = [line.split()[1:] for line in printed.splitlines() if line.startswith("took ")]
     return float(fields[-1][0]), max(int(peak) for _, peak in fields)
@@ -66,24 +67,23 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def of_help(options: Any, directory: Path) -> list[Figure]:
-    shown = ("--version", "--help", "run --help", "encode --help", "simulate --help", "info --help")
+def help_figures(options: Any, directory: Path) -> list[Figure]:
+    arguments = ["--version", "--help"]
+    arguments += [f"{name} --help" for name in ("run", "encode", "simulate", "info")]
     programs = {"numpy": ["-c", "import numpy"]}
-    programs |= {arguments: ["-m", "cec_mpi", *arguments.split()] for arguments in shown}
+    programs |= {words: ["-m", "cec_mpi", *words.split()] for words in arguments}
 
-    def spent(arguments: list[str]) -> float:
+    def time_program(program: list[str]) -> float:
         before = cpu_seconds()
-        measure.run([sys.executable, *arguments])
+        measure.run([sys.executable, *program])
         return cpu_seconds() - before
 
-    candidates = {
-        name: lambda arguments=arguments: spent(arguments) for name, arguments in programs.items()
-    }
+    candidates = {name: partial(time_program, words) for name, words in programs.items()}
     times = time_in_turns(candidates, options.turns)
-    return [ratio(times, name, "numpy", f"cec-mpi {name}", "import numpy") for name in shown]
+    return [ratio(times, words, "numpy", f"cec-mpi {words}", "import numpy") for words in arguments]
 
 
-def of_run(options: Any, directory: Path) -> list[Figure]:
+def run_figures(options: Any, directory: Path) -> list[Figure]:
     sizes = options.rows, options.columns, options.machines, options.recovery
     store = measure.make_store(directory, *sizes, options.seed)
     np.save(directory / "W.npy", np.ones((1, options.columns)))
@@ -93,17 +93,17 @@ def of_run(options: Any, directory: Path) -> list[Figure]:
         "bare": lambda: measure.run([sys.executable, "-c", BARE], ranks),
         "run": lambda: peaks.append(command([*arguments, "--overwrite", "--quiet"], ranks)[1]),
     }
-    spent: measure.Times = {name: [] for name in programs}
+    cpu: measure.Times = {name: [] for name in programs}
 
-    def taken(name: str) -> float:
+    def time_program(name: str) -> float:
         before = cpu_seconds()
         seconds = clock(programs[name])
-        spent[name].append(cpu_seconds() - before)
+        cpu[name].append(cpu_seconds() - before)
         return seconds
 
-    candidates = {name: lambda name=name: taken(name) for name in programs}
+    candidates = {name: partial(time_program, name) for name in programs}
     times = time_in_turns(candidates, options.turns)
-    cpu = {name: seconds[1:] for name, seconds in spent.items()}
+    cpu = {name: seconds[1:] for name, seconds in cpu.items()}  # without the first turn
     return [
         ratio(times, "run", "bare", "a run, seconds", "a bare program"),
         ratio(cpu, "run", "bare", "a run, CPU seconds", "a bare program"),
@@ -112,9 +112,9 @@ def of_run(options: Any, directory: Path) -> list[Figure]:
     ]
 
 
-def of_store(options: Any, directory: Path) -> list[Figure]:
+def store_figures(options: Any, directory: Path) -> list[Figure]:
     X, store = directory / "X.npy", directory / "store"
-    write_matrix(X, options.rows, options.columns, options.seed)
+    measure.write_matrix(X, options.rows, options.columns, np.float32, options.seed)
     arguments = ["encode", X, store, f"--machines={options.machines}"]
     arguments += [f"--recovery={options.recovery}", "-q"]
     peaks: list[int] = []
@@ -126,8 +126,8 @@ def of_store(options: Any, directory: Path) -> list[Figure]:
         peaks.append(peak)
         return seconds
 
-    def verify(of: Path = store) -> float:
-        return command(["verify", of])[0]
+    def verify(path: Path = store) -> float:
+        return command(["verify", path])[0]
 
     def repair() -> float:
         files[-1].unlink()
@@ -177,16 +177,6 @@ def of_store(options: Any, directory: Path) -> list[Figure]:
     ]
 
 
-def write_matrix(path: Path, rows: int, columns: int, seed: int) -> None:
-    """A float32 matrix, some rows at a time."""
-    rng = np.random.default_rng(seed)
-    X = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, columns))
-    step = max(1, (32 << 20) // (4 * columns))
-    for start in range(0, rows, step):
-        X[start : start + step] = rng.random((min(step, rows - start), columns), np.float32)
-    X.flush()
-
-
 def clock(call: Callable[[], object]) -> float:
     begin = time.perf_counter()
     call()
@@ -198,20 +188,20 @@ def fastest(
 ) -> float:
     """Return the seconds to process files, by one thread or by one for each core."""
 
-    def by(threads: int) -> float:
+    def seconds_with(threads: int) -> float:
         before()
         with ThreadPoolExecutor(threads) as pool:
             return clock(lambda: list(pool.map(process, paths)))
 
-    return min(by(threads) for threads in {1, len(os.sched_getaffinity(0))})
+    return min(seconds_with(threads) for threads in {1, len(os.sched_getaffinity(0))})
 
 
 def write(path: Path, size: int) -> None:
     """Write a file of random bytes, which nothing can compress, and remove it."""
     data = np.random.default_rng(0).bytes(CHUNK)
     with path.open("wb", buffering=0) as file:
-        for place in range(0, size, CHUNK):
-            file.write(data[: size - place])
+        for offset in range(0, size, CHUNK):
+            file.write(data[: size - offset])
         os.fsync(file.fileno())
     path.unlink()
 
@@ -232,7 +222,7 @@ def drop_from_cache(paths: Sequence[Path]) -> None:
 
 
 def multiply(options: Any) -> float:
-    """Seconds of the products of all shards, by all cores, in blocks that caches hold."""
+    """Return seconds of the products of all shards, by all cores, in blocks for caches."""
     code = cec_mpi.make_code(options.machines, options.recovery, dtype="float32")
     generator = code.generator.astype(np.float32)
     block = CHUNK // (4 * (options.machines + options.recovery))

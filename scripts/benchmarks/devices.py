@@ -205,12 +205,12 @@ def check_shortage(device: Device) -> str:
 
 
 def check_vectors(device: Device, store: Path, X: Any, /, **options: Any) -> str:
-    """Multiply an array that is on the device."""
+    """Multiply arrays that are on the device."""
     w, v = RNG.standard_normal(X.shape[1]), RNG.standard_normal((X.shape[0], 3))
     with device.explain_shortage(""), cec_mpi.open_operator(store, **options) as A:
-        here, block = (device.xp.asarray(device.put(vector), copy=True) for vector in (w, v))
-        product, adjoint = A @ here, A.H @ block
-        for result, expected, operand in ((product, X @ w, here), (adjoint, X.T @ v, block)):
+        vector, block = (device.xp.asarray(device.put(x), copy=True) for x in (w, v))
+        product, adjoint = A @ vector, A.H @ block
+        for result, expected, operand in ((product, X @ w, vector), (adjoint, X.T @ v, block)):
             if type(result) is not type(operand):
                 raise AssertionError(f"{type(operand)} gave {type(result)}")
             received = np.empty(expected.shape)
@@ -266,17 +266,16 @@ def measure(device: Device, store: Any, dtype: str, options: Any) -> None:
     shard.load([(0, rows)])
     rate = size / (time.perf_counter() - begin)
     print(f"| {device.name} {dtype} | read from the page cache, checked | {rate / 1e9:.1f} | |")
-    number = np.empty((1, 1), dtype)
+    first = np.empty((1, 1), dtype)  # to wait for the copy
 
     def copy() -> None:
-        twin = device.xp.asarray(shard.device_rows, copy=True)
-        device.get(twin[:1, :1], number)
+        copied = device.xp.asarray(shard.device_rows, copy=True)
+        device.get(copied[:1, :1], first)
 
     with device.explain_shortage("for a copy"):
         copy_rate = 2 * size / min_seconds(copy, options.turns)
     print(f"| {device.name} {dtype} | copy, read and written | {copy_rate / 1e9:.0f} | 1 |")
-    kinds = {"float64": ["float64"], "float32": ["float32", "float64"]}[dtype]
-    for arithmetic in kinds:
+    for arithmetic in dict.fromkeys((dtype, "float64")):
         for k in (1, 8, 32):
             W, U = (
                 RNG.standard_normal(shape).astype(arithmetic) for shape in ((k, columns), (rows, k))

@@ -24,12 +24,11 @@ import measure
 from helpers.commands import finish, start
 from measure import Figure, ratio, time_in_turns
 
-STRIPE = 64 << 20  # bytes of X that are written in one piece
-
 
 def figures(options: Any, directory: Path) -> list[Figure]:
     """Start both runs, and compare their steps in turns."""
-    X = write_matrix(directory / "X.npy", options.rows, options.columns, options.seed)
+    sizes = options.rows, options.columns
+    X = measure.write_matrix(directory / "X.npy", *sizes, np.float64, options.seed)
     several, one = f"{options.machines} machines", "1 machine"
     with (
         start_run(X, directory / "several", options.machines) as first,
@@ -49,27 +48,16 @@ def figures(options: Any, directory: Path) -> list[Figure]:
                 for candidate, (X, host) in hosts.items()
             }
             times = time_in_turns(candidates, options.turns)
-            of_host = {candidate: seconds[1:] for candidate, seconds in cpu.items()}
+            host_cpu = {candidate: seconds[1:] for candidate, seconds in cpu.items()}
             results += [
                 ratio(times, several, one, name),
-                ratio(of_host, several, one, f"{name}, CPU of the host"),
+                ratio(host_cpu, several, one, f"{name}, CPU of the host"),
                 *(
                     measure.figure(f"{name}, {candidate}", seconds, "s")
                     for candidate, seconds in times.items()
                 ),
             ]
     return results
-
-
-def write_matrix(path: Path, rows: int, columns: int, seed: int) -> Path:
-    """Write a file of random numbers, one stripe at a time; return its path."""
-    random = np.random.default_rng(seed)
-    X = np.lib.format.open_memmap(path, "w+", np.float64, (rows, columns))
-    height = max(1, STRIPE // (8 * columns))
-    for begin in range(0, rows, height):
-        X[begin : begin + height] = random.random((min(height, rows - begin), columns))
-    X.flush()
-    return path
 
 
 @contextmanager

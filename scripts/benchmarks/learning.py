@@ -39,11 +39,11 @@ class Scenario:
     machines: int = 20
     copies: int = 10
     noise: float = 0.05  # standard deviation of the log of each measured time
-    drift: float = 0.0  # of the steps of a random walk of log speeds
+    drift: float = 0.0  # standard deviation of the steps of a random walk of log speeds
     changed: tuple[int, ...] = ()  # machines, from 0, whose speed changes at step CHANGE
-    factor: float = 0.5  # by which it changes
+    factor: float = 0.5  # by which this speed changes
     absent: tuple[int, ...] = ()  # machines that are absent from step CHANGE to step RETURN
-    return_factor: float = 1.0  # of their speed at their return
+    return_factor: float = 1.0  # by which their speed changes at their return
     overhead: float = 0.0  # of each call, in times of a whole shard
     seconds: float = 0.0  # additional seconds of each call
     availability: float = 1.0  # probability of being available
@@ -88,7 +88,7 @@ SCENARIOS = [
 ]
 
 
-class Learned:
+class LearnedSpeeds:
     """The speeds that a run learns, with its estimator."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -110,7 +110,7 @@ class Learned:
         self.estimator.observe("matvec", rows, seconds)
 
 
-class Average:
+class AverageSpeeds:
     """Exponentially weighted averages of rows per second."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -118,8 +118,8 @@ class Average:
 
     def speeds(self, *_: Any) -> Floats:
         """Return the speeds of all machines for the plan of a step."""
-        seen = self.rates[~np.isnan(self.rates)]
-        return np.where(np.isnan(self.rates), np.median(seen) if seen.size else 1.0, self.rates)
+        known = self.rates[~np.isnan(self.rates)]
+        return np.where(np.isnan(self.rates), np.median(known) if known.size else 1.0, self.rates)
 
     def observe(self, rows: Floats, seconds: Floats) -> None:
         """Record the measured times of a step."""
@@ -128,7 +128,7 @@ class Average:
         self.rates[has_rows] = np.where(np.isnan(old), new, (old + new) / 2)
 
 
-class Oracle:
+class OracleSpeeds:
     """The true speeds and overheads of the step."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -140,7 +140,7 @@ class Oracle:
         time = min_makespan(speeds[available], overheads[available], self.scenario.copies, rows)
         loads = np.clip(speeds * time - overheads, 0.0, rows)
         # With these speeds the machines with a part of their shard end together, in `time`; the
-        # others are fast enough for all of scenario.
+        # others are fast enough for all of theirs.
         return np.where(loads < rows, np.maximum(loads, 1e-9), speeds * time) / time
 
     def observe(self, rows: Floats, seconds: Floats) -> None:
@@ -180,18 +180,18 @@ def run(
             is_available = rng.random(scenario.machines) < scenario.availability
             is_available[: scenario.copies] = True
             available = np.flatnonzero(is_available)
-        disturbed = np.exp(rng.normal(0, scenario.noise, scenario.machines))
+        factors = np.exp(rng.normal(0, scenario.noise, scenario.machines))
         if scenario.outliers:
-            disturbed[rng.random(scenario.machines) < scenario.outliers] *= 100
+            factors[rng.random(scenario.machines) < scenario.outliers] *= 100
         if step % 60 == 50:
-            disturbed[list(scenario.late)] *= 100
+            factors[list(scenario.late)] *= 100
         common = np.exp(rng.normal(0, scenario.common)) if scenario.common else 1.0
         overheads = scenario.overhead * scenario.rows + scenario.seconds * speeds
         planned = estimator.speeds(available, speeds, overheads)
         machines = (available + 1).tolist()
         plan = plan_step(machines, planned.tolist(), scenario.copies, scenario.rows)
         rows = plan.assignment.counts(scenario.machines).astype(float)
-        seconds = (overheads + rows) / speeds * disturbed * common * (rows > 0)
+        seconds = (overheads + rows) / speeds * factors * common * (rows > 0)
         best = min_makespan(speeds[available], overheads[available], scenario.copies, scenario.rows)
         regrets[step] = seconds.max() / (best * common) - 1
         estimator.observe(rows, seconds)
@@ -202,7 +202,7 @@ def steps_until_noticed(scenario: Scenario, seed: int) -> float:
     """Return the steps until the logarithm of a halved speed is half-way; inf if never."""
     rng, changed = np.random.default_rng([seed, 999]), seed % scenario.machines
     speeds = rng.uniform(1, 4, scenario.machines) * scenario.rows * 20
-    learned, machines = Learned(scenario), np.arange(scenario.machines)
+    learned, machines = LearnedSpeeds(scenario), np.arange(scenario.machines)
     half_way = speeds[changed] / np.median(np.delete(speeds, changed)) / np.sqrt(2)
     for step in range(CHANGE + 100):
         if step == CHANGE:
@@ -233,10 +233,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="scenarios whose names contain this")
     parser.add_argument("--seconds", type=float, default=3600, help="start no scenario after this")
     options = parser.parse_args()
-    seeds, end = (
-        range(options.seed, options.seed + options.seeds),
-        time.monotonic() + options.seconds,
-    )
+    seeds = range(options.seed, options.seed + options.seeds)
+    deadline = time.monotonic() + options.seconds
     if options.only == "noticed":
         results = [steps_until_noticed(Scenario("", 6, 3, 0.3), seed) for seed in seeds]
         print(f"halved, noise 30%, N 6: noticed after {np.median(results):.0f} steps in the median")
@@ -245,21 +243,21 @@ def main() -> None:
     print(f"regret in percent, {options.seeds} seeds of {options.steps} steps")
     print(f"{'':26}{'steps':>12}{'learned':>9}{'EWMA':>8}{'oracle':>8}  changes")
     for scenario in (item for item in SCENARIOS if options.only in item.name):
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             break
         results, changes = [], 0
-        for make in (Learned, Average, Oracle):
+        for make in (LearnedSpeeds, AverageSpeeds, OracleSpeeds):
             runs = [run(make, scenario, seed, options.steps) for seed in seeds]
             results.append(100 * np.array([regrets for regrets, _ in runs]))
             changes += sum(getattr(estimator, "changes", 0) for _, estimator in runs)
-        middle = np.median if scenario.outliers or scenario.late else np.mean
-        for window, part in scenario.windows().items():
-            learned, average, oracle = (middle(regrets[:, part]) for regrets in results)
+        average = np.median if scenario.outliers or scenario.late else np.mean
+        for window, steps in scenario.windows().items():
+            learned, ewma, oracle = (average(regrets[:, steps]) for regrets in results)
             is_all = window == "all"
-            often = f"{100 * changes / len(seeds) / options.steps:9.0f}" if is_all else ""
+            change_rate = f"{100 * changes / len(seeds) / options.steps:9.0f}" if is_all else ""
             print(
-                f"{scenario.name if is_all else '':26}{window:>12}{learned:9.1f}{average:8.1f}"
-                f"{oracle:8.1f}{often}",
+                f"{scenario.name if is_all else '':26}{window:>12}{learned:9.1f}{ewma:8.1f}"
+                f"{oracle:8.1f}{change_rate}",
                 flush=True,
             )
 

@@ -68,9 +68,9 @@ def steps(options: Any, store: Path) -> list[Figure]:
         cpu: measure.Times = {}
         for turn in range(options.turns):
             for name in list(calls)[:: 1 if turn % 2 else -1]:
-                seconds, of_cpu = time_steps(calls[name], options.steps)
+                seconds, cpu_seconds = time_steps(calls[name], options.steps)
                 times.setdefault(name, []).append(seconds)
-                cpu.setdefault(name, []).append(of_cpu)
+                cpu.setdefault(name, []).append(cpu_seconds)
     ratios = [ratio(times, name, "products") for name in calls if name != "products"]
     least = [
         measure.figure(f"{name}, CPU", [1e6 * min(cpu[name])], "us, the least") for name in calls
@@ -78,14 +78,14 @@ def steps(options: Any, store: Path) -> list[Figure]:
     return ratios + least + [measure.figure(name, times[name], "s") for name in calls]
 
 
-def products(store: Path, machines: int, w: np.ndarray) -> Any:
+def products(path: Path, machines: int, w: np.ndarray) -> Any:
     """Return a function that computes the products of all machines of a step with NumPy."""
-    opened = cec_mpi.open_store(store)
-    recovery, rows = opened.manifest.code.recovery, opened.manifest.rows_per_shard
+    store = cec_mpi.open_store(path)
+    recovery, rows = store.manifest.code.recovery, store.manifest.rows_per_shard
     all_machines = range(1, machines + 1)
     assignment = cec_mpi.plan_step(all_machines, (1.0,) * machines, recovery, rows).assignment
     machine_rows = [
-        np.array(opened.shard(n)[start:stop])
+        np.array(store.shard(n)[start:stop])
         for n in all_machines
         for start, stop in assignment.intervals(n)
     ]
@@ -122,11 +122,11 @@ def events(options: Any, store: Path) -> list[Figure]:
                 missing = rng.choice(all_machines, options.leave, replace=False).tolist()
                 sets.append(set(all_machines.tolist()) - set(missing))
                 first, *repeated = (step(sets[-1]) for _ in range(3))
-                first_old, *repeated_old = (step(sets[-3:][0]) for _ in range(3))
+                first_again, *repeated_again = (step(sets[-3:][0]) for _ in range(3))
                 if event >= 3:
                     times["new set"].append(first)
-                    times["set seen before"].append(first_old)
-                    times["no event"].append(float(np.median([*repeated, *repeated_old])))
+                    times["set seen before"].append(first_again)
+                    times["no event"].append(float(np.median([*repeated, *repeated_again])))
             kinds = ("set seen before", "new set")
             results += [ratio(times, kind, "no event", f"{name}, {kind}") for kind in kinds]
             results.append(measure.figure(f"{name}, no event", times["no event"], "s"))
@@ -134,7 +134,7 @@ def events(options: Any, store: Path) -> list[Figure]:
 
 
 def vectors(options: Any, directory: Path) -> list[Figure]:
-    """Of the identity, whose products are copies: the rest is the cost of handling vectors."""
+    """Measure products with the identity, which are copies: the rest is handling of vectors."""
     matrix = identity(options.rows, format="csr")
     cec_mpi.encode(matrix, directory / "store", 2, copies=2)
     v, results = np.random.default_rng(options.seed).random(options.rows), []
@@ -158,7 +158,7 @@ def vectors(options: Any, directory: Path) -> list[Figure]:
 
 
 def anonymous_memory() -> int:
-    """Bytes of memory of this process without files."""
+    """Return the bytes of memory of this process that are not pages of files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
 
@@ -169,7 +169,9 @@ def add_options(parser: Any) -> None:
     parser.add_argument("--columns", type=int, default=600)
     parser.add_argument("--machines", type=int, default=6)
     parser.add_argument("--recovery", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=200, help="in a turn: the median counts")
+    parser.add_argument(
+        "--steps", type=int, default=200, help="steps in a turn, whose median counts"
+    )
     parser.add_argument("--leave", type=int, default=3, help="number of missing machines")
 
 

@@ -51,36 +51,36 @@ def figures(options: Any, directory: Path) -> list[Figure]:
     net = directory / "net"
     _hosts("up", 2, net)
     try:
-        with _ours(net, directory, store) as ours, _dasks(net, directory) as dasks:
+        with _start_cec_mpi(net, directory, store) as ours, _start_dask(net, directory) as dask:
             candidates: dict[str, Callable[[], tuple[float, float, float]]] = {}
-            for name, (changes, arguments) in {"cec_mpi": ours, "Dask": dasks}.items():
+            for name, (changes, arguments) in {"cec_mpi": ours, "Dask": dask}.items():
                 for loss in losses:
                     candidates[f"{name} {loss}"] = partial(
                         _join_and_lose, net, changes, arguments, loss
                     )
             joins: measure.Times = {name: [] for name in ("cec_mpi", "Dask")}
             cpu: measure.Times = {name: [] for name in joins}
-            lost: measure.Times = {name: [] for name in candidates}
+            loss_times: measure.Times = {name: [] for name in candidates}
             for turn in range(options.turns):
                 for name in list(candidates)[:: 1 if turn % 2 else -1]:
-                    join, used, loss = candidates[name]()
-                    joins[name.split()[0]].append(join)
-                    cpu[name.split()[0]].append(used)
-                    lost[name].append(loss)
+                    join_seconds, cpu_seconds, loss_seconds = candidates[name]()
+                    joins[name.split()[0]].append(join_seconds)
+                    cpu[name.split()[0]].append(cpu_seconds)
+                    loss_times[name].append(loss_seconds)
     finally:
         _hosts("down", net)
-    start = "from the start of a machine to its first step"
+    text = "from the start of a machine to its first step"
     results = [
-        ratio(joins, "cec_mpi", "Dask", start, "Dask's worker to its first task"),
-        *(measure.figure(f"{start}, {name}", joins[name], "s") for name in joins),
-        ratio(cpu, "cec_mpi", "Dask", "CPU time of it until then", "that of Dask's worker"),
-        *(measure.figure(f"CPU time of it until then, {name}", cpu[name], "s") for name in cpu),
+        ratio(joins, "cec_mpi", "Dask", text, "Dask's worker to its first task"),
+        *(measure.figure(f"{text}, {name}", joins[name], "s") for name in joins),
+        ratio(cpu, "cec_mpi", "Dask", "its CPU time until then", "that of Dask's worker"),
+        *(measure.figure(f"its CPU time until then, {name}", cpu[name], "s") for name in cpu),
     ]
     for loss in losses:
         text = f"until the run continues without a machine that was {LOSSES[loss]}"
-        results.append(ratio(lost, f"cec_mpi {loss}", f"Dask {loss}", text, "Dask"))
+        results.append(ratio(loss_times, f"cec_mpi {loss}", f"Dask {loss}", text, "Dask"))
         results += [
-            measure.figure(f"{text}, {name}", lost[f"{name} {loss}"], "s") for name in joins
+            measure.figure(f"{text}, {name}", loss_times[f"{name} {loss}"], "s") for name in joins
         ]
     return results
 
@@ -100,7 +100,7 @@ def _join_and_lose(
         joined, is_present = next(changes)
         assert is_present
         processes = psutil.Process(process.pid).children(recursive=True)
-        used = sum(sum(child.cpu_times()[:2]) for child in processes)
+        cpu_seconds = sum(sum(child.cpu_times()[:2]) for child in processes)
         time.sleep(1.0)  # until speeds are learned
         lost_at = time.monotonic()
         if loss == "cut":
@@ -115,7 +115,7 @@ def _join_and_lose(
         process.wait()
         if loss == "cut":
             _hosts("link", net, "node2", "cut", "no")
-    return joined - begin, used, noticed - lost_at
+    return joined - begin, cpu_seconds, noticed - lost_at
 
 
 def _hosts(*arguments: object) -> None:
@@ -123,13 +123,13 @@ def _hosts(*arguments: object) -> None:
 
 
 @contextmanager
-def _inside(
+def _run_on_first_host(
     net: Path, directory: Path, *arguments: object
 ) -> Iterator[Iterator[tuple[float, bool]]]:
-    """Run this script on the first host; yield the times when the joined machine comes or goes."""
+    """Run this script on the first host; yield times when the joined machine comes or goes."""
     command = [ROOT / "scripts" / "hosts", "on", net, "node1", sys.executable, __file__]
     process = subprocess.Popen(
-        [*command, "--inside", *map(str, arguments)],
+        [*command, "--on-first-host", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd=directory,
@@ -149,14 +149,14 @@ def _inside(
 
 
 @contextmanager
-def _ours(net: Path, directory: Path, store: Path) -> Iterator[Any]:
-    with _inside(net, directory, "cec_mpi", store) as changes:
+def _start_cec_mpi(net: Path, directory: Path, store: Path) -> Iterator[Any]:
+    with _run_on_first_host(net, directory, "cec_mpi", store) as changes:
         yield changes, [Path(sys.executable).with_name("cec-mpi"), "join", directory / "conn"]
 
 
 @contextmanager
-def _dasks(net: Path, directory: Path) -> Iterator[Any]:
-    with _inside(net, directory, "Dask") as changes:
+def _start_dask(net: Path, directory: Path) -> Iterator[Any]:
+    with _run_on_first_host(net, directory, "Dask") as changes:
         arguments = ["--local-directory", directory / "dask", f"tcp://{FIRST}:8786"]
         yield changes, [*DASK, *arguments]
 
@@ -202,8 +202,8 @@ def run_scheduler() -> None:
             return get_worker().address
 
         while True:
-            ran = set(client.gather(client.map(work, range(TASKS), pure=False)))
-            is_present = bool(ran - own) or (
+            addresses = set(client.gather(client.map(work, range(TASKS), pure=False)))
+            is_present = bool(addresses - own) or (
                 is_present and bool(set(cluster.scheduler.workers) - own)
             )
             report(is_present)
@@ -214,7 +214,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--inside"]:
+    if sys.argv[1:2] == ["--on-first-host"]:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())
         run_master(sys.argv[3]) if sys.argv[2] == "cec_mpi" else run_scheduler()
     else:

@@ -23,11 +23,7 @@ import cec_mpi
 import measure
 from measure import Figure, figure
 
-RANK_OPTION, BARE, ECHO = (
-    "--rank",
-    "--bare",
-    "--echo",
-)  # first argument of this script in subprocesses
+OURS, BARE, ECHO = "--ours", "--bare", "--echo"  # first argument of this script in subprocesses
 RECOVERY, PARTS = 3, 10
 
 
@@ -39,11 +35,9 @@ def figures(options: Any, directory: Path) -> list[Figure]:
         for machines in options.machines:
             size = options.rows, options.columns, machines, RECOVERY, options.seed
             store = measure.make_store(directory, *size)
-            candidates = {
-                f"ours{name}": (RANK_OPTION, package) for name, package in packages.items()
-            }
-            for candidate, (word, package) in {**candidates, "bare": (BARE, Path())}.items():
-                arguments = word, store, machines, options.steps, options.rows, options.columns
+            candidates = {f"ours{name}": (OURS, package) for name, package in packages.items()}
+            for candidate, (part, package) in {**candidates, "bare": (BARE, Path())}.items():
+                arguments = part, store, machines, options.steps, options.rows, options.columns
                 seconds = measure.run_script(__file__, 0, *arguments, package=package)
                 least[candidate, machines] = min(seconds, least.get((candidate, machines), seconds))
     results = []
@@ -53,8 +47,8 @@ def figures(options: Any, directory: Path) -> list[Figure]:
             name = f"{machines} machines, {candidate}"
             results.append(figure(name, [1e6 * least[candidate, machines]], "us"))
             if candidate != "bare" and machines != first:
-                above = [least[candidate, n] - least["bare", n] for n in (first, machines)]
-                increase = 1e6 * (above[1] - above[0]) / (machines - first)
+                few, many = (least[candidate, n] - least["bare", n] for n in (first, machines))
+                increase = 1e6 * (many - few) / (machines - first)
                 results.append(figure(f"{name}, each further machine", [increase], "us", "bare"))
     return results
 
@@ -131,7 +125,7 @@ def add_options(parser: Any) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [RANK_OPTION]:
+    if sys.argv[1:2] == [OURS]:
         print(json.dumps(cpu_of_products(sys.argv[2], *map(int, sys.argv[3:5]))))
     elif sys.argv[1:2] == [BARE]:
         print(json.dumps(bare(*map(int, sys.argv[3:7]))))

@@ -29,11 +29,12 @@ sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
 from helpers.commands import finish, start
 
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have bytecode
 
 Times = dict[str, list[float]]
 Figure = dict[str, Any]  # name, over, better, unit, and three quartiles
-LIMIT = 24 * 3600.0  # seconds; --seconds is what ends a benchmark
+LIMIT = 24 * 3600.0  # seconds; the option --seconds ends a benchmark earlier
+STRIPE = 32 << 20  # bytes of X that are written at once
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -83,19 +84,22 @@ def time_steps(call: Any, steps: int) -> tuple[float, float]:
 
 
 def figure(name: str, values: Sequence[float], unit: str, over: str = "", speed: bool = False):
-    """Return the quartiles of repeated measurements; with `speed`, more is better."""
+    """Return the quartiles of repeated measurements; with `speed`, more is better.
+
+    `over` names the denominator of a ratio.
+    """
     quartiles = np.quantile(values, (0.25, 0.5, 0.75)).tolist()
     better = "more" if speed else "less"
     return {"name": name, "over": over, "better": better, "unit": unit, "quartiles": quartiles}
 
 
 def ratio(
-    times: Times, name: str, other: str, called: str = "", over: str = "", speed: bool = False
+    times: Times, name: str, other: str, label: str = "", over: str = "", speed: bool = False
 ) -> Figure:
     """Return the ratio of the times, or speeds, of two candidates in the same turns."""
     pairs = zip(times[name], times[other], strict=True)
     values = [b / a if speed else a / b for a, b in pairs]
-    return figure(called or name, values, "", over or other, speed)
+    return figure(label or name, values, "", over or other, speed)
 
 
 def make_store(
@@ -115,6 +119,17 @@ def make_store(
     return store
 
 
+def write_matrix(path: Path, rows: int, columns: int, dtype: Any, seed: int) -> Path:
+    """Write a file of random numbers, some rows at a time; return its path."""
+    rng = np.random.default_rng(seed)
+    X = np.lib.format.open_memmap(path, "w+", dtype, (rows, columns))
+    height = max(1, STRIPE // (X.itemsize * columns))
+    for begin in range(0, rows, height):
+        X[begin : begin + height] = rng.random((min(height, rows - begin), columns), dtype)
+    X.flush()
+    return path
+
+
 def run(arguments: Sequence[object], ranks: int = 0, package: Path = Path()) -> str:
     """Run a command, under mpirun if it has ranks, and return its output; raise if it fails.
 
@@ -125,7 +140,7 @@ def run(arguments: Sequence[object], ranks: int = 0, package: Path = Path()) -> 
     started = start([*launcher, *arguments], variables=variables)
     try:
         done = finish(started, LIMIT)
-    except BaseException:  # for example after --seconds
+    except BaseException:  # for example at the time limit
         for pid in started.processes():
             os.kill(pid, signal.SIGKILL)
         shutil.rmtree(started.scratch, ignore_errors=True)
@@ -142,8 +157,8 @@ def run_script(script: str, ranks: int, *arguments: object, package: Path = Path
 
 
 def main(
-    text: str,
-    measure: Callable[[argparse.Namespace, Path], list[Figure]],
+    description: str,
+    figures: Callable[[argparse.Namespace, Path], list[Figure]],
     add_options: Callable[[argparse.ArgumentParser], None],
     turns: int = 7,
 ) -> None:
@@ -151,9 +166,9 @@ def main(
 
     Parameters
     ----------
-    text : str
+    description : str
         The help.
-    measure : callable
+    figures : callable
         Takes the options and an empty directory, and returns the figures.
     add_options : callable
         Adds the options of this benchmark to the parser.
@@ -161,7 +176,7 @@ def main(
         Default of ``--turns``.
     """
     parser = argparse.ArgumentParser(
-        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_options(parser)
     parser.add_argument("--turns", type=int, default=turns)
@@ -171,16 +186,16 @@ def main(
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--compare", type=Path, metavar="OLD.json", help="earlier output of --json")
     options = parser.parse_args()
-    signal.signal(signal.SIGALRM, _end)
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGALRM, _exit)
+    signal.signal(signal.SIGTERM, _exit)
     signal.setitimer(signal.ITIMER_REAL, options.seconds)
-    not_settings = ("seconds", "directory", "json", "compare", "before")
-    settings = {name: value for name, value in vars(options).items() if name not in not_settings}
+    excluded = ("seconds", "directory", "json", "compare", "before")
+    settings = {name: value for name, value in vars(options).items() if name not in excluded}
     with tempfile.TemporaryDirectory(prefix="cec-mpi-bench-", dir=options.directory) as name:
-        figures = measure(options, Path(name))
+        results = figures(options, Path(name))
     signal.setitimer(signal.ITIMER_REAL, 0)
     result = {
-        "figures": figures,
+        "figures": results,
         "settings": settings,
         "computer": _computer(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -188,10 +203,10 @@ def main(
     old = json.loads(options.compare.read_text()) if options.compare else None
     print(json.dumps(result) if options.json else table(result))
     if old is not None:
-        print("\n".join(worse(old["figures"], figures)), file=sys.stderr)
+        print("\n".join(worse(old["figures"], results)), file=sys.stderr)
 
 
-def _end(number: int, _: object) -> None:
+def _exit(number: int, _: object) -> None:
     raise SystemExit(
         "the time limit --seconds was reached" if number == signal.SIGALRM else 128 + number
     )
@@ -215,9 +230,9 @@ def worse(old: Sequence[Figure], new: Sequence[Figure]) -> list[str]:
     lines = []
     for item in new:
         key, now = (item["name"], item["over"]), item["quartiles"]
-        was = before.get(key, now)
-        if now[0] > was[2] if item["better"] == "less" else now[2] < was[0]:
-            lines.append(f"worse: {' over '.join(key)}: {now[1]:.3g}, was {was[1]:.3g}")
+        earlier = before.get(key, now)
+        if now[0] > earlier[2] if item["better"] == "less" else now[2] < earlier[0]:
+            lines.append(f"worse: {' over '.join(key)}: {now[1]:.3g}, was {earlier[1]:.3g}")
     return lines or ["no ratio is worse by more than the quartiles"]
 
 

@@ -30,7 +30,7 @@ from cec_mpi.records import Recorder
 from measure import Figure, figure, make_timer, ratio, time_in_turns
 
 SLABS = (256 << 10, 1 << 20, 4 << 20)  # bytes of rows in one call of NumPy
-SPARE = 10  # number of machines is L + min(L, this)
+MAX_SPARES = 10  # machines in addition to L, which are at most L
 
 Calls = dict[str, Callable[[], object]]
 
@@ -39,8 +39,8 @@ def figures(options: Any, directory: Path) -> list[Figure]:
     """Return the figures of the selected part."""
     with threadpool_limits(1):
         if options.part == "decoding":
-            return list(decoding(options, directory))
-        part = {"vector": of_vector, "block": of_block}[options.part]
+            return list(decoding_figures(options, directory))
+        part = {"vector": vector_figures, "block": block_figures}[options.part]
         return [
             result
             for columns in options.columns
@@ -58,7 +58,9 @@ def make_shard(options: Any, directory: Path, columns: int) -> Any:
     return shard
 
 
-def ours(shard: Any, k: int, adjoint: bool, intervals: Any, dtype: Any) -> Callable[[], object]:
+def shard_product(
+    shard: Any, k: int, adjoint: bool, intervals: Any, dtype: Any
+) -> Callable[[], object]:
     rows, columns = shard.rows.shape
     operand = np.ones((rows, k) if adjoint else (k, columns), dtype)
     out = np.empty((columns, k)) if adjoint else np.empty((rows, k), dtype)
@@ -66,7 +68,7 @@ def ours(shard: Any, k: int, adjoint: bool, intervals: Any, dtype: Any) -> Calla
     return lambda: multiply(operand, intervals, out)
 
 
-def of_vector(options: Any, shard: Any) -> Iterator[Figure]:
+def vector_figures(options: Any, shard: Any) -> Iterator[Figure]:
     X = shard.rows
     for dtype in dict.fromkeys((X.dtype, np.dtype(np.float64))):
         for count in (1, 50):
@@ -75,9 +77,9 @@ def of_vector(options: Any, shard: Any) -> Iterator[Figure]:
                 continue
             intervals = list(pairwise(bounds))
             for product, adjoint in ("X w", False), ("X'v", True):
-                numpy_calls = by_numpy(X, adjoint, intervals, dtype)
+                numpy_calls = numpy_products(X, adjoint, intervals, dtype)
                 calls = {
-                    "ours": ours(shard, 1, adjoint, intervals, dtype),
+                    "ours": shard_product(shard, 1, adjoint, intervals, dtype),
                     "read": lambda intervals=intervals: [
                         X[a:b].reshape(-1).max() for a, b in intervals
                     ],
@@ -92,15 +94,15 @@ def of_vector(options: Any, shard: Any) -> Iterator[Figure]:
                 yield ratio(times, "ours", "read", name, "a plain read", speed=True)
 
 
-def by_numpy(X: np.ndarray, adjoint: bool, intervals: Any, dtype: Any) -> Calls:
+def numpy_products(X: np.ndarray, adjoint: bool, intervals: Any, dtype: Any) -> Calls:
     """Return calls of NumPy's routines, which convert rows of another dtype slab by slab."""
-    row = X.shape[1] * dtype.itemsize
-    heights = {max(1, size // row) for size in SLABS}
+    row_bytes = X.shape[1] * dtype.itemsize
+    heights = {max(1, size // row_bytes) for size in SLABS}
     if X.dtype == dtype:
         heights.add(len(X))
     routines = (np.dot,) if adjoint or X.dtype != dtype else (np.dot, np.vecdot)
     return {
-        f"{routine.__name__}, {height} rows": in_slabs(
+        f"{routine.__name__}, {height} rows": slab_product(
             X, adjoint, intervals, dtype, height, routine
         )
         for height in heights
@@ -108,10 +110,10 @@ def by_numpy(X: np.ndarray, adjoint: bool, intervals: Any, dtype: Any) -> Calls:
     }
 
 
-def in_slabs(
+def slab_product(
     X: np.ndarray, adjoint: bool, intervals: Any, dtype: Any, height: int, routine: Any
 ) -> Callable[[], None]:
-    """Return a product with this number of rows in each call of NumPy."""
+    """Return a function that multiplies with this number of rows in each call of NumPy."""
     columns = X.shape[1]
     operand = np.ones(len(X) if adjoint else columns, dtype)
     out = np.empty(columns) if adjoint else np.empty(len(X), dtype)
@@ -136,12 +138,14 @@ def in_slabs(
     return product
 
 
-def of_block(options: Any, shard: Any) -> Iterator[Figure]:
+def block_figures(options: Any, shard: Any) -> Iterator[Figure]:
     X = shard.rows
     all_rows = [(0, len(X))]
     for product, adjoint in ("X W", False), ("X'V", True):
         vector = np.ones(X.shape[0 if adjoint else 1], X.dtype)
-        calls = {k: ours(shard, k, adjoint, all_rows, X.dtype) for k in (1, *options.vectors)}
+        calls = {
+            k: shard_product(shard, k, adjoint, all_rows, X.dtype) for k in (1, *options.vectors)
+        }
         candidates = {str(k): make_timer(call) for k, call in calls.items()}
         dot = (vector, X) if adjoint else (X, vector)
         candidates["np.dot"] = make_timer(lambda dot=dot: np.dot(*dot))
@@ -152,10 +156,10 @@ def of_block(options: Any, shard: Any) -> Iterator[Figure]:
             yield ratio(times, str(k), "np.dot", name, "np.dot with one vector")
 
 
-def decoding(options: Any, directory: Path) -> Iterator[Figure]:
+def decoding_figures(options: Any, directory: Path) -> Iterator[Figure]:
     rng = np.random.default_rng(options.seed)
     for recovery in options.recovery:
-        machines = recovery + min(recovery, SPARE)
+        machines = recovery + min(recovery, MAX_SPARES)
         for rows in ((options.megabytes << 20) // 8, 8000 * recovery):
             rows -= rows % recovery
             store = measure.make_store(directory, rows, 1, machines, recovery, code="orthonormal")
@@ -167,19 +171,21 @@ def decoding(options: Any, directory: Path) -> Iterator[Figure]:
                 candidates = {
                     "np.copyto": make_timer(partial(np.copyto, out, answers)),
                     "np.matmul": make_timer(partial(np.matmul, square, answers, out=out)),
-                    "one core": partial(decoder, store, blocks, speeds=machine_speeds, threads=1),
-                    "all cores": partial(decoder, store, blocks, speeds=machine_speeds),
+                    "one core": partial(
+                        time_decoding, store, blocks, speeds=machine_speeds, threads=1
+                    ),
+                    "all cores": partial(time_decoding, store, blocks, speeds=machine_speeds),
                 }
                 times = time_in_turns(candidates, options.turns)
-                where = f"L = {recovery}, {rows} rows, {kind} speeds, {blocks[0]} blocks"
+                case = f"L = {recovery}, {rows} rows, {kind} speeds, {blocks[0]} blocks"
                 for name in ("one core", "all cores"):
                     for over in ("np.copyto", "np.matmul"):
-                        yield ratio(times, name, over, f"{where}, {name}", speed=True)
+                        yield ratio(times, name, over, f"{case}, {name}", speed=True)
                     nanoseconds = [1e9 * t / rows for t in times[name]]
-                    yield figure(f"{where}, {name}", nanoseconds, "ns a number")
+                    yield figure(f"{case}, {name}", nanoseconds, "ns a number")
 
 
-def decoder(store: Path, blocks: list[int], **options: Any) -> float:
+def time_decoding(store: Path, blocks: list[int], **options: Any) -> float:
     """Return the seconds of decoding, the least of five steps; append the number of blocks."""
     seconds: list[float] = []
 

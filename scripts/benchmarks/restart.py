@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 
 import measure
-from helpers.commands import RunningCommand, finish, start
+from helpers.commands import RunningCommand, count_steps, finish, start
+from helpers.waiting import wait_until
 from measure import Figure, ratio
 
 STEPS = 30  # before the kill
 COLUMNS = 40
+PAUSE = 0.005  # seconds between two looks for a step
 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
@@ -29,20 +31,10 @@ def figures(options: Any, directory: Path) -> list[Figure]:
     store = measure.make_store(directory, *sizes, options.seed)
     np.save(directory / "W.npy", np.ones((10**6, COLUMNS)))
     join = ["cec-mpi", "join", "conn", "--retry", 3600, "--threads", 1, "-q"]
-    times: measure.Times = {"first start": [], "kill": [], "listens": []}
+    times: measure.Times = {"first start": [], "kill": [], "listening": []}
     hosts = [_start(join, directory) for _ in range(options.hosts)]
-    arguments = [
-        "cec-mpi",
-        "run",
-        store,
-        "--accept",
-        "conn",
-        "--wait",
-        "-q",
-        "--checkpoint-every",
-        10,
-    ]
-    arguments.append(f"vectors={directory / 'W.npy'}")
+    arguments = ["cec-mpi", "run", store, f"vectors={directory / 'W.npy'}"]
+    arguments += ["--accept", "conn", "--wait", "-q", "--checkpoint-every", 10]
     try:
         for turn in range(options.turns):
             results = _kill_and_resume(
@@ -54,12 +46,12 @@ def figures(options: Any, directory: Path) -> list[Figure]:
         for host in hosts:
             host.process.kill()
             finish(host, measure.LIMIT)
-    times["back"] = [b - a for a, b in zip(times["listens"], times["kill"], strict=True)]
+    times["step"] = [b - a for a, b in zip(times["listening"], times["kill"], strict=True)]
     return [
         ratio(times, "kill", "first start", "from a kill of the master to the next step"),
         measure.figure("from the kill to the next step", times["kill"], "s"),
-        measure.figure("of these, until the master listens again", times["listens"], "s"),
-        measure.figure("and until the hosts have run a step", times["back"], "s"),
+        measure.figure("of these, until the master listens again", times["listening"], "s"),
+        measure.figure("and until the hosts have run a step", times["step"], "s"),
     ]
 
 
@@ -67,39 +59,29 @@ def _kill_and_resume(
     arguments: list[Any], directory: Path, out: Path
 ) -> tuple[float, float, float]:
     """Return the seconds of a start, and those from a kill to the next step and connection file."""
-    records, file = out / "steps.jsonl", directory / "conn"
+    file = directory / "conn"
     begin = time.perf_counter()
     master = _start(arguments, directory)
-    _await(lambda: _steps(records) > 0)
+    wait_until(lambda: count_steps(out) > 0, pause=PAUSE)
     first = time.perf_counter() - begin
-    _await(lambda: _steps(records) > STEPS)
+    wait_until(lambda: count_steps(out) > STEPS, pause=PAUSE)
     master.process.kill()
     finish(master, measure.LIMIT)
-    begin, before, old = time.perf_counter(), _steps(records), file.stat().st_mtime_ns
+    begin, before, old = time.perf_counter(), count_steps(out), file.stat().st_mtime_ns
     master = _start([*arguments, "--resume"], directory)
-    _await(lambda: file.stat().st_mtime_ns != old)
-    listens = time.perf_counter() - begin
-    _await(lambda: _steps(records) > before)
+    wait_until(lambda: file.stat().st_mtime_ns != old, pause=PAUSE)
+    listening = time.perf_counter() - begin
+    wait_until(lambda: count_steps(out) > before, pause=PAUSE)
     kill = time.perf_counter() - begin
     master.process.kill()
     finish(master, measure.LIMIT)
-    return first, kill, listens
+    return first, kill, listening
 
 
 def _start(arguments: list[Any], directory: Path) -> RunningCommand:
     return start(
         arguments, cwd=directory, variables={**measure.ONE_THREAD, "TMPDIR": str(directory)}
     )
-
-
-def _steps(records: Path) -> int:
-    """Number of steps in the records; a resumed run may remove the last ones."""
-    return records.read_bytes().count(b'"step":') if records.exists() else 0
-
-
-def _await(is_true: Any) -> None:
-    while not is_true():
-        time.sleep(0.005)
 
 
 def add_options(parser: Any) -> None:

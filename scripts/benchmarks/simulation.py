@@ -31,7 +31,7 @@ KNOWN_SPEEDS = ["--speeds", SPEEDS]
 MACHINES, RECOVERY, ROWS, COLUMNS = 6, 3, 1200, 50
 
 TICKS = [[1, 2, 3, 4, 5, 6]] * 5 + [[1, 2, 3, 5, 6]] * 5 + [[2, 3, 5, 6]] * 5 + [[1, 2, 3, 4, 5, 6]]
-SHORT = [[1, 2, 3, 4, 5, 6]] * 2 + [[1, 2]] * 3 + [[1, 2, 3, 4, 5, 6]] * 50
+TOO_FEW = [[1, 2, 3, 4, 5, 6]] * 2 + [[1, 2]] * 3 + [[1, 2, 3, 4, 5, 6]] * 50
 
 
 LOCKSTEP = {
@@ -40,7 +40,7 @@ LOCKSTEP = {
     "preempted": [*KNOWN_SPEEDS, "--availability", "ticks.json"],
     "slower from step 10": ["--emulate-change", "10:6:0.25"],
     "cyclic": [*KNOWN_SPEEDS, "--scheme", "cyclic"],
-    "waiting": [*KNOWN_SPEEDS, "--availability", "short.json", "--tick", "2s", "--wait"],
+    "waiting": [*KNOWN_SPEEDS, "--availability", "too-few.json", "--tick", "2s", "--wait"],
 }
 ELASTIC = {
     "given speeds": KNOWN_SPEEDS,
@@ -90,7 +90,7 @@ def make_inputs(directory: Path, steps: int, seed: int) -> None:
     X = rng.standard_normal((ROWS, COLUMNS))
     cec_mpi.encode(X, directory / "store", MACHINES, RECOVERY)
     np.save(directory / "W.npy", rng.standard_normal((steps, COLUMNS)))
-    for name, ticks in (("ticks", TICKS), ("short", SHORT)):
+    for name, ticks in (("ticks", TICKS), ("too-few", TOO_FEW)):
         (directory / f"{name}.json").write_text(json.dumps({"available": ticks}))
 
 
@@ -104,17 +104,17 @@ def run_both(
     run = ["run", "store", "vectors=W.npy", "--out", "real", "--overwrite"]
     run += [*local, *common, *arguments]
     ranks = 0 if elastic else MACHINES + 1
-    command(run, directory, options.seconds, ranks)
+    run_command(run, directory, options.seconds, ranks)
     simulate = ["simulate", "store", "--steps", options.steps, "--out", "simulated"]
     simulate += [*common, *arguments]
     simulated = directory / "simulated"
     for file in simulated.glob("*.json*"):
         file.unlink()
-    command([*simulate, *(["--elastic"] if elastic else [])], directory, options.seconds)
+    run_command([*simulate, *(["--elastic"] if elastic else [])], directory, options.seconds)
     return read_records(directory / "real" / "steps.jsonl"), read_records(simulated / "steps.jsonl")
 
 
-def command(arguments: list[object], directory: Path, seconds: float, ranks: int = 0) -> None:
+def run_command(arguments: list[object], directory: Path, seconds: float, ranks: int = 0) -> None:
     launcher = ["mpirun", "--oversubscribe", "-n", ranks] if ranks else []
     program = [sys.executable, "-m", "cec_mpi", *arguments, "-q"]
     done = run_to_end([*launcher, *program], cwd=directory, limit=seconds)
@@ -123,7 +123,7 @@ def command(arguments: list[object], directory: Path, seconds: float, ranks: int
 
 
 def seconds_of(records: RunRecords) -> float:
-    """Seconds from the header to the end of the last step."""
+    """Return the seconds from the header to the end of the last step."""
     begin, end = (
         datetime.fromisoformat(t) for t in (records.header["started"], records.steps[-1].time)
     )
@@ -131,7 +131,7 @@ def seconds_of(records: RunRecords) -> float:
 
 
 def events_of(records: RunRecords) -> list[tuple[int, str, int]]:
-    """Step, kind and machine of each event."""
+    """Return step, kind and machine of each event."""
     return [(s.step, *kind_and_machine(event)) for s in records.steps for event in s.events]
 
 

@@ -9,15 +9,15 @@
     python scripts/benchmarks/sparse.py trace --trace FILE --machines 16 --copies 6 --scale 16
 
 The matrix is the graph of R-MAT with ``2**scale`` nodes (Chakrabarti, Zhan and Faloutsos, 2004),
-or with ``--rows`` and ``--columns`` one with equally many entries in random places of each row.
+or with ``--rows`` and ``--columns`` one with equally many entries at random places in each row.
 
 - lockstep: X w and X'v over a bare Bcast, SciPy's product of the same rows, and a Gatherv.
 - store: its bytes over those of J copies of X in CSR, the time of encode over that of reading and
   writing these bytes, both synced, and the memory that it takes.
-- plans: CPU time of a plan, also over HiGHS, which solves the linear program alone; its makespan
-  over the least one.
-- makespan: steps of machines with emulated speeds from 1 to 3, which are learned, over the least
-  time at the speeds of the step.
+- plans: CPU time of a plan, also over that of HiGHS, which solves only the linear program; its
+  makespan over the least one.
+- makespan: of machines with emulated speeds from 1 to 3, which are learned, over the least one at
+  the speeds of the step.
 - pagerank: to 1e-10 with machines on this computer, over power iteration with SciPy.
 - petsc: X w over PETSc's MatMult with as many ranks, whose vectors stay distributed.
 - trace: steps whose available machines follow a spot trace (``{"data": [count, ..]}``), one for
@@ -47,10 +47,7 @@ import measure
 from cec_mpi.runtime.records.reading import read_records
 from measure import Figure, median_of, ratio, time_in_turns
 
-RANK_OPTION, ENCODE = (
-    "--rank",
-    "--encode",
-)  # first argument of this script on ranks, and in a process that encodes
+RANK, ENCODE = "--rank", "--encode"  # first argument of this script in subprocesses
 _QUADRANTS = (0.57, 0.76, 0.95)  # R-MAT's a, a + b and a + b + c
 
 
@@ -67,7 +64,7 @@ def rmat(scale: int, entries: int, seed: int) -> csr_array:
     return matrix
 
 
-def even(rows: int, columns: int, entries: int, seed: int) -> csr_array:
+def equal_rows(rows: int, columns: int, entries: int, seed: int) -> csr_array:
     """Return a matrix with equally many random entries in each row."""
     rng, row_entries = np.random.default_rng(seed), entries // rows
     indices = np.sort(
@@ -83,7 +80,7 @@ def even(rows: int, columns: int, entries: int, seed: int) -> csr_array:
 
 def make_matrix(options: Any) -> csr_array:
     if options.rows:
-        return even(options.rows, options.columns, options.entries, options.seed)
+        return equal_rows(options.rows, options.columns, options.entries, options.seed)
     return rmat(options.scale, options.entries, options.seed)
 
 
@@ -98,7 +95,7 @@ def lockstep(options: Any, directory: Path) -> list[Figure]:
     save_npz(directory / "X.npz", X, compressed=False)
     cec_mpi.encode(X, directory / "store", options.machines, copies=options.copies)
     settings = {"directory": str(directory), "turns": options.turns, "steps": options.steps}
-    times = measure.run_script(__file__, options.machines + 1, RANK_OPTION, json.dumps(settings))
+    times = measure.run_script(__file__, options.machines + 1, RANK, json.dumps(settings))
     results = [ratio(times, "X w", "bare", over="a bare Bcast, SciPy's products, Gatherv")]
     results.append(ratio(times, "X'v", "X w"))
     return results + [measure.figure(name, seconds, "s") for name, seconds in times.items()]
@@ -162,9 +159,7 @@ def petsc(options: Any, directory: Path) -> list[Figure]:
     arguments = [*shlex.split(options.petsc), Path(__file__).parent / "petsc_step.py"]
 
     def ours() -> float:
-        times = measure.run_script(
-            __file__, options.machines + 1, RANK_OPTION, json.dumps(settings)
-        )
+        times = measure.run_script(__file__, options.machines + 1, RANK, json.dumps(settings))
         return float(times["X w"][0])
 
     def theirs() -> float:
@@ -181,13 +176,13 @@ def store(options: Any, directory: Path) -> list[Figure]:
     save_npz(source, X, compressed=False)
     size = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
     del X
-    target, made_bytes, memory = directory / "store", [], []
+    target, store_bytes, memory = directory / "store", [], []
 
     def encode() -> float:
         shutil.rmtree(target, ignore_errors=True)
         arguments = source, target, options.machines, options.copies
         result = measure.run_script(__file__, 0, ENCODE, *arguments)
-        made_bytes.append(sum(f.stat().st_size for f in target.iterdir()))
+        store_bytes.append(sum(f.stat().st_size for f in target.iterdir()))
         memory.append(result["memory"])
         return float(result["seconds"])
 
@@ -202,7 +197,7 @@ def store(options: Any, directory: Path) -> list[Figure]:
 
     times = time_in_turns({"encode": encode, "bytes": read_and_write}, options.turns)
     return [
-        measure.figure("store", [made_bytes[0] / (options.copies * size)], "", "J copies in CSR"),
+        measure.figure("store", [store_bytes[0] / (options.copies * size)], "", "J copies in CSR"),
         ratio(times, "encode", "bytes", over="reading once and writing J times"),
         measure.figure("memory of encode", memory, "MB"),
         *(measure.figure(name, seconds, "s") for name, seconds in times.items()),
@@ -253,11 +248,11 @@ def plans(options: Any, directory: Path) -> list[Figure]:
             available = tuple(sorted(set(range(1, machines + 1)) - set(missing.tolist())))
             planner = ReplicaPlanner(parts, placement)
             begin = time.process_time()
-            made = planner.plan(available, tuple(speeds.tolist()))
+            plan = planner.plan(available, tuple(speeds.tolist()))
             times["plan"].append(time.process_time() - begin)
-            ratios.append(made.makespan / made.bound)
-            sets, which = group_by_holders(holders, available)
-            costs, present = np.bincount(which, parts.costs), speeds[np.array(available) - 1]
+            ratios.append(plan.makespan / plan.bound)
+            sets, group = group_by_holders(holders, available)
+            costs, present = np.bincount(group, parts.costs), speeds[np.array(available) - 1]
             begin = time.process_time()
             min_makespan(costs, sets, present)
             times["HiGHS"].append(time.process_time() - begin)
@@ -275,13 +270,13 @@ def makespan(options: Any, directory: Path) -> list[Figure]:
     cec_mpi.encode(X, directory / "store", options.machines, copies=options.copies)
     speeds = np.random.default_rng(options.seed).uniform(1, 3, options.machines).tolist()
     emulated = {"emulate_speeds": speeds, "emulate_base": options.base}
-    kept, w = MemoryRecorder(), np.ones(X.shape[1])
+    recorder, w = MemoryRecorder(), np.ones(X.shape[1])
     with cec_mpi.open_operator(
-        directory / "store", local=options.machines, recorder=kept, **emulated
+        directory / "store", local=options.machines, recorder=recorder, **emulated
     ) as operator:
         for _ in range(options.steps + 8):  # speeds are learned
             operator.matvec(w)
-    steps = kept.records[-options.steps :]
+    steps = recorder.records[-options.steps :]
     results = [step.measured_makespan / step.hindsight_makespan for step in steps]
     seconds = [step.measured_makespan for step in steps]
     over = "the least at the speeds of the step"
@@ -305,7 +300,7 @@ def pagerank(options: Any, directory: Path) -> list[Figure]:
 
     def theirs() -> float:
         begin = time.perf_counter()
-        outcome["SciPy"], outcome["iterations"] = by_scipy(X)
+        outcome["SciPy"], outcome["iterations"] = scipy_pagerank(X)
         return time.perf_counter() - begin
 
     times = time_in_turns({"PageRank": ours, "SciPy": theirs}, options.turns)
@@ -319,17 +314,18 @@ def pagerank(options: Any, directory: Path) -> list[Figure]:
     ]
 
 
-def by_scipy(X: csr_array) -> tuple[Any, int]:
-    """PageRank of links in rows by power iteration, until scores change by 1e-10."""
+def scipy_pagerank(X: csr_array) -> tuple[Any, int]:
+    """Return PageRank of links in rows by power iteration until scores change by 1e-10."""
     degrees = X @ np.ones(X.shape[1])
     share = np.divide(1.0, degrees, out=np.zeros_like(degrees), where=degrees > 0)
-    scores, change, made = np.full(X.shape[0], 1 / X.shape[0]), 1.0, 0
+    scores, change, iterations = np.full(X.shape[0], 1 / X.shape[0]), 1.0, 0
     while change >= 1e-10:
-        after = 0.85 * (X.T @ (scores * share) + scores[degrees == 0].sum() / scores.size)
-        after += 0.15 / scores.size
-        after /= after.sum()
-        change, scores, made = float(np.abs(after - scores).sum()), after, made + 1
-    return scores, made
+        new = 0.85 * (X.T @ (scores * share) + scores[degrees == 0].sum() / scores.size)
+        new += 0.15 / scores.size
+        new /= new.sum()
+        change, scores = float(np.abs(new - scores).sum()), new
+        iterations += 1
+    return scores, iterations
 
 
 def trace(options: Any, directory: Path) -> list[Figure]:
@@ -349,15 +345,17 @@ def trace(options: Any, directory: Path) -> list[Figure]:
     steps = read_records(out / "steps.jsonl").steps
     sizes = [f.stat().st_size for f in sorted((directory / "store").glob("shard-*.csr"))]
     read = np.array([step.load_bytes for step in steps]).sum(axis=0)
-    again = np.maximum(read - sizes, 0).sum()
-    later = sum(sum(step.load_bytes) for step in steps[1:])
+    read_again = np.maximum(read - sizes, 0).sum()
+    read_later = sum(sum(step.load_bytes) for step in steps[1:])
     expected = (X @ W.T).T
     difference = np.abs(np.load(out / "result.npy") - expected).max() / np.abs(expected).max()
     changes = sum(one.available != two.available for one, two in pairwise(steps))
     waits = [step.waited_ticks for step in steps]
     return [
-        measure.figure("bytes read twice", [again / sum(sizes)], "", "the store"),
-        measure.figure("bytes read after the first step", [later / sum(sizes)], "", "the store"),
+        measure.figure("bytes read twice", [read_again / sum(sizes)], "", "the store"),
+        measure.figure(
+            "bytes read after the first step", [read_later / sum(sizes)], "", "the store"
+        ),
         measure.figure("largest difference from SciPy", [difference], "", "the largest entry"),
         measure.figure("steps", [len(steps)], "steps"),
         measure.figure("changes of available machines", [changes], "steps"),
@@ -387,7 +385,7 @@ def add_options(parser: Any) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [RANK_OPTION]:
+    if sys.argv[1:2] == [RANK]:
         measure_on_ranks(json.loads(sys.argv[2]))
     elif sys.argv[1:2] == [ENCODE]:
         measure_encode(*sys.argv[2:])

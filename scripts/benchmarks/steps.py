@@ -31,7 +31,7 @@ import cec_mpi
 import measure
 from measure import Figure, ratio, time_steps
 
-SECONDS = 2.0  # of a step of machine 1, for idle
+IDLE_STEP_SECONDS = 2.0  # of machine 1
 MACHINES = 6, 16, 32, 64
 CPU_LABELS = "CPU of rank 0", "CPU of a machine"
 RANK_OPTION = "--rank"  # first argument of this script on ranks, and in an elastic master
@@ -50,21 +50,23 @@ def figures(options: Any, directory: Path) -> list[Figure]:
     settings = {"store": str(store), **{name: getattr(options, name) for name in names}}
     packages = {"": Path(), ", before": options.before} if options.before else {"": Path()}
 
-    def taken(ranks: int, turns: int, package: Path = Path()) -> Any:
+    def measure_ranks(ranks: int, turns: int, package: Path = Path()) -> Any:
         arguments = RANK_OPTION, json.dumps(settings | {"ranks": ranks, "turns": turns})
         return measure.run_script(__file__, ranks, *arguments, package=package)
 
     if part == "idle":
-        shares = taken(machines + 1, options.turns)
+        shares = measure_ranks(machines + 1, options.turns)
         return [measure.figure("CPU of a process that waits", shares, "of a core")]
     times: measure.Times = {}
     ranks = {"lockstep": [machines + 1], "elastic": [machines + 1, 0]}[part]
     for turn in range(options.turns):
         candidates = [(size, name) for size in ranks for name in packages]
         for size, name in candidates[:: 1 if turn % 2 else -1]:
-            for product, seconds in taken(size, 1, packages[name]).items():
+            for product, seconds in measure_ranks(size, 1, packages[name]).items():
                 times.setdefault(f"{product}{name}", []).extend(seconds)
-    return [figure for name in packages for figure in compared(times, part, options.block, name)]
+    return [
+        figure for name in packages for figure in step_figures(times, part, options.block, name)
+    ]
 
 
 def figures_of_many(options: Any, directory: Path) -> list[Figure]:
@@ -75,13 +77,10 @@ def figures_of_many(options: Any, directory: Path) -> list[Figure]:
         size = options.rows, options.columns, machines, options.recovery, options.seed
         settings = {"part": "machines", "store": str(measure.make_store(directory, *size))}
         settings |= {"rows": options.rows, "machines": machines, "block": 1, "turns": options.turns}
-        arguments = (
-            RANK_OPTION,
-            json.dumps(settings | {"ranks": machines + 1, "steps": options.steps}),
-        )
-        times = measure.run_script(__file__, machines + 1, *arguments)
+        settings |= {"ranks": machines + 1, "steps": options.steps}
+        times = measure.run_script(__file__, machines + 1, RANK_OPTION, json.dumps(settings))
         rank, machine = (
-            above(times, f"X w, {label}", f"bare, {label}", "") for label in CPU_LABELS
+            least_difference(times, f"X w, {label}", f"bare, {label}", "") for label in CPU_LABELS
         )
         step = ratio(times, "X w", "bare", over="a bare Bcast, products, Gatherv")
         results += [
@@ -96,32 +95,38 @@ def figures_of_many(options: Any, directory: Path) -> list[Figure]:
     ]
 
 
-def compared(times: measure.Times, part: str, block: int, before: str) -> list[Figure]:
-    """The ratios of steps, and the CPU time above that of a bare step."""
+def step_figures(times: measure.Times, part: str, block: int, suffix: str) -> list[Figure]:
+    """Return ratios of steps, and the CPU time above that of a bare step.
+
+    Names in `times` end with `suffix`, which is ", before" for another clone.
+    """
     if part == "lockstep":
-        X_w = f"X w{before}"
+        X_w = f"X w{suffix}"
         ratios = [
-            ratio(times, X_w, f"bare{before}", over="a bare Bcast, products, Gatherv"),
-            ratio(times, X_w, f"wire{before}", over="a bare Bcast, Gatherv"),
-            ratio(times, X_w, f"published{before}", over="the published program"),
-            ratio(times, f"X'v{before}", X_w),
-            ratio(times, f"X W{before}", X_w, f"X W, {block} columns{before}"),
-            ratio(times, f"X'V{before}", f"X'v{before}", f"X'V, {block} columns{before}"),
-            *(above(times, f"X w, {label}", f"bare, {label}", before) for label in CPU_LABELS),
+            ratio(times, X_w, f"bare{suffix}", over="a bare Bcast, products, Gatherv"),
+            ratio(times, X_w, f"wire{suffix}", over="a bare Bcast, Gatherv"),
+            ratio(times, X_w, f"published{suffix}", over="the published program"),
+            ratio(times, f"X'v{suffix}", X_w),
+            ratio(times, f"X W{suffix}", X_w, f"X W, {block} columns{suffix}"),
+            ratio(times, f"X'V{suffix}", f"X'v{suffix}", f"X'V, {block} columns{suffix}"),
+            *(
+                least_difference(times, f"X w, {label}", f"bare, {label}", suffix)
+                for label in CPU_LABELS
+            ),
         ]
     else:
-        pairs = [(f"{product}, elastic{before}", product) for product in ("X w", "X'v")]
-        ratios = [ratio(times, candidate, f"{name}, lockstep{before}") for candidate, name in pairs]
+        pairs = [(f"{product}, elastic{suffix}", product) for product in ("X w", "X'v")]
+        ratios = [ratio(times, candidate, f"{name}, lockstep{suffix}") for candidate, name in pairs]
     ours = {
-        name: seconds for name, seconds in times.items() if (", before" in name) == bool(before)
+        name: seconds for name, seconds in times.items() if (", before" in name) == bool(suffix)
     }
     return ratios + [measure.figure(name, seconds, "s") for name, seconds in ours.items()]
 
 
-def above(times: measure.Times, name: str, other: str, before: str) -> Figure:
+def least_difference(times: measure.Times, name: str, other: str, suffix: str) -> Figure:
     """Return the difference of the least times of two candidates, in microseconds."""
-    ours, theirs = min(times[name + before]), min(times[other + before])
-    return measure.figure(f"{name}{before}", [1e6 * (ours - theirs)], "us", f"{other}, the least")
+    ours, theirs = min(times[name + suffix]), min(times[other + suffix])
+    return measure.figure(f"{name}{suffix}", [1e6 * (ours - theirs)], "us", f"{other}, the least")
 
 
 def measure_on_ranks(settings: dict[str, Any]) -> None:
@@ -138,7 +143,7 @@ def measure_on_ranks(settings: dict[str, Any]) -> None:
 
 
 def open_operator(comm: Any, settings: dict[str, Any], **options: Any) -> Any:
-    """X, of machines of equal speeds."""
+    """Open X on machines of equal speeds."""
     speeds = (1.0,) * settings["machines"]
     if comm is None:
         options["local"] = settings["machines"]
@@ -146,8 +151,8 @@ def open_operator(comm: Any, settings: dict[str, Any], **options: Any) -> Any:
 
 
 def products(comm: Any, settings: dict[str, Any]) -> measure.Times:
-    """Steps by product, and the CPU time of rank 0."""
-    how = "elastic" if comm is None else "lockstep"
+    """Measure steps of each product, and the CPU time of rank 0."""
+    mode = "elastic" if comm is None else "lockstep"
     with open_operator(comm, settings) as X:
         if X is None:
             return {}
@@ -155,19 +160,19 @@ def products(comm: Any, settings: dict[str, Any]) -> measure.Times:
         results: measure.Times = {}
         for name, call in ("X w", lambda: X.matvec(w)), ("X'v", lambda: X.rmatvec(v)):
             seconds, cpu = time_steps(call, settings["steps"])
-            results[f"{name}, {how}"], results[f"{name}, {how}, CPU of rank 0"] = [seconds], [cpu]
+            results[f"{name}, {mode}"], results[f"{name}, {mode}, CPU of rank 0"] = [seconds], [cpu]
         return results
 
 
 def lockstep(comm: Any, settings: dict[str, Any]) -> measure.Times:
-    """Steps of all kinds, and the same without this package."""
+    """Measure steps of all kinds, and the same without this package."""
     store = cec_mpi.open_store(settings["store"])
     manifest, steps = store.manifest, settings["steps"]
     rows, columns, k = settings["rows"], manifest.columns, settings["block"]
 
     def ours(name: str, shape: tuple[int, ...]) -> tuple[float, float]:
         vector, cpu = np.ones(shape), []
-        for calls in (10, 10, steps):  # a machine serves in the line that opens X
+        for calls in (10, 10, steps):  # a machine serves until the line that opens X returns
             begin = time.process_time()
             with open_operator(comm, settings) as X:
                 if X is not None:
@@ -248,10 +253,10 @@ def published(comm: Any, store: Any) -> Any:
 
 
 def idle(comm: Any, settings: dict[str, Any]) -> list[float]:
-    """CPU seconds over seconds, of each rank but machine 1."""
+    """Return CPU seconds over elapsed seconds of each rank but machine 1."""
     emulated = {
         "emulate_speeds": (1.0,) * settings["machines"],
-        "emulate_base": settings["rows"] / SECONDS,
+        "emulate_base": settings["rows"] / IDLE_STEP_SECONDS,
     }
     cpu, begin = time.process_time(), time.perf_counter()
     with open_operator(comm, settings, availability={1}, **emulated) as X:
