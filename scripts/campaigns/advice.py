@@ -36,7 +36,7 @@ sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
 from helpers.commands import run_to_end
 
-LOWEST, HIGHEST = 0.93, 0.97
+MIN_COVERED, MAX_COVERED = 0.93, 0.97
 
 
 def requests() -> Iterator[tuple[str, AdviceRequest, Choice]]:
@@ -46,14 +46,10 @@ def requests() -> Iterator[tuple[str, AdviceRequest, Choice]]:
     uneven = Choice(machines=12, recovery=8, machines_per_computer=(1, 1, 2, 2, 2, 4), away=1)
     for probability in (0.85, 0.9, 0.95):
         for minutes in (5, 30, 120):
-            outage_request = replace(request, probability=probability, tick_seconds=60.0 * minutes)
-            yield (
-                f"workstations, {probability}, {minutes} min, L = 8 of 12",
-                outage_request,
-                uneven,
-            )
-            plain = Choice(machines=6, recovery=4, away=2)
-            yield f"workstations, {probability}, {minutes} min, L = 4 of 6", outage_request, plain
+            outages = replace(request, probability=probability, tick_seconds=60.0 * minutes)
+            name = f"workstations, {probability}, {minutes} min"
+            yield f"{name}, L = 8 of 12", outages, uneven
+            yield f"{name}, L = 4 of 6", outages, Choice(machines=6, recovery=4, away=2)
     trace = AdviceRequest(
         rows=20_000_000,
         columns=1000,
@@ -65,16 +61,16 @@ def requests() -> Iterator[tuple[str, AdviceRequest, Choice]]:
         yield f"example, L = {recovery} of 16", trace, Choice(machines=16, recovery=recovery)
 
 
-def many_runs(request: AdviceRequest, choice: Choice, runs: int) -> np.ndarray:
+def run_many(request: AdviceRequest, choice: Choice, runs: int) -> np.ndarray:
     """Return the seconds of many runs, or of runs from all start times of a trace."""
     forecaster = Forecaster(request)
     return forecaster.run_seconds(choice, range(10**6, 10**6 + runs))
 
 
 def make_real_runs(steps: int, first_seed: int, deadline: float) -> None:
-    """Print the times of real runs beside their forecasts."""
+    """Print the times of real runs and their forecasts."""
     speeds, base, rows, columns, tick = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0), 120.0, 1200, 50, 5.0
-    random, lines = np.random.default_rng(first_seed), []
+    rng, rows_of_table = np.random.default_rng(first_seed), []
     for probability, recovery, seed in ((0.9, 3, 1), (0.9, 4, 2), (0.8, 3, 3), (0.95, 5, 4)):
         if time.monotonic() > deadline:
             break
@@ -91,20 +87,12 @@ def make_real_runs(steps: int, first_seed: int, deadline: float) -> None:
         assert forecast is not None
         with tempfile.TemporaryDirectory() as temporary:
             directory = Path(temporary)
-            cec_mpi.encode(
-                random.standard_normal((rows, columns)), directory / "store", 6, recovery
-            )
-            np.save(directory / "W.npy", random.standard_normal((steps, columns)))
+            cec_mpi.encode(rng.standard_normal((rows, columns)), directory / "store", 6, recovery)
+            np.save(directory / "W.npy", rng.standard_normal((steps, columns)))
             speed_list = ",".join(map(str, speeds))
             run = ["run", "store", "vectors=W.npy", "--out", "real", "--elastic", "--local", "6"]
-            run += [
-                "--emulate-speeds",
-                speed_list,
-                "--speeds",
-                speed_list,
-                "--emulate-base",
-                str(base),
-            ]
+            run += ["--emulate-speeds", speed_list, "--speeds", speed_list]
+            run += ["--emulate-base", str(base)]
             run += ["--available-probability", str(probability), "--tick", str(tick), "--wait"]
             run += ["--seed", str(first_seed + seed), "-q"]
             done = run_to_end(
@@ -116,14 +104,14 @@ def make_real_runs(steps: int, first_seed: int, deadline: float) -> None:
             begin, end = map(
                 datetime.fromisoformat, (records.header["started"], records.steps[-1].time)
             )
-            took = (end - begin).total_seconds()
+            seconds = (end - begin).total_seconds()
         low, high = forecast.single_run
-        cells = f"{took:.1f}", f"{forecast.total.mean:.1f}", f"{low:.1f} to {high:.1f}"
-        ratio = f"{forecast.total.mean / took:.3f}"
-        lines.append([f"p = {probability}, L = {recovery}", *cells, ratio])
-        print(lines[-1], flush=True)
+        cells = f"{seconds:.1f}", f"{forecast.total.mean:.1f}", f"{low:.1f} to {high:.1f}"
+        ratio = f"{forecast.total.mean / seconds:.3f}"
+        rows_of_table.append([f"p = {probability}, L = {recovery}", *cells, ratio])
+        print(rows_of_table[-1], flush=True)
     head = ["run", "measured (s)", "forecast (s)", "9 of 10 runs", "forecast over measured"]
-    print("\n".join(format_table(head, lines, head[1:])))
+    print("\n".join(format_table(head, rows_of_table, head[1:])))
 
 
 def main() -> None:
@@ -146,8 +134,8 @@ def main() -> None:
     for name, request, choice in all_requests:
         if time.monotonic() > deadline:
             break
-        runs = many_runs(request, choice, options.runs if request.probability else 3000)
-        mean, hits, inside, widths = runs.mean(), 0, [], []
+        runs = run_many(request, choice, options.runs if request.probability else 3000)
+        mean, hits, shares_inside, widths = runs.mean(), 0, [], []
         for seed in range(seeds_per_request):
             seeded = replace(request, first_seed=10_000 * (options.seed + seed))
             forecast = Forecaster(seeded).forecast(choice, True)
@@ -155,23 +143,19 @@ def main() -> None:
             hits += forecast.total.low <= mean <= forecast.total.high
             widths.append((forecast.total.high - forecast.total.low) / mean)
             low, high = forecast.single_run
-            inside.append(((low <= runs) & (runs <= high)).mean())
+            shares_inside.append(((low <= runs) & (runs <= high)).mean())
         covered, tried = covered + hits, tried + seeds_per_request
-        rows.append(
-            [
-                name,
-                f"{hits / seeds_per_request:.3f}",
-                f"{np.median(widths):.1%}",
-                f"{np.mean(inside):.3f}",
-            ]
-        )
+        cells = f"{hits / seeds_per_request:.3f}", f"{np.median(widths):.1%}"
+        rows.append([name, *cells, f"{np.mean(shares_inside):.3f}"])
         print(rows[-1], flush=True)
     share = covered / max(1, tried)
     rows.append(["all", f"{share:.3f}", "", ""])
     head = ["request", "covered", "width", "runs between quantiles"]
     print("\n".join(format_table(head, rows, head[1:])))
-    if not LOWEST <= share <= HIGHEST:
-        sys.exit(f"intervals cover {share:.3f} of the means, expected {LOWEST} to {HIGHEST}")
+    if not MIN_COVERED <= share <= MAX_COVERED:
+        sys.exit(
+            f"intervals cover {share:.3f} of the means, expected {MIN_COVERED} to {MAX_COVERED}"
+        )
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ from helpers.operators import CountingOperator
 from helpers.processes import processes_of
 
 MACHINES, RECOVERY, LARGE_RECOVERY, COPIES, SPARES = 5, 2, 4, 4, 1
-MAX_MACHINES_ON_HOST = 3  # of a host that joins
+MAX_MACHINES_ON_HOST = 3  # that joins
 ROWS, SIZE, PRODUCTS = 600, 120, 200
 EMULATION = ("--emulate-speeds", "2,2,3,3,4", "--emulate-base", 12_000)  # about 10 ms a step
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {  # the matrix of each task, and its options
@@ -73,8 +73,8 @@ ATTEMPTS = 8  # of a run; the last one without signals
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 TERMINATED = 128 + signal.SIGTERM  # during imports
 RESUMABLE = (3, 4, 6, TERMINATED)  # a machine failed, too few machines, stopped by a signal
-KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL, signal.SIGKILL, -signal.SIGTERM)
-JOINED = (0, 3, 6, 7, TERMINATED, -signal.SIGTERM, -signal.SIGKILL)
+MASTER_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL, signal.SIGKILL, -signal.SIGTERM)
+JOINER_CODES = (0, 3, 6, 7, TERMINATED, -signal.SIGTERM, -signal.SIGKILL)
 
 
 def main() -> int:
@@ -109,13 +109,13 @@ class Campaign:
         self._ways = arguments.ways.split(",")
         self.tasks = self.runs = self.problems = 0
         self._counts: Counter[str] = Counter()
-        numbers = np.random.default_rng(arguments.seed)
-        self._matrices = _matrices(numbers)
+        rng = np.random.default_rng(arguments.seed)
+        self._matrices = _matrices(rng)
         vectors = {
-            "W": numbers.standard_normal((PRODUCTS, SIZE)),
-            "b": numbers.standard_normal(ROWS),
-            "c": numbers.standard_normal(SIZE),
-            "classes": numbers.integers(0, 2, ROWS),
+            "W": rng.standard_normal((PRODUCTS, SIZE)),
+            "b": rng.standard_normal(ROWS),
+            "c": rng.standard_normal(SIZE),
+            "classes": rng.integers(0, 2, ROWS),
         }
         for name, array in vectors.items():
             np.save(directory / f"{name}.npy", array)
@@ -157,12 +157,13 @@ class Campaign:
                 self._report_problem(f"no result after {ATTEMPTS} runs")
         finally:
             for done in run.ended_joiners():
-                self._check(done, JOINED)
+                self._check(done, JOINER_CODES)
             self._counts.update(run.sent)
         if self.problems == before:
             self._check_result(task, out, expected, has_faults)
         left = [path.name for path in run.scratch.iterdir()]
-        run.scratch.rmdir() if not left else None
+        if not left:
+            run.scratch.rmdir()
         left += [
             path.name for path in self._directory.iterdir() if path.name not in self._known_files
         ]
@@ -170,8 +171,8 @@ class Campaign:
             self._report_problem(f"left behind: {left}")
         self._known_files.update(left)
         if self.problems > before:
-            story = "; ".join(run.history)
-            print(f"  run {number}: {task} of {kind} by {way}, {story}", flush=True)
+            history = "; ".join(run.history)
+            print(f"  run {number}: {task} of {kind} by {way}, {history}", flush=True)
 
     def _expected(self, task: str) -> tuple[Any, int]:
         """Return the result of a task with X in memory, and the number of its products."""
@@ -204,7 +205,7 @@ class Campaign:
 
     def _is_over(self, done: CommandResult, hit_master: bool) -> bool:
         self._counts[f"code {done.returncode}"] += 1
-        self._check(done, (0, *RESUMABLE, *(KILLED if hit_master else ())))
+        self._check(done, (0, *RESUMABLE, *(MASTER_KILLED if hit_master else ())))
         return done.returncode in (0, None)
 
     def _check(self, done: CommandResult, codes: tuple[int, ...]) -> None:
@@ -235,7 +236,7 @@ class Campaign:
         pairs = pairwise(event.get("rank") for event in events)
         self._counts["two machines joined on one host"] += sum(a == b is not None for a, b in pairs)
         if not has_faults and any("wrong" in event for event in events):
-            self._report_problem("a false alarm")
+            self._report_problem("a correct machine was called wrong")
 
     def _report_problem(self, problem: str) -> None:
         self.problems += 1
@@ -247,10 +248,10 @@ class Campaign:
         print(json.dumps(dict(self._counts.most_common())))
 
 
-def _matrices(numbers: np.random.Generator) -> dict[str, Any]:
+def _matrices(rng: np.random.Generator) -> dict[str, Any]:
     """Return sparse matrices, so that each can be stored with a code and as copies."""
-    links = scipy.sparse.random_array((SIZE, SIZE), density=0.1, rng=numbers)
-    tall = scipy.sparse.random_array((ROWS, SIZE), density=0.2, rng=numbers) - 0.1 * (
+    links = scipy.sparse.random_array((SIZE, SIZE), density=0.1, rng=rng)
+    tall = scipy.sparse.random_array((ROWS, SIZE), density=0.2, rng=rng) - 0.1 * (
         scipy.sparse.eye_array(ROWS, SIZE)
     )
     tall = tall @ scipy.sparse.diags_array(np.logspace(0, 0.9, SIZE))  # many steps are needed
@@ -292,22 +293,22 @@ class Run:
         self.history: list[str] = []
         self.hit_master = False
 
-    def attempt(self, number: int, most: int) -> CommandResult:
-        """Run until the end, with at most `most` signals."""
+    def attempt(self, number: int, max_signals: int) -> CommandResult:
+        """Run until the end, with at most `max_signals` signals."""
         command = self._command + (["--resume"] if number and count_steps(self._out) else [])
         if self._way == "mpirun":
             command = ["mpirun", "--with-ft", "ulfm", "-n", 1 + MACHINES + SPARES, *command]
         self.hit_master = False
         began = time.monotonic()
-        before, saved, deadline = count_steps(self._out), self._saved(), began + self._limit
-        started = self._start(command)
-        plan = [self._moment() for _ in range(self._random.randint(0, most))]
+        before, saved_at, deadline = count_steps(self._out), self._saved_at(), began + self._limit
+        running = self._start(command)
+        plan = [self._draw_moment() for _ in range(self._random.randint(0, max_signals))]
         self._moment_times = {"start": began}
-        while started.process.poll() is None and time.monotonic() < deadline:
+        while running.process.poll() is None and time.monotonic() < deadline:
             now, steps = time.monotonic(), count_steps(self._out)
             for moment, is_reached in (
                 ("first step", steps > before),
-                ("checkpoint", self._saved() != saved),
+                ("checkpoint", self._saved_at() != saved_at),
                 ("end", steps > max(before, self._products - 3)),
             ):
                 if is_reached:
@@ -316,14 +317,14 @@ class Run:
                 since = self._moment_times.get(planned.after)
                 if since is not None and now >= since + planned.seconds:
                     plan.remove(planned)
-                    self._send(started, planned.after, now - began)
+                    self._send(running, planned.after, now - began)
             self._continue_stopped(now)
             self._join()
             time.sleep(0.01)
         if self.hit_master:  # stopped machines would not end
-            self._stopped += [(0.0, pid) for pid in started.processes()]
+            self._stopped += [(0.0, pid) for pid in running.processes()]
         self._continue_stopped(time.monotonic())
-        done = wait_for_end(started, deadline)
+        done = wait_for_end(running, deadline)
         self.history.append(f"code {done.returncode} at {time.monotonic() - began:.1f} s")
         return done
 
@@ -337,13 +338,13 @@ class Run:
     def _start(self, command: list[Any]) -> RunningCommand:
         return start(command, variables={"TMPDIR": str(self.scratch), "PYTHONFAULTHANDLER": "1"})
 
-    def _moment(self) -> Moment:
+    def _draw_moment(self) -> Moment:
         after = self._random.choice(MOMENTS)
         is_short = after in ("checkpoint", "end")
         return Moment(after, self._random.uniform(0.0, 0.2 if is_short else MAX_DELAY))
 
-    def _saved(self) -> int:
-        """Return when the checkpoint was written."""
+    def _saved_at(self) -> int:
+        """Return when the checkpoint was written; 0 if there is none."""
         try:
             return (self._out / "checkpoint.npz").stat().st_mtime_ns
         except FileNotFoundError:
@@ -364,7 +365,7 @@ class Run:
                 )
 
     def _serves(self, process: subprocess.Popen[str]) -> bool:
-        """Whether a machine that joined is alive, and was not stopped for good by a fault."""
+        """Return whether a machine that joined is alive, and not stopped for good by a fault."""
         if process.poll() is not None:
             return False
         with suppress(psutil.NoSuchProcess):
@@ -372,8 +373,8 @@ class Run:
             return not is_stopped or process.pid in (pid for _, pid in self._stopped)
         return False
 
-    def _send(self, started: RunningCommand, after: str, at: float) -> None:
-        master, machines = self._processes(started)
+    def _send(self, running: RunningCommand, after: str, at: float) -> None:
+        master, machines = self._processes(running)
         is_master = not machines or self._random.random() < 1 / 6
         pid = master if is_master else self._random.choice(machines)
         number = self._random.choice(SIGNALS)
@@ -382,22 +383,22 @@ class Run:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
             self.hit_master = self.hit_master or is_master
-            who = "the master" if is_master else "a machine"
-            self.sent[f"{number.name} {who}"] += 1
+            receiver = "the master" if is_master else "a machine"
+            self.sent[f"{number.name} {receiver}"] += 1
             self.sent[f"after {after}"] += 1
-            self.history.append(f"{number.name} to {who} after {after} at {at:.1f} s")
+            self.history.append(f"{number.name} to {receiver} after {after} at {at:.1f} s")
             if number is signal.SIGSTOP:
                 seconds = 30 if self._random.random() < 0.2 else self._random.uniform(0.1, 8)
                 self._stopped.append((time.monotonic() + seconds, pid))
 
-    def _processes(self, started: RunningCommand) -> tuple[int | None, list[int]]:
+    def _processes(self, running: RunningCommand) -> tuple[int | None, list[int]]:
         """Return the process ID of the master, and those of the machines."""
         if self._way == "join":
             living = [each.process for each in self._joiners if each.process.poll() is None]
-            return started.process.pid, [process.pid for process in living]
+            return running.process.pid, [process.pid for process in living]
         ranks: dict[int, int] = {}
         with suppress(psutil.NoSuchProcess):
-            ranks = {rank: each.pid for rank, each in processes_of(started.process).items()}
+            ranks = {rank: each.pid for rank, each in processes_of(running.process).items()}
         return ranks.pop(0, None), list(ranks.values())
 
     def _continue_stopped(self, now: float) -> None:
@@ -413,15 +414,15 @@ def errors_of(done: CommandResult) -> set[str]:
     return {line for line in done.errors.splitlines() if line.startswith("cec-mpi: error:")}
 
 
-def wait_for_end(started: RunningCommand, deadline: float) -> CommandResult:
+def wait_for_end(running: RunningCommand, deadline: float) -> CommandResult:
     """Wait for a command; one that does not end in time prints its stacks."""
     with suppress(subprocess.TimeoutExpired):
-        started.process.wait(max(0.0, deadline - time.monotonic()))
-    if started.process.poll() is not None:
-        return finish(started, 30)  # machines may have its pipes, and look for their master
-    for pid in started.processes():
+        running.process.wait(max(0.0, deadline - time.monotonic()))
+    if running.process.poll() is not None:
+        return finish(running, 30)  # machines that look for their master may hold its pipes
+    for pid in running.processes():
         os.kill(pid, signal.SIGABRT)
-    return replace(finish(started, 5), returncode=None)
+    return replace(finish(running, 5), returncode=None)
 
 
 if __name__ == "__main__":

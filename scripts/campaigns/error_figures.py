@@ -73,22 +73,22 @@ def main() -> int:
     decodes: list[Decode] = []
     while len(decodes) < arguments.decodes and time.monotonic() < end:
         with tempfile.TemporaryDirectory(prefix="cec-mpi-errors-") as name:
-            decodes += case(rng, Path(name) / "store")
+            decodes += random_decodes(rng, Path(name) / "store")
     print(f"{len(decodes)} decodes, seed {arguments.seed}")
     report(decodes)
     exceeded = sum(decode.error > decode.accuracy for decode in decodes)
     return int(exceeded > MAX_EXCEEDED * len(decodes))
 
 
-def case(rng: np.random.Generator, store: Path) -> Iterator[Decode]:
+def random_decodes(rng: np.random.Generator, store: Path) -> Iterator[Decode]:
     """Yield the decodes with one X, of each vector with each set of machines."""
     machines, recovery = SIZES[rng.integers(len(SIZES))]
     types = TYPES[rng.choice(len(TYPES), p=[0.25, 0.25, 0.5])]
     dtype, precision = types.split(", ")
     adjoint = bool(rng.random() < 0.3)
-    long = int(10 ** rng.uniform(0.7, 3.5))
-    short = recovery * max(1, min(40, MAX_ENTRIES // (recovery * long)))
-    shape = (recovery * -(-long // recovery), short) if adjoint else (short, long)
+    terms = int(10 ** rng.uniform(0.7, 3.5))  # of each sum
+    sums = recovery * max(1, min(40, MAX_ENTRIES // (recovery * terms)))
+    shape = (recovery * -(-terms // recovery), sums) if adjoint else (sums, terms)
     kind = list(MATRICES)[rng.integers(len(MATRICES))]
     X = MATRICES[kind](rng, shape)
     code = CODES[rng.integers(len(CODES))]
@@ -112,7 +112,9 @@ def case(rng: np.random.Generator, store: Path) -> Iterator[Decode]:
         with cec_mpi.open_operator(store, None, recorder=recorder, **open_options) as operator:
             for _ in range(VECTORS):
                 matrix = X.T if adjoint else X
-                name, w = vector(rng, matrix, "float32" if precision == "shard" else "float64")
+                name, w = random_vector(
+                    rng, matrix, "float32" if precision == "shard" else "float64"
+                )
                 exact = matrix.astype(np.longdouble) @ w.astype(np.longdouble)
                 for number in range(SETS):
                     count = recovery if number else int(rng.integers(recovery, machines + 1))
@@ -135,7 +137,7 @@ def case(rng: np.random.Generator, store: Path) -> Iterator[Decode]:
                     )
 
 
-def vector(rng: np.random.Generator, X: Any, dtype: str) -> tuple[str, Any]:
+def random_vector(rng: np.random.Generator, X: Any, dtype: str) -> tuple[str, Any]:
     """Return the kind of a vector, and the vector in this dtype; for one of four, terms cancel."""
     if rng.random() < 0.25:
         rows = X[: min(len(X), X.shape[1] - 1, 40)]

@@ -34,14 +34,14 @@ MIN_JOBS, MAX_SECONDS = 4, 3.0  # for each faulty machine
 
 
 def main() -> int:
-    """Run the campaign; 1 if a result is wrong or a step hangs."""
+    """Run the campaign; return 1 if a result is wrong or a step hangs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lies", type=int, default=150)
     parser.add_argument("--limit", type=float, default=60.0)
     parser.add_argument("--seconds", type=float, default=3600, help="start no test after this")
     options = parser.parse_args()
-    end = time.monotonic() + options.seconds
+    deadline = time.monotonic() + options.seconds
     warnings.simplefilter("ignore")
     random = np.random.default_rng(options.seed)
     X = random.standard_normal((240, 40))
@@ -49,18 +49,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         store = Path(directory, "store")
         cec_mpi.encode(X, store, MACHINES, RECOVERY)
-        for check, lies in ((True, options.lies), (False, options.lies)):
-            _test_all(
-                X,
-                store,
-                Path(directory, f"file-{check}"),
-                check,
-                lies,
-                options.limit,
-                end,
-                totals,
-                random,
-            )
+        for check in (True, False):
+            _test_all(X, store, check, options, deadline, totals, random)
     print(", ".join(f"{name} {count}" for name, count in sorted(totals.items())))
     return int(bool(totals["wrong"] or totals["late"] or totals["failed with --check"]))
 
@@ -68,48 +58,44 @@ def main() -> int:
 def _test_all(
     X: Any,
     store: Path,
-    file: Path,
     check: bool,
-    lies: int,
-    limit: float,
-    end: float,
+    options: argparse.Namespace,
+    deadline: float,
     totals: Counter[str],
     random: np.random.Generator,
 ) -> None:
+    """Let faulty machines join operators, until each of `options.lies` has had its turn."""
+    file = store.with_name(f"file-{check}")
+    run_options = {"local": MACHINES - 1, "accept": str(file), "threads": 1, "deadline": "1"}
+    run_options["speeds"] = (1.0,) * MACHINES  # so that liars get jobs, whatever they report
     done = 0
-    while done < lies and time.monotonic() < end:
-        options = {"local": MACHINES - 1, "accept": str(file), "threads": 1, "deadline": "1"}
-        options["speeds"] = (1.0,) * MACHINES  # so that liars get jobs, whatever they report
-        with cec_mpi.open_operator(store, check=check, **options) as operator:
-            while done < lies and time.monotonic() < end:
+    while done < options.lies and time.monotonic() < deadline:
+        with cec_mpi.open_operator(store, check=check, **run_options) as operator:
+            while done < options.lies and time.monotonic() < deadline:
                 lie = FALSE_ANSWERS[done % len(FALSE_ANSWERS)]
                 done += 1
                 totals["lies"] += 1
                 try:
-                    had_jobs = _test_one(
-                        X, store, file, lie, operator, check, limit, totals, random
-                    )
+                    liar = ByzantineMachine(file, store, lie, random.spawn(1)[0])
+                    _test_one(X, liar, lie.__name__, operator, check, options.limit, totals, random)
                 except CecError as error:
-                    name = "failed with --check" if check else "failed without"
-                    totals[name] += 1
+                    totals["failed with --check" if check else "failed without"] += 1
                     print(f"{lie.__name__}, check={check}: {error}", flush=True)
                     break
-                totals["had jobs" if had_jobs else "had no job"] += 1
+                totals["had jobs" if liar.jobs else "had no job"] += 1
 
 
 def _test_one(
     X: Any,
-    store: Path,
-    file: Path,
-    lie: Any,
+    liar: ByzantineMachine,
+    name: str,
     operator: Any,
     check: bool,
     limit: float,
     totals: Counter[str],
     random: np.random.Generator,
-) -> bool:
-    """Compute products with one faulty machine; return whether it had jobs."""
-    liar = ByzantineMachine(file, store, lie, random.spawn(1)[0])
+) -> None:
+    """Compute products with one faulty machine."""
     liar.start()
     deadline = time.monotonic() + MAX_SECONDS
     try:
@@ -119,21 +105,19 @@ def _test_one(
             faulthandler.dump_traceback_later(limit, exit=True)
             product, adjoint = operator @ w, operator.rmatvec(v)
             faulthandler.cancel_dump_traceback_later()
-            if time.monotonic() - begin > limit / 2:
+            seconds = time.monotonic() - begin
+            if seconds > limit / 2:
                 totals["late"] += 1
-                print(
-                    f"{lie.__name__}, check={check}: {time.monotonic() - begin:.1f} s", flush=True
-                )
+                print(f"{name}, check={check}: {seconds:.1f} s", flush=True)
             is_right = np.allclose(product, X @ w, atol=1e-8)
             is_right &= np.allclose(adjoint, X.T @ v, atol=1e-8)
             if not is_right:
                 totals["wrong" if check else "wrong without --check"] += 1
                 if check:
-                    print(f"{lie.__name__}: a wrong result", flush=True)
+                    print(f"{name}: a wrong result", flush=True)
     finally:
         faulthandler.cancel_dump_traceback_later()
         liar.end()
-    return liar.jobs > 0
 
 
 if __name__ == "__main__":

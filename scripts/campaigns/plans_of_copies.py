@@ -60,19 +60,19 @@ def compare(rng):
     parts, placement, available, speeds = random_case(rng)
     stragglers = int(rng.integers(3))
     plan = ReplicaPlanner(parts, placement, stragglers).plan(available, speeds)
-    sets, which = group_by_holders(placement.holders, available)
+    sets, group = group_by_holders(placement.holders, available)
     copies = 1 + min(stragglers, min(map(len, sets)) - 1)
-    times = np.zeros((parts.count, placement.machines + 1), int)
+    computed = np.zeros((parts.count, placement.machines + 1), int)
     for block in plan.assignment.blocks:
         for start, stop, owners in placement.spans(((block.start, block.stop),)):
             part = np.searchsorted(parts.bounds, start, side="right") - 1
             if len(block.machines) != copies or not set(block.machines) <= set(owners):
                 raise SystemExit(f"rows {start}..{stop - 1} are of machines {block.machines}")
-            times[part, list(block.machines)] += stop - start
-    if (times.sum(axis=1) != copies * np.diff(parts.bounds)).any():
+            computed[part, list(block.machines)] += stop - start
+    if (computed.sum(axis=1) != copies * np.diff(parts.bounds)).any():
         raise SystemExit("rows are missing")
     present = np.array(speeds)[np.array(available) - 1]
-    least = min_makespan(np.bincount(which, parts.costs), sets, present, copies=copies)
+    least = min_makespan(np.bincount(group, parts.costs), sets, present, copies=copies)
     is_limited_by_row = plan.bound > least * (1 + TOLERANCE)  # a row alone takes longer
     return plan.bound / least, plan.makespan / plan.bound, is_limited_by_row
 
@@ -89,9 +89,9 @@ def main():
     results = []
     while len(results) < options.plans and time.monotonic() < end:
         results.append(compare(rng))
-    least, whole, is_limited_by_row = np.array(results).T
-    difference = np.abs(least[is_limited_by_row == 0] - 1).max()
-    quantiles = np.quantile(whole, (0.5, 0.9, 0.99, 1))
+    least_ratios, ratios, is_limited_by_row = np.array(results).T
+    difference = np.abs(least_ratios[is_limited_by_row == 0] - 1).max()
+    quantiles = np.quantile(ratios, (0.5, 0.9, 0.99, 1))
     print(
         f"{len(results)} plans; in {int(is_limited_by_row.sum())} of them one row takes longer "
         "than HiGHS"
@@ -100,7 +100,7 @@ def main():
     print(
         "whole rows over it:", *(f"{quantile:.4f}" for quantile in quantiles), "(50, 90, 99, 100 %)"
     )
-    if difference > TOLERANCE or least.min() < 1 - TOLERANCE:
+    if difference > TOLERANCE or least_ratios.min() < 1 - TOLERANCE:
         raise SystemExit("the least makespan is not that of HiGHS")
 
 

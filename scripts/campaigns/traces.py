@@ -114,28 +114,20 @@ def compare_sources(
     rows = []
     for name, source in SOURCES.items():
         source_request = replace(request, costs=Costs(source=source))
-        forecaster, model = (
-            Forecaster(source_request),
-            TimeModel(scenario_of(source_request, choice)),
-        )
+        forecaster = Forecaster(source_request)
+        model = TimeModel(scenario_of(source_request, choice))
         ours, for_copies = forecaster.forecast(choice, True), forecaster.forecast(copies, True)
         assert ours is not None
-        found = forecaster.baselines(choice, schemes) | (
-            {"copies": for_copies.total} if for_copies else {}
-        )
-        ratios = {peer: f"{total.mean / ours.total.mean:.2f}" for peer, total in found.items()}
+        totals = forecaster.baselines(choice, schemes)
+        if for_copies:
+            totals |= {"copies": for_copies.total}
+        ratios = {peer: f"{total.mean / ours.total.mean:.2f}" for peer, total in totals.items()}
         reading = source.seconds([model.size / MACHINES] * MACHINES)
         decoding = source_request.costs.decoding(ROWS, choice.recovery or 1)
         products = ROWS / float(model.rates.sum())
-        rows.append(
-            [
-                name,
-                *(ratios.get(peer, "-") for peer in (*schemes, "copies")),
-                f"{ours.waiting:.1%}",
-                f"{reading / interval:.4f}",
-                f"{decoding / products:.4f}",
-            ]
-        )
+        cells = [ratios.get(peer, "-") for peer in (*schemes, "copies")]
+        cells += [f"{ours.waiting:.1%}", f"{reading / interval:.4f}", f"{decoding / products:.4f}"]
+        rows.append([name, *cells])
     head = ["source", *schemes, "copies", "waiting", "reading/between", "decoding/products"]
     yield f"one change every {interval:.0f} s"
     yield from format_table(head, rows, head[1:])
@@ -147,11 +139,11 @@ def run_real(
     seconds: float,
     options: argparse.Namespace,
 ) -> float:
-    """Run the choice on this computer; return the relative difference to the simulated time."""
+    """Run the choice on this computer; return the relative difference of the simulated time."""
     speed_up = 60.0  # over the trace
     columns = 20
-    with tempfile.TemporaryDirectory() as place:
-        directory = Path(place)
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
         rng = np.random.default_rng(options.seed)
         height = 100 * scenario.recovery
         cec_mpi.encode(
@@ -162,36 +154,29 @@ def run_real(
         )
         np.save(directory / "W.npy", rng.standard_normal((options.real, columns)))
         begin = max(range(len(availability)), key=lambda tick: len(availability.at(tick)))
-        ticks = [
-            availability.at((begin + tick) % len(availability)) for tick in range(len(availability))
-        ]
+        order = [*range(begin, len(availability)), *range(begin)]
+        ticks = [availability.at(tick) for tick in order]
         (directory / "ticks.json").write_text(json.dumps({"available": ticks}))
         speeds = ",".join(map(str, SPEEDS))
         common = ["--emulate-speeds", speeds, "--speeds", speeds, "--emulate-base", height // 8]
-        common += [
-            "--availability",
-            "ticks.json",
-            "--repeat",
-            "--tick",
-            seconds / speed_up,
-            "--wait",
-        ]
+        common += ["--availability", "ticks.json", "--repeat", "--wait"]
+        common += ["--tick", seconds / speed_up]
         run = ["run", "store", "vectors=W.npy", "--out", "real", "--elastic", "--local", MACHINES]
-        command([*run, *common], directory, options.seconds)
+        run_command([*run, *common], directory, options.seconds)
         simulated = ["simulate", "store", "--steps", options.real, "--elastic", "--json"]
-        output = json.loads(command([*simulated, *common], directory, options.seconds))
+        output = json.loads(run_command([*simulated, *common], directory, options.seconds))
         simulated_seconds = next(iter(output.values()))["seconds"]
         summary = json.loads((directory / "real" / "summary.json").read_text())
-        took = summary["seconds"]
-    difference = simulated_seconds / took - 1
+        real_seconds = summary["seconds"]
+    difference = simulated_seconds / real_seconds - 1
     print(
-        f"a real run of {options.real} steps: {took:.1f} s, "
+        f"a real run of {options.real} steps: {real_seconds:.1f} s, "
         f"simulated {simulated_seconds:.1f} s ({difference:+.1%})"
     )
     return abs(difference)
 
 
-def command(arguments: list[object], directory: Path, seconds: float) -> str:
+def run_command(arguments: list[object], directory: Path, seconds: float) -> str:
     program = [sys.executable, "-m", "cec_mpi", *map(str, arguments)]
     done = run_to_end(program, cwd=directory, limit=seconds)
     if done.returncode:

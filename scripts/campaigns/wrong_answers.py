@@ -61,7 +61,7 @@ ROWS, COLUMNS = 120, 40
 STEPS, SEED = 50, 0  # number of steps with each store; seed of masters
 
 
-class World:
+class RandomStore:
     """A random X and its store."""
 
     def __init__(self, path: Path, rng: np.random.Generator) -> None:
@@ -88,8 +88,8 @@ class World:
             for n in rng.choice(machines, min(2, machines - size), replace=False) + 1:
                 (path / f"shard-{n:04d}.npy").unlink()
             repair(path)
-        store = open_store(path)
-        self.manifest, scaling = store.manifest, store.scaling()
+        opened = open_store(path)
+        self.manifest, scaling = opened.manifest, opened.scaling()
         self.code = self.manifest.code
         self.largest = scaling.column_sizes
         self.row_exponents = np.zeros(ROWS, int)
@@ -111,7 +111,7 @@ class World:
         options = {"check": True, "precision": self.precision, "seed": SEED}
         return *open_master(self.path, self.manifest, recorder, **options), recorder
 
-    def vectors(self, rng: np.random.Generator, adjoint: bool) -> Floats:
+    def random_vectors(self, rng: np.random.Generator, adjoint: bool) -> Floats:
         """Return W or V; in a quarter of all cases terms of the product cancel."""
         k = int(rng.choice([1, 1, 3]))
         length = ROWS if adjoint else COLUMNS
@@ -138,19 +138,19 @@ class World:
         """Return error bounds of X' V from sums of absolute coefficients, (N, k)."""
         eps, arithmetic = np.finfo(float).eps, self.arithmetic
         per_row = summation_error_bound(ROWS, arithmetic) + np.finfo(arithmetic).eps
-        own = self.sizes * (per_row + 20 * condition * self.code.recovery * eps)
-        total = (own + self.manifest.shard_errors) @ coefficient_sums
+        per_machine = self.sizes * (per_row + 20 * condition * self.code.recovery * eps)
+        total = (per_machine + self.manifest.shard_errors) @ coefficient_sums
         rounding = np.outer(self.largest, total)
-        misses = [
+        tolerances = [
             self.terms.tolerances(n, ROWS, sums) for n, sums in enumerate(coefficient_sums, start=1)
         ]
-        missed = 2 * np.max(misses, axis=0) / np.abs(self.terms.probe.T.astype(float))
-        return np.ldexp(rounding, exponents), np.ldexp(rounding + missed, exponents)
+        undetected = 2 * np.max(tolerances, axis=0) / np.abs(self.terms.probe.T.astype(float))
+        return np.ldexp(rounding, exponents), np.ldexp(rounding + undetected, exponents)
 
 
-def scale_of(world: World, job: Any) -> Floats:
-    """Return S of each column of W in the dtype in which it was sent."""
-    scale: Floats = np.abs(job.operand.astype(float)) @ world.largest
+def scale_of(store: RandomStore, job: Any) -> Floats:
+    """Return the sum of the sizes of terms of each column of W, as it was sent."""
+    scale: Floats = np.abs(job.operand.astype(float)) @ store.largest
     return np.where(scale > 0, scale, 1.0)
 
 
@@ -158,14 +158,16 @@ def random_entry(values: Floats, rng: np.random.Generator) -> NDArray[np.bool_]:
     return np.arange(values.size) == rng.integers(values.size)
 
 
-def attack(world: World, guilty: list[int], rng: np.random.Generator) -> tuple[str, Attack]:
+def random_attack(
+    store: RandomStore, guilty: list[int], rng: np.random.Generator
+) -> tuple[str, Attack]:
     """Return the kind of an attack, and a function that changes answers in this way."""
-    kinds = ("factor", "zero", "swap", "entry", "all", "near", "odd", "huge", "bit", "stale")
+    kinds = ("factor", "zero", "swap", "entry", "all", "near", "not finite", "huge", "bit", "stale")
     kind = str(rng.choice(kinds if len(guilty) == 1 else (*kinds, "equal", "equal", "opposite")))
     exponent, seed = rng.uniform(-17, 3), int(rng.integers(1 << 30))
-    odd = float(rng.choice([np.nan, np.inf, -np.inf]))
+    not_finite = float(rng.choice([np.nan, np.inf, -np.inf]))
     sign = float(rng.choice([-1, 1]))
-    before: dict[int, Floats] = {}
+    previous: dict[int, Floats] = {}
     factor = float(rng.choice([1.5, 0.0, -1.0, 1 + 10.0**exponent]))
     excluded = int(rng.integers(4))  # 1: answers to X' V stay right; 2: those to X W
 
@@ -177,11 +179,11 @@ def attack(world: World, guilty: list[int], rng: np.random.Generator) -> tuple[s
         ):
             return values
         shared_rng = np.random.default_rng(seed)  # the same for all machines
-        terms = values if job.product.adjoint else scale_of(world, job)
+        terms = values if job.product.adjoint else scale_of(store, job)
         size = float(np.abs(terms).max()) or 1.0
         result = values.astype(float)
-        stale = before.get(values.size)
-        before[values.size] = result.copy()
+        stale = previous.get(values.size)
+        previous[values.size] = result.copy()
         with np.errstate(all="ignore"):
             if kind == "factor":
                 result *= factor
@@ -194,9 +196,9 @@ def attack(world: World, guilty: list[int], rng: np.random.Generator) -> tuple[s
             elif kind == "all":
                 result += size * 10.0**exponent * shared_rng.standard_normal(result.size)
             elif kind == "near":
-                result += sign * size * world.undetected * 10.0 ** shared_rng.uniform(-1.5, 0.5)
-            elif kind == "odd":
-                result[random_entry(result, shared_rng)] = odd
+                result += sign * size * store.undetected * 10.0 ** shared_rng.uniform(-1.5, 0.5)
+            elif kind == "not finite":
+                result[random_entry(result, shared_rng)] = not_finite
             elif kind == "huge":
                 result[random_entry(result, shared_rng)] = sign * 1e300
             elif kind == "bit":
@@ -229,14 +231,18 @@ class Campaign:
         self.largest: dict[str, float] = {}
 
     def step(
-        self, world: World, opened: tuple[Any, Any, MemoryRecorder], row: str, guilty: list[int]
+        self,
+        store: RandomStore,
+        opened: tuple[Any, Any, MemoryRecorder],
+        label: str,
+        guilty: list[int],
     ) -> bool:
         """Run one product; return whether the master can run others."""
         master, hub, recorder = opened
         rng = self.rng
         adjoint = bool(rng.random() < 0.35)
-        V = world.vectors(rng, adjoint)
-        coefficient_sums = np.zeros((world.code.machines, V.shape[1]))
+        V = store.random_vectors(rng, adjoint)
+        coefficient_sums = np.zeros((store.code.machines, V.shape[1]))
         send_jobs = type(hub).send_jobs
 
         def send_and_measure(rank: int, jobs: tuple[Any, ...]) -> None:
@@ -249,65 +255,65 @@ class Campaign:
 
         hub.send_jobs = send_and_measure
         before = len(recorder.all_events)
-        self.counts[row, "steps"] += 1
+        self.counts[label, "steps"] += 1
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 result = master.rmatmat(V) if adjoint else master.matmat(V)
         except MachineError as error:
             if "too large for float64" in str(error):
-                self.counts[row, "wrong"] += 1
-                print(row, "not finite", error)
-            self.counts[row, "refused"] += 1
-            self._count_named(row, guilty, recorder, before)
+                self.counts[label, "wrong"] += 1
+                print(label, "not finite", error)
+            self.counts[label, "refused"] += 1
+            self._count_named(label, guilty, recorder, before)
             return False
         except InfeasibleError:
-            self.counts[row, "too few"] += 1
-            self._count_named(row, guilty, recorder, before)
+            self.counts[label, "too few"] += 1
+            self._count_named(label, guilty, recorder, before)
             return False
-        self._count_named(row, guilty, recorder, before)
-        exact = (world.X.T if adjoint else world.X).astype(np.longdouble) @ V.astype(np.longdouble)
+        self._count_named(label, guilty, recorder, before)
+        exact = (store.X.T if adjoint else store.X).astype(np.longdouble) @ V.astype(np.longdouble)
         condition = recorder.records[-1].condition_number
         if adjoint:
             exponents, _ = master.scales.prepare_adjoint(V, np.empty(V.shape))
-            bounds = world.adjoint_bounds(coefficient_sums, exponents, condition)
+            bounds = store.adjoint_bounds(coefficient_sums, exponents, condition)
         else:
-            bounds = world.forward_bounds(V, condition)
-        tiny = np.finfo(world.arithmetic).tiny * 1e6 * max(1.0, float(np.abs(V).max()))
+            bounds = store.forward_bounds(V, condition)
+        tiny = np.finfo(store.arithmetic).tiny * 1e6 * max(1.0, float(np.abs(V).max()))
         error = np.abs(result - exact).astype(float)
-        name = f"{row}, X' V" if adjoint else f"{row}, X W"
+        name = f"{label}, X' V" if adjoint else f"{label}, X W"
         with np.errstate(all="ignore"):
             ratio = float((error / (bounds[1] + tiny)).max())
         self.largest[name] = max(self.largest.get(name, 0.0), ratio)
         if (error > bounds[0] + tiny).any():
-            self.counts[row, "beyond rounding"] += 1
+            self.counts[label, "beyond rounding"] += 1
         if ratio > 1:
-            self.counts[row, f"wrong{' adjoint' if adjoint else ''}"] += 1
-            if not adjoint and len(guilty) == 2 and self._cancels(world, hub, guilty):
-                self.counts[row, "cancel"] += 1
+            self.counts[label, f"wrong{' adjoint' if adjoint else ''}"] += 1
+            if not adjoint and len(guilty) == 2 and self._cancels(store, hub, guilty):
+                self.counts[label, "cancel"] += 1
             elif len(guilty) < 2 or not adjoint:
-                print(f"{row}: error {ratio:.2g} of its bound, {world.code}, machines {guilty}")
+                print(f"{label}: error {ratio:.2g} of its bound, {store.code}, machines {guilty}")
         return True
 
     def _count_named(
-        self, row: str, guilty: list[int], recorder: MemoryRecorder, before: int
+        self, label: str, guilty: list[int], recorder: MemoryRecorder, before: int
     ) -> None:
         for event in recorder.all_events[before:]:
             if "wrong" in event:
-                named = "named" if event["wrong"] in guilty else "innocent named"
-                self.counts[row, named] += 1
-                if named == "innocent named":
-                    print(row, event, guilty)
+                is_guilty = event["wrong"] in guilty
+                self.counts[label, "named" if is_guilty else "innocent named"] += 1
+                if not is_guilty:
+                    print(label, event, guilty)
 
-    def _cancels(self, world: World, hub: Any, guilty: list[int]) -> bool:
+    def _cancels(self, store: RandomStore, hub: Any, guilty: list[int]) -> bool:
         """Return whether the errors of both machines cancel in a row, in some L + 1 answers."""
         errors = [hub.injected_errors.get(n, {}) for n in guilty]
         entries = [entry for entry in errors[0] if entry in errors[1]]
         values = np.array([[injected[entry] for entry in entries] for injected in errors])
-        all_machines = range(1, world.code.machines + 1)
-        for machines in combinations(all_machines, world.code.recovery + 1):
+        all_machines = range(1, store.code.machines + 1)
+        for machines in combinations(all_machines, store.code.recovery + 1):
             if entries and set(guilty) <= set(machines):
-                checks, tolerances = world.checker.checks(machines)
+                checks, tolerances = store.checker.checks(machines)
                 residuals = checks[0, [machines.index(n) for n in guilty]] @ values
                 largest = np.abs(values).max(axis=0)
                 limit = 2 * tolerances[0, 0] + 1e-12 * largest
@@ -315,54 +321,54 @@ class Campaign:
                     return True
         return False
 
-    def honest(self, path: Path, steps: int) -> None:
+    def run_honest(self, path: Path, steps: int) -> None:
         """Run steps with right answers."""
         number = 0
         while self.counts["honest", "steps"] < steps and time.monotonic() < self._end:
             number += 1
-            world = World(path / f"honest-{number}", self.rng)
+            store = RandomStore(path / f"honest-{number}", self.rng)
             try:
-                opened = world.open()
+                opened = store.open()
             except InputError:
                 self.counts["honest", "stores refused"] += 1
                 continue
             self.counts["honest", "stores"] += 1
-            self.counts["honest", "stores repaired"] += world.is_repaired
+            self.counts["honest", "stores repaired"] += store.is_repaired
             for _ in range(STEPS):
-                if not self.step(world, opened, "honest", []):
+                if not self.step(store, opened, "honest", []):
                     break
 
-    def attacks(self, path: Path, row: str, count: int, machines: int) -> None:
+    def run_attacks(self, path: Path, label: str, count: int, machines: int) -> None:
         """Run steps in which the answers of one machine or two are wrong."""
         number = 0
-        while self.counts[row, "attacks"] < count and time.monotonic() < self._end:
+        while self.counts[label, "attacks"] < count and time.monotonic() < self._end:
             number += 1
-            world = World(path / f"{row}-{number}", self.rng)
+            store = RandomStore(path / f"{label}-{number}", self.rng)
             for _ in range(20):
                 try:
-                    opened = world.open()
+                    opened = store.open()
                 except InputError:
-                    self.counts[row, "stores refused"] += 1
+                    self.counts[label, "stores refused"] += 1
                     break
-                self.counts[row, "attacks"] += 1
-                all_machines = np.arange(1, world.code.machines + 1)
+                self.counts[label, "attacks"] += 1
+                all_machines = np.arange(1, store.code.machines + 1)
                 guilty = self.rng.choice(all_machines, machines, replace=False).tolist()
                 hub = opened[1]
                 hub.injected_errors = {}
-                kind, spoil = attack(world, guilty, self.rng)
+                kind, spoil = random_attack(store, guilty, self.rng)
 
                 def spoil_and_record(
                     job: Any,
                     values: Floats,
                     hub: Any = hub,
                     spoil: Attack = spoil,
-                    world: World = world,
+                    store: RandomStore = store,
                 ) -> Any:
                     result = spoil(job, values)
                     if result is not values and not job.product.adjoint:
                         k = job.product.columns
                         rows = np.concatenate([np.arange(a, b) for a, b in job.intervals])
-                        wrong = (result - values).reshape(-1, k) / scale_of(world, job)
+                        wrong = (result - values).reshape(-1, k) / scale_of(store, job)
                         injected = hub.injected_errors.setdefault(job.machine, {})
                         for i, j in zip(*np.nonzero(wrong), strict=True):
                             injected[int(rows[i]), int(j)] = float(wrong[i, j])
@@ -371,9 +377,9 @@ class Campaign:
                 hub.spoil = spoil_and_record
                 for _ in range(2):
                     hub.injected_errors.clear()
-                    name = f"{row} {kind}" if machines == 2 else row
+                    name = f"{label} {kind}" if machines == 2 else label
                     self.counts[name, kind] += 1
-                    if not self.step(world, opened, name, guilty):
+                    if not self.step(store, opened, name, guilty):
                         break
 
 
@@ -388,19 +394,17 @@ def main() -> int:
     begin = time.monotonic()
     campaign = Campaign(np.random.default_rng(arguments.seed), begin + arguments.seconds)
     with tempfile.TemporaryDirectory() as directory:
-        campaign.honest(Path(directory), arguments.honest)
-        campaign.attacks(Path(directory), "one", arguments.one, 1)
-        campaign.attacks(Path(directory), "two", arguments.two, 2)
-    for (row, outcome), count in sorted(campaign.counts.items()):
-        print(f"{row:12} {outcome:18} {count:7d}")
+        campaign.run_honest(Path(directory), arguments.honest)
+        campaign.run_attacks(Path(directory), "one", arguments.one, 1)
+        campaign.run_attacks(Path(directory), "two", arguments.two, 2)
+    for (label, outcome), count in sorted(campaign.counts.items()):
+        print(f"{label:14} {outcome:18} {count:7d}")
     for name, ratio in sorted(campaign.largest.items()):
         print(f"{name:20} largest error {ratio:.2g} of its bound")
     print(f"{time.monotonic() - begin:.0f} s")
     counts = campaign.counts
     bad = sum(n for (_, outcome), n in counts.items() if outcome == "innocent named")
-    bad += (
-        counts["honest", "refused"] + counts["honest", "wrong"] + counts["honest", "wrong adjoint"]
-    )
+    bad += sum(counts["honest", outcome] for outcome in ("refused", "wrong", "wrong adjoint"))
     bad += counts["one", "wrong"]
     print(f"{bad} forbidden outcomes")
     return 1 if bad else 0
