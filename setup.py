@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the README as it is shown where there are no files beside it."""
+"""Make the long description from the README; pyproject.toml cannot change its links."""
 
 import re
 import tomllib
@@ -8,11 +8,11 @@ HERE = Path(__file__).parent
 
 
 def description(readme: str, source: str) -> str:
-    """The README with whole addresses, or without pictures where the project has none yet."""
+    """Return the README with absolute links, or without pictures if `source` is empty."""
     if not source:
         return re.sub(r"!\[[^]]*\]\([^)]*\)\n+", "", readme)
-    beside = re.compile(r"(?<=\]\()(?![a-z]+:|#)")
-    return beside.sub(f"{source.rstrip('/')}/raw/HEAD/", readme)
+    relative_link = re.compile(r"(?<=\]\()(?![a-z]+:|#)")
+    return relative_link.sub(f"{source.rstrip('/')}/raw/HEAD/", readme)
 
 
 if __name__ == "__main__":
