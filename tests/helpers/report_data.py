@@ -1,9 +1,15 @@
-"""Random data of a report page."""
+"""Data of report pages about invented runs."""
 
 from __future__ import annotations
 
 import base64
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
 from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -12,9 +18,11 @@ from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.planner import Planner
 from cec_mpi.report.assignments import RecordedAssignment, assignment_data
 from cec_mpi.report.bins import to_json_numbers
-from cec_mpi.report.states import STATES
-from cec_mpi.runtime.records.events import KINDS
-from cec_mpi.runtime.records.step import IntervalBounds
+from cec_mpi.report.data import PageOptions, page_data
+from cec_mpi.report.recorded_run import Run
+from cec_mpi.runtime.records.lines import LineFormatter
+from cec_mpi.runtime.records.step import IntervalBounds, Checkpoint, Progress
+from helpers.steps import BEGIN, HEADER, record
 
 _NO_ROWS = 16  # the byte of an available machine without rows; 255 for all rows of its shard
 
@@ -22,23 +30,14 @@ _NO_ROWS = 16  # the byte of an available machine without rows; 255 for all rows
 def report(
     *runs: dict[str, Any], title: str = "Products of 2,000 vectors", refresh: float | None = None
 ) -> dict[str, Any]:
-    return {
-        "version": 1,
-        "title": title,
-        "made": "2026-11-22T15:00:00Z",
-        "refresh": refresh,
-        "kinds": [kind._asdict() for kind in KINDS],
-        "states": [state._asdict() for state in STATES],
-        "runs": list(runs),
-    }
+    return page_data([], PageOptions(title, refresh)) | {"runs": list(runs)}
 
 
 def run(
     *,
     name: str = "results",
-    speeds: tuple[float, ...] = (2, 2, 3, 3, 4, 4),
+    speeds: Sequence[float] = (2, 2, 3, 3, 4, 4),
     recovery: int = 3,
-    rows: int = 4000,
     steps: int = 2000,
     losses: int = 8,
     slowdown: float = 1.0,
@@ -47,160 +46,66 @@ def run(
 ) -> dict[str, Any]:
     """Return a run with all of its steps, in which machines are lost and join again."""
     rng = np.random.default_rng(seed)
-    machines = len(speeds)
+    machines, rows = len(speeds), 4000
     is_up = np.ones((machines, steps), bool)
-    events: list[list[Any]] = []
+    events: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for _ in range(losses if machines > recovery + 1 else 0):
         machine, begin = int(rng.integers(machines)), int(rng.integers(10, steps - 20))
         end = begin + int(rng.integers(5, max(steps // 12, 6)))
-        if (
-            is_up[:, begin:end].sum(0).min() <= recovery
-            or not is_up[machine, begin - 1 : end].all()
-        ):
-            continue
-        is_up[machine, begin:end] = False
-        events.append([begin, 0, machine + 1, "its process ended: signal 9"])
-        if end < steps:
-            events.append([end, 1, machine + 1, f"rank {machine + 1}"])
-    events += [
-        [int(step), 5, int(rng.integers(machines)) + 1, ""] for step in rng.integers(0, steps, 3)
-    ]
-    events.append([steps // 2, 6, 1, "not finite"])
-    events.sort(key=lambda event: event[0])
+        if is_up[:, begin:end].sum(0).min() > recovery and is_up[machine, begin - 1 : end].all():
+            is_up[machine, begin:end] = False
+            events[begin].append({"lost": machine + 1, "reason": "its process ended: signal 9"})
+            events[end].append({"joined": machine + 1, "rank": machine + 1})
+    events[steps // 2].append({"wrong": 1, "reason": "not finite"})
 
-    planner = Planner(recovery, rows)
-    cells = np.zeros((machines, steps), np.uint8)
-    assignments: list[dict[str, Any]] = []
-    bounds = None
-    optimum = np.empty(steps)
+    ranks, planner, writer = range(machines + 1), Planner(recovery, rows), LineFormatter()
+    header = HEADER | {"machines": machines, "recovery": recovery, "participants": [*ranks[1:]]}
+    header |= {"rows_per_shard": rows, "rows": rows * recovery, "machine_of_rank": [*ranks]}
+    header |= {"hosts": [f"node{max(n - 1, 0) // 2 + 1:02}" for n in ranks], "task": "matvec"}
+    lines, since, ended = [writer.header(header)], {}, BEGIN
     for step in range(steps):
+        if step == steps // 3 > 3:
+            lines.append(writer.header(header | {"started": ended.isoformat()}))
         available = tuple(int(n) + 1 for n in np.flatnonzero(is_up[:, step]))
-        plan = planner.plan(available, speeds)
+        since = {n: since.get(n, step) for n in ranks[1:] if n not in available}
+        plan = planner.plan(available, tuple(speeds))
         loads = plan.assignment.counts(machines)
-        cells[:, step] = np.where(is_up[:, step], _NO_ROWS + loads * (255 - _NO_ROWS) // rows, 0)
-        optimum[step] = plan.makespan / 2e5 * slowdown
-        if not assignments or assignments[-1]["available"] != list(available):
-            if assignments:
-                assignments[-1]["until"] = step - 1
-            bounds, data = _assignment(step, steps - 1, available, plan.assignment, speeds, bounds)
-            assignments.append(data)
-    noise = rng.gamma(2, 0.01, steps)
-    measured = optimum * (1 + noise)
-    measured[:5] *= 1.6
-    parts = {
-        "announce": rng.uniform(1e-4, 2e-4, steps),
-        "share": rng.uniform(5e-4, 8e-4, steps),
-        "compute": measured,
-        "collect": rng.uniform(8e-4, 2e-3, steps),
-        "decode": rng.uniform(1e-3, 1.5e-3, steps),
-        "load": np.where(np.arange(steps) < 3, 0.01, 0.0),
-        "waiting": np.zeros(steps),
-    }
-    series = {
-        "measured": measured,
-        "predicted": optimum * rng.normal(1, 0.01, steps),
-        "hindsight": optimum,
-        "condition": np.where(is_up.sum(0) == machines, 4.2, 17.0) * rng.uniform(1, 1.01, steps),
-        "cancellation": rng.uniform(1, 3, steps),
-        "bytes": np.full(steps, 96_000) + 64 * rng.integers(0, 40, steps),
-    }
-    rates = (
-        np.outer(speeds, np.ones(steps // 10 + 1))
-        * 2e5
-        / 6
-        * rng.normal(1, 0.02, (machines, steps // 10 + 1))
-    )
-    time = np.cumsum(sum(parts.values()))
-    return {
-        "name": name,
-        "state": state,
-        "facts": [
-            {"label": "Task", "text": "matvec"},
-            {"label": "Matrix", "text": f"{rows * recovery:,} x 1,000, float64"},
-            {"label": "Code", "text": f"Fourier, any {recovery} of {machines} machines"},
-            {"label": "Scheme", "text": "heterogeneous"},
-            {"label": "Hosts", "text": "node01, node02, node03"},
-            {"label": "Began", "text": "2026-11-22 14:00:00 UTC"},
-        ],
-        "status": ["matvec is done."],
-        "figures": [
-            {"label": "Duration", "value": f"{time[-1]:.1f} s", "note": f"{steps:,} steps"},
-            {"label": "Time lost", "value": "1.20 s (2.0 %)", "note": "stalls"},
-            {
-                "label": "Imbalance",
-                "value": "2.0 %",
-                "note": "Computing took 3 s.",
-            },
-        ],
-        "by_machine": {
-            "caption": "Machines, in descending order of delay",
-            "columns": [
-                {"label": "Delay", "unit": "seconds"},
-                {"label": "Left", "unit": "text"},
-                {"label": "Steps as slowest", "unit": "whole"},
-                {"label": "Available", "unit": "percent"},
-            ],
-            "rows": [
-                [n + 1, 3.2 / (k + 1), "", int(steps * 0.8 / (k + 2)), float(is_up[n].mean())]
-                for k, n in enumerate(rng.permutation(machines).tolist())
-            ],
-        },
-        "warnings": ["machine 3 was lost 2 times: its process ended"],
-        "breakdown": {
-            "parts": [
-                {
-                    "part": "compute",
-                    "label": "Computing",
-                    "note": "of each step the time of the machine that took longest",
-                    "seconds": time[-1],
-                    "text": f"{time[-1]:.2f} s",
-                    "share": 1.0,
-                }
-            ],
-        },
-        "cyclic": {
-            "steps": steps,
-            "cyclic": 1.42 * time[-1],
-            "measured": time[-1],
-            "text": "less",
-        },
-        "longest": [{"step": 3, "seconds": 0.9, "parts": {"compute": 0.2, "stall": 0.7}}],
-        "machines": machines,
-        "recovery": recovery,
-        "rows": rows,
-        "names": [f"node{n // 2 + 1:02}" for n in range(machines)],
-        "steps": steps,
-        "first": 0,
-        "bin": 1,
-        "bins": steps,
-        "at": list(range(steps)),
-        "time": time.round(6).tolist(),
-        "seconds": float(time[-1]),
-        "series": {key: {"value": to_json_numbers(values)} for key, values in series.items()},
-        "parts": {key: {"value": to_json_numbers(values)} for key, values in parts.items()},
-        "map": {
-            "rows": machines,
-            "bins": steps,
-            "cells": base64.b64encode(cells.tobytes()).decode(),
-        },
-        "speeds": {
-            "bins": list(range(0, steps, 10)),
-            "machines": [to_json_numbers(row[: (steps + 9) // 10]) for row in rates],
-        },
-        "events": events,
-        "assignments": assignments,
-        "omitted": 0,
-        "progress": [
-            {
-                "name": "residual",
-                "log": True,
-                "step": list(range(0, steps, 5)),
-                "value": to_json_numbers(np.exp(-np.arange(0, steps, 5) / steps * 25)),
-            }
-        ],
-        "checkpoints": list(range(250, steps, 250)),
-        "resumes": [steps // 3] if steps > 10 else [],
-    }
+        noise = 1 + rng.gamma(2, 0.01, machines) + 0.6 * (step < 5)
+        seconds = loads / np.array(speeds) * noise / 2e5 * slowdown
+        optimum, measured = plan.makespan / 2e5 * slowdown, float(seconds.max())
+        ended += timedelta(seconds=measured + 0.005)
+        step_record = record(
+            step,
+            machines,
+            absent_since={"lost": since},
+            time=ended.isoformat(timespec="milliseconds"),
+            rows=loads.tolist(),
+            compute_seconds=seconds.tolist(),
+            load_seconds=[0.01 * (step < 3)] * machines,
+            predicted_makespan=optimum * float(rng.normal(1, 0.01)),
+            measured_makespan=measured,
+            makespan_bound=optimum,
+            hindsight_makespan=optimum,
+            announce_seconds=float(rng.uniform(1e-4, 2e-4)),
+            share_seconds=float(rng.uniform(5e-4, 8e-4)),
+            collect_seconds=measured + float(rng.uniform(8e-4, 2e-3)),
+            decode_seconds=float(rng.uniform(1e-3, 1.5e-3)),
+            payload_bytes={"share": 96_000 + 64 * int(rng.integers(40))},
+            condition_number=4.2 if len(available) == machines else 17.0,
+            cancellation=float(rng.uniform(1, 3)),
+            assignment=[[*chain.from_iterable(plan.assignment.intervals(n))] for n in ranks[1:]],
+            events=events[step],
+        )
+        lines.append(writer.step(step_record))
+        if step % 5 == 0:
+            lines.append(writer.note(Progress({"residual": float(np.exp(-step / steps * 25))})))
+        if step % 250 == 249:
+            lines.append(writer.note(Checkpoint()))
+    with TemporaryDirectory() as directory:
+        Path(directory, "steps.jsonl").write_text("".join(lines))
+        Path(directory, "summary.json").write_text(json.dumps({"task": "matvec"}))
+        data = page_data([Run(directory)], PageOptions(""))["runs"][0]
+    return data | {"name": name, "state": state}
 
 
 def large_run() -> dict[str, Any]:
