@@ -23,6 +23,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,54 +97,24 @@ def check(device: Device, directory: Path) -> int:
     X = RNG.standard_normal((4096, 700))
     for dtype in ("float64", "float32"):
         cec_mpi.encode(X, directory / dtype, 4, 2, dtype=dtype)
+    float64, several = directory / "float64", f"cpu,{device.name},cpu,{device.name}"
+    svd = "run", float64, "svd", "k=2", "-q", "--device"
     cases: dict[str, Callable[[], object]] = {
-        f"{dtype} {precision}": lambda dtype=dtype, precision=precision: check_products(
-            device, directory / dtype, X, precision, 1e-12 if dtype == "float64" else 1e-5
+        f"{dtype} {precision}": partial(
+            check_products, device, directory / dtype, X, precision, tolerance
         )
-        for dtype in ("float64", "float32")
+        for dtype, tolerance in (("float64", 1e-12), ("float32", 1e-5))
         for precision in ("double", "shard")
     }
     cases |= {
-        "mixed": lambda: check_products(
-            device,
-            directory / "float64",
-            X,
-            "double",
-            1e-12,
-            f"cpu,{device.name},cpu,{device.name}",
-        ),
-        "sparse": lambda: check_sparse(device, directory),
-        "full card": lambda: check_shortage(device),
-        "vectors": lambda: check_vectors(device, directory / "float64", X),
-        "vectors and shards": lambda: check_vectors(
-            device, directory / "float64", X, device=device.name
-        ),
-        "run": lambda: command(
-            "run",
-            directory / "float64",
-            "svd",
-            "k=2",
-            "--serial",
-            "-q",
-            "--device",
-            device.name,
-            "--out",
-            directory / "serial",
-        ),
-        "local": lambda: command(
-            "run",
-            directory / "float64",
-            "svd",
-            "k=2",
-            "--local",
-            4,
-            "-q",
-            "--device",
-            f"cpu,cpu,{device.name},{device.name}",
-            "--out",
-            directory / "local",
-        ),
-        "doctor": lambda: command("doctor"),
+        "mixed": partial(check_products, device, float64, X, "double", 1e-12, several),
+        "sparse": partial(check_sparse, device, directory),
+        "full card": partial(check_shortage, device),
+        "vectors": partial(check_vectors, device, float64, X),
+        "vectors and shards": partial(check_vectors, device, float64, X, device=device.name),
+        "run": partial(command, *svd, device.name, "--serial", "--out", directory / "serial"),
+        "local": partial(command, *svd, several, "--local", 4, "--out", directory / "local"),
+        "doctor": partial(command, "doctor"),
     }
     problems = 0
     for name, case in cases.items():
@@ -252,12 +223,12 @@ def products(devices: list[Device], directory: Path, options: Any, deadline: flo
                 print(f"{device.name} {dtype}: skipped, no time left")
                 continue
             try:
-                measure(device, store, dtype, options)
+                print_rates(device, store, dtype, options)
             except Exception:
                 print(f"{device.name} {dtype}: FAILED\n{traceback.format_exc(limit=-6)}")
 
 
-def measure(device: Device, store: Any, dtype: str, options: Any) -> None:
+def print_rates(device: Device, store: Any, dtype: str, options: Any) -> None:
     """Print the rates of one device and dtype."""
     shard = store.open_shard(1, device=device)
     rows, columns = shard.rows.shape
