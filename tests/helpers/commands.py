@@ -47,15 +47,15 @@ class RunningCommand:
 
     def processes(self) -> dict[int, str]:
         """Return the processes of this command that are alive, with their command lines."""
-        found = {}
+        command_lines = {}
         for directory in Path("/proc").glob("[0-9]*"):
             try:
                 if self.mark.encode() in (directory / "environ").read_bytes():
                     words = (directory / "cmdline").read_bytes().split(b"\0")
-                    found[int(directory.name)] = b" ".join(words).decode(errors="replace")
+                    command_lines[int(directory.name)] = b" ".join(words).decode(errors="replace")
             except OSError:  # it has ended, or is not ours
                 continue
-        return found
+        return command_lines
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,11 @@ def start(
     words = [(first == "mpirun" and mpirun()) or first, *rest]
     mark = uuid.uuid4().hex
     scratch = Path(tempfile.mkdtemp(prefix="cec-launch-"))
-    own = {_MARK: mark, "OMPI_MCA_btl_sm_backing_directory": str(scratch)}
+    added = {_MARK: mark, "OMPI_MCA_btl_sm_backing_directory": str(scratch)}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(
         words,
-        env=environment(**own, **(variables or {})),
+        env=environment(**added, **(variables or {})),
         cwd=cwd,
         text=True,
         start_new_session=True,

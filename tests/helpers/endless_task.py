@@ -15,7 +15,7 @@ STOP_FILE = "stop"
 def products(
     X: Any, *, file: str = "X.npy", checkpoint: Any = NO_CHECKPOINT
 ) -> dict[str, np.ndarray | int | bool]:
-    """Products with vectors 0, 1, 2, ..., until a file `STOP_FILE` is in the working directory.
+    """Multiply vectors 0, 1, 2, ... until a file `STOP_FILE` is in the working directory.
 
     Parameters
     ----------
@@ -36,13 +36,13 @@ def products(
     done, wrong = int(state.get("done", 0)), int(state.get("wrong", 0))
     while not Path(STOP_FILE).exists():
         w = vector(done, X.shape[1])
-        found = X @ w
-        wrong += not np.allclose(found, matrix @ w, atol=1e-9)
-        total, done = total + found, done + 1
+        product = X @ w
+        wrong += not np.allclose(product, matrix @ w, atol=1e-9)
+        total, done = total + product, done + 1
         checkpoint.save(total=total, done=done, wrong=wrong)
     return {"result": total, "wrong": wrong, "products": done, "converged": True}
 
 
 def vector(number: int, size: int) -> np.ndarray:
-    """Return the vector of a product."""
+    """Return the vector with this number."""
     return np.random.default_rng(number).standard_normal(size)

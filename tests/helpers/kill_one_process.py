@@ -30,8 +30,8 @@ def program_command(directory: Path, seconds: float) -> list[object]:
 
 def detections(directory: Path) -> tuple[list[dict[str, Any]], int]:
     """Return what each process detected, and the number of survivors."""
-    found = [json.loads((directory / f"{n}.json").read_text()) for n in range(PROCESSES)]
-    return found, len(list(directory.glob("*.survived")))
+    detected = [json.loads((directory / f"{n}.json").read_text()) for n in range(PROCESSES)]
+    return detected, len(list(directory.glob("*.survived")))
 
 
 def main(directory: Path, seconds: float) -> None:

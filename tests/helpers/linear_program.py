@@ -47,7 +47,7 @@ def _min_makespan_of(costs, holders, speeds, overheads, copies, taking_part):
     values = np.concatenate([ones, -speeds[used]])
     rows = np.append(row, np.arange(used.size))
     columns = np.append(pairs, np.full(used.size, group.size))
-    found = linprog(
+    solution = linprog(
         np.append(np.zeros(group.size), 1.0),
         A_ub=coo_array((values, (rows, columns)), shape=(used.size, width)).tocsr(),
         b_ub=-overheads[used],
@@ -56,4 +56,4 @@ def _min_makespan_of(costs, holders, speeds, overheads, copies, taking_part):
         bounds=np.column_stack([np.zeros(width), np.append(costs[group], np.inf)]),
         method="highs",
     )
-    return found.fun if found.success else np.inf
+    return solution.fun if solution.success else np.inf

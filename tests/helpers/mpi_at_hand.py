@@ -52,12 +52,12 @@ def mpirun(path: str | None = None) -> str | None:
     path : str, optional
         Directories to search; PATH by default.
     """
-    found = shutil.which("mpirun", path=path)
-    if found is None:
+    launcher = shutil.which("mpirun", path=path)
+    if launcher is None:
         return None
-    with Path(found).open("rb") as file:
-        script = file.read(2) == b"#!"
-    return (script and shutil.which("mpiexec.hydra", path=path)) or found
+    with Path(launcher).open("rb") as file:
+        is_script = file.read(2) == b"#!"
+    return (is_script and shutil.which("mpiexec.hydra", path=path)) or launcher
 
 
 def continuing_mpirun() -> list[str]:

@@ -79,15 +79,15 @@ class Hosts:
         init = {int((self.directory / name / "init").read_text()) for name in self.names}
         homes = [Path("/proc") / str(number) for number in init]
         spaces = {(home / "ns/pid").readlink() for home in homes if home.exists()}
-        found = {}
+        command_lines = {}
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 if int(process.name) not in init and (process / "ns/pid").readlink() in spaces:
                     words = (process / "cmdline").read_bytes().split(b"\0")
-                    found[int(process.name)] = b" ".join(words).decode(errors="replace")
+                    command_lines[int(process.name)] = b" ".join(words).decode(errors="replace")
             except OSError:  # it has ended
                 continue
-        return found
+        return command_lines
 
 
 def scripts_hosts(*words: object) -> None:

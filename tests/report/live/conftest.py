@@ -12,12 +12,12 @@ from helpers.terminals import Terminal
 
 @pytest.fixture
 def on_terminal(monkeypatch, no_launcher):
-    """Replace standard output and error by a terminal of a size, and return it."""
-    made, streams = [], []
+    """Return a function that replaces standard output and error by a terminal, and returns it."""
+    terminals, streams = [], []
 
     def on_terminal(columns=80, lines=24, encoding="utf-8"):
         terminal = Terminal(columns, lines)
-        made.append(terminal)
+        terminals.append(terminal)
         for name in ("stdout", "stderr"):
             # Two streams as Python opens them on a terminal.
             stream = os.fdopen(os.dup(terminal.tty), "w", buffering=1, encoding=encoding)
@@ -32,5 +32,5 @@ def on_terminal(monkeypatch, no_launcher):
     monkeypatch.undo()
     for stream in streams:
         stream.close()
-    for terminal in made:
+    for terminal in terminals:
         terminal.close()
