@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from operator import add, sub
 from pathlib import Path
 from typing import Any
 
@@ -152,13 +153,10 @@ def store_figures(options: Any, directory: Path) -> list[Figure]:
         "repair": repair,
     }
     times = time_in_turns(candidates, options.turns)
-    both = zip(times["writing"], times["products"], strict=True)
-    times["slower"] = [max(seconds) for seconds in both]
-    both = zip(times["reading L"], times["writing one"], strict=True)
-    times["one shard"] = [sum(seconds) for seconds in both]
+    times["slower"] = list(map(max, times["writing"], times["products"]))
+    times["one shard"] = list(map(add, times["reading L"], times["writing one"]))
     for name in "verify", "verify from the disk", "repair":
-        several = zip(times[name], times["start"], strict=True)
-        times[name] = [seconds - start for seconds, start in several]
+        times[name] = list(map(sub, times[name], times["start"]))
     total = size * len(files)
     return [
         ratio(times, "encode", "slower", over="the slower of writing and products"),

@@ -137,15 +137,8 @@ class Campaign:
         command = self._command(way, kind, task, out, has_faults)
         if not has_faults and (kind == "code of 4" or rng.random() < 0.5):
             command += ["--adopt", rng.choice(["0.2s", "2s"])]
-        run = Run(
-            command,
-            out,
-            way,
-            products,
-            1 if has_faults else MAX_MACHINES_ON_HOST,
-            rng,
-            self._arguments,
-        )
+        max_machines = 1 if has_faults else MAX_MACHINES_ON_HOST
+        run = Run(command, out, way, products, max_machines, rng, self._arguments.limit)
         before = self.problems
         try:
             for attempt in range(ATTEMPTS):
@@ -278,11 +271,11 @@ class Run:
         products: int,
         max_machines_on_host: int,
         rng: random.Random,
-        arguments: argparse.Namespace,
+        limit: float,
     ) -> None:
         self._command, self._out, self._way, self._random = command, out, way, rng
         self._products, self._max_machines_on_host = products, max_machines_on_host
-        self._limit = arguments.limit
+        self._limit = limit
         self.scratch = out.with_suffix(".tmp")
         self.scratch.mkdir()
         self._joiners: list[RunningCommand] = []
