@@ -14,17 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.planner import Planner
-from cec_mpi.report.assignments import RecordedAssignment, assignment_data
 from cec_mpi.report.bins import to_json_numbers
 from cec_mpi.report.data import PageOptions, page_data
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.runtime.records.lines import LineFormatter
-from cec_mpi.runtime.records.step import IntervalBounds, Checkpoint, Progress
+from cec_mpi.runtime.records.step import Checkpoint, Progress
 from helpers.steps import BEGIN, HEADER, record
-
-_NO_ROWS = 16  # the byte of an available machine without rows; 255 for all rows of its shard
 
 
 def report(
@@ -112,10 +108,7 @@ def large_run() -> dict[str, Any]:
     """Return a run of 500 machines whose 100,000 steps are binned, with 5,000 events."""
     machines, steps, bins, width = 500, 100_000, 2000, 50
     rng = np.random.default_rng(3)
-    rows, recovery = 20_000, 20
-    cells = np.full((machines, bins), _NO_ROWS + 20, np.uint8) + rng.integers(
-        0, 8, (machines, bins), np.uint8
-    )
+    cells = rng.integers(36, 44, (machines, bins), np.uint8)  # of few rows
     events: list[list[Any]] = []
     for _ in range(1500):
         machine, begin = int(rng.integers(machines)), int(rng.integers(steps - 2000))
@@ -129,15 +122,7 @@ def large_run() -> dict[str, Any]:
     ]
     events.sort(key=lambda event: event[0])
     measured = 0.02 * (1 + 0.3 * np.sin(np.arange(bins) / 90)) * rng.uniform(1, 1.05, bins)
-    speeds = tuple(float(s) for s in rng.uniform(1, 4, machines))
-    planner = Planner(recovery, rows)
-    assignments: list[dict[str, Any]] = []
-    bounds = None
-    for step in range(0, steps, 1 + steps // 6):
-        available = tuple(int(n) + 1 for n in np.flatnonzero(cells[:, step // width]))
-        assignment = planner.plan(available, speeds).assignment
-        bounds, data = _assignment(step, step + 5, available, assignment, speeds, bounds)
-        assignments.append(data)
+    speeds = rng.uniform(1, 4, machines).tolist()
 
     def spread(values: Any, width: float = 0.1) -> dict[str, list[float | None]]:
         return {
@@ -146,12 +131,8 @@ def large_run() -> dict[str, Any]:
             "max": to_json_numbers(values * (1 + 5 * width * rng.gamma(1, 0.3, bins))),
         }
 
-    data = run(steps=40)
+    data = run(name="large", speeds=speeds, recovery=20, steps=40)
     data.update(
-        name="large",
-        machines=machines,
-        recovery=recovery,
-        rows=rows,
         names=[f"node{n // 4 + 1:03}" for n in range(machines)],
         steps=steps,
         bin=width,
@@ -187,7 +168,9 @@ def large_run() -> dict[str, Any]:
             ],
         },
         events=events,
-        assignments=assignments,
+        assignments=[
+            a | {"step": 2500 * a["step"], "until": 2500 * a["until"]} for a in data["assignments"]
+        ],
         omitted=2850,
         progress=[],
         checkpoints=list(range(5000, steps, 5000)),
@@ -206,16 +189,3 @@ def hostile(text: str) -> dict[str, Any]:
     data["events"] = [[*event[:3], text] for event in data["events"]]
     data["progress"][0]["name"] = text
     return data
-
-
-def _assignment(
-    step: int, until: int, available: tuple[int, ...], plan: Assignment, speeds: Any, previous: Any
-) -> tuple[IntervalBounds, dict[str, Any]]:
-    """Return the recorded bounds of an assignment, and its data on the page."""
-    machines = range(1, len(speeds) + 1)
-    bounds = IntervalBounds.from_lists([[*chain.from_iterable(plan.intervals(n))] for n in machines])
-    seconds_per_row = 1 / (3.3e4 * np.array(speeds))
-    recorded = RecordedAssignment(
-        step, step, np.array(available), bounds, previous, seconds_per_row, True, False, {}
-    )
-    return bounds, assignment_data(recorded, until, None)
