@@ -24,7 +24,7 @@ from cec_mpi.text.terminal import format_table
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
-from helpers.commands import run_to_end
+from helpers.commands import run_cec_mpi
 
 SPEEDS = "2,2,3,3,4,4"
 KNOWN_SPEEDS = ["--speeds", SPEEDS]
@@ -98,28 +98,21 @@ def run_both(
     directory: Path, kind: str, arguments: list[str], options: argparse.Namespace
 ) -> tuple[RunRecords, RunRecords]:
     """Return the records of a real run and of a simulated one."""
-    common = ["--emulate-speeds", SPEEDS, "--emulate-base", options.base, "--seed", options.seed]
-    elastic = kind == "elastic"
-    local: list[object] = ["--local", MACHINES] if elastic else []
-    run = ["run", "store", "vectors=W.npy", "--out", "real", "--overwrite"]
-    run += [*local, *common, *arguments]
-    ranks = 0 if elastic else MACHINES + 1
-    run_command(run, directory, options.seconds, ranks)
-    simulate = ["simulate", "store", "--steps", options.steps, "--out", "simulated"]
-    simulate += [*common, *arguments]
+    emulation = ["--emulate-speeds", SPEEDS, "--emulate-base", options.base]
+    common = [*emulation, "--seed", options.seed, "-q", *arguments]
+    run: list[object] = ["run", "store", "vectors=W.npy", "--out", "real", "--overwrite", *common]
+    simulate = ["simulate", "store", "--steps", options.steps, "--out", "simulated", *common]
+    if kind == "elastic":
+        run_cec_mpi([*run, "--local", MACHINES], directory, options.seconds)
+        simulate.append("--elastic")
+    else:
+        launcher = ["mpirun", "--oversubscribe", "-n", MACHINES + 1]
+        run_cec_mpi(run, directory, options.seconds, launcher)
     simulated = directory / "simulated"
     for file in simulated.glob("*.json*"):
         file.unlink()
-    run_command([*simulate, *(["--elastic"] if elastic else [])], directory, options.seconds)
+    run_cec_mpi(simulate, directory, options.seconds)
     return read_records(directory / "real" / "steps.jsonl"), read_records(simulated / "steps.jsonl")
-
-
-def run_command(arguments: list[object], directory: Path, seconds: float, ranks: int = 0) -> None:
-    launcher = ["mpirun", "--oversubscribe", "-n", ranks] if ranks else []
-    program = [sys.executable, "-m", "cec_mpi", *arguments, "-q"]
-    done = run_to_end([*launcher, *program], cwd=directory, limit=seconds)
-    if done.returncode:
-        sys.exit(f"{' '.join(map(str, arguments))}: {done.errors}")
 
 
 def seconds_of(records: RunRecords) -> float:

@@ -34,7 +34,7 @@ from cec_mpi.text.terminal import format_table
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
-from helpers.commands import run_to_end
+from helpers.commands import run_cec_mpi
 
 MIN_COVERED, MAX_COVERED = 0.93, 0.97
 
@@ -95,11 +95,7 @@ def make_real_runs(steps: int, first_seed: int, deadline: float) -> None:
             run += ["--emulate-base", str(base)]
             run += ["--available-probability", str(probability), "--tick", str(tick), "--wait"]
             run += ["--seed", str(first_seed + seed), "-q"]
-            done = run_to_end(
-                [sys.executable, "-m", "cec_mpi", *run], cwd=directory, limit=10 * steps
-            )
-            if done.returncode:
-                sys.exit(f"{' '.join(run)}: {done.errors}")
+            run_cec_mpi(run, directory, 10 * steps)
             records = read_records(directory / "real" / "steps.jsonl")
             begin, end = map(
                 datetime.fromisoformat, (records.header["started"], records.steps[-1].time)

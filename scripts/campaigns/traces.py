@@ -39,7 +39,7 @@ from cec_mpi.text.terminal import format_table
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
-from helpers.commands import run_to_end
+from helpers.commands import run_cec_mpi
 
 KINDS = [MachineGroup(6, 1.0), MachineGroup(5, 1.5), MachineGroup(5, 2.0)]
 SPEEDS = tuple(kind.speed for kind in KINDS for _ in range(kind.count))
@@ -162,9 +162,9 @@ def run_real(
         common += ["--availability", "ticks.json", "--repeat", "--wait"]
         common += ["--tick", seconds / speed_up]
         run = ["run", "store", "vectors=W.npy", "--out", "real", "--elastic", "--local", MACHINES]
-        run_command([*run, *common], directory, options.seconds)
+        run_cec_mpi([*run, *common], directory, options.seconds)
         simulated = ["simulate", "store", "--steps", options.real, "--elastic", "--json"]
-        output = json.loads(run_command([*simulated, *common], directory, options.seconds))
+        output = json.loads(run_cec_mpi([*simulated, *common], directory, options.seconds))
         simulated_seconds = next(iter(output.values()))["seconds"]
         summary = json.loads((directory / "real" / "summary.json").read_text())
         real_seconds = summary["seconds"]
@@ -174,14 +174,6 @@ def run_real(
         f"simulated {simulated_seconds:.1f} s ({difference:+.1%})"
     )
     return abs(difference)
-
-
-def run_command(arguments: list[object], directory: Path, seconds: float) -> str:
-    program = [sys.executable, "-m", "cec_mpi", *map(str, arguments)]
-    done = run_to_end(program, cwd=directory, limit=seconds)
-    if done.returncode:
-        sys.exit(f"{' '.join(map(str, arguments))}: {done.errors}")
-    return done.stdout
 
 
 if __name__ == "__main__":

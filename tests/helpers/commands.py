@@ -179,6 +179,16 @@ def run_to_end(
     return done
 
 
+def run_cec_mpi(
+    words: Sequence[object], cwd: Path, limit: float, launcher: Sequence[object] = ()
+) -> str:
+    """Run a command of cec-mpi and return its output; exit unless it succeeds in time."""
+    done = run_to_end([*launcher, sys.executable, "-m", "cec_mpi", *words], cwd=cwd, limit=limit)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, words))}: {done.errors}")
+    return done.stdout
+
+
 def _kill(processes: dict[int, str]) -> None:
     for number in processes:
         try:
