@@ -30,7 +30,7 @@ class Clock:
         self._slept += seconds
 
 
-class Hub(LocalHub):
+class FaultyHub(LocalHub):
     """Machines with faults.
 
     Attributes
@@ -86,7 +86,7 @@ def _session(hub):
 
 def open_master(path, manifest, recorder, spares=0, **options):
     """Return a master of a store, and its hub."""
-    hub = Hub(spares)
+    hub = FaultyHub(spares)
     options = {"speeds": (1.0,) * manifest.code.machines, **options}
     return _session(hub).open(path, SessionOptions(elastic=True, **options), recorder), hub
 
@@ -94,7 +94,7 @@ def open_master(path, manifest, recorder, spares=0, **options):
 @contextmanager
 def open_in_process(path, *, recorder=None, **options):
     """Open an operator as `cec_mpi.open_operator` does with ``local=N``."""
-    session = _session(Hub(0))
+    session = _session(FaultyHub(0))
     master = session.open(path, SessionOptions(elastic=True, **options), recorder or Recorder())
     lifetime = Lifetime(lambda: nullcontext(session), lambda _: master)
     yield CodedOperator(lifetime, master.manifest, path)
