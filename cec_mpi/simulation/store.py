@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cec_mpi.store.devices import Device
 
 MAX_ROWS = 1_000
-"""Maximum number of rows of a simulated shard; each may represent several rows."""
+"""Maximum number of rows of a simulated coded shard; each may represent several rows."""
 _MAX_CELLS = 100_000
 _INDEX_BYTES = 4
 _MIN_SETS, _MAX_SETS, _MAX_WORK = 2, 32, 2e9  # measured sets of L machines; sets times L**3
@@ -69,7 +69,7 @@ class SimulatedShard(Shard):
         Bytes that each row represents.
     read_rate : float
         Bytes per second.
-    held : (R,) ndarray of bool, optional
+    is_held : (R,) ndarray of bool, optional
         Rows that the machine holds, in a store of copies, where `rows` are all rows of X.
     """
 
@@ -79,11 +79,12 @@ class SimulatedShard(Shard):
         rows: NDArray[np.float64],
         row_bytes: float,
         read_rate: float,
-        held: NDArray[np.bool_] | None = None,
+        is_held: NDArray[np.bool_] | None = None,
     ) -> None:
         self.path, self.row_count = path, len(rows)
-        self._rows, self._row_bytes, self._read_rate, self._held = rows, row_bytes, read_rate, held
-        self._read = np.zeros(len(rows), dtype=bool)
+        self._rows, self._row_bytes, self._read_rate = rows, row_bytes, read_rate
+        self._is_held = is_held
+        self._is_read = np.zeros(len(rows), dtype=bool)
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """See `Shard.multiply`."""
@@ -114,9 +115,9 @@ class SimulatedShard(Shard):
         """
         new_rows = 0
         for start, stop in intervals:
-            if self._held is not None and not self._held[start:stop].all():
+            if self._is_held is not None and not self._is_held[start:stop].all():
                 raise MachineError(f"rows {start}..{stop - 1} are not on this machine")
-            is_read = self._read[start:stop]
+            is_read = self._is_read[start:stop]
             new_rows += is_read.size - int(np.count_nonzero(is_read))
             is_read[:] = True
         size = round(new_rows * self._row_bytes)
@@ -128,8 +129,6 @@ class SimulatedStore(Store):
 
     Parameters
     ----------
-    path : Path
-        Name of the store; no file is read.
     manifest : Manifest
         Manifest of the small matrix.
     shape : tuple of int
@@ -157,7 +156,6 @@ class SimulatedStore(Store):
 
     def __init__(
         self,
-        path: Path,
         manifest: Manifest,
         shape: tuple[int, int],
         row_scale: float,
@@ -166,7 +164,7 @@ class SimulatedStore(Store):
         parts: tuple[Parts, ReplicaPlacement] | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(path, manifest)
+        super().__init__(Path("simulated"), manifest)
         self.shape, self.row_bytes = shape, row_bytes
         self.row_scale, self.column_scale = row_scale, float(shape[1])
         self._read_rate, self._parts = read_rate, parts
@@ -193,10 +191,10 @@ class SimulatedStore(Store):
         row_bytes = self.row_bytes * self.row_scale
         if self._parts is None:
             return SimulatedShard(path, self._shards[machine - 1], row_bytes, self._read_rate)
-        held = np.zeros(self.manifest.rows, dtype=bool)
+        is_held = np.zeros(self.manifest.rows, dtype=bool)
         for start, stop in self.manifest.rows_of_machine(machine):
-            held[start:stop] = True
-        return SimulatedShard(path, self.X, row_bytes, self._read_rate, held)
+            is_held[start:stop] = True
+        return SimulatedShard(path, self.X, row_bytes, self._read_rate, is_held)
 
     def scaling(self) -> Scaling:
         """Return the largest absolute values of columns; rows are not scaled."""
@@ -214,7 +212,6 @@ def make_coded_store(
     dtype: str,
     read_rate: float,
     code: MDSCode | None = None,
-    max_rows: int = MAX_ROWS,
     seed: int = 0,
 ) -> SimulatedStore:
     """Return a small store that represents a coded store.
@@ -230,8 +227,6 @@ def make_coded_store(
         Bytes per second.
     code : MDSCode, optional
         By default a random orthonormal code.
-    max_rows : int
-        Maximum number of rows of a simulated shard.
     seed : int
 
     Raises
@@ -244,7 +239,7 @@ def make_coded_store(
         raise InputError(f"recovery {recovery}: expected 1 to {machines}, the number of machines")
     rows, columns = shape
     real_rows = rows_per_shard(rows, recovery)
-    simulated_rows = min(real_rows, max_rows)
+    simulated_rows = min(real_rows, MAX_ROWS)
     # If all rows are simulated, X is padded as in a real store.
     padded_rows = rows if simulated_rows == real_rows else recovery * simulated_rows
     size = real_rows * columns * itemsize
@@ -258,7 +253,6 @@ def make_coded_store(
     )
     manifest = replace(manifest, shards=tuple(replace(s, bytes=size) for s in manifest.shards))
     return SimulatedStore(
-        Path("simulated"),
         manifest,
         shape,
         row_scale=real_rows / simulated_rows,
@@ -310,11 +304,11 @@ def make_copies_store(
             f"found {plural(len(speeds), 'speed')}, expected {machines}, one for each machine"
         )
     if holders is None:
-        count = min(rows, PARTS_PER_MACHINE * machines)
-        holders = spread_copies(count, speeds or (1.0,) * machines, copies)
-    count = len(holders)
-    cells = max(1, min(CELLS_PER_PART, _MAX_CELLS // count, rows // count))
-    simulated_rows = count * cells
+        part_count = min(rows, PARTS_PER_MACHINE * machines)
+        holders = spread_copies(part_count, speeds or (1.0,) * machines, copies)
+    part_count = len(holders)
+    cells = max(1, min(CELLS_PER_PART, _MAX_CELLS // part_count, rows // part_count))
+    simulated_rows = part_count * cells
     row_scale = rows / simulated_rows
     starts = np.arange(simulated_rows + 1)
     entries = np.round(starts * (nonzeros / simulated_rows)).astype(np.int64)
@@ -343,7 +337,6 @@ def make_copies_store(
         cell_count=simulated_rows,
     )
     return SimulatedStore(
-        Path("simulated"),
         manifest,
         shape,
         row_scale,
