@@ -12,7 +12,7 @@ from cec_mpi.runtime.processes.waiting import JumpingClock, no_deadline
 
 
 class SimulatedClock(JumpingClock):
-    """A simulated clock with scheduled actions, whose sleeps take no real time.
+    """A clock with scheduled actions, whose sleeps take no real time.
 
     Examples
     --------
@@ -36,7 +36,7 @@ class SimulatedClock(JumpingClock):
         return self._now
 
     def sleep(self, seconds: float, /) -> None:
-        """Advance the clock."""
+        """Advance the clock by these seconds."""
         self._now += seconds
 
     def schedule(self, moment: float, action: Callable[[], object]) -> None:

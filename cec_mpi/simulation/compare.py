@@ -51,8 +51,8 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Ou
             replace(scenario, options=replace(options, scheme=other_scheme)),  # type: ignore[arg-type]
         )
         copies = scenario.machines - scenario.recovery + 1
-        with_copies = replace(scenario, recovery=None, copies=copies, holders=None)
-        runs[plural(copies, "copy")] = partial(simulate, with_copies)
+        replicated = replace(scenario, recovery=None, copies=copies, holders=None)
+        runs[plural(copies, "copy")] = partial(simulate, replicated)
     for name, baseline in BASELINES.items():
         runs[name] = partial(_replay_baseline, baseline, scenario)
     outcomes: Outcomes = {}
@@ -70,6 +70,6 @@ def _replay_baseline(baseline: Callable[[Scenario], Outcome], scenario: Scenario
     options = scenario.options
     if scenario.machine_events or options.inject or options.emulate_changes:
         raise InputError(
-            "baselines support availability only: no --lost, --joins, --inject or --emulate-change"
+            "baselines cannot be combined with --lost, --joins, --inject or --emulate-change"
         )
     return baseline(scenario)

@@ -36,7 +36,7 @@ def test_baselines_refuse_what_they_cannot_replay(given):
     found = compare(given)
     for name in BASELINES:
         assert isinstance(found[name], InputError)
-        assert "support availability only" in str(found[name])
+        assert "baselines cannot be combined with" in str(found[name])
     assert isinstance(found["heterogeneous"], Outcome)
 
 
