@@ -20,7 +20,7 @@ from cec_mpi.simulation.choices import (
     Interval,
     MachineGroup,
     machine_counts,
-    scenario_of,
+    make_scenario,
 )
 from cec_mpi.simulation.computers import count_tolerated_losses, machine_ranges
 from cec_mpi.simulation.forecast import Forecaster
@@ -28,18 +28,17 @@ from cec_mpi.simulation.replay import CodedScheme, TimeModel
 from cec_mpi.simulation.scenario import Source
 from cec_mpi.text import format_bytes, format_count, format_duration, join_names, plural
 
-_MIN_SUBSETS, _MAX_SUBSETS, _MAX_WORK = 6, 500, 1e9  # measured sets of L machines; sets times L**3
+_MIN_SETS, _MAX_SETS, _MAX_WORK = 6, 500, 1e9  # measured sets of L machines; sets times L**3
 _MAX_RECOVERIES = 16  # tried values of L for each number of machines
 _MAX_SMALL_COPIES = 6  # all J up to this number are tried
 _MAX_MACHINES_PER_COMPUTER = 8
-_MAX_SIMULATED = 3  # choices that are simulated
+_MAX_SIMULATED = 3  # choices
 _MIN_PROBABILITY = 1e-3  # that a machine is available
 _MAX_COPIES_DENSITY = 0.5  # of X; above, copies of sparse rows have no advantage
 _MIN_CODE_DENSITY = 0.1  # of X; below, a code has no advantage, because shards are dense
 _TOLERANCE = 1.05  # ratio to the shortest time up to which times count as equal
-_MAX_WAITING = 0.9  # fraction of the time of a run
-_OUTAGE_TICK = "2h"  # for a second forecast if the request sets no tick
-_OUTAGE_SECONDS = 7200.0
+_MAX_WAITING_FRACTION = 0.9  # of the time of a run
+_LONG_TICK, _LONG_TICK_SECONDS = "2h", 7200.0  # for a second forecast if no tick is set
 _SINGLE_MACHINE_BONUS = 3.0  # a reliable single machine may take this many times as long
 
 
@@ -52,11 +51,11 @@ class Advice:
     front : list of Choice
         The Pareto front, by storage.
     recommended : Choice
-    sentence : str
-        Summary of the recommended choice.
+    summary : str
+        Sentences about the recommended choice.
     alternative : str
-        A better alternative to these stores, with a reason; may be empty.
-    rejected : dict of str to str
+        Sentences about a better alternative to these stores; may be empty.
+    rejections : dict of str to str
         Reasons of infeasible choices.
     machines : list of MachineGroup
     baselines : dict of str to Interval
@@ -65,9 +64,9 @@ class Advice:
 
     front: list[Choice]
     recommended: Choice
-    sentence: str
+    summary: str
     alternative: str
-    rejected: dict[str, str]
+    rejections: dict[str, str]
     machines: list[MachineGroup]
     baselines: dict[str, Interval]
 
@@ -99,10 +98,10 @@ def advise(request: AdviceRequest) -> Advice:
     time (with prices, time multiplied by cost), or takes at most 5 % longer and needs less storage.
     """
     _check_request(request)
-    rejected, forecaster = _Rejected(), Forecaster(request)
-    choices = _feasible_choices(request, forecaster, rejected)
+    rejections, forecaster = _Rejections(), Forecaster(request)
+    choices = _feasible_choices(request, forecaster, rejections)
     if not choices:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in rejected.summary().items())
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in rejections.summary().items())
         single = _best_single_machine(request, forecaster)
         alternative = (
             ""
@@ -110,60 +109,60 @@ def advise(request: AdviceRequest) -> Advice:
             else f". {single.description}: a step takes {format_duration(single.seconds)}"
         )
         raise InfeasibleError(f"no choice is feasible: {reasons}{alternative}")
-    front = pareto(choices)
+    front = pareto_front(choices)
     candidates: list[Choice] = []
     rest = list(front)
     for _ in range(min(_MAX_SIMULATED, len(front))):
         candidate = recommend(rest)
         rest.remove(candidate)
         candidates.append(forecaster.forecast(candidate, is_candidate=True) or candidate)
-    front = pareto([*rest, *candidates])
+    front = pareto_front([*rest, *candidates])
     rest = [choice for choice in front if choice not in candidates]
     best = [choice for choice in candidates if choice in front] or candidates
     simulated = [variant for choice in best for variant in forecaster.simulate(choice)]
     recommended = recommend(simulated)
-    baselines = forecaster.baselines(recommended)
+    baselines = forecaster.forecast_baselines(recommended)
     return Advice(
         front=sorted([*rest, *simulated], key=_sort_key),
         recommended=recommended,
-        sentence=_summarise(request, recommended, baselines) + _tick_hint(request, recommended),
+        summary=_summarise(request, recommended, baselines) + _tick_hint(request, recommended),
         alternative=_find_alternative(request, forecaster, recommended),
-        rejected=rejected.summary(),
+        rejections=rejections.summary(),
         machines=request.machines,
         baselines=baselines,
     )
 
 
 def _feasible_choices(
-    request: AdviceRequest, forecaster: Forecaster, rejected: _Rejected
+    request: AdviceRequest, forecaster: Forecaster, rejections: _Rejections
 ) -> list[Choice]:
     """Return the feasible choices with their times."""
     choices = []
     for choice in _choices(request):
-        bytes_held = CodedScheme(TimeModel(scenario_of(request, choice))).bytes_held
+        bytes_held = CodedScheme(TimeModel(make_scenario(request, choice))).bytes_held
         sized_choice = _add_sizes(request, choice, bytes_held)
-        rejected.record_choice(sized_choice)
+        rejections.record_choice(sized_choice)
         if reason := _rejection_reason(request, sized_choice, bytes_held):
-            rejected.add(sized_choice, *reason)
+            rejections.add(sized_choice, *reason)
             continue
         forecast = forecaster.forecast(sized_choice)
         if forecast is None:
-            rejected.add(sized_choice, "too few machines are ever available", "")
-        elif forecast.waiting > _MAX_WAITING:
-            waiting = format_percent(forecast.waiting)
-            rejected.add(forecast, "it would wait for machines most of the time", waiting)
+            rejections.add(sized_choice, "too few machines are ever available", "")
+        elif forecast.waiting_fraction > _MAX_WAITING_FRACTION:
+            waiting = format_percent(forecast.waiting_fraction)
+            rejections.add(forecast, "it would wait for machines most of the time", waiting)
         else:
             choices.append(forecast)
     return choices
 
 
-def pareto(choices: Sequence[Choice]) -> list[Choice]:
+def pareto_front(choices: Sequence[Choice]) -> list[Choice]:
     """Return the choices that no other choice dominates, sorted by storage."""
     distinct = {_objectives(choice): choice for choice in reversed(choices)}  # first of equals
     front = [
         choice
-        for figures, choice in distinct.items()
-        if not any(dominates(other, figures) for other in distinct)
+        for objectives, choice in distinct.items()
+        if not any(dominates(other, objectives) for other in distinct)
     ]
     return sorted(front, key=_sort_key)
 
@@ -172,14 +171,20 @@ def _sort_key(choice: Choice) -> tuple[float, ...]:
     return choice.storage, choice.total.mean, choice.stragglers
 
 
-def dominates(figures: tuple[float, ...], others: tuple[float, ...]) -> bool:
-    """Return whether no figure is larger than its counterpart, and at least one is smaller."""
-    return all(a <= b for a, b in zip(figures, others, strict=True)) and figures != others
+def dominates(objectives: tuple[float, ...], others: tuple[float, ...]) -> bool:
+    """Return whether no objective is larger than its counterpart, and at least one is smaller."""
+    return all(a <= b for a, b in zip(objectives, others, strict=True)) and objectives != others
 
 
 def _objectives(choice: Choice) -> tuple[float, ...]:
     cost = 0.0 if choice.cost is None else choice.cost
-    return choice.storage, choice.total.mean, -choice.away, round(choice.digits, 1), cost
+    return (
+        choice.storage,
+        choice.total.mean,
+        -choice.tolerated_losses,
+        round(choice.lost_digits, 1),
+        cost,
+    )
 
 
 def recommend(front: Sequence[Choice]) -> Choice:
@@ -189,16 +194,19 @@ def recommend(front: Sequence[Choice]) -> Choice:
     """
 
     def objective(choice: Choice) -> float:
-        return choice.expected.mean * (choice.cost or 1.0)
+        return choice.expected_total.mean * (choice.cost or 1.0)
 
     free = [choice for choice in front if not choice.cost] or front
     best = min(map(objective, free))
     nearly_best = [choice for choice in free if objective(choice) <= _TOLERANCE * best]
-    return min(nearly_best, key=lambda choice: (choice.storage, -choice.away, objective(choice)))
+    return min(
+        nearly_best,
+        key=lambda choice: (choice.storage, -choice.tolerated_losses, objective(choice)),
+    )
 
 
-class _Rejected:
-    """Infeasible choices, by reason."""
+class _Rejections:
+    """The reasons of infeasible choices."""
 
     def __init__(self) -> None:
         self._figures: dict[tuple[str, str], dict[int, str]] = {}  # by L or J
@@ -231,13 +239,13 @@ class _Rejected:
 
 
 def _check_request(request: AdviceRequest) -> None:
-    for name in ("rows", "columns", "steps", "seeds"):
+    for name in ("rows", "columns", "steps", "runs"):
         if getattr(request, name) is not None and getattr(request, name) < 1:
             raise InputError(f"{name} {getattr(request, name)}: expected at least 1")
     if not 0 < request.density <= 1:
         raise InputError(f"density {request.density}: expected a number above 0 and at most 1")
-    if request.error is not None and not request.error > 0:
-        raise InputError(f"error {request.error}: expected a positive number")
+    if request.max_error is not None and not request.max_error > 0:
+        raise InputError(f"error {request.max_error}: expected a positive number")
     if not 0 <= request.noise <= 10:
         raise InputError(f"noise {request.noise}: expected 0 to 10")
     if request.availability is not None and request.probability is not None:
@@ -271,17 +279,15 @@ def _choices(request: AdviceRequest) -> Iterator[Choice]:
             large_copies = {-(-count // 4), -(-count // 2), count}
             for copies in sorted({*range(1, min(count, _MAX_SMALL_COPIES) + 1), *large_copies}):
                 yield Choice(machines=count, copies=copies)
-    if request.density > _MIN_CODE_DENSITY and (per_computer := _machines_per_computer(request)):
-        for recovery in _sample_range(sum(per_computer)):
-            yield Choice(
-                machines=sum(per_computer), recovery=recovery, machines_per_computer=per_computer
-            )
+    if request.density > _MIN_CODE_DENSITY and (counts := _machines_per_computer(request)):
+        for recovery in _sample_range(sum(counts)):
+            yield Choice(machines=sum(counts), recovery=recovery, machines_per_computer=counts)
 
 
 def _machines_per_computer(request: AdviceRequest) -> tuple[int, ...]:
     """Return the number of machines of each computer, in proportion to its memory.
 
-    It is empty if all computers carry the same number.
+    The result is empty if all computers carry the same number, or if a memory is unknown.
     """
     memory = [group.memory for group in request.machines if group.memory is not None]
     if len(memory) < len(request.machines):
@@ -299,14 +305,16 @@ def _add_sizes(request: AdviceRequest, choice: Choice, bytes_held: NDArray[np.fl
     """Return a choice with its sizes and errors; `bytes_held` has the bytes of each machine."""
     machines, recovery = choice.machines, choice.recovery
     largest = round(_bytes_per_computer(choice, bytes_held).max())
-    sized = replace(choice, storage=round(bytes_held.sum()), largest=largest)
+    sized = replace(choice, storage=round(bytes_held.sum()), max_computer_bytes=largest)
     if recovery is None:
-        return replace(sized, away=(choice.copies or 1) - 1, error=_machine_epsilon(request))
-    condition = _condition(machines, recovery)
+        return replace(
+            sized, tolerated_losses=(choice.copies or 1) - 1, error=_machine_epsilon(request)
+        )
+    condition = _worst_condition(machines, recovery)
     return replace(
         sized,
-        away=count_tolerated_losses(machine_counts(choice), recovery),
-        digits=math.log10(max(1.0, condition)) if math.isfinite(condition) else math.inf,
+        tolerated_losses=count_tolerated_losses(machine_counts(choice), recovery),
+        lost_digits=math.log10(max(1.0, condition)) if math.isfinite(condition) else math.inf,
         error=_machine_epsilon(request) * condition,
     )
 
@@ -322,9 +330,9 @@ def _machine_epsilon(request: AdviceRequest) -> float:
 
 
 @cache
-def _condition(machines: int, recovery: int) -> float:
+def _worst_condition(machines: int, recovery: int) -> float:
     """Return the largest condition number of a sample of sets of L machines."""
-    size = max(_MIN_SUBSETS, min(_MAX_SUBSETS, int(_MAX_WORK / recovery**3)))
+    size = max(_MIN_SETS, min(_MAX_SETS, int(_MAX_WORK / recovery**3)))
     sets = np.array(list(sample_subsets(machines, recovery, size)))
     matrix = make_generator(default_family(machines), machines, recovery)
     return float(condition_numbers(matrix[sets]).max())
@@ -333,14 +341,14 @@ def _condition(machines: int, recovery: int) -> float:
 def _rejection_reason(
     request: AdviceRequest, choice: Choice, bytes_held: NDArray[np.float64]
 ) -> tuple[str, str] | None:
-    """Return the reason why a choice is infeasible, and a figure; None if it is feasible."""
+    """Return the reason why a choice is infeasible, with a figure; None if it is feasible."""
     sizes = _bytes_per_computer(choice, bytes_held).tolist()
     for n, (group, size) in enumerate(zip(request.machines, sizes, strict=False), start=1):
         if group.memory is not None and size > group.memory:
             figure = f"{format_bytes(size)} needed, {format_bytes(group.memory)} usable"
             return f"its shard does not fit into the memory of machine {n}", figure
-    if request.error is not None and choice.error > request.error:
-        return f"its error may exceed {request.error:g}", f"{choice.error:.1g}"
+    if request.max_error is not None and choice.error > request.max_error:
+        return f"its error may exceed {request.max_error:g}", f"{choice.error:.1g}"
     if choice.error > 1e-2:
         return "it would decode to noise", f"an error of {choice.error:.1g}"
     return None
@@ -356,29 +364,35 @@ def _summarise(request: AdviceRequest, choice: Choice, baselines: Mapping[str, I
             needed = f"all of its {plural(count, 'machine', 'is', 'are')} needed"
     else:
         needed = f"each row on {plural(choice.copies, 'machine')}"
-    waiting = f", {format_percent(choice.waiting)} of this time waiting" if choice.waiting else ""
+    waiting = (
+        f", {format_percent(choice.waiting_fraction)} of this time waiting"
+        if choice.waiting_fraction
+        else ""
+    )
     cost = "" if choice.cost is None else f", and cost {choice.cost:.2f}"
-    away = plural(choice.away, "computer" if choice.machines_per_computer else "machine")
-    mean, low, high = choice.expected
+    away = plural(
+        choice.tolerated_losses, "computer" if choice.machines_per_computer else "machine"
+    )
+    mean, low, high = choice.expected_total
     times = f"{format_count(request.steps, 'step')} take {format_duration(mean)}"
     if low < high:
         scale = mean / choice.total.mean
-        single = [format_duration(scale * bound) for bound in choice.single_run]
+        single_run = [format_duration(scale * bound) for bound in choice.single_run_range]
         times += (
             f" on average ({format_duration(low)} to {format_duration(high)}; 9 of 10 single runs "
-            f"take {single[0]} to {single[1]})"
+            f"take {single_run[0]} to {single_run[1]})"
         )
-    placement = ""
+    carrying = ""
     if counts := choice.machines_per_computer:
-        placement = (
-            f" Computers carry {min(counts)} to {max(counts)} machines, by their "
-            "memory (cec-mpi join --machines)."
+        carrying = (
+            f" Computers carry {min(counts)} to {max(counts)} machines, by their memory "
+            "(cec-mpi join --machines)."
         )
     digits = f"Results have about {math.floor(-math.log10(choice.error))} correct digits."
     return (
         f"Take {choice.machines_text}, {choice.threshold_text}: {needed}, {away} may be away at "
         f"once, and the store has {format_bytes(choice.storage)}. {times}{waiting}{cost}. "
-        f"{digits}{placement}"
+        f"{digits}{carrying}"
         f"{_compare_with_baselines(request.costs.source, choice, baselines)}"
     )
 
@@ -400,14 +414,14 @@ def _compare_with_baselines(
 
 
 def _tick_hint(request: AdviceRequest, choice: Choice) -> str:
-    """Return a sentence if the advice depends on the unknown length of outages, else nothing."""
+    """Return a sentence if the choice depends on the unknown length of outages; otherwise ""."""
     if request.tick_seconds is not None or request.probability in (None, 1):
         return ""
-    longer = replace(request, tick_seconds=_OUTAGE_SECONDS)
-    choices = _feasible_choices(longer, Forecaster(longer), _Rejected())
+    longer = replace(request, tick_seconds=_LONG_TICK_SECONDS)
+    choices = _feasible_choices(longer, Forecaster(longer), _Rejections())
     if not choices:
         return ""
-    other = recommend(pareto(choices))
+    other = recommend(pareto_front(choices))
     if (other.machines, other.threshold_text) == (choice.machines, choice.threshold_text):
         return ""
     name = other.threshold_text
@@ -415,12 +429,12 @@ def _tick_hint(request: AdviceRequest, choice: Choice) -> str:
         name = f"N = {other.machines}, {name}"
     return (
         " The length of outages matters: this is for 5 minutes, and with --tick "
-        f"{_OUTAGE_TICK} the answer is {name}."
+        f"{_LONG_TICK} the answer is {name}."
     )
 
 
 class _SingleMachine(NamedTuple):
-    """A single machine with all of X: seconds of a step with and without the bonus."""
+    """A single machine with all of X: seconds of a step, with and without the bonus."""
 
     weighted_seconds: float
     seconds: float
@@ -431,7 +445,7 @@ def _model_of_all_machines(request: AdviceRequest) -> TimeModel:
     """Return the model of X on all machines, with L = 1 or as copies of a sparse X."""
     recovery = None if request.density < _MAX_COPIES_DENSITY else 1
     return TimeModel(
-        scenario_of(request, Choice(machines=len(request.machines), recovery=recovery))
+        make_scenario(request, Choice(machines=len(request.machines), recovery=recovery))
     )
 
 
@@ -453,7 +467,7 @@ def _best_single_machine(request: AdviceRequest, forecaster: Forecaster) -> _Sin
 
 def _find_alternative(request: AdviceRequest, forecaster: Forecaster, choice: Choice) -> str:
     """Return sentences about a better alternative; may be empty."""
-    step_seconds = choice.expected.mean / request.steps
+    step_seconds = choice.expected_total.mean / request.steps
     single = _best_single_machine(request, forecaster)
     if single and single.weighted_seconds <= step_seconds:
         return (
@@ -462,14 +476,14 @@ def _find_alternative(request: AdviceRequest, forecaster: Forecaster, choice: Ch
             f"{format_duration(step_seconds)}."
         )
     speeds = [group.speed for group in request.machines]
-    model, total = _model_of_all_machines(request), len(speeds)
-    size = model.size
+    model = _model_of_all_machines(request)
+    size = model.matrix_bytes
     if not request.noise and min(forecaster.availability_fractions()) == 1:
-        seconds = size / (sum(speeds) * request.rate) + model.overhead(total, 0)
+        seconds = size / (sum(speeds) * request.rate) + model.overhead(len(speeds), 0)
         return (
-            "No code is needed, because all machines are always available. Shares of X in "
-            f"proportion to speeds take {format_duration(seconds)} for a step and "
-            f"{format_bytes(size)}, this store {format_duration(step_seconds)} and "
+            "No code is needed, because all machines are always available. With shares of X in "
+            f"proportion to speeds, a step takes {format_duration(seconds)} and X needs "
+            f"{format_bytes(size)}; with this store, {format_duration(step_seconds)} and "
             f"{format_bytes(choice.storage)}."
         )
     return ""

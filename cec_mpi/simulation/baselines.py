@@ -47,14 +47,14 @@ class EqualShares(_OneShardScheme):
         self, previous: Machines, departed: Machines, current: Machines, rows: Floats
     ) -> Reconfiguration:
         """Read the missing rows."""
-        share = self._model.size / len(current)
-        previous_share = self._model.size / max(len(previous), 1)
-        staying = previous - departed
-        sizes = [max(0.0, share - (previous_share if n in staying else 0.0)) for n in current]
+        share = self._model.matrix_bytes / len(current)
+        previous_share = self._model.matrix_bytes / max(len(previous), 1)
+        remaining = previous - departed
+        sizes = [max(0.0, share - (previous_share if n in remaining else 0.0)) for n in current]
         event = "moved" if previous else ""
         return Reconfiguration(self._costs.source.seconds(sizes), sum(sizes), event=event)
 
-    def rows(self, rates: Floats) -> Floats:
+    def assign_rows(self, rates: Floats) -> Floats:
         """Return equal shares."""
         return np.full(rates.size, self._model.rows / rates.size)
 
@@ -71,17 +71,17 @@ class FastestMachines(_OneShardScheme):
     def reconfigure(
         self, previous: Machines, departed: Machines, current: Machines, rows: Floats
     ) -> Reconfiguration:
-        """Read the shards that the processes of machines have not read."""
+        """Read the shards that the processes of the fastest machines have not read yet."""
         if self._lost_when_away:
             self._machines_with_shard -= departed
-        computing = {n for n, count in zip(sorted(current), rows, strict=True) if count}
-        new_machines = computing - self._machines_with_shard
-        self._machines_with_shard |= computing
-        shard = self._model.size / self.answers_per_row
-        sizes = [shard] * len(new_machines)
+        fastest = {n for n, count in zip(sorted(current), rows, strict=True) if count}
+        new_machines = fastest - self._machines_with_shard
+        self._machines_with_shard |= fastest
+        shard_bytes = self._model.matrix_bytes / self.answers_per_row
+        sizes = [shard_bytes] * len(new_machines)
         return Reconfiguration(self._costs.source.seconds(sizes), sum(sizes))
 
-    def rows(self, rates: Floats) -> Floats:
+    def assign_rows(self, rates: Floats) -> Floats:
         """Return whole shards for the fastest machines."""
         rows = np.zeros(rates.size)
         rows[np.argsort(-rates, kind="stable")[: self.answers_per_row]] = (
@@ -101,13 +101,15 @@ class RestartOnChange(_OneShardScheme):
         self, previous: Machines, departed: Machines, current: Machines, rows: Floats
     ) -> Reconfiguration:
         """Start the job on the available machines."""
-        size = self._model.size
+        bytes_read = self._model.matrix_bytes
         seconds = self._costs.source.seconds((rows * self._model.row_bytes).tolist())
         if not previous:
-            return Reconfiguration(seconds, size)
-        return Reconfiguration(self._costs.start + seconds, size, bool(departed), "restarted")
+            return Reconfiguration(seconds, bytes_read)
+        return Reconfiguration(
+            self._costs.process_start + seconds, bytes_read, bool(departed), "restarted"
+        )
 
-    def rows(self, rates: Floats) -> Floats:
+    def assign_rows(self, rates: Floats) -> Floats:
         """Return shares in proportion to speeds, of at most one shard, by Theorem 1."""
         return optimal_rows(rates, self.min_machines, self._model.rows)
 

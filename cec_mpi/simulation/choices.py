@@ -48,7 +48,7 @@ class MachineGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class AdviceRequest:
-    """The problem for which a store is recommended.
+    """The matrix, the machines and the run for which a store is recommended.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class AdviceRequest:
     tick_seconds : float, optional
         Length of a tick; by default that of the trace, or five minutes.
     steps : int
-    error : float, optional
+    max_error : float, optional
         Maximum acceptable error of results, relative to |X| |w|.
     noise : float
         Standard deviation of the logarithm of the speed of each machine in each step, which only
@@ -75,10 +75,10 @@ class AdviceRequest:
     rate : float
         Bytes of its shard that a machine of speed 1 multiplies per second.
     costs : Costs
-    seeds : int, optional
+    runs : int, optional
         Number of replayed runs of each choice; by default enough for 500 changes of availability.
     first_seed : int
-        Seed of the first run; the seeds of the others follow.
+        Seed of the first run; later runs have the following seeds.
     """
 
     rows: int
@@ -90,16 +90,16 @@ class AdviceRequest:
     probability: float | None = None
     tick_seconds: float | None = None
     steps: int
-    error: float | None = None
+    max_error: float | None = None
     noise: float = 0.0
     rate: float = RATE
     costs: Costs = field(default_factory=Costs)
-    seeds: int | None = None
+    runs: int | None = None
     first_seed: int = 0
 
     @cached_property
     def machines(self) -> list[MachineGroup]:
-        """Groups of one machine each."""
+        """All machines, as groups of one."""
         return [replace(group, count=1) for group in self.groups for _ in range(group.count)]
 
     @property
@@ -128,30 +128,30 @@ class Choice:
     machines : int
         N.
     recovery, copies : int or None
-        L of a code, or J of replicas.
+        L of a code, or J of copies; one of them is None.
     stragglers : int
         S.
     machines_per_computer : tuple of int
         Number of machines on each computer; empty if each computer has one.
-    storage, largest : int
+    storage, max_computer_bytes : int
         Bytes of the store, and maximum bytes on one computer.
-    away : int
-        Maximum number of computers, whichever they are, that may be unavailable at once.
-    digits : float
+    tolerated_losses : int
+        Number of arbitrary computers that may be unavailable at once.
+    lost_digits : float
         Decimal digits that are lost in decoding with the worst measured set of L machines.
     error : float
         Largest expected error, relative to |X| |w|.
     step : Interval
         Seconds of a step, without waiting.
-    waiting : float
+    waiting_fraction : float
         Fraction of the time with too few available machines.
-    wait : float
+    mean_wait : float
         Mean seconds of a wait.
     total : Interval
         Seconds of all steps, from replayed runs.
-    single_run : (float, float)
+    single_run_range : (float, float)
         The 5 % and 95 % quantiles of these seconds in a single run.
-    simulated : Interval or None
+    simulated_total : Interval or None
         As `total`, but with simulated step times; None except for the best choices.
     cost : float or None
         Cost of all available machines during the run.
@@ -163,22 +163,22 @@ class Choice:
     stragglers: int = 0
     machines_per_computer: tuple[int, ...] = ()
     storage: int = 0
-    largest: int = 0
-    away: int = 0
-    digits: float = 0.0
+    max_computer_bytes: int = 0
+    tolerated_losses: int = 0
+    lost_digits: float = 0.0
     error: float = 0.0
     step: Interval = _ZERO_INTERVAL
-    waiting: float = 0.0
-    wait: float = 0.0
+    waiting_fraction: float = 0.0
+    mean_wait: float = 0.0
     total: Interval = _ZERO_INTERVAL
-    single_run: tuple[float, float] = (0.0, 0.0)
-    simulated: Interval | None = None
+    single_run_range: tuple[float, float] = (0.0, 0.0)
+    simulated_total: Interval | None = None
     cost: float | None = None
 
     @property
-    def expected(self) -> Interval:
+    def expected_total(self) -> Interval:
         """Seconds of all steps, from the simulation if there is one."""
-        return self.simulated or self.total
+        return self.simulated_total or self.total
 
     @property
     def threshold_text(self) -> str:
@@ -210,8 +210,8 @@ class Choice:
         return f"--stragglers {self.stragglers}" if self.stragglers else ""
 
 
-def scenario_of(request: AdviceRequest, choice: Choice) -> Scenario:
-    """Return the scenario of a run with a choice, without its availability."""
+def make_scenario(request: AdviceRequest, choice: Choice) -> Scenario:
+    """Return the scenario of a run with a choice, in which all machines are available."""
     counts = machine_counts(choice)
     speeds = machine_speeds([group.speed for group in request.machines[: len(counts)]], counts)
     options = SessionOptions(

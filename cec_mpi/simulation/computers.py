@@ -66,8 +66,8 @@ def machine_speeds(speeds: Sequence[float], counts: Sequence[int]) -> tuple[floa
     return tuple(speed / count for speed, count in computers for _ in range(count))
 
 
-def count_tolerated_losses(counts: Sequence[int], needed: int) -> int:
-    """Return how many arbitrary computers may be lost if `needed` machines must remain.
+def count_tolerated_losses(counts: Sequence[int], min_machines: int) -> int:
+    """Return how many arbitrary computers may be lost if `min_machines` must remain.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def count_tolerated_losses(counts: Sequence[int], needed: int) -> int:
     remaining, tolerated = sum(counts), 0
     for count in sorted(counts, reverse=True):
         remaining -= count
-        if remaining < needed:
+        if remaining < min_machines:
             break
         tolerated += 1
     return tolerated

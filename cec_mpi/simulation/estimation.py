@@ -18,11 +18,10 @@ from cec_mpi.simulation.replay import step_traffic
 from cec_mpi.simulation.scenario import Costs, Scenario, Source
 from cec_mpi.text import plural
 
-_MIN_STEP_BYTES = 10**6  # sent in a step; below it latency dominates bandwidth
-_MIN_ROWS = 10**5  # below it fixed costs dominate decoding
+_MIN_STEP_BYTES = 10**6  # transferred in a step; below, latency dominates bandwidth
+_MIN_ROWS = 10**5  # below, fixed costs dominate decoding
 _MIN_SECONDS = 1e-12  # avoids division by 0
-
-_X_FIELDS = "machines", "recovery", "rows", "columns", "dtype"
+_HEADER_FIELDS = "machines", "recovery", "rows", "columns", "dtype"
 
 
 def estimate_speeds(directory: Path, scenario: Scenario) -> SessionOptions:
@@ -44,36 +43,36 @@ def estimate_speeds(directory: Path, scenario: Scenario) -> SessionOptions:
     if (columns, dtype) != (scenario.columns, scenario.dtype):
         raise InputError(
             f"{directory}: found a run with {columns} columns of {dtype}, expected "
-            f"{scenario.columns} columns of {scenario.dtype}, as X has"
+            f"{scenario.columns} columns of {scenario.dtype}, those of X"
         )
     if other_counts := {len(step.rows) for step in records.steps} - {scenario.machines}:
         raise InputError(
             f"{directory}: found a run of {plural(max(other_counts), 'machine')}, expected "
             f"{plural(scenario.machines, 'machine')}"
         )
-    rates = _rates(records.steps, scenario.machines)
+    rates = _rates_by_machine(records.steps, scenario.machines)
     idle = [n for n, rates_of_machine in enumerate(rates, start=1) if not rates_of_machine]
     if idle:
         raise InputError(
             f"{directory}: machine {idle[0]} of {scenario.machines} has computed no rows"
         )
     medians = [median(rates_of_machine) for rates_of_machine in rates]
-    deviations = [
+    log_deviations = [
         np.log(rates_of_machine) - np.log(median_rate)
         for rates_of_machine, median_rate in zip(rates, medians, strict=True)
     ]
-    noise = float(np.std(np.concatenate(deviations)))
+    noise = float(np.std(np.concatenate(log_deviations)))
     return replace(
         scenario.options, emulate_speeds=tuple(medians), emulate_base=1.0, emulate_noise=noise
     )
 
 
 def estimate_rates(directory: Path) -> tuple[float, Costs]:
-    """Return the bytes that a machine multiplied per second in a run, and the costs of its steps.
+    """Return the bytes that a machine multiplied per second in a run, and its other costs.
 
     The rate is the median over machines. A cost that cannot be estimated keeps its default: the
-    bandwidth if each step sent less than 1 MB, otherwise the latency; both if all machines were in
-    one process; decoding if X has fewer than 100,000 rows; reading if nothing was read.
+    bandwidth if a step transferred less than 1 MB, otherwise the latency; both if all machines were
+    in one process; decoding if X has fewer than 100,000 rows; reading if nothing was read.
 
     Raises
     ------
@@ -86,12 +85,14 @@ def estimate_rates(directory: Path) -> tuple[float, Costs]:
         kind = "simulated run" if "simulated" in header else "run with copies of rows"
         raise InputError(f"{directory}: found a {kind}, expected a run with a code")
     steps = [step for step in records.steps if not step.adjoint and step.columns == 1]
-    if not steps or not all(header.get(name) for name in _X_FIELDS):
-        raise InputError(f"{directory}: found no steps of X w, expected a run with such steps")
-    machines, recovery, rows, columns, dtype = (header[name] for name in _X_FIELDS)
+    if not steps or not all(header.get(name) for name in _HEADER_FIELDS):
+        raise InputError(f"{directory}: found no steps of X w, expected a run that computed X w")
+    machines, recovery, rows, columns, dtype = (header[name] for name in _HEADER_FIELDS)
     row_bytes = columns * np.dtype(dtype).itemsize
     rates = [
-        median(rates_of_machine) for rates_of_machine in _rates(steps, machines) if rates_of_machine
+        median(rates_of_machine)
+        for rates_of_machine in _rates_by_machine(steps, machines)
+        if rates_of_machine
     ]
     if not rates:
         raise InputError(f"{directory}: no machine has computed rows")
@@ -103,7 +104,7 @@ def estimate_rates(directory: Path) -> tuple[float, Costs]:
         costs = replace(costs, source=Source(bytes_read / seconds, is_shared=False))
     if rows >= _MIN_ROWS:
         seconds = max(median(step.decode_seconds for step in steps), _MIN_SECONDS)
-        costs = replace(costs, decode=seconds / Costs(decode=1.0).decoding(rows, recovery))
+        costs = replace(costs, decode=seconds / Costs(decode=1.0).decoding_seconds(rows, recovery))
     rate = row_bytes * median(rates)
     for name, value in (asdict(costs) | {"rate": rate, "source": costs.source.rate}).items():
         if value and not values.MIN_VALUE <= value <= values.MAX_VALUE:
@@ -119,10 +120,10 @@ def _fit_message_costs(costs: Costs, records: RunRecords, steps: list[StepRecord
     rows, columns = (records.header[name] for name in ("rows", "columns"))
     is_elastic = records.header.get("mpi_library") == "none"
     machines = len(steps[0].available)
-    messages, sent = step_traffic(machines, rows, columns, is_elastic)
+    messages, transferred = step_traffic(machines, rows, columns, is_elastic)
     seconds = max(median(map(_message_seconds, steps)), _MIN_SECONDS)
-    if sent >= _MIN_STEP_BYTES:
-        return replace(costs, bandwidth=sent / seconds)
+    if transferred >= _MIN_STEP_BYTES:
+        return replace(costs, bandwidth=transferred / seconds)
     return replace(costs, latency=seconds / messages)
 
 
@@ -132,7 +133,7 @@ def _message_seconds(step: StepRecord) -> float:
     return step.announce_seconds + step.share_seconds + step.collect_seconds - computing
 
 
-def _rates(steps: list[StepRecord], machines: int) -> list[list[float]]:
+def _rates_by_machine(steps: list[StepRecord], machines: int) -> list[list[float]]:
     """Return the rows per second of each machine in each step in which it computed."""
     rates_by_machine: list[list[float]] = [[] for _ in range(machines)]
     for step in steps:

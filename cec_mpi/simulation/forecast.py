@@ -24,7 +24,7 @@ from cec_mpi.simulation.choices import (
     Choice,
     Interval,
     machine_counts,
-    scenario_of,
+    make_scenario,
 )
 from cec_mpi.simulation.computers import ComputerAvailability, machine_ranges
 from cec_mpi.simulation.replay import (
@@ -32,7 +32,7 @@ from cec_mpi.simulation.replay import (
     CodedScheme,
     ReplayOutcome,
     Scheme,
-    StepsBySet,
+    StepModels,
     TimeModel,
     replay,
 )
@@ -52,16 +52,16 @@ _CHOICE_LIMITS, _CANDIDATE_LIMITS = _ReplayLimits(100, 8, 400), _ReplayLimits(50
 _MAX_MACHINE_TICKS, _MIN_TICKS = 40_000, 200  # of a replayed run: ticks times machines, and ticks
 _MIN_SAMPLED_TICKS = 25  # of a run with a random model
 _SAMPLE_BLOCK = 32  # ticks of a random model that are sampled at once
-_DEFAULT_TICK = 300.0  # seconds
-_MAX_STARTS = 2  # start times in the trace for each simulated choice
+_DEFAULT_TICK_SECONDS = 300.0
+_MAX_SIMULATIONS = 2  # of a choice, from different start times in the trace
 _MAX_STEPS, _MIN_STEPS, _MAX_MACHINE_STEPS = 30, 2, 3000  # of a simulation
-_MAX_DECODING = 2e9  # N L**3, above which the preparation of decoders would dominate
-_MAX_WITH_COPIES = 300  # machines, above which the simulation of a step with copies takes seconds
+_MAX_DECODING_WORK = 2e9  # N L**3; above, the preparation of decoders would dominate
+_MAX_MACHINES_WITH_COPIES = 300  # above, the simulation of a step with copies takes seconds
 _MAX_STRAGGLERS = 2
 
 SchemeFactory = Callable[[TimeModel], Scheme]
 
-BASELINES: dict[str, tuple[SchemeFactory, float]] = {
+UNCODED_SCHEMES: dict[str, tuple[SchemeFactory, float]] = {
     "restarting": (RestartOnChange, CHECKPOINT_SECONDS),
     "equal shares": (EqualShares, math.inf),
 }
@@ -102,7 +102,7 @@ class Forecaster:
         total = len(request.machines)
         trace = None if request.availability is None else self._requested_availability(total)
         gap = trace.gap_seconds if isinstance(trace, ListedAvailability) else None
-        self.tick_seconds = request.tick_seconds or gap or _DEFAULT_TICK
+        self.tick_seconds = request.tick_seconds or gap or _DEFAULT_TICK_SECONDS
 
     def forecast(self, choice: Choice, is_candidate: bool = False) -> Choice | None:
         """Return a choice with its times and cost; None if too few machines are ever available.
@@ -113,30 +113,29 @@ class Forecaster:
         outcomes = self._replay(choice, CodedScheme, is_candidate=is_candidate)
         if not outcomes:
             return None
-        request, waits = self._request, sum(run.events.get(WAIT_EVENT, 0) for run in outcomes)
-        cost = None
+        request, cost = self._request, None
         machines_by_computer = machine_ranges(machine_counts(choice))
         prices = [group.price for group in request.machines[: len(machines_by_computer)]]
         if prices[0] is not None:
-            seconds = [np.array(run.machine_seconds) / run.steps for run in outcomes]
-            machine_hours = np.mean(seconds, axis=0) * request.steps / 3600
+            seconds_per_step = [np.array(run.machine_seconds) / run.steps for run in outcomes]
+            machine_hours = np.mean(seconds_per_step, axis=0) * request.steps / 3600
             first_machines = [machines.start - 1 for machines in machines_by_computer]
             cost = float(machine_hours[first_machines] @ [price or 0.0 for price in prices])
-        waiting = sum(run.waiting for run in outcomes) / sum(run.seconds for run in outcomes)
-        wait = sum(run.waiting for run in outcomes) / waits if waits else 0.0
-        waiting, wait = self._enumerate_waiting(choice) or (waiting, wait)
-        total = self._totals(outcomes)
+        waiting_fraction, mean_wait = self._exact_waiting(choice) or _mean_waiting(outcomes)
+        totals = self._totals(outcomes)
         # If only a part of each run is replayed, the means of parts vary more than those of runs.
-        spread = np.sqrt([run.steps / request.steps for run in outcomes])
-        runs = total.mean() + spread * (total - total.mean())
-        low, high = np.quantile(runs, (0.05, 0.95), method="weibull").tolist()
+        shrinkage = np.sqrt([run.steps / request.steps for run in outcomes])
+        run_totals = totals.mean() + shrinkage * (totals - totals.mean())
+        low, high = np.quantile(run_totals, (0.05, 0.95), method="weibull").tolist()
         return replace(
             choice,
-            step=mean_interval([(run.seconds - run.waiting) / run.steps for run in outcomes]),
-            waiting=waiting,
-            wait=wait,
-            total=mean_interval(total),
-            single_run=(low, high),
+            step=mean_interval(
+                [(run.seconds - run.waiting_seconds) / run.steps for run in outcomes]
+            ),
+            waiting_fraction=waiting_fraction,
+            mean_wait=mean_wait,
+            total=mean_interval(totals),
+            single_run_range=(low, high),
             cost=cost,
         )
 
@@ -144,7 +143,7 @@ class Forecaster:
         """Return the seconds of all steps in a run for each seed."""
         return self._totals(self._replay(choice, CodedScheme, seeds=seeds))
 
-    def baselines(
+    def forecast_baselines(
         self, choice: Choice, schemes: Mapping[str, tuple[SchemeFactory, float]] | None = None
     ) -> dict[str, Interval]:
         """Return the seconds of all steps with simpler schemes on the machines of a choice.
@@ -153,10 +152,11 @@ class Forecaster:
         ----------
         choice : Choice
         schemes : mapping of str to (callable, float), optional
-            Factories of schemes, and the seconds between their checkpoints; by default `BASELINES`.
+            Factories of schemes, and the seconds between their checkpoints; by default
+            `UNCODED_SCHEMES`.
         """
         intervals = {}
-        for name, (make_scheme, checkpoint_seconds) in (schemes or BASELINES).items():
+        for name, (make_scheme, checkpoint_seconds) in (schemes or UNCODED_SCHEMES).items():
             if outcomes := self._replay(choice, make_scheme, checkpoint_seconds, is_candidate=True):
                 intervals[name] = mean_interval(self._totals(outcomes))
         return intervals
@@ -169,32 +169,32 @@ class Forecaster:
         is_candidate: bool = False,
         seeds: Sequence[int] = (),
     ) -> list[ReplayOutcome]:
-        """Replay runs of a choice; return none if too few machines are available in any run.
+        """Replay runs of a choice; return no outcome if one run has too few machines.
 
-        Without seeds, the number of runs is that of the request, or enough for the changes.
+        Without seeds, the request sets the number of runs; by default they have enough changes.
         """
-        request, computers = self._request, len(machine_counts(choice))
+        request = self._request
         min_changes, min_runs, max_runs = _CANDIDATE_LIMITS if is_candidate else _CHOICE_LIMITS
-        if seeds or request.seeds:
-            min_runs = max_runs = len(seeds) or request.seeds or 0
+        if seeds or request.runs:
+            min_runs = max_runs = len(seeds) or request.runs or 0
         elif request.always_available:
             max_runs = 1
         ticks = max(_MIN_TICKS, _MAX_MACHINE_TICKS // choice.machines)
         if request.probability is not None and not seeds:  # all ticks are alike
             ticks = max(_MIN_SAMPLED_TICKS, _CANDIDATE_LIMITS.min_changes // min_runs)
-        scenario = scenario_of(request, choice)
+        scenario = make_scenario(request, choice)
         options = replace(scenario.options, tick_seconds=self.tick_seconds)
         seconds = ticks * self.tick_seconds
         model = TimeModel(replace(scenario, options=options, seconds=seconds))
         scheme = make_scheme(model)
-        steps_by_set: StepsBySet = {}
+        step_models: StepModels = {}
         outcomes: list[ReplayOutcome] = []
         changes = 0
         while len(outcomes) < max_runs and (len(outcomes) < min_runs or changes < min_changes):
             seed = seeds[len(outcomes)] if seeds else request.first_seed + len(outcomes)
-            availability = self.availability(choice, computers, seed)
-            outcome = replay(model, scheme, checkpoint_seconds, availability, steps_by_set)
-            if not outcome.steps or outcome.ended:
+            availability = self._sample_availability(choice, seed)
+            outcome = replay(model, scheme, checkpoint_seconds, availability, step_models)
+            if not outcome.steps or outcome.end_reason:
                 return []
             outcomes.append(outcome)
             changes += outcome.changes
@@ -202,22 +202,24 @@ class Forecaster:
 
     def _totals(self, outcomes: Sequence[ReplayOutcome]) -> NDArray[np.float64]:
         """Return the seconds of all steps, extrapolated for runs that ended earlier."""
-        first_read = np.array([run.first_read for run in outcomes])
-        step_seconds = [(run.seconds - run.first_read) / run.steps for run in outcomes]
-        totals: NDArray[np.float64] = first_read + np.array(step_seconds) * self._request.steps
+        first_read_seconds = np.array([run.first_read_seconds for run in outcomes])
+        step_seconds = [(run.seconds - run.first_read_seconds) / run.steps for run in outcomes]
+        totals: NDArray[np.float64] = (
+            first_read_seconds + np.array(step_seconds) * self._request.steps
+        )
         return totals
 
-    def availability(self, choice: Choice, computers: int, seed: int) -> Availability:
+    def _sample_availability(self, choice: Choice, seed: int) -> Availability:
         """Return the availability of the machines of a choice in one run."""
-        key = computers, seed
+        key = len(machine_counts(choice)), seed
         if key not in self._samples:
-            self._samples[key] = self._sample(computers, seed)
+            self._samples[key] = self._sample_computers(*key)
         sample = self._samples[key]
         if choice.machines_per_computer:
             return ComputerAvailability(sample, machine_ranges(choice.machines_per_computer))
         return sample
 
-    def _sample(self, computers: int, seed: int) -> Availability:
+    def _sample_computers(self, computers: int, seed: int) -> Availability:
         request = self._request
         if request.probability is not None:
             return _SampledAvailability(computers, request.probability, seed)
@@ -231,9 +233,9 @@ class Forecaster:
         return ListedAvailability(ticks[start:] + ticks[:start], repeat=True)
 
     def _requested_availability(self, computers: int) -> Availability:
-        """Return the requested availability of the first computers.
+        """Return the requested availability, restricted to the first computers.
 
-        Tables and lists describe all computers, so their availability is restricted.
+        Some files describe all computers, and cannot be read for fewer.
         """
         assert self._request.availability is not None
         total = len(self._request.machines)
@@ -256,20 +258,20 @@ class Forecaster:
             counts[np.array(trace.at(tick), np.intp) - 1] += 1
         return [float(count) for count in counts / ticks]
 
-    def _enumerate_waiting(self, choice: Choice) -> tuple[float, float] | None:
-        """Return the fraction of time and the mean seconds of waits for machines.
+    def _exact_waiting(self, choice: Choice) -> tuple[float, float] | None:
+        """Return the exact fraction of time and mean seconds of waits for machines.
 
-        They are exact for independent machines and for a trace that repeats; otherwise None.
+        Return None if the availability is neither a trace nor random for each machine.
         """
         counts, request = machine_counts(choice), self._request
-        needed = choice.recovery or choice.machines - (choice.copies or 1) + 1
+        min_machines = choice.recovery or choice.machines - (choice.copies or 1) + 1
         if request.probability is not None:
             probabilities = np.ones(1)  # that 0, 1, .. machines are available
             for count in counts:
                 updated = np.append(probabilities, np.zeros(count)) * (1 - request.probability)
                 updated[count:] += probabilities * request.probability
                 probabilities = updated
-            waiting = float(probabilities[:needed].sum())
+            waiting = float(probabilities[:min_machines].sum())
             return waiting, self.tick_seconds / (1 - waiting) if waiting > 1e-12 else 0.0
         if request.availability is None:
             return 0.0, 0.0
@@ -279,23 +281,24 @@ class Forecaster:
         machines = np.array(counts)
         sets = [trace.at(tick) for tick in range(len(trace))]
         has_too_few = {
-            available: machines[np.array(available, np.intp) - 1].sum() < needed
+            available: machines[np.array(available, np.intp) - 1].sum() < min_machines
             for available in {*sets}
         }
-        waits = np.array([has_too_few[available] for available in sets])
-        periods = int((waits & ~np.roll(waits, 1)).sum())
-        return float(waits.mean()), self.tick_seconds * float(waits.sum()) / max(periods, 1)
+        is_waiting = np.array([has_too_few[available] for available in sets])
+        waits = int((is_waiting & ~np.roll(is_waiting, 1)).sum())
+        mean_wait = self.tick_seconds * float(is_waiting.sum()) / max(waits, 1)
+        return float(is_waiting.mean()), mean_wait
 
     # --- simulated steps --------------------------------------------------------------------------
 
     def simulate(self, choice: Choice) -> list[Choice]:
         """Return a choice with its simulated time, and faster variants with stragglers."""
-        is_large = choice.machines * (choice.recovery or 1) ** 3 > _MAX_DECODING
-        if is_large or (choice.copies and choice.machines > _MAX_WITH_COPIES):
+        is_large = choice.machines * (choice.recovery or 1) ** 3 > _MAX_DECODING_WORK
+        if is_large or (choice.copies and choice.machines > _MAX_MACHINES_WITH_COPIES):
             return [choice]
         variants = [choice]
         if self._request.noise:
-            max_stragglers = min(_MAX_STRAGGLERS, choice.away)
+            max_stragglers = min(_MAX_STRAGGLERS, choice.tolerated_losses)
             variants += [
                 replace(choice, stragglers=count) for count in range(1, max_stragglers + 1)
             ]
@@ -304,40 +307,47 @@ class Forecaster:
         for variant in variants:
             simulated_seconds = self._step_seconds(variant, is_simulated=True)
             ratio = float(np.mean(simulated_seconds / replayed_seconds))
-            factor = ratio + (1 - ratio) * choice.waiting  # waiting times do not change
-            time = Interval(*(factor * bound for bound in choice.total))
+            factor = ratio + (1 - ratio) * choice.waiting_fraction  # waiting times do not change
+            total = Interval(*(factor * bound for bound in choice.total))
             cost = None if choice.cost is None else factor * choice.cost
-            simulated.append(replace(variant, simulated=time, cost=cost))
-        best = simulated[0].expected.mean
+            simulated.append(replace(variant, simulated_total=total, cost=cost))
+        best = simulated[0].expected_total.mean
         return [
             variant
             for variant in simulated
-            if not variant.stragglers or variant.expected.mean < best
+            if not variant.stragglers or variant.expected_total.mean < best
         ]
 
     def _step_seconds(self, choice: Choice, is_simulated: bool) -> NDArray[np.float64]:
-        """Return the mean seconds of a step for each start time, without waiting and reading."""
+        """Return the mean seconds of a step, without waiting and reading, for each start time."""
         request = self._request
         steps = max(
             _MIN_STEPS, min(_MAX_STEPS, request.steps, _MAX_MACHINE_STEPS // choice.machines)
         )
-        scenario = scenario_of(request, choice)
+        scenario = make_scenario(request, choice)
         costs = replace(request.costs, source=Source(math.inf))
         seconds = []
-        for seed in range(min(_MAX_STARTS, request.seeds or _MAX_STARTS)):
+        for seed in range(min(_MAX_SIMULATIONS, request.runs or _MAX_SIMULATIONS)):
             seed += request.first_seed
-            availability = self.availability(choice, len(machine_counts(choice)), seed)
             options = replace(
                 scenario.options,
-                availability=availability,
+                availability=self._sample_availability(choice, seed),
                 tick_seconds=self.tick_seconds,
                 seed=seed,
             )
-            run = replace(scenario, options=options, steps=steps, costs=costs)
-            model = TimeModel(run)
-            outcome = simulate(run) if is_simulated else replay(model, CodedScheme(model))
-            seconds.append((outcome.seconds - outcome.waiting) / outcome.steps)
+            run_scenario = replace(scenario, options=options, steps=steps, costs=costs)
+            model = TimeModel(run_scenario)
+            outcome = simulate(run_scenario) if is_simulated else replay(model, CodedScheme(model))
+            seconds.append((outcome.seconds - outcome.waiting_seconds) / outcome.steps)
         return np.array(seconds)
+
+
+def _mean_waiting(outcomes: Sequence[ReplayOutcome]) -> tuple[float, float]:
+    """Return the fraction of time and the mean seconds of waits for machines in replayed runs."""
+    waiting_seconds = sum(run.waiting_seconds for run in outcomes)
+    waits = sum(run.events.get(WAIT_EVENT, 0) for run in outcomes)
+    fraction = waiting_seconds / sum(run.seconds for run in outcomes)
+    return fraction, waiting_seconds / waits if waits else 0.0
 
 
 def mean_interval(values: Sequence[float] | NDArray[np.float64]) -> Interval:
@@ -351,5 +361,5 @@ def mean_interval(values: Sequence[float] | NDArray[np.float64]) -> Interval:
     if count < 2:
         return Interval(mean, mean, mean)
     error = float(np.std(values, ddof=1)) / math.sqrt(count)
-    half = float(stdtrit(count - 1, 0.975)) * error
-    return Interval(mean, max(0.0, mean - half), mean + half)
+    half_width = float(stdtrit(count - 1, 0.975)) * error
+    return Interval(mean, max(0.0, mean - half_width), mean + half_width)

@@ -74,7 +74,7 @@ class SimulatedHub(LocalHub):
         self.roster = Roster(self._record_change)
         self.presence: deque[tuple[float, frozenset[int]]] = deque()
         self._waits_for_joins = waits_for_joins
-        self._link_free_at = {"send": 0.0, "receive": 0.0}  # by direction, as the master sees it
+        self._link_free_at = {"send": 0.0, "receive": 0.0}  # by direction, seen from the master
         self._source_free_at = 0.0  # end of the last read from a shared source
         first_events: dict[int, MachineEvent] = {}
         for event in sorted(machine_events, key=lambda event: event.seconds):
@@ -82,7 +82,7 @@ class SimulatedHub(LocalHub):
             action = self._lose_machine if event.kind == "lost" else self._join_machine
             self.timeline.schedule(event.seconds, partial(action, event.machine))
         self._initially_absent = {n for n, event in first_events.items() if event.kind == "joins"}
-        self._joining_later = [event.machine for event in machine_events if event.kind == "joins"]
+        self._pending_joins = [event.machine for event in machine_events if event.kind == "joins"]
 
     def assign_machines(
         self, machines: tuple[int, ...], processes: list[ProcessInfo]
@@ -111,7 +111,7 @@ class SimulatedHub(LocalHub):
             manifest.columns,
             opening.arithmetic,
             self.store.row_scale,
-            self.costs.call,
+            self.costs.product_overhead,
         )
         machine.faults = parse_faults(options.inject, manifest.machines, options.seed)
         return machine
@@ -121,35 +121,32 @@ class SimulatedHub(LocalHub):
     def send_jobs(self, rank: int, jobs: tuple[Job, ...]) -> None:
         """See `ElasticHub.send_jobs`; the answer is computed now and delivered later."""
         super().send_jobs(rank, jobs)
-        self.clock.sleep(self.costs.per_machine)
+        self.clock.sleep(self.costs.machine_overhead)
         (job,), store = jobs, self.store
         scale = store.row_scale if job.product.adjoint else store.column_scale
         size = _INTERVAL_BYTES * len(job.intervals) + scale * job.operand.nbytes
-        begin = self._transfer(self.clock.monotonic(), size, "send") + self.costs.latency
+        arrival = self._transfer(self.clock.monotonic(), size, "send") + self.costs.latency
         machine = self._machines[rank]
-        kinds = {fault.kind for fault in machine.faults.at(job.machine, job.step)}
-        if "kill" in kinds:
-            self.timeline.schedule(begin, partial(self._end_process, rank))
-        elif "stop" not in kinds:
+        fault_kinds = {fault.kind for fault in machine.faults.at(job.machine, job.step)}
+        if "kill" in fault_kinds:
+            self.timeline.schedule(arrival, partial(self._end_process, rank))
+        elif "stop" not in fault_kinds:
             self.compute(rank, job)
-            if "leave" in kinds:
+            if "leave" in fault_kinds:
                 job.report_fields = job.report_fields._replace(leaving=True)
             report = job.report_fields
             if self.costs.source.is_shared and report.load_bytes:  # machines read one by one
-                self._source_free_at = max(begin, self._source_free_at) + report.load_seconds
-                report = report._replace(load_seconds=self._source_free_at - begin)
+                self._source_free_at = max(arrival, self._source_free_at) + report.load_seconds
+                report = report._replace(load_seconds=self._source_free_at - arrival)
                 job.report_fields = report
             seconds = 0.0 if report.failed else report.load_seconds + report.seconds
-            self.timeline.schedule(begin + seconds, partial(self._send_answer, rank, job))
+            self.timeline.schedule(arrival + seconds, partial(self._send_answer, rank, job))
 
     def expected_machines(self) -> set[int]:
         """See `ElasticHub.expected_machines`."""
-        joining = self.roster.opening
-        return (
-            joining | set(self.roster.vacant) & set(self._joining_later)
-            if self._waits_for_joins
-            else joining
-        )
+        if not self._waits_for_joins:
+            return self.roster.opening
+        return self.roster.opening | set(self.roster.vacant) & set(self._pending_joins)
 
     def events(self, until: float = -math.inf) -> Iterator[Event]:
         """See `ElasticHub.events`; run the actions that are due, or jump to the next actions."""
@@ -165,7 +162,7 @@ class SimulatedHub(LocalHub):
             action()
 
     def _transfer(self, begin: float, size: float, direction: Literal["send", "receive"]) -> float:
-        """Return the time at which the network of the master has transferred a message.
+        """Return the time at which the master's network has transferred a message.
 
         Messages in one direction are transferred one by one.
         """
@@ -174,7 +171,7 @@ class SimulatedHub(LocalHub):
         return end
 
     def _send_answer(self, rank: int, job: Job) -> None:
-        """Send the answer of a machine."""
+        """Send the answer of a machine to the master."""
         if rank not in self.roster:
             return
         scale = self.store.column_scale if job.product.adjoint else self.store.row_scale
@@ -215,7 +212,7 @@ class SimulatedHub(LocalHub):
                 self._end_process(host.rank)
 
     def _join_machine(self, machine: int) -> None:
-        self._joining_later.remove(machine)
+        self._pending_joins.remove(machine)
         if self.roster.state_of(machine) is State.GIVEN_UP:
             self.roster.vacate(machine)
         rank = self.roster.add_host().rank
@@ -229,7 +226,7 @@ class SimulatedHub(LocalHub):
 
     def _assign_process(self, rank: int, machine: int) -> None:
         self.roster.assign(rank, machine)
-        ready_at = self.clock.monotonic() + self.costs.start
+        ready_at = self.clock.monotonic() + self.costs.process_start
         self.timeline.schedule(ready_at, partial(self._finish_opening, rank, machine))
 
     def _finish_opening(self, rank: int, number: int) -> None:
@@ -253,25 +250,25 @@ class SimulatedEndpoint(LocalMasterEndpoint):
     def announce(
         self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
     ) -> int:
-        """Begin a step by a broadcast along a tree."""
+        """Announce a step by a broadcast along a tree."""
         size = 0
         if assignment is not self._assignment:
             size = _INTERVAL_BYTES * sum(map(len, assignment.all_intervals().values()))
         super().announce(step, product, assignment, values)
-        self._broadcast(size + (self._represented_bytes(values) if self._is_short(values) else 0))
+        self._broadcast(size + (self._represented_bytes(values) if self._is_inline(values) else 0))
         self.hub.run_due_actions()
         return size
 
     def share(self, values: NDArray[Any]) -> int:
         """Broadcast w along a tree, or scatter v."""
         super().share(values)
-        if not self._is_short(values):
+        if not self._is_inline(values):
             self._broadcast(0)
             self.hub.clock.sleep(self._represented_bytes(values) / self._costs.bandwidth)
         return values.nbytes
 
     def collect(self) -> Answers:
-        """Compute on all machines, and advance the clock to the arrival of the last answer."""
+        """Compute on all machines; advance the clock to the arrival of the last answer."""
         leaving = self._check_faults()
         answers = super().collect()
         if self._costs.source.is_shared:  # machines read one by one
@@ -304,7 +301,7 @@ class SimulatedEndpoint(LocalMasterEndpoint):
         scale = self._store.row_scale if self._product.adjoint else self._store.column_scale
         return scale * values.nbytes
 
-    def _is_short(self, values: NDArray[Any]) -> bool:
+    def _is_inline(self, values: NDArray[Any]) -> bool:
         return not self._product.adjoint and self._represented_bytes(values) <= MAX_INLINE_VECTOR
 
     def _broadcast(self, size: float) -> None:

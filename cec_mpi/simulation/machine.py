@@ -20,7 +20,7 @@ class SimulatedMachine(Machine):
         See `Machine`.
     row_scale : float
         Number of rows that each simulated row represents.
-    call : float
+    overhead : float
         Fixed seconds of each product.
     """
 
@@ -31,10 +31,10 @@ class SimulatedMachine(Machine):
         columns: int,
         arithmetic: DTypeLike,
         row_scale: float,
-        call: float,
+        overhead: float,
     ) -> None:
         super().__init__(number, shard, columns, arithmetic)
-        self._row_scale, self._call = row_scale, call
+        self._row_scale, self._overhead = row_scale, overhead
 
     def compute(self, product: Product, values: NDArray[Any], step: int) -> float:
         """See `Machine.compute`; return modelled seconds without waiting."""
@@ -43,7 +43,7 @@ class SimulatedMachine(Machine):
             return 0.0
         self._multiply(shard, product, values)
         rate = self.emulation.rate(self.number, step)
-        seconds = self._call + self.row_count * self._row_scale / rate
+        seconds = self._overhead + self.row_count * self._row_scale / rate
         if self.faults:
             seconds = self.faults.inject_after(
                 self.number, step, self._answers, seconds, sleep=lambda seconds: None

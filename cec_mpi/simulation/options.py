@@ -80,7 +80,7 @@ class SimulateOptions:
         values.shape,
         section=_X_SECTION,
     )
-    count: int | None = option(
+    machine_count: int | None = option(
         None,
         "--machines N",
         "number of machines, without a store",
@@ -228,7 +228,7 @@ class SimulateOptions:
 
     @property
     def machine_events(self) -> tuple[MachineEvent, ...]:
-        """Events of processes."""
+        """Losses and starts of processes, from --lost and --joins."""
         from cec_mpi.simulation.scenario import MachineEvent
 
         lost = (MachineEvent(seconds, machine, "lost") for seconds, machine in self.lost)

@@ -39,7 +39,7 @@ class SimulatedRecorder(Recorder):
         self._speed_change_steps = sorted({change.step for change in emulation.changes})
         self._optimal_seconds: Callable[[tuple[int, ...], int], float] = optimal_seconds
         self._last_step_end = 0.0
-        self._waiting = self._above_optimum = 0.0
+        self._waiting_seconds = self._excess_seconds = 0.0
         self._machine_seconds = [0.0] * len(emulation.speeds)
         self._bytes_read = 0
 
@@ -47,9 +47,9 @@ class SimulatedRecorder(Recorder):
         """Record a step, after adding the time of the master."""
         costs, store, clock = self.hub.costs, self._store, self.hub.clock
         entries = store.shape[0] * record.columns
-        decoding = costs.decoding(entries, store.manifest.code.recovery)
-        per_machine = 0.0 if self.hub.is_elastic else costs.per_machine * len(record.rows)
-        clock.sleep(decoding + costs.fixed + per_machine)
+        decoding = costs.decoding_seconds(entries, store.manifest.code.recovery)
+        machine_overhead = 0.0 if self.hub.is_elastic else costs.machine_overhead * len(record.rows)
+        clock.sleep(decoding + costs.step_overhead + machine_overhead)
         scales = {"share": store.column_scale, "collect": store.row_scale}
         if record.adjoint:
             scales = {"share": store.row_scale, "collect": store.column_scale}
@@ -72,8 +72,8 @@ class SimulatedRecorder(Recorder):
         duration, waited = now - begin, record.waited_seconds
         past_changes = sum(step <= record.step for step in self._speed_change_steps)
         last_change = self._speed_change_steps[past_changes - 1] if past_changes else 0
-        self._waiting += waited
-        self._above_optimum += (
+        self._waiting_seconds += waited
+        self._excess_seconds += (
             duration - waited - self._optimal_seconds(record.available, last_change)
         )
         self._bytes_read += sum(record.load_bytes)
@@ -87,27 +87,27 @@ class SimulatedRecorder(Recorder):
         self._add_machine_seconds(begin, now, record.tick)
 
     def _add_machine_seconds(self, begin: float, end: float, tick: int) -> None:
-        """Add the time from `begin` to `end` to all present machines."""
+        """Add the time from `begin` to `end` to each machine that is present."""
         assert self.schedule is not None
-        listed, presence = self.schedule.listed_machines(tick), self.hub.presence
+        listed_machines, presence = self.schedule.listed_machines(tick), self.hub.presence
         while begin < end:
             while len(presence) > 1 and presence[1][0] <= begin:
                 presence.popleft()
-            until = min(end, presence[1][0]) if len(presence) > 1 else end
-            for n in listed & presence[0][1]:
-                self._machine_seconds[n - 1] += until - begin
-            begin = until
+            segment_end = min(end, presence[1][0]) if len(presence) > 1 else end
+            for n in listed_machines & presence[0][1]:
+                self._machine_seconds[n - 1] += segment_end - begin
+            begin = segment_end
 
-    def outcome(self, ended: CecError | None) -> Outcome:
-        """Return the totals; `ended` is the error that ended the run early, or None."""
+    def outcome(self, error: CecError | None) -> Outcome:
+        """Return the totals; `error` is the error that ended the run early, or None."""
         return Outcome(
             steps=self.steps,
             seconds=self.hub.clock.monotonic(),
-            waiting=self._waiting,
-            above_optimum=self._above_optimum,
+            waiting_seconds=self._waiting_seconds,
+            excess_seconds=self._excess_seconds,
             bytes_read=self._bytes_read,
             machine_seconds=self._machine_seconds,
             events={kind: count for kind, count in count_by_kind(self.events).items() if count},
-            ended="" if ended is None else str(ended),
-            exit_code=0 if ended is None else ended.exit_code,
+            end_reason="" if error is None else str(error),
+            exit_code=0 if error is None else error.exit_code,
         )

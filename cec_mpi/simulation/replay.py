@@ -42,6 +42,7 @@ class Reconfiguration(NamedTuple):
     loses_steps : bool
         Whether the steps since the last checkpoint are lost.
     event : str
+        Kind of event to count; empty if none.
     """
 
     seconds: float
@@ -64,15 +65,16 @@ class Scheme(Protocol):
     answers_per_row: int
     min_machines: int
 
-    def rows(self, rates: Floats) -> Floats:
-        """Return the number of rows of each machine for their rates in rows per second."""
+    def assign_rows(self, rates: Floats) -> Floats:
+        """Return the number of rows of each machine, given their rates in rows per second."""
 
     def reconfigure(
         self, previous: Machines, departed: Machines, current: Machines, rows: Floats
     ) -> Reconfiguration:
         """Return the effect of a change of machines; `previous` is empty before the first step.
 
-        Machines that have `departed` since the previous step may have returned.
+        Machines that have `departed` since the previous step may have returned. `rows` are those of
+        the current machines, in ascending order.
         """
 
 
@@ -90,7 +92,7 @@ class TimeModel:
         Number of rows of X, q.
     row_bytes : float
         Bytes of a row of a shard.
-    size : float
+    matrix_bytes : float
         Bytes of X in the format of shards.
     rates : (N,) ndarray
         Rows per second of each machine.
@@ -102,7 +104,7 @@ class TimeModel:
         self.row_bytes = float(scenario.columns * np.dtype(scenario.dtype).itemsize)
         if scenario.recovery is None:
             self.row_bytes = csr_row_bytes(scenario.density * scenario.columns, scenario.dtype)
-        self.size = self.row_bytes * self.rows
+        self.matrix_bytes = self.row_bytes * self.rows
         speeds = check_speeds(options.emulate_speeds or [1.0] * self.machines)
         if speeds.size != self.machines:
             raise InputError(
@@ -112,7 +114,7 @@ class TimeModel:
         self.rates = speeds * (options.emulate_base or scenario.rate / self.row_bytes)
 
     def overhead(self, machines: int, answers_per_row: int, adjoint: bool = False) -> float:
-        """Return the seconds of a step without its products, as in `simulate`.
+        """Return the seconds of a step without the computation on machines, as in `simulate`.
 
         Parameters
         ----------
@@ -123,21 +125,21 @@ class TimeModel:
         """
         costs, columns = self.scenario.costs, self.scenario.columns
         is_elastic = self.scenario.options.is_elastic
-        messages, sent = step_traffic(machines, self.rows, columns, is_elastic, adjoint)
+        messages, transferred = step_traffic(machines, self.rows, columns, is_elastic, adjoint)
         return (
-            costs.call
-            + costs.fixed
-            + machines * costs.per_machine
+            costs.product_overhead
+            + costs.step_overhead
+            + machines * costs.machine_overhead
             + messages * costs.latency
-            + sent / costs.bandwidth
-            + costs.decoding(self.rows, answers_per_row)
+            + transferred / costs.bandwidth
+            + costs.decoding_seconds(self.rows, answers_per_row)
         )
 
 
 def step_traffic(
     machines: int, rows: int, columns: int, is_elastic: bool, adjoint: bool = False
 ) -> tuple[int, int]:
-    """Return the sequential messages of a step and the bytes that the master transfers.
+    """Return the number of sequential messages of a step, and the bytes that the master transfers.
 
     In lockstep, messages to all machines follow a tree of depth d = ceil(log2(N + 1)), along which
     answers to X' v are reduced. The order and a short w are one message. A long w is sent once,
@@ -181,13 +183,13 @@ class CodedScheme:
         self._model, scenario = model, model.scenario
         if scenario.recovery is not None:
             self.answers_per_row = self.min_machines = scenario.recovery
-            self.bytes_held = np.full(model.machines, model.size / scenario.recovery)
+            self.bytes_held = np.full(model.machines, model.matrix_bytes / scenario.recovery)
         else:
             self.answers_per_row, self.min_machines = 1, model.machines - scenario.copies + 1
             shares = fractional_load(model.rates, scenario.copies).mu
-            self.bytes_held = np.array(shares, np.float64) * model.size
+            self.bytes_held = np.array(shares, np.float64) * model.matrix_bytes
 
-    def rows(self, rates: Floats) -> Floats:
+    def assign_rows(self, rates: Floats) -> Floats:
         """Return the optimal load: Theorem 1."""
         return optimal_rows(rates, self.answers_per_row, self._model.rows)
 
@@ -212,13 +214,13 @@ class ReplayOutcome(Outcome):
 
     Attributes
     ----------
-    first_read : float
+    first_read_seconds : float
         Seconds in which the first machines read their shards.
     changes : int
         Number of later changes of the available machines.
     """
 
-    first_read: float = 0.0
+    first_read_seconds: float = 0.0
     changes: int = 0
 
 
@@ -230,7 +232,15 @@ class StepModel(NamedTuple):
     optimal_seconds: float
 
 
-StepsBySet = dict[Machines, StepModel]
+StepModels = dict[Machines, StepModel]
+
+
+class _Checkpoint(NamedTuple):
+    """Number of steps, time, and optimal seconds of all steps at a checkpoint."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    optimal_seconds: float = 0.0
 
 
 def replay(
@@ -238,7 +248,7 @@ def replay(
     scheme: Scheme,
     checkpoint_seconds: float = math.inf,
     availability: Availability | None = None,
-    steps_by_set: StepsBySet | None = None,
+    step_models: StepModels | None = None,
 ) -> ReplayOutcome:
     """Replay the availability of a scenario with a scheme.
 
@@ -250,8 +260,9 @@ def replay(
         Minimum seconds between checkpoints.
     availability : Availability, optional
         Availability; by default that of the scenario.
-    steps_by_set : dict, optional
-        Results of earlier replays of this model and scheme, to which this replay adds.
+    step_models : dict, optional
+        Model of a step of each set of machines, to which this replay adds. Replays of the same
+        model and scheme may share it.
 
     Raises
     ------
@@ -263,30 +274,29 @@ def replay(
         raise InputError("a simulation needs a number of steps, or of seconds")
     if availability is None:
         availability = _resolve_availability(model)
-    steps_by_set = {} if steps_by_set is None else steps_by_set
-    tick_seconds = options.tick_seconds
-    limit = math.inf if scenario.seconds is None else scenario.seconds
+    step_models = {} if step_models is None else step_models
+    tick_seconds, max_seconds = options.tick_seconds, scenario.max_seconds
     max_steps = math.inf if scenario.steps is None else scenario.steps
-    now = waiting = bytes_read = 0.0
+    now = waiting_seconds = bytes_read = 0.0
     machine_seconds = np.zeros(model.machines)
-    tick = step = 0
-    optimal_seconds = optimal_since_saved = 0.0  # of all steps, and since the last checkpoint
-    saved_step, saved_at = 0, 0.0  # the last checkpoint
+    tick = steps = 0
+    optimal_seconds = 0.0  # of all steps
+    checkpoint = _Checkpoint()
     last_available: tuple[int, ...] | None = None
     current, previous, departed = Machines(), Machines(), Machines()
-    indices, is_waiting = np.zeros(0, np.intp), False
-    first_read, changes = 0.0, 0
+    machine_indices, is_waiting = np.zeros(0, np.intp), False
+    first_read_seconds, changes = 0.0, 0
     events: Counter[str] = Counter()
-    ended = ""
-    while step < max_steps and now < limit:
+    end_reason = ""
+    while steps < max_steps and now < max_seconds:
         tick = tick if tick_seconds is None else max(tick, int(now / tick_seconds))
         if (available := availability.at(tick)) is not last_available:
             last_available, current = available, frozenset(available)
-            indices = np.array(sorted(current), np.intp) - 1
+            machine_indices = np.array(sorted(current), np.intp) - 1
             departed |= previous - current
         if len(current) < scheme.min_machines:
             if not options.wait or availability.max_available(tick) < scheme.min_machines:
-                ended = (
+                end_reason = (
                     f"{plural(len(current), 'machine', 'is', 'are')} available at tick {tick}: a "
                     f"step needs {scheme.min_machines}"
                 )
@@ -294,56 +304,57 @@ def replay(
             events[WAIT_EVENT] += not is_waiting
             is_waiting = True
             tick += 1
-            begin = now
-            now = min(limit, now if tick_seconds is None else max(now, tick * tick_seconds))
-            waiting += now - begin
-            machine_seconds[indices] += now - begin
+            wait_end = now if tick_seconds is None else max(now, tick * tick_seconds)
+            wait_end = min(wait_end, max_seconds)
+            waiting_seconds += wait_end - now
+            machine_seconds[machine_indices] += wait_end - now
+            now = wait_end
             continue
         is_waiting = False
         if current != previous or departed:
-            if current not in steps_by_set:
-                steps_by_set[current] = _model_step(model, scheme, indices)
-            step_model = steps_by_set[current]
+            if current not in step_models:
+                step_models[current] = _model_step(model, scheme, machine_indices)
+            step_model = step_models[current]
             change = scheme.reconfigure(previous, departed, current, step_model.rows)
             if change.loses_steps:
-                step, optimal_seconds = saved_step, optimal_seconds - optimal_since_saved
+                steps, optimal_seconds = checkpoint.steps, checkpoint.optimal_seconds
             if previous:
                 changes += 1
             else:
-                first_read = change.seconds
+                first_read_seconds = change.seconds
             if change.event:
                 events[change.event] += 1
-                saved_step, saved_at, optimal_since_saved = step, now + change.seconds, 0.0
+                checkpoint = _Checkpoint(steps, now + change.seconds, optimal_seconds)
             now += change.seconds
-            machine_seconds[indices] += change.seconds
+            machine_seconds[machine_indices] += change.seconds
             bytes_read += change.bytes_read
             previous, departed = current, Machines()
-        count, seconds = 1, step_model.seconds
+        count, step_seconds = 1, step_model.seconds
         if tick_seconds is not None:
-            until = min(limit, saved_at + checkpoint_seconds, now + (max_steps - step) * seconds)
+            end = now + (max_steps - steps) * step_seconds
+            end = min(end, max_seconds, checkpoint.seconds + checkpoint_seconds)
             next_tick = tick + 1
-            while next_tick * tick_seconds < until and availability.at(next_tick) is last_available:
+            while next_tick * tick_seconds < end and availability.at(next_tick) is last_available:
                 next_tick += 1
-            until = min(until, next_tick * tick_seconds)
-            count = int(min(max_steps - step, max(1, math.ceil((until - now) / seconds))))
-        now += count * seconds
-        machine_seconds[indices] += count * seconds
+            end = min(end, next_tick * tick_seconds)
+            count = int(min(max_steps - steps, max(1, math.ceil((end - now) / step_seconds))))
+        now += count * step_seconds
+        machine_seconds[machine_indices] += count * step_seconds
         optimal_seconds += count * step_model.optimal_seconds
-        optimal_since_saved += count * step_model.optimal_seconds
-        step, tick = step + count, tick + 1 if tick_seconds is None else tick
-        if now - saved_at >= checkpoint_seconds:
-            saved_step, saved_at, optimal_since_saved = step, now, 0.0
+        steps, tick = steps + count, tick + 1 if tick_seconds is None else tick
+        if now - checkpoint.seconds >= checkpoint_seconds:
+            checkpoint = _Checkpoint(steps, now, optimal_seconds)
     return ReplayOutcome(
-        first_read=first_read,
+        first_read_seconds=first_read_seconds,
         changes=changes,
-        steps=step,
+        steps=steps,
         seconds=now,
-        waiting=waiting,
-        above_optimum=max(0.0, now - waiting - optimal_seconds),
+        waiting_seconds=waiting_seconds,
+        excess_seconds=max(0.0, now - waiting_seconds - optimal_seconds),
         bytes_read=round(bytes_read),
         machine_seconds=machine_seconds.tolist(),
         events=dict(events),
-        ended=ended,
+        end_reason=end_reason,
     )
 
 
@@ -360,7 +371,7 @@ def _resolve_availability(model: TimeModel) -> Availability:
 def _model_step(model: TimeModel, scheme: Scheme, indices: NDArray[np.intp]) -> StepModel:
     """Return the model of a step with these machines, counted from 0."""
     rates = model.rates[indices]
-    rows = scheme.rows(rates)
+    rows = scheme.assign_rows(rates)
     adjoints = (False, True) if model.scenario.adjoint else (False,)
     overheads = [model.overhead(rates.size, scheme.answers_per_row, x) for x in adjoints]
     seconds = float((rows / rates).max()) + sum(overheads) / len(overheads)

@@ -44,7 +44,7 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """Costs of a step except the products on machines.
+    """Costs of a run except the multiplications of machines.
 
     Attributes
     ----------
@@ -54,39 +54,40 @@ class Costs:
         Bytes per second that the master sends to all machines, and receives from them.
     source : Source
         Source from which machines read.
-    call : float
+    product_overhead : float
         Fixed seconds of each product on a machine.
-    fixed, per_machine : float
+    step_overhead, machine_overhead : float
         Fixed seconds of the master in each step, and for each machine in it.
     decode : float
-        Seconds of a multiplication of the master. Decoding a number takes L multiplications, and
-        its transfer from and to memory as long as 25 more.
-    start : float
-        Seconds for the start of a process that joins, without reading.
+        Seconds of a multiplication by the master. Decoding a number takes L multiplications, and
+        its transfer from and to memory takes as long as 25 more.
+    process_start : float
+        Seconds until a process has started and joined, without reading.
 
     Notes
     -----
-    The defaults are for cores of about 2.5 GHz. `fixed` is measured: 2 ranks on one core each take
-    0.22 to 0.36 ms for a step with negligible computation. `per_machine` is an estimate for one
-    core per rank; with up to 64 ranks on two cores, each machine lengthens a step by 0.24 ms.
+    The defaults are for cores of about 2.5 GHz. `step_overhead` is measured: 2 ranks on one core
+    each take 0.22 to 0.36 ms for a step with negligible computation. `machine_overhead` is an
+    estimate for one core per rank; with up to 64 ranks on two cores, each machine lengthens a step
+    by 0.24 ms.
     `decode` is fitted to decoding 3 million numbers on one core.
     """
 
     latency: float = 1e-4
     bandwidth: float = 1e9
     source: Source = field(default_factory=Source)
-    call: float = 0.0
-    fixed: float = 2.5e-4
-    per_machine: float = 1e-5
+    product_overhead: float = 0.0
+    step_overhead: float = 2.5e-4
+    machine_overhead: float = 1e-5
     decode: float = 4e-11
-    start: float = 1.0
+    process_start: float = 1.0
 
-    def decoding(self, entries: float, recovery: int) -> float:
+    def decoding_seconds(self, entries: float, recovery: int) -> float:
         """Return the seconds to decode entries of X w from L answers each, or to encode v for X' v.
 
         Examples
         --------
-        >>> Costs(decode=1.0).decoding(10, recovery=100)
+        >>> Costs(decode=1.0).decoding_seconds(10, recovery=100)
         1250.0
         """
         return entries * (_MULTIPLICATIONS_PER_TRANSFER + recovery) * self.decode
@@ -94,7 +95,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class MachineEvent:
-    """An event of the process of a machine.
+    """The loss or the start of the process of a machine.
 
     A machine whose first event is "joins" is absent at first.
 
@@ -133,15 +134,15 @@ def availability_events(
     MachineEvent(seconds=120.0, machine=1, kind='lost')
     """
     events: list[MachineEvent] = []
-    before, tick = availability.at(0), 0
+    previous, tick = availability.at(0), 0
     while tick * tick_seconds < seconds and not is_constant_after(availability, tick):
         tick += 1
-        if (now := availability.at(tick)) == before:
+        if (current := availability.at(tick)) == previous:
             continue
-        moment = tick * tick_seconds
-        events += [MachineEvent(moment, n, "lost") for n in sorted(set(before).difference(now))]
-        events += [MachineEvent(moment, n, "joins") for n in sorted(set(now).difference(before))]
-        before = now
+        time, lost, joined = tick * tick_seconds, {*previous} - {*current}, {*current} - {*previous}
+        events += [MachineEvent(time, n, "lost") for n in sorted(lost)]
+        events += [MachineEvent(time, n, "joins") for n in sorted(joined)]
+        previous = current
     return tuple(events)
 
 
@@ -178,7 +179,7 @@ class Scenario:
     machine_events : tuple of MachineEvent
     lost_when_away : bool
         Whether the process of a machine ends when the machine becomes unavailable, and a new
-        process joins when it returns, as with spot instances. Otherwise the process is idle.
+        process joins when it returns, as with spot instances. Otherwise the process stays idle.
     machines_per_computer : tuple of int
         Number of machines on each computer; empty if each computer has one.
     code : MDSCode or None
@@ -206,9 +207,14 @@ class Scenario:
     code: MDSCode | None = None
     holders: Holders | None = None
 
+    @property
+    def max_seconds(self) -> float:
+        """`seconds`, or infinity if steps limit the run."""
+        return math.inf if self.seconds is None else self.seconds
+
     @classmethod
     def from_store(cls, manifest: Manifest, **attributes: Any) -> Scenario:
-        """Return a scenario with an existing store and other attributes."""
+        """Return a scenario with an existing store and these attributes."""
         return cls(
             machines=manifest.machines,
             rows=manifest.rows,
@@ -221,7 +227,7 @@ class Scenario:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The outcome of a simulated run.
+    """Steps, times and events of a simulated run.
 
     Attributes
     ----------
@@ -229,18 +235,18 @@ class Outcome:
         Number of completed steps.
     seconds : float
         Seconds from the start of the first step to the end of the last, including waiting.
-    waiting : float
+    waiting_seconds : float
         Seconds of waiting for machines.
-    above_optimum : float
-        Seconds, without waiting, in excess of the optimum, where the available machines share the
-        rows of X by their speeds, compute each row once, and nothing else takes time.
+    excess_seconds : float
+        Seconds, without waiting, in excess of the optimum, in which the available machines share
+        the rows of X by their speeds, compute each row once, and nothing else takes time.
     bytes_read : int
         Bytes read from shards.
     machine_seconds : list of float
         Seconds for which each machine was present.
     events : dict of str to int
         Number of events of each kind.
-    ended : str
+    end_reason : str
         Reason why the run ended early; empty if it did not.
     exit_code : int
         Exit code of ``cec-mpi run`` for this outcome.
@@ -248,12 +254,12 @@ class Outcome:
 
     steps: int
     seconds: float
-    waiting: float
-    above_optimum: float
+    waiting_seconds: float
+    excess_seconds: float
     bytes_read: int
     machine_seconds: list[float]
     events: dict[str, int] = field(default_factory=dict)
-    ended: str = ""
+    end_reason: str = ""
     exit_code: int = 0
 
     @property

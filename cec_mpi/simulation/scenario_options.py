@@ -26,7 +26,7 @@ from cec_mpi.store.files.paths import as_path, expand_host
 from cec_mpi.store.reader import open_store
 from cec_mpi.text import plural
 
-_COSTS = ("latency", "bandwidth", "source", "decode")
+_COST_OPTIONS = ("latency", "bandwidth", "source", "decode")
 
 
 def build_scenario(settings: SimulateOptions, options: SessionOptions) -> Scenario:
@@ -52,9 +52,9 @@ def build_scenario(settings: SimulateOptions, options: SessionOptions) -> Scenar
         "options": options,
     }
     scenario = (
-        _scenario_of_store(settings, common)
+        _scenario_from_store(settings, common)
         if settings.store is not None
-        else _scenario_of_shape(settings, common)
+        else _scenario_from_shape(settings, common)
     )
     computers = scenario.machines if settings.memory is None else len(settings.memory)
     options = _set_tick_length(_set_true_speeds(scenario, settings, computers), computers)
@@ -64,18 +64,18 @@ def build_scenario(settings: SimulateOptions, options: SessionOptions) -> Scenar
 
 def rates_and_costs(settings: SimulateOptions) -> tuple[float, Costs]:
     """Return the bytes that a machine of speed 1 multiplies per second, and the other costs."""
-    values = {name: getattr(settings, name) for name in _COSTS}
     rate, costs = RATE, Costs()
     if settings.rates_of is not None:
         rate, costs = estimate_rates(as_path(settings.rates_of))
+    values = {name: getattr(settings, name) for name in _COST_OPTIONS}
     set_costs = {name: value for name, value in values.items() if value is not None}
     return settings.rate or rate, replace(costs, **set_costs)
 
 
-def _scenario_of_store(settings: SimulateOptions, common: dict[str, Any]) -> Scenario:
+def _scenario_from_store(settings: SimulateOptions, common: dict[str, Any]) -> Scenario:
     for flag, value in (
         ("--shape", settings.shape),
-        ("--machines", settings.count),
+        ("--machines", settings.machine_count),
         ("--recovery", settings.recovery),
         ("--copies", settings.copies),
         ("--density", settings.density),
@@ -87,8 +87,8 @@ def _scenario_of_store(settings: SimulateOptions, common: dict[str, Any]) -> Sce
     return Scenario.from_store(open_store(expand_host(settings.store)).manifest, **common)
 
 
-def _scenario_of_shape(settings: SimulateOptions, common: dict[str, Any]) -> Scenario:
-    if settings.shape is None or settings.count is None:
+def _scenario_from_shape(settings: SimulateOptions, common: dict[str, Any]) -> Scenario:
+    if settings.shape is None or settings.machine_count is None:
         raise InputError("expected a store, or --shape Q,R and --machines N")
     if settings.recovery is not None and settings.copies is not None:
         raise InputError("--recovery and --copies cannot be combined: expected a code or copies")
@@ -96,7 +96,7 @@ def _scenario_of_shape(settings: SimulateOptions, common: dict[str, Any]) -> Sce
     values = {"copies": settings.copies, "density": settings.density, "dtype": settings.dtype}
     common |= {name: value for name, value in values.items() if value is not None}
     return Scenario(
-        machines=settings.count,
+        machines=settings.machine_count,
         recovery=settings.recovery,
         rows=rows,
         columns=columns,
@@ -105,23 +105,23 @@ def _scenario_of_shape(settings: SimulateOptions, common: dict[str, Any]) -> Sce
 
 
 def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
-    """Return the scenario of the machines that fit into the memory of computers."""
+    """Return the scenario with its machines distributed over computers by their memory."""
     options, computers = scenario.options, len(memory)
-    size = CodedScheme(TimeModel(replace(scenario, options=SessionOptions()))).bytes_held.max()
-    machine_counts = distribute_machines(
-        [int(size_of_computer // size) for size_of_computer in memory], scenario.machines
-    )
+    model = TimeModel(replace(scenario, options=SessionOptions()))
+    shard_bytes = CodedScheme(model).bytes_held.max()
+    capacities = [int(computer_bytes // shard_bytes) for computer_bytes in memory]
+    machine_counts = distribute_machines(capacities, scenario.machines)
     speeds: dict[str, Any] = {}
     for name in ("speeds", "emulate_speeds"):
-        values = getattr(options, name)
-        if isinstance(values, tuple):
-            if len(values) != computers:
+        computer_speeds = getattr(options, name)
+        if isinstance(computer_speeds, tuple):
+            if len(computer_speeds) != computers:
                 raise InputError(
-                    f"{name.replace('_', ' ')}: {len(values)}, expected one for each of "
+                    f"{name.replace('_', ' ')}: {len(computer_speeds)}, expected one for each of "
                     f"{plural(computers, 'computer')}"
                 )
-            speeds[name] = machine_speeds(values, machine_counts)
-    machines = machine_ranges(machine_counts)
+            speeds[name] = machine_speeds(computer_speeds, machine_counts)
+    machines_by_computer = machine_ranges(machine_counts)
     availability = AvailabilityOptions.resolve_machines(options, computers)["availability"]
     for event in scenario.machine_events:
         if event.machine > computers:
@@ -129,12 +129,12 @@ def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
     return replace(
         scenario,
         options=replace(
-            options, availability=ComputerAvailability(availability, machines), **speeds
+            options, availability=ComputerAvailability(availability, machines_by_computer), **speeds
         ),
         machine_events=tuple(
             replace(event, machine=machine)
             for event in scenario.machine_events
-            for machine in machines[event.machine - 1]
+            for machine in machines_by_computer[event.machine - 1]
         ),
         machines_per_computer=machine_counts,
     )
@@ -145,12 +145,12 @@ def _set_true_speeds(
 ) -> SessionOptions:
     """Return the options of a scenario with the true speeds of machines or computers."""
     options = scenario.options
-    sources: dict[str, object] = {
+    speed_settings: dict[str, object] = {
         "--emulate-speeds": options.emulate_speeds,
         "--draw-speeds": settings.speed_range,
         "--speeds-of": settings.speeds_of,
     }
-    flags = [flag for flag, value in sources.items() if value is not None]
+    flags = [flag for flag, value in speed_settings.items() if value is not None]
     if len(flags) > 1:
         raise InputError(f"{flags[0]} and {flags[1]} cannot be combined")
     if settings.speed_range is not None:

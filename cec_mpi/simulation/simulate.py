@@ -112,9 +112,9 @@ def _run_simulation(scenario: Scenario, directory: Path | None) -> Outcome:
         with lines as stream:
             if stream is not None:
                 recorder.write_to(stream)
-            ended = _run_steps(scenario, run)
-            recorder.finish()
-        outcome = recorder.outcome(ended)
+            error = _run_steps(scenario, run)
+            recorder.end()
+        outcome = recorder.outcome(error)
         if directory is not None:
             summary = {"version": SUMMARY_VERSION, "task": TASK, "seconds": outcome.seconds}
             text = json.dumps(summary | recorder.summary() | {"warnings": []}, indent=2)
@@ -127,7 +127,6 @@ def _run_steps(scenario: Scenario, run: SimulatedRun) -> CecError | None:
     """Run the steps of a scenario; return the error that ended them early, or None."""
     rng = np.random.default_rng(scenario.options.seed)
     w, v = (rng.standard_normal(size) for size in reversed(run.X.shape))
-    limit = float("inf") if scenario.seconds is None else scenario.seconds
     clock, steps = run.recorder.hub.clock, 0
     try:
         while scenario.steps is None or steps < scenario.steps:
@@ -136,7 +135,7 @@ def _run_steps(scenario: Scenario, run: SimulatedRun) -> CecError | None:
             else:
                 run.master.matvec(w)
             steps += 1
-            if clock.monotonic() >= limit:
+            if clock.monotonic() >= scenario.max_seconds:
                 break
     except _DurationReachedError:
         pass
@@ -147,7 +146,7 @@ def _run_steps(scenario: Scenario, run: SimulatedRun) -> CecError | None:
 
 @contextmanager
 def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
-    """Context manager that opens the store of a scenario on simulated machines.
+    """Open the store of a scenario on simulated machines, in a context.
 
     Raises
     ------
@@ -155,10 +154,10 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
         See `simulate`.
     """
     store, options = make_store(scenario), scenario.options
-    options = _set_true_speeds(scenario, options, store)
+    options = _complete_emulation(scenario, options, store)
     elastic = options.is_elastic or bool(scenario.machine_events) or scenario.lost_when_away
     for event in scenario.machine_events:
-        if not 1 <= event.machine <= scenario.machines or not 0 <= event.seconds < float("inf"):
+        if not 1 <= event.machine <= scenario.machines or not 0 <= event.seconds < math.inf:
             raise InputError(
                 f"machine {event.machine} at {event.seconds} seconds: expected a machine from 1 to "
                 f"{scenario.machines}, and a time of at least 0"
@@ -173,10 +172,10 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
     assert options.emulate_speeds is not None
     assert options.emulate_base is not None
     hub = SimulatedHub(store, scenario.costs, elastic, options.wait, machine_events)
-    noiseless = Emulation(
+    noiseless_emulation = Emulation(
         options.emulate_speeds, options.emulate_base, 0.0, options.emulate_changes
     )
-    recorder = SimulatedRecorder(hub, noiseless)
+    recorder = SimulatedRecorder(hub, noiseless_emulation)
     mode = ExecutionMode.ELASTIC if elastic else ExecutionMode.SERIAL
     with ExitStack() as stack:
         processes = [ProcessInfo(HOST, 1, 1, 1)]
@@ -184,12 +183,11 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
         master = session.open(store, options, recorder)
         recorder.schedule = session.schedule
         rows, columns = scenario.rows, scenario.columns
-        recorder.header |= {"task": TASK, "planned_steps": scenario.steps}
-        recorder.header["simulated"] = {"rows": rows, "columns": columns}
-        limit = float("inf") if scenario.seconds is None else scenario.seconds
+        recorder.common |= {"task": TASK, "planned_steps": scenario.steps}
+        recorder.common["simulated"] = {"rows": rows, "columns": columns}
 
         def check_duration() -> None:
-            if hub.clock.monotonic() >= limit:
+            if hub.clock.monotonic() >= scenario.max_seconds:
                 raise _DurationReachedError
 
         session.check_limits = check_duration
@@ -200,20 +198,18 @@ def _events_from_availability(
     scenario: Scenario, options: SessionOptions
 ) -> tuple[SessionOptions, tuple[MachineEvent, ...]]:
     """Return options in which all machines are available, and the events of their processes."""
-    tick_seconds, duration = options.tick_seconds, scenario.seconds
+    tick_seconds = options.tick_seconds
     availability = options.availability.restrict_to(options.machines)
     if tick_seconds is None:
         raise InputError(
             "--lost-when-away needs the duration of a tick: expected --tick, or a trace with times"
         )
-    if duration is None and getattr(availability, "last", None) is None:
+    if scenario.seconds is None and getattr(availability, "last", None) is None:
         raise InputError(
-            "--lost-when-away: this availability never ends, because it is random or repeats: add "
-            "--duration TIME, such as --duration 24h"
+            "--lost-when-away needs --duration TIME, such as 24h, because the availability is "
+            "random or repeats"
         )
-    events = availability_events(
-        availability, tick_seconds, math.inf if duration is None else duration
-    )
+    events = availability_events(availability, tick_seconds, scenario.max_seconds)
     machines = tuple(sorted({*availability.at(0), *(event.machine for event in events)}))
     all_machines = ListedAvailability([machines])
     return replace(options, availability=all_machines, machines=machines, tick_seconds=None), events
@@ -244,14 +240,14 @@ def make_store(scenario: Scenario) -> SimulatedStore:
     )
 
 
-def _set_true_speeds(
+def _complete_emulation(
     scenario: Scenario, options: SessionOptions, store: SimulatedStore
 ) -> SessionOptions:
-    """Return options with the true speeds of machines and without a cache."""
-    speeds, base = options.emulate_speeds, options.emulate_base
+    """Return options with the speed of each machine in rows per second, and without a cache."""
+    base = options.emulate_base
     return replace(
         options,
-        emulate_speeds=speeds or (1.0,) * scenario.machines,
+        emulate_speeds=options.emulate_speeds or (1.0,) * scenario.machines,
         emulate_base=scenario.rate / store.row_bytes if base is None else base,
         cache=None,
         cache_limit=None,

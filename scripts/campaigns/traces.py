@@ -31,8 +31,8 @@ from cec_mpi.errors import CecError
 from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.simulation.advise import advise
 from cec_mpi.simulation.baselines import FastestMachines
-from cec_mpi.simulation.choices import AdviceRequest, Choice, MachineGroup, scenario_of
-from cec_mpi.simulation.forecast import BASELINES, Forecaster
+from cec_mpi.simulation.choices import AdviceRequest, Choice, MachineGroup, make_scenario
+from cec_mpi.simulation.forecast import UNCODED_SCHEMES, Forecaster
 from cec_mpi.simulation.replay import CodedScheme, Floats, TimeModel
 from cec_mpi.simulation.scenario import Costs, Scenario, Source
 from cec_mpi.text.terminal import format_table
@@ -83,21 +83,21 @@ def check_trace(trace: str, options: argparse.Namespace) -> float:
     except CecError as error:
         print(f"advise: {error}")
         return 0.0
-    print(advice.sentence)
+    print(advice.summary)
     if advice.alternative:
         print(advice.alternative)
     choice = advice.recommended
     print(*compare_sources(request, choice, availability), sep="\n", flush=True)
     if not options.real:
         return 0.0
-    scenario = scenario_of(request, choice)
+    scenario = make_scenario(request, choice)
     return run_real(scenario, availability, availability.gap_seconds or 300.0, options)
 
 
 class Cyclic(CodedScheme):
     """The store of the choice, with equal loads."""
 
-    def rows(self, rates: Floats) -> Floats:
+    def assign_rows(self, rates: Floats) -> Floats:
         """Return equal loads."""
         return np.full(rates.size, ROWS / rates.size)
 
@@ -109,25 +109,36 @@ def compare_sources(
     sets = [availability.at(tick) for tick in range(len(availability))]
     changes = sum(before != after for before, after in pairwise([sets[-1], *sets]))
     interval = len(sets) * (availability.gap_seconds or 300.0) / changes
-    schemes = BASELINES | {"fastest": (FastestMachines, math.inf), "cyclic": (Cyclic, math.inf)}
+    schemes = UNCODED_SCHEMES | {
+        "fastest": (FastestMachines, math.inf),
+        "cyclic": (Cyclic, math.inf),
+    }
     copies = Choice(machines=MACHINES, copies=MACHINES - (choice.recovery or 1) + 1)
     rows = []
     for name, source in SOURCES.items():
         source_request = replace(request, costs=Costs(source=source))
-        forecaster = Forecaster(source_request)
-        model = TimeModel(scenario_of(source_request, choice))
+        forecaster, model = (
+            Forecaster(source_request),
+            TimeModel(make_scenario(source_request, choice)),
+        )
         ours, for_copies = forecaster.forecast(choice, True), forecaster.forecast(copies, True)
         assert ours is not None
-        totals = forecaster.baselines(choice, schemes)
-        if for_copies:
-            totals |= {"copies": for_copies.total}
-        ratios = {peer: f"{total.mean / ours.total.mean:.2f}" for peer, total in totals.items()}
-        reading = source.seconds([model.size / MACHINES] * MACHINES)
-        decoding = source_request.costs.decoding(ROWS, choice.recovery or 1)
+        found = forecaster.forecast_baselines(choice, schemes) | (
+            {"copies": for_copies.total} if for_copies else {}
+        )
+        ratios = {peer: f"{total.mean / ours.total.mean:.2f}" for peer, total in found.items()}
+        reading = source.seconds([model.matrix_bytes / MACHINES] * MACHINES)
+        decoding = source_request.costs.decoding_seconds(ROWS, choice.recovery or 1)
         products = ROWS / float(model.rates.sum())
-        cells = [ratios.get(peer, "-") for peer in (*schemes, "copies")]
-        cells += [f"{ours.waiting:.1%}", f"{reading / interval:.4f}", f"{decoding / products:.4f}"]
-        rows.append([name, *cells])
+        rows.append(
+            [
+                name,
+                *(ratios.get(peer, "-") for peer in (*schemes, "copies")),
+                f"{ours.waiting_fraction:.1%}",
+                f"{reading / interval:.4f}",
+                f"{decoding / products:.4f}",
+            ]
+        )
     head = ["source", *schemes, "copies", "waiting", "reading/between", "decoding/products"]
     yield f"one change every {interval:.0f} s"
     yield from format_table(head, rows, head[1:])

@@ -18,8 +18,8 @@ FREE = Costs(
     latency=0,
     bandwidth=math.inf,
     source=Source(math.inf, is_shared=False),
-    fixed=0,
-    per_machine=0,
+    step_overhead=0,
+    machine_overhead=0,
     decode=0,
 )
 ROWS, BASE = 60_000, 1000.0

@@ -22,10 +22,10 @@ FREE = Costs(
     latency=0,
     bandwidth=1e15,
     source=Source(1e15, is_shared=False),
-    fixed=0,
-    per_machine=0,
+    step_overhead=0,
+    machine_overhead=0,
     decode=0,
-    start=0,
+    process_start=0,
 )
 # X has 8 GB, of which a machine of speed 1 multiplies one in a second.
 X = {"rows": 1_000_000, "columns": 1000, "rate": 1e9, "costs": FREE, "steps": 1000}
@@ -61,16 +61,20 @@ def test_a_choice_takes_what_theorem_1_says():
     # Of the time half each: steps come as the inverse of what they take.
     assert choice.step.mean == pytest.approx(2 / (1 / full + 1 / four), rel=0.05)
     assert choice.step.low <= choice.step.mean <= choice.step.high
-    assert (choice.storage, choice.largest, choice.away) == (12 * GB, 2 * GB, 2)
-    assert choice.waiting == 0
+    assert (choice.storage, choice.max_computer_bytes, choice.tolerated_losses) == (
+        12 * GB,
+        2 * GB,
+        2,
+    )
+    assert choice.waiting_fraction == 0
     assert choice.total.mean == pytest.approx(5000 * choice.step.mean)
 
 
 def test_waiting_is_a_share_of_the_time_and_has_a_length():
     up = away(set(), set(), set(), {1, 2})
     five = only(advise(ask(availability=up, steps=50_000)), 6, 5)
-    assert five.waiting == 0.25
-    assert five.wait == 3600
+    assert five.waiting_fraction == 0.25
+    assert five.mean_wait == 3600
     assert five.total.mean == pytest.approx(50_000 * five.step.mean / 0.75, rel=0.05)
 
 
@@ -78,10 +82,10 @@ def test_independent_machines_have_exact_waiting_and_single_runs_that_spread():
     """Fewer than 5 of 6 are there in 1 - 0.8**6 - 6 0.8**5 0.2 of the ticks."""
     advice = advise(ask(probability=0.8, tick_seconds=600.0))
     five, waiting = only(advice, 6, 5), 1 - 0.8**6 - 6 * 0.8**5 * 0.2
-    assert five.waiting == pytest.approx(waiting)
-    assert five.wait == pytest.approx(600 / (1 - waiting))
+    assert five.waiting_fraction == pytest.approx(waiting)
+    assert five.mean_wait == pytest.approx(600 / (1 - waiting))
     best = advice.recommended
-    low, high = best.single_run
+    low, high = best.single_run_range
     assert low < best.total.low < best.total.mean < best.total.high < high
 
 
@@ -101,14 +105,14 @@ def test_restarting_and_equal_shares_are_beside_the_choice():
     """X has 8 GB and is read 1,000 times as fast as it is multiplied, or in 80 s at each change."""
     up = away({1}, {2}, gap=600.0)
     cheap = advise(ask(availability=away({1}, {2}, gap=36_000.0)))
-    assert "as good: restarting and equal shares" in cheap.sentence
+    assert "as good: restarting and equal shares" in cheap.summary
     slow = advise(ask(availability=up, costs=replace(FREE, source=Source(1e8))))
     assert set(slow.baselines) == {"restarting", "equal shares"}
     choice = slow.recommended.total.mean
     assert slow.baselines["restarting"].mean > 1.05 * choice
     ratio = slow.baselines["restarting"].mean / choice
-    assert f"restarting would take {ratio:.2f} times" in slow.sentence
-    assert "(X is read at 100 MB/s for all machines)" in slow.sentence
+    assert f"restarting would take {ratio:.2f} times" in slow.summary
+    assert "(X is read at 100 MB/s for all machines)" in slow.summary
 
 
 def test_the_length_of_outages_is_asked_for_if_it_matters():
@@ -118,29 +122,29 @@ def test_the_length_of_outages_is_asked_for_if_it_matters():
     short = advise(question)
     long = advise(replace(question, tick_seconds=7200.0))
     assert short.recommended.threshold_text != long.recommended.threshold_text
-    assert f"with --tick 2h the answer is {long.recommended.threshold_text}." in short.sentence
-    assert "The length of outages" not in long.sentence
+    assert f"with --tick 2h the answer is {long.recommended.threshold_text}." in short.summary
+    assert "The length of outages" not in long.summary
 
 
 def test_machines_that_are_always_away_two_at_a_time_need_two_to_spare():
     up = away({1, 2}, {3, 4}, {5, 6})
     advice = advise(ask(availability=up, steps=50_000))
-    assert advice.recommended.away == 2
+    assert advice.recommended.tolerated_losses == 2
     assert advice.recommended.recovery == 4
-    assert "too few machines are ever available" in advice.rejected["N = 6, L = 5 to 6"]
-    assert "L = 4: any 4 of 6 machines are enough, 2 machines may be away" in advice.sentence
+    assert "too few machines are ever available" in advice.rejections["N = 6, L = 5 to 6"]
+    assert "L = 4: any 4 of 6 machines are enough, 2 machines may be away" in advice.summary
     assert advice.alternative == ""
 
 
 def test_digits_and_errors_are_those_of_the_code_that_encode_makes():
     advice = advise(ask(MachineGroup(8), probability=0.8))
     digits = int(-np.log10(advice.recommended.error))
-    assert f"Results have about {digits} correct digits." in advice.sentence
+    assert f"Results have about {digits} correct digits." in advice.summary
     for choice in advice.front:
         assert choice.copies is None
         if choice.machines == 8:
             worst = make_code(8, choice.recovery).conditioning.worst
-            assert choice.digits == pytest.approx(np.log10(worst), abs=0.1)
+            assert choice.lost_digits == pytest.approx(np.log10(worst), abs=0.1)
             assert choice.error == pytest.approx(worst * 2.2e-16, rel=0.3)
 
 
@@ -150,7 +154,7 @@ def test_a_sparse_x_is_stored_as_copies_of_its_rows():
     assert best.copies
     assert best.recovery is None
     assert best.storage < 0.1 * GB
-    assert best.digits == 0
+    assert best.lost_digits == 0
     assert f"--machines {best.machines} --copies {best.copies}" in best.encode_command(
         "float64", [1] * 6
     )
@@ -161,14 +165,14 @@ def test_noise_makes_simulated_steps_longer_and_stragglers_worth_it():
     calm, noisy = (
         advise(ask(MachineGroup(6), availability=up, noise=noise)) for noise in (0.0, 0.8)
     )
-    simulated = [choice for choice in calm.front if choice.simulated is not None]
+    simulated = [choice for choice in calm.front if choice.simulated_total is not None]
     assert calm.recommended in simulated
     assert 1 <= len(simulated) <= 3
     for choice in simulated:
         assert choice.stragglers == 0
-        assert choice.simulated.mean == pytest.approx(choice.total.mean, rel=0.05)
+        assert choice.simulated_total.mean == pytest.approx(choice.total.mean, rel=0.05)
     assert any(choice.stragglers for choice in noisy.front)
-    assert noisy.recommended.simulated.mean > 1.1 * noisy.recommended.total.mean
+    assert noisy.recommended.simulated_total.mean > 1.1 * noisy.recommended.total.mean
 
 
 def test_machines_cost_while_they_are_up():
@@ -181,7 +185,7 @@ def test_machines_cost_while_they_are_up():
 
 def test_machines_that_cost_nothing_are_those_without_a_price():
     free, plain = (
-        advise(ask(MachineGroup(6, price=price), availability=away(set(), {1, 2}), seeds=2))
+        advise(ask(MachineGroup(6, price=price), availability=away(set(), {1, 2}), runs=2))
         for price in (0.0, None)
     )
     assert free.recommended.cost == 0
@@ -194,7 +198,7 @@ def test_seeds_repeat_and_one_of_them_gives_no_interval():
     assert advise(question) == advice
     total = only(advice, 6, 3).total
     assert total.low < total.mean < total.high
-    once = only(advise(replace(question, seeds=1)), 6, 3).total
+    once = only(advise(replace(question, runs=1)), 6, 3).total
     assert once.low == once.mean == once.high
 
 
@@ -214,7 +218,7 @@ def test_intervals_are_those_of_student(count, student):
 def test_nothing_is_worth_it_if_all_machines_stay():
     advice = advise(ask(MachineGroup(4, 1), MachineGroup(2, 2)))
     assert "all machines are always available" in advice.alternative
-    assert "1.00 s for a step and 8.00 GB" in advice.alternative
+    assert "a step takes 1.00 s and X needs 8.00 GB" in advice.alternative
 
 
 def test_nothing_is_worth_it_if_x_fits_on_one_machine_that_stays():
@@ -231,11 +235,11 @@ def test_nothing_is_worth_it_if_x_fits_on_one_machine_that_stays():
 
 def test_memory_that_is_too_small_is_named():
     advice = advise(ask(MachineGroup(5), MachineGroup(1, 1, 3 * GB), probability=0.9))
-    assert advice.rejected["N = 6, L = 1 to 2"] == (
+    assert advice.rejections["N = 6, L = 1 to 2"] == (
         "its shard does not fit into the memory of machine 6 "
         "(4.00 GB needed, 3.00 GB usable, with L = 2)"
     )
-    assert all(choice.largest <= 3 * GB for choice in advice.front)
+    assert all(choice.max_computer_bytes <= 3 * GB for choice in advice.front)
 
 
 def test_a_computer_with_more_memory_carries_more_machines():
@@ -244,7 +248,11 @@ def test_a_computer_with_more_memory_carries_more_machines():
     advice = advise(ask(*kinds, availability=up, steps=20_000))
     choice = only(advice, 6, 2)  # of 4 GB each, with equal speeds
     assert choice.machines_per_computer == (1, 1, 4)
-    assert (choice.storage, choice.largest, choice.away) == (24 * GB, 16 * GB, 1)
+    assert (choice.storage, choice.max_computer_bytes, choice.tolerated_losses) == (
+        24 * GB,
+        16 * GB,
+        1,
+    )
     times = 8 / 6, 8 / 5, 8 / 2
     assert choice.step.mean == pytest.approx(3 / sum(1 / each for each in times), rel=0.05)
     hours = choice.total.mean / 3600
@@ -259,9 +267,9 @@ def test_computers_that_are_alike_carry_one_machine_each():
 
 
 def test_an_error_that_is_too_large_is_named():
-    advice = advise(ask(MachineGroup(12), probability=0.8, dtype="float32", error=2e-6))
+    advice = advise(ask(MachineGroup(12), probability=0.8, dtype="float32", max_error=2e-6))
     assert all(choice.error <= 2e-6 for choice in advice.front)
-    assert any("its error may exceed 2e-06" in why for why in advice.rejected.values())
+    assert any("its error may exceed 2e-06" in why for why in advice.rejections.values())
 
 
 def test_if_nothing_works_the_reasons_are_told():
@@ -323,10 +331,11 @@ def test_nothing_on_the_front_is_beaten_and_the_recommended_is_on_it(seed):
         )
         for _ in range(int(random.integers(1, 4)))
     ]
-    advice = advise(ask(*groups, probability=float(random.uniform(0.6, 1)), seeds=3))
+    advice = advise(ask(*groups, probability=float(random.uniform(0.6, 1)), runs=3))
     assert any(choice is advice.recommended for choice in advice.front)
     figures = [
-        (each.storage, each.total.mean, -each.away, round(each.digits, 1)) for each in advice.front
+        (each.storage, each.total.mean, -each.tolerated_losses, round(each.lost_digits, 1))
+        for each in advice.front
     ]
     for one, other in product(figures, figures):
         assert not dominates(one, other)
@@ -336,7 +345,7 @@ def test_nothing_on_the_front_is_beaten_and_the_recommended_is_on_it(seed):
 def test_the_more_machines_are_gone_at_once_the_more_are_spared(count):
     sets = [set(range(1, 1 + count)), set(range(5, 5 + count))]
     advice = advise(ask(MachineGroup(8), availability=away(*sets), steps=20_000))
-    assert advice.recommended.away >= count
+    assert advice.recommended.tolerated_losses >= count
 
 
 # --- the command --------------------------------------------------------------------------
@@ -366,7 +375,7 @@ def test_the_command_prints_json(say):
     assert told["choices"][0]["encode"].startswith("cec-mpi encode X store ")
     assert set(told["choices"][0]["total"]) == {"mean", "low", "high"}
     best = next(choice for choice in told["choices"] if choice["recommended"])
-    assert set(best["simulated"]) == {"mean", "low", "high"}
+    assert set(best["simulated_total"]) == {"mean", "low", "high"}
 
 
 @pytest.mark.parametrize("text", ["0,1,1,1\n", '{"available": [[2, 3, 4]]}'])

@@ -23,10 +23,10 @@ FREE = Costs(
     latency=0,
     bandwidth=math.inf,
     source=Source(1e7, is_shared=False),
-    fixed=0,
-    per_machine=0,
+    step_overhead=0,
+    machine_overhead=0,
     decode=0,
-    start=3,
+    process_start=3,
 )
 X = {"rows": 1200, "columns": 125, "rate": 1e6, "costs": FREE}
 
@@ -41,7 +41,7 @@ def scenario(up, speeds=(1.0, 1.0, 1.0, 2.0), recovery=2, **more):
 def test_equal_shares_are_as_slow_as_the_slowest_machine():
     done = replay_equal_shares(scenario([{1, 2, 3, 4}], steps=10))
     assert done.seconds == pytest.approx(10 * 0.3 + 300 / 10_000)
-    assert done.above_optimum == pytest.approx(10 * (0.3 - 1200 / 5000) + 0.03)
+    assert done.excess_seconds == pytest.approx(10 * (0.3 - 1200 / 5000) + 0.03)
     assert done.bytes_read == 1_200_000
     assert sum(done.machine_seconds) == pytest.approx(4 * done.seconds)
     assert done.cost(3600.0) == pytest.approx(sum(done.machine_seconds))
@@ -74,7 +74,7 @@ def test_a_loss_costs_the_steps_since_the_last_checkpoint():
     assert rare.seconds == pytest.approx(reading + 9 * 0.24 + 3 + 0.04 + 12 * 0.4)
     assert rare.steps == often.steps == 12
     assert rare.events == {"restarted": 1}
-    assert rare.above_optimum == pytest.approx(rare.seconds - 12 * 0.4)
+    assert rare.excess_seconds == pytest.approx(rare.seconds - 12 * 0.4)
 
 
 def test_machines_that_come_cost_a_start_and_no_steps():
@@ -110,14 +110,14 @@ def test_too_few_machines_are_waited_for_or_end_the_run(name):
     ticks = [{1, 2}, {1}, {1, 2}]
     some = {"tick_seconds": 10.0, "steps": 30}
     waiting = BASELINES[name](scenario(ticks, wait=True, **some))
-    assert 9 < waiting.waiting <= 10
+    assert 9 < waiting.waiting_seconds <= 10
     assert waiting.steps == 30
-    assert waiting.ended == ""
+    assert waiting.end_reason == ""
     ending = BASELINES[name](scenario(ticks, **some))
     assert ending.steps < 30
-    assert ending.ended == "1 machine is available at tick 1: a step needs 2"
+    assert ending.end_reason == "1 machine is available at tick 1: a step needs 2"
     never = BASELINES[name](scenario(ticks[:2], wait=True, **some))
-    assert never.ended == ending.ended
+    assert never.end_reason == ending.end_reason
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -134,7 +134,7 @@ def test_steps_are_as_long_without_ticks_as_within_one(name):
     in_one_go = BASELINES[name](replace(given, options=replace(given.options, tick_seconds=1e6)))
     assert in_one_go.seconds == pytest.approx(one_by_one.seconds)
     assert (in_one_go.steps, in_one_go.bytes_read) == (100, one_by_one.bytes_read)
-    assert in_one_go.above_optimum == pytest.approx(one_by_one.above_optimum)
+    assert in_one_go.excess_seconds == pytest.approx(one_by_one.excess_seconds)
 
 
 def test_a_sparse_x_takes_what_its_nonzeros_take():

@@ -68,7 +68,7 @@ def test_products_reads_and_decoding(write):
     rate, costs = estimate_rates(write(**step_of(decode=0.012)))
     assert rate == pytest.approx(2e6 * COLUMNS * 8)  # of the median machine
     assert costs.source == (pytest.approx(6000), False)
-    assert costs.decoding(ROWS, 2) == pytest.approx(0.012)
+    assert costs.decoding_seconds(ROWS, 2) == pytest.approx(0.012)
     assert (costs.latency, costs.bandwidth) == (Costs.latency, Costs.bandwidth)
 
 

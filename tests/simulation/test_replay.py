@@ -41,9 +41,9 @@ def test_times_are_those_of_a_simulation(shape, elastic):
     simulated = simulate(scenario)
     assert replayed.steps == simulated.steps == 150
     assert replayed.seconds == pytest.approx(simulated.seconds, rel=0.03)
-    assert replayed.waiting == pytest.approx(simulated.waiting, abs=2)
-    assert replayed.above_optimum == pytest.approx(
-        simulated.above_optimum, rel=0.1, abs=0.02 * replayed.seconds
+    assert replayed.waiting_seconds == pytest.approx(simulated.waiting_seconds, abs=2)
+    assert replayed.excess_seconds == pytest.approx(
+        simulated.excess_seconds, rel=0.1, abs=0.02 * replayed.seconds
     )
 
 
@@ -83,7 +83,14 @@ def test_messages_of_a_step(machines, rows, columns, is_elastic, messages, copie
 
 def test_a_step_by_hand():
     # Six machines: three messages in a row for header and w, one for the answers.
-    costs = Costs(latency=1e-4, bandwidth=1e8, call=5e-3, fixed=1e-3, per_machine=1e-4, decode=1e-9)
+    costs = Costs(
+        latency=1e-4,
+        bandwidth=1e8,
+        product_overhead=5e-3,
+        step_overhead=1e-3,
+        machine_overhead=1e-4,
+        decode=1e-9,
+    )
     model = TimeModel(Scenario(machines=6, recovery=3, rows=1000, columns=500, costs=costs))
     messages, others = 4e-4 + 8 * (3 * 500 + 1000) / 1e8, 5e-3 + 1e-3 + 6e-4
     decoding = 1000 * (25 + 3) * 1e-9
@@ -95,7 +102,7 @@ def test_machines_hold_copies_by_their_speeds(copies):
     given = {"machines": 6, "copies": copies, "rows": 1000, "columns": 10, "density": 0.3}
     model = TimeModel(Scenario(**given, options=SessionOptions(emulate_speeds=SPEEDS)))
     scheme = CodedScheme(model)
-    assert scheme.bytes_held.sum() == pytest.approx(copies * model.size)
-    assert scheme.bytes_held.max() <= model.size * (1 + 1e-12)
-    assert scheme.rows(model.rates).sum() == pytest.approx(1000)
+    assert scheme.bytes_held.sum() == pytest.approx(copies * model.matrix_bytes)
+    assert scheme.bytes_held.max() <= model.matrix_bytes * (1 + 1e-12)
+    assert scheme.assign_rows(model.rates).sum() == pytest.approx(1000)
     assert scheme.min_machines == 7 - copies

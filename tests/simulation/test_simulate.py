@@ -23,10 +23,10 @@ FREE = Costs(
     latency=0,
     bandwidth=1e30,
     source=Source(1e30, is_shared=False),
-    fixed=0,
-    per_machine=0,
+    step_overhead=0,
+    machine_overhead=0,
     decode=0,
-    start=0,
+    process_start=0,
 )
 
 
@@ -54,7 +54,7 @@ def test_steps_take_the_time_of_theorem_1(elastic):
     level, _ = c_star_and_k_star(SPEEDS, 3)
     assert outcome.steps == 3
     assert outcome.seconds == pytest.approx(3 * level * 420, rel=1e-3)
-    assert outcome.above_optimum == pytest.approx(0, abs=0.5)
+    assert outcome.excess_seconds == pytest.approx(0, abs=0.5)
     assert sum(outcome.machine_seconds) == pytest.approx(6 * outcome.seconds)
     assert outcome.bytes_read == 3 * 420 * 10 * 8
 
@@ -91,11 +91,11 @@ def test_everything_else_takes_its_time():
         latency=1,
         bandwidth=1e9,
         source=Source(8e9, is_shared=False),
-        call=5,
-        fixed=7,
-        per_machine=0,
+        product_overhead=5,
+        step_overhead=7,
+        machine_overhead=0,
         decode=1,
-        start=0,
+        process_start=0,
     )
     took = simulate(scenario(costs, steps=1)).seconds
     # Announce with a short w along a tree of depth 3, answer, call, master, and decode q numbers.
@@ -108,7 +108,7 @@ def test_time_passes_while_too_few_machines_are_available():
     # The first step ends at 70, the second begins there; the third finds too few until 240.
     assert outcome.seconds == pytest.approx(140, rel=1e-2)
     outcome = simulate(scenario(availability=available, tick_seconds=80.0, wait=True))
-    assert outcome.waiting == pytest.approx(100, rel=1e-2)
+    assert outcome.waiting_seconds == pytest.approx(100, rel=1e-2)
     assert outcome.seconds == pytest.approx(310, rel=1e-2)
     assert sum(outcome.machine_seconds) == pytest.approx(6 * 210 + 2 * 100, rel=1e-2)
 
@@ -117,15 +117,15 @@ def test_a_run_that_cannot_go_on_says_why():
     available = ListedAvailability([(1, 2, 3, 4, 5, 6), (1, 2)])
     outcome = simulate(scenario(availability=available))
     assert outcome.steps == 1
-    assert outcome.ended.startswith("2 machines are available at tick 1 (1, 2)")
+    assert outcome.end_reason.startswith("2 machines are available at tick 1 (1, 2)")
 
 
 def test_a_loss_ends_lockstep_and_not_an_elastic_run():
     outcome = simulate(scenario(inject="kill:2@1"))
     assert outcome.steps == 1
-    assert outcome.ended == "machine 2 is lost in step 1, which ends a lockstep run"
+    assert outcome.end_reason == "machine 2 is lost in step 1, which ends a lockstep run"
     outcome = simulate(scenario(inject="kill:2@1", elastic=True))
-    assert (outcome.steps, outcome.ended) == (3, "")
+    assert (outcome.steps, outcome.end_reason) == (3, "")
     assert outcome.events["lost"] == 1
 
 
@@ -156,7 +156,7 @@ def test_processes_end_when_availability_takes_machines_away():
 def test_a_run_waits_for_machines_that_will_join():
     machine_events = tuple(MachineEvent(500.0, n, "joins") for n in (3, 4, 5, 6))
     outcome = simulate(scenario(machine_events=machine_events, wait=True))
-    assert outcome.waiting == pytest.approx(500.0, rel=1e-3)
+    assert outcome.waiting_seconds == pytest.approx(500.0, rel=1e-3)
     assert outcome.seconds == pytest.approx(500 + 3 * 70, rel=1e-2)
 
 
@@ -165,9 +165,9 @@ def test_a_lost_machine_that_joins_again_is_waited_for_if_no_other_will_be_avail
     available = ListedAvailability([(1, 2, 3)])
     given = {"availability": available, "tick_seconds": 10.0, "wait": True}
     outcome = simulate(scenario(machine_events=machine_events, **given))
-    assert (outcome.steps, outcome.ended) == (3, "")
+    assert (outcome.steps, outcome.end_reason) == (3, "")
     outcome = simulate(scenario(machine_events=machine_events[:1], **given))
-    assert "a step needs 3; unavailable: 3" in outcome.ended
+    assert "a step needs 3; unavailable: 3" in outcome.end_reason
 
 
 def test_a_silent_machine_is_late_and_given_up():

@@ -126,11 +126,11 @@ def _build_request(arguments: argparse.Namespace) -> AdviceRequest:
         probability=arguments.available_probability,
         tick_seconds=arguments.tick_seconds,
         steps=arguments.steps,
-        error=arguments.error,
+        max_error=arguments.error,
         noise=arguments.noise,
         rate=rate,
         costs=costs,
-        seeds=arguments.seeds,
+        runs=arguments.seeds,
     )
 
 
@@ -168,7 +168,7 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
     command = f"cec-mpi encode X store --dtype {request.dtype}"
     rows = []
     for choice in advice.front:
-        simulated, cost = choice.simulated, choice.cost
+        simulated, cost = choice.simulated_total, choice.cost
         rows.append(
             {
                 "": "*" if choice is advice.recommended else "",
@@ -176,12 +176,14 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
                 "with run": choice.run_options(),
                 "per computer": _per_computer_text(choice),
                 "store": format_bytes(choice.storage),
-                "largest": format_bytes(choice.largest),
-                "away": str(choice.away),
-                "digits": f"{choice.digits:.1f}",
+                "largest": format_bytes(choice.max_computer_bytes),
+                "away": str(choice.tolerated_losses),
+                "digits": f"{choice.lost_digits:.1f}",
                 "step": format_duration(choice.step.mean),
-                "waiting": format_percent(choice.waiting) if choice.waiting else "-",
-                "each time": format_duration(choice.wait) if choice.wait else "-",
+                "waiting": format_percent(choice.waiting_fraction)
+                if choice.waiting_fraction
+                else "-",
+                "each time": format_duration(choice.mean_wait) if choice.mean_wait else "-",
                 "total": format_duration(choice.total.mean),
                 "95 %": _interval_text(choice.total),
                 "simulated": "-" if simulated is None else format_duration(simulated.mean),
@@ -193,7 +195,7 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
         rows.append({"": "", command: f"{name}, without a code", **totals})
     optional_columns = {
         "with run": any(choice.run_options() for choice in advice.front),
-        "per computer": any(choice.machines_per_computer for choice in advice.front),
+        "carried": any(choice.machines_per_computer for choice in advice.front),
         "cost": advice.recommended.cost is not None,
     }
     columns = [column for column in rows[0] if optional_columns.get(column, True)]
@@ -206,12 +208,12 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
         columns, [[row.get(column, "-") for column in columns] for row in rows], right_aligned
     )
     rejections = [
-        f"Rejected: {choice_name}: {reason}" for choice_name, reason in advice.rejected.items()
+        f"Rejected: {choice_name}: {reason}" for choice_name, reason in advice.rejections.items()
     ]
     for paragraph in (
         rejections,
         [advice.alternative] if advice.alternative else [],
-        [advice.sentence],
+        [advice.summary],
     ):
         lines += [""] if paragraph else []
         for text in paragraph:
@@ -236,7 +238,9 @@ def _as_dict(request: AdviceRequest, advice: Advice) -> dict[str, Any]:
         return {
             **asdict(choice),
             **{name: getattr(choice, name)._asdict() for name in ("step", "total")},
-            "simulated": None if choice.simulated is None else choice.simulated._asdict(),
+            "simulated_total": None
+            if choice.simulated_total is None
+            else choice.simulated_total._asdict(),
             "encode": choice.encode_command(request.dtype, advice.speeds),
             "run": choice.run_options(),
             "recommended": choice is advice.recommended,
@@ -245,7 +249,7 @@ def _as_dict(request: AdviceRequest, advice: Advice) -> dict[str, Any]:
     return {
         "choices": [choice_dict(choice) for choice in advice.front],
         "baselines": {name: total._asdict() for name, total in advice.baselines.items()},
-        "sentence": advice.sentence,
+        "summary": advice.summary,
         "alternative": advice.alternative,
-        "rejected": advice.rejected,
+        "rejected": advice.rejections,
     }

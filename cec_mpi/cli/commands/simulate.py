@@ -65,7 +65,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
         outcomes = compare(scenario, simulate_options.out)
     else:
         outcomes[scheme_name(scenario)] = simulate(scenario, simulate_options.out)
-    if scenario.machines_per_computer:  # count the hours of computers, not of their machines
+    if scenario.machines_per_computer:  # hours of computers
         first_machines = [
             machines.start - 1
             for machines in machine_ranges(scenario.machines_per_computer)
@@ -93,9 +93,9 @@ def _simulate(arguments: argparse.Namespace) -> int:
     for name, outcome in outcomes.items():
         if isinstance(outcome, Exception):
             warn(f"{name}: {outcome}")
-        elif outcome.ended:
+        elif outcome.end_reason:
             warn(
-                f"{name} ended after {format_count(outcome.steps, 'step')}: {outcome.ended}"
+                f"{name} ended after {format_count(outcome.steps, 'step')}: {outcome.end_reason}"
                 f"{_remedy(scenario, outcome)}"
             )
     first = next(iter(outcomes.values()))
@@ -126,14 +126,14 @@ def _table(outcomes: Mapping[str, Outcome | Exception], price: float | None) -> 
         if isinstance(outcome, Exception):
             rows.append([name, *["-"] * len(columns), "not possible"])
             continue
-        busy = outcome.seconds - outcome.waiting
-        cells = [
-            name,
-            str(outcome.steps),
-            format_duration(outcome.seconds),
+        busy = outcome.seconds - outcome.waiting_seconds
+        cells = [name, str(outcome.steps), format_duration(outcome.seconds)]
+        cells += [
             format_duration(busy / outcome.steps) if outcome.steps else "-",
-            format_duration(outcome.waiting),
-            format_duration(max(0.0, outcome.above_optimum)),
+            format_duration(outcome.waiting_seconds),
+        ]
+        cells += [
+            format_duration(max(0.0, outcome.excess_seconds)),
             format_bytes(outcome.bytes_read),
             f"{outcome.machine_hours:.3g}",
             *([] if price is None else [f"{outcome.cost(price):.2f}"]),

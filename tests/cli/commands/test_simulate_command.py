@@ -145,7 +145,7 @@ def test_losses_need_a_duration_if_the_availability_does_not_end(cec):
     words = "--available-probability", 0.9, "--lost-when-away", "--tick", "1s", "--steps", 5
     done = cec("simulate", *X, *words)
     assert done.code == 2
-    assert "add --duration TIME, such as --duration 24h" in done.err
+    assert "needs --duration TIME, such as 24h" in done.err
 
 
 @pytest.mark.parametrize(
