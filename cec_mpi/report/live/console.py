@@ -20,7 +20,7 @@ _PLAIN_TEXT: dict[str, Any] = {
 }
 
 
-def console_on(stream: TextIO) -> Console:
+def safe_console(stream: TextIO) -> Console:
     """Return a console on a stream that raises no error if its terminal is lost."""
     return _Console(file=cast(TextIO, _SafeStream(stream)), soft_wrap=True, **_PLAIN_TEXT)
 
@@ -42,7 +42,7 @@ class _Console(Console):
 
 
 class _SafeStream:
-    """A stream that discards output after its terminal is lost."""
+    """A text stream that discards output after its terminal is lost."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -74,7 +74,6 @@ def render_lines(
     ----------
     lines : iterable
     width : int
-        Columns.
     encoding : str
         Encoding of the stream.
     is_terminal : bool

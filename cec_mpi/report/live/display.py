@@ -1,4 +1,4 @@
-"""Displays of progress: lines that are redrawn in place, or a line at intervals."""
+"""Displays of progress: lines that are redrawn in place, or one that is printed at intervals."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ AUTO, PLAIN, OFF = "auto", "plain", "off"
 CHOICES = (AUTO, PLAIN, OFF)
 
 _LAUNCHERS = {"mpirun", "mpiexec", "prterun", "orterun", "mpiexec.hydra"}
-_MAX_ANCESTORS = 4  # between a rank and its launcher, which may start proxies
+_MAX_ANCESTORS = 4  # from a rank to its launcher, which may start proxies
 _WITHOUT_CURSOR = {"dumb", "unknown"}  # values of TERM
 _NOTEBOOK_VARIABLE = "JPY_PARENT_PID"  # set in processes that a notebook starts
 _REDRAWS_PER_SECOND = 4
-_CELL_SIZE = 100, 24  # columns and lines of a display in a notebook
+_NOTEBOOK_SIZE = 100, 24  # columns and lines
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Display:
     Attributes
     ----------
     is_live : bool
-        Whether lines are redrawn in place, rather than printed at intervals.
+        Whether lines are redrawn in place; otherwise one is printed at intervals.
     interval : float
         Seconds between printed lines.
     is_notebook : bool
@@ -132,7 +132,7 @@ def show(view: View, choice: str) -> Iterator[threading.RLock | None]:
         return
     lock = threading.RLock()
     if display.is_notebook:
-        display_context = _update_cell(view, lock)
+        display_context = _draw_in_notebook(view, lock)
     else:
         display_context = (
             _draw_live(view, lock) if display.is_live else _print_lines(view, lock, display)
@@ -146,9 +146,9 @@ def _draw_live(view: View, lock: threading.RLock) -> Iterator[None]:
     """Show lines on the terminal of standard error, below all other output."""
     from rich.live import Live  # imported here, because it is slow
 
-    from cec_mpi.report.live.console import TruncatedLines, console_on
+    from cec_mpi.report.live.console import TruncatedLines, safe_console
 
-    console = console_on(sys.stderr)
+    console = safe_console(sys.stderr)
 
     def lines() -> RenderableType:
         with lock:
@@ -183,7 +183,7 @@ def _print_lines(view: View, lock: threading.RLock, display: Display) -> Iterato
 
 
 @contextmanager
-def _update_cell(view: View, lock: threading.RLock) -> Iterator[None]:
+def _draw_in_notebook(view: View, lock: threading.RLock) -> Iterator[None]:
     """Show lines below the cell of a notebook, where they remain at the end."""
     from rich.table import Table
 
@@ -192,7 +192,7 @@ def _update_cell(view: View, lock: threading.RLock) -> Iterator[None]:
     def render() -> Table:
         lines = Table.grid()
         with lock:
-            for line in view.lines(*_CELL_SIZE):
+            for line in view.lines(*_NOTEBOOK_SIZE):
                 lines.add_row(line)
         return lines
 
@@ -212,10 +212,10 @@ def _runs_in_notebook() -> bool:
 @contextmanager
 def _repeat(call: Callable[[], None], interval: float) -> Iterator[None]:
     """Call a function at intervals in a thread."""
-    has_ended = threading.Event()
+    stop = threading.Event()
 
     def repeat() -> None:
-        while not has_ended.wait(interval):
+        while not stop.wait(interval):
             call()
 
     thread = threading.Thread(target=repeat, daemon=True, name="progress")
@@ -223,5 +223,5 @@ def _repeat(call: Callable[[], None], interval: float) -> Iterator[None]:
     try:
         yield
     finally:
-        has_ended.set()
+        stop.set()
         thread.join()

@@ -13,12 +13,12 @@ from cec_mpi.runtime.records.events import Event, kind_and_machine
 from cec_mpi.runtime.records.reading import Line
 from cec_mpi.runtime.records.step import Header, Progress, StepRecord, Unfinished, Waiting
 
-_MAX_RECENT = 64  # steps that medians and the rate use
+_MAX_RECENT = 64  # steps for medians and the rate
 _MIN_SLOW_SECONDS = 2.0  # after longer steps, the time since the last step is shown
 
 
 class RunState:
-    """State of a run, from its header and its steps.
+    """The state of a run, from its header and its steps.
 
     Adding a step is cheap, because statistics are computed on access.
 
@@ -30,10 +30,9 @@ class RunState:
     Attributes
     ----------
     header : mapping
-    steps_made : int
+    completed_steps : int
         Number of steps since the header.
-    last : StepRecord or None
-        Last step.
+    last_step : StepRecord or None
     last_event : tuple of (int, str) or None
         Step and description of the last event.
     last_events : dict of int to (int, str)
@@ -48,7 +47,7 @@ class RunState:
         Numbers that the task reported.
     shortage : Waiting or None
         The wait of the next step for machines; None if enough machines are available.
-    unfinished : list of Event
+    unfinished_events : list of Event
         Events of a last step that did not end.
     """
 
@@ -62,13 +61,13 @@ class RunState:
     def begin(self, header: Mapping[str, Any]) -> None:
         """Begin a part of a run, with its own header."""
         self.header = header
-        self.steps_made = 0
+        self.completed_steps = 0
         self._joined_hosts: dict[int, tuple[int, str, str]] = {}  # rank, host and device
         self._joined_pids: dict[int, int] = {}
-        self.last: StepRecord | None = None
+        self.last_step: StepRecord | None = None
         self.recent_steps: deque[StepRecord] = deque(maxlen=_MAX_RECENT)
         self.shortage: Waiting | None = None
-        self.unfinished: list[Event] = []
+        self.unfinished_events: list[Event] = []
         self.progress: dict[str, float] = {}
 
     def add(self, line: Line) -> None:
@@ -82,13 +81,13 @@ class RunState:
         elif isinstance(line, Waiting):
             self.shortage = line
         elif isinstance(line, Unfinished):
-            self.unfinished += line.events
-            self._add_events(line.events, 0 if self.last is None else self.last.step + 1)
+            self.unfinished_events += line.events
+            self._add_events(line.events, 0 if self.last_step is None else self.last_step.step + 1)
 
     def add_step(self, step: StepRecord) -> None:
         """Add the next step."""
-        self.steps_made += 1
-        self.last, self.shortage = step, None
+        self.completed_steps += 1
+        self.last_step, self.shortage = step, None
         self.recent_steps.append(step)
         self._add_events(step.events, step.step)
 
@@ -96,14 +95,14 @@ class RunState:
         for event in events:
             kind, machine = kind_and_machine(event)
             self.last_event = self.last_events[machine] = step, describe_machine_event(event)
-            if kind == "joined" and "host" in event:
-                device = event.get("device", "")
-                self._joined_hosts[machine] = event.get("rank", 0), event["host"], device
             if kind == "joined":
                 self._joined_pids[machine] = event.get("pid", 0)
+                if "host" in event:
+                    rank, device = event.get("rank", 0), event.get("device", "")
+                    self._joined_hosts[machine] = rank, event["host"], device
 
-    def set_idle_seconds(self, seconds: float) -> None:
-        """Set the number of seconds since the last step."""
+    def set_seconds_since_step(self, seconds: float) -> None:
+        """Set `seconds_since_step`, and `is_slow` if they are many."""
         self.seconds_since_step = seconds
         self.is_slow = self.is_slow or seconds >= _MIN_SLOW_SECONDS
 
@@ -114,8 +113,8 @@ class RunState:
 
     @property
     def machines(self) -> int:
-        """Number of machines of the store."""
-        return len(self.last.rows) if self.last is not None else 0
+        """Number of machines of the store; 0 before the first step."""
+        return len(self.last_step.rows) if self.last_step is not None else 0
 
     @property
     def participants(self) -> Sequence[int]:
@@ -136,11 +135,13 @@ class RunState:
         rate = self.rate
         if self.planned_steps is None or not rate or self.is_over:
             return None
-        remaining = self.planned_steps - self.steps_made - min(1.0, self.seconds_since_step * rate)
+        remaining = (
+            self.planned_steps - self.completed_steps - min(1.0, self.seconds_since_step * rate)
+        )
         return max(0.0, remaining) / rate
 
     @property
-    def makespan(self) -> float | None:
+    def median_makespan(self) -> float | None:
         """Median makespan of recent steps, in seconds."""
         return (
             median(step.measured_makespan for step in self.recent_steps)
@@ -150,7 +151,7 @@ class RunState:
 
     @property
     def hosts(self) -> dict[int, str]:
-        """Host and device of each machine, with the rank of a process with several machines."""
+        """Host and device of each machine, and the rank of its process if that has several."""
         hosts, devices = (self._header_by_machine(name) for name in ("hosts", "devices"))
         ranks = {n: rank for rank, n in enumerate(self.header.get("machine_of_rank") or [])}
         placements = {n: (ranks[n], host, devices.get(n, "")) for n, host in hosts.items()}
@@ -167,13 +168,13 @@ class RunState:
         return self._header_by_machine("pids") | self._joined_pids
 
     def _header_by_machine(self, name: str) -> dict[int, Any]:
-        """Return a field of the header with an entry for each rank, as a dict by machine."""
-        machines, entries = (self.header.get(key) or [] for key in ("machine_of_rank", name))
-        if len(entries) == 1:  # all machines are in one process
-            entries = entries * len(machines)
-        return dict(zip(machines, entries, strict=False))
+        """Return a field of the header with a value for each rank, as a dict by machine."""
+        machines, values = (self.header.get(key) or [] for key in ("machine_of_rank", name))
+        if len(values) == 1:  # all machines are in one process
+            values = values * len(machines)
+        return dict(zip(machines, values, strict=False))
 
-    def availability(self, machine: int) -> float:
+    def available_fraction(self, machine: int) -> float:
         """Return the fraction of recent steps in which a machine was available."""
         steps = sum(machine in step.available for step in self.recent_steps)
         return steps / len(self.recent_steps) if self.recent_steps else 0.0

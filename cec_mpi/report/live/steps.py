@@ -1,4 +1,4 @@
-"""Progress display of a run, in the process of the run."""
+"""The progress display of a run, in its own process."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from cec_mpi.text import format_duration, printable, shorten
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-IDLE, WORKING, WRONG, LOST, ENDED = "idle", "works", "wrong", "lost", "ended"
-STYLES = {  # of each state
+IDLE, WORKING, WRONG, LOST, ENDED = "idle", "working", "wrong", "lost", "ended"
+STYLES = {  # by state
     IDLE: "green",
     WORKING: "green",
     ENDED: "dim",
@@ -45,9 +45,9 @@ _TITLE_WIDTH = 10  # columns
 _MIN_MULTILINE_HEIGHT = 6  # terminal lines; lower displays show only the first
 
 
-def states_of(run: RunState) -> dict[int, str]:
+def machine_states(run: RunState) -> dict[int, str]:
     """Return the state of each machine in the last step, or the reason of its absence."""
-    step = run.last
+    step = run.last_step
     if step is None:
         return dict.fromkeys(run.participants, "preempted")
     rows = dict(enumerate(step.rows, start=1))
@@ -60,7 +60,7 @@ def states_of(run: RunState) -> dict[int, str]:
     if run.shortage is not None:
         reasons |= run.shortage.absence_reasons
     states |= {machine: reason for machine, reason in reasons.items() if machine in states}
-    for kind, machine in map(kind_and_machine, [*step.events, *run.unfinished]):
+    for kind, machine in map(kind_and_machine, [*step.events, *run.unfinished_events]):
         if kind in STYLES and machine in states:
             states[machine] = kind
         elif kind == "joined" and states.get(machine) in STYLES.keys() - {IDLE, WORKING}:
@@ -71,41 +71,36 @@ def states_of(run: RunState) -> dict[int, str]:
 
 
 class RunView:
-    """The display of a run.
-
-    Parameters
-    ----------
-    state : RunState
-    """
+    """The lines that show a run."""
 
     def __init__(self, state: RunState) -> None:
         self._state = state
         self._last_update = time.monotonic()
 
     def update(self, line: StepRecord | Waiting) -> None:
-        """Add a step, or a wait for machines."""
+        """Add a step, or a wait for machines, to the state."""
         self._state.add(line)
         self._last_update = time.monotonic()
 
     def line(self) -> str:
         """Return one line."""
         seconds = time.monotonic() - self._last_update
-        self._state.set_idle_seconds(seconds)
+        self._state.set_seconds_since_step(seconds)
         if self._state.shortage is not None:
             return describe_wait(self._state.shortage, seconds)
-        if self._state.last is None:
+        if self._state.last_step is None:
             return "no step yet"
-        last = self._state.last
+        last = self._state.last_step
         machines = describe_available(len(last.available), self._state.machines)
         predicted = last.predicted_makespan
-        expected = f" (predicted {1e3 * predicted:.2f})" if predicted else ""
-        makespan = f"{1e3 * last.measured_makespan:.2f} ms{expected}"
+        predicted_text = f" (predicted {1e3 * predicted:.2f})" if predicted else ""
+        makespan = f"{1e3 * last.measured_makespan:.2f} ms{predicted_text}"
         head = f"{describe_step(self._state)}: {machines}"
         return ", ".join([head, makespan, *describe_pace(self._state)])
 
     def lines(self, width: int, height: int) -> Iterable[RenderableType]:
         """Yield lines for a terminal of this size."""
-        self._state.set_idle_seconds(time.monotonic() - self._last_update)
+        self._state.set_seconds_since_step(time.monotonic() - self._last_update)
         yield head_line(self._state, width)
         if self._state.shortage is not None:
             yield waiting_line(self._state.shortage, self._state.seconds_since_step)
@@ -120,10 +115,10 @@ class RunView:
 
 def describe_step(state: RunState) -> str:
     """Return the number of the last step, and the total number if known."""
-    number = state.last.step + 1 if state.last is not None else 0
+    number = state.last_step.step + 1 if state.last_step is not None else 0
     if state.planned_steps is None:
         return f"step {number}"
-    return f"step {number} of {number + max(0, state.planned_steps - state.steps_made)}"
+    return f"step {number} of {number + max(0, state.planned_steps - state.completed_steps)}"
 
 
 def describe_pace(state: RunState) -> list[str]:
@@ -153,7 +148,9 @@ def head_line(state: RunState, width: int) -> RenderableType:
     if columns < 8:
         return Text.assemble(left, f"  {pace}")
     grid = Table.grid(padding=(0, 2, 0, 0))
-    bar = ProgressBar(max(1, state.planned_steps), state.steps_made, width=min(_BAR_WIDTH, columns))
+    bar = ProgressBar(
+        max(1, state.planned_steps), state.completed_steps, width=min(_BAR_WIDTH, columns)
+    )
     grid.add_row(left, bar, Text(pace))
     return grid
 
@@ -162,7 +159,7 @@ def machines_line(state: RunState, width: int) -> RenderableType:
     """Return a line with the number of available machines."""
     from rich.text import Text
 
-    latest = state.shortage or state.last
+    latest = state.shortage or state.last_step
     available = 0 if latest is None else len(latest.available)
     text = f"{available} of {len(state.participants)} available"
     if state.is_over:
@@ -181,12 +178,12 @@ def makespan_line(state: RunState, width: int) -> RenderableType:
     """Return a line with the median makespan of recent steps."""
     from rich.text import Text
 
-    text = "none yet" if state.makespan is None else format_duration(state.makespan)
+    text = "none yet" if state.median_makespan is None else format_duration(state.median_makespan)
     return with_title("makespan", Text(text), width)
 
 
 def slow_step_lines(state: RunState, width: int) -> Iterable[RenderableType]:
-    """Yield a line with the time since the last step, if steps are slow."""
+    """Yield a line with the time since the last step if steps are slow."""
     from rich.text import Text
 
     if state.is_slow and not state.is_over:
@@ -206,7 +203,7 @@ def event_line(state: RunState, width: int) -> RenderableType:
 
 
 def with_title(title: str, text: Any, width: int) -> RenderableType:
-    """Return a line, with its title if that fits."""
+    """Return a line, with its title if the display is wide enough."""
     from rich.text import Text
 
     return (

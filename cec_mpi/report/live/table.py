@@ -14,16 +14,16 @@ from cec_mpi.report.live.steps import (
     TIMED_STATES,
     event_line,
     head_line,
+    machine_states,
     machines_line,
     makespan_line,
     slow_step_lines,
-    states_of,
     with_title,
 )
 from cec_mpi.report.live.watched_run import WatchedRun
 from cec_mpi.text import format_duration, printable
 
-# Smallest widths of terminals for these columns.
+# Minimum widths of terminals for these columns.
 _WIDTH_WITH_HOSTS, _WIDTH_WITH_SPEEDS, _WIDTH_WITH_PIDS, _WIDTH_WITH_EVENTS = 48, 64, 74, 100
 _PROBLEM_STATES = "lost", "given up", "excluded", "late", "wrong"
 _MIN_NAME_WIDTH, _MAX_NAME_LENGTH = 8, 24
@@ -42,11 +42,11 @@ def top_lines(run: WatchedRun, width: int, height: int | None) -> list[Renderabl
     """
     state, status = run.state, run.status
     state.is_over = status.is_over
-    state.set_idle_seconds(0.0 if status.is_over else run.seconds_since_growth)
+    state.set_seconds_since_step(0.0 if status.is_over else run.seconds_since_growth)
     lines: list[RenderableType] = [_title(run, status.text, width)]
     if run.unread_bytes:
         lines.append(Text(f"reading the records: {run.unread_bytes / 1e6:.0f} MB left"))
-    if state.last is None:
+    if state.last_step is None:
         return lines
     lines.append(head_line(state, width))
     lines.append(machines_line(state, width))
@@ -75,11 +75,11 @@ def _title(run: WatchedRun, status: str, width: int) -> RenderableType:
 def _machine_table(
     run_state: RunState, width: int, max_lines: int | None
 ) -> Iterable[RenderableType]:
-    """Yield a table of machines; if not all fit, of those with problems and of the slowest."""
-    assert run_state.last is not None
-    states, hosts, pids = states_of(run_state), run_state.hosts, run_state.pids
+    """Yield a table of machines; if not all fit, those with problems and the slowest."""
+    assert run_state.last_step is not None
+    states, hosts, pids = machine_states(run_state), run_state.hosts, run_state.pids
     has_pids = width >= _WIDTH_WITH_PIDS and any(pids.values())
-    rows, seconds = run_state.last.rows, run_state.last.compute_seconds
+    rows, seconds = run_state.last_step.rows, run_state.last_step.seconds
     shown = [machine for machine in states if 1 <= machine <= len(rows)]
     omitted = 0
     if max_lines is not None and len(shown) > max_lines:
@@ -113,7 +113,7 @@ def _machine_table(
         if width >= _WIDTH_WITH_SPEEDS:
             speed = run_state.rows_per_second(n)
             cells.append(Text("-" if speed is None else f"{speed:,.0f}"))
-            cells.append(Text(f"{run_state.availability(n):.0%}"))
+            cells.append(Text(f"{run_state.available_fraction(n):.0%}"))
         if width >= _WIDTH_WITH_EVENTS:
             number, event = run_state.last_events.get(n, (0, ""))
             event = event.removeprefix(f"machine {n} ")

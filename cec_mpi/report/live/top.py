@@ -14,28 +14,28 @@ from types import FrameType
 from rich.console import Console
 from rich.live import Live
 
-from cec_mpi.report.live.console import TruncatedLines, console_on, render_lines
+from cec_mpi.report.live.console import TruncatedLines, render_lines, safe_console
 from cec_mpi.report.live.table import top_lines
 from cec_mpi.report.live.watched_run import WatchedRun
 from cec_mpi.text.terminal import print_result
 
 _READING_INTERVAL = 0.1  # seconds between updates until all records are read
-_END_SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
-_MAX_SLEEP = 3600.0
+_TERMINATION_SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
+_MAX_SLEEP = 3600.0  # seconds
 _DEFAULT_WIDTH = 100  # columns
 
 
-def top(out: Path, every: float, once: bool) -> None:
+def top(out: Path, interval: float, once: bool) -> None:
     """Show a run until it ends or Ctrl-C is pressed.
 
     Parameters
     ----------
     out : Path
         Directory of the results.
-    every : float
+    interval : float
         Seconds between updates.
     once : bool
-        Show the run once, which is the default if standard output is not a terminal.
+        Whether to show the run once, as always if standard output is no terminal.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def top(out: Path, every: float, once: bool) -> None:
     console = Console(markup=False, highlight=False, emoji=False, legacy_windows=False)
     if not once and console.is_terminal and not console.is_dumb_terminal:
         with suppress(KeyboardInterrupt):
-            if not _watch(run, every):
+            if not _watch(run, interval):
                 return
     _read_all(run)
     _print(run, console)
@@ -65,9 +65,9 @@ def _read_all(run: WatchedRun) -> None:
         run.read()
 
 
-def _watch(run: WatchedRun, every: float) -> bool:
+def _watch(run: WatchedRun, interval: float) -> bool:
     """Update the display until the run ends; return False if the terminal was lost."""
-    console = console_on(sys.stdout)
+    console = safe_console(sys.stdout)
     with _exit_on_signals(), Live(console=console, screen=True, auto_refresh=False) as live:
         while (size := _terminal_size()) is not None:
             run.read()
@@ -75,7 +75,7 @@ def _watch(run: WatchedRun, every: float) -> bool:
             live.update(TruncatedLines(top_lines(run, width - 1, height)[:height]), refresh=True)
             if run.status.is_over and not run.unread_bytes:
                 return True
-            time.sleep(_READING_INTERVAL if run.unread_bytes else min(every, _MAX_SLEEP))
+            time.sleep(_READING_INTERVAL if run.unread_bytes else min(interval, _MAX_SLEEP))
     return False
 
 
@@ -86,11 +86,11 @@ def _exit_on_signals() -> Iterator[None]:
     def handle(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    before = {number: signal.signal(number, handle) for number in _END_SIGNALS}
+    previous_handlers = {number: signal.signal(number, handle) for number in _TERMINATION_SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
 
 
@@ -104,7 +104,7 @@ def _terminal_size(descriptor: int | None = None) -> tuple[int, int] | None:
 
 
 def _user_columns() -> int:
-    """Return the columns of the user's terminal, even through a pipe."""
+    """Return the columns of the user's terminal, even if standard output is a pipe."""
     with suppress(ValueError):
         if (columns := int(os.environ.get("COLUMNS", "0"))) > 0:
             return columns

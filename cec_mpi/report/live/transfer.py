@@ -18,24 +18,18 @@ _MIN_SECONDS = 0.5  # a shorter transfer shows no rate
 
 
 class TransferView:
-    """The display of a transfer.
-
-    Parameters
-    ----------
-    activity : str
-        Name of the transfer.
-    """
+    """The line that shows the progress of an activity such as encode."""
 
     def __init__(self, activity: str) -> None:
         self._activity = activity
         self._start = 0.0
-        self._initial = 0  # bytes done at the start
-        self.done = self.total = 0
+        self._initial_bytes = 0  # done at the start
+        self.done = self.total = 0  # bytes
 
     def update(self, done: int, total: int) -> None:
-        """Set the numbers of transferred bytes and of total bytes."""
+        """Set the numbers of transferred and of total bytes."""
         if total != self.total or done < self.done:  # a new transfer
-            self._start, self._initial = time.monotonic(), done
+            self._start, self._initial_bytes = time.monotonic(), done
         self.done, self.total = done, total
 
     def line(self) -> str:
@@ -67,7 +61,7 @@ class TransferView:
     def _size_and_rate(self) -> str:
         """Return the size and, if known, the rate and the remaining time."""
         seconds = time.monotonic() - self._start
-        size, done = f"{self.total / 1e9:.2f} GB", self.done - self._initial
+        size, done = f"{self.total / 1e9:.2f} GB", self.done - self._initial_bytes
         if not done or seconds < _MIN_SECONDS:
             return size
         rate = done / seconds
@@ -83,7 +77,7 @@ def show_transfer(activity: str, choice: str) -> Iterator[Callable[[int, int], N
     Parameters
     ----------
     activity : str
-        Name of the transfer; empty on ranks that show nothing.
+        Name of the activity; empty on ranks that show nothing.
     choice : str
         See `choose_display`.
     """

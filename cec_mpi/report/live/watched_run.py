@@ -14,10 +14,10 @@ from cec_mpi.runtime.records.reading import RecordFollower
 from cec_mpi.store.files.durable import has_lock_file, is_locked
 from cec_mpi.store.files.paths import directory_problem
 
-# A run without a new step for these seconds, and the time of this many typical steps, seems stuck.
+# A run seems stuck after these seconds without a step, if they exceed this many typical steps.
 _STUCK_SECONDS = 10.0
 _STUCK_STEPS = 10
-_ENDED_SECONDS = 60.0  # if locks are unsupported, a run without a step for this time has ended
+_ENDED_SECONDS = 60.0  # without a step, after which a run has ended if locks are unsupported
 
 
 @dataclass(frozen=True)
@@ -52,31 +52,31 @@ class WatchedRun:
     def __init__(self, out: Path) -> None:
         self.out = out
         self.state = RunState({})
-        self._steps = RecordFollower(out / STEPS)
+        self._records = RecordFollower(out / STEPS)
         self._modified_at = 0.0  # of the records; 0 before they are read
         self._last_growth = 0.0  # monotonic time
         if problem := directory_problem(out):
             raise InputError(f"{out} {problem}: expected the directory of the results of a run")
         self.read(0)
-        if not self._steps.exists and not is_locked(out):
+        if not self._records.exists and not is_locked(out):
             raise InputError(f"{out} contains no run: expected {STEPS} in it")
 
     @property
     def unread_bytes(self) -> int:
         """Number of bytes of records that are not read yet."""
-        return self._steps.unread_bytes
+        return self._records.unread_bytes
 
     def read(self, limit: int = 1 << 22) -> None:
         """Read about `limit` bytes of new records."""
-        is_new, lines = self._steps.read_new(limit)
+        is_new, lines = self._records.read_new(limit)
         if is_new:
             self.state = RunState({})
         for line in lines:
             self.state.add(line)
-        if self._steps.modified_at != self._modified_at:
+        if self._records.modified_at != self._modified_at:
             now = time.monotonic()
-            age = 0.0 if self._modified_at else max(0.0, time.time() - self._steps.modified_at)
-            self._last_growth, self._modified_at = now - age, self._steps.modified_at
+            age = 0.0 if self._modified_at else max(0.0, time.time() - self._records.modified_at)
+            self._last_growth, self._modified_at = now - age, self._records.modified_at
 
     @property
     def seconds_since_growth(self) -> float:
@@ -91,7 +91,7 @@ class WatchedRun:
         if locked or (locked is None and seconds_since_growth < _ENDED_SECONDS):
             if self.state.shortage is not None:
                 return RunStatus(describe_wait(self.state.shortage, seconds_since_growth))
-            if self.state.last is None:
+            if self.state.last_step is None:
                 return RunStatus("no step yet")
             rate = self.state.rate
             if seconds_since_growth > max(_STUCK_SECONDS, _STUCK_STEPS / rate if rate else 0.0):
@@ -100,7 +100,7 @@ class WatchedRun:
         if read_summary(self.out) is not None:
             return RunStatus("done", True)
         text = "interrupted" if has_lock_file(self.out) else "stopped"
-        if self.state.last is None:
+        if self.state.last_step is None:
             return RunStatus(f"{text} before the first step", True)
         if has_checkpoint(self.out):
             return RunStatus(f"{text}, --resume continues", True)

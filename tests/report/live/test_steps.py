@@ -13,7 +13,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.report.live.console import render_lines
 from cec_mpi.report.live.display import show
 from cec_mpi.report.live.run_state import RunState
-from cec_mpi.report.live.steps import RunView, show_progress, states_of
+from cec_mpi.report.live.steps import RunView, machine_states, show_progress
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.records.step import Waiting
 from cec_mpi.text.terminal import print_stderr, warn
@@ -87,16 +87,16 @@ def test_a_machine_that_returned_is_not_shown_as_lost():
     found = state_after(
         [record(0, events=[{"lost": 4}]), record(1, events=[{"joined": 4, "rank": 7}])]
     )
-    assert "lost" not in states_of(found).values()
+    assert "lost" not in machine_states(found).values()
 
 
 def test_an_absent_machine_is_shown_with_its_reason():
     absent_since = {"late": {2: 1}, "not joined": {3: 0}, "excluded": {4: 1}}
     found = state_after([record(0), record(1, absent_since=absent_since, unanswered=[5])])
     states = ["late", "not joined", "excluded", "late"]
-    assert [states_of(found)[n] for n in (2, 3, 4, 5)] == states
+    assert [machine_states(found)[n] for n in (2, 3, 4, 5)] == states
     found.add_step(record(2, preempted=[2]))
-    assert states_of(found)[2] == "preempted"
+    assert machine_states(found)[2] == "preempted"
 
 
 def test_the_rate_is_that_of_recent_steps():
@@ -104,7 +104,7 @@ def test_the_rate_is_that_of_recent_steps():
     found = state_after([record(n, time=each) for n, each in enumerate(times)], planned_steps=1000)
     assert found.rate == pytest.approx(10)
     assert found.seconds_left == pytest.approx(80)
-    found.set_idle_seconds(0.05)
+    found.set_seconds_since_step(0.05)
     assert found.seconds_left == pytest.approx(79.95)
 
 
