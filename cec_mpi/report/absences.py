@@ -14,12 +14,12 @@ DEPARTURES = "lost", "given up", "left", "excluded"
 """Events after which a machine is absent."""
 
 
-def reason_by_machine(absent: AbsenceTable) -> dict[int, str]:
-    """Return the reason of absence of each machine.
+def reasons_by_machine(absent: AbsenceTable) -> dict[int, str]:
+    """Return the reason why each absent machine is absent.
 
     Examples
     --------
-    >>> reason_by_machine({"lost": {3: 7}, "preempted": {1: 2, 5: 2}})
+    >>> reasons_by_machine({"lost": {3: 7}, "preempted": {1: 2, 5: 2}})
     {3: 'lost', 1: 'preempted', 5: 'preempted'}
     """
     return {machine: reason for reason, machines in absent.items() for machine in machines}
@@ -57,17 +57,17 @@ class Absences:
         Number of steps that ended without the answer of each machine.
     departure_steps : Counter of int
         Number of steps during which each machine left.
-    entries : list of Absence
-        Absences in the order of their steps.
+    periods : list of Absence
+        In the order of their first steps.
     """
 
     def __init__(self) -> None:
         self.late_steps: Counter[int] = Counter()
         self.unanswered_steps: Counter[int] = Counter()
         self.departure_steps: Counter[int] = Counter()
-        self.entries: list[Absence] = []
+        self.periods: list[Absence] = []
         self._absent: AbsenceTable | None = None
-        self._current: dict[int, Absence] = {}
+        self._ongoing: dict[int, Absence] = {}
         self._ever_available: set[int] = set()
         self._available: Ints | None = None
         self._late_since: dict[int, int] = {}  # last step in which each machine became late
@@ -77,10 +77,10 @@ class Absences:
         for _, machines in chunk.unanswered:
             self.unanswered_steps.update(machines)
         for stretch in chunk.stretches:
-            step = stretch.step
-            if step["absent_since"] is not self._absent:
-                self._absent = step["absent_since"]
-                self._update_current(reason_by_machine(self._absent), step["step"])
+            step = stretch.first_step
+            if step["away"] is not self._absent:
+                self._absent = step["away"]
+                self._update_ongoing(reasons_by_machine(self._absent), step["step"])
             if step["available"] is not self._available:
                 self._available = step["available"]
                 self._ever_available.update(self._available.tolist())
@@ -100,15 +100,15 @@ class Absences:
         for kind, machine in map(kind_and_machine, events):
             self._add_event(kind, machine, step)
 
-    def _update_current(self, reasons: dict[int, str], step: int) -> None:
-        """Begin and end absences; `reasons` has the machines that are absent when a step starts."""
-        for machine in self._current.keys() - reasons.keys():
-            self._current.pop(machine).return_step = step
+    def _update_ongoing(self, reasons: dict[int, str], step: int) -> None:
+        """Begin and end absences; `reasons` has the machines absent when the step starts."""
+        for machine in self._ongoing.keys() - reasons.keys():
+            self._ongoing.pop(machine).return_step = step
         for machine, reason in reasons.items():
             if reason == "not joined":
                 continue
-            if machine in self._current:
-                absence = self._current[machine]
+            if machine in self._ongoing:
+                absence = self._ongoing[machine]
                 if reason not in absence.reason.split(", "):
                     absence.reason += f", {reason}"
             elif machine in self._ever_available:
@@ -116,11 +116,11 @@ class Absences:
                 self._begin(machine, reason, step - 1 if was_late else step)
 
     def _add_event(self, kind: str, machine: int, step: int) -> None:
-        if kind in DEPARTURES and machine not in self._current:
+        if kind in DEPARTURES and machine not in self._ongoing:
             self._begin(machine, kind, step)
-        elif kind == "joined" and machine in self._current:
-            self._current.pop(machine).return_step = step
+        elif kind == "joined" and machine in self._ongoing:
+            self._ongoing.pop(machine).return_step = step
 
     def _begin(self, machine: int, reason: str, step: int) -> None:
-        self._current[machine] = Absence(machine, reason, step)
-        self.entries.append(self._current[machine])
+        self._ongoing[machine] = Absence(machine, reason, step)
+        self.periods.append(self._ongoing[machine])

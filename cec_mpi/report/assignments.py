@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.report.absences import reason_by_machine
+from cec_mpi.report.absences import reasons_by_machine
 from cec_mpi.report.bins import to_json_numbers
 from cec_mpi.report.chunks import Floats, Stretch
 from cec_mpi.report.drawing.drawn_assignment import Intervals, subtract_intervals
 from cec_mpi.runtime.records.step import AbsenceTable, IntervalBounds, Ints
 
 _MAX_SHOWN = 200  # assignments
-_MAX_BUFFERED = 400  # assignments while steps are read
+_MAX_BUFFERED = 400  # assignments, while steps are read
 _MAX_NUMBERS = 150_000  # in all assignments of a page, to limit its size
 _MAX_BOUNDS = _MAX_NUMBERS // 2  # of one assignment
 
@@ -60,30 +60,30 @@ class Assignments:
 
     Parameters
     ----------
-    requested : set of int
+    requested_steps : set of int
         Numbers of steps whose assignments are always shown.
 
     Attributes
     ----------
     first_steps : list of int
         Index of the first step of each assignment.
-    n_too_large : int
+    too_large_count : int
         Number of assignments that are too large to show.
     """
 
-    def __init__(self, requested: frozenset[int] = frozenset()) -> None:
+    def __init__(self, requested_steps: frozenset[int] = frozenset()) -> None:
         self.first_steps: list[int] = []
-        self.n_too_large = 0
-        self._requested = requested
+        self.too_large_count = 0
+        self._requested_steps = requested_steps
         self._assignments: list[RecordedAssignment] = []
         self._last: IntervalBounds | None = None
 
-    def add(self, first: int, stretch: Stretch, seconds_per_row: Floats) -> None:
-        """Add a stretch; `first` is the index of the first step of its chunk."""
-        step = stretch.step
-        index, bounds = first + stretch.begin, step["assignment"]
+    def add(self, steps_before: int, stretch: Stretch, seconds_per_row: Floats) -> None:
+        """Add a stretch of a chunk, before which the run has `steps_before` steps."""
+        step = stretch.first_step
+        index, bounds = steps_before + stretch.begin, step["assignment"]
         has_event, count = bool(step["events"]), stretch.end - stretch.begin
-        is_requested = any(0 <= number - step["step"] < count for number in self._requested)
+        is_requested = any(0 <= number - step["step"] < count for number in self._requested_steps)
         if bounds is self._last or bounds == self._last:
             if self._assignments and self._assignments[-1].index == self.first_steps[-1]:
                 self._assignments[-1].has_event |= has_event
@@ -92,7 +92,7 @@ class Assignments:
         previous_bounds, self._last = self._last, bounds
         self.first_steps.append(index)
         if len(bounds.bounds) > _MAX_BOUNDS:
-            self.n_too_large += 1
+            self.too_large_count += 1
             return
         if previous_bounds is not None and len(previous_bounds.bounds) > _MAX_BOUNDS:
             previous_bounds = None
@@ -121,9 +121,9 @@ class Assignments:
         self._assignments = [*kept, newest]
 
     def select(self) -> list[RecordedAssignment]:
-        """Return the assignments to show: all, or a selection that fits in a page."""
+        """Return the assignments to show, all or a selection; count those that are too large."""
         fitting = [a for a in self._assignments if _count_numbers(a.bounds) <= _MAX_NUMBERS]
-        self.n_too_large += len(self._assignments) - len(fitting)
+        self.too_large_count += len(self._assignments) - len(fitting)
         self._assignments = fitting
         sizes = (_count_numbers(a.bounds) for a in _sample_evenly(fitting, 3))
         limit = max(2, min(_MAX_SHOWN, _MAX_NUMBERS // max([1, *sizes])))
@@ -145,18 +145,18 @@ def _sample_evenly(assignments: list[RecordedAssignment], count: int) -> list[Re
     return [assignments[k * (len(assignments) - 1) // (count - 1)] for k in range(count)]
 
 
-def _count_numbers(bounds: IntervalBounds) -> int:
-    """Return the size of an assignment on a page: bounds, and machines of blocks."""
+def _count_numbers(bounds: Bounds) -> int:
+    """Return how many numbers an assignment has on a page: bounds, and machines of blocks."""
     positions = np.searchsorted(np.unique(bounds.bounds), bounds.bounds)
     return int((positions[1::2] - positions[::2]).sum()) + len(positions)
 
 
-def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
-    """Return blocks in the order of rows: start, stop and the machines that compute the rows.
+def find_blocks(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
+    """Return the blocks of rows that the same machines compute: start, stop and machines.
 
     Examples
     --------
-    >>> blocks_of([[0, 3], [1, 3], [], [0, 1]])
+    >>> find_blocks([[0, 3], [1, 3], [], [0, 1]])
     [(0, 1, [1, 4]), (1, 3, [1, 2])]
     """
     begins: dict[int, list[int]] = {}
@@ -166,13 +166,13 @@ def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
             begins.setdefault(start, []).append(machine)
             ends.setdefault(stop, []).append(machine)
     positions = sorted(begins.keys() | ends.keys())
-    computing: set[int] = set()
+    current_machines: set[int] = set()
     blocks = []
     for start, stop in pairwise(positions):
-        computing.difference_update(ends.get(start, ()))
-        computing.update(begins.get(start, ()))
-        if computing:
-            blocks.append((start, stop, sorted(computing)))
+        current_machines.difference_update(ends.get(start, ()))
+        current_machines.update(begins.get(start, ()))
+        if current_machines:
+            blocks.append((start, stop, sorted(current_machines)))
     return blocks
 
 
@@ -221,13 +221,13 @@ def assignment_data(
         "step": assignment.step,
         "until": last_step,
         "available": available,
-        "blocks": blocks_of(bounds),
+        "blocks": find_blocks(bounds),
         "loads": assignment.bounds.loads().tolist(),
         "moved": new_rows_by_machine(
             bounds, assignment.previous_bounds.to_lists() if assignment.previous_bounds else []
         ),
         "speeds": to_json_numbers(speeds),
-        "absence_reasons": {
-            str(n): reason for n, reason in sorted(reason_by_machine(assignment.absent).items())
+        "away": {
+            str(n): reason for n, reason in sorted(reasons_by_machine(assignment.absent).items())
         },
     }

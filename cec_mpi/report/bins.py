@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.report.chunks import Chunk, Floats
-from cec_mpi.report.states import IDLE, PREEMPTED, STATE_OF, STATES
+from cec_mpi.report.states import IDLE, PREEMPTED, STATE_INDEX, STATES
 from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.step import AbsenceTable
 
 _MAX_CELLS = 1_200_000  # machines times bins, which is the size of the map in bytes
 _MIN_BINS, MAX_BINS = 64, 4096
 _NO_STATE = len(STATES)
-_EVENT_STATES = {name: STATE_OF[name] for name in ("lost", "wrong", "late")}
-_ABSENCE_STATES = STATE_OF | {"given up": STATE_OF["lost"]}
+_EVENT_STATES = {name: STATE_INDEX[name] for name in ("lost", "wrong", "late")}
+_ABSENCE_STATES = STATE_INDEX | {"given up": STATE_INDEX["lost"]}
 
 
 class MachineBins:
-    """Sums and states of each machine in each bin; bins are merged in pairs if there are many.
+    """Sums and states of each machine in each bin; pairs of bins are merged if they are too many.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class MachineBins:
 
     def add(self, chunk: Chunk, rows_per_shard: int) -> None:
         """Add the steps of the next chunk."""
-        machines = chunk.seconds.shape[1]
+        machines = chunk.machines
         if machines > self.available_steps.shape[1]:
             self._add_machines(machines)
         while -(-(self.steps + chunk.steps) // self.width) > self._capacity:
@@ -91,25 +91,26 @@ class MachineBins:
         accumulate(self.available_steps, chunk.available)
         absent: AbsenceTable | None = None
         for stretch in chunk.stretches:
-            bins = (first + stretch.begin) // self.width, (first + stretch.end - 1) // self.width
-            if stretch.step["absent_since"] is not absent:
-                absent = stretch.step["absent_since"]
+            begin_bin = (first + stretch.begin) // self.width
+            last_bin = (first + stretch.end - 1) // self.width
+            if stretch.first_step["away"] is not absent:
+                absent = stretch.first_step["away"]
                 states = [
                     (_ABSENCE_STATES[reason], np.fromiter(absent_machines, np.int64) - 1)
                     for reason, absent_machines in absent.items()
                     if reason != "preempted"
                 ]
             for state, columns in states:
-                cells = self.absence_states[bins[0] : bins[1] + 1]
+                cells = self.absence_states[begin_bin : last_bin + 1]
                 cells[:, columns] = np.minimum(cells[:, columns], state)
-            for kind, machine in map(kind_and_machine, stretch.step["events"]):
+            for kind, machine in map(kind_and_machine, stretch.first_step["events"]):
                 if kind in _EVENT_STATES and machine <= machines:
-                    states_of_bin = self.event_states[bins[0]]
+                    states_of_bin = self.event_states[begin_bin]
                     states_of_bin[machine - 1] = min(
                         _EVENT_STATES[kind], states_of_bin[machine - 1]
                     )
 
-    def cells(self) -> str:
+    def encode_map(self) -> str:
         """Return the map in base64: a byte for each bin of each machine."""
         bins = self.count
         steps = self.steps_of_bins()[:, None]
@@ -167,13 +168,13 @@ class MachineBins:
         self.event_states = np.full((bins, machines), _NO_STATE, np.uint8)
 
     def _merge_pairs(self) -> None:
-        """Merge pairs of bins."""
+        """Merge each pair of bins into one."""
         half = len(self.rows) // 2
         for array in self._arrays():
-            states = array.dtype == np.uint8
-            merge = np.minimum if states else np.add
+            has_states = array.dtype == np.uint8
+            merge = np.minimum if has_states else np.add
             array[:half] = merge(array[: 2 * half : 2], array[1 : 2 * half : 2])
-            array[half:] = _NO_STATE if states else 0
+            array[half:] = _NO_STATE if has_states else 0
         self.width *= 2
 
 
@@ -195,13 +196,12 @@ def bin_series(values: Floats, width: int) -> dict[str, list[float | None]]:
     table = np.full(bins * width, np.nan)
     table[: len(values)] = values
     table = np.sort(table.reshape(bins, width), axis=1)  # NaN is last
-    count = (~np.isnan(table)).sum(axis=1)
-    last = np.maximum(count - 1, 0)
+    last = np.maximum((~np.isnan(table)).sum(axis=1) - 1, 0)
     row = np.arange(bins)
-    middle = (table[row, last // 2] + table[row, (last + 1) // 2]) / 2
+    medians = (table[row, last // 2] + table[row, (last + 1) // 2]) / 2
     return {
         "min": to_json_numbers(table[:, 0]),
-        "mid": to_json_numbers(middle),
+        "mid": to_json_numbers(medians),
         "max": to_json_numbers(table[row, last]),
     }
 

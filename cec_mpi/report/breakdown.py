@@ -22,7 +22,7 @@ _PARTS = {
     "waiting": ("Waiting for machines", ""),
     "outside": ("Outside steps", "start, the task's own work, checkpoints"),
 }
-_COMMUNICATION = ("announce", "share", "collect", "decode")
+_COMMUNICATION_PARTS = ("announce", "share", "collect", "decode")
 
 
 def step_parts(run: Run) -> dict[str, Floats]:
@@ -61,7 +61,7 @@ def time_breakdown(run: Run) -> dict[str, Any]:
     """
     totals = {name: float(values.sum()) for name, values in step_parts(run).items()}
     notes = {name: note for name, (_, note) in _PARTS.items()} | {"waiting": _waiting_note(run)}
-    totals["communication"] = sum(totals.pop(name) for name in _COMMUNICATION)
+    totals["communication"] = sum(totals.pop(name) for name in _COMMUNICATION_PARTS)
     totals["outside"] = float(run.step_columns["time"][-1]) - sum(totals.values())
     parts = {name: totals[name] for name in _PARTS if totals[name] > 0}
     _, texts = format_sum(list(parts.values()))
@@ -83,7 +83,7 @@ def time_breakdown(run: Run) -> dict[str, Any]:
 
 
 def _waiting_note(run: Run) -> str:
-    """Return the number of steps that waited, and the longest wait with the lost machines."""
+    """Return a note about the steps that waited, and the longest wait with the lost machines."""
     waiting_seconds = step_parts(run)["waiting"]
     longest = int(waiting_seconds.argmax())
     seconds, step = float(waiting_seconds[longest]), int(run.step_columns["step"][longest])
@@ -125,7 +125,7 @@ def format_sum(seconds: Sequence[float]) -> tuple[str, list[str]]:
     for k in np.argsort(units - exact, kind="stable")[: max(missing_units, 0)].tolist():
         units[k] += 1
 
-    def text(count: float) -> str:
+    def format_units(count: float) -> str:
         if name == "s" and not digits:
             minutes, rest = divmod(int(count), 60)
             hours, minutes = divmod(minutes, 60)
@@ -133,11 +133,11 @@ def format_sum(seconds: Sequence[float]) -> tuple[str, list[str]]:
             return f"{prefix}{minutes} min {rest} s" if hours or minutes else f"{rest} s"
         return f"{count / 10**digits:.{digits}f} {name}"
 
-    return text(float(units.sum())), [text(float(count)) for count in units]
+    return format_units(float(units.sum())), [format_units(float(count)) for count in units]
 
 
 def parts_by_bin(run: Run, width: int) -> dict[str, dict[str, list[float | None]]]:
-    """Return each part in bins: its median (``mid``), and its value in the longest step (``top``).
+    """Return each part by bin: its median (``mid``), and its value in the longest step (``top``).
 
     If bins have one step, each part has only ``value``.
     """

@@ -7,14 +7,14 @@ from typing import Any
 
 from cec_mpi.report.summary import PARTS, run_letter
 
-Run = Mapping[str, Any]
+RunData = Mapping[str, Any]
 Line = dict[str, Any]
 
 _MEASURED, _HINDSIGHT, _MUTED = "var(--measured)", "var(--hindsight)", "var(--muted)"
 _RUN_COLOURS = 8  # in one chart
 
 
-def build_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def build_charts(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """Return the charts of a page.
 
     Parameters
@@ -28,13 +28,13 @@ def build_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
         ``title``, ``note``, ``unit`` (seconds, bytes, rate, percent or number), ``lines``, and
         optionally ``log`` (logarithmic axis), ``layers`` (stacked lines) and ``height`` (pixels).
         A line has ``run`` (its number), ``label``, ``colour`` (in CSS) and ``y``, and may have the
-        options of `chart` in the script. A chart of speeds has ``run`` instead of lines,
+        options of `addChart` in ``chart.js``. A chart of speeds has ``run`` instead of lines,
         because its lines depend on the selected machine.
     """
     return [chart for chart in _charts(runs) if chart.get("lines") or chart.get("run")]
 
 
-def _charts(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+def _charts(runs: Sequence[RunData]) -> Iterator[dict[str, Any]]:
     has_bins = any(run["bin"] > 1 for run in runs)
     bin_note = " Lines show the median of each bin, shading its range."
     yield {
@@ -101,7 +101,7 @@ def _charts(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     }
 
 
-def _line(runs: Sequence[Run], run: Run, label: str, colour: str, **options: Any) -> Line:
+def _line(runs: Sequence[RunData], run: RunData, label: str, colour: str, **options: Any) -> Line:
     """Return a line; if there are several runs, it has the colour and the letter of its run."""
     number = next(n for n, other in enumerate(runs, start=1) if other is run)
     if len(runs) > 1:
@@ -111,7 +111,7 @@ def _line(runs: Sequence[Run], run: Run, label: str, colour: str, **options: Any
 
 
 def _lines(
-    runs: Sequence[Run], name: str, label: str, colour: str = _MEASURED, **options: Any
+    runs: Sequence[RunData], name: str, label: str, colour: str = _MEASURED, **options: Any
 ) -> list[Line]:
     """Return a line for each run with this series; solid lines show the ranges of bins."""
     lines = []
@@ -125,7 +125,7 @@ def _lines(
     return lines
 
 
-def _part_lines(number: int, run: Run, key: str) -> list[Line]:
+def _part_lines(number: int, run: RunData, key: str) -> list[Line]:
     lines = []
     for name, label in PARTS.items():
         part = run["parts"].get(name, {})
@@ -137,7 +137,7 @@ def _part_lines(number: int, run: Run, key: str) -> list[Line]:
     return lines
 
 
-def _progress_charts(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+def _progress_charts(runs: Sequence[RunData]) -> Iterator[dict[str, Any]]:
     """Yield a chart for each quantity that solvers recorded."""
     all_curves = [(run, curve) for run in runs for curve in run["progress"]]
     for name in dict.fromkeys(curve["name"] for _, curve in all_curves):

@@ -41,25 +41,25 @@ NUMBER_FIELDS = (
 """Fields of a step that are numbers; null becomes NaN."""
 
 
-def _ints(values: Sequence[int]) -> Ints:
+def _to_ints(values: Sequence[int]) -> Ints:
     return np.fromiter(values, np.int64, len(values))
 
 
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
-    "rows": _ints,
-    "available": _ints,
+    "rows": _to_ints,
+    "available": _to_ints,
     "load_seconds": lambda values: np.fromiter(values, np.float64, len(values)),
-    "load_bytes": _ints,
-    "assignment": IntervalBounds.from_lists,
-    "payload_bytes": lambda values: sum(values.values()),
-    "absent_since": lambda values: values,
+    "load_bytes": _to_ints,
+    "assignment": Bounds.of,
+    "bytes": lambda values: sum(values.values()),
+    "away": lambda values: values,
 }
 """Fields whose change begins a stretch, with functions that convert their values."""
 
-MAX_STEPS = 512
+MAX_STEPS = 512  # of a chunk
 _MAX_CELLS = 1 << 20  # steps times machines of a chunk
 _get_numbers = attrgetter(*NUMBER_FIELDS)
-_get_converted = attrgetter(*_CONVERTERS)
+_get_stretch_fields = attrgetter(*_CONVERTERS)
 
 
 @dataclass
@@ -70,13 +70,13 @@ class Stretch:
     ----------
     begin, end : int
         First step in the chunk, and one past the last.
-    step : dict
-        Its first step: ``step``, ``events``, and the fields whose change begins a stretch.
+    first_step : dict
+        ``step``, ``events``, and the fields whose change begins a stretch.
     """
 
     begin: int
     end: int
-    step: dict[str, Any]
+    first_step: dict[str, Any]
 
 
 @dataclass
@@ -93,9 +93,10 @@ class Chunk:
         Number of earlier steps of the run.
     step_columns : dict of (K,) ndarray
         Values of the fields `NUMBER_FIELDS`.
-    times : list of str
-        Time stamp of each step.
+    timestamps : list of str
+        Time of the end of each step.
     seconds : (K, N) ndarray
+        Seconds of computing of each machine.
     stretches : list of Stretch
     delays : list of (int, dict of int to float)
         Indices of steps, and the seconds by which machines delayed them.
@@ -109,7 +110,7 @@ class Chunk:
     begins_part: bool
     steps_before: int = 0
     step_columns: dict[str, Floats] = field(default_factory=dict)
-    times: list[str] = field(default_factory=list)
+    timestamps: list[str] = field(default_factory=list)
     seconds: Floats = field(default_factory=lambda: np.empty((0, 0)))
     stretches: list[Stretch] = field(default_factory=list)
     delays: list[tuple[int, dict[int, float]]] = field(default_factory=list)
@@ -118,8 +119,13 @@ class Chunk:
 
     @property
     def steps(self) -> int:
-        """Number of steps."""
-        return len(self.times)
+        """Number of steps, K."""
+        return len(self.timestamps)
+
+    @property
+    def machines(self) -> int:
+        """Number of machines, N."""
+        return self.seconds.shape[1]
 
     @cached_property
     def stretch_begins(self) -> Ints:
@@ -135,14 +141,14 @@ class Chunk:
     @cached_property
     def rows(self) -> Floats:
         """Rows by stretch and machine, of shape (S, N)."""
-        return np.array([stretch.step["rows"] for stretch in self.stretches], np.float64)
+        return np.array([stretch.first_step["rows"] for stretch in self.stretches], np.float64)
 
     @cached_property
     def available(self) -> NDArray[np.bool_]:
         """Whether each machine is available, of shape (S, N)."""
         available = np.zeros(self.rows.shape, np.bool_)
         for row, stretch in zip(available, self.stretches, strict=True):
-            row[stretch.step["available"] - 1] = True
+            row[stretch.first_step["available"] - 1] = True
         return available
 
 
@@ -183,26 +189,26 @@ class _ChunkBuilder:
 
     def can_add(self, step: StepRecord) -> bool:
         """Return whether the chunk is empty, or has space and the same number of machines."""
-        count = len(self._chunk.times)
-        return not count or (
-            count < self._max_steps and len(step.compute_seconds) == self._machines
-        )
+        count = len(self._chunk.timestamps)
+        return not count or (count < self._max_steps and len(step.seconds) == self._machines)
 
     def add(self, step: StepRecord) -> None:
         """Add a step."""
         chunk, last = self._chunk, self._last
-        index = len(chunk.times)
+        index = len(chunk.timestamps)
         if not index:
             self._machines = len(step.compute_seconds)
             self._max_steps = min(self._max_steps, _MAX_CELLS // self._machines)
-        changes = last is None or not all(map(is_, _get_converted(step), _get_converted(last)))
-        if changes:
+        has_changed = last is None or not all(
+            map(is_, _get_stretch_fields(step), _get_stretch_fields(last))
+        )
+        if has_changed:
             self._fields = self._fields | {
                 name: convert(getattr(step, name))
                 for name, convert in _CONVERTERS.items()
                 if last is None or getattr(step, name) is not getattr(last, name)
             }
-        if changes or not index or step.events or (last is not None and last.events):
+        if has_changed or not index or step.events or (last is not None and last.events):
             fields = {"step": step.step, **self._fields, "events": step.events}
             chunk.stretches.append(Stretch(index, index + 1, fields))
         else:
@@ -211,13 +217,13 @@ class _ChunkBuilder:
             chunk.delays.append((index, step.delays))
         if step.unanswered:
             chunk.unanswered.append((index, step.unanswered))
-        chunk.times.append(step.time)
+        chunk.timestamps.append(step.time)
         self._numbers.append(_get_numbers(step))
         self._seconds.fromlist(step.compute_seconds)
         self._last = step
 
     def add_note(self, note: Note) -> None:
-        """Add a line between steps."""
+        """Add a note, which lies between steps."""
         self._chunk.notes.append((self.steps_so_far, note))
 
     def finish(self) -> Chunk:
@@ -225,20 +231,20 @@ class _ChunkBuilder:
         chunk = self._chunk
         table = np.array(self._numbers, np.float64).reshape(-1, len(NUMBER_FIELDS)).T.copy()
         chunk.step_columns = dict(zip(NUMBER_FIELDS, table, strict=True))
-        if chunk.times:
+        if chunk.timestamps:
             chunk.seconds = np.frombuffer(self._seconds).reshape(-1, self._machines)
         return chunk
 
 
 def read_chunks(path: Path, max_steps: int = MAX_STEPS) -> Iterator[Chunk]:
-    """Yield the steps of a run in chunks, with at least one (possibly empty) for each part.
+    """Yield the steps of a run in chunks: for each part at least one, which may be empty.
 
     An incomplete last line is ignored, because it may still be written.
 
     Raises
     ------
     InputError
-        If a line is invalid. The message names the file, line and field.
+        A line is invalid. The message names the file, line and field.
     """
     builder: _ChunkBuilder | None = None  # set at the header, which is the first line
     for line in iterate_lines(path):

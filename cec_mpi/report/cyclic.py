@@ -32,25 +32,25 @@ def cyclic_comparison(run: Run) -> dict[str, Any] | None:
         ``steps`` (number of compared steps), ``cyclic`` and ``measured`` (seconds of computing),
         and ``text`` (the difference).
     """
-    costs = run.costs
-    if not costs.compared_steps or run.header.get("copies") is not None:
+    totals = run.time_totals
+    if not totals.compared_steps or run.header.get("copies") is not None:
         return None
     return {
-        "steps": costs.compared_steps,
-        "cyclic": costs.cyclic_seconds,
-        "measured": costs.measured_seconds,
-        "text": compare_times(costs.measured_seconds, costs.cyclic_seconds),
+        "steps": totals.compared_steps,
+        "cyclic": totals.cyclic_seconds,
+        "measured": totals.measured_seconds,
+        "text": compare_times(totals.measured_seconds, totals.cyclic_seconds),
     }
 
 
 def comparison_notes(run: Run) -> list[str]:
     """Return sentences that explain why a comparison is missing."""
-    if run.costs.stragglers:
+    if run.time_totals.stragglers:
         return [
             "Unused answers are not recorded in a run with stragglers, so the time of the cyclic "
             "assignment and the delays by machines are unknown."
         ]
-    if not run.costs.compared_steps:
+    if not run.time_totals.compared_steps:
         return [
             "The time with equal loads is unknown, because in no step did all available "
             "machines compute enough rows."

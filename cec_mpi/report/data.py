@@ -27,7 +27,7 @@ from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.text import format_count, truncate
 
 _VERSION = 1
-_MAX_SPEEDS = 60_000  # in a page: bins times machines
+_MAX_SPEEDS = 60_000  # on a page: bins times machines
 _SERIES = {
     "measured": "measured_makespan",
     "predicted": "predicted_makespan",
@@ -36,7 +36,7 @@ _SERIES = {
     "cancellation": "cancellation",
     "bytes": "payload_bytes",
 }
-_LOGARITHMIC = {"residual", "change", "gradient", "tolerance"}
+_LOGARITHMIC_CURVES = {"residual", "change", "gradient", "tolerance"}
 _MAX_POINTS = 4000  # of a progress curve
 _MAX_HOSTS, _MAX_HOST_CHARACTERS = 3, 120  # of a machine
 
@@ -97,7 +97,7 @@ def _run_data(run: Run) -> dict[str, Any]:
         "by_machine": machine_table(run) if run.steps else None,
         "series": _series(run),
         "parts": parts_by_bin(run, width),
-        "map": {"rows": run.machines, "bins": run.bins.count, "cells": run.bins.cells()},
+        "map": {"rows": run.machines, "bins": run.bins.count, "cells": run.bins.encode_map()},
         "speeds": _speeds(run),
         "events": [list(event) for event in run.events],
         "assignments": [
@@ -152,17 +152,15 @@ def _speeds(run: Run) -> dict[str, Any] | None:
 
 
 def _omission_notes(run: Run) -> list[str]:
-    count = run.assignments.n_too_large
+    count = run.assignments.too_large_count
     return [f"{format_count(count, 'assignment')} too large to show."] if count else []
 
 
 def _last_step(run: Run, index: int) -> int:
     """Return the number of the last step of the assignment that begins at step `index`."""
     first_steps = run.assignments.first_steps
-    next_assignment = int(np.searchsorted(first_steps, index, side="right"))
-    return _step_at(
-        run, first_steps[next_assignment] if next_assignment < len(first_steps) else run.steps
-    )
+    next_index = int(np.searchsorted(first_steps, index, side="right"))
+    return _step_at(run, first_steps[next_index] if next_index < len(first_steps) else run.steps)
 
 
 def _step_at(run: Run, count: int) -> int:
@@ -179,16 +177,16 @@ def _progress(run: Run) -> list[dict[str, Any]]:
             steps, values = curves.setdefault(str(name), ([], []))
             steps.append(_step_at(run, count))
             values.append(float(value))
-    curve_data = []
+    data = []
     for name, (steps, values) in curves.items():
         stride = -(-len(steps) // _MAX_POINTS)
         indices = sorted({*range(0, len(steps), stride), len(steps) - 1})
-        curve_data.append(
+        data.append(
             {
                 "name": name[:80],
-                "log": name in _LOGARITHMIC and min(values) > 0,
-                "step": [steps[at] for at in indices],
-                "value": to_json_numbers(np.array([values[at] for at in indices])),
+                "log": name in _LOGARITHMIC_CURVES and min(values) > 0,
+                "step": [steps[k] for k in indices],
+                "value": to_json_numbers(np.array([values[k] for k in indices])),
             }
         )
-    return curve_data
+    return data

@@ -49,7 +49,7 @@ def _threshold_fact(run: Run) -> dict[str, str]:
 
 
 def run_facts(run: Run) -> list[dict[str, str]]:
-    """Return facts of a run as dicts of ``label`` and ``text``."""
+    """Return facts about a run as dicts of ``label`` and ``text``."""
     header, summary = run.header, run.summary
     options = summary.get("run", {}).get("options")
     event_counts = Counter(kind for _, kind, _, _ in run.events)
@@ -81,9 +81,9 @@ def _restart_fact(run: Run) -> str:
     """Return the restart time above which the run would have been slower without a code."""
     changes = {
         step
-        for absence in run.absences.entries
+        for absence in run.absences.periods
         for step in (absence.step, absence.return_step)
-        if step is not None and not (run.costs.stragglers and absence.reason == "late")
+        if step is not None and not (run.time_totals.stragglers and absence.reason == "late")
     }
     if not changes or not run.steps:
         return ""
@@ -109,7 +109,7 @@ def _digits_fact(run: Run) -> str:
 
 
 def status_sentences(run: Run) -> list[str]:
-    """Return sentences about the outcome of a run, and about missing data."""
+    """Return sentences about the outcome of a run, and about times that are unknown."""
     task = str(run.summary.get("task") or _field_text(run.header, "task"))
     if not run.steps:
         return ["No step has been recorded yet."]
@@ -130,14 +130,14 @@ def key_figures(run: Run) -> list[KeyFigure]:
     """Return three key figures: duration, time lost and imbalance."""
     if not run.steps:
         return []
-    costs, duration = run.costs, float(run.step_columns["time"][-1])
+    totals, duration = run.time_totals, float(run.step_columns["time"][-1])
     steps = format_count(run.steps, "step")
     if run.resumes:
         counts = join_names((f"{count:,}" for count in run.resumes), _MAX_NAMED)
         steps += f" in {len(run.headers)} parts, resumed after {counts} steps"
     lost = {
         name: seconds
-        for name, seconds in costs.lost_seconds.items()
+        for name, seconds in totals.lost_seconds.items()
         if seconds >= _MIN_SHOWN_SECONDS
     }
     total, texts = format_sum(list(lost.values()))
@@ -154,18 +154,18 @@ def key_figures(run: Run) -> list[KeyFigure]:
 
 
 def _imbalance(run: Run) -> KeyFigure:
-    costs = run.costs
+    totals = run.time_totals
     label = "Imbalance"
-    if not costs.hindsight_steps or not costs.hindsight_seconds:
+    if not totals.hindsight_steps or not totals.hindsight_seconds:
         return KeyFigure(label, "unknown", "")
-    excess_percent = max(0.0, 100 * (costs.computing_seconds / costs.hindsight_seconds - 1))
-    is_complete = costs.hindsight_steps == run.steps
-    scope = "" if is_complete else f" in {format_count(costs.hindsight_steps, 'step')}"
+    excess_percent = max(0.0, 100 * (totals.computing_seconds / totals.hindsight_seconds - 1))
+    is_complete = totals.hindsight_steps == run.steps
+    scope = "" if is_complete else f" in {format_count(totals.hindsight_steps, 'step')}"
     return KeyFigure(
         label,
         f"{excess_percent:.1f} %",
-        f"Computing took {format_duration(costs.computing_seconds)}{scope}; the optimal assignment "
-        f"for the measured speeds takes {format_duration(costs.hindsight_seconds)}.",
+        f"Computing took {format_duration(totals.computing_seconds)}{scope}; the optimal "
+        f"assignment for the measured speeds takes {format_duration(totals.hindsight_seconds)}.",
     )
 
 
@@ -185,30 +185,30 @@ def machine_table(run: Run) -> dict[str, Any]:
         ``rows``: the number of a machine and a value for each column. Columns of zeros are
         omitted.
     """
-    costs, absences = run.costs, run.absences
+    totals, absences = run.time_totals, run.absences
     machines = range(1, run.machines + 1)
     rows, seconds = (
         sums[: run.bins.count].sum(axis=0) for sums in (run.bins.rows, run.bins.seconds)
     )
     absences_by_machine: dict[int, list[Absence]] = {}
-    for absence in absences.entries:
-        if absence.reason != "late" or not costs.stragglers:  # stragglers are often late
+    for absence in absences.periods:
+        if absence.reason != "late" or not totals.stragglers:  # stragglers are often late
             absences_by_machine.setdefault(absence.machine, []).append(absence)
-    delay = costs.total_delays
+    delays = totals.total_delays
     table: dict[str, tuple[str, Any]] = {
-        "Delay": ("seconds", delay),
+        "Delay": ("seconds", delays),
         "Left": (
             "text",
             [_describe_absences(absences_by_machine.get(n, []), run) for n in machines],
         ),
-        "Delay by slowness": ("seconds", np.maximum(costs.slowness_delays, 0)),
-        "Delay by reading": ("seconds", costs.reading_delays),
-        "Delay by stalls": ("seconds", costs.stall_delays),
-        "Delay by absence": ("seconds", costs.absence_delays),
+        "Delay by slowness": ("seconds", np.maximum(totals.slowness_delays, 0)),
+        "Delay by reading": ("seconds", totals.reading_delays),
+        "Delay by stalls": ("seconds", totals.stall_delays),
+        "Delay by absence": ("seconds", totals.absence_delays),
         "Steps unanswered": ("whole", [absences.unanswered_steps[n] for n in machines]),
         "Steps late": ("whole", [absences.late_steps[n] for n in machines]),
-        "Steps as slowest": ("whole", costs.slowest_steps),
-        "Over plan": ("seconds", np.maximum(costs.plan_excess, 0)),
+        "Steps as slowest": ("whole", totals.slowest_steps),
+        "Over plan": ("seconds", np.maximum(totals.plan_excess, 0)),
         "Computing": ("seconds", seconds),
         "Rows": ("whole", rows),
         "Available": ("percent", available_steps(run) / run.steps),
@@ -218,14 +218,18 @@ def machine_table(run: Run) -> dict[str, Any]:
         for name, (unit, values) in table.items()
         if any(value if unit == "text" else value >= _MIN_SHOWN_SECONDS for value in values)
     }
-    visible_delay = delay if "Delay" in columns else np.zeros(len(delay))
-    missing = np.array([absences.unanswered_steps[n] + absences.late_steps[n] for n in machines])
+    visible_delays = delays if "Delay" in columns else np.zeros(len(delays))
+    missing_answers = np.array(
+        [absences.unanswered_steps[n] + absences.late_steps[n] for n in machines]
+    )
     order = np.lexsort(
-        (-visible_delay, -missing) if costs.stragglers else (-missing, -visible_delay)
+        (-visible_delays, -missing_answers)
+        if totals.stragglers
+        else (-missing_answers, -visible_delays)
     )
     return {
         "caption": "Machines, in descending order of missing answers"
-        if costs.stragglers
+        if totals.stragglers
         else "Machines, in descending order of delay",
         "columns": [{"label": name, "unit": unit} for name, (unit, _) in columns.items()],
         "rows": [
@@ -252,11 +256,11 @@ def _describe_absences(absences: list[Absence], run: Run) -> str:
 
 
 def available_steps(run: Run) -> Floats:
-    """Return the number of steps in which each machine was available until the end."""
-    present = run.bins.available_steps[: run.bins.count].sum(axis=0)
-    for machine, steps in run.absences.departure_steps.items():
-        present[machine - 1] -= steps
-    return np.asarray(present, np.float64)
+    """Return the number of steps during which each machine stayed available."""
+    steps = run.bins.available_steps[: run.bins.count].sum(axis=0)
+    for machine, departures in run.absences.departure_steps.items():
+        steps[machine - 1] -= departures
+    return np.asarray(steps, np.float64)
 
 
 def _simulation_note(header: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from cec_mpi.text import printable
 _STYLES = ("uPlot.min.css", "report.css")
 # The order matters: later scripts use earlier ones.
 _SCRIPTS = ("base.js", "steps.js", "chart.js", "map.js", "assignment.js", "events.js", "page.js")
-# Keys of a run that only the HTML uses, and those that only charts use.
+# Keys of the data of a run that only the HTML uses, and those that only charts use.
 _HTML_KEYS = {
     "facts",
     "figures",
@@ -37,7 +37,7 @@ _MIN_COMPRESSED = 500_000  # characters
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
-def page(data: dict[str, Any]) -> str:
+def render_page(data: dict[str, Any]) -> str:
     """Return a report as an HTML page.
 
     Parameters
@@ -86,11 +86,11 @@ def _encode_data(data: dict[str, Any]) -> tuple[str, str]:
 
 
 def _script_data(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the data of a run for scripts."""
+    """Return the data of a run that scripts need."""
     table = run["by_machine"]
-    first = table["rows"][0][0] if table and table["rows"] else 1
-    used = {key: value for key, value in run.items() if key not in _HTML_KEYS | _CHART_KEYS}
-    return used | {"costliest": first}
+    first_machine = table["rows"][0][0] if table and table["rows"] else 1
+    kept = {key: value for key, value in run.items() if key not in _HTML_KEYS | _CHART_KEYS}
+    return kept | {"costliest": first_machine}
 
 
 def _escape_controls(value: Any) -> Any:

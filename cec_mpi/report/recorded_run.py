@@ -1,4 +1,4 @@
-"""The data of a run for a report, collected in one pass over its records."""
+"""A run as a report shows it, read in one pass over its records."""
 
 from __future__ import annotations
 
@@ -8,32 +8,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.report.absences import Absences
 from cec_mpi.report.assignments import Assignments
 from cec_mpi.report.bins import MAX_BINS, MachineBins
-from cec_mpi.report.chunks import NUMBER_FIELDS, Chunk, read_chunks
-from cec_mpi.report.costs import Costs
+from cec_mpi.report.chunks import NUMBER_FIELDS, Chunk, Floats, read_chunks
 from cec_mpi.report.live.descriptions import describe_host
 from cec_mpi.report.states import describe_event
+from cec_mpi.report.time_totals import TimeTotals
 from cec_mpi.runtime.records.directory import STEPS, SUMMARY, read_summary
 from cec_mpi.runtime.records.events import Event
 from cec_mpi.runtime.records.step import Checkpoint, Progress, Unfinished, Waiting, parse_timestamp
 from cec_mpi.store.files.durable import has_lock_file, is_locked
 from cec_mpi.store.files.paths import as_path, directory_problem
 
-Floats = NDArray[np.float64]
-
-_DERIVED_FIELDS = (
-    "load_seconds",
-    "stall_seconds",
-    "shortage_seconds",
-    "payload_bytes",
-    "available",
-    "time",
-)
+_DERIVED_FIELDS = "load_seconds", "stall_seconds", "shortage_seconds", "bytes", "available", "time"
 
 DONE, STOPPED, INTERRUPTED, RUNNING = "done", "stopped", "interrupted", "running"
 
@@ -45,7 +35,7 @@ class Run:
     ----------
     name : str
         Path of the directory.
-    requested : set of int
+    requested_steps : set of int
         Steps whose assignments the page must show.
     max_bins : int
         Maximum number of bins; a run with more steps has several steps in a bin.
@@ -59,10 +49,10 @@ class Run:
     state : str
         `DONE`, `STOPPED` (with a checkpoint after its last step), `INTERRUPTED` or `RUNNING`.
     step_columns : dict of (T,) ndarray
-        Values of each step: `NUMBER_FIELDS`, ``load_seconds`` (delay by reading),
-        ``payload_bytes``, ``available`` (number of machines), ``stall_seconds`` and
-        ``shortage_seconds`` (see `Costs`), and ``time`` (of its end, in seconds of the run,
-        without the time between parts).
+        Values of each step: `NUMBER_FIELDS`, ``load_seconds`` (delay by reading), ``bytes``,
+        ``available`` (number of machines), ``stall_seconds`` and ``shortage_seconds`` (see
+        `TimeTotals`), and ``time`` (of its end, in seconds since the start of the run, without the
+        time between parts).
     events : list of (int, int, int, str)
         Step, kind, machine and text of each event, in the order of steps.
     progress : list of (int, dict)
@@ -70,18 +60,18 @@ class Run:
     checkpoints, resumes : list of int
         Number of steps before each checkpoint, and before each resumption.
     waits : dict of int to Waiting
-        Last wait for machines after a number of steps.
+        Last wait for machines after this number of steps.
     """
 
     def __init__(
-        self, name: str, requested: frozenset[int] = frozenset(), max_bins: int = MAX_BINS
+        self, name: str, requested_steps: frozenset[int] = frozenset(), max_bins: int = MAX_BINS
     ) -> None:
         self.name, path = name, as_path(name)
         if problem := directory_problem(path):
             raise InputError(f"{name} {problem}: expected the directory of the results of a run")
         self.headers: list[dict[str, Any]] = []
-        self.bins, self.costs = MachineBins(max_bins), Costs()
-        self.assignments = Assignments(requested)
+        self.bins, self.time_totals = MachineBins(max_bins), TimeTotals()
+        self.assignments = Assignments(requested_steps)
         self.absences = Absences()
         self.events: list[tuple[int, int, int, str]] = []
         self._placements: dict[tuple[int, int, int, str, str], None] = {}
@@ -89,10 +79,10 @@ class Run:
         self.checkpoints: list[int] = []
         self.waits: dict[int, Waiting] = {}
         self.resumes: list[int] = []
-        self._recorded: dict[str, list[Floats]] = {name: [] for name in NUMBER_FIELDS}
-        self._derived: dict[str, list[Floats]] = {name: [] for name in _DERIVED_FIELDS}
+        self._recorded_columns: dict[str, list[Floats]] = {name: [] for name in NUMBER_FIELDS}
+        self._derived_columns: dict[str, list[Floats]] = {name: [] for name in _DERIVED_FIELDS}
         self.last_time = ""  # time stamp of the last step
-        self._seconds_before = 0.0  # duration of the earlier parts
+        self._earlier_seconds = 0.0  # duration of the earlier parts
         is_running = is_locked(path)
         try:
             os.lstat(path / STEPS)
@@ -102,18 +92,18 @@ class Run:
         except OSError as error:
             raise InputError(f"{name} cannot be read: {error.strerror}") from None
         for chunk in read_chunks(path / STEPS):
-            self._add(chunk)
+            self._add_chunk(chunk)
         summary = None if is_running else read_summary(path)
         if summary is None and not is_running and os.path.lexists(path / SUMMARY):
             raise InputError(f"{path / SUMMARY} cannot be read: expected the summary of a run")
         self.summary = summary or {}
         self.step_columns: dict[str, Floats] = {
             name: np.concatenate(arrays) if arrays else np.empty(0)
-            for name, arrays in {**self._recorded, **self._derived}.items()
+            for name, arrays in {**self._recorded_columns, **self._derived_columns}.items()
         }
         for step, waiting in self.waits.items():
             if step < self.steps:
-                self.costs.add_wait(float(self.step_columns["waited_seconds"][step]), waiting)
+                self.time_totals.add_wait(float(self.step_columns["waited_seconds"][step]), waiting)
         has_stopped = self.checkpoints[-1:] == [self.steps] and not has_lock_file(path)
         final_state = DONE if self.summary else STOPPED if has_stopped else INTERRUPTED
         self.state = RUNNING if is_running else final_state
@@ -130,15 +120,15 @@ class Run:
 
     @property
     def machines(self) -> int:
-        """Largest number of machines of the store."""
+        """Number of machines of the store; the largest if it grew between parts."""
         return self.bins.machines or int(self.header["machines"])
 
-    def _add(self, chunk: Chunk) -> None:
+    def _add_chunk(self, chunk: Chunk) -> None:
         if chunk.begins_part:
             if self.headers:
                 self.resumes.append(chunk.steps_before)
-                self._seconds_before = (
-                    self._derived["time"][-1][-1] if self._derived["time"] else 0.0
+                self._earlier_seconds = (
+                    self._derived_columns["time"][-1][-1] if self._derived_columns["time"] else 0.0
                 )
             self.headers.append(chunk.header)
             for placement in _initial_hosts(chunk.header):
@@ -163,31 +153,30 @@ class Run:
         rows = chunk.header["rows_per_shard"]
         self.absences.add(chunk)
         self.bins.add(chunk, rows)
-        self.costs.add(chunk, chunk.header["recovery"], rows)
+        self.time_totals.add(chunk, chunk.header["recovery"], rows)
         for name in NUMBER_FIELDS:
-            self._recorded[name].append(chunk.step_columns[name])
+            self._recorded_columns[name].append(chunk.step_columns[name])
         total_bytes, available = np.zeros((2, chunk.steps))
         for stretch, seconds_per_row in zip(
-            chunk.stretches, self.costs.seconds_per_row, strict=True
+            chunk.stretches, self.time_totals.seconds_per_row, strict=True
         ):
-            steps, step = slice(stretch.begin, stretch.end), stretch.step
-            total_bytes[steps] = step["payload_bytes"]
+            steps, step = slice(stretch.begin, stretch.end), stretch.first_step
+            total_bytes[steps] = step["bytes"]
             available[steps] = len(step["available"])
             self._add_events(step["events"], step["step"])
             self.assignments.add(chunk.steps_before, stretch, seconds_per_row)
-        self.last_time, self._last_step = chunk.times[-1], int(chunk.step_columns["step"][-1])
-        self._derived["load_seconds"].append(self.costs.read_seconds)
-        self._derived["stall_seconds"].append(self.costs.stall_seconds)
-        self._derived["shortage_seconds"].append(self.costs.shortage_seconds)
-        self._derived["available"].append(available)
-        self._derived["payload_bytes"].append(total_bytes)
-        self._derived["time"].append(self._times_since_start(chunk))
+        self.last_time, self._last_step = chunk.timestamps[-1], int(chunk.step_columns["step"][-1])
+        self._derived_columns["load_seconds"].append(self.time_totals.read_seconds)
+        self._derived_columns["stall_seconds"].append(self.time_totals.stall_seconds)
+        self._derived_columns["shortage_seconds"].append(self.time_totals.shortage_seconds)
+        self._derived_columns["available"].append(available)
+        self._derived_columns["bytes"].append(total_bytes)
+        self._derived_columns["time"].append(self._times_since_start(chunk))
 
     def _add_events(self, events: Sequence[Event], step: int) -> None:
         for event in events:
             self.events.append((step, *describe_event(event)))
-            names = "joined", "rank", "host", "device"
-            self._record_host(*map(event.get, names))
+            self._record_host(*map(event.get, ("joined", "rank", "host", "device")))
 
     def _record_host(self, machine: Any, rank: Any, host: Any, device: Any) -> None:
         """Record the host and device of a machine, unless the fields are invalid."""
@@ -207,16 +196,15 @@ class Run:
 
     def _times_since_start(self, chunk: Chunk) -> Floats:
         start = parse_timestamp(chunk.header["started"])
-        ends = np.array(list(map(parse_timestamp, chunk.times)))
-        last = self._derived["time"][-1][-1] if self._derived["time"] else 0.0
-        times = np.maximum.accumulate(np.maximum(self._seconds_before + ends - start, last))
+        ends = np.array(list(map(parse_timestamp, chunk.timestamps)))
+        last = self._derived_columns["time"][-1][-1] if self._derived_columns["time"] else 0.0
+        times = np.maximum.accumulate(np.maximum(self._earlier_seconds + ends - start, last))
         return np.asarray(np.round(times, 3), np.float64)
 
 
 def _initial_hosts(header: dict[str, Any]) -> Iterator[tuple[Any, int, Any, Any]]:
     """Yield each machine with its initial rank, host and device in a part of a run."""
-    names = "hosts", "machine_of_rank", "devices"
-    hosts, machines, devices = map(header.get, names)
+    hosts, machines, devices = map(header.get, ("hosts", "machine_of_rank", "devices"))
     if machines and hosts:
         for rank, machine in enumerate(machines):
             device = devices[rank] if devices and rank < len(devices) else ""

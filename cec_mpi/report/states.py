@@ -42,9 +42,9 @@ STATES = (
 """States in the map; a cell with several states shows the first in this order."""
 
 PREEMPTED, IDLE = 0, 1
-_KIND_INDEX = {kind.name: index for index, kind in enumerate(KINDS)}
-STATE_OF = {state.state: index for index, state in enumerate(STATES) if index > IDLE}
-"""Indices of the states other than preempted and idle."""
+_KIND_INDEX = {kind.kind: index for index, kind in enumerate(KINDS)}
+STATE_INDEX = {state.state: index for index, state in enumerate(STATES) if index > IDLE}
+"""Index of each state other than preempted and idle."""
 
 
 def describe_event(event: Event) -> tuple[int, int, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from cec_mpi.text import format_count, format_duration
 
-Run = Mapping[str, Any]
+RunData = Mapping[str, Any]
 
 PARTS = {
     "compute": "computation",
@@ -77,12 +77,12 @@ def run_letter(number: int) -> str:
 
 
 def link(text: str, run_count: int, number: int, **target: int) -> Html:
-    """Return a link to a step or a machine of a run."""
+    """Return a link that selects a step or a machine of a run."""
     fields = {"run": number, **target} if run_count > 1 else target
     return tag("a", text, href="#" + "&".join(f"{key}={value}" for key, value in fields.items()))
 
 
-def _run(run: Run, number: int, data: Mapping[str, Any]) -> Html:
+def _run(run: RunData, number: int, data: Mapping[str, Any]) -> Html:
     run_count = len(data["runs"])
     name = f"{run_letter(number)}: {run['name']}" if run_count > 1 else run["name"]
     state = tag("span", run["state"], class_=f"state {run['state'].replace(' ', '-')}")
@@ -169,7 +169,7 @@ def _cyclic(comparison: Mapping[str, Any]) -> Html:
     return _table("Time with the cyclic assignment", names, rows, "cyclic")
 
 
-def _longest(run: Run, number: int, data: Mapping[str, Any]) -> Html:
+def _longest(run: RunData, number: int, data: Mapping[str, Any]) -> Html:
     """Return a table of the longest steps, with the largest part and the events of each."""
     rows = []
     for longest in run["longest"]:
@@ -191,7 +191,7 @@ def _longest(run: Run, number: int, data: Mapping[str, Any]) -> Html:
     return _table(caption, ("Step", "Time", "Largest part", "Events"), rows, "longest")
 
 
-def _machines(run: Run, number: int, run_count: int) -> Html:
+def _machines(run: RunData, number: int, run_count: int) -> Html:
     """Return the table of machines."""
     table = run["by_machine"]
     units = [column["unit"] for column in table["columns"]]
@@ -226,9 +226,9 @@ def _format_value(value: Any, unit: str) -> str:
     return f"{value:,.0f}" if unit == "whole" else str(value)
 
 
-def _comparison(runs: Sequence[Run]) -> Html:
+def _comparison(runs: Sequence[RunData]) -> Html:
     """Return a table of runs, with their times relative to the first run."""
-    times = [(run["seconds"], _median(run)) for run in runs]
+    times = [(run["seconds"], _median_makespan(run)) for run in runs]
     rows = []
     for number, (run, times_of_run) in enumerate(zip(runs, times, strict=True), start=1):
         cells = [f"{run['steps']:,}"]
@@ -243,7 +243,7 @@ def _comparison(runs: Sequence[Run]) -> Html:
     return tag("section", *parts, class_="panel compared", aria_labelledby="compared")
 
 
-def _median(run: Run) -> float | None:
+def _median_makespan(run: RunData) -> float | None:
     series = run["series"].get("measured") or {}
     values = sorted(y for y in series.get("value", series.get("mid", ())) if y is not None)
     return values[len(values) // 2] if values else None

@@ -1,4 +1,4 @@
-"""Time of steps: measured, with the cyclic assignment, and lost to each machine.
+"""Times of steps, summed: measured, with the cyclic assignment, and lost to each machine.
 
 The records have the seconds per row of each machine in each step. At these rates the *cyclic*
 assignment takes the time of the slowest machine with equal loads. With stragglers this time is
@@ -42,7 +42,7 @@ _MIN_LOAD_FRACTION = 0.1  # of the equal load; rates of machines with fewer rows
 
 
 def cyclic_rows(available: NDArray[np.bool_], machines_per_row: int, rows: int) -> Floats:
-    """Return the rows of each machine in each stretch with equal loads of available machines.
+    """Return the rows of each machine in each stretch if the available machines have equal loads.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def cyclic_rows(available: NDArray[np.bool_], machines_per_row: int, rows: int) 
     return loads
 
 
-class Costs:
+class TimeTotals:
     """Times and delays, summed over the steps of a run.
 
     Attributes
@@ -123,20 +123,20 @@ class Costs:
         self.absence_delays: Floats = np.zeros(0)
         self.lost_seconds = dict.fromkeys(("losses", "preemption", "waiting", "lateness"), 0.0)
         self._initial_machines: frozenset[int] = frozenset()
-        self._absence_key: tuple[bytes, tuple[int, ...]] | None = None  # available and absent
-        self._absence = 0.0, np.zeros(0)  # lost fraction of a step, and lost speeds
+        self._cache_key: tuple[bytes, tuple[int, ...]] | None = None  # present machines, and causes
+        self._cached_loss = 0.0, np.zeros(0)  # lost fraction of a step, and lost speeds
         self.read_seconds: Floats = np.zeros(0)
         self.stall_seconds: Floats = np.zeros(0)
         self.shortage_seconds: Floats = np.zeros(0)
         self._waited_steps: set[int] = set()  # steps that waited for machines
         self._last_seconds_per_row = np.zeros(0)  # NaN if not measured yet
-        self._first_seconds_per_row = np.zeros(0)  # first of the part
+        self._first_seconds_per_row = np.zeros(0)  # of the part
         self._zero_loads: Floats | None = None  # the last array of load seconds with only zeros
         self.seconds_per_row: list[Floats] = []
 
     def add(self, chunk: Chunk, recovery: int, rows_per_shard: int) -> None:
         """Add the steps of the next chunk."""
-        machines = chunk.seconds.shape[1]
+        machines = chunk.machines
         if chunk.begins_part:
             self._last_seconds_per_row = np.full(machines, np.nan)
             self._first_seconds_per_row = np.full(machines, np.nan)
@@ -150,27 +150,11 @@ class Costs:
         has_all_answers = not stragglers
         self.stragglers = stragglers or self.stragglers
         if not self._initial_machines:
-            self._initial_machines = frozenset(chunk.stretches[0].step["available"].tolist())
-        last = chunk.seconds.argmax(axis=1)
+            self._initial_machines = frozenset(chunk.stretches[0].first_step["available"].tolist())
         makespans = chunk.step_columns["measured_makespan"]
         hindsight = chunk.step_columns["hindsight_makespan"]
-        plan = chunk.step_columns["predicted_makespan"]
         hindsight = hindsight if has_all_answers else np.full(chunk.steps, np.nan)
-        excess, over_plan = np.nan_to_num(makespans - hindsight), np.nan_to_num(makespans - plan)
-        for stretch in chunk.stretches:  # charge the excess of a step to machines with an event
-            if absent := _absent_from(stretch.step):
-                first = stretch.begin
-                self._charge(absent, max(float(excess[first]), 0.0), np.ones(machines))
-                excess[first] = over_plan[first] = 0.0
-        has_computed = chunk.seconds.any(axis=1)
-        is_late = has_all_answers & (over_plan > (_SLOW_FACTOR - 1) * plan)
-        excess = np.where(is_late, over_plan, excess)
-        self.lost_seconds["lateness"] += float(excess[is_late].sum())
-        optimum = np.where(is_late, 0.0, np.where(np.isnan(hindsight), makespans, hindsight))
-        last = last[has_computed]
-        self.slowest_steps += np.bincount(last, minlength=len(self.slowest_steps))
-        self.slowness_delays += _sums(last, excess[has_computed], len(self.slowness_delays))
-        self.plan_excess += _sums(last, over_plan[has_computed], len(self.plan_excess))
+        optimum = self._add_excess(chunk, makespans, hindsight, has_all_answers)
         has_hindsight = ~np.isnan(hindsight)
         self.hindsight_steps += int(has_hindsight.sum())
         self.computing_seconds += float(makespans[has_hindsight].sum())
@@ -217,14 +201,40 @@ class Costs:
             delays[machine - 1] += share
             self.lost_seconds[_CATEGORIES[reason]] += share
 
+    def _add_excess(
+        self, chunk: Chunk, makespans: Floats, hindsight: Floats, has_all_answers: bool
+    ) -> Floats:
+        """Charge each step's excess over the optimum to a machine; return the optimum of steps.
+
+        If machines left or were late during a step, they are charged; otherwise the machine that
+        finished last.
+        """
+        plan = chunk.step_columns["predicted_makespan"]
+        excess, over_plan = np.nan_to_num(makespans - hindsight), np.nan_to_num(makespans - plan)
+        for stretch in chunk.stretches:
+            if missing := _missing_machines(stretch.first_step):
+                first = stretch.begin
+                self._charge(missing, max(float(excess[first]), 0.0), np.ones(chunk.machines))
+                excess[first] = over_plan[first] = 0.0
+        is_late = has_all_answers & (over_plan > (_SLOW_FACTOR - 1) * plan)
+        excess = np.where(is_late, over_plan, excess)
+        self.lost_seconds["lateness"] += float(excess[is_late].sum())
+        has_computed = chunk.seconds.any(axis=1)
+        slowest = chunk.seconds.argmax(axis=1)[has_computed]
+        count = len(self.slowest_steps)
+        self.slowest_steps += np.bincount(slowest, minlength=count)
+        self.slowness_delays += _sum_by_machine(slowest, excess[has_computed], count)
+        self.plan_excess += _sum_by_machine(slowest, over_plan[has_computed], count)
+        return np.where(is_late, 0.0, np.where(np.isnan(hindsight), makespans, hindsight))
+
     def _add_absences(
         self, chunk: Chunk, optimum: Floats, machines_per_row: int, rows: int
     ) -> None:
-        """Estimate the excess of steps that absent or slow machines cause.
+        """Estimate by how much absent and slow machines lengthen steps.
 
-        It follows from the optimal makespans with and without these machines, at the last measured
-        speeds, or at the first speeds of slow machines. Preempted machines count only if they were
-        available at the start.
+        The estimate compares the optimal makespans with and without these machines, at the last
+        measured speeds, or at the first speeds of slow machines. Preempted machines count only if
+        they were available at the start.
 
         Parameters
         ----------
@@ -239,9 +249,9 @@ class Costs:
         for index, (stretch, seconds_per_row) in enumerate(
             zip(chunk.stretches, self.seconds_per_row, strict=True)
         ):
-            step = stretch.step
-            departed = _absent_from(step, chunk.seconds[stretch.begin])
-            if not (step["absent_since"] or departed or slow[index].any()):
+            step = stretch.first_step
+            departed = _missing_machines(step, chunk.seconds[stretch.begin])
+            if not (step["away"] or departed or slow[index].any()):
                 continue
             causes = {
                 n: reason
@@ -263,7 +273,7 @@ class Costs:
             if not causes:
                 continue
             key = present.tobytes(), tuple(causes)
-            if key != self._absence_key:
+            if key != self._cache_key:
                 speeds = np.where(present, 1 / seconds_per_row, 0.0)
                 full_speeds = np.zeros(len(speeds))
                 for n, reason in causes.items():
@@ -278,9 +288,9 @@ class Costs:
                     np.maximum(speeds, full_speeds), machines_per_row, rows
                 )
                 lost_fraction = max(1 - possible / actual, 0.0) if actual else 0.0
-                self._absence_key = key
-                self._absence = lost_fraction, full_speeds - speeds
-            lost_fraction, lost_speeds = self._absence
+                self._cache_key = key
+                self._cached_loss = lost_fraction, full_speeds - speeds
+            lost_fraction, lost_speeds = self._cached_loss
             seconds = float(optimum[stretch.begin : stretch.end].sum())
             self._charge(causes, lost_fraction * seconds, lost_speeds)
 
@@ -292,7 +302,7 @@ class Costs:
         rows_per_shard: int,
         has_all_answers: bool,
     ) -> None:
-        """Add the time of the cyclic assignment in steps for which it is known."""
+        """Add the times of the steps in which the time of the cyclic assignment is known."""
         rows, available, stretch_of_step = chunk.rows, chunk.available, chunk.stretch_index
         count = available.sum(axis=1)
         equal_load = recovery * rows_per_shard / np.maximum(count, 1)
@@ -313,20 +323,20 @@ class Costs:
 
     def _record_rates(self, chunk: Chunk) -> None:
         """Record the last measured seconds per row before each stretch."""
-        last = chunk.seconds[np.append(chunk.stretch_begins[1:], chunk.steps) - 1]
+        last_seconds = chunk.seconds[np.append(chunk.stretch_begins[1:], chunk.steps) - 1]
         with np.errstate(divide="ignore", invalid="ignore"):
-            seconds_per_row = last / chunk.rows
-        is_measured = (chunk.rows > 0) & (last > 0)
-        for measured, where in zip(seconds_per_row, is_measured, strict=True):
+            seconds_per_row = last_seconds / chunk.rows
+        has_rate = (chunk.rows > 0) & (last_seconds > 0)
+        for measured, is_measured in zip(seconds_per_row, has_rate, strict=True):
             self.seconds_per_row.append(self._last_seconds_per_row.copy())
-            np.copyto(self._last_seconds_per_row, measured, where=where)
-            is_new = where & np.isnan(self._first_seconds_per_row)
-            np.copyto(self._first_seconds_per_row, measured, where=is_new)
+            np.copyto(self._last_seconds_per_row, measured, where=is_measured)
+            is_first = is_measured & np.isnan(self._first_seconds_per_row)
+            np.copyto(self._first_seconds_per_row, measured, where=is_first)
 
     def _add_reading(self, chunk: Chunk) -> None:
-        """Add the delays by reading."""
+        """Add the delays caused by reading."""
         for stretch in chunk.stretches:
-            loads = stretch.step["load_seconds"]
+            loads = stretch.first_step["load_seconds"]
             if loads is self._zero_loads:
                 continue
             if not loads.any():
@@ -337,13 +347,13 @@ class Costs:
             delays = np.round(ends.max(axis=1) - chunk.seconds[steps].max(axis=1), 9)
             self.read_seconds[steps] = delays
             skipped = int(chunk.begins_part and stretch.begin == 0)  # the first reads of a part
-            self.reading_delays += _sums(
+            self.reading_delays += _sum_by_machine(
                 ends.argmax(axis=1)[skipped:], delays[skipped:], len(self.reading_delays)
             )
 
     def _add_stalls(self, chunk: Chunk) -> None:
-        """Add the delays by machines with an event, and other long delays."""
-        events = {stretch.begin: stretch.step["events"] for stretch in chunk.stretches}
+        """Add the delays caused by machines with an event, and other long delays."""
+        events = {stretch.begin: stretch.first_step["events"] for stretch in chunk.stretches}
         collect = chunk.step_columns["collect_seconds"]
         remaining = collect - chunk.seconds.max(axis=1) - self.read_seconds
         for index, delays in chunk.delays:
@@ -384,8 +394,8 @@ class Costs:
             self._first_seconds_per_row = np.full(machines, np.nan)
 
 
-def _absent_from(step: Mapping[str, Any], seconds: Floats | None = None) -> dict[int, str]:
-    """Return the machines that left or were late in a step, with reasons.
+def _missing_machines(step: Mapping[str, Any], seconds: Floats | None = None) -> dict[int, str]:
+    """Return the machines that left or were late during a step, with reasons.
 
     With `seconds`, of shape (N,), return only the machines that did not compute.
     """
@@ -410,6 +420,6 @@ def _optimal_makespan(speeds: Floats, machines_per_row: int, rows: int) -> float
     return optimal_loads(positive, np.zeros(len(positive)), machines_per_row, rows)[0]
 
 
-def _sums(machine_indices: NDArray[np.int64], values: Floats, machines: int) -> Floats:
+def _sum_by_machine(machine_indices: NDArray[np.int64], values: Floats, machines: int) -> Floats:
     sums = np.bincount(machine_indices, weights=np.nan_to_num(values), minlength=machines)
     return np.asarray(sums, np.float64)

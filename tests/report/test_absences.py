@@ -7,8 +7,8 @@ import pytest
 
 from cec_mpi.report.headline import machine_table
 from cec_mpi.report.recorded_run import Run
-from cec_mpi.report.states import PREEMPTED, STATE_OF
-from helpers.steps import step_of
+from cec_mpi.report.states import PREEMPTED, STATE_INDEX
+from helpers.made_runs import step_of
 
 THREE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
 LOST = {"lost": 4, "reason": "gone"}
@@ -27,7 +27,7 @@ def test_map_and_assignments_show_why_a_machine_is_absent(make_run, why):
     steps = [step_of(0), step_of(1, **THREE, why=why), step_of(2), step_of(3, **THREE)]
     run = Run(str(make_run(steps)))
     cells = np.frombuffer(base64.b64decode(run.bins.cells()), np.uint8).reshape(4, 4)[3]
-    state = STATE_OF["lost" if why == "given up" else why]
+    state = STATE_INDEX["lost" if why == "given up" else why]
     assert cells.tolist() == [cells[0], state, cells[0], PREEMPTED]
     assert cells[0] > 16
     _, away, _, preempted = run.assignments.select()
@@ -99,5 +99,5 @@ def test_with_stragglers_a_late_machine_has_not_left(make_run):
 )
 def test_a_resumed_run_begins_with_the_machines_of_its_first_step(make_run, resumed, return_step):
     run = Run(str(make_run([step_of(0), step_of(1, events=[LOST])], [resumed])))
-    (absence,) = run.absences.entries
+    (absence,) = run.absences.periods
     assert (absence.step, absence.return_step) == (1, return_step)

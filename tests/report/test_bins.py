@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.plan.schemes import assign_cyclically, assign_loads, cyclic_loads
-from cec_mpi.report.assignments import blocks_of, new_rows_by_machine
+from cec_mpi.core.plan.schemes import cyclic, cyclic_loads, heterogeneous
+from cec_mpi.report.assignments import find_blocks, new_rows_by_machine
 from cec_mpi.report.bins import bin_series
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.report.states import STATES
@@ -66,7 +66,7 @@ def test_blocks_of_intervals(made):
     for block in plan.blocks:
         by_row |= {row: list(block.machines) for row in range(block.start, block.stop)}
     found = {}
-    for start, stop, machines in blocks_of(bounds):
+    for start, stop, machines in find_blocks(bounds):
         assert start < stop
         found |= dict.fromkeys(range(start, stop), machines)
     assert found == by_row
@@ -154,8 +154,8 @@ def test_bins_of_any_run_have_the_sums_of_their_steps(tmp_path_factory, stretche
         for event, text_of in zip(step.events, texts_of(step.events), strict=True)
     ]
     cyclic_total = sum(_slowest(step, cyclic_loads(len(step.available), 2, 100)) for step in steps)
-    assert run.costs.compared_steps == len(steps)
-    assert run.costs.cyclic_seconds == pytest.approx(cyclic_total, abs=1e-6)
+    assert run.time_totals.compared_steps == len(steps)
+    assert run.time_totals.cyclic_seconds == pytest.approx(cyclic_total, abs=1e-6)
     made = [0] + [
         at for at in range(1, len(steps)) if steps[at].assignment != steps[at - 1].assignment
     ]

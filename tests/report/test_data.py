@@ -8,7 +8,7 @@ import pytest
 
 from cec_mpi.errors import InputError
 from cec_mpi.report.data import PageOptions, page_data
-from cec_mpi.report.page import page
+from cec_mpi.report.page import render_page
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.store.files.durable import locked
 from cec_mpi.text import printable
@@ -157,7 +157,7 @@ def test_names_do_not_break_the_page(make_run):
     steps = [step_of(0, events=[{"lost": 1, "reason": hostile}])]
     run = make_run(steps, name=os.fsdecode(b"\xff<"), header={"hosts": [hostile] * 5})
     found = data(run, title=hostile)
-    text = page(found)
+    text = render_page(found)
     (inside,) = re.findall(r'<script[^>]* id="data"[^>]*>(.*?)</script>', text, re.DOTALL)
     assert "<script>alert" not in text
     assert not set("<>&\u2028") & set(inside)

@@ -78,10 +78,10 @@ def test_a_store_of_copies_has_no_code(make_run):
 def test_steps_with_tiny_loads_are_not_compared(make_run):
     few = {"rows": (99, 99, 1, 1), "seconds": (0.1, 0.1, 0.3, 0.3)}
     run = make_run([step_of(n, **few) for n in range(3)])
-    assert Run(str(run)).costs.compared_steps == 0
+    assert Run(str(run)).time_totals.compared_steps == 0
     assert "The time with equal loads is unknown" in words(run)
     some = make_run([step_of(0, **few), step_of(1)], name="some")
-    assert Run(str(some)).costs.compared_steps == 1
+    assert Run(str(some)).time_totals.compared_steps == 1
     assert cyclic_comparison(Run(str(some)))["steps"] == 1
 
 
@@ -92,7 +92,7 @@ def test_reading_counts_only_as_far_as_it_delays_a_step(make_run):
     none = {"load_seconds": [0.0] * 4, "load_bytes": [0] * 4}
     steps = [step_of(0, **reading), step_of(1, **none), step_of(2, **reading)]
     run = make_run([*steps, step_of(3, **unnoticed)])
-    assert Run(str(run)).costs.reading_delays == pytest.approx([0, 8.9, 0, 0])
+    assert Run(str(run)).time_totals.reading_delays == pytest.approx([0, 8.9, 0, 0])
     assert table(run)[2]["Delay by reading"] == pytest.approx(8.9)
 
 
@@ -111,11 +111,11 @@ def test_stalls_are_charged_to_the_machines_that_cause_them(make_run):
             step_of(5, delays={2: 0.005}),
         ]
     )
-    costs = Run(str(run)).costs
+    totals = Run(str(run)).time_totals
     facts = {each["label"]: each["text"] for each in run_facts(Run(str(run)))}
     assert facts["Events"] == "1 lost, 2 joined, 1 given up, 2 late answers, 1 wrong answer"
-    assert costs.stall_delays == pytest.approx([0.2, 0, 0, 1.81 + 0.2], abs=1e-9)
-    assert costs.stall_seconds == pytest.approx([0, 0, 1.81, 0.4, 0, 0], abs=1e-9)
+    assert totals.stall_delays == pytest.approx([0.2, 0, 0, 1.81 + 0.2], abs=1e-9)
+    assert totals.stall_seconds == pytest.approx([0, 0, 1.81, 0.4, 0, 0], abs=1e-9)
     assert figures(run)[1][1:] == (
         "2.33 s (38.8 %)",
         # 1.81 s and half of 0.4 s; a sixth of two steps of 0.125 s, in which machine 4 is away; the
@@ -161,8 +161,8 @@ def test_unused_answers_are_not_compared(make_run):
     reading = {"load_seconds": [0.5, 0.0, 0.0, 0.0], "load_bytes": [400, 0, 0, 0]}
     steps = [step_of(0), step_of(1, **uncounted), step_of(2, **reading)]
     run = make_run(steps, header={"stragglers": 1})
-    costs = Run(str(run)).costs
-    assert (costs.hindsight_steps, costs.compared_steps, costs.slowness_delays.tolist()) == (
+    totals = Run(str(run)).time_totals
+    assert (totals.hindsight_steps, totals.compared_steps, totals.slowness_delays.tolist()) == (
         0,
         0,
         [0] * 4,
@@ -204,16 +204,16 @@ def test_a_step_that_loses_most_machines_has_no_optimum(make_run):
 
 def test_steps_without_times_have_no_slowest_machine(make_run):
     run = make_run([step_of(n, seconds=(0,) * 4, hindsight_makespan=None) for n in range(2)])
-    assert Run(str(run)).costs.slowest_steps.tolist() == [0] * 4
+    assert Run(str(run)).time_totals.slowest_steps.tolist() == [0] * 4
     assert "Delay" not in table(run)[1]
 
 
 def test_a_machine_without_time_is_not_infinitely_fast(make_run):
     """In step 0 machine 1 computes 50 rows in a time that its clock cannot measure."""
     run = make_run([step_of(0, seconds=(0, 0.1, 0.2, 0.2)), step_of(1)])
-    costs = Run(str(run)).costs
-    assert (costs.compared_steps, costs.measured_seconds) == (1, pytest.approx(0.2))
-    assert costs.cyclic_seconds == pytest.approx(0.2)
+    totals = Run(str(run)).time_totals
+    assert (totals.compared_steps, totals.measured_seconds) == (1, pytest.approx(0.2))
+    assert totals.cyclic_seconds == pytest.approx(0.2)
 
 
 def test_facts_on_restarting_and_digits(make_run):

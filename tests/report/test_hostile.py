@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.report.assignments import blocks_of, new_rows_by_machine
+from cec_mpi.report.assignments import find_blocks, new_rows_by_machine
 from cec_mpi.report.chunks import MAX_STEPS, read_chunks
 from cec_mpi.report.data import PageOptions, page_data
 from cec_mpi.report.live.console import render_lines
 from cec_mpi.report.live.table import top_lines
 from cec_mpi.report.live.watched_run import WatchedRun
-from cec_mpi.report.page import page
+from cec_mpi.report.page import render_page
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.runtime.records.lines import LineFormatter
 from cec_mpi.runtime.records.recorder import read_steps
@@ -88,7 +88,7 @@ def test_a_changed_record_is_shown_or_refused_in_one_message(tmp_path, seed):
         text = "".join(json.dumps(line) + "\n" for line in changed)
         (tmp_path / "steps.jsonl").write_text(text)
         for show in (
-            lambda: page(page_data([Run(str(tmp_path))], PageOptions(""))),
+            lambda: render_page(page_data([Run(str(tmp_path))], PageOptions(""))),
             lambda: render_top(tmp_path),
         ):
             try:
@@ -118,14 +118,14 @@ def check(path, max_steps):
             for name, values in chunk.step_columns.items():
                 assert values[at] == step[name] or (step[name] is None and np.isnan(values[at]))
             for name in ("rows", "available", "load_seconds", "load_bytes"):
-                assert stretch.step[name].tolist() == step[name]
-            assert stretch.step["assignment"].to_lists() == step["assignment"]
-            assert stretch.step["payload_bytes"] == sum(step["payload_bytes"].values())
-            assert stretch.step["absent_since"] == step["absent_since"]
-            assert (stretch.step["events"] if at == stretch.begin else []) == step["events"]
-            assert (chunk.times[at], chunk.seconds[at].tolist()) == (
+                assert stretch.first_step[name].tolist() == step[name]
+            assert stretch.first_step["assignment"].lists() == step["assignment"]
+            assert stretch.first_step["bytes"] == sum(step["bytes"].values())
+            assert stretch.first_step["away"] == step["away"]
+            assert (stretch.first_step["events"] if at == stretch.begin else []) == step["events"]
+            assert (chunk.timestamps[at], chunk.seconds[at].tolist()) == (
                 step["time"],
-                step["compute_seconds"],
+                step["seconds"],
             )
             assert delays.get(at, {}) == step["delays"]
             assert unanswered.get(at, []) == step["unanswered"]
@@ -177,4 +177,4 @@ def test_moved_rows_of_many_intervals_take_linear_time():
     assert new_rows_by_machine([new], [old]) == {
         "1": [(4 * n + 2, 4 * n + 3) for n in range(25_000)]
     }
-    assert len(blocks_of([new])) == 50_000
+    assert len(find_blocks([new])) == 50_000

@@ -68,8 +68,8 @@ def test_the_time_lost_to_a_machine_is_exact(
     changed = ROWS / BASE / (sum(speeds) - (0.75 if change == "emulated" else 1) * speed)
     longer = (steps - at) * (changed - without)
     run = Run(str(tmp_path / "run"))
-    lost = run.costs.lost_seconds[what]
-    assert sum(run.costs.lost_seconds.values()) == pytest.approx(lost)
+    lost = run.time_totals.lost_seconds[what]
+    assert sum(run.time_totals.lost_seconds.values()) == pytest.approx(lost)
     if change in ("killed", "preempted"):
         assert lost == pytest.approx(longer, rel=0.02)
     else:  # also the time until the others take over, or its speed is learned

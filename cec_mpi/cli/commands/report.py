@@ -194,7 +194,7 @@ def _check_steps(steps: frozenset[int], runs: Sequence[Run], is_watching: bool) 
 def _write_files(arguments: argparse.Namespace, outputs: dict[str, Path]) -> list[Run]:
     """Write all output files or none; return the runs as they were read."""
     from cec_mpi.report.data import PageOptions, page_data
-    from cec_mpi.report.page import page
+    from cec_mpi.report.page import render_page
     from cec_mpi.report.recorded_run import Run
     from cec_mpi.report.tables import steps_csv
 
@@ -207,7 +207,7 @@ def _write_files(arguments: argparse.Namespace, outputs: dict[str, Path]) -> lis
         PAGE_SECONDS if arguments.watch and is_running else None,
     )
     contents: dict[str, Callable[[], bytes]] = {
-        "out": lambda: page(page_data(runs, options)).encode(),
+        "out": lambda: render_page(page_data(runs, options)).encode(),
         "csv": lambda: steps_csv(runs),
     }
     write_all({path: contents[flag]() for flag, path in outputs.items()})
