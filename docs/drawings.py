@@ -16,7 +16,14 @@ from matplotlib.figure import Figure
 
 from cec_mpi import make_code
 from cec_mpi.core.plan.load import fractional_load, whole_row_load
-from cec_mpi.report.drawing.pictures import BLOCK_COLOURS, FAINT, INK, STORED, render_figure, style
+from cec_mpi.report.drawing.pictures import (
+    BLOCK_COLOURS,
+    GREY,
+    INK,
+    LIGHT_GREY,
+    picture_style,
+    render_figure,
+)
 
 HERE = Path(__file__).parent
 SPEEDS = {1: 2, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4}  # the paper's example
@@ -55,7 +62,7 @@ def theorem_1() -> Figure:
         says = verdict[(total > RECOVERY) - (total < RECOVERY)]
         axes.set_title(f"c = {time}\ntogether {total}: {says}")
         places = range(len(loads))
-        axes.bar(places, 1, 0.8, color=STORED)
+        axes.bar(places, 1, 0.8, color=LIGHT_GREY)
         axes.bar(places, [float(load) for load in loads], 0.8, color=BLOCK_COLOURS[:4])
         for place, load in enumerate(loads):
             axes.text(place, 0.04, str(load), ha="center")
@@ -73,7 +80,7 @@ def round_to_rows() -> Figure:
     figure, (axes,) = page("Shards of ten rows", 2.3)
     for k, (n, part, load) in enumerate(zip(AVAILABLE, parts, loads, strict=True)):
         for row in range(rows):
-            colour = BLOCK_COLOURS[k] if row < load else STORED
+            colour = BLOCK_COLOURS[k] if row < load else LIGHT_GREY
             axes.barh(k, 0.94, 0.8, left=row, color=colour)
         axes.plot([float(part) * rows] * 2, [k - 0.5, k + 0.5], color=INK, lw=2.5)
         axes.text(rows + 0.2, k, f"{load} rows, done at {load / SPEEDS[n]:.2f}", va="center")
@@ -101,7 +108,7 @@ def adjoint() -> Figure:
             axes.barh(k, 1.2, 0.7, left=x, color=colour, edgecolor=INK)
             axes.text(x + 0.6, k, text, ha="center", va="center")
             if j:
-                arrow = {"arrowstyle": "->", "color": FAINT}
+                arrow = {"arrowstyle": "->", "color": GREY}
                 axes.annotate("", (x - 0.05, k), (x - 0.35, k), arrowprops=arrow)
     axes.set_xlim(0, 5.3)
     axes.set_ylim(1.6, -0.6)
@@ -161,7 +168,7 @@ def parity() -> Figure:
         for j, n in enumerate(machines):
             look = {"color": BLOCK_COLOURS[n == 4], "edgecolor": INK}
             if n in without:
-                look = {"color": "white", "edgecolor": FAINT, "hatch": "////"}
+                look = {"color": "white", "edgecolor": GREY, "hatch": "////"}
             axes.barh(k, 0.8, 0.75, left=j, **look)
             ground = {"facecolor": "white", "edgecolor": "none"} if n in without else None
             axes.text(j + 0.4, k, str(n), ha="center", va="center", bbox=ground)
@@ -219,8 +226,8 @@ def preemption() -> Figure:
             end += 2 + rows[4] / 3 / SPEEDS[3]
         axes.text(begin + end / 2, 0.2, f"step {step}", ha="center")
         begin += end + 8
-        axes.axvline(begin - 4, color=FAINT, lw=0.8)
-    axes.barh(4, 84, 0.7, left=70 + 8 + 93.3 + 8 + 2, color="white", edgecolor=FAINT, hatch="////")
+        axes.axvline(begin - 4, color=GREY, lw=0.8)
+    axes.barh(4, 84, 0.7, left=70 + 8 + 93.3 + 8 + 2, color="white", edgecolor=GREY, hatch="////")
     axes.set_yticks(all_six, [f"{n} (speed {SPEEDS[n]})" for n in all_six])
     axes.set_ylim(6.6, -0.3)
     axes.set_xlabel(
@@ -237,7 +244,7 @@ def sparse() -> Figure:
         for n in SPEEDS:
             is_stored = str(n) in machines
             is_asked = is_stored and n == (1, 3, 5, 4, 6, 2)[part]
-            color = BLOCK_COLOURS[part] if is_asked else STORED if is_stored else "white"
+            color = BLOCK_COLOURS[part] if is_asked else LIGHT_GREY if is_stored else "white"
             axes.barh(part, 0.94, 0.84, left=n - 0.5, color=color)
             if is_asked:
                 axes.text(n - 0.03, part, "computes", ha="center", va="center", fontsize=8)
@@ -273,7 +280,7 @@ def losses() -> Figure:
     figure, (axes,) = page("States of a machine in an elastic run", 2.4)
     box = {"boxstyle": "round,pad=0.5", "edgecolor": INK}
     for name, (x, y) in states.items():
-        color = BLOCK_COLOURS[3] if name == "available" else STORED
+        color = BLOCK_COLOURS[3] if name == "available" else LIGHT_GREY
         axes.text(x, y, name, ha="center", va="center", bbox={**box, "facecolor": color})
     for start, end, label, bend in arrows:
         (x0, y0), (x1, y1) = states[start], states[end]
@@ -307,7 +314,7 @@ def when_it_pays() -> Figure:
     low, right, high = 1e-3, 0.1, 1.0
     axes.set(xscale="log", yscale="log", xlim=(3e-3, right), ylim=(low, high))
     axes.plot([low, right], [low, right], color=INK, lw=1.2)
-    axes.fill_between([low, right], [low, right], [high, high], color=STORED, lw=0)
+    axes.fill_between([low, right], [low, right], [high, high], color=LIGHT_GREY, lw=0)
     beside = {"example": (-8, -3), "nine zones": (-8, -3), "nodes with names": (8, -9)}
     for name, (decoding, *points) in PEERS.items():
         place = beside.get(name, (8, 1))
@@ -372,7 +379,7 @@ def _names_of(page: Path) -> dict[str, Any]:
 
 def draw(directory: Path, kind: str = "svg") -> None:
     """Write all of them."""
-    with style():
+    with picture_style():
         for name, drawing in DRAWINGS.items():
             (directory / f"{name}.{kind}").write_bytes(render_figure(drawing(), kind, name))
 

@@ -71,8 +71,8 @@ def block_letter(number: int) -> str:
     return letters
 
 
-def find_new_rows(before: Iterable[Block], after: Iterable[Block]) -> dict[int, Intervals]:
-    """Return the rows that each machine computes only after a change of the assignment.
+def find_new_rows(previous: Iterable[Block], current: Iterable[Block]) -> dict[int, Intervals]:
+    """Return the rows that each machine computes now, but did not compute in the previous step.
 
     Examples
     --------
@@ -80,10 +80,10 @@ def find_new_rows(before: Iterable[Block], after: Iterable[Block]) -> dict[int, 
     >>> find_new_rows([Block(0, 5, (1, 2))], [Block(0, 2, (1, 3)), Block(2, 8, (2, 3))])
     {2: [(5, 8)], 3: [(0, 8)]}
     """
-    rows_before, rows_after = _intervals(before), _intervals(after)
+    previous_rows, current_rows = _intervals(previous), _intervals(current)
     differences = {
-        n: subtract_intervals(spans, rows_before.get(n, []))
-        for n, spans in sorted(rows_after.items())
+        n: subtract_intervals(spans, previous_rows.get(n, []))
+        for n, spans in sorted(current_rows.items())
     }
     return {n: spans for n, spans in differences.items() if spans}
 
@@ -110,7 +110,7 @@ def subtract_intervals(intervals: Intervals, removed: Intervals) -> Intervals:
     [(0, 1), (2, 3), (7, 9)]
     """
     remaining: Intervals = []
-    k = 0
+    k = 0  # index of the next removed interval
     for start, stop in intervals:
         position = start
         while k < len(removed) and removed[k][0] < stop:

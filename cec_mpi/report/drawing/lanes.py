@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.report.drawing.drawn_assignment import DrawnAssignment, block_letter
-from cec_mpi.report.drawing.pictures import BLOCK_COLOURS, FAINT, STORED
+from cec_mpi.report.drawing.pictures import BLOCK_COLOURS, GREY, LIGHT_GREY
 from cec_mpi.text import plural, printable, truncate
 
 _WIDTH = 6.7  # inches
 _MAX_LANE_HEIGHT, _MAX_LANES_HEIGHT = 0.28, 5.6  # inches
 _TOP_MARGIN, _RIGHT_MARGIN, _LINE_HEIGHT, _LETTER_WIDTH = 0.5, 0.85, 0.2, 0.075  # inches
 _BAR_HEIGHT = 0.83  # fraction of a lane; the rest is a gap
-_MAX_LANES_DRAWN = 60  # machines with lanes of their own; more machines are drawn as one image
+_MAX_LANES = 60  # more machines are drawn as one image
 _MAX_LANE_LABELS = 40
-_MAX_LISTED = 12  # blocks in a legend
+_MAX_LEGEND_BLOCKS = 12
 _MAX_LABEL_LENGTH = 22
-_MAX_STEPS, _MAX_MACHINES, _MAX_NUMBERED = 24, 24, 8  # in the panel of Algorithm 1
+_MAX_STEPS, _MAX_MACHINES, _MAX_NUMBERS = 24, 24, 8  # in the panel of Algorithm 1
 
 
 def draw(
@@ -70,7 +70,7 @@ def draw(
         _draw_panel(axes_of_panel, panel)
     if steps:
         _draw_steps(axes[-1], panels[-1].available, steps)
-    figure.legend(handles=_mark_legend(panels), loc="lower left", ncols=3)
+    figure.legend(handles=_legend_handles(panels), loc="lower left", ncols=3)
     return figure
 
 
@@ -80,16 +80,18 @@ def _lane_height(panel: DrawnAssignment) -> float:
 
 def _legend_lines(panel: DrawnAssignment) -> int:
     """Return the number of lines of the legend of blocks, which has two columns."""
-    return -(-min(len(panel.blocks), _MAX_LISTED) // 2) + (len(panel.blocks) > _MAX_LISTED)
+    return -(-min(len(panel.blocks), _MAX_LEGEND_BLOCKS) // 2) + (
+        len(panel.blocks) > _MAX_LEGEND_BLOCKS
+    )
 
 
 def _draw_panel(axes: Any, panel: DrawnAssignment) -> None:
-    has_lanes = panel.machines <= _MAX_LANES_DRAWN
+    has_lanes = panel.machines <= _MAX_LANES
     bar_height = _BAR_HEIGHT if has_lanes else 1.0
     axes.set_title(f"{printable(panel.title)}\n{printable(panel.subtitle)}", fontsize="medium")
-    axes.barh(panel.available, panel.rows, bar_height, color=STORED)
+    axes.barh(panel.available, panel.rows, bar_height, color=LIGHT_GREY)
     axes.barh(
-        panel.preempted, panel.rows, bar_height, color="white", edgecolor=FAINT, hatch="////", lw=0
+        panel.preempted, panel.rows, bar_height, color="white", edgecolor=GREY, hatch="////", lw=0
     )
     if has_lanes:
         _draw_blocks(axes, panel)
@@ -98,7 +100,7 @@ def _draw_panel(axes: Any, panel: DrawnAssignment) -> None:
     _label_lanes(axes, panel)
     axes.set_xlim(0, panel.rows)
     axes.set_ylim(panel.machines + 0.5, 0.5)
-    axes.text(1.01, 0, "row", transform=axes.transAxes, color=FAINT, va="top")
+    axes.text(1.01, 0, "row", transform=axes.transAxes, color=GREY, va="top")
     axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.tick_params(left=False, bottom=has_lanes)
@@ -152,7 +154,7 @@ def _label_lanes(axes: Any, panel: DrawnAssignment) -> None:
     labelled = range(stride, panel.machines + 1, stride)
     axes.set_yticks(labelled, [_shorten(panel.labels[n - 1]) for n in labelled])
     right_edge = axes.get_yaxis_transform()
-    axes.text(1.01, 1.01, "rows", transform=axes.transAxes, color=FAINT, va="bottom")
+    axes.text(1.01, 1.01, "rows", transform=axes.transAxes, color=GREY, va="bottom")
     loads, preempted = panel.loads(), set(panel.preempted)
     for n in labelled:
         label = "preempted" if n in preempted else str(loads[n - 1])
@@ -170,7 +172,7 @@ def _add_block_legend(axes: Any, panel: DrawnAssignment) -> None:
             label=f"{block_letter(f)}: {plural(block.stop - block.start, 'row')} on "
             f"machine{'s' * (len(block.machines) > 1)} {truncate(block.machines, 3)}",
         )
-        for f, block in enumerate(panel.blocks[:_MAX_LISTED], start=1)
+        for f, block in enumerate(panel.blocks[:_MAX_LEGEND_BLOCKS], start=1)
     ]
     omitted = len(panel.blocks) - len(handles)
     if omitted:
@@ -185,14 +187,14 @@ def _add_block_legend(axes: Any, panel: DrawnAssignment) -> None:
     )
 
 
-def _mark_legend(panels: Sequence[DrawnAssignment]) -> list[Any]:
-    """Return the legend entries of stored rows, preempted machines and new rows."""
+def _legend_handles(panels: Sequence[DrawnAssignment]) -> list[Any]:
+    """Return the legend handles for stored rows, preempted machines and new rows."""
     from matplotlib.patches import Patch
 
-    patches = [Patch(color=STORED, label="stored, not computed")]
+    patches = [Patch(color=LIGHT_GREY, label="stored, not computed")]
     if any(panel.preempted for panel in panels):
-        patches.append(Patch(facecolor="white", edgecolor=FAINT, hatch="////", label="preempted"))
-    if any(panel.new_rows and panel.machines <= _MAX_LANES_DRAWN for panel in panels):
+        patches.append(Patch(facecolor="white", edgecolor=GREY, hatch="////", label="preempted"))
+    if any(panel.new_rows and panel.machines <= _MAX_LANES for panel in panels):
         patches.append(Patch(color="black", label="black line: rows new to the machine"))
     return patches
 
@@ -202,7 +204,7 @@ def _draw_steps(
 ) -> None:
     """Draw a row for each iteration and a column for the remaining load of each machine."""
     drawn, machines = iterations[:_MAX_STEPS], available[:_MAX_MACHINES]
-    shows_numbers = len(machines) <= _MAX_NUMBERED
+    shows_numbers = len(machines) <= _MAX_NUMBERS
     max_load = max(Fraction(load) for load in iterations[0]["loads"])
     positions = np.arange(len(machines))
     right_edge = axes.get_yaxis_transform()
@@ -218,9 +220,9 @@ def _draw_steps(
             for position, load in zip(positions, loads, strict=True):
                 axes.text(position, f - 0.05, str(load), va="bottom")
     axes.set_yticks(range(1, len(drawn) + 1), _step_names(drawn))
-    stride = -(-len(machines) // _MAX_NUMBERED)
+    stride = -(-len(machines) // _MAX_NUMBERS)
     axes.set_xticks(positions[::stride], [f"m[{n}]" for n in machines[::stride]], ha="left")
-    axes.text(1.01, 1.01, "L'", transform=axes.transAxes, color=FAINT, va="bottom")
+    axes.text(1.01, 1.01, "L'", transform=axes.transAxes, color=GREY, va="bottom")
     axes.set_xlim(0, len(machines))
     axes.set_ylim(len(drawn) + 0.6, 0.4)
     axes.spines[["left", "bottom"]].set_visible(False)
@@ -248,8 +250,8 @@ def _format_bound(iteration: Mapping[str, Any]) -> str:
     machines_per_row = len(iteration["machines"])
     if iteration["decided_by"] == "load":
         return f"m[{iteration['smallest']}]"
-    part = "L'" if machines_per_row == 1 else f"L'/{machines_per_row}"
-    return f"{part} - m[{iteration['next_largest']}]"
+    share = "L'" if machines_per_row == 1 else f"L'/{machines_per_row}"
+    return f"{share} - m[{iteration['next_largest']}]"
 
 
 def _colour(f: int) -> str:

@@ -31,7 +31,7 @@ BLOCK_COLOURS = (
     "#99ddff",
     "#aaaa00",
 )
-STORED, FAINT, INK = "#e8ebee", "#59636e", "#1f2328"
+LIGHT_GREY, GREY, INK = "#e8ebee", "#59636e", "#1f2328"
 
 _DOTS_PER_INCH = 200
 _STYLE: Any = {
@@ -55,8 +55,8 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 
 @contextmanager
-def style() -> Iterator[None]:
-    """Set the style of pictures that are drawn and saved in this context.
+def picture_style() -> Iterator[None]:
+    """Draw and save pictures in one style within this context.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def render_figure(figure: Any, kind: str, title: str) -> bytes:
 
 
 def write_picture(figure: Any, name: str, title: str) -> None:
-    """Write a figure to a file, which replaces an earlier file atomically.
+    """Write a figure to a file atomically; an earlier file is replaced.
 
     Raises
     ------

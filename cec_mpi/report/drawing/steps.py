@@ -32,7 +32,7 @@ def steps_table(
     f  alpha  P_f  alpha is                                m[1]  m[2]  m[3]  L'
     1  2      1 3  m[1] = 2, no more than L'/2 - m[2] = 2     2     2     4   8
     2  2      2 3  m[2] = 2, of the last 2 machines           0     2     2   4
-                   all is assigned                            0     0     0   0
+                   all rows assigned                          0     0     0   0
     """
     head = ["f", "alpha", "P_f", "alpha is"]
     rows = [
@@ -45,7 +45,7 @@ def steps_table(
         for f, iteration in enumerate(iterations, start=1)
     ]
     loads = [[*map(str, iteration["loads"]), str(iteration["total"])] for iteration in iterations]
-    rows.append(["", "", "", "all is assigned"])
+    rows.append(["", "", "", "all rows assigned"])
     loads.append(["0"] * (len(available) + 1))
     columns = [*(f"m[{n}]" for n in available), "L'"]
     text_widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
@@ -56,9 +56,9 @@ def steps_table(
         [*texts, *(values[k] for k in fitting)] for texts, values in zip(rows, loads, strict=True)
     ]
     lines = format_table([*head, *titles], cells, titles)
-    missing = len(columns) - len(fitting)
-    if missing:
-        lines.append(f"(m of {missing} more machines: use a wider terminal, a pipe, or --json)")
+    omitted = len(columns) - len(fitting)
+    if omitted:
+        lines.append(f"(m of {omitted} more machines: use a wider terminal, a pipe, or --json)")
     return lines
 
 
@@ -68,7 +68,7 @@ def _fitting_columns(
     """Return the indices of the columns of loads that fit, including the last column, L'."""
     last = len(load_widths) - 1
     if width is None:
-        return [*range(last), last]
+        return list(range(last + 1))
     used_width = sum(size + len(_GAP) for size in text_widths) + load_widths[last]
     fitting = []
     for k in range(last):
@@ -89,8 +89,8 @@ def _compare_bounds(iteration: Mapping[str, Any]) -> str:
             if machines_per_row > 1
             else f"{load}, the last one"
         )
-    part = "L'" if machines_per_row == 1 else f"L'/{machines_per_row}"
-    rest = f"{part} - m[{iteration['next_largest']}] = {iteration['margin']}"
+    share = "L'" if machines_per_row == 1 else f"L'/{machines_per_row}"
+    margin = f"{share} - m[{iteration['next_largest']}] = {iteration['margin']}"
     if iteration["decided_by"] == "load":
-        return f"{load}, no more than {rest}"
-    return f"{rest}, less than {load}"
+        return f"{load}, no more than {margin}"
+    return f"{margin}, less than {load}"

@@ -8,14 +8,14 @@ import pytest
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.report.drawing.drawn_assignment import DrawnAssignment, find_new_rows
 from cec_mpi.report.drawing.lanes import draw
-from cec_mpi.report.drawing.pictures import render_figure, style
+from cec_mpi.report.drawing.pictures import picture_style, render_figure
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def picture(panels, heading="Heading", kind="svg", **more):
     """Return the bytes of a picture."""
-    with style():
+    with picture_style():
         return render_figure(draw(panels, heading, **more), kind, heading)
 
 
@@ -55,7 +55,7 @@ def test_a_picture_has_a_title_and_no_scripts():
 @pytest.mark.parametrize(("machines", "away", "copies"), [(1, 0, 1), (6, 1, 3), (40, 4, 10)])
 def test_coloured_areas_are_computed_rows(machines, away, copies):
     available = range(1, machines - away + 1)
-    with style():
+    with picture_style():
         figure = draw([make_panel(machines, available, copies, 4000)], "Heading")
     lanes = figure.axes[0].patches
     areas = [(patch.get_facecolor(), patch.get_width() * patch.get_height()) for patch in lanes]

@@ -8,7 +8,7 @@ from cec_mpi.cli.commands.explain import explain_plan
 from cec_mpi.core.plan.assignment import Block
 from cec_mpi.report.drawing.drawn_assignment import DrawnAssignment
 from cec_mpi.report.drawing.lanes import draw
-from cec_mpi.report.drawing.pictures import style
+from cec_mpi.report.drawing.pictures import picture_style
 from cec_mpi.report.drawing.steps import steps_table
 
 AVAILABLE = (1, 2, 3, 5, 6)
@@ -21,7 +21,7 @@ f  alpha  P_f    alpha is                                    m[1]  m[2]  m[3]  m
 2  1/5    2 3 6  L'/3 - m[5] = 1/5, less than m[2] = 2/5        0   2/5   3/5   2/5   2/5  9/5
 3  1/5    2 3 5  m[2] = 1/5, no more than L'/3 - m[6] = 1/5     0   1/5   2/5   2/5   1/5  6/5
 4  1/5    3 5 6  m[3] = 1/5, of the last 3 machines             0     0   1/5   1/5   1/5  3/5
-                 all is assigned                                0     0     0     0     0    0"""
+                 all rows assigned                              0     0     0     0     0    0"""
 
 
 def test_figure_2_of_the_paper():
@@ -51,7 +51,7 @@ def steps_of(plan, machines):
     shares = DrawnAssignment(
         machines, plan["rows"], tuple(plan["available"]), blocks, "", "", names
     )
-    with style():
+    with picture_style():
         figure = draw([shares], "Heading", plan["iterations"])
     axes = figure.axes[-1]
     said = [*axes.texts, *axes.get_yticklabels(), *axes.get_xticklabels(), axes.xaxis.label]
