@@ -1,16 +1,16 @@
-// The assignment of a step as in the paper: machines by the rows of their shards.
+// The assignment of a step, drawn as in the paper: a lane for each machine, rows along it.
 
-const LOADS_WIDTH = 76; // of the numbers of rows at the right
+const LOADS_WIDTH = 76; // right margin, for the number of rows of each machine
 
-function assignments() {
+function addAssignments() {
   const drawable = RUNS.filter((run) => run.assignments.length);
   byId("assignment-section").hidden = !drawable.length;
   if (!drawable.length) return;
   const slider = byId("assignment");
   const canvas = byId("drawing");
-  let run, assignment, shownKey;
+  let run, assignment, selectionKey;
 
-  /** Return the index of the assignment of a step, or of the nearest one on the page. */
+  /** Return the index of the assignment of a step, or of the nearest assignment on the page. */
   function indexOfStep(step) {
     const list = run.assignments;
     const index = Math.max(list.findLastIndex((entry) => entry.step <= step), 0);
@@ -21,19 +21,19 @@ function assignments() {
 
   function show() {
     const key = `${view.step} ${view.run.number}`;
-    if (shownKey === key) return;
-    shownKey = key;
+    if (selectionKey === key) return;
+    selectionKey = key;
     run = drawable.includes(view.run) ? view.run : drawable[0];
     slider.max = run.assignments.length - 1;
     slider.value = indexOfStep(view.step ?? firstStep);
     assignment = run.assignments[+slider.value];
     const { step, until, available, blocks } = assignment;
-    const end = until > step ? ` (until step ${whole(until)})` : "";
+    const end = until > step ? ` (until step ${formatWhole(until)})` : "";
     const machines = `${available.length} of ${plural(run.machines, "machine")} available`;
-    const rows = `${plural(blocks.length, "block")} of ${whole(run.rows)} rows`;
-    const text = `${withLetter(run, "")}Step ${whole(step)}${end}: ${machines}, ${rows}.`;
+    const rows = `${plural(blocks.length, "block")} of ${formatWhole(run.rows)} rows`;
+    const text = `${withLetter(run, "")}Step ${formatWhole(step)}${end}: ${machines}, ${rows}.`;
     const isOutside = view.step !== null && (view.step < step || view.step > until);
-    const nearest = `This page lacks the assignment of step ${whole(view.step)}; this is the nearest one.`;
+    const nearest = `This page lacks the assignment of step ${formatWhole(view.step)}; this is the nearest one.`;
     const omitted = run.omitted ? `${plural(run.omitted, "other assignment")} omitted.` : "";
     byId("assignment-text").textContent = `${text} ${isOutside ? nearest : omitted}`;
     slider.setAttribute("aria-valuetext", text);
@@ -50,14 +50,14 @@ function assignments() {
     const laneHeight = clamp(480 / run.machines, 1.5, 26);
     const gap = laneHeight >= 8 ? 2 : 0;
     const context = resizeCanvas(canvas, width, run.machines * laneHeight + AXIS_HEIGHT);
-    const laneWidth = width - LEFT - LOADS_WIDTH;
-    const xOfRow = (row) => LEFT + (row / run.rows) * laneWidth;
+    const laneWidth = width - LEFT_MARGIN - LOADS_WIDTH;
+    const xOfRow = (row) => LEFT_MARGIN + (row / run.rows) * laneWidth;
     const top = (machine) => (machine - 1) * laneHeight;
     const write = (text, x, y, align) => {
       context.textAlign = align;
       context.fillText(text, x, y, align === "right" ? LOADS_WIDTH - 6 : laneWidth);
     };
-    const bar = (machine, start, stop, colour) => {
+    const drawBar = (machine, start, stop, colour) => {
       context.fillStyle = currentColour(colour);
       const barWidth = Math.max(xOfRow(stop) - xOfRow(start) - gap / 2, 0.5);
       context.fillRect(xOfRow(start), top(machine), barWidth, laneHeight - gap);
@@ -65,16 +65,16 @@ function assignments() {
     context.textBaseline = "middle";
     const available = new Set(assignment.available);
     for (let n = 1; n <= run.machines; n++) {
-      if (available.has(n)) bar(n, 0, run.rows, "var(--sunken)");
+      if (available.has(n)) drawBar(n, 0, run.rows, "var(--sunken)");
       if (n % Math.ceil(14 / laneHeight)) continue;
       context.fillStyle = currentColour("var(--muted)");
       const y = top(n) + (laneHeight - gap) / 2;
-      write(`${n}`, LEFT - 8, y, "right");
-      write(available.has(n) ? whole(assignment.loads[n - 1]) : reasonOfAbsence(n), width - 2, y, "right");
+      write(`${n}`, LEFT_MARGIN - 8, y, "right");
+      write(available.has(n) ? formatWhole(assignment.loads[n - 1]) : reasonOfAbsence(n), width - 2, y, "right");
     }
     assignment.blocks.forEach(([start, stop, machines], i) => {
       for (const machine of machines) {
-        bar(machine, start, stop, `var(--block-${i % SERIES_COLOURS})`);
+        drawBar(machine, start, stop, `var(--block-${i % SERIES_COLOURS})`);
         if (laneHeight < 14 || xOfRow(stop) - xOfRow(start) < 18) continue;
         context.fillStyle = currentColour("var(--on-block)");
         const y = top(machine) + (laneHeight - gap) / 2;
@@ -90,7 +90,7 @@ function assignments() {
     }
     context.fillStyle = currentColour("var(--muted)");
     const y = top(run.machines + 1) + 12;
-    for (const row of ticks(0, run.rows, laneWidth / 80)) write(whole(row), xOfRow(row), y, "center");
+    for (const row of ticks(0, run.rows, laneWidth / 80)) write(formatWhole(row), xOfRow(row), y, "center");
     write("rows", width - 2, y, "right");
   }
 
@@ -100,15 +100,17 @@ function assignments() {
       ...blocks.map(([start, stop, machines], i) => {
         const swatch = el("span", { class: "swatch", colour: `var(--block-${i % SERIES_COLOURS})` });
         const head = el("span", {}, swatch, `${i + 1}`);
-        return tableRow(head, [`${whole(start)}–${whole(stop - 1)}`, whole(stop - start), machines.join(" ")]);
+        const rows = `${formatWhole(start)}–${formatWhole(stop - 1)}`;
+        return tableRow(head, [rows, formatWhole(stop - start), machines.join(" ")]);
       }),
     );
     const availableSet = new Set(available);
     byId("machines").replaceChildren(
       ...loads.map((load, i) => {
         const newRows = (moved?.[i + 1] ?? []).reduce((sum, [start, stop]) => sum + stop - start, 0);
-        const cells = [whole(load), UNITS.percent(load / run.rows), UNITS.number(speeds?.[i]), whole(newRows)];
-        const head = link(machineName(run, i + 1), run, { machine: i + 1 });
+        const [share, speed] = [UNITS.percent(load / run.rows), UNITS.number(speeds?.[i])];
+        const cells = [formatWhole(load), share, speed, formatWhole(newRows)];
+        const head = link(formatMachine(run, i + 1), run, { machine: i + 1 });
         return tableRow(head, availableSet.has(i + 1) ? cells : [reasonOfAbsence(i + 1), "–", "–", "–"]);
       }),
     );

@@ -49,9 +49,9 @@ function link(text, run, target) {
 
 const withLetter = (run, label) => (HAS_SEVERAL_RUNS ? `${run.letter} ${label}` : label);
 const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
-const plural = (count, noun) => `${whole(count)} ${noun}${count === 1 ? "" : "s"}`;
-const machineName = (run, n) => (run.names[n - 1] ? `${n} (${run.names[n - 1]})` : `${n}`);
-const isNumber = (value) => value !== null && value !== undefined;
+const plural = (count, noun) => `${formatWhole(count)} ${noun}${count === 1 ? "" : "s"}`;
+const formatMachine = (run, n) => (run.names[n - 1] ? `${n} (${run.names[n - 1]})` : `${n}`);
+const isKnown = (value) => value !== null && value !== undefined;
 
 /** Return how many of these ascending numbers are less than a bound. */
 function countBelow(numbers, bound) {
@@ -66,12 +66,12 @@ function countBelow(numbers, bound) {
 
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const SHORT = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
-const whole = (x) => (isNumber(x) ? WHOLE.format(x || 0) : "–"); // never -0
+const formatWhole = (x) => (isKnown(x) ? WHOLE.format(x || 0) : "–"); // never -0
 
 /** Return a function that formats numbers in the largest suitable unit. */
 function unitFormatter(units) {
   return (x) => {
-    if (!isNumber(x)) return "–";
+    if (!isKnown(x)) return "–";
     if (x === 0) return "0";
     const [factor, unit] = units.find(([size]) => Math.abs(x) >= size) ?? units.at(-1);
     return `${SHORT.format(x / factor)}\u00a0${unit}`;
@@ -83,7 +83,7 @@ const UNITS = {
   seconds: unitFormatter([[3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "µs"]]),
   bytes: unitFormatter([[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]]),
   rate: unitFormatter([[1e9, "G/s"], [1e6, "M/s"], [1e3, "k/s"], [1, "/s"]]),
-  percent: (x) => (isNumber(x) ? `${SHORT.format(+(100 * x).toPrecision(3))}\u00a0%` : "–"),
+  percent: (x) => (isKnown(x) ? `${SHORT.format(+(100 * x).toPrecision(3))}\u00a0%` : "–"),
   number(x) {
     const isDecimal = !x || (Math.abs(x) >= 1e-3 && Math.abs(x) < 1e6);
     return isDecimal ? SHORT.format(x ?? NaN).replace("NaN", "–") : (+x.toPrecision(3)).toExponential();

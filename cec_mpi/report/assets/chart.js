@@ -1,12 +1,12 @@
 // A chart with steps on the horizontal axis: lines with ranges, or stacked bars (with uPlot).
 
-const TOP_MARGIN = 1.08; // upper end of the axis, relative to the largest value
-const OUTLIER_FACTOR = 3; // larger multiples of the 98th percentile are cut off and labelled
+const HEADROOM = 1.08; // upper end of the axis, relative to the largest value
+const OUTLIER_FACTOR = 3; // values above this multiple of the 98th percentile are cut off and labelled
 const MAX_CUT_LABELS = 6; // in a chart
 
 /** Return the value at the top of the axis: the largest, unless it is an outlier. */
 function axisTop(values) {
-  const sorted = values.filter(isNumber).sort((a, b) => a - b);
+  const sorted = values.filter(isKnown).sort((a, b) => a - b);
   const largest = sorted.at(-1) ?? 0;
   const typical = sorted[Math.floor(0.98 * (sorted.length - 1))] ?? 0;
   const hasOutliers = sorted.length > 4 && typical > 0 && largest > OUTLIER_FACTOR * typical;
@@ -57,10 +57,10 @@ function valueAt({ x, y, reach = 1 }, step) {
  * vertical axis ignores the line). `layers` stacks the lines as bars; `log` makes the vertical axis
  * logarithmic, and omits values that are not positive.
  */
-function chart({ title, note = "", unit, makeLines, log = false, layers = false, height = 180 }) {
+function addChart({ title, note = "", unit, makeLines, log = false, layers = false, height = 180 }) {
   const currentLines = () => makeLines().map((line) => (log ? onlyPositive(line) : line));
   let lines = currentLines();
-  if (!lines.some((line) => line.y.some(isNumber))) return;
+  if (!lines.some((line) => line.y.some(isKnown))) return;
   const labels = lines.map((line) => el("span", { text: line.label }));
   const values = lines.map(() => el("b"));
   const isShown = lines.map(() => true);
@@ -113,17 +113,17 @@ function chart({ title, note = "", unit, makeLines, log = false, layers = false,
     layers ? [data[1]] : data.slice(1).filter((_, i) => series[i + 1].auto !== false);
   const verticalRange = () => {
     const [from, to] = [countBelow(data[0], view.from), countBelow(data[0], view.to)];
-    const visible = scaledColumns().flatMap((column) => column.slice(from, to)).filter(isNumber);
+    const visible = scaledColumns().flatMap((column) => column.slice(from, to)).filter(isKnown);
     const top = axisTop(visible);
     const bottom = visible.reduce((a, b) => Math.min(a, b), 0);
-    return [bottom, TOP_MARGIN * (top > 0 ? top : 1)];
+    return [bottom, HEADROOM * (top > 0 ? top : 1)];
   };
   let data = columnsOf(lines, layers);
   const plot = new uPlot(
     {
       width: plotWidth(),
       height,
-      padding: [8, RIGHT, 0, 0],
+      padding: [8, RIGHT_MARGIN, 0, 0],
       cursor: { show: false },
       legend: { show: false },
       select: { show: false },
@@ -132,8 +132,8 @@ function chart({ title, note = "", unit, makeLines, log = false, layers = false,
         y: log ? { distr: 3 } : { range: verticalRange },
       },
       axes: [
-        { ...axis, size: AXIS_HEIGHT, splits: () => axisSteps(plotWidth()), values: (_, xs) => xs.map(whole) },
-        { ...axis, size: LEFT, space: 34, values: (_, ys) => ys.map((y) => (y === null ? "" : unit(y))) },
+        { ...axis, size: AXIS_HEIGHT, splits: () => axisSteps(plotWidth()), values: (_, xs) => xs.map(formatWhole) },
+        { ...axis, size: LEFT_MARGIN, space: 34, values: (_, ys) => ys.map((y) => (y === null ? "" : unit(y))) },
       ],
       series,
       bands,
@@ -182,7 +182,7 @@ function onlyPositive(line) {
 
 /** Return the description of a line for screen readers. */
 function describeLine({ label, y }, unit) {
-  const values = y.filter(isNumber).sort((a, b) => a - b);
+  const values = y.filter(isKnown).sort((a, b) => a - b);
   if (!values.length) return `${label}: no values`;
   return `${label}: median ${unit(values[values.length >> 1])}, largest ${unit(values.at(-1))}`;
 }

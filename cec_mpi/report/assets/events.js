@@ -2,12 +2,12 @@
 
 const MAX_EVENTS = 200; // shown at first
 
-function events() {
-  const all = RUNS.flatMap((run) => run.events.map((event) => ({ run, event })));
-  all.sort((a, b) => a.event[0] - b.event[0] || a.run.number - b.run.number);
-  byId("event-section").hidden = !all.length;
+function addEvents() {
+  const allEvents = RUNS.flatMap((run) => run.events.map((event) => ({ run, event })));
+  allEvents.sort((a, b) => a.event[0] - b.event[0] || a.run.number - b.run.number);
+  byId("event-section").hidden = !allEvents.length;
 
-  function isMatch({ run, event: [, kind, machine, text] }) {
+  function matchesQuery({ run, event: [, kind, machine, text] }) {
     const query = byId("event-search").value.trim().toLowerCase();
     if (/^\d+$/.test(query)) return machine === +query;
     const searched = `${describeKind(DATA.kinds[kind])} ${text} ${run.names[machine - 1] ?? ""}`;
@@ -15,18 +15,18 @@ function events() {
   }
 
   function fill(limit = MAX_EVENTS) {
-    const matches = all.filter(isMatch);
+    const matches = allEvents.filter(matchesQuery);
     byId("events").replaceChildren(
       ...matches.slice(0, limit).map(({ run, event: [step, kind, machine, text] }) => {
-        const head = link(withLetter(run, whole(step)), run, machine ? { step, machine } : { step });
+        const head = link(withLetter(run, formatWhole(step)), run, machine ? { step, machine } : { step });
         const description = el("span", {}, eventMark(DATA.kinds[kind]), ` ${describeKind(DATA.kinds[kind])}`);
-        return tableRow(head, [machine ? machineName(run, machine) : "–", description, text ?? ""]);
+        return tableRow(head, [machine ? formatMachine(run, machine) : "–", description, text ?? ""]);
       }),
     );
-    const total = matches.length < all.length ? ` of ${whole(all.length)}` : "";
-    const limitNote = matches.length > limit ? `, the first ${whole(limit)} shown` : "";
-    const noun = all.length > 1 ? "events" : "event";
-    byId("event-count").textContent = `${whole(matches.length)}${total} ${noun}${limitNote}`;
+    const total = matches.length < allEvents.length ? ` of ${formatWhole(allEvents.length)}` : "";
+    const limitNote = matches.length > limit ? `, the first ${formatWhole(limit)} shown` : "";
+    const noun = allEvents.length > 1 ? "events" : "event";
+    byId("event-count").textContent = `${formatWhole(matches.length)}${total} ${noun}${limitNote}`;
     byId("all-events").hidden = matches.length <= limit;
   }
 

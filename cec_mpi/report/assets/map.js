@@ -1,4 +1,4 @@
-// The map of machines by steps: shades for loads, colours for states, marks for events.
+// The map of machines by steps: shades show loads, colours show states, marks show events.
 
 const STRIP_HEIGHT = 18; // above the machines, for checkpoints and events without a machine
 const FIRST_SHADE = 16; // smaller cells are indices of states, the others are shades of the load
@@ -6,7 +6,7 @@ let largestCell = FIRST_SHADE + 1;
 const usedStates = new Set();
 const loadOf = (cell) => (cell - FIRST_SHADE) / (255 - FIRST_SHADE);
 
-/** Return red, green, blue and alpha of the 256 possible cells. */
+/** Return red, green, blue and alpha for each of the 256 values of a cell. */
 function cellColours() {
   const canvas = el("canvas", { width: 256, height: 1 });
   const context = canvas.getContext("2d", { willReadFrequently: true });
@@ -23,7 +23,7 @@ function cellColours() {
 }
 
 /** Add the map of a run, in which the pointer and keys select a step and a machine. */
-function machineMap(run) {
+function addMap(run) {
   const rowHeight = clamp(600 / run.machines, 1, 22);
   const mapHeight = rowHeight * run.machines;
   const canvas = el("canvas", { "aria-hidden": "true" });
@@ -53,7 +53,7 @@ function machineMap(run) {
     const height = STRIP_HEIGHT + mapHeight + AXIS_HEIGHT;
     const context = resizeCanvas(canvas, width, height);
     context.clearRect(0, 0, width, height);
-    drawCells(context, Math.max(width - LEFT - RIGHT, 1));
+    drawCells(context, Math.max(axisWidth(width), 1));
     drawCheckpoints(context, width);
     drawEvents(context, width);
     drawAxes(context, width);
@@ -83,10 +83,10 @@ function machineMap(run) {
     const unscaled = el("canvas", { width, height: run.machines });
     unscaled.getContext("2d").putImageData(image, 0, 0);
     context.imageSmoothingEnabled = false;
-    context.drawImage(unscaled, LEFT, STRIP_HEIGHT, width, mapHeight);
+    context.drawImage(unscaled, LEFT_MARGIN, STRIP_HEIGHT, width, mapHeight);
     if (rowHeight < 6) return;
     context.fillStyle = currentColour("var(--panel)");
-    for (let n = 1; n < run.machines; n++) context.fillRect(LEFT, STRIP_HEIGHT + n * rowHeight - 1, width, 2);
+    for (let n = 1; n < run.machines; n++) context.fillRect(LEFT_MARGIN, STRIP_HEIGHT + n * rowHeight - 1, width, 2);
   }
 
   /** Draw checkpoints, and dashed lines before the steps at which the run was resumed. */
@@ -136,14 +136,14 @@ function machineMap(run) {
     context.fillStyle = currentColour("var(--muted)");
     context.textBaseline = "middle";
     context.textAlign = "right";
-    context.fillText("machine", LEFT - 8, STRIP_HEIGHT / 2);
+    context.fillText("machine", LEFT_MARGIN - 8, STRIP_HEIGHT / 2);
     for (const n of ticks(1, run.machines, mapHeight / 13)) {
-      context.fillText(`${n}`, LEFT - 8, STRIP_HEIGHT + (n - 0.5) * rowHeight);
+      context.fillText(`${n}`, LEFT_MARGIN - 8, STRIP_HEIGHT + (n - 0.5) * rowHeight);
     }
     context.textBaseline = "top";
     context.textAlign = "center";
     for (const step of axisSteps(width)) {
-      context.fillText(whole(step), xOf(step, width), STRIP_HEIGHT + mapHeight + 7);
+      context.fillText(formatWhole(step), xOf(step, width), STRIP_HEIGHT + mapHeight + 7);
       context.fillRect(xOf(step, width) - 0.5, STRIP_HEIGHT + mapHeight + 1, 1, 4);
     }
   }
@@ -165,12 +165,12 @@ function machineMap(run) {
 
   function describeCell(step, machine) {
     const bin = countBelow(run.at, step + 1) - 1;
-    if (bin < 0 || step > lastStepOf(run)) return `Step ${whole(step)}: not in this run`;
+    if (bin < 0 || step > lastStepOf(run)) return `Step ${formatWhole(step)}: not in this run`;
     const [from, to] = stepsOfBin(run, bin);
     const cell = run.cells[(machine - 1) * run.bins + bin];
     const events = eventsBetween(run, from, to).filter((event) => !event[2] || event[2] === machine);
     const eventTexts = events.map(([eventStep, kind, , details]) => {
-      const suffix = from === to ? "" : ` at ${whole(eventStep)}`;
+      const suffix = from === to ? "" : ` at ${formatWhole(eventStep)}`;
       return `${describeKind(DATA.kinds[kind])}${suffix}${details ? ` (${details})` : ""}`;
     });
     const isStateOfEvent = events.some(
@@ -179,8 +179,8 @@ function machineMap(run) {
     const load = `${UNITS.percent(loadOf(cell))} of its shard's rows`;
     const state = cell < FIRST_SHADE ? DATA.states[cell]?.description ?? "unknown" : load;
     const texts = [...new Set([...(isStateOfEvent ? [] : [state]), ...eventTexts])].slice(0, 4);
-    const steps = from === to ? `Step ${whole(from)}` : `Steps ${whole(from)}–${whole(to)}`;
-    return `${steps} · machine ${machineName(run, machine)}: ${texts.join("; ")}`;
+    const steps = from === to ? `Step ${formatWhole(from)}` : `Steps ${formatWhole(from)}–${formatWhole(to)}`;
+    return `${steps} · machine ${formatMachine(run, machine)}: ${texts.join("; ")}`;
   }
 
   function handleKey(event) {
@@ -213,7 +213,7 @@ function machineMap(run) {
 }
 
 /** Decode the maps, and add the legend of the colours and marks that they use. */
-function mapLegend() {
+function addMapLegend() {
   for (const run of RUNS) {
     run.cells = decodeBase64(run.map.cells);
     for (const cell of run.cells) {

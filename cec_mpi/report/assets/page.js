@@ -7,10 +7,10 @@ function speedLines(run) {
   const speeds = run.speeds.machines;
   if (run.machines <= SERIES_COLOURS) {
     return speeds.map((y, i) => ({
-      label: `machine ${machineName(run, i + 1)}`, colour: seriesColour(i), x, y, reach,
+      label: `machine ${formatMachine(run, i + 1)}`, colour: seriesColour(i), x, y, reach,
     }));
   }
-  const sorted = x.map((_, k) => speeds.map((y) => y[k]).filter(isNumber).sort((a, b) => a - b));
+  const sorted = x.map((_, k) => speeds.map((y) => y[k]).filter(isKnown).sort((a, b) => a - b));
   const quantile = (p) => sorted.map((values) => (values.length ? values[Math.round(p * (values.length - 1))] : null));
   const machine = clamp(view.machine ?? run.costliest, 1, run.machines);
   const note = view.machine === null ? ", the first of the table" : "";
@@ -19,11 +19,11 @@ function speedLines(run) {
   const machineLine = { y: speeds[machine - 1], width: 2, colour: "var(--hindsight)" };
   return [
     { label: "median and range of all machines", x, reach, ...rangeLine },
-    { label: `machine ${machineName(run, machine)}${note}`, x, reach, ...machineLine },
+    { label: `machine ${formatMachine(run, machine)}${note}`, x, reach, ...machineLine },
   ];
 }
 
-function charts() {
+function addCharts() {
   const withSteps = (line) => {
     const run = DATA.runs[line.run - 1];
     const reach = line.x ? (lastStep - firstStep) / line.x.length : run.bin;
@@ -31,19 +31,19 @@ function charts() {
   };
   for (const { run, lines, unit, ...options } of DATA.charts) {
     const makeLines = run ? () => speedLines(DATA.runs[run - 1]) : () => lines.map(withSteps);
-    chart({ ...options, unit: UNITS[unit], makeLines });
+    addChart({ ...options, unit: UNITS[unit], makeLines });
   }
 }
 
-function toolbar() {
+function addToolbar() {
   const actions = { "zoom-in": () => zoom(0.5), "zoom-out": () => zoom(2), all: showAll };
   for (const [id, action] of Object.entries(actions)) byId(id).addEventListener("click", action);
   for (const [id, select] of [["step", selectStep], ["machine", selectMachine]]) {
     byId(id).addEventListener("change", ({ target }) => target.value !== "" && select(+target.value));
   }
   const update = () => {
-    const end = `${whole(Math.floor(view.to))} of ${whole(lastStep - firstStep + 1)}`;
-    const text = `Steps ${whole(Math.ceil(view.from))}–${end}`;
+    const end = `${formatWhole(Math.floor(view.to))} of ${formatWhole(lastStep - firstStep + 1)}`;
+    const text = `Steps ${formatWhole(Math.ceil(view.from))}–${end}`;
     if (byId("range").textContent !== text) byId("range").textContent = text;
     byId("zoom-out").disabled = byId("all").disabled = showsAll();
     byId("step").value = view.step ?? "";
@@ -58,14 +58,14 @@ function toolbar() {
 }
 
 /** Reload the page at intervals while a run continues; keep the scroll position. */
-function autoReload() {
+function startReloading() {
   if (!DATA.refresh || !DATA.runs.some((run) => run.state === "running")) return;
   const load = (key) => sessionStorage.getItem(`${location.pathname} ${key}`);
   const store = (key, value) => sessionStorage.setItem(`${location.pathname} ${key}`, value);
   const onchange = () => store("reload", checkbox.checked);
   const checkbox = el("input", { type: "checkbox", id: "reload", onchange });
   checkbox.checked = load("reload") !== "false";
-  byId("reloading").append(el("label", {}, checkbox, ` Reload every ${whole(DATA.refresh)} s`));
+  byId("reloading").append(el("label", {}, checkbox, ` Reload every ${formatWhole(DATA.refresh)} s`));
   scrollTo(0, load("top") ?? 0);
   setInterval(() => {
     const isBusy = document.hidden || document.activeElement?.matches("input:not([type=checkbox])");
@@ -77,14 +77,14 @@ function autoReload() {
 
 if (RUNS.length) {
   byId("figures").hidden = false;
-  mapLegend();
+  addMapLegend();
   readAddress();
-  toolbar();
-  RUNS.forEach(machineMap);
-  charts();
-  assignments();
-  events();
+  addToolbar();
+  RUNS.forEach(addMap);
+  addCharts();
+  addAssignments();
+  addEvents();
   addEventListener("hashchange", () => (readAddress(), byId("time-section").scrollIntoView()));
 }
-autoReload();
+startReloading();
 requestAnimationFrame(() => (root.dataset.ready = "yes"));

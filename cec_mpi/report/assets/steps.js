@@ -1,8 +1,8 @@
 // The range of steps that map and charts show, and the selected step, machine and run.
 
 const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
-const LEFT = 64; // margins of figures with steps on the horizontal axis
-const RIGHT = 30; // contains half of the number of the last step
+const LEFT_MARGIN = 64; // of figures with steps on the horizontal axis
+const RIGHT_MARGIN = 30; // holds half of the number of the last step
 const AXIS_HEIGHT = 24;
 
 const lastStepOf = (run) => Math.max(run.first + run.steps - 1, run.at.at(-1));
@@ -88,20 +88,21 @@ function stepsOfBin(run, bin) {
   return [run.at[bin], Math.max(end, run.at[bin])];
 }
 
-/** Return the middle of each bin, as a number of a step. */
+/** Return the middle of each bin, as a step that may be a fraction. */
 function binCentres(run) {
   run.binCentres ??= run.at.map((_, bin) => (stepsOfBin(run, bin)[0] + stepsOfBin(run, bin)[1]) / 2);
   return run.binCentres;
 }
 
-/** Return the events of steps `from` to `to`; run.events is sorted by step. */
+/** Return the events of steps `from` to `to`; `run.events` is sorted by step. */
 function eventsBetween(run, from, to) {
   run.eventSteps ??= run.events.map(([step]) => step);
   return run.events.slice(countBelow(run.eventSteps, from), countBelow(run.eventSteps, to + 1));
 }
 
 /** Return the horizontal position of a step in a figure of this width. */
-const xOf = (step, width) => LEFT + ((step - view.from) / (view.to - view.from)) * (width - LEFT - RIGHT);
+const xOf = (step, width) => LEFT_MARGIN + ((step - view.from) / (view.to - view.from)) * axisWidth(width);
+const axisWidth = (width) => width - LEFT_MARGIN - RIGHT_MARGIN;
 
 /** Return about `count` round numbers between two numbers. */
 function ticks(from, to, count) {
@@ -112,10 +113,10 @@ function ticks(from, to, count) {
   return Array.from({ length: Math.floor(to / gap) - begin + 1 }, (_, i) => (begin + i) * gap);
 }
 
-/** Return the steps with a number on the axis of a figure of this width, always with the last. */
+/** Return the steps to label on the axis of a figure of this width, including the last. */
 function axisSteps(width) {
   const end = Math.floor(view.to);
-  const labelWidth = ((view.to - view.from) / (width - LEFT - RIGHT)) * (12 + 8 * whole(end).length);
+  const labelWidth = ((view.to - view.from) / axisWidth(width)) * (12 + 8 * formatWhole(end).length);
   return [...ticks(view.from, view.to, width / 110).filter((step) => end - step > labelWidth), end];
 }
 
@@ -135,9 +136,11 @@ function addOverlay(element, height) {
   new ResizeObserver(redraw).observe(element);
 
   let dragStart = null;
-  const axisWidth = () => element.clientWidth - LEFT - RIGHT;
-  const xOfPointer = (event) => clamp(event.clientX - element.getBoundingClientRect().left, LEFT, LEFT + axisWidth());
-  const stepAt = (x) => view.from + ((x - LEFT) / axisWidth()) * (view.to - view.from);
+  const xOfPointer = ({ clientX }) => {
+    const x = clientX - element.getBoundingClientRect().left;
+    return clamp(x, LEFT_MARGIN, element.clientWidth - RIGHT_MARGIN);
+  };
+  const stepAt = (x) => view.from + ((x - LEFT_MARGIN) / axisWidth(element.clientWidth)) * (view.to - view.from);
   const hover = (step) => ((hoveredStep = step), notify("selection"));
   const endDrag = () => ((dragStart = null), (dragged.hidden = true));
   element.addEventListener("pointermove", (event) => {
