@@ -219,12 +219,12 @@ def assignment_data(
     bounds, available = assignment.bounds.to_lists(), assignment.available.tolist()
     return {
         "step": assignment.step,
-        "until": last_step,
+        "last_step": last_step,
         "available": available,
         "blocks": find_blocks(bounds),
         "loads": assignment.bounds.loads().tolist(),
-        "moved": new_rows_by_machine(
-            bounds, assignment.previous_bounds.to_lists() if assignment.previous_bounds else []
+        "new_rows": new_rows_by_machine(
+            bounds, assignment.previous_bounds.lists() if assignment.previous_bounds else []
         ),
         "speeds": to_json_numbers(speeds),
         "away": {

@@ -110,8 +110,8 @@ class MachineBins:
                         _EVENT_STATES[kind], states_of_bin[machine - 1]
                     )
 
-    def encode_map(self) -> str:
-        """Return the map in base64: a byte for each bin of each machine."""
+    def encode_cells(self) -> str:
+        """Return the cells of the map in base64: a byte for each bin of each machine."""
         bins = self.count
         steps = self.steps_of_bins()[:, None]
         share = np.clip(self.shares[:bins] / steps, 0, 1)
@@ -188,7 +188,7 @@ def bin_series(values: Floats, width: int) -> dict[str, list[float | None]]:
     >>> bin_series(np.array([1.0, 5.0, np.nan]), 1)
     {'value': [1.0, 5.0, None]}
     >>> bin_series(np.array([1.0, 5.0, 2.0, np.nan, 4.0]), 3)
-    {'min': [1.0, 4.0], 'mid': [2.0, 4.0], 'max': [5.0, 4.0]}
+    {'min': [1.0, 4.0], 'median': [2.0, 4.0], 'max': [5.0, 4.0]}
     """
     if width == 1:
         return {"value": to_json_numbers(values)}
@@ -201,7 +201,7 @@ def bin_series(values: Floats, width: int) -> dict[str, list[float | None]]:
     medians = (table[row, last // 2] + table[row, (last + 1) // 2]) / 2
     return {
         "min": to_json_numbers(table[:, 0]),
-        "mid": to_json_numbers(medians),
+        "median": to_json_numbers(medians),
         "max": to_json_numbers(table[row, last]),
     }
 

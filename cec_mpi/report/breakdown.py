@@ -137,7 +137,7 @@ def format_sum(seconds: Sequence[float]) -> tuple[str, list[str]]:
 
 
 def parts_by_bin(run: Run, width: int) -> dict[str, dict[str, list[float | None]]]:
-    """Return each part by bin: its median (``mid``), and its value in the longest step (``top``).
+    """Return each part by bin: its ``median``, and its value in the ``longest`` step.
 
     If bins have one step, each part has only ``value``.
     """
@@ -151,8 +151,8 @@ def parts_by_bin(run: Run, width: int) -> dict[str, dict[str, list[float | None]
     longest = padded.reshape(bins, width).argmax(axis=1) + np.arange(bins) * width
     series = {}
     for name, values in parts.items():
-        top = to_json_numbers(values[longest])
-        series[name] = {"mid": bin_series(values, width)["mid"], "top": top}
+        medians = bin_series(values, width)["median"]
+        series[name] = {"median": medians, "longest": to_json_numbers(values[longest])}
     return series
 
 

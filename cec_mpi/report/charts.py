@@ -35,7 +35,7 @@ def build_charts(runs: Sequence[RunData]) -> list[dict[str, Any]]:
 
 
 def _charts(runs: Sequence[RunData]) -> Iterator[dict[str, Any]]:
-    has_bins = any(run["bin"] > 1 for run in runs)
+    has_bins = any(run["bin_width"] > 1 for run in runs)
     bin_note = " Lines show the median of each bin, shading its range."
     yield {
         "title": "Makespan",
@@ -59,19 +59,19 @@ def _charts(runs: Sequence[RunData]) -> Iterator[dict[str, Any]]:
         yield {
             "title": f"Time of steps by part{suffix}",
             "note": "Longest step of each bin."
-            if run["bin"] > 1
+            if run["bin_width"] > 1
             else "Parts of each step, stacked.",
             "unit": "seconds",
             "layers": True,
-            "lines": _part_lines(number, run, "top"),
+            "lines": _part_lines(number, run, "longest"),
         }
-        if run["bin"] > 1:
+        if run["bin_width"] > 1:
             yield {
                 "title": f"Time of a typical step by part{suffix}",
                 "note": "Median of each part in each bin.",
                 "unit": "seconds",
                 "layers": True,
-                "lines": _part_lines(number, run, "mid"),
+                "lines": _part_lines(number, run, "median"),
             }
         if run["speeds"]:
             yield {
@@ -117,7 +117,7 @@ def _lines(
     lines = []
     for run in runs:
         series = run["series"].get(name, {})
-        values: dict[str, Any] = {"y": series.get("value", series.get("mid"))}
+        values: dict[str, Any] = {"y": series.get("value", series.get("median"))}
         if "min" in series and "dash" not in options:
             values |= {"low": series["min"], "high": series["max"]}
         if values["y"]:

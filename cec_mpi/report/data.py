@@ -26,7 +26,6 @@ from cec_mpi.report.states import STATES
 from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.text import format_count, truncate
 
-_VERSION = 1
 _MAX_SPEEDS = 60_000  # on a page: bins times machines
 _SERIES = {
     "measured": "measured_makespan",
@@ -59,9 +58,8 @@ class PageOptions:
 def page_data(runs: Sequence[Run], options: PageOptions) -> dict[str, Any]:
     """Return the data of a page about runs."""
     return {
-        "version": _VERSION,
         "title": options.title,
-        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "generated": datetime.now(UTC).isoformat(timespec="seconds"),
         "refresh": options.refresh,
         "kinds": [kind._asdict() for kind in KINDS],
         "states": [state._asdict() for state in STATES],
@@ -86,18 +84,18 @@ def _run_data(run: Run) -> dict[str, Any]:
         "machines": run.machines,
         "recovery": run.header["recovery"],
         "rows": run.header["rows_per_shard"],
-        "names": _host_names(run),
+        "hosts": _host_names(run),
         "steps": run.steps,
-        "first": int(step_columns["step"][0]) if run.steps else 0,
-        "bin": width,
-        "bins": run.bins.count,
-        "at": step_columns["step"][starts].astype(int).tolist(),
+        "first_step": int(step_columns["step"][0]) if run.steps else 0,
+        "bin_width": width,
+        "bin_count": run.bins.count,
+        "bin_starts": step_columns["step"][starts].astype(int).tolist(),
         "time": to_json_numbers(step_columns["time"][starts]),
         "seconds": float(step_columns["time"][-1]) if run.steps else None,
         "by_machine": machine_table(run) if run.steps else None,
         "series": _series(run),
         "parts": parts_by_bin(run, width),
-        "map": {"rows": run.machines, "bins": run.bins.count, "cells": run.bins.encode_map()},
+        "encoded_cells": run.bins.encode_cells(),
         "speeds": _speeds(run),
         "events": [list(event) for event in run.events],
         "assignments": [

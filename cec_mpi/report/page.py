@@ -62,7 +62,7 @@ def render_page(data: dict[str, Any]) -> str:
     return Template(_asset("report.html")).substitute(
         policy=policy,
         title=html.escape(data["title"]),
-        made=f"Generated {data['made'][:16].replace('T', ' ')} UTC",
+        generated=f"Generated {data['generated'][:16].replace('T', ' ')} UTC",
         styles=styles,
         summary=summary_html(data),
         data=encoded,

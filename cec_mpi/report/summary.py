@@ -201,7 +201,7 @@ def _machines(run: RunData, number: int, run_count: int) -> Html:
     head.insert(host_column, "Host")
     units.insert(host_column - 1, "text")
     for machine, *values in table["rows"]:
-        values.insert(host_column - 1, run["names"][machine - 1] or "\u2013")
+        values.insert(host_column - 1, run["hosts"][machine - 1] or "\u2013")
         cells = (
             tag(
                 "td",
@@ -245,5 +245,5 @@ def _comparison(runs: Sequence[RunData]) -> Html:
 
 def _median_makespan(run: RunData) -> float | None:
     series = run["series"].get("measured") or {}
-    values = sorted(y for y in series.get("value", series.get("mid", ())) if y is not None)
+    values = sorted(y for y in series.get("value", series.get("median", ())) if y is not None)
     return values[len(values) // 2] if values else None

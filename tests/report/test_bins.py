@@ -25,7 +25,7 @@ def test_a_bin_has_the_minimum_median_and_maximum(values, width):
     for at in range(0, len(values), width):
         known = [each for each in values[at : at + width] if each is not None]
         wanted = (min(known), float(np.median(known)), max(known)) if known else (None,) * 3
-        each = tuple(found[name][at // width] for name in ("min", "mid", "max"))
+        each = tuple(found[name][at // width] for name in ("min", "median", "max"))
         assert each == pytest.approx(wanted, rel=1e-5) if known else each == wanted
 
 

@@ -75,7 +75,7 @@ def test_the_longest_step_of_a_bin_is_kept(make_run):
             at = bin_ * width + int(np.argmax(total[mine]))
             assert sum(each[top][bin_] for each in found.values()) == pytest.approx(total[at])
             if width > 1:
-                assert found["compute"]["mid"][bin_] == pytest.approx(0.2)
+                assert found["compute"]["median"][bin_] == pytest.approx(0.2)
 
 
 def test_a_clock_that_is_set_back_makes_no_part_negative(make_run):

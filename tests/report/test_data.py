@@ -41,10 +41,15 @@ def test_a_run_with_a_loss(make_run):
     run = make_run([step_of(0), step_of(1, **GONE, events=lost), step_of(2)])
     found = data(run)
     (one,) = found["runs"]
-    assert (one["state"], one["steps"], one["bin"], one["bins"]) == ("interrupted", 3, 1, 3)
+    assert (one["state"], one["steps"], one["bin_width"], one["bin_count"]) == (
+        "interrupted",
+        3,
+        1,
+        3,
+    )
     assert (one["machines"], one["recovery"], one["rows"]) == (4, 2, 100)
-    assert one["names"] == ["node1", "node1", "node2", "node2"]
-    assert one["at"] == [0, 1, 2]
+    assert one["hosts"] == ["node1", "node1", "node2", "node2"]
+    assert one["bin_starts"] == [0, 1, 2]
     assert one["time"] == [1, 2, 3]
     assert one["series"]["measured"] == {"value": [0.2, 0.2, 0.2]}
     assert one["parts"]["compute"] == {"value": [0.2, 0.2, 0.2]}
@@ -55,10 +60,10 @@ def test_a_run_with_a_loss(make_run):
     first, second, third = one["assignments"]
     assert first["blocks"] == [(0, 50, [1, 2]), (50, 100, [3, 4])]
     assert first["loads"] == [50, 50, 50, 50]
-    assert first["moved"] == {}
-    assert (second["step"], second["until"], third["until"]) == (1, 1, 2)
-    assert second["moved"] == {"1": [(50, 67)], "2": [(50, 67)], "3": [(0, 50)]}
-    assert third["moved"] == {"3": [(66, 100)], "4": [(50, 100)]}
+    assert first["new_rows"] == {}
+    assert (second["step"], second["last_step"], third["last_step"]) == (1, 1, 2)
+    assert second["new_rows"] == {"1": [(50, 67)], "2": [(50, 67)], "3": [(0, 50)]}
+    assert third["new_rows"] == {"3": [(66, 100)], "4": [(50, 100)]}
     assert second["speeds"] == [500, 500, 250, 250]
     assert one["omitted"] == 0
     assert one["speeds"]["machines"][3] == [250, None, 250]
@@ -134,10 +139,10 @@ def test_assignments_around_events_and_requested_ones_are_kept(make_run, with_ev
     assert shown == sorted(shown)
     assert one["omitted"] == 2000 - len(shown)
     for each in one["assignments"]:
-        assert each["until"] == each["step"]
+        assert each["last_step"] == each["step"]
         assert each["loads"] == list(steps[each["step"]].rows)
         since = {"3", "4"} if each["step"] % 2 == 0 else {"1", "2", "3"}
-        assert set(each["moved"]) == (since if each["step"] else set())
+        assert set(each["new_rows"]) == (since if each["step"] else set())
 
 
 def test_hosts_of_machines_that_joined(make_run):
@@ -147,7 +152,7 @@ def test_hosts_of_machines_that_joined(make_run):
     odd = [{"joined": 99, "rank": 4, "host": "far"}]
     run = make_run([step_of(0, events=joined), step_of(1, events=again + odd)], header=alone)
     (found,) = data(run)["runs"]
-    assert found["names"] == ["spot1", "spot2, spot7, spot8, ... (4)", "spot3", ""]
+    assert found["hosts"] == ["spot1", "spot2, spot7, spot8, ... (4)", "spot3", ""]
     facts = {each["label"]: each["text"] for each in found["facts"]}
     assert facts["Hosts"] == "desk, spot1, spot2, spot7, spot8, ... (8)"
 
@@ -162,7 +167,7 @@ def test_names_do_not_break_the_page(make_run):
     assert "<script>alert" not in text
     assert not set("<>&\u2028") & set(inside)
     assert "/\\\\udcff\\u003c" in inside
-    assert json.loads(inside)["runs"][0]["names"][0] == printable(hostile)
+    assert json.loads(inside)["runs"][0]["hosts"][0] == printable(hostile)
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path):

@@ -404,9 +404,9 @@ def test_pages_of_one_machine_or_one_step(browser, speeds, recovery, steps):
 
 def test_a_run_without_a_step_has_no_figures(browser):
     made = report_data.run(steps=1, losses=0)
-    names = "at", "time", "events", "assignments", "progress", "checkpoints", "resumes"
+    names = "bin_starts", "time", "events", "assignments", "progress", "checkpoints", "resumes"
     made |= {name: [] for name in names} | {"series": {}, "parts": {}, "speeds": None}
-    made |= {"steps": 0, "bins": 0, "map": {"rows": 6, "bins": 0, "cells": ""}}
+    made |= {"steps": 0, "bin_count": 0, "encoded_cells": ""}
     browser.open(render_page(report_data.report(made)))
     assert browser.find("#runs").is_displayed()
     assert not browser.find("#time-section").is_displayed()
@@ -511,9 +511,9 @@ def test_the_line_of_a_machine_has_a_gap_while_it_is_absent(browser):
 def test_an_event_and_its_state_are_named_once(browser):
     made = report_data.run()
     step, _, machine, text = next(event for event in made["events"] if event[1] == 0)
-    cells = bytearray(base64.b64decode(made["map"]["cells"]))
-    cells[(machine - 1) * made["map"]["bins"] + step] = 2  # lost
-    made["map"]["cells"] = base64.b64encode(cells).decode()
+    cells = bytearray(base64.b64decode(made["encoded_cells"]))
+    cells[(machine - 1) * made["bin_count"] + step] = 2  # lost
+    made["encoded_cells"] = base64.b64encode(cells).decode()
     browser.open(render_page(report_data.report(made)), place=f"#step={step}")
     browser.press("#machine", f"{machine}", "\ue007")
     said = f": was lost ({text})"

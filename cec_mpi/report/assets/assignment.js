@@ -14,7 +14,7 @@ function addAssignments() {
   function indexOfStep(step) {
     const list = run.assignments;
     const index = Math.max(list.findLastIndex((entry) => entry.step <= step), 0);
-    const distance = step - list[index].until;
+    const distance = step - list[index].last_step;
     const isNextNearer = index + 1 < list.length && distance > 0 && list[index + 1].step - step < distance;
     return isNextNearer ? index + 1 : index;
   }
@@ -27,12 +27,12 @@ function addAssignments() {
     slider.max = run.assignments.length - 1;
     slider.value = indexOfStep(view.step ?? firstStep);
     assignment = run.assignments[+slider.value];
-    const { step, until, available, blocks } = assignment;
-    const end = until > step ? ` (until step ${formatWhole(until)})` : "";
+    const { step, last_step: last, available, blocks } = assignment;
+    const end = last > step ? ` (until step ${formatWhole(last)})` : "";
     const machines = `${available.length} of ${plural(run.machines, "machine")} available`;
     const rows = `${plural(blocks.length, "block")} of ${formatWhole(run.rows)} rows`;
     const text = `${withLetter(run, "")}Step ${formatWhole(step)}${end}: ${machines}, ${rows}.`;
-    const isOutside = view.step !== null && (view.step < step || view.step > until);
+    const isOutside = view.step !== null && (view.step < step || view.step > last);
     const nearest = `This page lacks the assignment of step ${formatWhole(view.step)}; this is the nearest one.`;
     const omitted = run.omitted ? `${plural(run.omitted, "other assignment")} omitted.` : "";
     byId("assignment-text").textContent = `${text} ${isOutside ? nearest : omitted}`;
@@ -82,7 +82,7 @@ function addAssignments() {
       }
     });
     context.fillStyle = currentColour("var(--text)");
-    for (const [machine, intervals] of Object.entries(laneHeight < 6 ? {} : assignment.moved ?? {})) {
+    for (const [machine, intervals] of Object.entries(laneHeight < 6 ? {} : assignment.new_rows ?? {})) {
       const bottom = top(+machine) + laneHeight - gap;
       for (const [start, stop] of intervals) {
         context.fillRect(xOfRow(start), bottom - 3, xOfRow(stop) - xOfRow(start), 3);
@@ -95,7 +95,7 @@ function addAssignments() {
   }
 
   function fillTables() {
-    const { blocks, available, loads, moved, speeds } = assignment;
+    const { blocks, available, loads, new_rows: intervals, speeds } = assignment;
     byId("blocks").replaceChildren(
       ...blocks.map(([start, stop, machines], i) => {
         const swatch = el("span", { class: "swatch", colour: `var(--block-${i % SERIES_COLOURS})` });
@@ -107,7 +107,7 @@ function addAssignments() {
     const availableSet = new Set(available);
     byId("machines").replaceChildren(
       ...loads.map((load, i) => {
-        const newRows = (moved?.[i + 1] ?? []).reduce((sum, [start, stop]) => sum + stop - start, 0);
+        const newRows = (intervals?.[i + 1] ?? []).reduce((sum, [start, stop]) => sum + stop - start, 0);
         const [share, speed] = [UNITS.percent(load / run.rows), UNITS.number(speeds?.[i])];
         const cells = [formatWhole(load), share, speed, formatWhole(newRows)];
         const head = link(formatMachine(run, i + 1), run, { machine: i + 1 });

@@ -20,7 +20,7 @@ DATA.runs.forEach((run, i) => {
   run.number = i + 1;
   run.letter = i < 26 ? String.fromCharCode(65 + i) : `${i + 1}`;
 });
-const RUNS = DATA.runs.filter((run) => run.bins);
+const RUNS = DATA.runs.filter((run) => run.bin_count);
 const HAS_SEVERAL_RUNS = DATA.runs.length > 1;
 
 /** Return a new element. Text from the data is never parsed as HTML. */
@@ -50,7 +50,7 @@ function link(text, run, target) {
 const withLetter = (run, label) => (HAS_SEVERAL_RUNS ? `${run.letter} ${label}` : label);
 const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
 const plural = (count, noun) => `${formatWhole(count)} ${noun}${count === 1 ? "" : "s"}`;
-const formatMachine = (run, n) => (run.names[n - 1] ? `${n} (${run.names[n - 1]})` : `${n}`);
+const formatMachine = (run, n) => (run.hosts[n - 1] ? `${n} (${run.hosts[n - 1]})` : `${n}`);
 const isKnown = (value) => value !== null && value !== undefined;
 
 /** Return how many of these ascending numbers are less than a bound. */

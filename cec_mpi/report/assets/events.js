@@ -10,7 +10,7 @@ function addEvents() {
   function matchesQuery({ run, event: [, kind, machine, text] }) {
     const query = byId("event-search").value.trim().toLowerCase();
     if (/^\d+$/.test(query)) return machine === +query;
-    const searched = `${describeKind(DATA.kinds[kind])} ${text} ${run.names[machine - 1] ?? ""}`;
+    const searched = `${describeKind(DATA.kinds[kind])} ${text} ${run.hosts[machine - 1] ?? ""}`;
     return searched.toLowerCase().includes(query);
   }
 

@@ -63,16 +63,16 @@ function addMap(run) {
   function drawCells(context, width) {
     const colours = cellColours();
     const stepsPerPixel = (view.to - view.from) / width;
-    const binAt = (pixel) => (view.from + pixel * stepsPerPixel + 0.5 - run.first) / run.bin;
+    const binAt = (pixel) => (view.from + pixel * stepsPerPixel + 0.5 - run.first_step) / run.bin_width;
     const image = new ImageData(width, run.machines);
     for (let pixel = 0; pixel < width; pixel++) {
       const from = Math.floor(binAt(pixel));
-      const to = Math.min(Math.max(Math.floor(binAt(pixel + 1)), from + 1), run.bins);
+      const to = Math.min(Math.max(Math.floor(binAt(pixel + 1)), from + 1), run.bin_count);
       if (from < 0 || from >= to) continue;
       for (let n = 0; n < run.machines; n++) {
         const offset = 4 * (n * width + pixel);
         for (let bin = from; bin < to; bin++) {
-          const cell = 4 * run.cells[n * run.bins + bin];
+          const cell = 4 * run.cells[n * run.bin_count + bin];
           for (let channel = 0; channel < 3; channel++) {
             image.data[offset + channel] += colours[cell + channel] / (to - from);
           }
@@ -164,10 +164,10 @@ function addMap(run) {
   }
 
   function describeCell(step, machine) {
-    const bin = countBelow(run.at, step + 1) - 1;
+    const bin = countBelow(run.bin_starts, step + 1) - 1;
     if (bin < 0 || step > lastStepOf(run)) return `Step ${formatWhole(step)}: not in this run`;
     const [from, to] = stepsOfBin(run, bin);
-    const cell = run.cells[(machine - 1) * run.bins + bin];
+    const cell = run.cells[(machine - 1) * run.bin_count + bin];
     const events = eventsBetween(run, from, to).filter((event) => !event[2] || event[2] === machine);
     const eventTexts = events.map(([eventStep, kind, , details]) => {
       const suffix = from === to ? "" : ` at ${formatWhole(eventStep)}`;
@@ -187,8 +187,8 @@ function addMap(run) {
     const step = view.step ?? Math.ceil(view.from);
     const page = Math.max(1, Math.round((view.to - view.from) / 10));
     const actions = {
-      ArrowLeft: () => selectStep(step - run.bin),
-      ArrowRight: () => selectStep(view.step === null ? step : step + run.bin),
+      ArrowLeft: () => selectStep(step - run.bin_width),
+      ArrowRight: () => selectStep(view.step === null ? step : step + run.bin_width),
       PageDown: () => selectStep(step + page),
       PageUp: () => selectStep(step - page),
       Home: () => selectStep(firstStep),
@@ -215,7 +215,7 @@ function addMap(run) {
 /** Decode the maps, and add the legend of the colours and marks that they use. */
 function addMapLegend() {
   for (const run of RUNS) {
-    run.cells = decodeBase64(run.map.cells);
+    run.cells = decodeBase64(run.encoded_cells);
     for (const cell of run.cells) {
       if (cell > largestCell) largestCell = cell;
       if (cell < FIRST_SHADE) usedStates.add(cell);

@@ -3,7 +3,7 @@
 /** Return the lines of speeds: of all machines or, if they are many, their range and one machine. */
 function speedLines(run) {
   const x = run.speeds.bins.map((bin) => binCentres(run)[bin]);
-  const reach = Math.max(run.bin, (lastStep - firstStep) / Math.max(x.length, 1));
+  const reach = Math.max(run.bin_width, (lastStep - firstStep) / Math.max(x.length, 1));
   const speeds = run.speeds.machines;
   if (run.machines <= SERIES_COLOURS) {
     return speeds.map((y, i) => ({
@@ -26,7 +26,7 @@ function speedLines(run) {
 function addCharts() {
   const withSteps = (line) => {
     const run = DATA.runs[line.run - 1];
-    const reach = line.x ? (lastStep - firstStep) / line.x.length : run.bin;
+    const reach = line.x ? (lastStep - firstStep) / line.x.length : run.bin_width;
     return { x: binCentres(run), reach: Math.max(reach, 1), ...line };
   };
   for (const { run, lines, unit, ...options } of DATA.charts) {

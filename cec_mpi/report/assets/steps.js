@@ -5,8 +5,8 @@ const LEFT_MARGIN = 64; // of figures with steps on the horizontal axis
 const RIGHT_MARGIN = 30; // holds half of the number of the last step
 const AXIS_HEIGHT = 24;
 
-const lastStepOf = (run) => Math.max(run.first + run.steps - 1, run.at.at(-1));
-const firstStep = Math.min(...RUNS.map((run) => run.first));
+const lastStepOf = (run) => Math.max(run.first_step + run.steps - 1, run.bin_starts.at(-1));
+const firstStep = Math.min(...RUNS.map((run) => run.first_step));
 const lastStep = Math.max(...RUNS.map(lastStepOf));
 const view = { from: firstStep - 0.5, to: lastStep + 0.5, step: null, machine: null, run: RUNS[0] };
 const listeners = { range: [], selection: [] };
@@ -34,7 +34,7 @@ function notify(change) {
 const showsAll = () => view.to - view.from >= lastStep - firstStep + 1;
 
 function setRange(from, to) {
-  const minWidth = Math.min(lastStep - firstStep + 1, 4 * Math.max(...RUNS.map((run) => run.bin)));
+  const minWidth = Math.min(lastStep - firstStep + 1, 4 * Math.max(...RUNS.map((run) => run.bin_width)));
   const width = clamp(to - from, minWidth, lastStep - firstStep + 1);
   view.from = clamp((from + to - width) / 2, firstStep - 0.5, lastStep + 0.5 - width);
   view.to = view.from + width;
@@ -84,13 +84,13 @@ function readAddress() {
 
 /** Return the first and the last step of a bin. */
 function stepsOfBin(run, bin) {
-  const end = bin + 1 < run.bins ? run.at[bin + 1] - 1 : lastStepOf(run);
-  return [run.at[bin], Math.max(end, run.at[bin])];
+  const end = bin + 1 < run.bin_count ? run.bin_starts[bin + 1] - 1 : lastStepOf(run);
+  return [run.bin_starts[bin], Math.max(end, run.bin_starts[bin])];
 }
 
 /** Return the middle of each bin, as a step that may be a fraction. */
 function binCentres(run) {
-  run.binCentres ??= run.at.map((_, bin) => (stepsOfBin(run, bin)[0] + stepsOfBin(run, bin)[1]) / 2);
+  run.binCentres ??= run.bin_starts.map((_, bin) => (stepsOfBin(run, bin)[0] + stepsOfBin(run, bin)[1]) / 2);
   return run.binCentres;
 }
 
