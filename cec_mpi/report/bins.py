@@ -89,10 +89,14 @@ class MachineBins:
         accumulate(self.rows, chunk.rows)
         accumulate(self.shares, chunk.rows / rows_per_shard)
         accumulate(self.available_steps, chunk.available)
+        self._add_states(chunk)
+
+    def _add_states(self, chunk: Chunk) -> None:
+        """Add the states that absences and events show."""
         absent: AbsenceTable | None = None
         for stretch in chunk.stretches:
-            begin_bin = (first + stretch.begin) // self.width
-            last_bin = (first + stretch.end - 1) // self.width
+            begin_bin = (chunk.steps_before + stretch.begin) // self.width
+            last_bin = (chunk.steps_before + stretch.end - 1) // self.width
             if stretch.first_step["away"] is not absent:
                 absent = stretch.first_step["away"]
                 states = [
@@ -104,7 +108,7 @@ class MachineBins:
                 cells = self.absence_states[begin_bin : last_bin + 1]
                 cells[:, columns] = np.minimum(cells[:, columns], state)
             for kind, machine in map(kind_and_machine, stretch.first_step["events"]):
-                if kind in _EVENT_STATES and machine <= machines:
+                if kind in _EVENT_STATES and machine <= chunk.machines:
                     states_of_bin = self.event_states[begin_bin]
                     states_of_bin[machine - 1] = min(
                         _EVENT_STATES[kind], states_of_bin[machine - 1]

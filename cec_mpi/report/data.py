@@ -47,12 +47,12 @@ class PageOptions:
     Attributes
     ----------
     title : str
-    refresh : float or None
+    reload_seconds : float or None
         Seconds between reloads.
     """
 
     title: str
-    refresh: float | None = None
+    reload_seconds: float | None = None
 
 
 def page_data(runs: Sequence[Run], options: PageOptions) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def page_data(runs: Sequence[Run], options: PageOptions) -> dict[str, Any]:
     return {
         "title": options.title,
         "generated": datetime.now(UTC).isoformat(timespec="seconds"),
-        "refresh": options.refresh,
+        "reload_seconds": options.reload_seconds,
         "kinds": [kind._asdict() for kind in KINDS],
         "states": [state._asdict() for state in STATES],
         "runs": [_run_data(run) for run in runs],

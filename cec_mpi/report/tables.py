@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Sequence
 
 from cec_mpi.report.breakdown import step_parts
@@ -48,20 +49,16 @@ def steps_csv(runs: Sequence[Run]) -> bytes:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    parts = [f"{name}_seconds" for name in _PARTS]
-    writer.writerow(["run", *_COLUMNS, *parts, "events"])
+    names = [*_COLUMNS, *(f"{part}_seconds" for part in _PARTS)]
+    writer.writerow(["run", *names, "events"])
     for run in runs:
         seconds_by_part = step_parts(run)
         columns = [run.step_columns[name].tolist() for name in _COLUMNS]
         columns += [seconds_by_part[name].tolist() for name in _PARTS]
-        events: dict[int, int] = {}
-        for step, *_ in run.events:
-            events[step] = events.get(step, 0) + 1
-        names = [*_COLUMNS, *parts]
+        events_by_step = Counter(step for step, *_ in run.events)
         for values in zip(*columns, strict=True):
             cells = [_cell(name, value) for name, value in zip(names, values, strict=True)]
-            step = int(values[0])
-            writer.writerow([_safe_name(run.name), *cells, events.get(step, 0)])
+            writer.writerow([_safe_name(run.name), *cells, events_by_step[int(values[0])]])
     return text.getvalue().encode("utf-8", "backslashreplace")
 
 

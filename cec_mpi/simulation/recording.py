@@ -71,10 +71,10 @@ class SimulatedRecorder(Recorder):
         begin, self._last_step_end = self._last_step_end, now
         duration, waited = now - begin, record.waited_seconds
         past_changes = sum(step <= record.step for step in self._speed_change_steps)
-        last_change = self._speed_change_steps[past_changes - 1] if past_changes else 0
+        last_change_step = self._speed_change_steps[past_changes - 1] if past_changes else 0
         self._waiting_seconds += waited
         self._excess_seconds += (
-            duration - waited - self._optimal_seconds(record.available, last_change)
+            duration - waited - self._optimal_seconds(record.available, last_change_step)
         )
         self._bytes_read += sum(record.load_bytes)
         ticks = range(record.tick - record.waited_ticks, record.tick)

@@ -24,12 +24,14 @@ from helpers.steps import BEGIN, HEADER, record
 
 
 def report(
-    *runs: dict[str, Any], title: str = "Products of 2,000 vectors", refresh: float | None = None
+    *runs: dict[str, Any],
+    title: str = "Products of 2,000 vectors",
+    reload_seconds: float | None = None,
 ) -> dict[str, Any]:
     return {
         "title": title,
         "generated": "2026-11-22T15:00:00Z",
-        "refresh": refresh,
+        "reload_seconds": reload_seconds,
         "kinds": [kind._asdict() for kind in KINDS],
         "states": [state._asdict() for state in STATES],
         "runs": list(runs),

@@ -65,15 +65,15 @@ def test_the_longest_step_of_a_bin_is_kept(make_run):
     assert longest_steps(run)[0]["parts"]["stall"] == pytest.approx(3)
     for width in (1, 4, 64):
         found = parts_by_bin(run, width)
-        top = "value" if width == 1 else "top"
-        assert max(found["stall"][top]) == pytest.approx(3)
-        assert found["stall"][top].index(max(found["stall"][top])) == 500 // width
+        key = "value" if width == 1 else "longest"
+        assert max(found["stall"][key]) == pytest.approx(3)
+        assert found["stall"][key].index(max(found["stall"][key])) == 500 // width
         parts = step_parts(run)
         total = sum(parts.values())
         for bin_ in range(-(-1000 // width)):
             mine = slice(bin_ * width, (bin_ + 1) * width)
             at = bin_ * width + int(np.argmax(total[mine]))
-            assert sum(each[top][bin_] for each in found.values()) == pytest.approx(total[at])
+            assert sum(each[key][bin_] for each in found.values()) == pytest.approx(total[at])
             if width > 1:
                 assert found["compute"]["median"][bin_] == pytest.approx(0.2)
 

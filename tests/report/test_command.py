@@ -75,7 +75,7 @@ def test_a_page_of_a_run(run, tmp_path, capsys):
     assert capsys.readouterr().out == f"{out}: {run}\n"
     found = data_in(out)
     assert found["title"] == str(run)
-    assert found["refresh"] is None
+    assert found["reload_seconds"] is None
     assert found["runs"][0]["steps"] == 3
     assert report(run, "--out", out, "--title", "Mine & <yours>", "-q") == 0
     assert data_in(out)["title"] == "Mine & <yours>"
@@ -108,8 +108,8 @@ def test_watching_ends_with_the_run(run, tmp_path, monkeypatch, capsys):
     assert lines[0] == f"cec-mpi: {out}: updated every 0.02 s until the end of {run}"
     assert any(line.startswith(f"cec-mpi: {out}: written at ") for line in lines)
     assert lines[-1] == f"cec-mpi: warning: --step 9: {run} has steps 0 to 2"
-    assert (pages[0]["refresh"], pages[0]["runs"][0]["state"]) == (0.02, "running")
-    assert data_in(out)["refresh"] is None
+    assert (pages[0]["reload_seconds"], pages[0]["runs"][0]["state"]) == (0.02, "running")
+    assert data_in(out)["reload_seconds"] is None
     assert data_in(out)["runs"][0]["state"] == "interrupted"
 
 

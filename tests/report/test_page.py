@@ -458,7 +458,7 @@ def test_printed_pages_are_light(browser):
 
 def test_the_page_of_a_running_run_reloads(browser):
     made = report_data.run(steps=60, state="running")
-    browser.open(render_page(report_data.report(made, refresh=2)), place="#step=30")
+    browser.open(render_page(report_data.report(made, reload_seconds=2)), place="#step=30")
     browser.run("""
         scrollTo(0, 300);
         window.before = true;

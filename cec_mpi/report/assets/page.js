@@ -59,20 +59,20 @@ function addToolbar() {
 
 /** Reload the page at intervals while a run continues; keep the scroll position. */
 function startReloading() {
-  if (!DATA.refresh || !DATA.runs.some((run) => run.state === "running")) return;
+  if (!DATA.reload_seconds || !DATA.runs.some((run) => run.state === "running")) return;
   const load = (key) => sessionStorage.getItem(`${location.pathname} ${key}`);
   const store = (key, value) => sessionStorage.setItem(`${location.pathname} ${key}`, value);
   const onchange = () => store("reload", checkbox.checked);
   const checkbox = el("input", { type: "checkbox", id: "reload", onchange });
   checkbox.checked = load("reload") !== "false";
-  byId("reloading").append(el("label", {}, checkbox, ` Reload every ${formatWhole(DATA.refresh)} s`));
+  byId("reloading").append(el("label", {}, checkbox, ` Reload every ${formatWhole(DATA.reload_seconds)} s`));
   scrollTo(0, load("top") ?? 0);
   setInterval(() => {
     const isBusy = document.hidden || document.activeElement?.matches("input:not([type=checkbox])");
     if (!checkbox.checked || isBusy) return;
     store("top", scrollY);
     location.reload();
-  }, Math.max(DATA.refresh, 1) * 1000);
+  }, Math.max(DATA.reload_seconds, 1) * 1000);
 }
 
 if (RUNS.length) {

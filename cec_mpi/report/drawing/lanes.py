@@ -203,34 +203,34 @@ def _draw_steps(
     axes: Any, available: Sequence[int], iterations: Sequence[Mapping[str, Any]]
 ) -> None:
     """Draw a row for each iteration and a column for the remaining load of each machine."""
-    drawn, machines = iterations[:_MAX_STEPS], available[:_MAX_MACHINES]
+    shown, machines = iterations[:_MAX_STEPS], available[:_MAX_MACHINES]
     shows_numbers = len(machines) <= _MAX_NUMBERS
     max_load = max(Fraction(load) for load in iterations[0]["loads"])
     positions = np.arange(len(machines))
     right_edge = axes.get_yaxis_transform()
-    for f, iteration in enumerate(drawn, start=1):
+    for f, iteration in enumerate(shown, start=1):
         loads = iteration["loads"][: len(machines)]
         widths = [0.85 * float(Fraction(load) / max_load) for load in loads]
         alpha = 0.85 * float(Fraction(iteration["alpha"]) / max_load)
-        assigned = [alpha if n in iteration["machines"] else 0 for n in machines]
+        assigned_widths = [alpha if n in iteration["machines"] else 0 for n in machines]
         axes.barh([f + 0.18] * len(widths), widths, 0.32, left=positions, color="#b6bec7")
-        axes.barh([f + 0.18] * len(widths), assigned, 0.32, left=positions, color=_colour(f))
+        axes.barh([f + 0.18] * len(widths), assigned_widths, 0.32, left=positions, color=_colour(f))
         axes.text(1.01, f, str(iteration["total"]), transform=right_edge, va="center_baseline")
         if shows_numbers:
             for position, load in zip(positions, loads, strict=True):
                 axes.text(position, f - 0.05, str(load), va="bottom")
-    axes.set_yticks(range(1, len(drawn) + 1), _step_names(drawn))
+    axes.set_yticks(range(1, len(shown) + 1), _step_names(shown))
     stride = -(-len(machines) // _MAX_NUMBERS)
     axes.set_xticks(positions[::stride], [f"m[{n}]" for n in machines[::stride]], ha="left")
     axes.text(1.01, 1.01, "L'", transform=axes.transAxes, color=GREY, va="bottom")
     axes.set_xlim(0, len(machines))
-    axes.set_ylim(len(drawn) + 0.6, 0.4)
+    axes.set_ylim(len(shown) + 0.6, 0.4)
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.tick_params(left=False, bottom=False, top=False, labeltop=True, labelbottom=False)
     unit = "fractions of a shard" if isinstance(iterations[0]["alpha"], str) else "rows"
     axes.set_title(f"Algorithm 1 step by step\nm: {unit} not yet assigned; L': their sum", pad=18)
     omitted_counts = [
-        (len(iterations) - len(drawn), "step"),
+        (len(iterations) - len(shown), "step"),
         (len(available) - len(machines), "machine"),
     ]
     omitted = " and ".join(plural(count, word) for count, word in omitted_counts if count)
