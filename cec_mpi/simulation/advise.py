@@ -111,19 +111,19 @@ def advise(request: AdviceRequest) -> Advice:
         raise InfeasibleError(f"no choice is feasible: {reasons}{alternative}")
     front = pareto_front(choices)
     candidates: list[Choice] = []
-    rest = list(front)
+    others = list(front)
     for _ in range(min(_MAX_SIMULATED, len(front))):
-        candidate = recommend(rest)
-        rest.remove(candidate)
+        candidate = recommend(others)
+        others.remove(candidate)
         candidates.append(forecaster.forecast(candidate, is_candidate=True) or candidate)
-    front = pareto_front([*rest, *candidates])
-    rest = [choice for choice in front if choice not in candidates]
+    front = pareto_front([*others, *candidates])
+    others = [choice for choice in front if choice not in candidates]
     best = [choice for choice in candidates if choice in front] or candidates
     simulated = [variant for choice in best for variant in forecaster.simulate(choice)]
     recommended = recommend(simulated)
     baselines = forecaster.forecast_baselines(recommended)
     return Advice(
-        front=sorted([*rest, *simulated], key=_sort_key),
+        front=sorted([*others, *simulated], key=_sort_key),
         recommended=recommended,
         summary=_summarise(request, recommended, baselines) + _tick_hint(request, recommended),
         alternative=_find_alternative(request, forecaster, recommended),
@@ -147,7 +147,7 @@ def _feasible_choices(
             continue
         forecast = forecaster.forecast(sized_choice)
         if forecast is None:
-            rejections.add(sized_choice, "too few machines are ever available", "")
+            rejections.add(sized_choice, "there are never enough available machines", "")
         elif forecast.waiting_fraction > _MAX_WAITING_FRACTION:
             waiting = format_percent(forecast.waiting_fraction)
             rejections.add(forecast, "it would wait for machines most of the time", waiting)

@@ -52,7 +52,7 @@ class EqualShares(_OneShardScheme):
         remaining = previous - departed
         sizes = [max(0.0, share - (previous_share if n in remaining else 0.0)) for n in current]
         event = "moved" if previous else ""
-        return Reconfiguration(self._costs.source.seconds(sizes), sum(sizes), event=event)
+        return Reconfiguration(self._costs.source.read_seconds(sizes), sum(sizes), event=event)
 
     def assign_rows(self, rates: Floats) -> Floats:
         """Return equal shares."""
@@ -79,7 +79,7 @@ class FastestMachines(_OneShardScheme):
         self._machines_with_shard |= fastest
         shard_bytes = self._model.matrix_bytes / self.answers_per_row
         sizes = [shard_bytes] * len(new_machines)
-        return Reconfiguration(self._costs.source.seconds(sizes), sum(sizes))
+        return Reconfiguration(self._costs.source.read_seconds(sizes), sum(sizes))
 
     def assign_rows(self, rates: Floats) -> Floats:
         """Return whole shards for the fastest machines."""
@@ -102,7 +102,7 @@ class RestartOnChange(_OneShardScheme):
     ) -> Reconfiguration:
         """Start the job on the available machines."""
         bytes_read = self._model.matrix_bytes
-        seconds = self._costs.source.seconds((rows * self._model.row_bytes).tolist())
+        seconds = self._costs.source.read_seconds((rows * self._model.row_bytes).tolist())
         if not previous:
             return Reconfiguration(seconds, bytes_read)
         return Reconfiguration(

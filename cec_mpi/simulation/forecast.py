@@ -105,7 +105,7 @@ class Forecaster:
         self.tick_seconds = request.tick_seconds or gap or _DEFAULT_TICK_SECONDS
 
     def forecast(self, choice: Choice, is_candidate: bool = False) -> Choice | None:
-        """Return a choice with its times and cost; None if too few machines are ever available.
+        """Return a choice with its times and cost; None if it never has enough machines.
 
         At least 8 runs with at least 100 changes of availability are replayed, or 20 runs with 500
         changes for a candidate.

@@ -198,7 +198,7 @@ class CodedScheme:
     ) -> Reconfiguration:
         """Read all rows of the machines that join."""
         sizes = self.bytes_held[[n - 1 for n in current - (previous - departed)]]
-        seconds = float(self._model.scenario.costs.source.seconds(sizes))
+        seconds = float(self._model.scenario.costs.source.read_seconds(sizes))
         return Reconfiguration(seconds, float(sizes.sum()))
 
 

@@ -30,14 +30,15 @@ class Source(NamedTuple):
 
     Examples
     --------
-    >>> Source(1e9).seconds([2e9, 1e9]), Source(1e9, is_shared=False).seconds([2e9, 1e9])
+    >>> sizes = [2e9, 1e9]
+    >>> Source(1e9).read_seconds(sizes), Source(1e9, is_shared=False).read_seconds(sizes)
     (3.0, 2.0)
     """
 
     rate: float = 1e9
     is_shared: bool = True
 
-    def seconds(self, sizes: Iterable[float]) -> float:
+    def read_seconds(self, sizes: Iterable[float]) -> float:
         """Return the seconds until all machines have read the bytes `sizes`."""
         return (sum(sizes) if self.is_shared else max(sizes, default=0.0)) / self.rate
 

@@ -127,7 +127,7 @@ def compare_sources(
             {"copies": for_copies.total} if for_copies else {}
         )
         ratios = {peer: f"{total.mean / ours.total.mean:.2f}" for peer, total in found.items()}
-        reading = source.seconds([model.matrix_bytes / MACHINES] * MACHINES)
+        reading = source.read_seconds([model.matrix_bytes / MACHINES] * MACHINES)
         decoding = source_request.costs.decoding_seconds(ROWS, choice.recovery or 1)
         products = ROWS / float(model.rates.sum())
         rows.append(

@@ -131,7 +131,7 @@ def test_machines_that_are_always_away_two_at_a_time_need_two_to_spare():
     advice = advise(ask(availability=up, steps=50_000))
     assert advice.recommended.tolerated_losses == 2
     assert advice.recommended.recovery == 4
-    assert "too few machines are ever available" in advice.rejections["N = 6, L = 5 to 6"]
+    assert "there are never enough available machines" in advice.rejections["N = 6, L = 5 to 6"]
     assert "L = 4: any 4 of 6 machines are enough, 2 machines may be away" in advice.summary
     assert advice.alternative == ""
 
@@ -384,9 +384,9 @@ def test_fewer_machines_than_a_table_has_are_the_first_ones(say, tmp_path, text)
     code, out, _ = say("--machines 4 --availability trace --json")
     assert code == 0
     assert json.loads(out)["rejected"] == {
-        "N = 2, L = 2": "too few machines are ever available",
-        "N = 3, L = 3": "too few machines are ever available",
-        "N = 4, L = 4": "too few machines are ever available",
+        "N = 2, L = 2": "there are never enough available machines",
+        "N = 3, L = 3": "there are never enough available machines",
+        "N = 4, L = 4": "there are never enough available machines",
     }
 
 
