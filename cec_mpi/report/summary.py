@@ -65,9 +65,9 @@ def summary_html(data: Mapping[str, Any]) -> str:
         The data from `page_data`.
     """
     runs = data["runs"]
-    parts = [_run(run, number, data) for number, run in enumerate(runs, start=1)]
+    parts = [_run_section(run, number, data) for number, run in enumerate(runs, start=1)]
     if len(runs) > 1:
-        parts.append(_comparison(runs))
+        parts.append(_comparison_section(runs))
     return "\n".join(parts)
 
 
@@ -82,31 +82,31 @@ def link(text: str, run_count: int, number: int, **target: int) -> Html:
     return tag("a", text, href="#" + "&".join(f"{key}={value}" for key, value in fields.items()))
 
 
-def _run(run: RunData, number: int, data: Mapping[str, Any]) -> Html:
+def _run_section(run: RunData, number: int, data: Mapping[str, Any]) -> Html:
     run_count = len(data["runs"])
     name = f"{run_letter(number)}: {run['name']}" if run_count > 1 else run["name"]
     state = tag("span", run["state"], class_=f"state {run['state'].replace(' ', '-')}")
     status = tag("div", *(tag("p", text) for text in run["status"]), class_="status")
     parts = [tag("div", tag("h2", name), state, class_="run-head"), status]
     if run["figures"]:
-        parts.append(tag("dl", *map(_figure, run["figures"]), class_="figures"))
+        parts.append(tag("dl", *map(_key_figure, run["figures"]), class_="figures"))
     if run["warnings"]:
         warnings = tag("ul", *(tag("li", text) for text in run["warnings"]))
         heading = tag("h3", format_count(len(run["warnings"]), "warning"))
         parts.append(tag("div", heading, warnings, class_="warnings", role="note"))
     if run["by_machine"]:
-        parts.append(_machines(run, number, run_count))
-    left_column = [_breakdown(run["breakdown"])] if run["breakdown"] else []
+        parts.append(_machine_table(run, number, run_count))
+    left_column = [_breakdown_figure(run["breakdown"])] if run["breakdown"] else []
     if run["cyclic"]:
-        left_column.append(_cyclic(run["cyclic"]))
-    right_column = [_longest(run, number, data)] if run["longest"] else []
+        left_column.append(_cyclic_table(run["cyclic"]))
+    right_column = [_longest_steps_table(run, number, data)] if run["longest"] else []
     facts = (tag("div", tag("dt", f["label"]), tag("dd", f["text"])) for f in run["facts"])
     right_column.append(tag("dl", *facts, class_="facts"))
     parts.append(tag("div", tag("div", *left_column), tag("div", *right_column), class_="run-body"))
     return tag("section", *parts, class_="run")
 
 
-def _figure(figure: Mapping[str, str]) -> Html:
+def _key_figure(figure: Mapping[str, str]) -> Html:
     value = tag("dd", figure["value"], class_="value")
     return tag("div", tag("dt", figure["label"]), value, tag("dd", figure["note"], class_="note"))
 
@@ -136,7 +136,7 @@ def _table(
     return tag("div", table, **box)
 
 
-def _breakdown(breakdown: Mapping[str, Any]) -> Html:
+def _breakdown_figure(breakdown: Mapping[str, Any]) -> Html:
     """Return a bar and a table of the parts of a run's time."""
     rectangles, rows, begin = [], [], 0.0
     for part in breakdown["parts"]:
@@ -153,7 +153,7 @@ def _breakdown(breakdown: Mapping[str, Any]) -> Html:
     return tag("div", bar, table, class_="breakdown")
 
 
-def _cyclic(comparison: Mapping[str, Any]) -> Html:
+def _cyclic_table(comparison: Mapping[str, Any]) -> Html:
     """Return a table that compares the run with the cyclic assignment."""
     note = (
         "Coded computing without speeds: all available machines compute the same number of rows. "
@@ -169,7 +169,7 @@ def _cyclic(comparison: Mapping[str, Any]) -> Html:
     return _table("Time with the cyclic assignment", names, rows, "cyclic")
 
 
-def _longest(run: RunData, number: int, data: Mapping[str, Any]) -> Html:
+def _longest_steps_table(run: RunData, number: int, data: Mapping[str, Any]) -> Html:
     """Return a table of the longest steps, with the largest part and the events of each."""
     rows = []
     for longest in run["longest"]:
@@ -191,7 +191,7 @@ def _longest(run: RunData, number: int, data: Mapping[str, Any]) -> Html:
     return _table(caption, ("Step", "Time", "Largest part", "Events"), rows, "longest")
 
 
-def _machines(run: RunData, number: int, run_count: int) -> Html:
+def _machine_table(run: RunData, number: int, run_count: int) -> Html:
     """Return the table of machines."""
     table = run["by_machine"]
     units = [column["unit"] for column in table["columns"]]
@@ -226,7 +226,7 @@ def _format_value(value: Any, unit: str) -> str:
     return f"{value:,.0f}" if unit == "whole" else str(value)
 
 
-def _comparison(runs: Sequence[RunData]) -> Html:
+def _comparison_section(runs: Sequence[RunData]) -> Html:
     """Return a table of runs, with their times relative to the first run."""
     times = [(run["seconds"], _median_makespan(run)) for run in runs]
     rows = []

@@ -119,7 +119,7 @@ def advise(request: AdviceRequest) -> Advice:
     front = pareto_front([*others, *candidates])
     others = [choice for choice in front if choice not in candidates]
     best = [choice for choice in candidates if choice in front] or candidates
-    simulated = [variant for choice in best for variant in forecaster.simulate(choice)]
+    simulated = [variant for choice in best for variant in forecaster.simulate_variants(choice)]
     recommended = recommend(simulated)
     baselines = forecaster.forecast_baselines(recommended)
     return Advice(

@@ -291,7 +291,7 @@ class Forecaster:
 
     # --- simulated steps --------------------------------------------------------------------------
 
-    def simulate(self, choice: Choice) -> list[Choice]:
+    def simulate_variants(self, choice: Choice) -> list[Choice]:
         """Return a choice with its simulated time, and faster variants with stragglers."""
         is_large = choice.machines * (choice.recovery or 1) ** 3 > _MAX_DECODING_WORK
         if is_large or (choice.copies and choice.machines > _MAX_MACHINES_WITH_COPIES):

@@ -31,7 +31,7 @@ function addAssignments() {
     const end = last > step ? ` (until step ${formatWhole(last)})` : "";
     const machines = `${available.length} of ${plural(run.machines, "machine")} available`;
     const rows = `${plural(blocks.length, "block")} of ${formatWhole(run.rows)} rows`;
-    const text = `${withLetter(run, "")}Step ${formatWhole(step)}${end}: ${machines}, ${rows}.`;
+    const text = `${addLetter(run, "")}Step ${formatWhole(step)}${end}: ${machines}, ${rows}.`;
     const isOutside = view.step !== null && (view.step < step || view.step > last);
     const nearest = `This page lacks the assignment of step ${formatWhole(view.step)}; this is the nearest one.`;
     const omitted = run.omitted ? `${plural(run.omitted, "other assignment")} omitted.` : "";

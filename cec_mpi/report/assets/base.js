@@ -47,7 +47,7 @@ function link(text, run, target) {
   return el("a", { text, href: `#${new URLSearchParams(fields)}` });
 }
 
-const withLetter = (run, label) => (HAS_SEVERAL_RUNS ? `${run.letter} ${label}` : label);
+const addLetter = (run, label) => (HAS_SEVERAL_RUNS ? `${run.letter} ${label}` : label);
 const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
 const plural = (count, noun) => `${formatWhole(count)} ${noun}${count === 1 ? "" : "s"}`;
 const formatMachine = (run, n) => (run.hosts[n - 1] ? `${n} (${run.hosts[n - 1]})` : `${n}`);

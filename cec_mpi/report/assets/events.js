@@ -18,7 +18,7 @@ function addEvents() {
     const matches = allEvents.filter(matchesQuery);
     byId("events").replaceChildren(
       ...matches.slice(0, limit).map(({ run, event: [step, kind, machine, text] }) => {
-        const head = link(withLetter(run, formatWhole(step)), run, machine ? { step, machine } : { step });
+        const head = link(addLetter(run, formatWhole(step)), run, machine ? { step, machine } : { step });
         const description = el("span", {}, eventMark(DATA.kinds[kind]), ` ${describeKind(DATA.kinds[kind])}`);
         return tableRow(head, [machine ? formatMachine(run, machine) : "–", description, text ?? ""]);
       }),

@@ -29,7 +29,7 @@ function addMap(run) {
   const canvas = el("canvas", { "aria-hidden": "true" });
   const readout = el("p", { class: "readout" });
   const lane = el("div", { class: "mark lane", hidden: "" });
-  const labels = { "aria-label": withLetter(run, "Machines by steps"), "aria-describedby": "map-keys" };
+  const labels = { "aria-label": addLetter(run, "Machines by steps"), "aria-describedby": "map-keys" };
   const slider = { role: "slider", tabindex: "0", "aria-valuemin": firstStep, "aria-valuemax": lastStep };
   const handlers = {
     onkeydown: handleKey,

@@ -164,7 +164,7 @@ def machines_line(state: RunState, width: int) -> RenderableType:
     text = f"{available} of {len(state.participants)} available"
     if state.is_over:
         text += " in the last step"
-    return with_title("machines", Text(text), width)
+    return add_title("machines", Text(text), width)
 
 
 def waiting_line(waiting: Waiting, seconds: float) -> RenderableType:
@@ -179,7 +179,7 @@ def makespan_line(state: RunState, width: int) -> RenderableType:
     from rich.text import Text
 
     text = "none yet" if state.median_makespan is None else format_duration(state.median_makespan)
-    return with_title("makespan", Text(text), width)
+    return add_title("makespan", Text(text), width)
 
 
 def slow_step_lines(state: RunState, width: int) -> Iterable[RenderableType]:
@@ -188,7 +188,7 @@ def slow_step_lines(state: RunState, width: int) -> Iterable[RenderableType]:
 
     if state.is_slow and not state.is_over:
         clock = format_clock(state.seconds_since_step)
-        yield with_title(
+        yield add_title(
             "next step", Text(clock if width >= _MIN_TITLED_WIDTH else f"next step {clock}"), width
         )
 
@@ -199,10 +199,10 @@ def event_line(state: RunState, width: int) -> RenderableType:
 
     assert state.last_event is not None
     step, text = state.last_event
-    return with_title("last event", Text(f"step {step}: {text}"), width)
+    return add_title("last event", Text(f"step {step}: {text}"), width)
 
 
-def with_title(title: str, text: Any, width: int) -> RenderableType:
+def add_title(title: str, text: Any, width: int) -> RenderableType:
     """Return a line, with its title if the display is wide enough."""
     from rich.text import Text
 

@@ -12,13 +12,13 @@ from cec_mpi.report.live.run_state import RunState
 from cec_mpi.report.live.steps import (
     STYLES,
     TIMED_STATES,
+    add_title,
     event_line,
     head_line,
     machine_states,
     machines_line,
     makespan_line,
     slow_step_lines,
-    with_title,
 )
 from cec_mpi.report.live.watched_run import WatchedRun
 from cec_mpi.text import format_duration, printable
@@ -56,7 +56,7 @@ def top_lines(run: WatchedRun, width: int, height: int | None) -> list[Renderabl
         progress = ", ".join(
             f"{printable(name)} {value:.3g}" for name, value in state.progress.items()
         )
-        lines.append(with_title("solver", Text(progress), width))
+        lines.append(add_title("solver", Text(progress), width))
     if state.last_event is not None:
         lines.append(event_line(state, width))
     max_lines = None if height is None else height - len(lines) - 2
@@ -104,7 +104,7 @@ def _machine_table(
         state = states[n]
         cells = [Text(str(n))]
         if width >= _WIDTH_WITH_HOSTS:
-            cells.append(_truncated(printable(hosts.get(n, ""))))
+            cells.append(_make_truncatable(printable(hosts.get(n, ""))))
         if has_pids:
             cells.append(Text(str(pids.get(n) or "-")))
         cells.append(Text(state, STYLES[state]))
@@ -117,13 +117,13 @@ def _machine_table(
         if width >= _WIDTH_WITH_EVENTS:
             number, event = run_state.last_events.get(n, (0, ""))
             event = event.removeprefix(f"machine {n} ")
-            cells.append(_truncated(f"step {number}: {event}" if event else ""))
+            cells.append(_make_truncatable(f"step {number}: {event}" if event else ""))
         table.add_row(*cells)
     yield table
     if omitted:
         yield Text(f"and {omitted} more, which took less time", "dim")
 
 
-def _truncated(text: str) -> Text:
-    """Return text that is truncated if necessary, because only numbers must be complete."""
+def _make_truncatable(text: str) -> Text:
+    """Return text that a narrow column truncates, because only numbers must be complete."""
     return Text(text, no_wrap=True, overflow="ellipsis")
