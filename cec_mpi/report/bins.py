@@ -109,10 +109,8 @@ class MachineBins:
                 cells[:, columns] = np.minimum(cells[:, columns], state)
             for kind, machine in map(kind_and_machine, stretch.first_step["events"]):
                 if kind in _EVENT_STATES and machine <= chunk.machines:
-                    states_of_bin = self.event_states[begin_bin]
-                    states_of_bin[machine - 1] = min(
-                        _EVENT_STATES[kind], states_of_bin[machine - 1]
-                    )
+                    cell = begin_bin, machine - 1
+                    self.event_states[cell] = min(_EVENT_STATES[kind], self.event_states[cell])
 
     def encode_cells(self) -> str:
         """Return the cells of the map in base64: a byte for each bin of each machine."""

@@ -222,15 +222,11 @@ def machine_table(run: Run) -> dict[str, Any]:
     missing_answers = np.array(
         [absences.unanswered_steps[n] + absences.late_steps[n] for n in machines]
     )
-    order = np.lexsort(
-        (-visible_delays, -missing_answers)
-        if totals.stragglers
-        else (-missing_answers, -visible_delays)
-    )
+    sort_keys = -missing_answers, -visible_delays  # the last one counts most
+    order = np.lexsort(sort_keys[::-1] if totals.stragglers else sort_keys)
+    criterion = "missing answers" if totals.stragglers else "delay"
     return {
-        "caption": "Machines, in descending order of missing answers"
-        if totals.stragglers
-        else "Machines, in descending order of delay",
+        "caption": f"Machines, in descending order of {criterion}",
         "columns": [{"label": name, "unit": unit} for name, (unit, _) in columns.items()],
         "rows": [
             [int(n) + 1, *(v[n] if unit == "text" else float(v[n]) for unit, v in columns.values())]

@@ -102,13 +102,10 @@ def advise(request: AdviceRequest) -> Advice:
     choices = _feasible_choices(request, forecaster, rejections)
     if not choices:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in rejections.summary().items())
-        single = _best_single_machine(request, forecaster)
-        alternative = (
-            ""
-            if single is None
-            else f". {single.description}: a step takes {format_duration(single.seconds)}"
-        )
-        raise InfeasibleError(f"no choice is feasible: {reasons}{alternative}")
+        if single := _best_single_machine(request, forecaster):
+            seconds = format_duration(single.seconds)
+            reasons += f". {single.description}: a step takes {seconds}"
+        raise InfeasibleError(f"no choice is feasible: {reasons}")
     front = pareto_front(choices)
     candidates: list[Choice] = []
     others = list(front)
@@ -364,15 +361,8 @@ def _summarise(request: AdviceRequest, choice: Choice, baselines: Mapping[str, I
             needed = f"all of its {plural(count, 'machine', 'is', 'are')} needed"
     else:
         needed = f"each row on {plural(choice.copies, 'machine')}"
-    waiting = (
-        f", {format_percent(choice.waiting_fraction)} of this time waiting"
-        if choice.waiting_fraction
-        else ""
-    )
-    cost = "" if choice.cost is None else f", and cost {choice.cost:.2f}"
-    away = plural(
-        choice.tolerated_losses, "computer" if choice.machines_per_computer else "machine"
-    )
+    counts = choice.machines_per_computer
+    away = plural(choice.tolerated_losses, "computer" if counts else "machine")
     mean, low, high = choice.expected_total
     times = f"{format_count(request.steps, 'step')} take {format_duration(mean)}"
     if low < high:
@@ -382,17 +372,19 @@ def _summarise(request: AdviceRequest, choice: Choice, baselines: Mapping[str, I
             f" on average ({format_duration(low)} to {format_duration(high)}; 9 of 10 single runs "
             f"take {single_run[0]} to {single_run[1]})"
         )
-    carrying = ""
-    if counts := choice.machines_per_computer:
-        carrying = (
+    if choice.waiting_fraction:
+        times += f", {format_percent(choice.waiting_fraction)} of this time waiting"
+    if choice.cost is not None:
+        times += f", and cost {choice.cost:.2f}"
+    digits = f"Results have about {math.floor(-math.log10(choice.error))} correct digits."
+    if counts:
+        digits += (
             f" Computers carry {min(counts)} to {max(counts)} machines, by their memory "
             "(cec-mpi join --machines)."
         )
-    digits = f"Results have about {math.floor(-math.log10(choice.error))} correct digits."
     return (
         f"Take {choice.machines_text}, {choice.threshold_text}: {needed}, {away} may be away at "
-        f"once, and the store has {format_bytes(choice.storage)}. {times}{waiting}{cost}. "
-        f"{digits}{carrying}"
+        f"once, and the store has {format_bytes(choice.storage)}. {times}. {digits}"
         f"{_compare_with_baselines(request.costs.source, choice, baselines)}"
     )
 

@@ -284,7 +284,7 @@ def replay(
     checkpoint = _Checkpoint()
     last_available: tuple[int, ...] | None = None
     current, previous, departed = Machines(), Machines(), Machines()
-    machine_indices, is_waiting = np.zeros(0, np.intp), False
+    indices, is_waiting = np.zeros(0, np.intp), False
     first_read_seconds, changes = 0.0, 0
     events: Counter[str] = Counter()
     end_reason = ""
@@ -292,7 +292,7 @@ def replay(
         tick = tick if tick_seconds is None else max(tick, int(now / tick_seconds))
         if (available := availability.at(tick)) is not last_available:
             last_available, current = available, frozenset(available)
-            machine_indices = np.array(sorted(current), np.intp) - 1
+            indices = np.array(sorted(current), np.intp) - 1
             departed |= previous - current
         if len(current) < scheme.min_machines:
             if not options.wait or availability.max_available(tick) < scheme.min_machines:
@@ -307,13 +307,13 @@ def replay(
             wait_end = now if tick_seconds is None else max(now, tick * tick_seconds)
             wait_end = min(wait_end, max_seconds)
             waiting_seconds += wait_end - now
-            machine_seconds[machine_indices] += wait_end - now
+            machine_seconds[indices] += wait_end - now
             now = wait_end
             continue
         is_waiting = False
         if current != previous or departed:
             if current not in step_models:
-                step_models[current] = _model_step(model, scheme, machine_indices)
+                step_models[current] = _model_step(model, scheme, indices)
             step_model = step_models[current]
             change = scheme.reconfigure(previous, departed, current, step_model.rows)
             if change.loses_steps:
@@ -326,7 +326,7 @@ def replay(
                 events[change.event] += 1
                 checkpoint = _Checkpoint(steps, now + change.seconds, optimal_seconds)
             now += change.seconds
-            machine_seconds[machine_indices] += change.seconds
+            machine_seconds[indices] += change.seconds
             bytes_read += change.bytes_read
             previous, departed = current, Machines()
         count, step_seconds = 1, step_model.seconds
@@ -339,7 +339,7 @@ def replay(
             end = min(end, next_tick * tick_seconds)
             count = int(min(max_steps - steps, max(1, math.ceil((end - now) / step_seconds))))
         now += count * step_seconds
-        machine_seconds[machine_indices] += count * step_seconds
+        machine_seconds[indices] += count * step_seconds
         optimal_seconds += count * step_model.optimal_seconds
         steps, tick = steps + count, tick + 1 if tick_seconds is None else tick
         if now - checkpoint.seconds >= checkpoint_seconds:

@@ -168,7 +168,7 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
     command = f"cec-mpi encode X store --dtype {request.dtype}"
     rows = []
     for choice in advice.front:
-        simulated, cost = choice.simulated_total, choice.cost
+        simulated, cost, waiting = choice.simulated_total, choice.cost, choice.waiting_fraction
         rows.append(
             {
                 "": "*" if choice is advice.recommended else "",
@@ -180,9 +180,7 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
                 "away": str(choice.tolerated_losses),
                 "digits": f"{choice.lost_digits:.1f}",
                 "step": format_duration(choice.step.mean),
-                "waiting": format_percent(choice.waiting_fraction)
-                if choice.waiting_fraction
-                else "-",
+                "waiting": format_percent(waiting) if waiting else "-",
                 "each time": format_duration(choice.mean_wait) if choice.mean_wait else "-",
                 "total": format_duration(choice.total.mean),
                 "95 %": _interval_text(choice.total),
@@ -210,11 +208,8 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
     rejections = [
         f"Rejected: {choice_name}: {reason}" for choice_name, reason in advice.rejections.items()
     ]
-    for paragraph in (
-        rejections,
-        [advice.alternative] if advice.alternative else [],
-        [advice.summary],
-    ):
+    alternatives = [advice.alternative] if advice.alternative else []
+    for paragraph in (rejections, alternatives, [advice.summary]):
         lines += [""] if paragraph else []
         for text in paragraph:
             lines += textwrap.wrap(text, shutil.get_terminal_size().columns)
@@ -235,12 +230,11 @@ def _per_computer_text(choice: Choice) -> str:
 
 def _as_dict(request: AdviceRequest, advice: Advice) -> dict[str, Any]:
     def choice_dict(choice: Choice) -> dict[str, Any]:
+        simulated = choice.simulated_total
         return {
             **asdict(choice),
             **{name: getattr(choice, name)._asdict() for name in ("step", "total")},
-            "simulated_total": None
-            if choice.simulated_total is None
-            else choice.simulated_total._asdict(),
+            "simulated_total": None if simulated is None else simulated._asdict(),
             "encode": choice.encode_command(request.dtype, advice.speeds),
             "run": choice.run_options(),
             "recommended": choice is advice.recommended,
