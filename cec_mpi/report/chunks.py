@@ -125,7 +125,7 @@ class Chunk:
     @property
     def machines(self) -> int:
         """Number of machines, N."""
-        return self.seconds.shape[1]
+        return int(self.seconds.shape[1])
 
     @cached_property
     def stretch_begins(self) -> Ints:

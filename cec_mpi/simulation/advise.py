@@ -276,9 +276,10 @@ def _choices(request: AdviceRequest) -> Iterator[Choice]:
             large_copies = {-(-count // 4), -(-count // 2), count}
             for copies in sorted({*range(1, min(count, _MAX_SMALL_COPIES) + 1), *large_copies}):
                 yield Choice(machines=count, copies=copies)
-    if request.density > _MIN_CODE_DENSITY and (counts := _machines_per_computer(request)):
-        for recovery in _sample_range(sum(counts)):
-            yield Choice(machines=sum(counts), recovery=recovery, machines_per_computer=counts)
+    if request.density > _MIN_CODE_DENSITY and (per_computer := _machines_per_computer(request)):
+        total = sum(per_computer)
+        for recovery in _sample_range(total):
+            yield Choice(machines=total, recovery=recovery, machines_per_computer=per_computer)
 
 
 def _machines_per_computer(request: AdviceRequest) -> tuple[int, ...]:
@@ -443,7 +444,8 @@ def _model_of_all_machines(request: AdviceRequest) -> TimeModel:
 
 def _best_single_machine(request: AdviceRequest, forecaster: Forecaster) -> _SingleMachine | None:
     """Return the best single machine; None if X fits on none."""
-    size, fractions = _model_of_all_machines(request).size, forecaster.availability_fractions()
+    size = _model_of_all_machines(request).matrix_bytes
+    fractions = forecaster.availability_fractions()
     single_machines = []
     for n, (group, fraction) in enumerate(zip(request.machines, fractions, strict=True), start=1):
         if not fraction or (group.memory is not None and group.memory < size):

@@ -26,7 +26,7 @@ def left_text(run, machine=4):
 def test_map_and_assignments_show_why_a_machine_is_absent(make_run, why):
     steps = [step_of(0), step_of(1, **THREE, why=why), step_of(2), step_of(3, **THREE)]
     run = Run(str(make_run(steps)))
-    cells = np.frombuffer(base64.b64decode(run.bins.cells()), np.uint8).reshape(4, 4)[3]
+    cells = np.frombuffer(base64.b64decode(run.bins.encode_cells()), np.uint8).reshape(4, 4)[3]
     state = STATE_INDEX["lost" if why == "given up" else why]
     assert cells.tolist() == [cells[0], state, cells[0], PREEMPTED]
     assert cells[0] > 16

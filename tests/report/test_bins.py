@@ -124,7 +124,7 @@ def test_bins_of_any_run_have_the_sums_of_their_steps(tmp_path_factory, stretche
     width, count = run.bins.width, run.bins.count
     assert (width == 1) == (len(steps) <= 64)
     assert count == -(-len(steps) // width) <= 64
-    cells = np.frombuffer(base64.b64decode(run.bins.cells()), np.uint8).reshape(4, count)
+    cells = np.frombuffer(base64.b64decode(run.bins.encode_cells()), np.uint8).reshape(4, count)
     for bin_ in range(count):
         mine = steps[bin_ * width : (bin_ + 1) * width]
         assert run.bins.seconds[bin_] == pytest.approx(

@@ -297,7 +297,7 @@ def test_if_a_kind_has_no_room_for_a_shard_the_machine_that_holds_x_is_named():
     ("more", "says"),
     [
         ({"density": 0.0}, "density 0"),
-        ({"error": 0.0}, "error 0"),
+        ({"max_error": 0.0}, "error 0"),
         ({"noise": -1.0}, "noise -1"),
         ({"steps": 0}, "steps 0"),
         ({"groups": ()}, "machines: expected at least one"),
