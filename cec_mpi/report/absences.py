@@ -78,8 +78,8 @@ class Absences:
             self.unanswered_steps.update(machines)
         for stretch in chunk.stretches:
             step = stretch.first_step
-            if step["away"] is not self._absent:
-                self._absent = step["away"]
+            if step["absent_since"] is not self._absent:
+                self._absent = step["absent_since"]
                 self._update_ongoing(reasons_by_machine(self._absent), step["step"])
             if step["available"] is not self._available:
                 self._available = step["available"]

@@ -145,7 +145,7 @@ def _sample_evenly(assignments: list[RecordedAssignment], count: int) -> list[Re
     return [assignments[k * (len(assignments) - 1) // (count - 1)] for k in range(count)]
 
 
-def _count_numbers(bounds: Bounds) -> int:
+def _count_numbers(bounds: IntervalBounds) -> int:
     """Return how many numbers an assignment has on a page: bounds, and machines of blocks."""
     positions = np.searchsorted(np.unique(bounds.bounds), bounds.bounds)
     return int((positions[1::2] - positions[::2]).sum()) + len(positions)
@@ -224,10 +224,10 @@ def assignment_data(
         "blocks": find_blocks(bounds),
         "loads": assignment.bounds.loads().tolist(),
         "new_rows": new_rows_by_machine(
-            bounds, assignment.previous_bounds.lists() if assignment.previous_bounds else []
+            bounds, assignment.previous_bounds.to_lists() if assignment.previous_bounds else []
         ),
         "speeds": to_json_numbers(speeds),
-        "away": {
+        "absence_reasons": {
             str(n): reason for n, reason in sorted(reasons_by_machine(assignment.absent).items())
         },
     }

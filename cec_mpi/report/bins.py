@@ -97,8 +97,8 @@ class MachineBins:
         for stretch in chunk.stretches:
             begin_bin = (chunk.steps_before + stretch.begin) // self.width
             last_bin = (chunk.steps_before + stretch.end - 1) // self.width
-            if stretch.first_step["away"] is not absent:
-                absent = stretch.first_step["away"]
+            if stretch.first_step["absent_since"] is not absent:
+                absent = stretch.first_step["absent_since"]
                 states = [
                     (_ABSENCE_STATES[reason], np.fromiter(absent_machines, np.int64) - 1)
                     for reason, absent_machines in absent.items()

@@ -50,9 +50,9 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "available": _to_ints,
     "load_seconds": lambda values: np.fromiter(values, np.float64, len(values)),
     "load_bytes": _to_ints,
-    "assignment": Bounds.of,
-    "bytes": lambda values: sum(values.values()),
-    "away": lambda values: values,
+    "assignment": IntervalBounds.from_lists,
+    "payload_bytes": lambda values: sum(values.values()),
+    "absent_since": lambda values: values,
 }
 """Fields whose change begins a stretch, with functions that convert their values."""
 
@@ -190,7 +190,9 @@ class _ChunkBuilder:
     def can_add(self, step: StepRecord) -> bool:
         """Return whether the chunk is empty, or has space and the same number of machines."""
         count = len(self._chunk.timestamps)
-        return not count or (count < self._max_steps and len(step.seconds) == self._machines)
+        return not count or (
+            count < self._max_steps and len(step.compute_seconds) == self._machines
+        )
 
     def add(self, step: StepRecord) -> None:
         """Add a step."""

@@ -23,7 +23,14 @@ from cec_mpi.runtime.records.step import Checkpoint, Progress, Unfinished, Waiti
 from cec_mpi.store.files.durable import has_lock_file, is_locked
 from cec_mpi.store.files.paths import as_path, directory_problem
 
-_DERIVED_FIELDS = "load_seconds", "stall_seconds", "shortage_seconds", "bytes", "available", "time"
+_DERIVED_FIELDS = (
+    "load_seconds",
+    "stall_seconds",
+    "shortage_seconds",
+    "payload_bytes",
+    "available",
+    "time",
+)
 
 DONE, STOPPED, INTERRUPTED, RUNNING = "done", "stopped", "interrupted", "running"
 
@@ -49,10 +56,10 @@ class Run:
     state : str
         `DONE`, `STOPPED` (with a checkpoint after its last step), `INTERRUPTED` or `RUNNING`.
     step_columns : dict of (T,) ndarray
-        Values of each step: `NUMBER_FIELDS`, ``load_seconds`` (delay by reading), ``bytes``,
-        ``available`` (number of machines), ``stall_seconds`` and ``shortage_seconds`` (see
-        `TimeTotals`), and ``time`` (of its end, in seconds since the start of the run, without the
-        time between parts).
+        Values of each step: `NUMBER_FIELDS`, ``load_seconds`` (delay by reading),
+        ``payload_bytes``, ``available`` (number of machines), ``stall_seconds`` and
+        ``shortage_seconds`` (see `TimeTotals`), and ``time`` (of its end, in seconds since the
+        start of the run, without the time between parts).
     events : list of (int, int, int, str)
         Step, kind, machine and text of each event, in the order of steps.
     progress : list of (int, dict)
@@ -161,7 +168,7 @@ class Run:
             chunk.stretches, self.time_totals.seconds_per_row, strict=True
         ):
             steps, step = slice(stretch.begin, stretch.end), stretch.first_step
-            total_bytes[steps] = step["bytes"]
+            total_bytes[steps] = step["payload_bytes"]
             available[steps] = len(step["available"])
             self._add_events(step["events"], step["step"])
             self.assignments.add(chunk.steps_before, stretch, seconds_per_row)
@@ -170,7 +177,7 @@ class Run:
         self._derived_columns["stall_seconds"].append(self.time_totals.stall_seconds)
         self._derived_columns["shortage_seconds"].append(self.time_totals.shortage_seconds)
         self._derived_columns["available"].append(available)
-        self._derived_columns["bytes"].append(total_bytes)
+        self._derived_columns["payload_bytes"].append(total_bytes)
         self._derived_columns["time"].append(self._times_since_start(chunk))
 
     def _add_events(self, events: Sequence[Event], step: int) -> None:

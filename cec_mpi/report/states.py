@@ -42,7 +42,7 @@ STATES = (
 """States in the map; a cell with several states shows the first in this order."""
 
 PREEMPTED, IDLE = 0, 1
-_KIND_INDEX = {kind.kind: index for index, kind in enumerate(KINDS)}
+_KIND_INDEX = {kind.name: index for index, kind in enumerate(KINDS)}
 STATE_INDEX = {state.state: index for index, state in enumerate(STATES) if index > IDLE}
 """Index of each state other than preempted and idle."""
 

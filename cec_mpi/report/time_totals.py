@@ -251,7 +251,7 @@ class TimeTotals:
         ):
             step = stretch.first_step
             departed = _missing_machines(step, chunk.seconds[stretch.begin])
-            if not (step["away"] or departed or slow[index].any()):
+            if not (step["absent_since"] or departed or slow[index].any()):
                 continue
             causes = {
                 n: reason

@@ -113,7 +113,7 @@ def _run_simulation(scenario: Scenario, directory: Path | None) -> Outcome:
             if stream is not None:
                 recorder.write_to(stream)
             error = _run_steps(scenario, run)
-            recorder.end()
+            recorder.finish()
         outcome = recorder.outcome(error)
         if directory is not None:
             summary = {"version": SUMMARY_VERSION, "task": TASK, "seconds": outcome.seconds}
@@ -183,8 +183,8 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
         master = session.open(store, options, recorder)
         recorder.schedule = session.schedule
         rows, columns = scenario.rows, scenario.columns
-        recorder.common |= {"task": TASK, "planned_steps": scenario.steps}
-        recorder.common["simulated"] = {"rows": rows, "columns": columns}
+        recorder.header |= {"task": TASK, "planned_steps": scenario.steps}
+        recorder.header["simulated"] = {"rows": rows, "columns": columns}
 
         def check_duration() -> None:
             if hub.clock.monotonic() >= scenario.max_seconds:

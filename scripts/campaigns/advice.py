@@ -43,19 +43,15 @@ def requests() -> Iterator[tuple[str, AdviceRequest, Choice]]:
     """Yield requests, each with its name and a choice."""
     groups = [MachineGroup(2, 1), MachineGroup(3, 2), MachineGroup(1, 4)]
     request = AdviceRequest(rows=4_000_000, columns=1000, groups=groups, steps=10_000)
-    carried = Choice(
+    uneven = Choice(
         machines=12, recovery=8, machines_per_computer=(1, 1, 2, 2, 2, 4), tolerated_losses=1
     )
     for probability in (0.85, 0.9, 0.95):
         for minutes in (5, 30, 120):
-            outage_request = replace(request, probability=probability, tick_seconds=60.0 * minutes)
-            yield (
-                f"workstations, {probability}, {minutes} min, L = 8 of 12",
-                outage_request,
-                uneven,
-            )
-            plain = Choice(machines=6, recovery=4, tolerated_losses=2)
-            yield f"workstations, {probability}, {minutes} min, L = 4 of 6", outage_request, plain
+            outages = replace(request, probability=probability, tick_seconds=60.0 * minutes)
+            name = f"workstations, {probability}, {minutes} min"
+            yield f"{name}, L = 8 of 12", outages, uneven
+            yield f"{name}, L = 4 of 6", outages, Choice(machines=6, recovery=4, tolerated_losses=2)
     trace = AdviceRequest(
         rows=20_000_000,
         columns=1000,
@@ -106,12 +102,12 @@ def make_real_runs(steps: int, first_seed: int, deadline: float) -> None:
             begin, end = map(
                 datetime.fromisoformat, (records.header["started"], records.steps[-1].time)
             )
-            took = (end - begin).total_seconds()
+            seconds = (end - begin).total_seconds()
         low, high = forecast.single_run_range
-        cells = f"{took:.1f}", f"{forecast.total.mean:.1f}", f"{low:.1f} to {high:.1f}"
-        ratio = f"{forecast.total.mean / took:.3f}"
-        lines.append([f"p = {probability}, L = {recovery}", *cells, ratio])
-        print(lines[-1], flush=True)
+        cells = f"{seconds:.1f}", f"{forecast.total.mean:.1f}", f"{low:.1f} to {high:.1f}"
+        ratio = f"{forecast.total.mean / seconds:.3f}"
+        rows_of_table.append([f"p = {probability}, L = {recovery}", *cells, ratio])
+        print(rows_of_table[-1], flush=True)
     head = ["run", "measured (s)", "forecast (s)", "9 of 10 runs", "forecast over measured"]
     print("\n".join(format_table(head, rows_of_table, head[1:])))
 
@@ -145,7 +141,7 @@ def main() -> None:
             hits += forecast.total.low <= mean <= forecast.total.high
             widths.append((forecast.total.high - forecast.total.low) / mean)
             low, high = forecast.single_run_range
-            inside.append(((low <= runs) & (runs <= high)).mean())
+            shares_inside.append(((low <= runs) & (runs <= high)).mean())
         covered, tried = covered + hits, tried + seeds_per_request
         cells = f"{hits / seeds_per_request:.3f}", f"{np.median(widths):.1%}"
         rows.append([name, *cells, f"{np.mean(shares_inside):.3f}"])

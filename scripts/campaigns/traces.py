@@ -117,28 +117,24 @@ def compare_sources(
     rows = []
     for name, source in SOURCES.items():
         source_request = replace(request, costs=Costs(source=source))
-        forecaster, model = (
-            Forecaster(source_request),
-            TimeModel(make_scenario(source_request, choice)),
-        )
+        forecaster = Forecaster(source_request)
+        model = TimeModel(make_scenario(source_request, choice))
         ours, for_copies = forecaster.forecast(choice, True), forecaster.forecast(copies, True)
         assert ours is not None
-        found = forecaster.forecast_baselines(choice, schemes) | (
-            {"copies": for_copies.total} if for_copies else {}
-        )
-        ratios = {peer: f"{total.mean / ours.total.mean:.2f}" for peer, total in found.items()}
+        totals = forecaster.forecast_baselines(choice, schemes)
+        if for_copies:
+            totals |= {"copies": for_copies.total}
+        ratios = {peer: f"{total.mean / ours.total.mean:.2f}" for peer, total in totals.items()}
         reading = source.read_seconds([model.matrix_bytes / MACHINES] * MACHINES)
         decoding = source_request.costs.decoding_seconds(ROWS, choice.recovery or 1)
         products = ROWS / float(model.rates.sum())
-        rows.append(
-            [
-                name,
-                *(ratios.get(peer, "-") for peer in (*schemes, "copies")),
-                f"{ours.waiting_fraction:.1%}",
-                f"{reading / interval:.4f}",
-                f"{decoding / products:.4f}",
-            ]
-        )
+        cells = [ratios.get(peer, "-") for peer in (*schemes, "copies")]
+        cells += [
+            f"{ours.waiting_fraction:.1%}",
+            f"{reading / interval:.4f}",
+            f"{decoding / products:.4f}",
+        ]
+        rows.append([name, *cells])
     head = ["source", *schemes, "copies", "waiting", "reading/between", "decoding/products"]
     yield f"one change every {interval:.0f} s"
     yield from format_table(head, rows, head[1:])

@@ -28,14 +28,7 @@ def report(
     title: str = "Products of 2,000 vectors",
     reload_seconds: float | None = None,
 ) -> dict[str, Any]:
-    return {
-        "title": title,
-        "generated": "2026-11-22T15:00:00Z",
-        "reload_seconds": reload_seconds,
-        "kinds": [kind._asdict() for kind in KINDS],
-        "states": [state._asdict() for state in STATES],
-        "runs": list(runs),
-    }
+    return page_data([], PageOptions(title, reload_seconds)) | {"runs": list(runs)}
 
 
 def run(
@@ -75,127 +68,42 @@ def run(
         since = {n: since.get(n, step) for n in ranks[1:] if n not in available}
         plan = planner.plan(available, tuple(speeds))
         loads = plan.assignment.counts(machines)
-        cells[:, step] = np.where(here[:, step], _NONE + loads * (255 - _NONE) // rows, 0)
-        best[step] = plan.makespan / 2e5 * slower
-        if not assignments or assignments[-1]["available"] != list(available):
-            if assignments:
-                assignments[-1]["last_step"] = step - 1
-            bounds, made = _assignment(step, steps - 1, available, plan.assignment, speeds, bounds)
-            assignments.append(made)
-    noise = rng.gamma(2, 0.01, steps)
-    measured = best * (1 + noise)
-    measured[:5] *= 1.6
-    compute = measured
-    parts = {
-        "announce": rng.uniform(1e-4, 2e-4, steps),
-        "share": rng.uniform(5e-4, 8e-4, steps),
-        "compute": compute,
-        "collect": rng.uniform(8e-4, 2e-3, steps),
-        "decode": rng.uniform(1e-3, 1.5e-3, steps),
-        "load": np.where(np.arange(steps) < 3, 0.01, 0.0),
-        "waiting": np.zeros(steps),
-    }
-    series = {
-        "measured": measured,
-        "predicted": best * rng.normal(1, 0.01, steps),
-        "hindsight": best,
-        "condition": np.where(here.sum(0) == machines, 4.2, 17.0) * rng.uniform(1, 1.01, steps),
-        "cancellation": rng.uniform(1, 3, steps),
-        "bytes": np.full(steps, 96_000) + 64 * rng.integers(0, 40, steps),
-    }
-    learned = (
-        np.outer(speeds, np.ones(steps // 10 + 1))
-        * 2e5
-        / 6
-        * rng.normal(1, 0.02, (machines, steps // 10 + 1))
-    )
-    time = np.cumsum(sum(parts.values()))
-    return {
-        "name": name,
-        "state": state,
-        "facts": [
-            {"label": "Task", "text": "matvec"},
-            {"label": "Matrix", "text": f"{rows * recovery:,} x 1,000, float64"},
-            {"label": "Code", "text": f"Fourier, any {recovery} of {machines} machines"},
-            {"label": "Scheme", "text": "heterogeneous"},
-            {"label": "Hosts", "text": "node01, node02, node03"},
-            {"label": "Began", "text": "2026-11-22 14:00:00 UTC"},
-        ],
-        "status": ["matvec is done."],
-        "figures": [
-            {"label": "Duration", "value": f"{time[-1]:.1f} s", "note": f"{steps:,} steps"},
-            {"label": "Time lost", "value": "1.20 s (2.0 %)", "note": "stalls"},
-            {
-                "label": "Imbalance",
-                "value": "2.0 %",
-                "note": "Computing took 3 s.",
-            },
-        ],
-        "by_machine": {
-            "caption": "Machines, in descending order of delay",
-            "columns": [
-                {"label": "Delay", "unit": "seconds"},
-                {"label": "Left", "unit": "text"},
-                {"label": "Steps as slowest", "unit": "whole"},
-                {"label": "Available", "unit": "percent"},
-            ],
-            "rows": [
-                [n + 1, 3.2 / (k + 1), "", int(steps * 0.8 / (k + 2)), float(here[n].mean())]
-                for k, n in enumerate(rng.permutation(machines).tolist())
-            ],
-        },
-        "warnings": ["machine 3 was lost 2 times: its process ended"],
-        "breakdown": {
-            "parts": [
-                {
-                    "part": "compute",
-                    "label": "Computing",
-                    "note": "of each step the time of the machine that took longest",
-                    "seconds": time[-1],
-                    "text": f"{time[-1]:.2f} s",
-                    "share": 1.0,
-                }
-            ],
-        },
-        "cyclic": {
-            "steps": steps,
-            "cyclic": 1.42 * time[-1],
-            "measured": time[-1],
-            "text": "less",
-        },
-        "longest": [{"step": 3, "seconds": 0.9, "parts": {"compute": 0.2, "stall": 0.7}}],
-        "machines": machines,
-        "recovery": recovery,
-        "rows": rows,
-        "hosts": [f"node{n // 2 + 1:02}" for n in range(machines)],
-        "steps": steps,
-        "first_step": 0,
-        "bin_width": 1,
-        "bin_count": steps,
-        "bin_starts": list(range(steps)),
-        "time": time.round(6).tolist(),
-        "seconds": float(time[-1]),
-        "series": {key: {"value": to_json_numbers(values)} for key, values in series.items()},
-        "parts": {key: {"value": to_json_numbers(values)} for key, values in parts.items()},
-        "encoded_cells": base64.b64encode(cells.tobytes()).decode(),
-        "speeds": {
-            "bins": list(range(0, steps, 10)),
-            "machines": [to_json_numbers(row[: (steps + 9) // 10]) for row in learned],
-        },
-        "events": events,
-        "assignments": assignments,
-        "omitted": 0,
-        "progress": [
-            {
-                "name": "residual",
-                "log": True,
-                "step": list(range(0, steps, 5)),
-                "value": to_json_numbers(np.exp(-np.arange(0, steps, 5) / steps * 25)),
-            }
-        ],
-        "checkpoints": list(range(250, steps, 250)),
-        "resumes": [steps // 3] if steps > 10 else [],
-    }
+        noise = 1 + rng.gamma(2, 0.01, machines) + 0.6 * (step < 5)
+        seconds = loads / np.array(speeds) * noise / 2e5 * slowdown
+        optimum, measured = plan.makespan / 2e5 * slowdown, float(seconds.max())
+        ended += timedelta(seconds=measured + 0.005)
+        step_record = record(
+            step,
+            machines,
+            absent_since={"lost": since},
+            time=ended.isoformat(timespec="milliseconds"),
+            rows=loads.tolist(),
+            compute_seconds=seconds.tolist(),
+            load_seconds=[0.01 * (step < 3)] * machines,
+            predicted_makespan=optimum * float(rng.normal(1, 0.01)),
+            measured_makespan=measured,
+            makespan_bound=optimum,
+            hindsight_makespan=optimum,
+            announce_seconds=float(rng.uniform(1e-4, 2e-4)),
+            share_seconds=float(rng.uniform(5e-4, 8e-4)),
+            collect_seconds=measured + float(rng.uniform(8e-4, 2e-3)),
+            decode_seconds=float(rng.uniform(1e-3, 1.5e-3)),
+            payload_bytes={"share": 96_000 + 64 * int(rng.integers(40))},
+            condition_number=4.2 if len(available) == machines else 17.0,
+            cancellation=float(rng.uniform(1, 3)),
+            assignment=[[*chain.from_iterable(plan.assignment.intervals(n))] for n in ranks[1:]],
+            events=events[step],
+        )
+        lines.append(writer.step(step_record))
+        if step % 5 == 0:
+            lines.append(writer.note(Progress({"residual": float(np.exp(-step / steps * 25))})))
+        if step % 250 == 249:
+            lines.append(writer.note(Checkpoint()))
+    with TemporaryDirectory() as directory:
+        Path(directory, "steps.jsonl").write_text("".join(lines))
+        Path(directory, "summary.json").write_text(json.dumps({"task": "matvec"}))
+        data = page_data([Run(directory)], PageOptions(""))["runs"][0]
+    return data | {"name": name, "state": state}
 
 
 def large_run() -> dict[str, Any]:
@@ -220,17 +128,13 @@ def large_run() -> dict[str, Any]:
 
     def spread(values: Any, width: float = 0.1) -> dict[str, list[float | None]]:
         return {
-            "min": to_json_numbers(values * (1 - by * rng.uniform(0.5, 1, bins))),
+            "min": to_json_numbers(values * (1 - width * rng.uniform(0.5, 1, bins))),
             "median": to_json_numbers(values),
-            "max": to_json_numbers(values * (1 + 5 * by * rng.gamma(1, 0.3, bins))),
+            "max": to_json_numbers(values * (1 + 5 * width * rng.gamma(1, 0.3, bins))),
         }
 
-    made = run(steps=40)
-    made.update(
-        name="large",
-        machines=machines,
-        recovery=recovery,
-        rows=rows,
+    data = run(name="large", speeds=speeds, recovery=20, steps=40)
+    data.update(
         hosts=[f"node{n // 4 + 1:03}" for n in range(machines)],
         steps=steps,
         bin_width=width,
@@ -267,7 +171,8 @@ def large_run() -> dict[str, Any]:
         },
         events=events,
         assignments=[
-            a | {"step": 2500 * a["step"], "until": 2500 * a["until"]} for a in data["assignments"]
+            a | {"step": 2500 * a["step"], "last_step": 2500 * a["last_step"]}
+            for a in data["assignments"]
         ],
         omitted=2850,
         progress=[],
@@ -279,26 +184,11 @@ def large_run() -> dict[str, Any]:
 
 
 def hostile(text: str) -> dict[str, Any]:
-    """Return a run in which each text is this one."""
-    made = run(steps=40, losses=2)
-    made["figures"] = [{"label": text, "value": text, "note": text}]
-    made.update(name=text, status=[text], warnings=[text], hosts=[text] * made["machines"])
-    made["facts"] = [{"label": text, "text": text}]
-    made["events"] = [[*event[:3], text] for event in made["events"]]
-    made["progress"][0]["name"] = text
-    return made
-
-
-def _assignment(
-    step: int, until: int, available: tuple[int, ...], plan: Assignment, speeds: Any, before: Any
-) -> tuple[IntervalBounds, dict[str, Any]]:
-    """Return the recorded bounds of an assignment, and its data on the page."""
-    machines = range(1, len(speeds) + 1)
-    bounds = IntervalBounds.from_lists(
-        [[*chain.from_iterable(plan.intervals(n))] for n in machines]
-    )
-    paces = 1 / (3.3e4 * np.array(speeds))
-    held = RecordedAssignment(
-        step, step, np.array(available), bounds, before, paces, True, False, {}
-    )
-    return bounds, assignment_data(held, until, None)
+    """Return a run in which all texts are this one."""
+    data = run(steps=40, losses=2)
+    data["figures"] = [{"label": text, "value": text, "note": text}]
+    data.update(name=text, status=[text], warnings=[text], hosts=[text] * data["machines"])
+    data["facts"] = [{"label": text, "text": text}]
+    data["events"] = [[*event[:3], text] for event in data["events"]]
+    data["progress"][0]["name"] = text
+    return data

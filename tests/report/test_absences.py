@@ -8,7 +8,7 @@ import pytest
 from cec_mpi.report.headline import machine_table
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.report.states import PREEMPTED, STATE_INDEX
-from helpers.made_runs import step_of
+from helpers.steps import step_of
 
 THREE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
 LOST = {"lost": 4, "reason": "gone"}

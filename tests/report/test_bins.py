@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.plan.schemes import cyclic, cyclic_loads, heterogeneous
+from cec_mpi.core.plan.schemes import assign_cyclically, assign_loads, cyclic_loads
 from cec_mpi.report.assignments import find_blocks, new_rows_by_machine
 from cec_mpi.report.bins import bin_series
 from cec_mpi.report.recorded_run import Run

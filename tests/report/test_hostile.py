@@ -119,13 +119,13 @@ def check(path, max_steps):
                 assert values[at] == step[name] or (step[name] is None and np.isnan(values[at]))
             for name in ("rows", "available", "load_seconds", "load_bytes"):
                 assert stretch.first_step[name].tolist() == step[name]
-            assert stretch.first_step["assignment"].lists() == step["assignment"]
-            assert stretch.first_step["bytes"] == sum(step["bytes"].values())
-            assert stretch.first_step["away"] == step["away"]
+            assert stretch.first_step["assignment"].to_lists() == step["assignment"]
+            assert stretch.first_step["payload_bytes"] == sum(step["payload_bytes"].values())
+            assert stretch.first_step["absent_since"] == step["absent_since"]
             assert (stretch.first_step["events"] if at == stretch.begin else []) == step["events"]
             assert (chunk.timestamps[at], chunk.seconds[at].tolist()) == (
                 step["time"],
-                step["seconds"],
+                step["compute_seconds"],
             )
             assert delays.get(at, {}) == step["delays"]
             assert unanswered.get(at, []) == step["unanswered"]

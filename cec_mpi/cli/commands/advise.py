@@ -193,7 +193,7 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
         rows.append({"": "", command: f"{name}, without a code", **totals})
     optional_columns = {
         "with run": any(choice.run_options() for choice in advice.front),
-        "carried": any(choice.machines_per_computer for choice in advice.front),
+        "per computer": any(choice.machines_per_computer for choice in advice.front),
         "cost": advice.recommended.cost is not None,
     }
     columns = [column for column in rows[0] if optional_columns.get(column, True)]

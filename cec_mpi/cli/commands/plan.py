@@ -234,13 +234,14 @@ def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
             previous_plan = _explain_code(arguments, arguments.before)
         except (InputError, InfeasibleError) as error:
             raise type(error)(f"--before: {error}") from None
-        new_rows = find_new_rows(before.blocks, panels[0].blocks)
-        panels = [before, replace(panels[0], new_rows=new_rows)]
-    copies = arguments.recovery + arguments.stragglers
-    machines_text = (
-        f"{copies} of {machines} machines" if copies < machines else plural(machines, "machine")
-    )
-    heading = f"{machines_text} {'computes' if copies == 1 else 'compute'} each row"
+        previous = _drawn_assignment(previous_plan, arguments.speeds)
+        new_rows = find_new_rows(previous.blocks, panels[0].blocks)
+        panels = [previous, replace(panels[0], new_rows=new_rows)]
+    machines_per_row = arguments.recovery + arguments.stragglers
+    machines_text = plural(machines, "machine")
+    if machines_per_row < machines:
+        machines_text = f"{machines_per_row} of {machines_text}"
+    heading = f"{machines_text} {'computes' if machines_per_row == 1 else 'compute'} each row"
     with picture_style():
         figure = draw(panels, heading, plan.get("iterations", ()))
         write_picture(figure, arguments.figure, heading)

@@ -65,7 +65,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
         outcomes = compare(scenario, simulate_options.out)
     else:
         outcomes[scheme_name(scenario)] = simulate(scenario, simulate_options.out)
-    if scenario.machines_per_computer:  # hours of computers
+    if scenario.machines_per_computer:  # count the hours of computers, not of their machines
         first_machines = [
             machines.start - 1
             for machines in machine_ranges(scenario.machines_per_computer)
@@ -127,12 +127,12 @@ def _table(outcomes: Mapping[str, Outcome | Exception], price: float | None) -> 
             rows.append([name, *["-"] * len(columns), "not possible"])
             continue
         busy = outcome.seconds - outcome.waiting_seconds
-        cells = [name, str(outcome.steps), format_duration(outcome.seconds)]
-        cells += [
+        cells = [
+            name,
+            str(outcome.steps),
+            format_duration(outcome.seconds),
             format_duration(busy / outcome.steps) if outcome.steps else "-",
             format_duration(outcome.waiting_seconds),
-        ]
-        cells += [
             format_duration(max(0.0, outcome.excess_seconds)),
             format_bytes(outcome.bytes_read),
             f"{outcome.machine_hours:.3g}",

@@ -79,7 +79,7 @@ def _machine_table(
     assert run_state.last_step is not None
     states, hosts, pids = machine_states(run_state), run_state.hosts, run_state.pids
     has_pids = width >= _WIDTH_WITH_PIDS and any(pids.values())
-    rows, seconds = run_state.last_step.rows, run_state.last_step.seconds
+    rows, seconds = run_state.last_step.rows, run_state.last_step.compute_seconds
     shown = [machine for machine in states if 1 <= machine <= len(rows)]
     omitted = 0
     if max_lines is not None and len(shown) > max_lines:
