@@ -32,7 +32,7 @@ def wait_until(
     """
     deadline = time.monotonic() + LIMIT
     while not (value := condition()):
-        assert process is None or process.poll() is None, process.communicate()[1]
+        assert process is None or process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, describe()
         time.sleep(pause)
     return value

@@ -56,6 +56,7 @@ def test_machines_leave_at_a_notice_of_preemption(open_accepting, store, join):
         service.is_preempted.set()
         checked.until(lambda: len(checked.machines("left")) == 3)
         assert exit_codes([spot, host]) == [6, 6]
+        assert all("joined the run of" in process.stdout.readline() for process in others)
     assert exit_codes(others) == [0, 0, 0]
     assert error_message(spot) == "shutdown requested by the notice of gcp (preempted)\n"
 
