@@ -105,6 +105,16 @@ class _AcceptedError(Exception):
     """A task has accepted its options."""
 
 
+class _BuiltInOperator(SimpleNamespace):
+    """X of a task of this package: what these use of `CodedOperator`, which needs SciPy."""
+
+    master: Master
+
+    @property
+    def accuracy(self) -> float:
+        return self.master.accuracy  # changes with the first step
+
+
 class TaskRun:
     """A task, its validated options and the directory of its results, on rank 0.
 
@@ -419,9 +429,10 @@ class TaskRun:
             checkpoint.remove()
 
     def _make_operator(self, session: Session, master: Master) -> Any:
-        """Return X; only tasks of users get a `CodedOperator`, because it needs SciPy."""
+        """Return X; tasks of users get a `CodedOperator`."""
         if self.task in TASKS.values():
-            return SimpleNamespace(
+            return _BuiltInOperator(
+                master=master,
                 shape=master.shape,
                 dtype=master.dtype,
                 attainable=master.attainable,
