@@ -41,7 +41,7 @@ from cec_mpi.runtime.wire.sockets.connection_file import (
     KEY_VARIABLE,
     ConnectionFile,
     check_connection_path,
-    parse_listen,
+    parse_address,
     read_connection_file,
 )
 from cec_mpi.runtime.wire.sockets.hub import SocketHub
@@ -130,7 +130,7 @@ def elastic_session(
                 _start_local_machines(options, file, start_seconds, 1 + ranks)
             )
             if engine is not None:
-                machine_stack.enter_context(engine(hub.connection))
+                machine_stack.enter_context(engine(hub.connection_file))
             with ExitStack() as exit_stack:
                 yield Session(
                     hub,
@@ -197,7 +197,7 @@ def _make_hub(options: SessionOptions, file: Path) -> SocketHub:
     addresses: tuple[str, ...]
     ports: tuple[int, int] | None
     if options.listen is not None:
-        host, port = parse_listen(options.listen)
+        host, port = parse_address(options.listen)
         addresses, ports = (host,), (port, port)
         secret = os.environ.get(KEY_VARIABLE, "")
         if not secret:
@@ -209,12 +209,12 @@ def _make_hub(options: SessionOptions, file: Path) -> SocketHub:
         hub = SocketHub(
             listener,
             file if options.listen is None else None,
-            job=job_id(),
+            job_id=job_id(),
             waits_for_joins=options.wait
             or options.accept is not None
             or options.starts_no_machines,
             redundancy=int(options.check),
-            single_option="--check"
+            single_machine_option="--check"
             if options.check
             else "--stragglers"
             if options.stragglers

@@ -41,8 +41,8 @@ from cec_mpi.runtime.wire.sockets.backoff import Backoff
 from cec_mpi.runtime.wire.sockets.connection_file import (
     KEY_VARIABLE,
     ConnectionFile,
-    connection_from_key,
-    parse_listen,
+    connection_from_secret,
+    parse_address,
     read_connection_file,
     remove_stale_files,
 )
@@ -78,7 +78,7 @@ def parse_source(text: str, encryption: bool = True) -> Source:
     if Path(text).exists():
         return Path(text)
     try:
-        host, port = parse_listen(text)
+        host, port = parse_address(text)
     except InputError:
         return Path(text)
     secret = os.environ.get(KEY_VARIABLE, "")
@@ -87,7 +87,7 @@ def parse_source(text: str, encryption: bool = True) -> Source:
             f"{text} needs the key of the run in the environment variable {KEY_VARIABLE}, which is "
             "not set"
         )
-    return connection_from_key(host, port, secret, encryption)
+    return connection_from_secret(host, port, secret, encryption)
 
 
 def check_join_values(
@@ -450,7 +450,7 @@ class _MasterFinder:
         file, path = self.connection_file, self._source
         if file is None or not isinstance(path, Path):
             return
-        due, paths = time.monotonic() + MACHINE_EXIT_SECONDS, (path, Path(file.local or path))
+        due, paths = time.monotonic() + MACHINE_EXIT_SECONDS, (path, Path(file.socket_path or path))
         while (remain := any(map(Path.exists, paths))) and time.monotonic() < due:
             time.sleep(DISCONNECT_POLL_SECONDS)
         if remain and (self.is_orphan or not _is_listening(file)):
@@ -460,7 +460,7 @@ class _MasterFinder:
         if not isinstance(self._source, Path):
             return self._source
         file = read_connection_file(self._source)
-        if self._launch is not None and file.job != self._launch.job:
+        if self._launch is not None and file.job_id != self._launch.job:
             raise MasterLostError(f"{self._source} belongs to another job")
         if self._launch is not None and file in this_process.finished_connection_files:
             raise MasterLostError(f"{self._source} belongs to a run that has ended")

@@ -20,7 +20,7 @@ from cec_mpi.runtime.records.events import KINDS_BY_NAME, kind_and_machine
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.records.step import AbsenceReason, StepRecord, Waiting
 from cec_mpi.runtime.times import METRICS_SECONDS
-from cec_mpi.runtime.wire.sockets.connection_file import MAX_PORT, parse_listen
+from cec_mpi.runtime.wire.sockets.connection_file import MAX_PORT, parse_address
 from cec_mpi.store.files.durable import publish
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.saving import reason_of
@@ -57,7 +57,7 @@ def metrics_destination(metrics: int | str | os.PathLike[str]) -> tuple[str, int
         text = f"{_HOST}:{text}"
     elif not re.fullmatch(r"[^/]*:[0-9]+", text):
         return as_path(text)
-    host, port = parse_listen(text)
+    host, port = parse_address(text)
     return host or "0.0.0.0", port
 
 

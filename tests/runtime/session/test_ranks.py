@@ -59,7 +59,7 @@ def listen(file):
 
     def listen():
         listeners.append(Listener(["127.0.0.1"], None))
-        hub = SocketHub(listeners[-1], file, job=JOB)
+        hub = SocketHub(listeners[-1], file, job_id=JOB)
         hub.listen(show_command=False)
         return hub, listeners[-1]
 
@@ -77,7 +77,7 @@ def finish(process):
 def test_ranks_wait_for_the_file_of_their_job_and_leave_with_0(start, listen, file):
     other = Listener(["127.0.0.1"], None)
     try:
-        structs.replace(other.file, job="6.0").write(file)  # of an earlier job
+        structs.replace(other.file, job_id="6.0").write(file)  # of an earlier job
         ranks = [start(rank) for rank in (1, 2, 3)]
         with pytest.raises(subprocess.TimeoutExpired):
             ranks[0].wait(1)

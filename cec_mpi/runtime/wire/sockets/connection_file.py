@@ -11,6 +11,7 @@ import stat
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import filterfalse
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -28,16 +29,16 @@ KEY_VARIABLE = "CEC_MPI_KEY"  # the environment variable with a secret
 MIN_SECRET_LENGTH = 16  # characters
 
 _FORMAT_NAME, _VERSION = "cec_mpi connection file", 2
-_MAX_FILE_BYTES = 1 << 16  # bytes
-_MAX_PATH_BYTES = 107  # bytes of the path of a Unix socket
-_KEY_BYTES = 32  # bytes of a key
+_MAX_FILE_BYTES = 1 << 16
+_MAX_PATH_BYTES = 107  # of a Unix socket
+_KEY_BYTES = 32
 _FILE_MODE, _FORBIDDEN_MODE = 0o600, stat.S_IWGRP | stat.S_IWOTH
-WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # mean all addresses of a host
+WILDCARD_ADDRESSES = ("", "0.0.0.0", "::")  # mean all addresses of a computer
 MAX_PORT = (1 << 16) - 1
 Text = Annotated[str, Meta(max_length=1024)]
-Host = Annotated[Text, Meta(min_length=1)]
+Address = Annotated[Text, Meta(min_length=1)]
 Port = Annotated[int, Meta(ge=1, le=MAX_PORT)]
-_HOST_AND_PORT = re.compile(r"(?:\[([^\s\[\]]+)\]|([^\s\[\]:]*)):([0-9]{1,5})")
+_ADDRESS_AND_PORT = re.compile(r"(?:\[([^\s\[\]]+)\]|([^\s\[\]:]*)):([0-9]{1,5})")
 
 
 class Key(bytes):
@@ -99,45 +100,52 @@ def derive_keys(secret: str, encrypted: bool) -> Keys:
     return Keys(*map(Key, pairs))
 
 
-class ConnectionFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"addresses": "at"}):
+class ConnectionFile(
+    Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    rename={"addresses": "at", "socket_path": "local", "job_id": "job"},
+):
     """Addresses at which a run listens for machines, and the keys to join it: keep it secret.
 
     Attributes
     ----------
     addresses : tuple of (str, int)
-        Names or addresses of the master, the best first, each with a port.
+        Host names or addresses of the master, the best first, each with a port.
     network : str
         Network namespace of the master (`network_id`), in which it can be reached at 127.0.0.1.
     server_key : bytes
         Public key of the master, in Z85.
     public_key, secret_key : bytes
         Public and secret key that all machines share, in Z85.
-    local : str
+    socket_path : str
         Path of the master's Unix socket; empty if it has none.
     encrypted : bool
         Whether TCP connections are encrypted. If not, `secret_key` is their password.
-    job : str
+    job_id : str
         Identifier of the master's job in the launcher or batch system; empty if it has none.
     """
 
-    addresses: Annotated[tuple[tuple[Host, Port], ...], Meta(min_length=1)]
+    addresses: Annotated[tuple[tuple[Address, Port], ...], Meta(min_length=1)]
     network: Text
     server_key: Key
     public_key: Key
     secret_key: Key
-    local: Text
+    socket_path: Text
     encrypted: bool
-    job: Text
+    job_id: Text
 
     def __post_init__(self) -> None:
-        hosts = (host for host, _ in self.addresses)
-        if not "".join((self.network, self.local, self.job, *hosts)).isprintable():
+        addresses = (address for address, _ in self.addresses)
+        if not "".join((self.network, self.socket_path, self.job_id, *addresses)).isprintable():
             raise ValueError("a character that cannot be printed")
-        if self.local and (self.local[0] != "/" or len(os.fsencode(self.local)) > _MAX_PATH_BYTES):
+        if self.socket_path and (
+            self.socket_path[0] != "/" or len(os.fsencode(self.socket_path)) > _MAX_PATH_BYTES
+        ):
             raise ValueError("expected the path of a socket")
 
     def __repr__(self) -> str:  # without keys
-        return f"ConnectionFile(addresses={self.addresses}, local={self.local!r})"
+        return f"ConnectionFile(addresses={self.addresses}, socket_path={self.socket_path!r})"
 
     def to_builtins(self) -> dict[str, Any]:
         """Return all fields, with the keys, as types that JSON supports."""
@@ -176,18 +184,23 @@ def remove_stale_files(file: ConnectionFile, path: Path) -> None:
     with suppress(OSError):
         if path.parent.name.startswith(SCRATCH_PREFIX):
             path.parent.rmdir()
+    remove_stale_socket(file.socket_path)
+
+
+def remove_stale_socket(path: str) -> None:
+    """Remove the Unix socket of a killed master, and its directory."""
     with suppress(OSError):
-        Path(file.local).unlink()
-        Path(file.local).parent.rmdir()
+        Path(path).unlink()
+        Path(path).parent.rmdir()
 
 
-def connection_from_key(host: str, port: int, secret: str, encrypted: bool) -> ConnectionFile:
+def connection_from_secret(address: str, port: int, secret: str, encrypted: bool) -> ConnectionFile:
     """Return the address and keys of a master that writes no connection file.
 
     Parameters
     ----------
-    host : str
-        Name or address at which the master listens.
+    address : str
+        Host name or address at which the master listens.
     port : int
     secret : str
         The secret of the master.
@@ -197,13 +210,13 @@ def connection_from_key(host: str, port: int, secret: str, encrypted: bool) -> C
     Raises
     ------
     InputError
-        The secret is too short, or the host is missing.
+        The secret is too short, or the address is missing.
     """
-    if host in WILDCARD_HOSTS:
-        raise InputError(f"{host}:{port} has no host: expected the host of the master")
+    if address in WILDCARD_ADDRESSES:
+        raise InputError(f"{address}:{port}: expected the host name or address of the master")
     keys = derive_keys(secret, encrypted)
     return ConnectionFile(
-        ((host, port),), "", keys.server_key, keys.public_key, keys.secret_key, "", encrypted, ""
+        ((address, port),), "", keys.server_key, keys.public_key, keys.secret_key, "", encrypted, ""
     )
 
 
@@ -283,13 +296,13 @@ def _decode_key(type_: type[Key], text: Any) -> Key:
 
 
 def local_addresses() -> list[str]:
-    """Return the names and addresses of this host, ending with 127.0.0.1."""
-    hosts = [socket.gethostname(), socket.getfqdn()]
+    """Return the host names and addresses of this computer, ending with 127.0.0.1."""
+    addresses = [socket.gethostname(), socket.getfqdn()]
     with suppress(OSError):
-        hosts += [str(info[4][0]) for info in socket.getaddrinfo(hosts[0], None)]
+        addresses += [str(info[4][0]) for info in socket.getaddrinfo(addresses[0], None)]
     with suppress(OSError):
-        hosts += [interface.address for interface in list_interfaces()]
-    return [*(host for host in dict.fromkeys(hosts) if not is_loopback(host)), "127.0.0.1"]
+        addresses += [interface.address for interface in list_interfaces()]
+    return [*filterfalse(is_loopback, dict.fromkeys(addresses)), "127.0.0.1"]
 
 
 def order_addresses(
@@ -317,23 +330,23 @@ def order_addresses(
     return loopback + remote if same_network or not remote else remote
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a name or address is a loopback address."""
-    return host in ("::1", "localhost") or host.startswith("127.")
+def is_loopback(address: str) -> bool:
+    """Whether a host name or address is a loopback address."""
+    return address in ("::1", "localhost") or address.startswith("127.")
 
 
-def parse_listen(text: str) -> tuple[str, int]:
+def parse_address(text: str) -> tuple[str, int]:
     """Parse HOST:PORT.
 
     Parameters
     ----------
     text : str
-        An IPv6 address must be in brackets. An empty host or ``*`` stands for all addresses.
+        An IPv6 address must be in brackets. An empty name or ``*`` stands for all addresses.
 
     Returns
     -------
-    host : str
-        Empty for all addresses.
+    address : str
+        Host name or address; empty for all addresses.
     port : int
 
     Raises
@@ -343,14 +356,14 @@ def parse_listen(text: str) -> tuple[str, int]:
 
     Examples
     --------
-    >>> parse_listen("node1:5555"), parse_listen("[::1]:5555"), parse_listen(":5555")
+    >>> parse_address("node1:5555"), parse_address("[::1]:5555"), parse_address(":5555")
     (('node1', 5555), ('::1', 5555), ('', 5555))
     """
-    match = _HOST_AND_PORT.fullmatch(text)
+    match = _ADDRESS_AND_PORT.fullmatch(text)
     if not match or not 0 < int(match[3]) <= MAX_PORT:
         raise InputError(
             f"{shorten(text)}: expected HOST:PORT with a port from 1 to {MAX_PORT}, for "
             "example node1:5555 or [::1]:5555"
         )
-    host = match[1] or match[2]
-    return "" if host == "*" else host, int(match[3])
+    address = match[1] or match[2]
+    return "" if address == "*" else address, int(match[3])

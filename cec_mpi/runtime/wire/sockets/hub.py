@@ -57,7 +57,6 @@ from cec_mpi.runtime.wire.orders import (
     clip_report,
 )
 from cec_mpi.runtime.wire.sockets.backoff import Backoff
-from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile
 from cec_mpi.runtime.wire.sockets.listener import Listener, Peer
 from cec_mpi.runtime.wire.sockets.messages import (
     ANSWER,
@@ -88,7 +87,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 # Limit of messages that are received in one poll: some for each peer, and some for processes that
-# join. ZeroMQ receives from all peers in turn. A machine sends few messages besides its answers.
+# join. ZeroMQ receives from all peers in turn. A host sends few messages besides its answers.
 _MESSAGES_PER_PEER, _MESSAGES_OF_NEW_PEERS = 4, 16
 _MAX_UNSOLICITED = 20  # messages of a process other than answers, between two answers
 _MAX_BACKOFFS = 1000
@@ -141,19 +140,21 @@ class SocketHub:
     Parameters
     ----------
     listener : Listener
-    path : Path or None
+    connection_path : Path or None
         Path for the connection file; None if machines get an address and a key from the user.
-    job : str
-        Identifier of the job (`job_id`), for the connection file.
+    job_id : str
+        Identifier of the job in the launcher or batch system, for the connection file.
     waits_for_joins : bool
         Whether the run waits for machines that join later if too few are available.
     redundancy : int
         Number of answers that a step needs in addition, to compare answers.
-    single_option : str
+    single_machine_option : str
         Option that limits each host to one machine; empty without such an option.
 
     Attributes
     ----------
+    connection_file : ConnectionFile
+        Addresses and keys with which machines join.
     roster : Roster
     waits_for_joins : bool
         As given.
@@ -168,29 +169,29 @@ class SocketHub:
     def __init__(
         self,
         listener: Listener,
-        path: Path | None,
+        connection_path: Path | None,
         *,
-        job: str = "",
+        job_id: str = "",
         waits_for_joins: bool = False,
         redundancy: int = 0,
-        single_option: str = "",
+        single_machine_option: str = "",
     ) -> None:
         self._listener = listener
-        self._path = path
-        self._file = structs.replace(listener.file, job=job)
+        self._connection_path = connection_path
+        self.connection_file = structs.replace(listener.file, job_id=job_id)
         self._has_written_file = False
         self.waits_for_joins, self._redundancy = waits_for_joins, redundancy
-        self._single_option = single_option
+        self._single_machine_option = single_machine_option
         self._events: deque[Event] = deque()
         self.clock: Clock = time
         self.roster = Roster(self._events.append)
         self._own_process = detect_process()
         self._pending_hellos: list[tuple[bytes, Hello]] | None = []  # None after `gather`
-        self._greeted: set[bytes] = set()  # names of connections that have sent a hello
+        self._hello_senders: set[bytes] = set()  # names of connections that have sent a hello
         self._peers: dict[bytes, Peer] = {}  # by name of the connection
-        self._by_rank: dict[int, Peer] = {}
-        self._used_machines: tuple[int, ...] = ()  # the n-th is for rank n of the launcher
-        self._last_hosts: dict[int, str] = {}  # name of the last host of each machine
+        self._peers_by_rank: dict[int, Peer] = {}
+        self._launcher_machines: tuple[int, ...] = ()  # the n-th is for rank n of the launcher
+        self._last_host_names: dict[int, str] = {}  # computer that last carried each machine
         self._opening: Opening | None = None
         self._emulation: Emulation | None = None
         self._openers: list[Peer] = []  # hosts that open the store at the start
@@ -211,11 +212,6 @@ class SocketHub:
 
     # --- join -------------------------------------------------------------------------------------
 
-    @property
-    def connection(self) -> ConnectionFile:
-        """Addresses and keys with which machines join."""
-        return self._file
-
     def listen(self, show_command: bool) -> None:
         """Write the connection file, and optionally print the command with which machines join.
 
@@ -224,16 +220,16 @@ class SocketHub:
         InputError
             The connection file cannot be written.
         """
-        if self._path is not None:
+        if self._connection_path is not None:
             self._has_written_file = True  # also if `write` is interrupted
-            self._file.write(self._path)
-        ports = ", ".join(dict.fromkeys(f"{port}" for _, port in self._file.addresses))
-        hosts = ", ".join(dict.fromkeys(host for host, _ in self._file.addresses))
-        log.info("listening for machines at %s, port %s", hosts, ports)
+            self.connection_file.write(self._connection_path)
+        addresses = self.connection_file.addresses
+        ports = ", ".join(dict.fromkeys(f"{port}" for _, port in addresses))
+        location = f"{', '.join(dict.fromkeys(name for name, _ in addresses))}, port {ports}"
+        log.info("listening for machines at %s", location)
         if show_command:
-            source = f"{hosts.split(', ')[0]}:{ports}" if self._path is None else self._path
-            address = f"{hosts}, port {ports}"
-            print_note(f"listening for machines at {address}: cec-mpi join {source}")
+            source = self._connection_path or f"{addresses[0][0]}:{ports}"
+            print_note(f"listening for machines at {location}: cec-mpi join {source}")
 
     def gather(
         self,
@@ -289,17 +285,17 @@ class SocketHub:
         of its shard in a cache is on its node. A host that can carry several machines gets the
         others when it serves the first one.
         """
-        self._used_machines, unassigned = machines, list(machines)
-        assigned: dict[int, int] = {}
+        self._launcher_machines, unassigned = machines, list(machines)
+        machine_of_rank: dict[int, int] = {}
         peers = self._connected_peers()
         for peer in peers:
             if requested := [n for n in self._requested_machines(peer.hello) if n in unassigned]:
                 unassigned.remove(requested[0])
-                assigned[peer.rank] = requested[0]
+                machine_of_rank[peer.rank] = requested[0]
         for peer in peers:
-            if unassigned and peer.rank not in assigned and not peer.hello.rank:
-                assigned[peer.rank] = unassigned.pop(0)
-        return tuple(assigned.get(rank, 0) for rank in range(1, len(processes))), processes
+            if unassigned and peer.rank not in machine_of_rank and not peer.hello.rank:
+                machine_of_rank[peer.rank] = unassigned.pop(0)
+        return tuple(machine_of_rank.get(rank, 0) for rank in range(1, len(processes))), processes
 
     def pids(self) -> dict[int, int]:
         """See `Hub.pids`."""
@@ -317,13 +313,13 @@ class SocketHub:
         self._opening = opening
         self.roster.add_vacant((*filter(None, opening.machines), *opening.expected))
         for peer in self._connected_peers():
-            self._refuse_unfit(peer)
-        self._openers, payload, threads = [], pack_fields(opening), self._threads()
+            self._set_slots_or_refuse(peer)
+        self._openers, payload, threads = [], pack_fields(opening), self._threads_by_rank()
         for rank, machine in enumerate(opening.machines, start=1):
             if machine and rank in self.roster and not self.roster[rank].is_excluded:
                 peer = self._peer_of(self.roster[rank])
                 self.roster.assign(rank, machine)
-                self._last_hosts[machine] = peer.host.name
+                self._last_host_names[machine] = peer.host.name
                 peer.open(machine, opening.options.threads or threads[rank], payload)
                 self._openers.append(peer)
         if opening.measures_speed:
@@ -354,14 +350,14 @@ class SocketHub:
     def refuse(self, error: CecError) -> None:
         """See `Hub.refuse`."""
         for peer in self._openers:
-            if peer.opening:
+            if peer.opening_machine:
                 peer.send_admission(Admission(failure=Failure.from_exception(error)))
 
     def stop(
         self,
         error: BaseException | None,
         seconds: float = MACHINE_EXIT_SECONDS,
-        late_ranks_notified: Callable[[], AbstractContextManager[None]] = nullcontext,
+        notify_late_ranks: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Make all machines leave, and close the connections.
 
@@ -371,9 +367,9 @@ class SocketHub:
             Exception that ends the session of the master.
         seconds : float
             Maximum wait for machines to leave.
-        late_ranks_notified : callable
-            Returns a context that notifies processes which have not sent a hello; the connections
-            are closed in it.
+        notify_late_ranks : callable
+            Returns a context manager that notifies processes which have not sent a hello; the
+            connections are closed in its context.
         """
         self._is_serving = False
         try:
@@ -394,10 +390,10 @@ class SocketHub:
                 peer.hello.rank for peer in self._connected_peers() if peer.hello.rank
             ]
         finally:
-            with late_ranks_notified():
+            with notify_late_ranks():
                 try:
-                    if self._has_written_file and self._path is not None:
-                        self._file.remove(self._path)
+                    if self._has_written_file and self._connection_path is not None:
+                        self.connection_file.remove(self._connection_path)
                 finally:
                     self._listener.close()
 
@@ -408,7 +404,7 @@ class SocketHub:
         peer = self._peer_of(self.roster[rank])
         for job in jobs:
             self.roster.mark_computing(job.machine)
-        peer.unanswered.append(jobs)
+        peer.pending_batches.append(jobs)
         order, operands = pack_jobs(jobs)
         frames: list[zmq.Frame] = []
         for operand in operands:
@@ -452,9 +448,9 @@ class SocketHub:
         """Process reports on opened machines, assign vacant machines, and let hosts leave."""
         self._next_check = time.monotonic() + POLL_SECONDS
         for peer in self._connected_peers():
-            if peer.opening:
+            if peer.opening_machine:
                 self._process_open_report(peer)
-        self._must_check_hosts = any(peer.opening for peer in self._peers.values())
+        self._must_check_hosts = any(peer.opening_machine for peer in self._peers.values())
         self._fill_vacant()
         if self._is_serving:
             self._shortage.update(self._manifest)
@@ -463,7 +459,7 @@ class SocketHub:
 
     def _release_if_leaving(self, peer: Peer) -> None:
         """Let a host leave that has announced it, if it has answered all jobs."""
-        if peer.is_leaving and not peer.unanswered:
+        if peer.is_leaving and not peer.pending_batches:
             peer.send(LEAVE_ACK)
             self._remove_host(peer, "it has left")
 
@@ -519,15 +515,15 @@ class SocketHub:
             peer
             for peer in self._peers.values()
             if peer.host.free_slots
-            and not (peer.opening or peer.is_leaving)
+            and not (peer.opening_machine or peer.is_leaving)
             and peer.eligible_from <= now
         ]
 
     def _peer_of(self, host: Host) -> Peer:
-        return self._by_rank[host.rank]
+        return self._peers_by_rank[host.rank]
 
     def _receive_messages(self, seconds: float = 0.0) -> None:
-        """Receive messages, also of new machines; wait for the first one for at most `seconds`."""
+        """Receive messages, also from new processes; wait at most `seconds` for the first."""
         for _ in range(_MESSAGES_OF_NEW_PEERS + _MESSAGES_PER_PEER * len(self._peers)):
             message = self._listener.receive(max(0.0, seconds))
             if message is None:
@@ -547,7 +543,7 @@ class SocketHub:
             if peer is None:
                 if kind == HELLO and (hello := self._unpack_hello(name, head)) is not None:
                     self._handle_hello(name, hello)
-            elif kind == ANSWER and len(peer.answers) < len(peer.unanswered):
+            elif kind == ANSWER and len(peer.answers) < len(peer.pending_batches):
                 peer.answers.append([head, *frames[1:]])
                 self._answer_queue.append(peer)
                 return
@@ -567,14 +563,15 @@ class SocketHub:
                 log.warning("received an invalid message from a process that has the key")
 
     def _count_unsolicited(self, peer: Peer) -> bool:
-        """Count a message that is not an answer; exclude a process that sends too many."""
-        peer.unsolicited += 1
-        if peer.unsolicited > _MAX_UNSOLICITED:
+        """Count a message that is not an answer; exclude the host and return True if too many."""
+        peer.unsolicited_count += 1
+        is_excessive = peer.unsolicited_count > _MAX_UNSOLICITED
+        if is_excessive:
             self._refuse(b"", peer, "it sends too many unsolicited messages")
-        return peer.unsolicited > _MAX_UNSOLICITED
+        return is_excessive
 
     def _refuse(self, name: bytes, peer: Peer | None, problem: str) -> None:
-        """Refuse a process that has not joined, or exclude its host, with a message once."""
+        """Exclude a host, or refuse a process that has not joined yet, and report the problem."""
         if peer is None:
             self._report_problem("a machine cannot join", problem)
             self._listener.send(name, REFUSED, problem.encode(errors="backslashreplace"))
@@ -583,15 +580,14 @@ class SocketHub:
 
     def _unpack_hello(self, name: bytes, head: memoryview) -> Hello | None:
         """Decode a hello; refuse a process whose hello is not valid."""
-        if name in self._greeted:
+        if name in self._hello_senders:
             raise ValueError("a second hello")
-        self._greeted.add(name)
+        self._hello_senders.add(name)
         try:
             return Hello.unpack(head)
         except ValueError:
-            self._refuse(
-                name, None, "its hello is not valid; install the same cec_mpi on all hosts"
-            )
+            problem = "its hello is not valid; install the same cec_mpi on all computers"
+            self._refuse(name, None, problem)
             return None
 
     def _handle_hello(self, name: bytes, hello: Hello) -> None:
@@ -612,24 +608,25 @@ class SocketHub:
         eligible_from = 0.0 if backoff is None else backoff.next_connection_time
         send = partial(self._listener.send, name)
         host = self.roster.add_host(hello.count, hello.process.host, hello.pid)
-        peer = self._peers[name] = self._by_rank[host.rank] = Peer(host, hello, send, eligible_from)
+        peer = Peer(host, hello, send, eligible_from)
+        self._peers[name] = self._peers_by_rank[host.rank] = peer
         log.info("process %d on %s has joined as rank %d", hello.pid, host.name, peer.rank)
         if self._stop_payload is not None:
             peer.send_order(Order(OrderKind.STOP), self._stop_payload)
         elif self._opening is not None:
-            self._refuse_unfit(peer)
+            self._set_slots_or_refuse(peer)
 
-    def _refuse_unfit(self, peer: Peer) -> None:
-        """Refuse a host that requests more than the run or its memory allows."""
+    def _set_slots_or_refuse(self, peer: Peer) -> None:
+        """Set the slots of a host, or refuse it if it requests more than is possible."""
         host, hello = peer.host, peer.hello
         store, manifest = self._current_opening.store, self._manifest
         capacity = hello.memory // manifest.shard_bytes
-        max_machines = 1 if self._single_option else manifest.code.machines
+        max_machines = 1 if self._single_machine_option else manifest.code.machines
         problem = ""
         if hello.count > max_machines:
             reason = (
-                f"with {self._single_option} answers come from different processes"
-                if self._single_option
+                f"with {self._single_machine_option} answers come from different processes"
+                if self._single_machine_option
                 else f"{store} has {plural(max_machines, 'machine')}"
             )
             problem = f"--machines {hello.count}: expected {max_machines} at most, because {reason}"
@@ -648,18 +645,18 @@ class SocketHub:
             self.roster.exclude(peer.rank, problem)
             return
         host.slots = max(1, min(hello.count, capacity))
-        self._share_memory(peer)
+        self._set_capacities(peer)
 
-    def _share_memory(self, changed: Peer) -> None:
-        """Set the capacity of the hosts on a computer, which share its memory by default."""
-        owner = changed.host.name, changed.hello.device
+    def _set_capacities(self, changed_peer: Peer) -> None:
+        """Set the capacities of the hosts that share memory with one that has joined or left."""
+        owner = changed_peer.host.name, changed_peer.hello.device
         peers = [
             peer for peer in self._peers.values() if (peer.host.name, peer.hello.device) == owner
         ]
         unlimited_count = sum(not peer.hello.is_limited for peer in peers)
         for peer in peers:
             memory = peer.hello.memory // (1 if peer.hello.is_limited else unlimited_count)
-            capacity = 1 if self._single_option else memory // self._manifest.shard_bytes
+            capacity = 1 if self._single_machine_option else memory // self._manifest.shard_bytes
             capacity = min(capacity, self._manifest.code.machines)
             peer.host.capacity = max(peer.host.slots, capacity)
 
@@ -667,7 +664,7 @@ class SocketHub:
         """Process the last messages of hosts whose connections have ended, and remove the hosts."""
         disconnected = self._listener.find_disconnected(self._peers)
         if disconnected:
-            self._receive_messages()  # their last ones
+            self._receive_messages()  # their last messages
         for peer in [self._peers[name] for name in disconnected]:
             while peer.answers:
                 self._process_answer(peer)
@@ -676,16 +673,16 @@ class SocketHub:
 
     def _remove_host(self, peer: Peer, reason: str) -> None:
         """Remove a host that has left or is lost."""
-        if peer.is_leaving and not peer.unanswered:
+        if peer.is_leaving and not peer.pending_batches:
             self.roster.exclude(peer.rank, LEAVE_REASON, MachineLeft)
         else:
             log.error("rank %d on %s is lost: %s", peer.rank, peer.host.name, reason)
             self._record_disconnect(peer)
         self.roster.remove_host(peer.rank, f"process {peer.hello.pid} on {peer.host.name} is gone")
         self._peers = {name: other for name, other in self._peers.items() if other is not peer}
-        del self._by_rank[peer.rank]
+        del self._peers_by_rank[peer.rank]
         if self._opening is not None:
-            self._share_memory(peer)
+            self._set_capacities(peer)
         self._fill_vacant()
 
     def _record_disconnect(self, peer: Peer) -> None:
@@ -702,7 +699,7 @@ class SocketHub:
     ) -> None:
         """Send a host no more jobs, and dismiss it unless it is already leaving."""
         self.roster.exclude(peer.rank, reason, event_type)
-        peer.opening = 0
+        peer.opening_machine = 0
         if peer in self._openers:
             self._openers.remove(peer)
         if event_type is not MachineLeft:
@@ -722,7 +719,7 @@ class SocketHub:
         self._fill_vacant()
 
     def _process_answer(self, peer: Peer) -> None:
-        jobs, frames = peer.unanswered.popleft(), peer.answers.popleft()
+        jobs, frames = peer.pending_batches.popleft(), peer.answers.popleft()
         opening, host = self._current_opening, peer.host
         manifest = opening.manifest
         sum_size = manifest.columns * jobs[0].product.columns
@@ -734,12 +731,13 @@ class SocketHub:
         finally:
             for job in jobs:
                 job.is_borrowed = False
-        seconds = (time.monotonic() - jobs[0].sent_at) * max(1, len(host.machines))
+        # The times in reports are multiplied by the number of machines of the host.
+        max_seconds = (time.monotonic() - jobs[0].sent_at) * max(1, len(host.machines))
         is_leaving = False
         for job, report, job.pieces in zip(jobs, *answers, strict=True):
-            job.report_fields = clip_report(report, seconds, manifest.shard_bytes)
+            job.report_fields = clip_report(report, max_seconds, manifest.shard_bytes)
             is_leaving |= bool(report.leaving)
-        peer.unsolicited = 0
+        peer.unsolicited_count = 0
         self._events.append(JobsAnswered(jobs))
         if host.is_excluded:
             return
@@ -772,37 +770,37 @@ class SocketHub:
     def _choose_machine(self, peer: Peer, machines: list[int]) -> int:
         """Choose a machine for a host: a requested one, else one that its computer has carried."""
         requested = [n for n in self._requested_machines(peer.hello) if n in machines]
-        previous = [n for n in machines if self._last_hosts.get(n) == peer.host.name]
-        new = [n for n in machines if n not in self._last_hosts]
+        previous = [n for n in machines if self._last_host_names.get(n) == peer.host.name]
+        new = [n for n in machines if n not in self._last_host_names]
         return (requested or previous or new or machines)[0]
 
     def _requested_machines(self, hello: Hello) -> tuple[int, ...]:
         """Return the machines that a host requests, or the machine of its rank of the launcher."""
-        if hello.machines or not 0 < hello.rank <= len(self._used_machines):
+        if hello.machines or not 0 < hello.rank <= len(self._launcher_machines):
             return hello.machines
-        return (self._used_machines[hello.rank - 1],)
+        return (self._launcher_machines[hello.rank - 1],)
 
     def _assign_machine(self, peer: Peer, machine: int) -> None:
         log.info("rank %d becomes machine %d", peer.rank, machine)
         self._must_check_hosts = True
-        options, is_new = self._current_opening.options, machine not in self._last_hosts
+        options, is_new = self._current_opening.options, machine not in self._last_host_names
         current = self.roster.serving_host(machine)
         if current is not None and current.is_silent:
             self._peer_of(current).send_order(Order(OrderKind.CLOSE, machine))
         if machine in self.roster.missing and machine not in self.roster.vacant:
             self.roster.vacate(machine)
         self.roster.assign(peer.rank, machine)
-        self._last_hosts[machine] = peer.host.name
+        self._last_host_names[machine] = peer.host.name
         # Speeds are not measured again, and scheduled faults were for the previous process.
         faults = options.inject.split(",")
         inject = ",".join(fault for fault in faults if is_new or fault.startswith("random"))
         options = replace(options, measures_speed=False, inject=inject)
         payload = pack_fields(replace(self._current_opening, options=options))
-        peer.open(machine, options.threads or self._threads()[peer.rank], payload)
+        peer.open(machine, options.threads or self._threads_by_rank()[peer.rank], payload)
 
     def _process_open_report(self, peer: Peer, notify: bool = True) -> None:
         """Process the report of a host on the shard that it opens, if it has arrived."""
-        open_report, machine = peer.open_report, peer.opening
+        open_report, machine = peer.open_report, peer.opening_machine
         if open_report is None:
             now = time.monotonic()
             peer.host.is_slow = now > peer.last_progress + SLOW_OPEN_SECONDS
@@ -815,7 +813,7 @@ class SocketHub:
             peer.send_admission(Admission(failure=Failure.from_exception(MachineError(problem))))
             return
         if open_report.problem:
-            self._last_hosts.pop(machine, None)
+            self._last_host_names.pop(machine, None)
             self._report_problem("a machine cannot join", open_report.problem)
             peer.send_admission(
                 Admission(failure=Failure.from_exception(MachineError(open_report.problem)))
@@ -834,14 +832,14 @@ class SocketHub:
         self.roster.mark_joined(peer.rank, machine, notify)
 
     def _wait_until(self, is_done: Callable[[Peer], bool]) -> None:
-        """Wait until the hosts have opened enough shards, and shortly for the remaining hosts."""
+        """Wait until enough hosts are done with their shards, then briefly for the others."""
         manifest = self._manifest
         last_change, last_count = time.monotonic(), -1
         while pending := [peer for peer in self._openers if not is_done(peer)]:
             self._receive_messages(POLL_SECONDS)
             self._handle_disconnects()
             self._openers = [peer for peer in self._openers if peer.rank in self.roster]
-            finished = [peer.opening for peer in self._openers if is_done(peer)]
+            finished = [peer.opening_machine for peer in self._openers if is_done(peer)]
             if len(finished) != last_count:
                 last_change, last_count = time.monotonic(), len(finished)
             tolerated = manifest.placement.tolerated_losses(manifest.code.recovery, finished)
@@ -851,11 +849,11 @@ class SocketHub:
                 last_progress = max(peer.last_progress for peer in pending)
                 deadline = max(last_change, last_progress) + SLOW_OPEN_SECONDS
             if time.monotonic() > deadline:
-                log.warning("slow to open: machines %s", [peer.opening for peer in pending])
+                log.warning("slow to open: machines %s", [peer.opening_machine for peer in pending])
                 return
 
-    def _threads(self) -> dict[int, int]:
-        """Return the BLAS threads of each process: its share of the cores of its node."""
+    def _threads_by_rank(self) -> dict[int, int]:
+        """Return the BLAS threads of each host: its share of the cores of its node."""
         peers = self._connected_peers()
         processes = [self._own_process, *(peer.hello.process for peer in peers)]
         _, *threads = (process.threads for process in add_node_totals(processes))

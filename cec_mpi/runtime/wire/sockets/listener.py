@@ -30,7 +30,7 @@ from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import Admission, OpenReport, Order, OrderKind
 from cec_mpi.runtime.wire.sockets.connection_file import (
     SCRATCH_PREFIX,
-    WILDCARD_HOSTS,
+    WILDCARD_ADDRESSES,
     ConnectionFile,
     Keys,
     derive_keys,
@@ -73,22 +73,22 @@ class Peer:
     Attributes
     ----------
     host : Host
-        Its entry in the roster.
+        Its host in the roster.
     hello : Hello
         Its first message.
     send : callable
-        Begins to send frames; returns False if the connection has ended.
-    unanswered : deque of tuple of Job
-        Jobs without an answer; a tuple has the jobs of one message.
+        Begins to send a message; returns False if the connection has ended.
+    pending_batches : deque of tuple of Job
+        Jobs that it has not answered; a batch has the jobs of one message.
     answers : deque of list
         Frames of its answers that the hub has not processed.
-    opening : int
+    opening_machine : int
         Machine that it is opening; 0 for none.
     opening_since : float
         Time at which the order to open was sent, in seconds of `time.monotonic`.
     last_progress : float
         Time of the last progress report on opening; `opening_since` before the first.
-    progress_messages : int
+    progress_count : int
         Number of these progress reports.
     open_report : OpenReport or None
         Its report on the opened machine, until the hub processes it.
@@ -100,7 +100,7 @@ class Peer:
         Whether it has announced that it leaves.
     eligible_from : float
         Time from which it can carry machines, in seconds of `time.monotonic`.
-    unsolicited : int
+    unsolicited_count : int
         Number of messages other than answers that it has sent since its last answer.
     """
 
@@ -108,17 +108,17 @@ class Peer:
     hello: Hello
     send: Callable[..., bool]
     eligible_from: float = 0.0
-    unanswered: deque[tuple[Job, ...]] = field(default_factory=deque)
+    pending_batches: deque[tuple[Job, ...]] = field(default_factory=deque)
     answers: deque[list[Any]] = field(default_factory=deque)
-    opening: int = 0
+    opening_machine: int = 0
     opening_since: float = 0.0
     last_progress: float = 0.0
-    progress_messages: int = 0
+    progress_count: int = 0
     open_report: OpenReport | None = None
     is_ready: bool = False
     last_error: str = ""
     is_leaving: bool = False
-    unsolicited: int = 0
+    unsolicited_count: int = 0
 
     @property
     def rank(self) -> int:
@@ -128,7 +128,7 @@ class Peer:
     @property
     def pending_jobs(self) -> list[Job]:
         """Jobs that it has not answered."""
-        return [job for jobs in self.unanswered for job in jobs]
+        return [job for batch in self.pending_batches for job in batch]
 
     def send_order(self, order: Order, payload: bytes = b"") -> None:
         """Begin to send an order other than jobs."""
@@ -137,27 +137,28 @@ class Peer:
 
     def open(self, machine: int, threads: int, payload: bytes) -> None:
         """Begin to send the order to open a machine."""
-        self.opening, self.open_report, self.is_ready = machine, None, False
+        self.opening_machine, self.open_report, self.is_ready = machine, None, False
         self.opening_since = self.last_progress = time.monotonic()
-        self.progress_messages = 0
+        self.progress_count = 0
         self.send_order(Order(OrderKind.OPEN, machine, threads), payload)
 
     def record_progress(self) -> bool:
         """Record a progress message; return False if the host may not send it."""
-        self.last_progress, self.progress_messages = time.monotonic(), self.progress_messages + 1
+        self.last_progress = time.monotonic()
+        self.progress_count += 1
         limit = 2 + (self.last_progress - self.opening_since) / PROGRESS_INTERVAL
-        return bool(self.opening) and self.progress_messages <= limit
+        return bool(self.opening_machine) and self.progress_count <= limit
 
     def send_admission(self, admission: Admission) -> None:
         """Begin to send the decision on the machine that the host has opened."""
-        self.opening, self.open_report = 0, None
+        self.opening_machine, self.open_report = 0, None
         self.send(ADMISSION, b"", to_frames(pack(admission)))
 
     def record_status(self, status: OpenReport | str | None) -> None:
         """Record an open report, an error, or (if None) that the host is ready to be timed."""
         match status:
             case OpenReport():
-                self.open_report = status if self.opening else None
+                self.open_report = status if self.opening_machine else None
             case str():
                 self.last_error = status
             case None:
@@ -165,7 +166,7 @@ class Peer:
 
 
 class Listener:
-    """Sockets for machines, each of which is identified by a name of its connection.
+    """Sockets for machines; each message has the name of the connection of its sender.
 
     Machines on this computer can use a Unix socket in a directory that only this user can open. It
     needs no heartbeats, because the end of a process is detected at once, and a suspended process
@@ -176,8 +177,8 @@ class Listener:
 
     Parameters
     ----------
-    hosts : sequence of str
-        Names or addresses at which to listen; an empty string stands for all addresses.
+    addresses : sequence of str
+        Host names or addresses at which to listen; an empty string stands for all addresses.
     ports : (int, int) or None
         First and last port that may be used; None for any free port.
     encrypted : bool
@@ -193,7 +194,7 @@ class Listener:
     Attributes
     ----------
     file : ConnectionFile
-        Addresses and keys for machines; the field `job` is empty.
+        Addresses and keys for machines; the field `job_id` is empty.
 
     Raises
     ------
@@ -203,7 +204,7 @@ class Listener:
 
     def __init__(
         self,
-        hosts: Sequence[str],
+        addresses: Sequence[str],
         ports: tuple[int, int] | None,
         *,
         encrypted: bool = True,
@@ -225,42 +226,42 @@ class Listener:
             self._authenticator.start()
             tcp = self._open_router(heartbeat_timeout)
             self._require_keys(tcp, keys, encrypted)
-            addresses = [
-                (name, port)
-                for host, port in self._bind(tcp, hosts, ports)
-                for name in (local_addresses() if host in WILDCARD_HOSTS else [host])
-            ]
+            bound = self._bind(tcp, addresses, ports)
             self.file = ConnectionFile(
-                tuple(addresses),
+                tuple(
+                    (name, port)
+                    for address, port in bound
+                    for name in (local_addresses() if address in WILDCARD_ADDRESSES else [address])
+                ),
                 network_id(),
                 keys.server_key,
                 keys.public_key,
                 keys.secret_key,
-                "" if secret else self._bind_local(),
+                "" if secret else self._bind_unix(),
                 encrypted,
                 "",
             )
         except BaseException:
             self.close()
             raise
-        self._tracked: Counter[int] = Counter()  # file descriptors of connections of machines
-        # A connection has ended, but its peer is unknown. Until its deadline, `find_disconnected`
-        # searches for a peer to which messages cannot be sent any longer.
+        self._tracked_descriptors: Counter[int] = Counter()  # of connections of machines
+        # A connection has ended, but its name is unknown. Until its deadline, `find_disconnected`
+        # searches for a connection on which messages can no longer be sent.
         self._search_deadlines: list[float] = []
         self._next_search = self._next_sweep = 0.0
         self._last_frame: Any = None  # first frame of the last message
         self._poller = zmq.Poller()
         for polled in (*self._sockets, *self._monitors):
             self._poller.register(polled, zmq.POLLIN)
-        self._readable: list[int] = []  # indices of sockets that may have messages, the next first
+        self._readable_indices: list[int] = []  # of sockets that may have messages, the next first
         self._messages_until_poll = 0
 
-    def send(self, peer: bytes, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> bool:
-        """Begin to send a message; return whether the peer is still connected.
+    def send(self, name: bytes, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> bool:
+        """Begin to send a message; return whether the connection is still open.
 
         Parameters
         ----------
-        peer, kind : bytes
+        name, kind : bytes
             Name of the connection, and kind of the message.
         head : bytes or ndarray
             Content of the first frame after the kind, which is copied.
@@ -269,7 +270,7 @@ class Listener:
         """
         zmq = self._zmq
         try:
-            send(self._sockets[peer[0]], [peer[1:], join_frame(kind, head)], frames, _DONTWAIT)
+            send(self._sockets[name[0]], [name[1:], join_frame(kind, head)], frames, _DONTWAIT)
         except zmq.ZMQError as error:
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 return False
@@ -277,37 +278,37 @@ class Listener:
         return True
 
     def receive(self, seconds: float = 0.0) -> tuple[bytes, list[memoryview]] | None:
-        """Return the sender and frames of the next message; None if none arrives in time.
+        """Return the connection's name and the frames of the next message; None after this time.
 
         The wait also ends if a connection that is tracked (`track_disconnect`) ends.
         """
-        if not (self._readable and self._messages_until_poll):
+        if not (self._readable_indices and self._messages_until_poll):
             self._poll(seconds)
             self._messages_until_poll = _MAX_MESSAGES_PER_POLL
-        while self._readable:
-            index = self._readable.pop(0)
+        while self._readable_indices:
+            index = self._readable_indices.pop(0)
             router = self._sockets[index]
             try:
-                name = router.recv(_DONTWAIT)
+                routing_id = router.recv(_DONTWAIT)
             except self._zmq.Again:
                 continue
-            self._readable.append(index)  # so that a busy socket does not delay the other
+            self._readable_indices.append(index)  # so that a busy socket does not delay the other
             self._messages_until_poll -= 1
             frames = [router.recv(copy=False)]
             while frames[-1].more:
                 frames.append(router.recv(copy=False))
             self._last_frame = frames[0]
-            return _SOCKET_PREFIXES[index] + name, [frame.buffer for frame in frames]
+            return _SOCKET_PREFIXES[index] + routing_id, [frame.buffer for frame in frames]
         return None
 
     def track_disconnect(self) -> None:
         """Track the connection of the last message, so that its end is detected at once."""
-        self._tracked[self._last_frame.get(self._zmq.SRCFD)] += 1
+        self._tracked_descriptors[self._last_frame.get(self._zmq.SRCFD)] += 1
 
-    def find_disconnected(self, peers: Collection[bytes]) -> list[bytes]:
-        """Return the peers whose connections are known to have ended.
+    def find_disconnected(self, names: Collection[bytes]) -> list[bytes]:
+        """Return the names of connections that are known to have ended.
 
-        Most calls return at once: peers are tested after a tracked connection has ended, and
+        Most calls return at once: connections are tested after a tracked one has ended, and
         regularly.
         """
         now = time.monotonic()
@@ -315,7 +316,7 @@ class Listener:
             return []
         self._next_search = now + DISCONNECT_POLL_SECONDS
         self._next_sweep = now + DISCONNECT_SWEEP_SECONDS
-        disconnected = [peer for peer in peers if not self.send(peer, HEARTBEAT)]
+        disconnected = [name for name in names if not self.send(name, HEARTBEAT)]
         remaining = self._search_deadlines[len(disconnected) :]
         self._search_deadlines = [deadline for deadline in remaining if deadline > now]
         return disconnected
@@ -332,7 +333,7 @@ class Listener:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def _open_router(self, heartbeat_timeout: float) -> Any:
-        """Create a socket that identifies peers, and a monitor of its connections."""
+        """Create a socket that identifies connections, and a monitor of them."""
         router = self._context.socket(self._zmq.ROUTER)
         self._sockets.append(router)
         configure_socket(router, heartbeat_timeout)
@@ -359,38 +360,38 @@ class Listener:
         if self._search_deadlines:
             seconds = min(seconds, DISCONNECT_POLL_SECONDS)
         readable = dict(self._poller.poll(math.ceil(1e3 * seconds)))
-        self._readable = [n for n, router in enumerate(self._sockets) if router in readable]
+        self._readable_indices = [n for n, router in enumerate(self._sockets) if router in readable]
         for monitor in self._monitors:
             if monitor in readable:
                 self._read_monitor(monitor)
 
     def _read_monitor(self, monitor: Any) -> None:
-        """Begin a search for the peers of tracked connections that have ended."""
+        """Begin a search for tracked connections that have ended."""
         while is_readable(monitor):
             descriptor = read_event(monitor)["value"]
-            if descriptor in self._tracked:
-                self._tracked -= Counter([descriptor])
+            if descriptor in self._tracked_descriptors:
+                self._tracked_descriptors -= Counter([descriptor])
                 self._search_deadlines.append(time.monotonic() + DISCONNECT_GRACE)
 
     def _bind(
-        self, tcp: Any, hosts: Sequence[str], ports: tuple[int, int] | None
+        self, tcp: Any, addresses: Sequence[str], ports: tuple[int, int] | None
     ) -> list[tuple[str, int]]:
-        """Bind a port for each host; return the hosts with their ports."""
+        """Bind a port of each address; return the addresses with their ports."""
         bound = []
-        for host in hosts:
-            address = _resolve(host)
-            tcp.ipv6 = ":" in address or (not host and socket.has_dualstack_ipv6())
-            host_pattern = f"[{address}]" if ":" in address else address or "*"
-            bound.append((host, self._bind_address(tcp, host_pattern, ports)))
+        for address in addresses:
+            ip = _resolve(address)
+            tcp.ipv6 = ":" in ip or (not address and socket.has_dualstack_ipv6())
+            ip_pattern = f"[{ip}]" if ":" in ip else ip or "*"
+            bound.append((address, self._bind_port(tcp, ip_pattern, ports)))
         return bound
 
-    def _bind_address(self, tcp: Any, host_pattern: str, ports: tuple[int, int] | None) -> int:
+    def _bind_port(self, tcp: Any, ip_pattern: str, ports: tuple[int, int] | None) -> int:
         """Bind the first free port; return it."""
         zmq = self._zmq
         reason = ""
         for port in range(ports[0], ports[1] + 1) if ports else ("*",):
             try:
-                tcp.bind(f"tcp://{host_pattern}:{port}")
+                tcp.bind(f"tcp://{ip_pattern}:{port}")
             except zmq.ZMQError as error:
                 reason = zmq.strerror(error.errno)
                 continue
@@ -399,12 +400,12 @@ class Listener:
         if ports is not None:
             first, last = ports
             ports_text = f"port {first}" if first == last else f"any of ports {first}-{last}"
-        host_text = "" if host_pattern == "*" else f" of {host_pattern}"
-        raise InputError(f"the master cannot listen on {ports_text}{host_text}: {reason}")
+        ip_text = "" if ip_pattern == "*" else f" of {ip_pattern}"
+        raise InputError(f"the master cannot listen on {ports_text}{ip_text}: {reason}")
 
-    def _bind_local(self) -> str:
+    def _bind_unix(self) -> str:
         """Bind a Unix socket in a temporary directory; return its path, empty if this fails."""
-        local = self._open_router(0)
+        unix = self._open_router(0)
         for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
             try:
                 directory = tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=parent)
@@ -413,7 +414,7 @@ class Listener:
                 continue
             path = f"{directory}/master"
             try:
-                local.bind(f"ipc://{path}")  # fails if the path is too long
+                unix.bind(f"ipc://{path}")  # fails if the path is too long
             except self._zmq.ZMQError as error:
                 log.info("no Unix socket in %s: %s", parent, error)
                 shutil.rmtree(directory, ignore_errors=True)
@@ -423,15 +424,15 @@ class Listener:
         return ""
 
 
-def _resolve(host: str) -> str:
-    """Return the address of a host, because ZeroMQ cannot bind host names."""
-    if not host:
+def _resolve(address: str) -> str:
+    """Return the IP address of a host name, because ZeroMQ cannot bind host names."""
+    if not address:
         return ""
     try:
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+        return str(socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)[0][4][0])
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "not a host name"
-        raise InputError(f"the master cannot listen on {host}: {reason}") from None
+        raise InputError(f"the master cannot listen on {address}: {reason}") from None
 
 
 class _KeyChecker:

@@ -1,4 +1,4 @@
-"""A machine's endpoint of a socket: its connection to the master, and its jobs."""
+"""A machine's endpoint in an elastic run: its connection to the master, and its orders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -45,7 +44,11 @@ from cec_mpi.runtime.wire.orders import (
     pack_report,
     parse_order,
 )
-from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile, order_addresses
+from cec_mpi.runtime.wire.sockets.connection_file import (
+    ConnectionFile,
+    order_addresses,
+    remove_stale_socket,
+)
 from cec_mpi.runtime.wire.sockets.messages import (
     ADMISSION,
     ANSWER,
@@ -101,7 +104,7 @@ class MasterLostError(MachineError):
 class Connection:
     """A connection to the master, at its first address that answers.
 
-    On the master's host the Unix socket is tried first.
+    On the master's computer the Unix socket is tried first.
 
     Parameters
     ----------
@@ -132,7 +135,7 @@ class Connection:
         heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
     ) -> None:
         self._zmq = import_zmq()
-        self._disconnected = False
+        self._is_disconnected = False
         self._check_cancelled = check_cancelled
         self._heartbeat_timeout = heartbeat_timeout
         check_descriptors(_DESCRIPTORS, "a connection to the master")
@@ -147,13 +150,13 @@ class Connection:
         """Connect to the first address that answers, and return its description."""
         same_network = file.network == network_id()
         addresses = order_addresses(file.addresses, same_network)
-        if same_network and _is_own_socket(file.local):
-            addresses.insert(0, (file.local, _UNIX_PORT))
+        if same_network and _is_own_socket(file.socket_path):
+            addresses.insert(0, (file.socket_path, _UNIX_PORT))
         # Probe all addresses at the same time, because those of a computer that is off time out.
         probes = [_Probe(*address) for address in addresses]
-        failed_hosts: dict[tuple[int, str], list[str]] = {}  # by port and reason
+        failed_targets: dict[tuple[int, str], list[str]] = {}  # by port and reason
         for probe in probes:
-            host, port = probe.host, probe.port
+            target, port = probe.target, probe.port
             try:
                 self._check_cancelled()
                 while probe.is_alive():
@@ -163,25 +166,24 @@ class Connection:
                     raise probe.errors[-1]
                 for family, address in probe.reachable:
                     if self._handshake(family, address, file):
-                        return (
-                            f"Unix socket {host}" if port == _UNIX_PORT else f"{host}, port {port}"
-                        )
+                        is_unix = port == _UNIX_PORT
+                        return f"Unix socket {target}" if is_unix else f"{target}, port {port}"
                 reason = _NO_HANDSHAKE
             except OSError as error:
                 reason = error.strerror or str(error)
                 if port == _UNIX_PORT and isinstance(error, ConnectionRefusedError):
-                    _remove_socket(host)
+                    remove_stale_socket(target)
             except UnicodeError:
                 reason = "not a host name"
-            failed_hosts.setdefault((port, reason), []).append(host)
-        text = "; ".join(
-            f"{f'port {port} of' if port != _UNIX_PORT else 'Unix socket'} {', '.join(hosts)} "
+            failed_targets.setdefault((port, reason), []).append(target)
+        attempts = "; ".join(
+            f"{f'port {port} of' if port != _UNIX_PORT else 'Unix socket'} {', '.join(targets)} "
             f"({reason})"
-            for (port, reason), hosts in failed_hosts.items()
+            for (port, reason), targets in failed_targets.items()
         )
-        unreachable = MasterLostError(f"the master cannot be reached: tried {text}")
-        unreachable.is_silent = any(reason == _NO_HANDSHAKE for _, reason in failed_hosts)
-        raise unreachable
+        lost_error = MasterLostError(f"the master cannot be reached: tried {attempts}")
+        lost_error.is_silent = any(reason == _NO_HANDSHAKE for _, reason in failed_targets)
+        raise lost_error
 
     def send(self, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> None:
         """Begin to send a message; `frames` (see `to_frames`) are not copied."""
@@ -207,13 +209,13 @@ class Connection:
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                if self._disconnected:  # and all earlier messages have been received
+                if self._is_disconnected:  # and all earlier messages have been received
                     raise MasterLostError("the connection to the master has ended") from None
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     return None
                 readable = dict(self._poller.poll(1 + int(1e3 * remaining)))
-                self._disconnected = self._monitor in readable and self._is_disconnected()
+                self._is_disconnected = self._monitor in readable and self._read_disconnect()
                 continue
             kind, head = split_frame(frames[0].buffer)
             if kind == REFUSED:
@@ -232,13 +234,13 @@ class Connection:
         MasterLostError
             The connection has ended.
         """
-        self._disconnected = self._disconnected or self._is_disconnected()
-        if self._disconnected:
+        self._is_disconnected = self._is_disconnected or self._read_disconnect()
+        if self._is_disconnected:
             raise MasterLostError("the connection to the master has ended")
 
     def close(self) -> None:
         """Send pending messages, and close the connection."""
-        if self._disconnected:
+        if self._is_disconnected:
             self._socket.linger = 0
         self._close_socket()
         self._context.term()
@@ -265,15 +267,15 @@ class Connection:
         if family == socket.AF_UNIX:
             self._socket.connect(f"ipc://{address}")
         else:
-            host, port = address
-            self._socket.connect(f"tcp://{f'[{host}]' if ':' in host else host}:{port}")
+            ip, port = address
+            self._socket.connect(f"tcp://{f'[{ip}]' if ':' in ip else ip}:{port}")
         deadline = time.monotonic() + HANDSHAKE_SECONDS
         while (
             not (has_event := self._monitor.poll(int(1e3 * SHUTDOWN_POLL_SECONDS)))
             and time.monotonic() < deadline
         ):
             self._check_cancelled()
-        if has_event and not self._is_disconnected():
+        if has_event and not self._read_disconnect():
             return True
         self._socket.linger = 0
         self._close_socket()
@@ -288,8 +290,8 @@ class Connection:
             self._socket.plain_username = USER
             self._socket.plain_password = file.secret_key
 
-    def _is_disconnected(self) -> bool:
-        """Whether the last event of the connection is its end."""
+    def _read_disconnect(self) -> bool:
+        """Read the events of the connection; return whether the last one is its end."""
         event = None
         while is_readable(self._monitor):
             event = read_event(self._monitor)["event"]
@@ -302,32 +304,32 @@ class Connection:
 
 
 class _Probe(threading.Thread):
-    """Finds the addresses of a host at which a process listens on a port, in a thread.
+    """Finds the addresses of a computer at which a process listens on a port, in a thread.
 
     Attributes
     ----------
-    host : str
+    target : str
         Host name or address, or the path of a Unix socket.
     port : int
         Port; `_UNIX_PORT` for a Unix socket.
     reachable : list of (int, object)
         Address family and address of each socket that accepts connections.
     errors : list of Exception
-        Errors of other addresses.
+        Errors of the other addresses.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, target: str, port: int) -> None:
         super().__init__(daemon=True)
-        self.host, self.port = host, port
+        self.target, self.port = target, port
         self.reachable: list[tuple[int, Any]] = []
         self.errors: list[Exception] = []
         self.start()
 
     def run(self) -> None:
-        addresses: list[tuple[int, Any]] = [(socket.AF_UNIX, self.host)]
+        addresses: list[tuple[int, Any]] = [(socket.AF_UNIX, self.target)]
         try:
             if self.port != _UNIX_PORT:
-                infos = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+                infos = socket.getaddrinfo(self.target, self.port, type=socket.SOCK_STREAM)
                 addresses = [
                     (family, address[:2]) for family, _, _, _, address in dict.fromkeys(infos)
                 ]
@@ -344,15 +346,8 @@ class _Probe(threading.Thread):
                 self.errors.append(error)
 
 
-def _remove_socket(path: str) -> None:
-    """Remove the socket of a master that was killed."""
-    with suppress(OSError):
-        Path(path).unlink()
-        Path(path).parent.rmdir()
-
-
 def _is_own_socket(path: str) -> bool:
-    """Whether the path is a socket of this user."""
+    """Whether this path is a Unix socket of this user."""
     try:
         status = Path(path).stat()
     except OSError:
@@ -373,7 +368,7 @@ def describe_shutdown(*recorders: SignalRecorder) -> str:
 
 
 class SocketMachineEndpoint:
-    """A machine's endpoint.
+    """A machine's endpoint in an elastic run.
 
     Parameters
     ----------
@@ -381,7 +376,7 @@ class SocketMachineEndpoint:
     threads : int or None
         BLAS threads of this process; None for the number that the master sends.
     earlier_signals : SignalRecorder
-        Signals that were received before this process serves.
+        Signals that were received before this process began to serve.
     verbose : bool
         Whether to print the machines that this process carries.
     host_options : mapping
@@ -392,7 +387,7 @@ class SocketMachineEndpoint:
     Attributes
     ----------
     machines : tuple of int
-        Machines that it carries or has carried last.
+        Machines that it carries; after the end of the connection, those that it carried.
     shutdown_reason : str
         Why this machine must leave; empty if it need not.
     """
@@ -434,7 +429,7 @@ class SocketMachineEndpoint:
         if isinstance(parsed, Close):
             self.machines = tuple(n for n in self.machines if n != parsed.machine)
             if self._verbose:
-                print_note(f"this process does not carry machine {parsed.machine} any longer")
+                print_note(f"this process no longer carries machine {parsed.machine}")
         if isinstance(parsed, Open):
             if self._memory is not None:
                 size = parsed.opening.manifest.shard_bytes
@@ -467,7 +462,7 @@ class SocketMachineEndpoint:
         self._report_status(report)
         message = self._receive(ADMISSION)
         if message is None:
-            return Admission(failure=Failure.from_exception(MachineError("the master leaves")))
+            return Admission(failure=Failure.from_exception(MachineError("the master is leaving")))
         admission = unpack(message, Admission)
         order = self._open_order
         assert order is not None
@@ -508,8 +503,8 @@ class SocketMachineEndpoint:
         head = np.array(numbers, dtype=np.float64)
         arrays = [np.ascontiguousarray(array) for array in values]
         if sum(array.nbytes for array in arrays) <= MAX_INLINE_ANSWERS:
-            octets = b"".join(array.tobytes() for array in arrays)
-            self._connection.send(ANSWER, head.tobytes() + octets)
+            values_bytes = b"".join(array.tobytes() for array in arrays)
+            self._connection.send(ANSWER, head.tobytes() + values_bytes)
         else:
             # The arrays are not copied: the master sends the next job after it has received them.
             self._connection.send(
@@ -544,9 +539,9 @@ class SocketMachineEndpoint:
         return self._connection.receive(SHUTDOWN_POLL_SECONDS)
 
     def _announce_leave(self, frames: list[Any] | None) -> bool:
-        """Announce once that this machine leaves; return True when it may leave.
+        """Announce once that this machine leaves; return whether it may leave.
 
-        It may leave after a confirmation, or a time limit.
+        It may leave after the master confirms this, or after a time limit.
         """
         now = time.monotonic()
         if self._leave_deadline is None:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 USER = b"cec_mpi"  # user name of machines in unencrypted runs, whose password is a key
 _HEARTBEATS = 5  # within a heartbeat timeout
 _EVENTS, _READABLE, _MORE = 15, 1, 2  # ZMQ_EVENTS, ZMQ_POLLIN, ZMQ_SNDMORE, because enums are slow
-PIECE_BYTES = 1 << 20  # size of frames of a long message; heartbeats are sent between frames
-MAX_FRAME_BYTES = 2 * PIECE_BYTES  # a process that sends more is excluded with an error message
+FRAME_BYTES = 1 << 20  # of a long message; heartbeats are sent between its frames
+MAX_FRAME_BYTES = 2 * FRAME_BYTES  # a process that sends more is excluded with an error message
 # ZeroMQ closes a connection that sends more in one frame. For `HANDSHAKE_SECONDS`, a client without
 # the keys can make the master buffer this much.
-MAX_READ_BYTES = 4 * PIECE_BYTES
+MAX_READ_BYTES = 4 * FRAME_BYTES
 
 _monitor_numbers = itertools.count()
 
@@ -74,8 +74,8 @@ def to_frames(content: NDArray[Any] | bytes) -> list[zmq.Frame]:
         content = np.frombuffer(content, np.uint8)
     octets = content.reshape(-1).view(np.uint8)
     return [
-        zmq.Frame(octets[begin : begin + PIECE_BYTES], copy=False, track=True)
-        for begin in range(0, octets.size, PIECE_BYTES)
+        zmq.Frame(octets[begin : begin + FRAME_BYTES], copy=False, track=True)
+        for begin in range(0, octets.size, FRAME_BYTES)
     ]
 
 
@@ -89,7 +89,7 @@ def make_tracker(frames: Sequence[zmq.Frame]) -> zmq.MessageTracker:
 def send(
     socket: zmq.Socket[bytes], parts: Sequence[Any], frames: Sequence[Any], flags: int = 0
 ) -> None:
-    """Begin to send a message of `parts`, which are copied, and of frames of `to_frames`."""
+    """Begin to send a message: `parts`, which are copied, then `frames` (see `to_frames`)."""
     *others, last = *parts, *frames
     for part in others:
         socket.send(part, flags | _MORE)

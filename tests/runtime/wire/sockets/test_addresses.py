@@ -8,7 +8,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import (
     local_addresses,
     order_addresses,
-    parse_listen,
+    parse_address,
 )
 from cec_mpi.runtime.wire.sockets.interfaces import (
     NetworkInterface,
@@ -38,7 +38,7 @@ def interfaces(monkeypatch):
     [("10.0.0.7:65535", ("10.0.0.7", 65535)), ("[fd00::7]:1", ("fd00::7", 1)), ("*:5", ("", 5))],
 )
 def test_host_and_port_are_parsed(text, address):
-    assert parse_listen(text) == address
+    assert parse_address(text) == address
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_host_and_port_are_parsed(text, address):
 )
 def test_another_text_is_refused(text):
     with pytest.raises(InputError, match="expected HOST:PORT with a port from 1 to 65535"):
-        parse_listen(text)
+        parse_address(text)
 
 
 def test_loopback_addresses_are_tried_first_and_only_on_the_host_of_the_master():

@@ -13,7 +13,7 @@ from cec_mpi.runtime.wire.sockets.connection_file import (
     ConnectionFile,
     Key,
     check_connection_path,
-    connection_from_key,
+    connection_from_secret,
     derive_keys,
     generate_keys,
     read_connection_file,
@@ -22,7 +22,9 @@ from cec_mpi.runtime.wire.sockets.connection_file import (
 KEYS = Key(b"s" * 40), Key(b"p" * 40), Key(b"k" * 40)
 SECRET = "a secret of some length"
 ADDRESSES = ("node1", 50000), ("fd00::7", 50001)
-FILE = ConnectionFile(ADDRESSES, "here", *KEYS, local="/tmp/x/master", encrypted=False, job="12.3")
+FILE = ConnectionFile(
+    ADDRESSES, "here", *KEYS, socket_path="/tmp/x/master", encrypted=False, job_id="12.3"
+)
 
 
 @pytest.fixture
@@ -108,9 +110,9 @@ def test_the_master_and_machines_derive_the_same_keys_from_a_secret():
     keys = derive_keys(SECRET, True)
     assert keys == derive_keys(SECRET, True)
     assert len({*keys, *derive_keys(SECRET, False), *derive_keys(f"{SECRET}.", True)}) == 12
-    file = connection_from_key("node1", 50000, SECRET, True)
+    file = connection_from_secret("node1", 50000, SECRET, True)
     assert file == ConnectionFile((("node1", 50000),), "", keys[0], *keys[2:], "", True, "")
-    assert not connection_from_key("node1", 50000, SECRET, False).encrypted
+    assert not connection_from_secret("node1", 50000, SECRET, False).encrypted
     random_keys = {*generate_keys(), *generate_keys()}
     assert len(random_keys) == 8
     assert set(map(len, random_keys)) == set(map(len, keys))
@@ -121,12 +123,12 @@ def test_the_master_and_machines_derive_the_same_keys_from_a_secret():
 )
 def test_a_short_secret_is_refused_and_not_printed(secret, count):
     with pytest.raises(InputError) as error:
-        connection_from_key("node1", 50000, secret, True)
+        connection_from_secret("node1", 50000, secret, True)
     assert f"CEC_MPI_KEY has {count}" in str(error.value)
     assert "expected at least 16; python -c 'import secrets; print(" in str(error.value)
     assert "15 letters long" not in str(error.value)
 
 
 def test_machines_need_the_host_of_the_master():
-    with pytest.raises(InputError, match=":50000 has no host"):
-        connection_from_key("", 50000, SECRET, True)
+    with pytest.raises(InputError, match=":50000: expected the host name"):
+        connection_from_secret("", 50000, SECRET, True)

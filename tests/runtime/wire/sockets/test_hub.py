@@ -277,7 +277,7 @@ def hello_of(*package):
 @pytest.mark.parametrize(
     ("hello", "reason"),
     [
-        (b"{}", "its hello is not valid; install the same cec_mpi on all hosts"),
+        (b"{}", "its hello is not valid; install the same cec_mpi on all computers"),
         (b"[" * 10**5, "its hello is not valid"),
         (hello_of("0.0.1", *package_fingerprint()[1:]), "different versions of cec_mpi: .*0.0.1"),
         (hello_of("1", "2", "x" * MAX_FRAME_BYTES), "bytes at once, expected at most"),
@@ -697,7 +697,7 @@ def test_an_adopted_machine_moves_to_a_new_host_between_two_jobs(serve, connect)
         ({"count": 4}, {}, "--machines 4: expected 3 at most, because store has 3 machines"),
         (
             {"count": 2},
-            {"single_option": "--check"},
+            {"single_machine_option": "--check"},
             "--machines 2: expected 1 at most, because with --",
         ),
         ({"machines": (4,)}, {}, "--machine 4: expected 1 to 3, the machines of store"),
@@ -752,11 +752,11 @@ def test_stop_ends_all_processes_and_removes_the_file(
     make_hub, connect, tmp_path, capsys, in_background
 ):
     path = tmp_path / "conn.json"
-    hub = make_hub(path, job="7.0")
+    hub = make_hub(path, job_id="7.0")
     hub.listen(show_command=True)
     assert f"cec-mpi join {path}" in capsys.readouterr().out
     assert path.stat().st_mode & 0o777 == 0o600
-    assert read_connection_file(path).job == "7.0"
+    assert read_connection_file(path).job_id == "7.0"
     process = connect(rank=1)
     hub.gather(lambda: 1, 1, LIMIT)
     stopped = in_background(hub.stop, InputError("no such store"))

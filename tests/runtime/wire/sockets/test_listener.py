@@ -19,13 +19,13 @@ import zmq
 from msgspec.structs import replace
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.wire.sockets.connection_file import connection_from_key, generate_keys
+from cec_mpi.runtime.wire.sockets.connection_file import connection_from_secret, generate_keys
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection, MasterLostError
 from cec_mpi.runtime.wire.sockets.messages import ANSWER, HEARTBEAT, HELLO, ORDER, copy_frames
 from cec_mpi.runtime.wire.sockets.zeromq import (
+    FRAME_BYTES,
     MAX_READ_BYTES,
-    PIECE_BYTES,
     make_tracker,
     open_monitor,
     read_event,
@@ -63,7 +63,7 @@ def listen():
     def listen(way="unix", **options):
         listeners.append(Listener(["127.0.0.1"], None, encrypted=way != "plain", **options))
         file = listeners[-1].file
-        return listeners[-1], file if way == "unix" else replace(file, local="")
+        return listeners[-1], file if way == "unix" else replace(file, socket_path="")
 
     yield listen
     for listener in listeners:
@@ -114,12 +114,12 @@ def wait_for_disconnects(listener, peers, count=1):
 def test_messages_are_sent_in_both_directions(listen, way):
     listener, file = listen(way)
     with closing(Connection(file)) as connection:
-        address = f"Unix socket {file.local}" if way == "unix" else "127.0.0.1, port "
+        address = f"Unix socket {file.socket_path}" if way == "unix" else "127.0.0.1, port "
         assert connection.address.startswith(address)
-        connection.send(HELLO, b"head", [bytes(PIECE_BYTES), b""])
+        connection.send(HELLO, b"head", [bytes(FRAME_BYTES), b""])
         peer, frames = receive(listener)
-        assert frames == [HELLO.ljust(8) + b"head", bytes(PIECE_BYTES), b""]
-        sent = np.random.default_rng(1).standard_normal(PIECE_BYTES // 8)
+        assert frames == [HELLO.ljust(8) + b"head", bytes(FRAME_BYTES), b""]
+        sent = np.random.default_rng(1).standard_normal(FRAME_BYTES // 8)
         assert listener.send(peer, ORDER, b"order", to_frames(sent))
         kind, head, *frames = connection.receive(LIMIT)
         received = np.empty_like(sent)
@@ -136,7 +136,7 @@ def test_frames_are_released_when_a_machine_has_received_them_or_is_lost(listen,
     process = start(file)
     peer = receive_hello(listener)
     process.send_signal(signal.SIGSTOP)
-    frames = to_frames(np.zeros(64 * PIECE_BYTES // 8))
+    frames = to_frames(np.zeros(64 * FRAME_BYTES // 8))
     tracker = make_tracker(frames)
     assert listener.send(peer, ORDER, b"order", frames)
     del frames
@@ -149,7 +149,7 @@ def test_frames_are_released_when_a_machine_has_received_them_or_is_lost(listen,
 @pytest.mark.parametrize("busy_way", ["unix", "curve"])
 def test_many_messages_on_one_socket_do_not_delay_the_other(listen, busy_way):
     listener, unix = listen()
-    files = unix, replace(unix, local="")
+    files = unix, replace(unix, socket_path="")
     busy_file, idle_file = files if busy_way == "unix" else files[::-1]
     with closing(Connection(busy_file)) as busy:
         busy.send(HELLO)
@@ -191,7 +191,7 @@ def test_a_frame_above_the_limit_ends_only_its_connection(listen, way):
         with pytest.raises(MasterLostError):
             wait_until(lambda: bad.receive(1))
         assert listener.receive() is None
-        good.send(ANSWER, b"", [bytes(PIECE_BYTES)])
+        good.send(ANSWER, b"", [bytes(FRAME_BYTES)])
         assert receive(listener)[0] == peers[1]
 
 
@@ -200,7 +200,7 @@ def test_a_frame_above_the_limit_ends_only_its_connection(listen, way):
 
 def test_connections_to_both_sockets_end_one_by_one(listen):
     listener, file = listen()
-    connections = [Connection(each) for each in (file, replace(file, local="")) * 2]
+    connections = [Connection(each) for each in (file, replace(file, socket_path="")) * 2]
     peers = []
     for number, connection in enumerate(connections):
         connection.send(HELLO)
@@ -231,7 +231,7 @@ def test_a_suspended_machine_is_lost_only_over_tcp(listen, start):
     listener, unix = listen(heartbeat_timeout=HEARTBEAT_TIMEOUT)
     local = start(unix)
     local_peer = receive_hello(listener)
-    remote = start(replace(unix, local=""))
+    remote = start(replace(unix, socket_path=""))
     remote_peer = receive_hello(listener)
     for process in (local, remote):
         process.send_signal(signal.SIGSTOP)
@@ -301,12 +301,14 @@ def test_a_master_with_other_keys_is_refused(listen):
 def test_a_secret_replaces_the_connection_file(listen, way):
     listener, file = listen(way, secret=SECRET)
     address = "localhost", file.addresses[0][1]
-    with closing(Connection(connection_from_key(*address, SECRET, file.encrypted))) as connection:
+    with closing(
+        Connection(connection_from_secret(*address, SECRET, file.encrypted))
+    ) as connection:
         assert connection.address == f"localhost, port {address[1]}"
         connection.send(HELLO)
         receive_hello(listener)
     with pytest.raises(MasterLostError, match=REFUSED):
-        Connection(connection_from_key(*address, f"{SECRET}.", file.encrypted))
+        Connection(connection_from_secret(*address, f"{SECRET}.", file.encrypted))
 
 
 def test_encryption_is_required(monkeypatch):
@@ -320,7 +322,7 @@ def test_encryption_is_required(monkeypatch):
 
 def test_only_the_owner_can_open_the_directory_of_the_unix_socket(listen):
     listener, file = listen()
-    directory = Path(file.local).parent
+    directory = Path(file.socket_path).parent
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     listener.close()
     assert not directory.exists()
@@ -331,10 +333,10 @@ def test_a_temporary_directory_with_a_long_name_is_not_used(listen, tmp_path, mo
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
     _, file = listen()
-    assert file.local.startswith("/tmp/")
+    assert file.socket_path.startswith("/tmp/")
     assert list(long.iterdir()) == []
     with closing(Connection(file)) as connection:
-        assert connection.address == f"Unix socket {file.local}"
+        assert connection.address == f"Unix socket {file.socket_path}"
 
 
 def test_a_host_without_disk_space_has_no_unix_socket(listen, monkeypatch):
@@ -343,7 +345,7 @@ def test_a_host_without_disk_space_has_no_unix_socket(listen, monkeypatch):
 
     monkeypatch.setattr("tempfile.mkdtemp", fail)
     _, file = listen()
-    assert file.local == ""
+    assert file.socket_path == ""
     Connection(file).close()
 
 
@@ -351,11 +353,11 @@ def test_machines_use_tcp_if_the_unix_socket_cannot_be_used(listen, tmp_path, mo
     _, file = listen()
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "dead"))
-    files = [replace(file, local=str(tmp_path / name)) for name in ("dead", "missing")]
+    files = [replace(file, socket_path=str(tmp_path / name)) for name in ("dead", "missing")]
     for other in (*files, replace(file, network="elsewhere")):
         with closing(Connection(other)) as connection:
             assert connection.address.startswith("127.0.0.1, port ")
-    monkeypatch.setattr(os, "geteuid", lambda: Path(file.local).stat().st_uid + 1)
+    monkeypatch.setattr(os, "geteuid", lambda: Path(file.socket_path).stat().st_uid + 1)
     with closing(Connection(file)) as connection:
         assert connection.address.startswith("127.0.0.1, port ")
 
@@ -371,7 +373,7 @@ def test_the_error_lists_all_addresses_and_the_socket_of_a_killed_master_is_remo
         dead.bind(str(path))
     addresses = (*file.addresses, ("no such host", 1))
     with pytest.raises(MasterLostError) as error:
-        Connection(replace(file, local=str(path), addresses=addresses))
+        Connection(replace(file, socket_path=str(path), addresses=addresses))
     assert f"tried Unix socket {path} (Connection refused); port" in str(error.value)
     assert "port 1 of no such host (" in str(error.value)
     assert not path.parent.exists()
@@ -391,7 +393,7 @@ def test_an_exception_ends_the_attempt_to_connect(listen):
 def test_the_master_listens_at_a_name_or_at_all_addresses(host, last):
     with closing(Listener([host], None)) as listener:
         assert listener.file.addresses[-1][0] == last
-        with closing(Connection(replace(listener.file, local=""))) as connection:
+        with closing(Connection(replace(listener.file, socket_path=""))) as connection:
             connection.send(HELLO)
             receive_hello(listener)
 

@@ -23,18 +23,18 @@ from cec_mpi.runtime.wire.sockets.messages import (
     unpack_order,
     unpack_status,
 )
-from cec_mpi.runtime.wire.sockets.zeromq import PIECE_BYTES, to_frames
+from cec_mpi.runtime.wire.sockets.zeromq import FRAME_BYTES, to_frames
 
 PARTS = (Part(3, ((0, 4), (6, 9))), Part(5, ((2, 3),)))
 UNSAFE = "a\x1b[2J\ud800\nb"
 HELLO = Hello(package_fingerprint(), 12, detect_process(), 3, (2, 5), 4, 10**9, True)
 
 
-@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES // 8, PIECE_BYTES // 8 + 1])
+@pytest.mark.parametrize("size", [0, 1, FRAME_BYTES // 8, FRAME_BYTES // 8 + 1])
 def test_an_array_is_sent_in_pieces(size):
     sent = np.random.default_rng(1).standard_normal(size)
     frames = [frame.bytes for frame in to_frames(sent)]
-    assert all(0 < len(frame) <= PIECE_BYTES for frame in frames)
+    assert all(0 < len(frame) <= FRAME_BYTES for frame in frames)
     received = np.full(size, np.nan)
     assert copy_frames(frames, received)
     np.testing.assert_array_equal(received, sent)
