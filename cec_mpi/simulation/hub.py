@@ -94,7 +94,7 @@ class SimulatedHub(LocalHub):
         """See `Hub.admit`."""
         assert self._opening is not None
         endpoint = super().admit(emulation)
-        self.roster.add_vacant(self._opening.expected)
+        self.roster.add_vacant(self._opening.unassigned_machines)
         self.presence.append((self.clock.monotonic(), frozenset(self.roster.available)))
         return endpoint
 

@@ -132,7 +132,7 @@ def hello(random: np.random.Generator) -> bytes:
 def open_report(random: np.random.Generator) -> OpenReport:
     """Return a false report that a shard, or none, was opened."""
     rate = float(random.choice(NUMBERS))
-    return OpenReport(shard=str(random.choice(["file", "file", ""])), rate=rate)
+    return OpenReport(shard_path=str(random.choice(["file", "file", ""])), rate=rate)
 
 
 class ByzantineMachine(threading.Thread):
@@ -177,7 +177,7 @@ class ByzantineMachine(threading.Thread):
         order, job, operand = unpack_order(np.frombuffer(header, np.int64))
         if order.kind == OrderKind.OPEN:
             self._opening = unpack_fields(b"".join(frames), Opening)
-            self._machine = order.shard
+            self._machine = order.machine_or_count
             self._connection.send(STATUS, pack(open_report(self._random)))
         elif job is not None:
             self.jobs += 1

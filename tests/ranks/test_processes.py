@@ -27,7 +27,7 @@ def test_threads_are_the_share_of_the_cores(ranks, cores, own, threads):
 def test_places_of_all_ranks_are_gathered(comm):
     processes = gather_processes(comm)
     assert len(processes) == comm.size
-    assert {p.host for p in processes} == {os.uname().nodename}
+    assert {p.host_name for p in processes} == {os.uname().nodename}
     assert all(p.ranks == comm.size for p in processes)
     mine = processes[comm.rank]
     assert 1 <= mine.own_cores <= mine.cores <= mine.unbound_cores <= os.cpu_count()

@@ -8,14 +8,14 @@ import pytest
 from cec_mpi.runtime.wire.collective.packets import broadcast_vector, split_into_rounds
 
 
-@pytest.mark.parametrize("several_nodes", [True, False])
+@pytest.mark.parametrize("is_multi_node", [True, False])
 @pytest.mark.parametrize(("columns", "dtype"), [(1, np.float32), (3, np.float64)])
 @pytest.mark.parametrize("size", [1, 5, 8_191, 100_003])
-def test_all_ranks_receive_the_vector(comm, size, columns, dtype, several_nodes):
+def test_all_ranks_receive_the_vector(comm, size, columns, dtype, is_multi_node):
     sent = np.random.default_rng(0).standard_normal((columns, size)).astype(dtype)
     array = sent.copy() if comm.rank == 0 else np.full_like(sent, np.nan)
     for _ in range(2):
-        broadcast_vector(comm, array, several_nodes)
+        broadcast_vector(comm, array, is_multi_node)
         np.testing.assert_array_equal(array, sent)
 
 

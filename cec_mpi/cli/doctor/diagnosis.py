@@ -25,7 +25,7 @@ _WIDTH = 120  # columns, because the width of the terminal is unknown under a la
 
 def list_findings(facts: Facts) -> list[Finding]:
     """Return the findings: errors first, then warnings, then advice."""
-    hosts = [process.host for process in facts.processes]
+    hosts = [process.host_name for process in facts.processes]
     findings = [
         *_launcher_findings(facts),
         *_store_findings(facts),
@@ -76,7 +76,7 @@ def _store_findings(facts: Facts) -> Iterator[Finding]:
     missing = {check.machine: check.host for check in facts.shard_checks if check.only_on_master}
     if missing:
         path = next(check.path for check in facts.shard_checks if check.only_on_master)
-        yield Finding("error", missing_shards_message(path, facts.processes[0].host, missing))
+        yield Finding("error", missing_shards_message(path, facts.processes[0].host_name, missing))
     for check in facts.shard_checks:
         if check.problem and not check.only_on_master:
             yield Finding(
@@ -122,18 +122,19 @@ def _node_table(facts: Facts) -> list[str]:
         names = {device.name for rank in ranks for device in facts.devices[rank]}
         gpus = max(Counter(name.partition(":")[0] for name in names).values(), default=0)
         counts = map(str, [len(ranks), node.cores, node.domains, threads, gpus])
-        rows.append([node.host, *counts])
+        rows.append([node.host_name, *counts])
     return format_table(["node", *columns], rows, columns)
 
 
 def as_dict(facts: Facts) -> dict[str, Any]:
     """Return the facts and findings as plain values."""
-    ranks = [
-        {"rank": rank, **asdict(process), "threads": threads, "devices": list(map(asdict, devices))}
-        for rank, (process, threads, devices) in enumerate(
-            zip(facts.processes, facts.threads, facts.devices, strict=True)
-        )
-    ]
+    ranks: list[dict[str, Any]] = []
+    for process, threads, devices in zip(
+        facts.processes, facts.threads, facts.devices, strict=True
+    ):
+        fields = asdict(process)
+        fields = {"rank": len(ranks), "host": fields.pop("host_name"), **fields}
+        ranks.append(fields | {"threads": threads, "devices": list(map(asdict, devices))})
     manifest = facts.manifest
     store: dict[str, Any] | None = None
     if manifest is not None:

@@ -54,7 +54,7 @@ class Measurements:
         """Return the number of rows that each machine computed."""
         rows = [0] * self._machines
         for job in self.jobs:
-            rows[job.machine - 1] += job.count
+            rows[job.machine - 1] += job.row_count
         return rows
 
     def delays(

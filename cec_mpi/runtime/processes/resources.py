@@ -25,11 +25,11 @@ _SYSTEM = Path("/sys/devices/system")
 
 @dataclass(frozen=True)
 class ProcessInfo:
-    """Host and resources of the process of a rank.
+    """Computer and resources of the process of a rank.
 
     Attributes
     ----------
-    host : str
+    host_name : str
     ranks : int
         Number of ranks on this node.
     cores : int
@@ -54,10 +54,10 @@ class ProcessInfo:
     core_numbers : tuple of int
         Numbers of the cores that this rank may use.
     pid : int
-        Number of the process on its node; 0 if unknown.
+        Process ID on its node; 0 if unknown.
     """
 
-    host: str
+    host_name: str
     ranks: Count
     cores: Count
     own_cores: Count
@@ -79,19 +79,19 @@ class ProcessInfo:
 
 def ranks_by_node(processes: Sequence[ProcessInfo]) -> dict[ProcessInfo, list[int]]:
     """Return the ranks of each node, keyed by the process of the first one."""
-    ranks: dict[int, list[int]] = {}
+    ranks: dict[int, list[int]] = {}  # by node
     for rank, process in enumerate(processes):
         ranks.setdefault(process.node, []).append(rank)
-    return {processes[on_node[0]]: on_node for on_node in ranks.values()}
+    return {processes[node_ranks[0]]: node_ranks for node_ranks in ranks.values()}
 
 
 def gather_processes(comm: MPI.Comm) -> list[ProcessInfo]:
-    """Return the host and resources of each rank (collective)."""
+    """Return the computer and resources of each rank (collective)."""
     return add_node_totals(allgather(comm, detect_process(), ProcessInfo))
 
 
 def detect_process() -> ProcessInfo:
-    """Return the host and resources of this process, as if it were alone on its node."""
+    """Return the computer and resources of this process, as if it were alone on its node."""
     own_processors, all_processors = os.sched_getaffinity(0), unbound_processors()
     quota, cores = cpu_quota(), core_numbers(own_processors)
     count = quota.limit(len(cores))
@@ -123,16 +123,16 @@ def add_node_totals(processes: Sequence[ProcessInfo]) -> list[ProcessInfo]:
     >>> [process.threads for process in add_node_totals([here] * 4)]
     [2, 2, 2, 2]
     """
-    nodes: dict[tuple[str, int], list[int]] = {}
+    nodes: dict[tuple[str, int], list[int]] = {}  # ranks by network and control group
     for rank, process in enumerate(processes):
         nodes.setdefault((process.network, process.group), []).append(rank)
-    completed = []
+    with_totals = []
     for process in processes:
         ranks = nodes[process.network, process.group]
         cores_of_node = set().union(*(processes[rank].core_numbers for rank in ranks))
         cores = max(min(len(cores_of_node), process.unbound_cores), process.own_cores)
-        completed.append(replace(process, ranks=len(ranks), cores=cores, node=ranks[0]))
-    return completed
+        with_totals.append(replace(process, ranks=len(ranks), cores=cores, node=ranks[0]))
+    return with_totals
 
 
 def limit_threads(threads: int) -> Any:
@@ -332,26 +332,26 @@ def find_oversubscription(
 def format_nodes(details: Mapping[ProcessInfo, str]) -> str:
     """Return the names of nodes, and the details of the first one."""
     first = next(iter(details))
-    node = f" on {first.host}" if len(details) > 1 else ""
-    return f"{join_names(process.host for process in details)} ({details[first]}{node})"
+    node = f" on {first.host_name}" if len(details) > 1 else ""
+    return f"{join_names(process.host_name for process in details)} ({details[first]}{node})"
 
 
-def missing_shards_message(path: str, master_host: str, machines: Mapping[int, str]) -> str:
+def missing_shards_message(path: str, master_host_name: str, machines: Mapping[int, str]) -> str:
     """Return the message for machines whose shards only the master can see.
 
     Parameters
     ----------
     path : str
         Shard of the first of these machines.
-    master_host : str
-        Host of the master.
+    master_host_name : str
+        Computer of the master.
     machines : mapping of int to str
-        Host of each machine that cannot see its shard.
+        Computer of each machine that cannot see its shard.
     """
     suffix = "s" if len(machines) > 1 else ""
     return (
         f"machine{suffix} {join_names(machines)} on {join_names(machines.values())} cannot see "
-        f"the shard{suffix}: only rank 0 on {master_host} sees {path}. Put the store on a shared "
-        "file system, or copy it to the same path on each node; a relative path refers to the "
+        f"the shard{suffix}: only rank 0 on {master_host_name} sees {path}. Put the store on a "
+        "shared file system, or copy it to the same path on each node; a relative path refers to the "
         "directory in which the rank starts"
     )

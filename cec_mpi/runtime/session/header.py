@@ -50,7 +50,7 @@ def run_header(
     import scipy
 
     manifest = opening.manifest
-    files = ["", *(report.shard for report in reports)]
+    files = ["", *(report.shard_path for report in reports)]
     machines = [0, *opening.machines]
     hosts = hosts_of_ranks(processes, len(machines))
     machines_with_copies = [
@@ -68,7 +68,7 @@ def run_header(
         },
         "mpi_library": library or "none",
         "machine_of_rank": machines,
-        "hosts": [process.host for process in processes],
+        "hosts": [process.host_name for process in processes],
         "pids": [process.pid for process in processes],
         "cores": [process.own_cores for process in processes],
         "threads": list(opening.threads),
@@ -97,7 +97,7 @@ def run_header(
 
 def hosts_of_ranks(processes: Sequence[ProcessInfo], ranks: int) -> list[str]:
     """Return the host of each rank; a single process serves all ranks."""
-    hosts = [process.host for process in processes]
+    hosts = [process.host_name for process in processes]
     return hosts if len(hosts) > 1 else hosts * ranks
 
 

@@ -214,7 +214,7 @@ def join(
     hello = replace(
         _make_hello(memory if memory > 1 else memory * free),
         device=device_names,
-        count=machines,
+        slots=machines,
         machines=() if machine is None else (machine,),
         is_limited=memory != DEFAULT_MEMORY_FRACTION,
     )
@@ -278,7 +278,7 @@ def serve_as_rank(
     """
     launch = _Launch(file, job, os.getppid() if parent is None else parent)
     with SignalRecorder(ignore_interrupts=True) as signals:  # the master handles them
-        hello = replace(_make_hello(DEFAULT_MEMORY_FRACTION * free_memory()), rank=rank)
+        hello = replace(_make_hello(DEFAULT_MEMORY_FRACTION * free_memory()), launcher_rank=rank)
         finder = _MasterFinder(source, signals, start_seconds, launch)
         has_ended = False
         try:

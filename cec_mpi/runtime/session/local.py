@@ -155,7 +155,7 @@ class LocalHub(StaticHub):
         order = Multiply(job.step, job.product, (Part(job.machine, job.intervals),))
         operand = job.operand
         if job.product.adjoint:
-            operand = operand.reshape(job.count, job.product.columns)
+            operand = operand.reshape(job.row_count, job.product.columns)
         with Machine.ignore_fp_warnings():
             (values,), (report,) = compute_answers({job.machine: machine}, order, operand)
         job.pieces = [values.copy()]

@@ -217,8 +217,8 @@ def make_open_report(
     report = OpenReport(
         problem="".join(map(str, problems)),
         rate=rate,
-        shard_missing=bool(problems) and opening.is_shard_missing(number),
-        damaged=any(isinstance(problem, DamagedStoreError) for problem in problems),
+        is_shard_missing=bool(problems) and opening.is_shard_missing(number),
+        is_damaged=any(isinstance(problem, DamagedStoreError) for problem in problems),
         log_problem=log_problem,
         is_usage_error=any(isinstance(problem, InputError) for problem in problems),
     )
@@ -226,7 +226,7 @@ def make_open_report(
         return report
     return replace(
         report,
-        shard=machine.shard_file,
+        shard_path=machine.shard_file,
         cache_problem=machine.cache_problem,
         device=machine.device,
     )

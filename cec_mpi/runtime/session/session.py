@@ -264,7 +264,7 @@ class Session:
     def _can_continue(self, opening: Opening, reports: Sequence[OpenReport]) -> bool:
         """Return whether steps are possible without the machines that could not open the store."""
         pairs = zip(opening.machines, reports, strict=True)
-        openable = [n for n, report in pairs if n and report.shard and not report.problem]
+        openable = [n for n, report in pairs if n and report.shard_path and not report.problem]
         manifest = opening.manifest
         tolerated = manifest.placement.tolerated_losses(manifest.code.recovery, openable)
         return self._mode is ExecutionMode.ELASTIC and tolerated >= 0
@@ -304,22 +304,22 @@ def opening_error(
     if not problems:
         return None
     missing_shards = {
-        machine: processes[rank].host
+        machine: processes[rank].host_name
         for rank, machine in enumerate(opening.machines, start=1)
-        if reports[rank - 1].shard_missing and not opening.is_shard_missing(machine)
+        if reports[rank - 1].is_shard_missing and not opening.is_shard_missing(machine)
     }
     if "{host}" in str(opening.store):
         missing_shards = {}  # each node has its own directory
     if missing_shards:
         path = str(opening.shard_file(min(missing_shards)).absolute())
-        return InputError(missing_shards_message(path, processes[0].host, missing_shards))
+        return InputError(missing_shards_message(path, processes[0].host_name, missing_shards))
     remedy = ""
-    if any(report.shard_missing for report in reports):
+    if any(report.is_shard_missing for report in reports):
         remedy = "; --machines runs without that machine"
     error_type: type[CecError] = MachineError
     if any(report.is_usage_error for report in reports):
         error_type = InputError
-    if any(report.damaged for report in reports):
+    if any(report.is_damaged for report in reports):
         error_type = DamagedStoreError
     return error_type(f"{_summarise(problems)}{remedy}")
 

@@ -23,7 +23,7 @@ _NO_REPORT = ReportFields(0, *(7 * [math.nan]))
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """A job of a machine: the rows of a request.
+    """A job: a request that was sent to a machine.
 
     Attributes
     ----------
@@ -31,18 +31,18 @@ class Job:
     step : int
     product : Product
     operand : ndarray
-        W, shape (k, r), or the coefficients of the rows, (count, k).
+        W, shape (k, r), or the coefficients of the rows, (row_count, k).
     sent_at : float
         Time at which the job was sent, in seconds of the hub's clock.
-    count : int
+    row_count : int
         Number of rows.
     report_fields : ReportFields
         The report of the machine; NaN until it has answered.
     pieces : list of ndarray
-        The answer, in one or more vectors: count * k values of X W, or r * k values of float64 of
-        the term of X' V. If a host sums the terms of several jobs, each of them has the sum.
+        The answer, in one or more vectors: row_count * k values of X W, or r * k values of float64
+        of the term of X' V. If a host sums the terms of several jobs, each of them has the sum.
     tracker : zmq.MessageTracker or None
-        Whether ZeroMQ has released `operand`.
+        Tells whether ZeroMQ has released `operand`.
     is_borrowed : bool
         Whether the hub may read `operand` until the answer arrives or `tracker` is done.
     """
@@ -56,10 +56,10 @@ class Job:
     pieces: list[NDArray[Any]] = field(default_factory=list)
     tracker: Any = None
     is_borrowed: bool = False
-    count: int = field(init=False)
+    row_count: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.count = count_rows(self.request.intervals)
+        self.row_count = count_rows(self.request.intervals)
 
     @property
     def machine(self) -> int:  # noqa: D102
@@ -74,7 +74,7 @@ class Job:
     def failed(self) -> bool:
         """Whether the machine raised an exception, or answered for another machine."""
         fields = self.report_fields
-        return bool(fields.failed) or fields.shard != self.machine
+        return bool(fields.failed) or fields.machine != self.machine
 
     @property
     def is_sending(self) -> bool:

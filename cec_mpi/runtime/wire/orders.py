@@ -29,7 +29,6 @@ MAX_INLINE_VECTOR, MAX_INLINE_TOTAL, MAX_INLINE_ANSWERS = 1 << 16, 1 << 22, 1 <<
 
 Number = TypeVar("Number")
 
-
 HUB_POISONED = (
     "the previous step was interrupted: open the operator again, or restart the job of a launcher"
 )
@@ -53,9 +52,9 @@ class Order(NamedTuple):
     ----------
     kind : int
         An `OrderKind`.
-    shard : int
+    machine_or_count : int
         For OPEN and CLOSE, the machine. For jobs over a socket, the number of jobs.
-    step : int
+    step_or_threads : int
         Number of the step, from 0. For OPEN, the number of BLAS threads.
     columns : int
         Columns of W or V, k.
@@ -64,16 +63,16 @@ class Order(NamedTuple):
     """
 
     kind: int
-    shard: int = 0
-    step: int = 0
+    machine_or_count: int = 0
+    step_or_threads: int = 0
     columns: int = 0
     length: int = 0
 
     @classmethod
-    def for_step(cls, product: Product, shard: int = 0, step: int = 0, length: int = 0) -> Order:
-        """Return the header of an order for a step."""
+    def for_step(cls, product: Product, jobs: int = 0, step: int = 0, length: int = 0) -> Order:
+        """Return the header of an order for a step, or for a number of its jobs."""
         kind = OrderKind.MULTIPLY_TRANSPOSED if product.adjoint else OrderKind.MULTIPLY
-        return cls(kind, shard, step, product.columns, length)
+        return cls(kind, jobs, step, product.columns, length)
 
     @property
     def is_step(self) -> bool:
@@ -91,7 +90,7 @@ class ReportFields(NamedTuple, Generic[Number]):
 
     Attributes
     ----------
-    shard
+    machine
         Machine (from 1) that has answered; 0 if it has no shard.
     seconds
         Time of the computation.
@@ -102,7 +101,7 @@ class ReportFields(NamedTuple, Generic[Number]):
         infinity (in lockstep, where the parts are summed by MPI); if its shard is damaged.
     """
 
-    shard: Number
+    machine: Number
     seconds: Number
     load_seconds: Number
     load_bytes: Number
@@ -118,15 +117,15 @@ class ReportFields(NamedTuple, Generic[Number]):
 
 
 def clip_report(
-    report: ReportFields[float], elapsed: float, shard_bytes: int
+    report: ReportFields[float], max_seconds: float, shard_bytes: int
 ) -> ReportFields[float]:
     """Clip the times and bytes of a report to possible values.
 
     Parameters
     ----------
     report : ReportFields
-    elapsed : float
-        Seconds since the job was sent.
+    max_seconds : float
+        Longest time that the job can have taken.
     shard_bytes : int
 
     Examples
@@ -134,11 +133,11 @@ def clip_report(
     >>> clip_report(ReportFields(1, 7.0, -1.0, float("nan"), 0, 0, 0, 0), 2.0, 800)[1:4]
     (2.0, 0.0, 0.0)
     """
-    if 0.0 <= report.seconds <= elapsed and report.load_seconds == report.load_bytes == 0.0:
+    if 0.0 <= report.seconds <= max_seconds and report.load_seconds == report.load_bytes == 0.0:
         return report  # in nearly every step
     return report._replace(
-        seconds=_clip(report.seconds, elapsed),
-        load_seconds=_clip(report.load_seconds, elapsed),
+        seconds=_clip(report.seconds, max_seconds),
+        load_seconds=_clip(report.load_seconds, max_seconds),
         load_bytes=_clip(report.load_bytes, shard_bytes),
     )
 
@@ -163,7 +162,7 @@ class Part(NamedTuple):
 
 
 class Multiply(NamedTuple):
-    """A process's part of a step.
+    """An order to compute a process's parts of a step.
 
     Attributes
     ----------
@@ -219,42 +218,42 @@ ParsedOrder = Multiply | Open | Close | Stop
 """An order with its payload; the operand of a `Multiply` is received separately."""
 
 
-def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Close | Stop:
+def parse_order(order: Order, payload: bytes, rank: int = 0) -> Open | Close | Stop:
     """Parse an order other than a step, and its payload.
 
     Parameters
     ----------
     order : Order
-    content : bytes
+    payload : bytes
     rank : int
         Rank of this process in lockstep, where all ranks get the same order. With 0, the machine is
         in the header.
     """
     match order.kind:
         case OrderKind.OPEN:
-            opening = unpack_fields(content, Opening)
+            opening = unpack_fields(payload, Opening)
             if rank:
                 return Open(opening, opening.machines[rank - 1], opening.threads[rank])
-            return Open(opening, order.shard, order.step)
+            return Open(opening, order.machine_or_count, order.step_or_threads)
         case OrderKind.CLOSE:
-            return Close(order.shard)
+            return Close(order.machine_or_count)
         case OrderKind.STOP:
-            failure: Failure | None = unpack(content, Failure | None)  # type: ignore[arg-type]
+            failure: Failure | None = unpack(payload, Failure | None)  # type: ignore[arg-type]
             return Stop(None if failure is None else failure.to_exception())
     raise RuntimeError(f"unknown order: {order}")
 
 
-def pack_report(report: Report, shard: int, finite: bool = True) -> ReportFields[float]:
+def pack_report(report: Report, machine: int, is_finite: bool = True) -> ReportFields[float]:
     """Return the fields of a report as numbers."""
     loaded = report.loaded
     return ReportFields(
-        shard,
+        machine,
         report.seconds,
         loaded.seconds,
         loaded.bytes,
         bool(report.problem),
         report.leaving,
-        not finite,
+        not is_finite,
         report.damaged,
     )
 
@@ -275,9 +274,9 @@ class Opening:
         BLAS threads of each rank, from rank 0.
     logs : Path or None
         Directory for a log of each machine.
-    several_nodes : bool
+    is_multi_node : bool
         Whether ranks are on more than one node.
-    expected : tuple of int
+    unassigned_machines : tuple of int
         Machines for processes that join later.
     """
 
@@ -287,8 +286,8 @@ class Opening:
     options: MachineOptions
     threads: tuple[int, ...]
     logs: Path | None = None
-    several_nodes: bool = False
-    expected: tuple[int, ...] = ()
+    is_multi_node: bool = False
+    unassigned_machines: tuple[int, ...] = ()
 
     @property
     def measures_speed(self) -> bool:
@@ -334,13 +333,13 @@ class OpenReport:
     ----------
     problem : str
         Why it cannot serve the store; empty if it can.
-    shard : str
+    shard_path : str
         Path of the shard, in the store or a cache; empty if it has none.
     rate : float
         Measured rows per second, if an emulation needs them.
-    shard_missing : bool
+    is_shard_missing : bool
         Whether the file of its shard does not exist.
-    damaged : bool
+    is_damaged : bool
         Whether its shard is damaged or missing.
     log_problem : str
         Why it has no log; empty if it has one.
@@ -353,10 +352,10 @@ class OpenReport:
     """
 
     problem: str = ""
-    shard: str = ""
+    shard_path: str = ""
     rate: float = 0.0
-    shard_missing: bool = False
-    damaged: bool = False
+    is_shard_missing: bool = False
+    is_damaged: bool = False
     log_problem: str = ""
     cache_problem: str = ""
     is_usage_error: bool = False

@@ -131,7 +131,7 @@ def advice(processes, implementation="Open MPI"):
         (nodes(1, 4, 4), None),
         (nodes(3), 2),
         (nodes(2, own=1), None),
-        ([replace(process, host="localhost") for process in nodes(3, 3, cores=3)], None),
+        ([replace(process, host_name="localhost") for process in nodes(3, 3, cores=3)], None),
     ],
 )
 def test_enough_cores(processes, threads):

@@ -112,7 +112,7 @@ class Endpoint:
         return next(self.orders)
 
     def send_open_report(self, opened):
-        assert opened.shard
+        assert opened.shard_path
         return Admission()
 
     def check_connection(self):

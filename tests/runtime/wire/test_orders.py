@@ -34,14 +34,18 @@ COUNTS = st.integers(0, 2**40)
 
 
 @given(st.booleans(), COUNTS, COUNTS, COUNTS, COUNTS)
-def test_the_header_of_a_step_has_40_bytes(adjoint, columns, shard, step, length):
-    order = Order.for_step(Product(adjoint, columns), shard, step, length)
+def test_the_header_of_a_step_has_40_bytes(adjoint, columns, machine, step, length):
+    order = Order.for_step(Product(adjoint, columns), machine, step, length)
     header = np.array(order, dtype=np.int64)
     assert header.nbytes == 40
     parsed = Order(*header.tolist())
     assert parsed == order
     assert parsed.product == Product(adjoint, columns)
-    assert (parsed.shard, parsed.step, parsed.length) == (shard, step, length)
+    assert (parsed.machine_or_count, parsed.step_or_threads, parsed.length) == (
+        machine,
+        step,
+        length,
+    )
 
 
 class TwoArgumentError(ValueError):
@@ -97,13 +101,13 @@ def test_an_opening_arrives_as_it_was_sent(tmp_path):
 
 def test_a_job_fails_without_an_answer_by_its_machine():
     job = Job(Request(3, ((0, 4), (6, 9))), 7, Product(), np.ones(1), 0.0)
-    assert job.count == 7
+    assert job.row_count == 7
     assert job.failed
-    for shard, failed in (3, False), (0, True), (2, True), (np.nan, True):
-        job.report_fields = pack_report(Report(), shard=shard)
+    for machine, failed in (3, False), (0, True), (2, True), (np.nan, True):
+        job.report_fields = pack_report(Report(), machine)
         assert job.failed is failed
     report = Report(1.5, LoadCost(0.5, 80), "no memory", leaving=True, damaged=True)
-    job.report_fields = pack_report(report, shard=3, finite=False)
+    job.report_fields = pack_report(report, 3, is_finite=False)
     assert job.report_fields == ReportFields(3, 1.5, 0.5, 80, 1, 1, 1, 1)
     assert job.failed
 
@@ -119,5 +123,5 @@ def test_a_job_fails_without_an_answer_by_its_machine():
 )
 def test_reported_times_and_bytes_are_clipped(reported, clipped):
     seconds, load_seconds, load_bytes = reported
-    report = pack_report(Report(seconds, LoadCost(load_seconds, load_bytes)), shard=3)
+    report = pack_report(Report(seconds, LoadCost(load_seconds, load_bytes)), 3)
     assert clip_report(report, 2.0, 100)[:4] == (3, *clipped)

@@ -77,7 +77,7 @@ class CollectiveMachineEndpoint:
             broadcast(self._comm, encoded_assignment, encoded_assignment.nbytes)
             intervals = buffers.assign(Assignment.from_array(encoded_assignment))
         self._exchange = buffers.exchange_of(product)
-        return Multiply(order.step, product, (Part(buffers.machine, intervals),))
+        return Multiply(order.step_or_threads, product, (Part(buffers.machine, intervals),))
 
     def _receive_payload(self, order: Order, signals: SignalRecorder) -> ParsedOrder:
         """Receive the payload of an order other than a step."""
@@ -124,7 +124,7 @@ class CollectiveMachineEndpoint:
         if product.adjoint:
             wait_for([self._comm.Iscatterv(None, values, root=MASTER)], values.nbytes)
         else:
-            broadcast_vector(self._comm, values, buffers.several_nodes)
+            broadcast_vector(self._comm, values, buffers.is_multi_node)
         return values
 
     def send_answer(
@@ -188,7 +188,7 @@ class _StoreBuffers:
         self.columns = opening.manifest.columns
         self.dtype = opening.arithmetic
         self._sizes = StepSizes(opening)
-        self.several_nodes = opening.several_nodes
+        self.is_multi_node = opening.is_multi_node
         self.count = 0
         self._first_coefficient = 0  # index of its first row in the coefficients of all machines
         self._buffer = np.empty(self.columns, self.dtype)

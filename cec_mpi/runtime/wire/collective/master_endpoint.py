@@ -180,7 +180,7 @@ class CollectiveMasterEndpoint:
         self._answer_rows = manifest.code.recovery * manifest.rows_per_shard
         self._product = Product()
         self._sizes = StepSizes(opening)
-        self._several_nodes = opening.several_nodes
+        self._several_nodes = opening.is_multi_node
         self._answer_buffers = AnswerBuffers(manifest, self._dtype)
         self._empty = np.empty(0, self._dtype)
         self._no_report = np.zeros(ReportFields.size())

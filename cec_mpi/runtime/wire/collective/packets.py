@@ -306,7 +306,7 @@ def check_buffer(name: str, array: NDArray[Any], dtype: np.dtype[Any], size: int
         )
 
 
-def broadcast_vector(comm: MPI.Intracomm, array: NDArray[Any], several_nodes: bool) -> None:
+def broadcast_vector(comm: MPI.Intracomm, array: NDArray[Any], is_multi_node: bool) -> None:
     """Broadcast a vector from the master (collective).
 
     Parameters
@@ -314,12 +314,12 @@ def broadcast_vector(comm: MPI.Intracomm, array: NDArray[Any], several_nodes: bo
     comm : mpi4py.MPI.Intracomm
     array : ndarray
         Contiguous, of the same size and dtype on all ranks; overwritten except on the master.
-    several_nodes : bool
+    is_multi_node : bool
         Whether ranks are on several nodes; the same on all ranks.
     """
     vector, machines = array.reshape(-1), comm.size - 1
     rounds = min(_MAX_ROUNDS, vector.nbytes // (machines * _MIN_PART_BYTES))
-    if machines == 1 or not several_nodes or not rounds:
+    if machines == 1 or not is_multi_node or not rounds:
         broadcast(comm, array, array.nbytes)
         return
     layouts = split_into_rounds(vector.size, machines, rounds)

@@ -58,7 +58,7 @@ def run_shared(
         threads = [process.threads for process in processes]
         with abort_on_error(comm):
             if comm.rank:
-                _run_worker(comm, work_types, threads[comm.rank], processes[_MASTER].host)
+                _run_worker(comm, work_types, threads[comm.rank], processes[_MASTER].host_name)
                 return 0
             try:
                 return body(SharedRunner(comm, work_types, max(threads), threads[0], on_progress))
@@ -148,7 +148,7 @@ class SharedRunner:
 
 
 def _run_worker(
-    comm: MPI.Intracomm, work_types: Sequence[type[Work]], threads: int, master_host: str
+    comm: MPI.Intracomm, work_types: Sequence[type[Work]], threads: int, master_host_name: str
 ) -> None:
     """Process the pieces of this rank until rank 0 sends no more work."""
     while content := _receive(comm, _WORK)[2]:
@@ -169,7 +169,7 @@ def _run_worker(
             send_requests.append(_send(comm, _MASTER, _DONE))
         except Exception as caught:
             error = as_cec_error(caught)
-            if socket.gethostname() != master_host:  # files may differ between hosts
+            if socket.gethostname() != master_host_name:  # files may differ between computers
                 error.args = (f"{error} (on {socket.gethostname()})",)
             send_requests.append(_send(comm, _MASTER, _FAILED, pack(Failure.from_exception(error))))
         if not is_ended_by_rank_0:

@@ -257,7 +257,8 @@ class SocketHub:
         deadline = time.monotonic() + seconds
         is_settling = False
         while (
-            missing := expected() - sum(hello.rank > 0 for _, hello in self._pending_hellos)
+            missing := expected()
+            - sum(hello.launcher_rank > 0 for _, hello in self._pending_hellos)
         ) > 0:
             self._receive_messages(POLL_SECONDS)
             for name in self._listener.find_disconnected(
@@ -293,7 +294,7 @@ class SocketHub:
                 unassigned.remove(requested[0])
                 machine_of_rank[peer.rank] = requested[0]
         for peer in peers:
-            if unassigned and peer.rank not in machine_of_rank and not peer.hello.rank:
+            if unassigned and peer.rank not in machine_of_rank and not peer.hello.launcher_rank:
                 machine_of_rank[peer.rank] = unassigned.pop(0)
         return tuple(machine_of_rank.get(rank, 0) for rank in range(1, len(processes))), processes
 
@@ -311,7 +312,7 @@ class SocketHub:
         if self.is_poisoned:
             raise MachineError(HUB_POISONED)
         self._opening = opening
-        self.roster.add_vacant((*filter(None, opening.machines), *opening.expected))
+        self.roster.add_vacant((*filter(None, opening.machines), *opening.unassigned_machines))
         for peer in self._connected_peers():
             self._set_slots_or_refuse(peer)
         self._openers, payload, threads = [], pack_fields(opening), self._threads_by_rank()
@@ -387,7 +388,9 @@ class SocketHub:
                 for name in self._listener.find_disconnected(self._peers):
                     del self._peers[name]
             self.stuck_ranks = [
-                peer.hello.rank for peer in self._connected_peers() if peer.hello.rank
+                peer.hello.launcher_rank
+                for peer in self._connected_peers()
+                if peer.hello.launcher_rank
             ]
         finally:
             with notify_late_ranks():
@@ -592,22 +595,22 @@ class SocketHub:
 
     def _handle_hello(self, name: bytes, hello: Hello) -> None:
         own_package = [socket.gethostname(), *package_fingerprint()]
-        problem = version_mismatch_message([own_package, [hello.process.host, *hello.package]])
+        problem = version_mismatch_message([own_package, [hello.process.host_name, *hello.package]])
         if problem:
             self._refuse(name, None, problem)
             return
         self._listener.track_disconnect()
-        self.joined_ranks.add(hello.rank)
+        self.joined_ranks.add(hello.launcher_rank)
         if self._pending_hellos is None:
             self._register(name, hello)
         else:
             self._pending_hellos.append((name, hello))
 
     def _register(self, name: bytes, hello: Hello) -> None:
-        backoff = self._backoffs.get((hello.process.host, hello.pid))
+        backoff = self._backoffs.get((hello.process.host_name, hello.pid))
         eligible_from = 0.0 if backoff is None else backoff.next_connection_time
         send = partial(self._listener.send, name)
-        host = self.roster.add_host(hello.count, hello.process.host, hello.pid)
+        host = self.roster.add_host(hello.slots, hello.process.host_name, hello.pid)
         peer = Peer(host, hello, send, eligible_from)
         self._peers[name] = self._peers_by_rank[host.rank] = peer
         log.info("process %d on %s has joined as rank %d", hello.pid, host.name, peer.rank)
@@ -623,16 +626,16 @@ class SocketHub:
         capacity = hello.memory // manifest.shard_bytes
         max_machines = 1 if self._single_machine_option else manifest.code.machines
         problem = ""
-        if hello.count > max_machines:
+        if hello.slots > max_machines:
             reason = (
                 f"with {self._single_machine_option} answers come from different processes"
                 if self._single_machine_option
                 else f"{store} has {plural(max_machines, 'machine')}"
             )
-            problem = f"--machines {hello.count}: expected {max_machines} at most, because {reason}"
+            problem = f"--machines {hello.slots}: expected {max_machines} at most, because {reason}"
         elif (machine := max(hello.machines, default=0)) > (last := manifest.code.machines):
             problem = f"--machine {machine}: expected 1 to {last}, the machines of {store}"
-        elif not (capacity or hello.rank):
+        elif not (capacity or hello.launcher_rank):
             owner = hello.device or host.name
             limit = "--memory" if hello.is_limited else f"90 % of the free memory of {owner}"
             problem = (
@@ -644,7 +647,7 @@ class SocketHub:
             peer.send(REFUSED, problem.encode(errors="backslashreplace"))
             self.roster.exclude(peer.rank, problem)
             return
-        host.slots = max(1, min(hello.count, capacity))
+        host.slots = max(1, min(hello.slots, capacity))
         self._set_capacities(peer)
 
     def _set_capacities(self, changed_peer: Peer) -> None:
@@ -776,9 +779,9 @@ class SocketHub:
 
     def _requested_machines(self, hello: Hello) -> tuple[int, ...]:
         """Return the machines that a host requests, or the machine of its rank of the launcher."""
-        if hello.machines or not 0 < hello.rank <= len(self._launcher_machines):
+        if hello.machines or not 0 < hello.launcher_rank <= len(self._launcher_machines):
             return hello.machines
-        return (self._launcher_machines[hello.rank - 1],)
+        return (self._launcher_machines[hello.launcher_rank - 1],)
 
     def _assign_machine(self, peer: Peer, machine: int) -> None:
         log.info("rank %d becomes machine %d", peer.rank, machine)
@@ -873,5 +876,5 @@ class SocketHub:
 
 def _launch_order(named_hello: tuple[bytes, Hello]) -> tuple[bool, int]:
     """Sort key: processes of the launcher come first, in the order of ranks."""
-    rank = named_hello[1].rank
+    rank = named_hello[1].launcher_rank
     return not rank, rank

@@ -103,7 +103,7 @@ def unpack_status(frame: Any) -> OpenReport | str | None:
     content: OpenReport | str | None = unpack(frame, OpenReport | str | None)  # type: ignore[arg-type]
     if not isinstance(content, OpenReport):
         return content and _sanitize(content)
-    names = ("problem", "shard", "log_problem", "cache_problem", "device")
+    names = ("problem", "shard_path", "log_problem", "cache_problem", "device")
     texts: Any = {name: _sanitize(getattr(content, name)) for name in names}
     return replace(content, **texts, rate=content.rate if 0 <= content.rate < _MAX_RATE else 0.0)
 
@@ -163,7 +163,7 @@ def unpack_answer(
     adjoint, columns = jobs[0].product
     dtype = _FLOAT64 if adjoint else dtype
     pieces = [np.frombuffer(frame, dtype) for frame in (head[end:], *others) if len(frame)]
-    sizes = [sum_size] if adjoint else [job.count * columns for job in jobs]
+    sizes = [sum_size] if adjoint else [job.row_count * columns for job in jobs]
     if sum([piece.size for piece in pieces]) != sum(sizes):
         raise ValueError("an answer of the wrong length")
     if len(sizes) == 1:
@@ -191,12 +191,12 @@ def unpack_order(message: NDArray[np.int64]) -> tuple[Order, Multiply | None, ND
         return order, None, np.empty(0, np.uint8)
     end = message.size - -(-order.length // _NUMBER_BYTES)
     pairs = message[_HEADER_LENGTH:end].reshape(-1, 2).tolist()
-    parts, begin = [], order.shard
+    parts, begin = [], order.machine_or_count
     for machine, count in pairs[:begin]:
         intervals = tuple((start, stop) for start, stop in pairs[begin : begin + count])
         parts.append(Part(machine, intervals))
         begin += count
-    jobs = Multiply(order.step, order.product, tuple(parts))
+    jobs = Multiply(order.step_or_threads, order.product, tuple(parts))
     return order, jobs, message[end:].view(np.uint8)[: order.length]
 
 
@@ -209,7 +209,7 @@ def operand_shape(jobs: Multiply, opening: Opening) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Hello:
-    """The first message of a machine.
+    """The first message of a host.
 
     Attributes
     ----------
@@ -218,13 +218,13 @@ class Hello:
     pid : int
         Process ID.
     process : ProcessInfo
-        Its host and resources, from `detect_process`.
-    rank : int
+        Its computer and resources, from `detect_process`.
+    launcher_rank : int
         Its rank in the master's launcher; 0 if it was started otherwise.
     machines : tuple of int
         Machines that it requests, or has carried before.
-    count : int
-        Number of machines that it can carry.
+    slots : int
+        Number of machines that it carries by default.
     memory : int
         Bytes for their shards; by default unlimited.
     is_limited : bool
@@ -236,16 +236,16 @@ class Hello:
     package: tuple[str, str, str]
     pid: Count
     process: ProcessInfo
-    rank: Count = 0
+    launcher_rank: Count = 0
     machines: Annotated[tuple[Count, ...], Meta(max_length=1 << 16)] = ()
-    count: Count = 1
+    slots: Count = 1
     memory: Count = (1 << 62) - 1
     is_limited: bool = False
     device: str = ""
 
     @classmethod
     def unpack(cls, frame: Any) -> Hello:
-        """Decode the first message of a machine.
+        """Decode the first message of a host.
 
         Raises
         ------
@@ -253,11 +253,10 @@ class Hello:
             The message is not valid.
         """
         hello = unpack(frame, cls)
-        names = hello.process.host, hello.process.network, hello.device
-        host, network, device = (printable(name[:_MAX_NAME_LENGTH]) for name in names)
-        return replace(
-            hello, process=replace(hello.process, host=host, network=network), device=device
-        )
+        names = hello.process.host_name, hello.process.network, hello.device
+        host_name, network, device = (printable(name[:_MAX_NAME_LENGTH]) for name in names)
+        process = replace(hello.process, host_name=host_name, network=network)
+        return replace(hello, process=process, device=device)
 
 
 def package_fingerprint() -> tuple[str, str, str]:

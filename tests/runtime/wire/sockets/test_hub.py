@@ -59,8 +59,8 @@ from helpers.waiting import LIMIT, wait_until
 
 ROWS, COLUMNS = 6, 4  # of a shard
 X = np.arange(2.0 * ROWS * COLUMNS).reshape(2 * ROWS, COLUMNS)
-OPENED = OpenReport(shard="file")
-NO_SHARD = OpenReport("machine 3 sees no shard", shard_missing=True)
+OPENED = OpenReport(shard_path="file")
+NO_SHARD = OpenReport("machine 3 sees no shard", is_shard_missing=True)
 
 
 class Process:
@@ -159,7 +159,7 @@ def begin_opening(make_hub, connect, manifest, in_background):
 
     def begin_opening(ranks, hub_options=None, **options):
         hub = make_hub(**hub_options or {})
-        processes = [connect(rank=rank) for rank in range(1, ranks + 1)]
+        processes = [connect(launcher_rank=rank) for rank in range(1, ranks + 1)]
         machines, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: ranks, 2, LIMIT))
         later = tuple(n for n in (1, 2, 3) if n not in machines)
         opening = opening_of(manifest, machines, later, **options)
@@ -184,10 +184,10 @@ def serve(begin_opening):
     return serve
 
 
-def opening_of(manifest, machines, expected=(), **options):
+def opening_of(manifest, machines, unassigned=(), **options):
     options = MachineOptions(threads=1, **options)
     threads = (1,) * (len(machines) + 1)
-    return Opening("store", manifest, machines, options, threads, expected=expected)
+    return Opening("store", manifest, machines, options, threads, unassigned_machines=unassigned)
 
 
 def send_jobs(endpoint, *machines, step=0):
@@ -229,7 +229,7 @@ def run_without_events(hub, seconds=0.3):
 def test_processes_get_the_machine_of_their_rank_or_one_that_they_request(make_hub, connect):
     hub = make_hub()
     for rank in (3, 1, 4, 0, 2, 0):
-        connect(rank=rank, machines=() if rank else (6,))
+        connect(launcher_rank=rank, machines=() if rank else (6,))
     processes = hub.gather(lambda: 6, 2, 3.0)  # waits only for ranks of the launcher
     assert len(processes) == 7
     assert {process.ranks for process in processes} == {7}
@@ -241,22 +241,22 @@ def test_processes_get_the_machine_of_their_rank_or_one_that_they_request(make_h
 
 def test_the_hub_waits_for_expected_processes_that_have_not_ended(make_hub, connect, capsys):
     hub = make_hub()
-    connect(rank=1)
-    connect(rank=3)
+    connect(launcher_rank=1)
+    connect(launcher_rank=3)
     assert len(hub.gather(lambda: 3, 3, 0.5)) <= 3
     assert "machines have not joined yet, but can still join" in capsys.readouterr().out
     run_until(hub, lambda: len(hub.roster.hosts) == 2)
     hub = make_hub()
-    connect(rank=2)
+    connect(launcher_rank=2)
     expected = iter([3, 3, 2, 1] + [1] * 10**6)
     assert len(hub.gather(expected.__next__, 3, LIMIT)) == 2
 
 
 def test_a_process_that_ends_before_the_start_gets_no_machine(make_hub, connect):
     hub = make_hub()
-    connect(rank=1).close()
-    connect(rank=2)
-    connect(rank=3)
+    connect(launcher_rank=1).close()
+    connect(launcher_rank=2)
+    connect(launcher_rank=3)
     hub.gather(lambda: 2, 2, LIMIT)
     run_until(hub, lambda: len(hub.roster.hosts) == 2)
     assert len(hub.roster.spares()) == 2
@@ -356,7 +356,7 @@ def test_wrong_resources_of_a_process_do_not_affect_others(cores, serve, connect
     other = connect(machines=(2,))
     run_until(hub, lambda: not hub.roster.vacant)
     order, _ = other.receive_order(OrderKind.OPEN)
-    assert order.step == 1  # threads
+    assert order.step_or_threads == 1  # threads
 
 
 # --- open a store -------------------------------------------------------------------------
@@ -383,7 +383,7 @@ def test_a_machine_that_is_lost_while_it_opens_is_replaced(begin_opening):
     second.receive_order(OrderKind.OPEN)
     second.close()
     assert [first.open_shard(), third.open_shard()] == [1, 3]
-    assert [report.shard for report in result.result(LIMIT)] == ["file", "", "file", ""]
+    assert [report.shard_path for report in result.result(LIMIT)] == ["file", "", "file", ""]
     hub.admit(None)
     assert hub.roster.available == {1, 3}
     assert spare.open_shard() == 2
@@ -450,7 +450,7 @@ def test_machines_measure_their_speeds_at_once(begin_opening):
     third.close()
     for process in (first, second):
         process.receive(MEASURE)
-        process.send(STATUS, pack(OpenReport(shard="file", rate=7.0)))
+        process.send(STATUS, pack(OpenReport(shard_path="file", rate=7.0)))
     assert [report.rate for report in result.result(LIMIT)] == [7.0, 7.0, 0.0]
 
 
@@ -468,11 +468,11 @@ def test_a_process_that_joins_later_gets_a_vacant_machine(waits_for_joins, serve
     hub, _, _ = serve(machines=2, waits_for_joins=waits_for_joins)
     assert hub.roster.available == {1, 2}
     assert hub.expected_machines() == ({3} if waits_for_joins else set())
-    late = connect(rank=3)
+    late = connect(launcher_rank=3)
     run_until(hub, lambda: hub.roster.opening)
     assert hub.expected_machines() == {3}
     assert late.open_shard() == 3
-    assert collect_events(hub, MachineJoined) == [MachineJoined(3, 3, detect_process().host)]
+    assert collect_events(hub, MachineJoined) == [MachineJoined(3, 3, detect_process().host_name)]
     assert hub.expected_machines() == set()
 
 
@@ -514,7 +514,7 @@ def test_a_late_answer_is_one_to_its_own_job(serve):
     assert spare.open_shard() == 1
     assert collect_events(hub, MachineGivenUp, MachineJoined) == [
         MachineGivenUp(1, "no answer"),
-        MachineJoined(1, 4, detect_process().host),
+        MachineJoined(1, 4, detect_process().host_name),
     ]
     (new,) = send_jobs(endpoint, 1, step=1)
     first.answer(1)
@@ -560,7 +560,7 @@ def serve_next(process, hub):
 def with_host(serve, connect):
     """A hub with machine 1 in a process, and 2 and 3 on a host."""
     hub, endpoint, _ = serve(machines=1)
-    host = connect(count=3, memory=10**9)
+    host = connect(slots=3, memory=10**9)
     run_until(hub, lambda: hub.roster.opening)
     assert [serve_next(host, hub), serve_next(host, hub)] == [2, 3]
     return hub, endpoint, host
@@ -571,7 +571,7 @@ def test_a_host_gets_one_message_and_answers_for_all_of_its_machines(with_host):
     jobs = send_jobs(endpoint, 2, 3)
     head, *frames = host.receive(ORDER)
     order, parsed, operand = unpack_order(np.frombuffer(head, np.int64))
-    assert (order.shard, [part.machine for part in parsed.parts]) == (2, [2, 3])
+    assert (order.machine_or_count, [part.machine for part in parsed.parts]) == (2, [2, 3])
     assert (operand.size, frames) == (8 * COLUMNS, [])
     reports = [pack_report(Report(0.5), machine) for machine in (2, 3)]
     host.send(ANSWER, np.array(reports).tobytes() + np.arange(2.0 * ROWS).tobytes())
@@ -596,7 +596,7 @@ def test_a_host_that_joins_again_gets_the_machines_that_it_requests(with_host, c
     hub, _, host = with_host
     host.close()
     assert [event.machine for event in collect_events(hub, MachineLost)] == [2, 3]
-    again = connect(count=2, machines=(3, 2))
+    again = connect(slots=2, machines=(3, 2))
     run_until(hub, lambda: hub.roster.opening)
     assert {serve_next(again, hub), serve_next(again, hub)} == {2, 3}
 
@@ -633,14 +633,14 @@ def test_all_machines_of_a_host_are_given_up_and_a_spare_opens_one(with_host, co
     order, _ = host.receive_order(OrderKind.CLOSE)
     host.answer(2)
     (_, joined) = collect_events(hub, JobsAnswered, MachineJoined)
-    assert opened == order.shard
+    assert opened == order.machine_or_count
     assert {opened, joined.machine} == {2, 3}
     assert hub.roster.machines(State.IDLE) == {1, 2, 3}
 
 
 def test_a_host_that_cannot_open_a_machine_keeps_its_others(serve, connect, capsys):
     hub, endpoint, _ = serve(machines=1)
-    host = connect(count=2)
+    host = connect(slots=2)
     run_until(hub, lambda: hub.roster.opening)
     assert serve_next(host, hub) == 2
     host.open_shard(NO_SHARD)
@@ -657,7 +657,7 @@ def test_a_failed_machine_is_removed_from_its_host(with_host):
     hub, _, host = with_host
     hub.exclude(3, "its shard is damaged", MachineLost)
     order, _ = host.receive_order(OrderKind.CLOSE)
-    assert order.shard == 3
+    assert order.machine_or_count == 3
     assert collect_events(hub, MachineLost) == [MachineLost(3, "its shard is damaged")]
     assert hub.roster.available == {1, 2}
 
@@ -688,7 +688,7 @@ def test_an_adopted_machine_moves_to_a_new_host_between_two_jobs(serve, connect)
     assert (answered.jobs, joined.machine, joined.rank) == ((job,), 3, 4)
     assert new.receive_admission() == Admission()
     order, _ = first.receive_order(OrderKind.CLOSE)
-    assert order.shard == 3
+    assert order.machine_or_count == 3
 
 
 @pytest.mark.parametrize(
@@ -712,7 +712,7 @@ def test_a_host_that_requests_too_much_is_refused(
     hub.gather(lambda: 0, 0, LIMIT)
     early = connect(**hello)
     run_until(hub, lambda: hub.roster.hosts)
-    hub.open(opening_of(manifest, (), expected=(1, 2, 3)))
+    hub.open(opening_of(manifest, (), unassigned=(1, 2, 3)))
     hub.admit(None)
     late = connect(**hello)
     run_until(hub, lambda: len(hub.roster.hosts) == 2)
@@ -724,7 +724,7 @@ def test_a_host_that_requests_too_much_is_refused(
 
 def test_a_host_gets_as_many_machines_as_fit_into_its_memory(serve, connect, manifest):
     hub, _, _ = serve(machines=1)
-    host = connect(count=2, memory=2 * manifest.shard_bytes - 1)
+    host = connect(slots=2, memory=2 * manifest.shard_bytes - 1)
     run_until(hub, lambda: hub.roster.opening)
     assert serve_next(host, hub) == 2
     run_without_events(hub)
@@ -757,7 +757,7 @@ def test_stop_ends_all_processes_and_removes_the_file(
     assert f"cec-mpi join {path}" in capsys.readouterr().out
     assert path.stat().st_mode & 0o777 == 0o600
     assert read_connection_file(path).job_id == "7.0"
-    process = connect(rank=1)
+    process = connect(launcher_rank=1)
     hub.gather(lambda: 1, 1, LIMIT)
     stopped = in_background(hub.stop, InputError("no such store"))
     stop = parse_order(*process.receive_order(OrderKind.STOP))

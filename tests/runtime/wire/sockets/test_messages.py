@@ -51,23 +51,23 @@ def test_a_status_and_a_hello_arrive_as_they_were_sent(status):
 
 def test_texts_are_safe_for_terminals_and_names_are_short():
     assert unpack_status(pack(UNSAFE)) == "a\\x1b[2J\\ud800\nb"
-    names = ("problem", "shard", "log_problem", "cache_problem")
+    names = ("problem", "shard_path", "log_problem", "cache_problem")
     status = unpack_status(pack(OpenReport(**dict.fromkeys(names, UNSAFE), rate=np.inf)))
     assert status == OpenReport(**dict.fromkeys(names, "a\\x1b[2J\\ud800\nb"))
-    for host, expected in (UNSAFE, "a\\x1b[2J\\ud800\\nb"), ("a" * 10**6, "a" * 255):
-        hello = replace(HELLO, process=replace(HELLO.process, host=host))
-        assert Hello.unpack(pack(hello)).process.host == expected
+    for name, expected in (UNSAFE, "a\\x1b[2J\\ud800\\nb"), ("a" * 10**6, "a" * 255):
+        hello = replace(HELLO, process=replace(HELLO.process, host_name=name))
+        assert Hello.unpack(pack(hello)).process.host_name == expected
 
 
 REPORT, VALID = json.loads(pack(OpenReport())), json.loads(pack(HELLO))
 PROCESS = VALID["process"]
-INVALID_REPORT = {"shard": [1], "rate": "fast", "shard_missing": 2}
+INVALID_REPORT = {"shard_path": [1], "rate": "fast", "is_shard_missing": 2}
 INVALID_HELLO = {
     "package": [["1"], None],
     "pid": ["many", -1, float("inf")],
-    "rank": [-1, 1 << 62],
+    "launcher_rank": [-1, 1 << 62],
     "machines": [-1, [-1], [1] * 10**5],
-    "count": [-1, None],
+    "slots": [-1, None],
     "memory": [1 << 62],
     "process": [None, {}, PROCESS | {"ranks": -1}, PROCESS | {"core_numbers": [0] * 10**5}],
 }
@@ -108,7 +108,7 @@ def test_short_operands_are_sent_in_the_order(size, adjoint, dtype):
     second = np.array([[9]], dtype) if adjoint else first
     message, separate = pack_jobs(jobs_of(product, first, second))
     order, jobs, operands = unpack_order(np.frombuffer(message, np.int64))
-    assert (order.step, order.length, separate) == (7, operands.size, [])
+    assert (order.step_or_threads, order.length, separate) == (7, operands.size, [])
     assert (jobs.step, jobs.product, jobs.parts) == (7, product, PARTS)
     assert operands.view(dtype).tolist() == [*range(size), *([9] if adjoint else [])]
 
@@ -138,7 +138,7 @@ def test_an_answer_is_split_by_jobs(cuts):
     reports = np.arange(16.0).tobytes()
     for answer in ([reports + frames[0], *frames[1:]], [reports, *frames]):
         fields, answers = unpack_answer(list(map(memoryview, answer)), jobs, 9, values.dtype)
-        assert [report.shard for report in fields] == [0, 8]
+        assert [report.machine for report in fields] == [0, 8]
         assert [np.concatenate(pieces).tolist() for pieces in answers] == [[*range(7)], [7]]
 
 
