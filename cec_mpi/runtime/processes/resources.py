@@ -352,6 +352,6 @@ def missing_shards_message(path: str, master_host_name: str, machines: Mapping[i
     return (
         f"machine{suffix} {join_names(machines)} on {join_names(machines.values())} cannot see "
         f"the shard{suffix}: only rank 0 on {master_host_name} sees {path}. Put the store on a "
-        "shared file system, or copy it to the same path on each node; a relative path refers to the "
-        "directory in which the rank starts"
+        "shared file system, or copy it to the same path on each node; a relative path refers to "
+        "the directory in which the rank starts"
     )

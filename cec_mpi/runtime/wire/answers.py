@@ -50,7 +50,7 @@ class Answers:
     damaged: list[int] = field(default_factory=list)
 
 
-def zero_invalid_reports(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def zero_invalid_reports(reports: NDArray[np.float64]) -> NDArray[np.float64]:
     """Replace reported seconds and bytes that are out of range with 0, in place.
 
     Examples
@@ -59,10 +59,10 @@ def zero_invalid_reports(values: NDArray[np.float64]) -> NDArray[np.float64]:
     array([0.5, 0. , 0. , 0. ])
     """
     # `argmin` is faster than `min`, and also finds NaN.
-    smallest, largest = values.item(values.argmin()), values.item(values.argmax())
+    smallest, largest = reports.item(reports.argmin()), reports.item(reports.argmax())
     if not (smallest >= 0 and largest < _MAX_REPORTED):  # in hardly any step
-        values[~((values >= 0) & (values < _MAX_REPORTED))] = 0
-    return values
+        reports[~((reports >= 0) & (reports < _MAX_REPORTED))] = 0
+    return reports
 
 
 class AnswerBuffers:
@@ -76,8 +76,8 @@ class AnswerBuffers:
     """
 
     def __init__(self, manifest: Manifest, arithmetic: np.dtype[Any]) -> None:
-        self._forward_size_and_dtype = manifest.code.recovery * manifest.rows_per_shard, arithmetic
-        self._adjoint_size_and_dtype = manifest.columns, np.dtype(np.float64)
+        self._forward_rows_and_dtype = manifest.code.recovery * manifest.rows_per_shard, arithmetic
+        self._adjoint_rows_and_dtype = manifest.columns, np.dtype(np.float64)
         self._arrays: dict[Product, NDArray[Any]] = {}
 
     def get(self, product: Product) -> NDArray[Any]:
@@ -90,7 +90,7 @@ class AnswerBuffers:
                 if p.columns == 1 or p.adjoint != product.adjoint
             }
             rows, dtype = (
-                self._adjoint_size_and_dtype if product.adjoint else self._forward_size_and_dtype
+                self._adjoint_rows_and_dtype if product.adjoint else self._forward_rows_and_dtype
             )
             self._arrays[product] = np.empty(rows * product.columns, dtype)
         return self._arrays[product]

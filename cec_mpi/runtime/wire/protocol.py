@@ -86,18 +86,18 @@ class LockstepEndpoint(Protocol):
         """The hub of the session."""
 
     def announce(
-        self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
+        self, step: int, product: Product, assignment: Assignment, operand: NDArray[Any]
     ) -> int:
         """Begin a step, and send the assignment if it has changed; return the bytes sent.
 
         A short operand is sent with the announcement.
         """
 
-    def share(self, values: NDArray[Any]) -> int:
-        """Send the operand: W, shape (k, r), or to each machine its part of the coefficients.
+    def share(self, operand: NDArray[Any]) -> int:
+        """Send the operand that was passed to `announce`; return the bytes sent.
 
-        The coefficients have the shape (machines_per_row * R * k,). Pass the same array to
-        `announce`. Return the bytes sent.
+        The operand is W, shape (k, r), or the coefficients, (machines_per_row * R * k,), of which
+        each machine gets its part.
         """
 
     def collect(self) -> Answers:

@@ -68,7 +68,7 @@ class CollectiveMachineEndpoint:
     def receive_order(self, signals: SignalRecorder) -> ParsedOrder:
         """Receive the order, and the assignment if it has changed."""
         # Before the store is opened, rank 0 may take a second to import libraries.
-        order = self._orders.receive(idle=self._store_buffers is None, sent=self._active_sends)
+        order = self._orders.receive(self._active_sends, is_idle=self._store_buffers is None)
         if order.kind > OrderKind.MULTIPLY_TRANSPOSED:
             return self._receive_payload(order, signals)
         buffers, intervals, product = self._buffers, None, order.product
@@ -133,15 +133,15 @@ class CollectiveMachineEndpoint:
         """Send the answer and report; a short answer in one message, without waiting for it."""
         (answer,), (report,) = values, reports
         buffers, product = self._buffers, order.product
-        finite = not product.adjoint or bool(np.isfinite(answer).all())
-        fields = pack_report(report, buffers.machine, finite)
+        is_finite = not product.adjoint or bool(np.isfinite(answer).all())
+        fields = pack_report(report, buffers.machine, is_finite)
         self._last_error = report.problem or self._last_error
         message = self._exchange.message
         if message is None:
             self._report[:] = fields
             self._send_separately(product, answer)
             return
-        message.start(fields, answer if buffers.count else answer[:0])
+        message.start(fields, answer if buffers.row_count else answer[:0])
         self._active_sends = [message.request]
 
     @property
@@ -156,7 +156,7 @@ class CollectiveMachineEndpoint:
             check_buffer("the answer", values, _FLOAT64, buffers.columns * product.columns)
             value_request = self._comm.Ireduce(values, None, op=MPI.SUM, root=MASTER)
         else:
-            check_buffer("the answer", values, buffers.dtype, buffers.count * product.columns)
+            check_buffer("the answer", values, buffers.dtype, buffers.row_count * product.columns)
             value_request = self._comm.Igatherv(values, None, root=MASTER)
         report_request = self._comm.Igather(self._report, None, root=MASTER)
         wait_for([value_request, report_request], values.nbytes, history=self._history)
@@ -189,7 +189,7 @@ class _StoreBuffers:
         self.dtype = opening.arithmetic
         self._sizes = StepSizes(opening)
         self.is_multi_node = opening.is_multi_node
-        self.count = 0
+        self.row_count = 0
         self._first_coefficient = 0  # index of its first row in the coefficients of all machines
         self._buffer = np.empty(self.columns, self.dtype)
         self._exchanges: dict[Product, _Exchange] = {}  # for the current assignment
@@ -197,7 +197,7 @@ class _StoreBuffers:
     def assign(self, assignment: Assignment) -> Intervals:
         """Use another assignment; return the rows of this machine."""
         self.free()
-        self.count = assignment.count(self.machine)
+        self.row_count = assignment.count(self.machine)
         is_before = np.array(assignment.available) < self.machine
         self._first_coefficient = int(assignment.loads[is_before].sum())
         return assignment.intervals(self.machine)
@@ -220,14 +220,14 @@ class _StoreBuffers:
         values = octets.view(self.dtype)
         if product.adjoint:
             return values.reshape(-1, product.columns)[
-                self._first_coefficient : self._first_coefficient + self.count
+                self._first_coefficient : self._first_coefficient + self.row_count
             ]
         return values.reshape(product.columns, self.columns)
 
     def receive_buffer(self, product: Product) -> NDArray[Any]:
         """Return a buffer for an operand that is sent separately."""
         k = product.columns
-        shape = (self.count, k) if product.adjoint else (k, self.columns)
+        shape = (self.row_count, k) if product.adjoint else (k, self.columns)
         size = shape[0] * shape[1]
         if self._buffer.size < size:
             self._buffer = np.empty(size, self.dtype)
@@ -237,8 +237,8 @@ class _StoreBuffers:
         """Return the message for the report and answer; None if they are sent separately."""
         if not self._sizes.are_answers_inline(product):
             return None
-        rows, dtype = (self.columns, _FLOAT64) if product.adjoint else (self.count, self.dtype)
-        return AnswerMessage(self._comm, rows * product.columns if self.count else 0, dtype)
+        rows, dtype = (self.columns, _FLOAT64) if product.adjoint else (self.row_count, self.dtype)
+        return AnswerMessage(self._comm, rows * product.columns if self.row_count else 0, dtype)
 
     def free(self) -> None:
         """Free the requests of messages; none may be active."""

@@ -65,8 +65,8 @@ class CollectiveHub(StaticHub):
     orders : OrderChannel
         Sends orders to all machines.
     is_mid_step : bool
-        Whether the machines wait for the rest of a step.
-    stopped : bool
+        Whether the machines wait for the rest of a step, or of another order.
+    is_stopped : bool
         Whether the machines have left.
     """
 
@@ -75,7 +75,7 @@ class CollectiveHub(StaticHub):
         self._comm = comm
         self.orders = OrderChannel(comm)
         self.is_mid_step = False
-        self.stopped = False
+        self.is_stopped = False
         self._opening: Opening | None = None
         self._endpoint: CollectiveMasterEndpoint | None = None
 
@@ -110,7 +110,7 @@ class CollectiveHub(StaticHub):
             report_and_abort(self._comm, error or MachineError(HUB_POISONED))
         self.broadcast_order(Order(OrderKind.STOP), Stop(error).pack_payload())
         self.is_mid_step = False
-        self.stopped = True
+        self.is_stopped = True
         self.orders.free()
         if self._endpoint is not None:
             self._endpoint.free()
@@ -118,7 +118,7 @@ class CollectiveHub(StaticHub):
     @property
     def is_ready_for_order(self) -> bool:
         """Whether the machines wait for an order."""
-        return not (self.stopped or self.is_mid_step)
+        return not (self.is_stopped or self.is_mid_step)
 
     def broadcast_order(self, order: Order, payload: bytes = b"") -> None:
         """Send an order to all machines, and broadcast its payload.
@@ -143,7 +143,7 @@ class CollectiveHub(StaticHub):
             See `broadcast_order`.
         """
         if not self.is_ready_for_order:
-            raise MachineError("the machines have left" if self.stopped else HUB_POISONED)
+            raise MachineError("the machines have left" if self.is_stopped else HUB_POISONED)
         self.is_mid_step = True
         self.orders.header[:] = order
 
@@ -180,7 +180,7 @@ class CollectiveMasterEndpoint:
         self._answer_rows = manifest.code.recovery * manifest.rows_per_shard
         self._product = Product()
         self._sizes = StepSizes(opening)
-        self._several_nodes = opening.is_multi_node
+        self._is_multi_node = opening.is_multi_node
         self._answer_buffers = AnswerBuffers(manifest, self._dtype)
         self._empty = np.empty(0, self._dtype)
         self._no_report = np.zeros(ReportFields.size())
@@ -202,12 +202,12 @@ class CollectiveMasterEndpoint:
         self._history = WaitHistory()
 
     def announce(
-        self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
+        self, step: int, product: Product, assignment: Assignment, operand: NDArray[Any]
     ) -> int:
         """Send the order, with a short operand, and broadcast a new assignment."""
         if product not in self._exchanges:
             check_message_sizes(self._manifest, product.columns)
-        self._check_operand(product, values)
+        self._check_operand(product, operand)
         encoded_assignment = None
         if assignment is not self._assignment:
             encoded_assignment = assignment.to_array()
@@ -225,25 +225,24 @@ class CollectiveMasterEndpoint:
         if exchange.operand is None:
             self.hub.orders.send()
         else:
-            exchange.operand[:] = values.reshape(-1)
-            self.hub.orders.send(values.nbytes)
+            exchange.operand[:] = operand.reshape(-1)
+            self.hub.orders.send(operand.nbytes)
         if encoded_assignment is None:
             return ORDER_BYTES
         broadcast(self._comm, encoded_assignment, encoded_assignment.nbytes)
         return ORDER_BYTES + encoded_assignment.nbytes
 
-    def share(self, values: NDArray[Any]) -> int:
+    def share(self, operand: NDArray[Any]) -> int:
         """Broadcast W or scatter the coefficients, unless the order contained them."""
         if self._exchange.operand is None:
-            self._check_operand(self._product, values)
+            self._check_operand(self._product, operand)
             if self._product.adjoint:
-                send_buffer = [values, self._exchange.layout.counts_and_displs]
-                wait_for(
-                    [self._comm.Iscatterv(send_buffer, self._empty, root=MASTER)], values.nbytes
-                )
+                send_buffer = [operand, self._exchange.layout.counts_and_displs]
+                request = self._comm.Iscatterv(send_buffer, self._empty, root=MASTER)
+                wait_for([request], operand.nbytes)
             else:
-                broadcast_vector(self._comm, values, self._several_nodes)
-        return values.nbytes
+                broadcast_vector(self._comm, operand, self._is_multi_node)
+        return operand.nbytes
 
     def collect(self) -> Answers:
         """Receive answers and reports; long answers by Gatherv, those of X' V by Reduce."""
@@ -301,21 +300,19 @@ class CollectiveMasterEndpoint:
             if len(self._exchanges) == MAX_EXCHANGES:
                 self.free()
             layout = Layout(self._rows, product.columns, self._dtype)
-            operand, answers = (
-                self.hub.orders.operand_buffer(self._sizes.operand_bytes(product)),
-                None,
-            )
+            octets = self.hub.orders.operand_buffer(self._sizes.operand_bytes(product))
+            operand = None if octets is None else octets.view(self._dtype)
+            answers = None
             if self._sizes.are_answers_inline(product):
                 answers = layout.gather_buffer(product.adjoint, self._manifest.columns)
-            operand = None if operand is None else operand.view(self._dtype)
             exchange = self._exchanges[product] = _Exchange(layout, operand, answers)
         return exchange
 
-    def _check_operand(self, product: Product, values: NDArray[Any]) -> None:
+    def _check_operand(self, product: Product, operand: NDArray[Any]) -> None:
         """Raise if an operand has the wrong size or dtype."""
         name = "V" if product.adjoint else "W"
         size = self._sizes.operand_bytes(product) // self._dtype.itemsize
-        check_buffer(name, values, self._dtype, size)
+        check_buffer(name, operand, self._dtype, size)
 
     def last_errors(self) -> dict[int, str]:
         """See `LockstepEndpoint.last_errors`."""
@@ -328,8 +325,8 @@ class CollectiveMasterEndpoint:
     def _rows_of(self, assignment: Assignment) -> NDArray[np.int64]:
         """Return the number of rows of each rank."""
         counts = assignment.counts(self._manifest.code.machines)
-        unavailable = np.delete(counts, self._machines)
-        if unavailable.any() or counts.sum() != self._answer_rows:
+        counts_without_rank = np.delete(counts, self._machines)
+        if counts_without_rank.any() or counts.sum() != self._answer_rows:
             raise InputError(f"{assignment!r} does not fit the ranks or the store")
         rows = np.zeros(self._comm.size, dtype=np.int64)
         rows[1:][self._ranks] = counts[self._machines]

@@ -40,7 +40,7 @@ ORDER_BYTES = _HEADER_LENGTH * _NUMBER_BYTES
 _REPORT_LENGTH = ReportFields.size()
 _REPORT_STRUCT = struct.Struct(f"={_REPORT_LENGTH}d")
 Floats = NDArray[np.float64]
-_ORDER, _ANSWER = 1, 2  # tags
+_ORDER_TAG, _ANSWER_TAG = 1, 2
 MAX_EXCHANGES = 4  # products whose persistent requests are kept
 _MAX_ORDER_SIZES = 4  # sizes of orders whose persistent requests are kept
 _MIN_PART_BYTES = 1 << 13  # of a vector, to each machine in each round
@@ -57,21 +57,21 @@ class StepSizes:
 
     def __init__(self, opening: Opening) -> None:
         manifest = opening.manifest
-        self._machines = sum(map(bool, opening.machines))
+        self._machine_count = sum(map(bool, opening.machines))
         self._columns, self._itemsize = manifest.columns, opening.arithmetic.itemsize
-        self._answers = manifest.code.recovery * manifest.rows_per_shard
+        self._answer_rows = manifest.code.recovery * manifest.rows_per_shard
 
     def operand_bytes(self, product: Product) -> int:
         """Return the size of W or of all coefficients."""
-        count = self._answers if product.adjoint else self._columns
-        return count * product.columns * self._itemsize
+        rows = self._answer_rows if product.adjoint else self._columns
+        return rows * product.columns * self._itemsize
 
     def are_answers_inline(self, product: Product) -> bool:
         """Whether answers are sent in the messages of their reports."""
         if product.adjoint:
-            term = self._columns * product.columns * _NUMBER_BYTES
-            return self._machines * term <= MAX_INLINE_ANSWERS
-        return self._answers * product.columns * self._itemsize <= MAX_INLINE_ANSWERS
+            term_bytes = self._columns * product.columns * _NUMBER_BYTES
+            return self._machine_count * term_bytes <= MAX_INLINE_ANSWERS
+        return self._answer_rows * product.columns * self._itemsize <= MAX_INLINE_ANSWERS
 
 
 class OrderChannel:
@@ -88,7 +88,7 @@ class OrderChannel:
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
-        self._comm, self._machines = comm, range(1, comm.size)
+        self._comm, self._machine_ranks = comm, range(1, comm.size)
         max_bytes = min(MAX_INLINE_VECTOR, MAX_INLINE_TOTAL // max(1, comm.size - 1))
         self._message = np.zeros(_HEADER_LENGTH + max_bytes // _NUMBER_BYTES, dtype=np.int64)
         self.header = self._message[:_HEADER_LENGTH]
@@ -110,7 +110,7 @@ class OrderChannel:
                 self.free()
             message, send_init = self._message[:length], self._comm.Send_init
             self._send_requests[length] = [
-                send_init(message, rank, _ORDER) for rank in self._machines
+                send_init(message, rank, _ORDER_TAG) for rank in self._machine_ranks
             ]
         self._active_sends = self._send_requests[length]
         MPI.Prequest.Startall(self._active_sends)
@@ -128,16 +128,17 @@ class OrderChannel:
         if self._receive_request is not None:
             self._receive_request.Free()
 
-    def receive(self, idle: bool, sent: Sequence[MPI.Prequest]) -> Order:
-        """Receive an order on a machine, and complete the requests of the previous answer.
+    def receive(self, answer_requests: Sequence[MPI.Prequest], is_idle: bool) -> Order:
+        """Receive an order on a machine, and complete the requests of its previous answer.
 
-        An `idle` machine sleeps longer between polls.
+        An idle machine sleeps longer between polls.
         """
         if self._receive_request is None:
-            self._receive_request = self._comm.Recv_init(self._message, MASTER, _ORDER)
+            self._receive_request = self._comm.Recv_init(self._message, MASTER, _ORDER_TAG)
         self._receive_request.Start()
-        max_sleep = MAX_ORDER_SLEEP if idle else MAX_SLEEP_SECONDS
-        wait_for([self._receive_request, *sent], max_sleep=max_sleep, history=self._history)
+        max_sleep = MAX_ORDER_SLEEP if is_idle else MAX_SLEEP_SECONDS
+        requests = [self._receive_request, *answer_requests]
+        wait_for(requests, max_sleep=max_sleep, history=self._history)
         return Order(*self.header.tolist())
 
 
@@ -167,14 +168,14 @@ class Layout:
         self.counts_and_displs = _counts_and_displs(self._counts)
         self.last_indices = (np.cumsum(rows * columns) - 1)[rows > 0]
 
-    def gather_buffer(self, adjoint: bool, columns: int) -> GatherBuffer:
-        """Return a buffer for answers with their reports.
+    def gather_buffer(self, adjoint: bool, x_columns: int) -> GatherBuffer:
+        """Return a buffer for answers with their reports; X has `x_columns` columns, r.
 
-        For X' V each machine with rows answers with r * k values of float64, where r is `columns`.
+        For X' V each machine with rows answers with r * k values of float64.
         """
         if not adjoint:
             return GatherBuffer(self._counts, self._dtype)
-        counts = [columns * self._columns if n else 0 for n in self._counts]
+        counts = [x_columns * self._columns if n else 0 for n in self._counts]
         return GatherBuffer(counts, np.dtype(np.float64))
 
 
@@ -204,7 +205,7 @@ class GatherBuffer:
         self._report_indices = starts[:, np.newaxis] + np.arange(_REPORT_LENGTH)
         pairs = zip(self.messages, counts[1:], strict=True)
         self._answers = [
-            part[_REPORT_LENGTH:].view(dtype)[:count] for part, count in pairs if count
+            message[_REPORT_LENGTH:].view(dtype)[:count] for message, count in pairs if count
         ]
 
     def receive(self, comm: MPI.Intracomm) -> None:
@@ -212,7 +213,7 @@ class GatherBuffer:
         self.fill_with_nan()
         if not self.requests:
             by_rank = enumerate(self.messages, start=1)
-            self.requests = [comm.Recv_init(part, rank, _ANSWER) for rank, part in by_rank]
+            self.requests = [comm.Recv_init(buffer, rank, _ANSWER_TAG) for rank, buffer in by_rank]
         MPI.Prequest.Startall(self.requests)
 
     def fill_with_nan(self) -> None:
@@ -258,7 +259,7 @@ class AnswerMessage:
     def __init__(self, comm: MPI.Intracomm, count: int, dtype: np.dtype[Any]) -> None:
         self._buffer = np.zeros(packed_size(count, dtype))
         self._answer = self._buffer[_REPORT_LENGTH:].view(dtype)[:count]
-        self.request = comm.Send_init(self._buffer, MASTER, _ANSWER)
+        self.request = comm.Send_init(self._buffer, MASTER, _ANSWER_TAG)
 
     def start(self, report: ReportFields[float], values: NDArray[Any]) -> None:
         """Begin to send; the previous send must be complete."""
