@@ -127,16 +127,20 @@ def _run(arguments: argparse.Namespace) -> int:
             )
     if run.serial or options.is_elastic or launcher is None:
         perform = run_serial if run.serial else run_elastic
-        with SignalRecorder(exit_on_second=True, include_hangup=launcher is None) as signals:
+        with SignalRecorder(
+            exit_on_second_sigterm=True, include_hangup=launcher is None
+        ) as signals:
             return perform(run, options, signals)
     is_rank_0 = launcher.rank == 0
     # mpirun of Open MPI forwards Ctrl-C as SIGTERM, and then discards the output of ranks.
-    on_first = (
+    on_first_signal = (
         partial(print_stop_notice, run)
         if is_rank_0 and launcher.implementation == "Open MPI"
         else None
     )
-    with SignalRecorder(exit_on_second=is_rank_0, on_first=on_first) as signals:
+    with SignalRecorder(
+        exit_on_second_sigterm=is_rank_0, on_first_signal=on_first_signal
+    ) as signals:
 
         def on_ranks(comm: Any) -> int:
             return run_in_lockstep(comm, run, options, signals)

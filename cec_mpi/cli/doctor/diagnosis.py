@@ -48,7 +48,7 @@ def _launcher_findings(facts: Facts) -> Iterator[Finding]:
         and mpirun_implementation
         and mpirun_implementation != library.implementation
     ):
-        remedy = f"use {library.program or 'the mpirun of this MPI'}"
+        remedy = f"use {library.launcher_path or 'the mpirun of this MPI'}"
         yield Finding("warning", f"mpirun on PATH does not belong to {library.name}: {remedy}")
     if facts.srun is None or not library.implementation:
         return
@@ -56,7 +56,7 @@ def _launcher_findings(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "advice",
             f"this Slurm has no srun --mpi={library.srun_type}, which {library.name} needs: use "
-            f"{library.program or 'mpirun'} in the batch script",
+            f"{library.launcher_path or 'mpirun'} in the batch script",
         )
     elif facts.srun_problem:
         yield Finding(

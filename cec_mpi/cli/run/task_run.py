@@ -274,7 +274,7 @@ class TaskRun:
         """Run the task, record its steps and its log, and print the closing lines."""
         is_resumed = bool(self.resume_state.state)
         recorder = Recorder(earlier_run=resume_steps(self.out / STEPS) if is_resumed else None)
-        recorder.is_stopped = lambda: self.signals.received is not None
+        recorder.is_stopped = lambda: self.signals.first_signal is not None
         earlier_steps = recorder.steps
         master = session.open(self.store, self.options, recorder)
         session.check_limits = self.check_limits
@@ -364,8 +364,8 @@ class TaskRun:
         """Raise if a signal, the time limit or a modified file ends the run."""
         if self.vectors_file is not None:
             self.vectors_file.check()
-        if self.signals.received is not None:
-            raise StoppedError(f"stopped by the signal {self.signals.received.name}")
+        if self.signals.first_signal is not None:
+            raise StoppedError(f"stopped by the signal {self.signals.first_signal.name}")
         self.time_limit.check()
 
     def _run_task(self, X: Any, checkpoint: CheckpointFile) -> dict[str, Any]:

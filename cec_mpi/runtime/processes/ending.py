@@ -6,7 +6,7 @@ error that all ranks raise is marked by `mark_shared_error`.
 
 **By an exception** on one rank: the other ranks and MPI_Finalize would wait for it forever.
 Therefore the rank prints the error, waits until the launcher has read it, and aborts the job
-(`abort_job`). Other ranks than 0 wait for their turn before they print, so that the message and
+(`abort_job`). Ranks other than 0 wait for their turn before they print, so that the message and
 exit code of rank 0 take precedence. Commands use `abort_on_error`; programs use the excepthook that
 is set if a launcher has started the process (`abort_job_on_exceptions`).
 
@@ -91,7 +91,7 @@ Error = TypeVar("Error", bound=BaseException)
 FAILED_MACHINE = 3  # exit code if a machine fails
 INTERRUPTED = 128 + signal.SIGINT
 _SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-_SHARED = "_raised_on_all_ranks"  # attribute of an error; its value is this rank
+_SHARED_ATTRIBUTE = "_raised_on_all_ranks"  # of an error; its value is the rank of this process
 _MEMORY_ERRORS = "can't start new thread", "failed to map segment from shared object"
 
 
@@ -150,13 +150,13 @@ def exit_code_of(error: BaseException) -> int:
 
 def mark_shared_error(rank: int, error: Error) -> Error:
     """Mark an exception that all ranks raise, so that only rank 0 prints it if it is uncaught."""
-    error.__dict__[_SHARED] = rank
+    error.__dict__[_SHARED_ATTRIBUTE] = rank
     return error
 
 
 def is_shared_error(error: BaseException) -> bool:
     """Return whether all ranks raise this exception."""
-    return _SHARED in getattr(error, "__dict__", {})
+    return _SHARED_ATTRIBUTE in getattr(error, "__dict__", {})
 
 
 @cache
@@ -171,7 +171,7 @@ def abort_job_on_exceptions() -> None:
             print_exception(type_, error, trace)
             exit_now(exit_code_of(error))
         shared, rank = is_shared_error(error), rank_of_launcher()
-        if shared and error.__dict__[_SHARED]:
+        if shared and error.__dict__[_SHARED_ATTRIBUTE]:
             raise SystemExit(0)
         if not shared:
             await_turn(rank)
@@ -207,17 +207,17 @@ def _abort_if_ranks_wait() -> None:
 
 @contextmanager
 def abort_on_error(
-    comm: MPI.Intracomm, shared: type[BaseException] | tuple[()] = CecError
+    comm: MPI.Intracomm, shared_errors: type[BaseException] | tuple[()] = CecError
 ) -> Iterator[None]:
     """Abort the job on an exception of one rank, because the others would wait for it.
 
     The exit code is 2 for too little memory, otherwise 1 from rank 0 and 3 from other ranks.
-    Exceptions that all ranks raise are passed on: those of the classes `shared`, and marked ones.
+    Exceptions that all ranks raise are passed on: `shared_errors`, and marked ones.
     """
     try:
         yield
     except BaseException as error:
-        if isinstance(error, shared) or is_shared_error(error):
+        if isinstance(error, shared_errors) or is_shared_error(error):
             raise
         report_and_abort(comm, error)
 
@@ -226,8 +226,8 @@ def report_and_abort(comm: MPI.Intracomm, error: BaseException) -> NoReturn:
     """Print an exception of this rank and abort the job (see `abort_on_error`)."""
     log.critical("rank %d aborts the job", comm.rank, exc_info=error)
     code = exit_code_of(error) if comm.rank == 0 else FAILED_MACHINE
-    shortage, where = as_shortage_error(error), f"rank {comm.rank} on {socket.gethostname()}"
-    text = f"{where} failed\n{_traceback_of(error)}"
+    shortage, this_rank = as_shortage_error(error), f"rank {comm.rank} on {socket.gethostname()}"
+    text = f"{this_rank} failed\n{_traceback_of(error)}"
     if is_mpi_error(error):
         code = FAILED_MACHINE
         text = (
@@ -235,7 +235,7 @@ def report_and_abort(comm: MPI.Intracomm, error: BaseException) -> NoReturn:
             "continue in lockstep; with --elastic a run continues"
         )
     elif shortage is not None:
-        code, text = shortage.exit_code, f"error: {where}: {shortage}"
+        code, text = shortage.exit_code, f"error: {this_rank}: {shortage}"
     elif isinstance(error, CecError):
         text = f"error: {format_message(error)}"
     await_turn(comm.rank)
@@ -335,13 +335,13 @@ def limit_start(seconds: float, ranks: int, rank: int) -> None:
         await_turn(rank)
         if this_process.start_limit is not timer:  # all ranks have started in the meantime
             return
-        started = f"MPI has not started within {seconds:g} s"
+        problem = f"MPI has not started within {seconds:g} s"
         if ranks > 1:
-            started = f"{ranks} ranks have not connected within {seconds:g} s"
+            problem = f"{ranks} ranks have not connected within {seconds:g} s"
         if rank <= MAX_PRINT_TURNS:
             print_error(
-                f"{started}: a rank may have been killed or suspended, may not have made this "
-                "call, or hosts cannot connect to each other; --start-timeout SECONDS "
+                f"{problem}: a rank may have been killed or suspended, may not have made this "
+                "call, or nodes cannot connect to each other; --start-timeout SECONDS "
                 "(start_timeout in Python) allows more time"
             )
         abort_job(FAILED_MACHINE, by_mpi=False)
@@ -613,19 +613,19 @@ class SignalRecorder:
 
     Parameters
     ----------
-    exit_on_second : bool
+    exit_on_second_sigterm : bool
         Whether a second SIGTERM ends the process.
     include_hangup : bool
         Whether SIGHUP is also recorded, unless it is ignored.
     ignore_interrupts : bool
         Whether SIGINT is ignored.
-    on_first : callable, optional
+    on_first_signal : callable, optional
         Called with the first signal, in the signal handler.
 
     Attributes
     ----------
-    received : signal.Signals or None
-        First received signal.
+    first_signal : signal.Signals or None
+        The first signal that was received.
     notice : str
         Description of a preemption notice, after which this process must leave; empty without one.
     must_end : bool
@@ -635,22 +635,22 @@ class SignalRecorder:
     --------
     >>> with SignalRecorder() as signals:
     ...     signal.raise_signal(signal.SIGTERM)
-    >>> signals.received.name
+    >>> signals.first_signal.name
     'SIGTERM'
     """
 
     def __init__(
         self,
-        exit_on_second: bool = False,
+        exit_on_second_sigterm: bool = False,
         include_hangup: bool = False,
         ignore_interrupts: bool = False,
-        on_first: Callable[[signal.Signals], None] | None = None,
+        on_first_signal: Callable[[signal.Signals], None] | None = None,
     ) -> None:
-        self.received: signal.Signals | None = None
+        self.first_signal: signal.Signals | None = None
         self.notice = ""
-        self._on_first = on_first
+        self._on_first_signal = on_first_signal
         self.must_end = False
-        self._exit_on_second = exit_on_second
+        self._exit_on_second_sigterm = exit_on_second_sigterm
         self._signals: tuple[signal.Signals, ...] = _SHUTDOWN_SIGNALS
         if include_hangup and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             self._signals += (signal.SIGHUP,)
@@ -677,12 +677,12 @@ class SignalRecorder:
             signal.signal(*self._previous.popitem())
 
     def _record(self, number: int, _: FrameType | None) -> None:
-        if self.received is None:
-            self.received = signal.Signals(number)
-            if self._on_first is not None:
-                self._on_first(self.received)
+        if self.first_signal is None:
+            self.first_signal = signal.Signals(number)
+            if self._on_first_signal is not None:
+                self._on_first_signal(self.first_signal)
         self._sigterm_count += number == signal.SIGTERM
-        if self._exit_on_second and self._sigterm_count > 1:
+        if self._exit_on_second_sigterm and self._sigterm_count > 1:
             self.must_end = True
             self.__exit__()
             signal.raise_signal(number)

@@ -76,7 +76,10 @@ def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
                 continue
             size = next((environ[name] for name in sizes if name in environ), "")
             return Launcher(
-                implementation, _name(implementation, environ), int(size), int(environ[rank])
+                implementation,
+                _display_name(implementation, environ),
+                int(size),
+                int(environ[rank]),
             )
         except (KeyError, ValueError):
             continue
@@ -125,7 +128,7 @@ def remove_launcher_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith(_PREFIXES)}
 
 
-def _name(implementation: str, environ: Mapping[str, str]) -> str:
+def _display_name(implementation: str, environ: Mapping[str, str]) -> str:
     if implementation == SLURM:
         mpi_type = environ.get("SLURM_MPI_TYPE")
         return f"srun --mpi={mpi_type}" if mpi_type else "srun without --mpi"

@@ -135,7 +135,7 @@ def _azure_notices() -> Iterator[str]:
 
 _SERVICES = {"aws": _aws_notices, "gcp": _gcp_notices, "azure": _azure_notices}
 NOTICE_SERVICES = ("none", "auto", *_SERVICES)
-"""Choices of the option; auto detects the service that answers."""
+"""Choices of the option ``--notice``; auto detects the service that answers."""
 
 
 def check_notice_service(service: Any) -> None:
@@ -181,7 +181,7 @@ def _watch(
     service: str, on_notice: Callable[[str], None], pause: float, has_ended: threading.Event
 ) -> None:
     """Poll a service until a notice comes, or until the watch ends."""
-    if service == "auto" and not (service := _detect(pause, has_ended)):
+    if service == "auto" and not (service := _detect_service(pause, has_ended)):
         return
     has_failed = False
     while not has_ended.is_set():
@@ -199,7 +199,7 @@ def _watch(
         has_ended.wait(pause)
 
 
-def _detect(pause: float, has_ended: threading.Event) -> str:
+def _detect_service(pause: float, has_ended: threading.Event) -> str:
     """Return the service that answers; print a note and return "" if none answers in time."""
     deadline = time.monotonic() + SERVICE_SECONDS
     while time.monotonic() < deadline and not has_ended.is_set():

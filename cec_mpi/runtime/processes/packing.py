@@ -121,38 +121,37 @@ def _decode_hook(type_: Any, content: Any) -> Any:
 
 def gather(comm: MPI.Comm, content: T, type_: type[T]) -> list[T]:
     """Return the objects of all ranks on rank 0, and an empty list on other ranks (collective)."""
-    local = np.frombuffer(pack(content), np.uint8)
+    message = np.frombuffer(pack(content), np.uint8)
     sizes = np.zeros(comm.size, np.int64)
-    wait_for([comm.Igather(np.array([local.size]), sizes if comm.rank == 0 else None)])
-    packed = np.empty(sizes.sum(), np.uint8)
-    wait_for([comm.Igatherv(local, [packed, sizes] if comm.rank == 0 else None)])
-    return _split(packed, sizes, type_) if comm.rank == 0 else []
+    wait_for([comm.Igather(np.array([message.size]), sizes if comm.rank == 0 else None)])
+    messages = np.empty(sizes.sum(), np.uint8)
+    wait_for([comm.Igatherv(message, [messages, sizes] if comm.rank == 0 else None)])
+    return _unpack_all(messages, sizes, type_) if comm.rank == 0 else []
 
 
 def allgather(comm: MPI.Comm, content: T, type_: type[T]) -> list[T]:
     """Return the objects of all ranks (collective)."""
-    local = np.frombuffer(pack(content), np.uint8)
+    message = np.frombuffer(pack(content), np.uint8)
     sizes = np.zeros(comm.size, np.int64)
-    wait_for([comm.Iallgather(np.array([local.size]), sizes)])
-    packed = np.empty(sizes.sum(), np.uint8)
-    wait_for([comm.Iallgatherv(local, [packed, sizes])])
-    return _split(packed, sizes, type_)
+    wait_for([comm.Iallgather(np.array([message.size]), sizes)])
+    messages = np.empty(sizes.sum(), np.uint8)
+    wait_for([comm.Iallgatherv(message, [messages, sizes])])
+    return _unpack_all(messages, sizes, type_)
 
 
 def broadcast(comm: MPI.Comm, content: T | None, type_: type[T]) -> T:
     """Return the object of rank 0 on all ranks (collective)."""
-    packed = np.frombuffer(pack(content) if comm.rank == 0 else b"", np.uint8)
-    size = np.array([packed.size])
+    message = np.frombuffer(pack(content) if comm.rank == 0 else b"", np.uint8)
+    size = np.array([message.size])
     wait_for([comm.Ibcast(size)])
     if comm.rank:
-        packed = np.empty(size[0], np.uint8)
-    wait_for([comm.Ibcast(packed)])
-    return unpack(packed, type_)
+        message = np.empty(size[0], np.uint8)
+    wait_for([comm.Ibcast(message)])
+    return unpack(message, type_)
 
 
-def _split(packed: Any, sizes: Any, type_: type[T]) -> list[T]:
-    parts = np.split(packed, np.cumsum(sizes)[:-1])
-    return [unpack(part, type_) for part in parts]
+def _unpack_all(messages: Any, sizes: Any, type_: type[T]) -> list[T]:
+    return [unpack(message, type_) for message in np.split(messages, np.cumsum(sizes)[:-1])]
 
 
 @dataclass(frozen=True)

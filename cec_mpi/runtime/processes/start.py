@@ -67,8 +67,8 @@ log = logging.getLogger(__name__)
 
 _M_PERTURB = -6  # from malloc.h
 
-# Names of the launcher of each implementation; those of Linux distributions come first.
-_PROGRAMS = {
+# File names of the launcher of each implementation; those of Linux distributions come first.
+_LAUNCHERS = {
     OPEN_MPI: ("mpirun.openmpi", "mpirun"),
     MPICH: ("mpiexec.mpich", "mpiexec"),
     INTEL: ("mpiexec.hydra",),
@@ -89,7 +89,7 @@ class Library:
         Major version; 0 if unknown.
     interfaces : frozenset of str
         Interfaces to launchers, "pmix" or "pmi", that only some builds of this implementation have.
-    program : Path or None
+    launcher_path : Path or None
         Its own launcher, if that is installed.
     """
 
@@ -97,7 +97,7 @@ class Library:
     implementation: str
     major: int
     interfaces: frozenset[str] = frozenset()
-    program: Path | None = None
+    launcher_path: Path | None = None
 
     @property
     def srun_type(self) -> str:
@@ -139,7 +139,7 @@ def parse_library(text: str, path: Path | None) -> Library:
     )
     version = re.search(r"\d+", name)
     interfaces = {"pmix"} if implementation == MPICH and "pmix" in text.lower() else set()
-    program = None
+    launcher_path = None
     if path is not None:
         if any(path.parent.glob("openmpi/mca_pmix_s[12].so")):
             interfaces.add("pmi")
@@ -147,12 +147,11 @@ def parse_library(text: str, path: Path | None) -> Library:
         roots = [parent.parent for parent in path.parents if parent.name in ("lib", "lib64")]
         roots = [root for root in roots if root.name]
         candidates = [
-            root / "bin" / name for root in roots for name in _PROGRAMS.get(implementation, ())
+            root / "bin" / name for root in roots for name in _LAUNCHERS.get(implementation, ())
         ]
-        program = next((file for file in candidates if os.access(file, os.X_OK)), None)
-    return Library(
-        name, implementation, int(version.group()) if version else 0, frozenset(interfaces), program
-    )
+        launcher_path = next((file for file in candidates if os.access(file, os.X_OK)), None)
+    major = int(version.group()) if version else 0
+    return Library(name, implementation, major, frozenset(interfaces), launcher_path)
 
 
 def find_library_file(maps: str) -> Path | None:
@@ -209,14 +208,12 @@ def launcher_mismatch_message(launcher: Launcher, library: Library, problem: str
         Reason why Slurm cannot load the plugin that the library needs; empty if it can.
     """
     own_launcher = str(
-        library.program or f"{library.implementation or 'that library'}'s own mpirun"
+        library.launcher_path or f"{library.implementation or 'that library'}'s own mpirun"
     )
     remedy = f"start them with {own_launcher}"
     if launcher.is_srun:
-        srun_command, own_command = (
-            f"srun --mpi={library.srun_type}",
-            f"{own_launcher} in the batch script",
-        )
+        srun_command = f"srun --mpi={library.srun_type}"
+        own_command = f"{own_launcher} in the batch script"
         remedy = (
             f"use {srun_command} (srun --mpi=list lists the types of this Slurm), or {own_command}"
         )
@@ -359,7 +356,7 @@ def pause_after_init() -> None:
     With Open MPI 5 a process may return from MPI_Init while others cannot receive a message yet,
     and crash with a segmentation fault: in 5 of 120 starts with ``srun --mpi=pmix``, but in none of
     120 after a sleep of 0.1 s (https://github.com/open-mpi/ompi/issues/12495). With mpirun on four
-    hosts none of 60 starts crashed.
+    nodes none of 60 starts crashed.
     """
     launcher = detect_launcher()
     if launcher is not None and launcher.is_srun and library().implementation == OPEN_MPI:
@@ -377,13 +374,13 @@ def check_packages(comm: MPI.Intracomm) -> None:
     InputError
         On all ranks.
     """
-    host, root = socket.gethostname(), Path(__file__).parents[2]
+    host_name, root = socket.gethostname(), Path(__file__).parents[2]
     status = root.stat()
     directory = f"{network_id()} {status.st_dev} {status.st_ino}"
-    packages = _allgather_lines(comm, host, __version__, directory, str(root))
+    packages = _allgather_lines(comm, host_name, __version__, directory, str(root))
     versions, directories = ({line[column] for line in packages} for column in (1, 2))
     if len(versions) == 1 < len(directories):
-        packages = _allgather_lines(comm, host, __version__, *fingerprint())
+        packages = _allgather_lines(comm, host_name, __version__, *fingerprint())
     problem = version_mismatch_message(packages)
     if problem:
         raise InputError(problem)
@@ -414,18 +411,18 @@ def version_mismatch_message(packages: Sequence[Sequence[str]]) -> str:
 
     Parameters
     ----------
-    packages : sequence of (host, version, digest, path)
-        An entry for each rank; later versions may add fields.
+    packages : sequence of (host name, version, digest, path)
+        One for each rank; later versions may add fields.
     """
-    hosts: dict[tuple[str, str, str], list[str]] = {}
-    for host, version, digest, path, *_ in packages:
-        hosts.setdefault((version, digest, path), []).append(host)
-    if len({(version, digest) for version, digest, _ in hosts}) == 1:
+    host_names: dict[tuple[str, str, str], list[str]] = {}
+    for host_name, version, digest, path, *_ in packages:
+        host_names.setdefault((version, digest, path), []).append(host_name)
+    if len({(version, digest) for version, digest, _ in host_names}) == 1:
         return ""
-    shows_digest = len({version for version, _, _ in hosts}) == 1
+    shows_digest = len({version for version, _, _ in host_names}) == 1
     versions = "; ".join(
         f"{version}{f' (files {digest})' if shows_digest else ''} in {path} on {join_names(names)}"
-        for (version, digest, path), names in hosts.items()
+        for (version, digest, path), names in host_names.items()
     )
     return f"the ranks run different versions of cec_mpi: {versions}; install the same version"
 

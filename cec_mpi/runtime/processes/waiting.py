@@ -27,7 +27,7 @@ _BYTES_PER_SECOND = 1e9  # of a slow network; no sleep before a transfer could b
 
 _SET_TIMER_SLACK = 29  # PR_SET_TIMERSLACK of Linux
 _TIMER_SLACK = 1000  # ns, by which sleeps may end late; by default 50 us
-_threads = threading.local()
+_thread_state = threading.local()
 
 
 class Clock(Protocol):
@@ -86,7 +86,7 @@ class WaitHistory:
         return _SHORT_WAIT
 
     def record_contention(self) -> None:
-        """Note that another process computes on this core."""
+        """Record that another process computes on this core."""
         WaitHistory._contended_until = time.monotonic() + _CONTENTION_SECONDS
 
 
@@ -140,7 +140,7 @@ class PollTimer:
         if waited < self.spin:
             os.sched_yield()
             return
-        if not getattr(_threads, "on_time", False):
+        if not getattr(_thread_state, "has_short_slack", False):
             _reduce_timer_slack()
         self._clock.sleep(min(max(_MIN_SLEEP_SECONDS, _SLEEP_FRACTION * waited), self._max_sleep))
 
@@ -213,6 +213,6 @@ def wait_for(
 
 def _reduce_timer_slack() -> None:
     """Reduce the timer slack of this thread, so that sleeps end on time (Linux)."""
-    _threads.on_time = True
+    _thread_state.has_short_slack = True
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, _TIMER_SLACK, 0, 0, 0)

@@ -62,7 +62,7 @@ def serve(
                     values, reports = compute_answers(
                         machines, order, endpoint.receive_vector(order)
                     )
-                    if signals.received is not None:
+                    if signals.first_signal is not None:
                         reports = [report._replace(leaving=True) for report in reports]
                     endpoint.send_answer(order, values, reports)
                 case Open():

@@ -94,7 +94,7 @@ def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session 
     processes = gather_processes(comm)
     start_barrier(comm)
     if comm.rank:
-        with abort_on_error(comm, shared=()):
+        with abort_on_error(comm, shared_errors=()):
             error = serve(CollectiveMachineEndpoint(comm))
         if error is not None:
             time.sleep(RANK_0_HEAD_START)

@@ -221,14 +221,14 @@ def test_a_launcher_elsewhere_does_not_belong_to_the_library(tmp_path, directory
         bin.mkdir()
         (bin / "mpirun").touch(0o755)
     own = library("Open MPI 5", tmp_path / directory / "libmpi.so.40")
-    assert own.program is None
+    assert own.launcher_path is None
     text = mismatch_message(Launcher("MPICH", "MPICH's mpiexec", 7, 0), own)
     assert text.endswith("start them with Open MPI's own mpirun")
 
 
 @pytest.mark.parametrize("path", ["/lib/libmpi.so.40", "/no/such/libmpi.so.40", "/libmpi.so.40"])
 def test_the_root_directory_has_no_launcher_of_a_library(path):
-    assert library("Open MPI 5", Path(path)).program is None
+    assert library("Open MPI 5", Path(path)).launcher_path is None
 
 
 @pytest.mark.parametrize("path", ["/opt/my mpi/lib/libmpi.so.40", "/usr/lib/libmpich.so.12.2.2"])

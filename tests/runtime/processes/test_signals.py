@@ -29,10 +29,10 @@ def handled():
 @pytest.mark.parametrize("numbers", [SHUTDOWN, SHUTDOWN[::-1] * 2])
 def test_the_first_signal_is_recorded_instead_of_handled(handled, numbers):
     with suppress(ArithmeticError), SignalRecorder() as signals:
-        assert signals.received is None
+        assert signals.first_signal is None
         for number in numbers:
             signal.raise_signal(number)
-        assert signals.received is numbers[0]
+        assert signals.first_signal is numbers[0]
         raise ArithmeticError
     assert handled == []
     signal.raise_signal(numbers[0])
@@ -40,7 +40,7 @@ def test_the_first_signal_is_recorded_instead_of_handled(handled, numbers):
 
 
 def test_a_second_sigterm_is_handled(handled):
-    with SignalRecorder(exit_on_second=True) as signals:
+    with SignalRecorder(exit_on_second_sigterm=True) as signals:
         for number in (signal.SIGUSR1, signal.SIGUSR1, signal.SIGTERM):
             signal.raise_signal(number)
         assert handled == []
@@ -48,7 +48,7 @@ def test_a_second_sigterm_is_handled(handled):
         signal.raise_signal(signal.SIGTERM)
         assert handled == [signal.SIGTERM]
         assert signals.must_end
-        assert signals.received is signal.SIGUSR1
+        assert signals.first_signal is signal.SIGUSR1
     signal.raise_signal(signal.SIGUSR1)
     assert handled == [signal.SIGTERM, signal.SIGUSR1]
 
@@ -81,7 +81,7 @@ def test_a_forked_process_has_the_previous_handlers():
             os._exit([signal.getsignal(number) for number in numbers] != previous)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         signal.raise_signal(signal.SIGUSR1)
-        assert signals.received is signal.SIGUSR1
+        assert signals.first_signal is signal.SIGUSR1
 
 
 def test_a_signal_does_not_end_a_sleep():
@@ -93,7 +93,7 @@ def test_a_signal_does_not_end_a_sleep():
         time.sleep(0.2)
         assert time.monotonic() - begin >= 0.2
         timer.join()
-        assert signals.received is signal.SIGUSR1
+        assert signals.first_signal is signal.SIGUSR1
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler])
@@ -102,7 +102,7 @@ def test_a_hangup_is_recorded_unless_it_is_ignored(handler):
     try:
         with SignalRecorder(include_hangup=True) as signals:
             signal.raise_signal(signal.SIGHUP)
-            assert (signals.received is None) == (handler is signal.SIG_IGN)
+            assert (signals.first_signal is None) == (handler is signal.SIG_IGN)
         assert signal.getsignal(signal.SIGHUP) is handler
     finally:
         signal.signal(signal.SIGHUP, previous)

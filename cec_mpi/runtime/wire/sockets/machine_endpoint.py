@@ -362,7 +362,7 @@ class ShutdownRequested(StoppedError):
 def describe_shutdown(*recorders: SignalRecorder) -> str:
     """Return a text that names the signal or notice that requested shutdown; empty if none did."""
     for signals in recorders:
-        if name := signals.received.name if signals.received else signals.notice:
+        if name := signals.first_signal.name if signals.first_signal else signals.notice:
             return f"shutdown requested by {name}"
     return ""
 
