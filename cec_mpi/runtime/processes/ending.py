@@ -491,11 +491,6 @@ def exit_from_fork(error: BaseException) -> NoReturn:
     exit_now(exit_code_of(error))
 
 
-def is_forked() -> bool:
-    """Return whether this process was forked from a process with MPI."""
-    return this_process.is_forked
-
-
 def flush() -> OSError | None:
     """Flush standard output and standard error.
 

@@ -34,7 +34,6 @@ from cec_mpi.runtime.processes.ending import (
     exit_in_order,
     exit_with_launcher,
     flush,
-    is_forked,
     limit_start,
     mark_shared_error,
     mpi_function,
@@ -304,7 +303,7 @@ def _mismatch_error(launcher: Launcher) -> InputError:
 def _finalize_mpi() -> None:
     from mpi4py import MPI
 
-    if not is_forked() and not MPI.Is_finalized():
+    if not this_process.is_forked and not MPI.Is_finalized():
         MPI.Finalize()
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import ParamSpec, TypeVar
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.processes.ending import is_forked
+from cec_mpi.runtime.processes.ending import this_process
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -137,7 +137,7 @@ def _shared_lock() -> FairLock:
 
 def thread_problem() -> str:
     """Return why this thread may not call MPI; empty if it may."""
-    if is_forked():
+    if this_process.is_forked:
         return (
             "this process was forked from one that uses MPI, and cannot use MPI itself: use "
             "open_operator(store, None) here, which has all machines in this process"

@@ -12,7 +12,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.ending import (
     abort_on_error,
-    is_forked,
     mark_shared_error,
     this_process,
 )
@@ -165,5 +164,5 @@ def _duplicate(comm: MPI.Intracomm) -> Iterator[MPI.Intracomm]:
     try:
         yield duplicate
     finally:
-        if not is_forked():
+        if not this_process.is_forked:
             duplicate.Free()
