@@ -75,12 +75,8 @@ def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
             if implementation in (SLURM, _PMI) and _is_in_srun_shell(environ):
                 continue
             size = next((environ[name] for name in sizes if name in environ), "")
-            return Launcher(
-                implementation,
-                _display_name(implementation, environ),
-                int(size),
-                int(environ[rank]),
-            )
+            name = _display_name(implementation, environ)
+            return Launcher(implementation, name, int(size), int(environ[rank]))
         except (KeyError, ValueError):
             continue
     return None
