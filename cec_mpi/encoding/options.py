@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import as_int, as_tuple, check_choices, option, own_options
-from cec_mpi.runtime.options.shards import validate_range
+from cec_mpi.runtime.options.shards import validate_speed_range
 from cec_mpi.store.coded.grid import BLOCK_BYTES
 from cec_mpi.store.files.formats import parse_delimiter
 from cec_mpi.store.files.paths import as_path
@@ -285,7 +285,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
             spread=as_int("spread", self.spread),
             speeds=None
             if self.speeds is None
-            else validate_range(check_speeds(self.speeds).tolist()),
+            else validate_speed_range(check_speeds(self.speeds).tolist()),
             seed=as_int("seed", self.seed),
             memory=as_int("memory", self.memory),
             delimiter=None if self.delimiter is None else parse_delimiter(self.delimiter),

@@ -110,8 +110,8 @@ class ElasticOptions(Group):
         ``"HOST:PORT"`` on which rank 0 listens, for nodes without a shared directory. The key in
         the environment variable CEC_MPI_KEY replaces the connection file.
     encryption : bool
-        Encrypt messages between hosts. Without encryption, which is for trusted networks, machines
-        still need the key.
+        Encrypt messages between computers. Without encryption, which is for trusted networks,
+        machines still need the key.
     interface : str, optional
         Network interfaces on which rank 0 listens, as names, addresses or networks, such as
         ``"eth0"`` or ``"10.0.0.0/8,ib0"``. By default those that the launcher selects for ranks, or
@@ -191,8 +191,8 @@ class ElasticOptions(Group):
     encryption: bool = option(
         True,
         "--no-encryption",
-        "do not encrypt messages between hosts: faster, for trusted networks (machines still need "
-        "the key)",
+        "do not encrypt messages between computers: faster, for trusted networks (machines still "
+        "need the key)",
     )
     interface: str | None = option(
         None,

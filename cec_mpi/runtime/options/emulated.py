@@ -60,7 +60,7 @@ class EmulationOptions(Group):
         (),
         "--emulate-change STEP:MACHINE:FACTOR",
         "multiply the speed of a machine by FACTOR from this step on",
-        values.change,
+        values.speed_change,
     )
     inject: str = option(
         "",

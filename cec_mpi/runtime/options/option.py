@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import operator
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import Field, field, fields
+from dataclasses import Field, fields
 from inspect import Parameter
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -65,7 +66,7 @@ def option(
     arguments = {"flag": flag, "text": text, "parse": parse, **flag_options}
     metadata: dict[str, Any] = {"exclusive": exclusive, "elastic": elastic, "flags_of": flags_of}
     metadata |= {"is_common": is_common, "section": section, "flag": arguments}
-    return field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 class Group:
@@ -86,8 +87,8 @@ class Group:
 
 def own_options(group: type[Any]) -> Iterator[Field[Any]]:
     """Return the options of a group, without those of its base classes."""
-    own = inspect.get_annotations(group)
-    return (entry for entry in fields(group) if entry.name in own and entry.metadata)
+    own_names = inspect.get_annotations(group)
+    return (field for field in fields(group) if field.name in own_names and field.metadata)
 
 
 def add_flag(
@@ -128,24 +129,24 @@ def add_flag(
 
 def add_option(parser: Any, group: type[Any], name: str, **changes: Any) -> None:
     """Add the flag of one option of a group to a command, with changed arguments of `add_flag`."""
-    (entry,) = (entry for entry in own_options(group) if entry.name == name)
-    add_flag(parser, dest=name, default=entry.default, **{**entry.metadata["flag"], **changes})
+    (field,) = (field for field in own_options(group) if field.name == name)
+    add_flag(parser, dest=name, default=field.default, **{**field.metadata["flag"], **changes})
 
 
 def add_options(parser: Any, group: type[Any], exclude: Container[str] = ()) -> None:
     """Add the flags of a group to a parser under its title, except those in `exclude`."""
     exclusive_group = None
-    for entry in own_options(group):
-        if entry.name in exclude:
+    for field in own_options(group):
+        if field.name in exclude:
             continue
-        section = _argument_group(parser, entry.metadata["section"] or getattr(group, "title", ""))
-        if entry.metadata["flags_of"] is not None:
-            add_options(section, entry.metadata["flags_of"])
-        elif entry.metadata["exclusive"]:
+        section = _argument_group(parser, field.metadata["section"] or getattr(group, "title", ""))
+        if field.metadata["flags_of"] is not None:
+            add_options(section, field.metadata["flags_of"])
+        elif field.metadata["exclusive"]:
             exclusive_group = exclusive_group or section.add_mutually_exclusive_group()
-            add_option(exclusive_group, group, entry.name)
+            add_option(exclusive_group, group, field.name)
         else:
-            add_option(section, group, entry.name)
+            add_option(section, group, field.name)
 
 
 def _argument_group(parser: Any, title: str) -> Any:
@@ -156,20 +157,20 @@ def _argument_group(parser: Any, title: str) -> Any:
 
 def common_options(group: type[Any]) -> Iterator[str]:
     """Return the names of the options of a group that ``--help`` shows."""
-    return (entry.name for entry in own_options(group) if entry.metadata["is_common"])
+    return (field.name for field in own_options(group) if field.metadata["is_common"])
 
 
 def from_flags(group: type[T], arguments: argparse.Namespace) -> T:
     """Return a group with the values of flags."""
     values = {}
-    for entry in fields(group):  # type: ignore[arg-type]
-        nested = entry.metadata.get("flags_of")
-        if nested is not None:
-            value = from_flags(nested, arguments)
-            value = None if value == nested() else value
+    for field in fields(group):  # type: ignore[arg-type]
+        flags = field.metadata.get("flags_of")
+        if flags is not None:
+            value = from_flags(flags, arguments)
+            value = None if value == flags() else value
         else:
-            value = getattr(arguments, entry.name, entry.default)  # some options have no flag
-        values[entry.name] = tuple(value) if isinstance(value, list) else value
+            value = getattr(arguments, field.name, field.default)  # some options have no flag
+        values[field.name] = tuple(value) if isinstance(value, list) else value
     return group(**values)
 
 
@@ -181,11 +182,11 @@ def with_keywords(*groups: type[Any]) -> Callable[[F], F]:
         *others, _ = signature.parameters.values()
         keywords = [
             Parameter(
-                entry.name, Parameter.KEYWORD_ONLY, default=entry.default, annotation=entry.type
+                field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type
             )
             for group in groups
-            for entry in own_options(group)
-            if entry.name not in signature.parameters
+            for field in own_options(group)
+            if field.name not in signature.parameters
         ]
         texts = ((inspect.getdoc(group) or "").partition("----------\n")[2] for group in groups)
         function.__signature__ = signature.replace(  # type: ignore[attr-defined]
@@ -206,10 +207,10 @@ def rename_flags_in_errors(*groups: type[Any]) -> Iterator[None]:
         yield
     except (InputError, InfeasibleError) as error:
         keywords = {}
-        for entry in (entry for group in groups for entry in own_options(group)):
-            flag, _, _ = entry.metadata["flag"]["flag"].partition(" ")
-            choices = entry.metadata["flag"].get("choices") or ()
-            keywords[flag] = entry.name, choices, isinstance(entry.default, bool)
+        for field in (field for group in groups for field in own_options(group)):
+            flag, _, _ = field.metadata["flag"]["flag"].partition(" ")
+            choices = field.metadata["flag"].get("choices") or ()
+            keywords[flag] = field.name, choices, isinstance(field.default, bool)
 
         def to_keyword(match: re.Match[str]) -> str:
             flag, value = match.groups()
@@ -230,15 +231,15 @@ def rename_flags_in_errors(*groups: type[Any]) -> Iterator[None]:
 
 def check_choices(group: type[Any], options: Any) -> None:
     """Raise if the value of an option of this group is not one of its choices, or not a bool."""
-    for entry in own_options(group):
-        arguments, value = entry.metadata["flag"], getattr(options, entry.name)
+    for field in own_options(group):
+        arguments, value = field.metadata["flag"], getattr(options, field.name)
         choices = arguments.get("choices")
         if isinstance(value, bool) and "const" in arguments:  # the value of the flag is optional
             continue
-        if isinstance(entry.default, bool) and not choices and not isinstance(value, bool):
-            raise InputError(f"{entry.name} {value!r}: expected True or False")
-        if choices and value not in (entry.default, *choices):
-            raise InputError(f"{entry.name} {value!r}: expected {' or '.join(choices)}")
+        if isinstance(field.default, bool) and not choices and not isinstance(value, bool):
+            raise InputError(f"{field.name} {value!r}: expected True or False")
+        if choices and value not in (field.default, *choices):
+            raise InputError(f"{field.name} {value!r}: expected {' or '.join(choices)}")
 
 
 def as_int(name: str, value: Any) -> int:

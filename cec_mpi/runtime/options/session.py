@@ -36,7 +36,7 @@ GROUPS = (
     ReadOptions,
 )
 
-_MAX_UNDETECTED = 1e-3  # error of an answer, relative to X w, that a check may miss
+_MAX_UNDETECTED = 1e-3  # largest error of an answer that a check may miss, relative to X w
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,14 +148,14 @@ def check_sensitivity(precision: str, manifest: Manifest) -> None:
     code, dtype = manifest.code, manifest.dtype
     recovery = code.recovery
     arithmetic = dtype if precision == "shard" else "float64"
-    size = _undetected_error(manifest, manifest.shard_errors, arithmetic)
-    if size <= _MAX_UNDETECTED:
+    max_error = _undetected_error(manifest, manifest.shard_errors, arithmetic)
+    if max_error <= _MAX_UNDETECTED:
         return
-    errors, float64_errors = (
+    fresh_errors, float64_errors = (
         encoding_error_bound(code.generator, shard_dtype) for shard_dtype in (dtype, "float64")
     )
     remedies = ["encode with a smaller L, or another code"]
-    if _undetected_error(manifest, errors, arithmetic) <= _MAX_UNDETECTED:
+    if _undetected_error(manifest, fresh_errors, arithmetic) <= _MAX_UNDETECTED:
         remedies = ["encode X again, because repaired shards have too large errors"]
     elif (
         dtype != "float64"
@@ -167,7 +167,9 @@ def check_sensitivity(precision: str, manifest: Manifest) -> None:
         and _undetected_error(manifest, manifest.shard_errors, "float64") <= _MAX_UNDETECTED
     ):
         remedies.insert(0, "run with precision double")
-    missed = f"errors of up to {size:.1g} of X w" if size < 1 else "errors as large as X w"
+    missed = (
+        f"errors of up to {max_error:.1g} of X w" if max_error < 1 else "errors as large as X w"
+    )
     raise InputError(
         f"check: with this code ({code.family}, N = {code.machines}, L = {recovery}) in {dtype}, a "
         f"check with {recovery + 1} machines can miss {missed}, expected at most "

@@ -35,8 +35,8 @@ class AssignmentOptions(Group):
     Attributes
     ----------
     speeds : sequence of float, mapping of str to float, or "learn"
-        Relative speeds of machines 1..N, or of the machines on each host by its name. By default
-        they are learned from measured times.
+        Relative speeds of machines 1..N, or of the machines on each computer by its host name. By
+        default they are learned from measured times.
     threads : int, optional
         BLAS threads of each machine. By default its share of the cores of the node.
     scheme : {"heterogeneous", "cyclic"}
@@ -48,7 +48,7 @@ class AssignmentOptions(Group):
     speeds: SpeedsOption = option(
         "learn",
         "--speeds LIST|learn",
-        "relative speeds of machines, such as 2,2,3, or of hosts, such as node01=2,node02=1 "
+        "relative speeds of machines, such as 2,2,3, or by host name, such as node01=2,node02=1 "
         "(default: learned from measured times)",
         values.speeds_or_learn,
         is_common=True,
@@ -212,7 +212,7 @@ def as_devices(value: Any) -> tuple[str, ...]:
 
 
 def as_speeds(value: SpeedsOption | None, total: int) -> SpeedsOption:
-    """Return checked speeds of machines 1..total, checked speeds of hosts by name, or "learn".
+    """Return checked speeds of machines 1..total, checked speeds by host name, or "learn".
 
     Raises
     ------
@@ -226,7 +226,7 @@ def as_speeds(value: SpeedsOption | None, total: int) -> SpeedsOption:
     if isinstance(value, Mapping):
         from cec_mpi.core.plan.load import check_speeds
 
-        validate_range(check_speeds(list(value.values())).tolist())
+        validate_speed_range(check_speeds(list(value.values())).tolist())
         return value
     if isinstance(value, bytes) or not isinstance(value, Sized):
         raise InputError(f"speeds {shorten(value)}: expected {plural(total, 'number')}, or learn")
@@ -234,7 +234,7 @@ def as_speeds(value: SpeedsOption | None, total: int) -> SpeedsOption:
 
 
 def speeds_by_machine(
-    speeds: SpeedsOption, machines: Sequence[int], hosts: Sequence[str], total: int
+    speeds: SpeedsOption, machines: Sequence[int], host_names: Sequence[str], total: int
 ) -> tuple[float, ...] | None:
     """Return relative speeds of machines 1..total; None if they are learned.
 
@@ -243,17 +243,17 @@ def speeds_by_machine(
     Parameters
     ----------
     speeds
-        Checked speeds of machines, or of hosts by full name or by the part before the first dot.
+        Checked speeds of machines, or by host name: the full name or its part before the first dot.
     machines : sequence of int
         Machine of each rank from rank 1 on; 0 for none.
-    hosts : sequence of str
-        Hosts of these ranks.
+    host_names : sequence of str
+        Computers of these ranks.
     total : int
 
     Raises
     ------
     InputError
-        A machine runs on a host without a speed.
+        A machine runs on a computer without a speed.
 
     Examples
     --------
@@ -266,14 +266,14 @@ def speeds_by_machine(
     if not isinstance(speeds, Mapping):
         return tuple(speeds)
     result = [1.0] * total
-    for machine, host in zip(machines, hosts, strict=True):
-        speed = speeds.get(host, speeds.get(host.partition(".")[0]))
+    for machine, host_name in zip(machines, host_names, strict=True):
+        speed = speeds.get(host_name, speeds.get(host_name.partition(".")[0]))
         if not machine:
             continue
         if speed is None:
             raise InputError(
-                f"speeds of {', '.join(speeds)}: machine {machine} runs on {host}, so "
-                f"{host}=SPEED is missing"
+                f"speeds of {', '.join(speeds)}: machine {machine} runs on {host_name}, so "
+                f"{host_name}=SPEED is missing"
             )
         result[machine - 1] = speed
     return tuple(result)
@@ -288,12 +288,12 @@ def validate_speeds(name: str, speeds: Sequence[float], total: int) -> tuple[flo
             f"found {plural(len(speeds), name)}, expected {total}, one for each machine"
         )
     try:
-        return validate_range(check_speeds(speeds).tolist())
+        return validate_speed_range(check_speeds(speeds).tolist())
     except InputError as error:
         raise InputError(f"{name}s: {error}") from None
 
 
-def validate_range(speeds: Sequence[float]) -> tuple[float, ...]:
+def validate_speed_range(speeds: Sequence[float]) -> tuple[float, ...]:
     """Return speeds as a tuple; raise if one is so small or large that ratios may overflow."""
     for speed in speeds:
         if not values.MIN_VALUE <= speed <= values.MAX_VALUE:

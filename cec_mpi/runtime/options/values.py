@@ -202,25 +202,25 @@ def speeds(text: str) -> tuple[float, ...]:
 def speeds_or_learn(text: str) -> tuple[float, ...] | dict[str, float] | str:
     """Parse speeds, such as ``2,2,3`` or ``node01=2,node02=1``, or the word ``learn``."""
     if "=" in text:
-        return _parse_host_speeds(text)
+        return _parse_speeds_by_name(text)
     return text if text == "learn" else speeds(text)
 
 
-def _parse_host_speeds(text: str) -> dict[str, float]:
-    speeds_by_host: dict[str, float] = {}
+def _parse_speeds_by_name(text: str) -> dict[str, float]:
+    speeds_by_name: dict[str, float] = {}
     for part in text.split(","):
-        host, _, speed = part.strip().partition("=")
+        name, _, speed = part.strip().partition("=")
         try:
             parsed = speeds(speed)
         except argparse.ArgumentTypeError:
             parsed = ()
-        if not host or host in speeds_by_host or not parsed:
+        if not name or name in speeds_by_name or not parsed:
             raise argparse.ArgumentTypeError(
-                f"{text!r}: {part.strip()!r}: expected distinct hosts with positive speeds, such "
-                "as node01=2,node02=1"
+                f"{text!r}: {part.strip()!r}: expected distinct host names with positive speeds, "
+                "such as node01=2,node02=1"
             )
-        (speeds_by_host[host],) = parsed
-    return speeds_by_host
+        (speeds_by_name[name],) = parsed
+    return speeds_by_name
 
 
 def ports(text: str) -> tuple[int, int]:
@@ -248,7 +248,7 @@ def machines(text: str) -> tuple[int, ...]:
     return numbers
 
 
-def change(text: str) -> SpeedChange:
+def speed_change(text: str) -> SpeedChange:
     """Parse a `SpeedChange`, ``STEP:MACHINE:FACTOR``."""
     from cec_mpi.runtime.machine.emulation import SpeedChange
 
