@@ -104,9 +104,9 @@ class ComputerAvailability:
         self._cache: dict[Machines, Machines] = {}  # returns the same object for equal sets
 
     @property
-    def last(self) -> int | None:
+    def last_change(self) -> int | None:
         """Last tick with a change; None if it is unknown."""
-        return getattr(self._computers, "last", None)
+        return getattr(self._computers, "last_change", None)
 
     def at(self, tick: int) -> Machines:
         """Return the numbers of the available machines at a tick, in ascending order."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.plan.load import check_speeds, fractional_load, optimal_c_star
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.availability.models import Availability, seconds_between
+from cec_mpi.runtime.availability.models import Availability, valid_seconds
 from cec_mpi.runtime.options.available import AvailabilityOptions
 from cec_mpi.runtime.wire.orders import MAX_INLINE_ANSWERS, MAX_INLINE_VECTOR
 from cec_mpi.simulation.scenario import Outcome, Scenario
@@ -363,7 +363,7 @@ def _resolve_availability(model: TimeModel) -> Availability:
     availability: Availability = resolved["availability"]
     if len(resolved["machines"]) < model.machines:
         availability = availability.restrict_to(resolved["machines"])
-    if seconds_between(availability):
+    if valid_seconds(availability):
         raise InputError("--availability-command cannot be used in a simulation")
     return availability
 

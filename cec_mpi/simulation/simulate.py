@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
-from cec_mpi.runtime.availability.models import ListedAvailability, seconds_between
+from cec_mpi.runtime.availability.models import ListedAvailability, valid_seconds
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.master.master import Master
 from cec_mpi.runtime.options.session import SessionOptions
@@ -163,7 +163,7 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
                 f"{scenario.machines}, and a time of at least 0"
             )
     options = replace(options, elastic=elastic).validate(store.manifest)
-    if seconds_between(options.availability):
+    if valid_seconds(options.availability):
         raise InputError("--availability-command cannot be used in a simulation")
     machine_events = scenario.machine_events
     if scenario.lost_when_away:
@@ -204,7 +204,7 @@ def _events_from_availability(
         raise InputError(
             "--lost-when-away needs the duration of a tick: expected --tick, or a trace with times"
         )
-    if scenario.seconds is None and getattr(availability, "last", None) is None:
+    if scenario.seconds is None and getattr(availability, "last_change", None) is None:
         raise InputError(
             "--lost-when-away needs --duration TIME, such as 24h, because the availability is "
             "random or repeats"

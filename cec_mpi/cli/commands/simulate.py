@@ -110,7 +110,7 @@ def _remedy(scenario: Scenario, outcome: Outcome) -> str:
     availability, tick_seconds = options.availability, options.tick_seconds
     if isinstance(availability, AvailabilityFlags):
         availability = availability.load(scenario.machines)
-    last = getattr(availability, "last", None)
+    last = getattr(availability, "last_change", None)
     tick = int(outcome.seconds / tick_seconds) if tick_seconds else outcome.steps
     if not last or not (options.wait or tick >= last):
         return ""

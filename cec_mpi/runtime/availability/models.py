@@ -81,7 +81,7 @@ class ListedAvailability:
         return len(self._ticks)
 
     @property
-    def last(self) -> int | None:
+    def last_change(self) -> int | None:
         """The last tick with a change; None if the list repeats."""
         return None if self._repeat else len(self._ticks) - 1
 
@@ -208,12 +208,12 @@ class FunctionAvailability:
 
 def is_constant_after(availability: Availability, tick: int) -> bool:
     """Return whether availability certainly does not change after a tick."""
-    last = getattr(availability, "last", None)
+    last = getattr(availability, "last_change", None)
     return last is not None and tick >= last
 
 
-def seconds_between(availability: Availability) -> float:
-    """Return the seconds for which availability stays valid; 0 for most models."""
+def valid_seconds(availability: Availability) -> float:
+    """Return the seconds for which the machines of a tick stay valid; 0 for most models."""
     return float(getattr(availability, "every", 0.0))
 
 

@@ -9,7 +9,7 @@ import re
 from cec_mpi.errors import InputError
 
 _HOST_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
-_MAX_HOSTS = 100_000  # a typing error must not exhaust memory
+_MAX_NODES = 100_000  # a typing error must not exhaust memory
 
 
 def expand_nodelist(text: str) -> list[str]:
@@ -32,8 +32,8 @@ def expand_nodelist(text: str) -> list[str]:
             _expand_bracket(piece, text) if index % 2 else [piece]
             for index, piece in enumerate(pieces)
         ]
-        if math.prod(map(len, choices)) > _MAX_HOSTS:
-            raise InputError(f"nodes {text!r}: expected at most {_MAX_HOSTS} hosts")
+        if math.prod(map(len, choices)) > _MAX_NODES:
+            raise InputError(f"nodes {text!r}: expected at most {_MAX_NODES} nodes")
         names += map("".join, itertools.product(*choices))
     if invalid := [name for name in names if not re.fullmatch(_HOST_NAME, name)]:
         raise InputError(
@@ -48,7 +48,7 @@ def _expand_bracket(text: str, nodelist: str) -> list[str]:
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not match or not 0 <= last - first < _MAX_HOSTS:
+        if not match or not 0 <= last - first < _MAX_NODES:
             raise InputError(
                 f"nodes {nodelist!r}: found [{text}], expected numbers such as [1-4,7]"
             )

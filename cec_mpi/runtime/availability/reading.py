@@ -99,32 +99,33 @@ def read_availability(
     """
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    contents = [_read(as_path(path), machines) for path in paths]
+    contents = [_read_file(as_path(path), machines) for path in paths]
     if len(contents) == 1 and isinstance(contents[0], ListedAvailability):
         return ListedAvailability(contents[0]._ticks, repeat, contents[0].gap_seconds)
-    count_lists = []
+    counts_and_gaps = []
     for path, content in zip(paths, contents, strict=True):
         if isinstance(content, ListedAvailability):
             raise InputError(
                 f'{path} lists machines, expected counts (a list "data"), because the counts of '
                 "several files are added"
             )
-        count_lists.append(content)
-    if len({gap for _, gap in count_lists}) > 1:
-        gaps = ", ".join("none" if gap is None else f"{gap:g}" for _, gap in count_lists)
+        counts_and_gaps.append(content)
+    if len({gap for _, gap in counts_and_gaps}) > 1:
+        gaps = ", ".join("none" if gap is None else f"{gap:g}" for _, gap in counts_and_gaps)
         raise InputError(
             f"availability files have different gap_seconds ({gaps}), so their counts cannot be "
             "added"
         )
     # The last count of a shorter file remains.
-    length = max(len(counts) for counts, _ in count_lists)
+    length = max(len(counts) for counts, _ in counts_and_gaps)
     totals = [
-        sum(counts[min(t, len(counts) - 1)] for counts, _ in count_lists) for t in range(length)
+        sum(counts[min(tick, len(counts) - 1)] for counts, _ in counts_and_gaps)
+        for tick in range(length)
     ]
-    return from_counts(totals, machines, repeat, count_lists[0][1])
+    return from_counts(totals, machines, repeat, counts_and_gaps[0][1])
 
 
-def _read(path: Path, machines: int) -> ListedAvailability | tuple[list[int], float | None]:
+def _read_file(path: Path, machines: int) -> ListedAvailability | tuple[list[int], float | None]:
     try:
         file = _EXAMPLE_FILE if str(path) == EXAMPLE else path
         text = read_file_or_pipe(file).decode("utf-8-sig")
@@ -172,14 +173,14 @@ def _parse_sets(
     if not ticks:
         raise InputError(f'{path}: "available" is empty, expected a list for each tick')
     for index, entry in enumerate(ticks):
-        where = f'{path}: entry {index} of "available"'
+        location = f'{path}: entry {index} of "available"'
         if not isinstance(entry, list):
-            raise InputError(f"{where} is {entry!r}, expected a list of machine numbers")
+            raise InputError(f"{location} is {entry!r}, expected a list of machine numbers")
         for machine in entry:
             if not _is_count(machine) or not 1 <= machine <= machines:
-                raise InputError(f"{where} has machine {machine!r}, expected 1 to {machines}")
+                raise InputError(f"{location} has machine {machine!r}, expected 1 to {machines}")
         if len(set(entry)) != len(entry):
-            raise InputError(f"{where} lists a machine twice: {entry}")
+            raise InputError(f"{location} lists a machine twice: {entry}")
     return ListedAvailability(ticks, gap_seconds=gap)
 
 

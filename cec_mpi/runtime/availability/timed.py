@@ -38,13 +38,13 @@ class UpInterval(NamedTuple):
 
 def is_event_trace(text: str) -> bool:
     """Return whether a text is a trace ``time,add|remove,node``, possibly with a header."""
-    rows = [line.split(",") for _, line in _lines(text, 2)]
+    rows = [line.split(",") for _, line in _numbered_lines(text, 2)]
     return any(len(cells) == 3 and cells[1].strip() in _EVENTS for cells in rows)
 
 
 def is_job_trace(text: str) -> bool:
     """Return whether a text is the output of ``sacct -P``."""
-    return any("|" in line for _, line in _lines(text, 1))
+    return any("|" in line for _, line in _numbered_lines(text, 1))
 
 
 def read_events(path: str, text: str, machines: int) -> ListedAvailability:
@@ -54,36 +54,38 @@ def read_events(path: str, text: str, machines: int) -> ListedAvailability:
     another unit raises `InputError`. The last state remains.
     """
     intervals: list[UpInterval] = []
-    up: dict[str, float] = {}
-    scale, has_unit, now = 1e-3, False, -math.inf
-    for index, (number, line) in enumerate(_lines(text)):
+    up_since: dict[str, float] = {}  # by node
+    unit, has_unit, now = 1e-3, False, -math.inf
+    for index, (number, line) in enumerate(_numbered_lines(text)):
         cells = [cell.strip() for cell in line.split(",")]
-        where = f"{path}: line {number} is {shorten(line)}"
-        seconds = _parse_finite(cells[0])
-        if index == 0 and seconds is None:
-            scale, has_unit = _time_unit(where, cells[0])
+        location = f"{path}: line {number} is {shorten(line)}"
+        time = _parse_finite(cells[0])
+        if index == 0 and time is None:
+            unit, has_unit = _parse_unit(location, cells[0])
             continue
-        if len(cells) != 3 or seconds is None or cells[1] not in _EVENTS or not cells[2]:
-            raise InputError(f"{where}, expected a time, add or remove, and a node: 60000,add,n1")
-        if not (has_unit or up or intervals):
-            _check_milliseconds(where, seconds)
-        seconds, event, node = seconds * scale, cells[1], cells[2]
+        if len(cells) != 3 or time is None or cells[1] not in _EVENTS or not cells[2]:
+            raise InputError(
+                f"{location}, expected a time, add or remove, and a node: 60000,add,n1"
+            )
+        if not (has_unit or up_since or intervals):
+            _check_milliseconds(location, time)
+        seconds, event, node = time * unit, cells[1], cells[2]
         if seconds < now:
-            raise InputError(f"{where}, which is earlier than the line before")
-        if (event == "add") == (node in up):
+            raise InputError(f"{location}, which is earlier than the line before")
+        if (event == "add") == (node in up_since):
             state = "already up" if event == "add" else "not up"
-            raise InputError(f"{where}, but {node} is {state}")
+            raise InputError(f"{location}, but {node} is {state}")
         now = seconds
         if event == "add":
-            up[node] = now
+            up_since[node] = now
         else:
-            intervals.append(UpInterval(node, up.pop(node), now))
-    intervals += [UpInterval(node, begin, math.inf) for node, begin in up.items()]
+            intervals.append(UpInterval(node, up_since.pop(node), now))
+    intervals += [UpInterval(node, begin, math.inf) for node, begin in up_since.items()]
     begin = min(interval.begin for interval in intervals)
     return _to_availability(path, intervals, begin, now + GAP_SECONDS, machines)
 
 
-def _time_unit(where: str, header: str) -> tuple[float, bool]:
+def _parse_unit(location: str, header: str) -> tuple[float, bool]:
     """Return the unit of times in seconds, and whether the header names it."""
     name = header.lower()
     if name.startswith("seconds"):
@@ -93,19 +95,19 @@ def _time_unit(where: str, header: str) -> tuple[float, bool]:
         return 1e-3, True
     if len(words) != 1 or words[0] not in _HEADERS_WITHOUT_UNIT:
         raise InputError(
-            f"{where}, expected times in milliseconds, or a header seconds,... (or ms,...)"
+            f"{location}, expected times in milliseconds, or a header seconds,... (or ms,...)"
         )
     return 1e-3, False
 
 
-def _check_milliseconds(where: str, time: float) -> None:
+def _check_milliseconds(location: str, time: float) -> None:
     """Raise if the first time of a trace without a unit is a Unix time in another unit."""
     first, last = _UNIX_SECONDS_RANGE
     if first <= time <= last or time >= _MIN_UNIX_MICROSECONDS:
         unit = "seconds" if time <= last else "micro- or nanoseconds"
         raise InputError(
-            f"{where}, which seems to be in {unit} since 1970, expected times in milliseconds, or "
-            "a header seconds,... (or ms,...)"
+            f"{location}, which seems to be in {unit} since 1970, expected times in milliseconds, "
+            "or a header seconds,... (or ms,...)"
         )
 
 
@@ -116,42 +118,42 @@ def read_jobs(path: str, text: str, machines: int) -> ListedAvailability:
     job ends. Jobs that have not started are ignored. Jobs that are still running extend the trace
     by one minute, and run to its end.
     """
-    rows = _lines(text)
-    head = [name.strip() for name in next(rows)[1].split("|")]
-    if missing := [name for name in ("Start", "End", "NodeList") if name not in head]:
+    rows = _numbered_lines(text)
+    header = [name.strip() for name in next(rows)[1].split("|")]
+    if missing := [name for name in ("Start", "End", "NodeList") if name not in header]:
         raise InputError(
             f"{path}: line 1 has no column {missing[0]}, expected the output of sacct -P -o "
             "JobID,Start,End,State,NodeList"
         )
-    columns = [head.index(name) for name in ("Start", "End", "NodeList")]
+    columns = [header.index(name) for name in ("Start", "End", "NodeList")]
     intervals = []
     has_offset: bool | None = None
     for number, line in rows:
-        cells, where = line.split("|"), f"{path}: line {number}"
-        if len(cells) != len(head):
-            raise InputError(f"{where} has {len(cells)} columns, expected {len(head)}")
+        cells, location = line.split("|"), f"{path}: line {number}"
+        if len(cells) != len(header):
+            raise InputError(f"{location} has {len(cells)} columns, expected {len(header)}")
         start, end, nodes = (cells[column].strip() for column in columns)
-        started = _parse_time(where, "Start", start)
+        started = _parse_time(location, "Start", start)
         if started is None or nodes in ("", "None assigned"):
             continue
         try:
             names = expand_nodelist(nodes)
         except InputError as error:
-            raise InputError(f"{where}: {error}") from None
-        ended = _parse_time(where, "End", end)
+            raise InputError(f"{location}: {error}") from None
+        ended = _parse_time(location, "End", end)
         for time in (started, ended or started):
             if has_offset is None:
                 has_offset = time.tzinfo is not None
             if has_offset != (time.tzinfo is not None):
                 raise InputError(
-                    f"{where} has times from {start} to {end}, but earlier times have "
+                    f"{location} has times from {start} to {end}, but earlier times have "
                     f"{'an' if has_offset else 'no'} offset from UTC: expected offsets for all "
                     "times, or for none"
                 )
-        interval = UpInterval("", _seconds(started), _seconds(ended))
+        interval = UpInterval("", _seconds_since_2000(started), _seconds_since_2000(ended))
         if interval.end < interval.begin:
             hint = "" if has_offset else " (TZ=UTC sacct prints times without daylight saving)"
-            raise InputError(f"{where}: End {end} is before Start {start}{hint}")
+            raise InputError(f"{location}: End {end} is before Start {start}{hint}")
         intervals += [interval._replace(node=name) for name in names]
     if not intervals:
         raise InputError(f"{path} has no job that has started")
@@ -179,11 +181,11 @@ def _to_availability(
         if start < stop:
             tick_ranges[node].append((start, stop))
     changes = dict(_assign_numbers(tick_ranges, machines))
-    times = sorted({0, ticks, *(time for time in changes if time < ticks)})
-    sets: list[tuple[int, ...]] = []
-    for time, following in pairwise(times):
-        sets += [changes.get(time, ())] * (following - time)
-    return ListedAvailability(sets, gap_seconds=GAP_SECONDS)
+    bounds = sorted({0, ticks, *(tick for tick in changes if tick < ticks)})
+    available: list[tuple[int, ...]] = []  # machines at each tick
+    for tick, next_tick in pairwise(bounds):
+        available += [changes.get(tick, ())] * (next_tick - tick)
+    return ListedAvailability(available, gap_seconds=GAP_SECONDS)
 
 
 def _merge_intervals(intervals: Iterable[UpInterval]) -> Iterator[UpInterval]:
@@ -201,7 +203,7 @@ def _merge_intervals(intervals: Iterable[UpInterval]) -> Iterator[UpInterval]:
 
 
 def _assign_numbers(
-    intervals: dict[str, list[tuple[int, int]]], machines: int
+    tick_ranges: dict[str, list[tuple[int, int]]], machines: int
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield ticks at which the available machines change, and the available machines.
 
@@ -210,32 +212,32 @@ def _assign_numbers(
     least one tick before another node gets it, because that node must read the shard.
     """
     arrivals, departures = defaultdict(list), defaultdict(list)
-    for node, node_intervals in intervals.items():
-        for start, stop in node_intervals:
+    for node, node_ranges in tick_ranges.items():
+        for start, stop in node_ranges:
             arrivals[start].append(node)
             departures[stop].append(node)
     # The tick since which each number is free, and a tie-breaker.
-    free = {number: (-1, number) for number in range(1, machines + 1)}
+    free_since = {number: (-1, number) for number in range(1, machines + 1)}
     previous_number: dict[str, int] = {}
     number_of: dict[str, int] = {}
-    waiting: dict[str, None] = {}  # in order of arrival
+    waiting_nodes: dict[str, None] = {}  # in order of arrival
     for tick in sorted({*arrivals, *departures, *(tick + 1 for tick in departures)}):
         for node in departures[tick]:
-            waiting.pop(node, None)
+            waiting_nodes.pop(node, None)
             if node in number_of:
                 number = number_of.pop(node)
-                free[number] = tick, number
-        waiting |= dict.fromkeys(sorted(arrivals[tick], key=_natural_key))
-        for node in list(waiting):
-            candidates = [number for number, (since, _) in free.items() if since < tick]
+                free_since[number] = tick, number
+        waiting_nodes |= dict.fromkeys(sorted(arrivals[tick], key=_natural_key))
+        for node in list(waiting_nodes):
+            candidates = [number for number, (since, _) in free_since.items() if since < tick]
             if not candidates:
                 break
             number = (
                 previous_number[node]
                 if previous_number.get(node) in candidates
-                else min(candidates, key=free.__getitem__)
+                else min(candidates, key=free_since.__getitem__)
             )
-            del free[number], waiting[node]
+            del free_since[number], waiting_nodes[node]
             number_of[node] = previous_number[node] = number
         yield tick, tuple(sorted(number_of.values()))
 
@@ -246,7 +248,7 @@ def _natural_key(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
-def _lines(text: str, limit: int | None = None) -> Iterator[tuple[int, str]]:
+def _numbered_lines(text: str, limit: int | None = None) -> Iterator[tuple[int, str]]:
     """Yield the first nonblank lines with their numbers, up to a limit."""
     lines = ((n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip())
     return islice(lines, limit)
@@ -260,7 +262,7 @@ def _parse_finite(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _parse_time(where: str, name: str, text: str) -> datetime | None:
+def _parse_time(location: str, name: str, text: str) -> datetime | None:
     """Parse a time of sacct; return None if it is unknown."""
     if text in ("Unknown", "None", ""):
         return None
@@ -268,12 +270,12 @@ def _parse_time(where: str, name: str, text: str) -> datetime | None:
         return datetime.fromisoformat(text)
     except ValueError:
         raise InputError(
-            f"{where}: {name} is {shorten(text)}, expected a time such as 2026-01-31T22:00:00, or "
-            "2026-01-31T22:00:00+0100"
+            f"{location}: {name} is {shorten(text)}, expected a time such as 2026-01-31T22:00:00, "
+            "or 2026-01-31T22:00:00+0100"
         ) from None
 
 
-def _seconds(time: datetime | None) -> float:
+def _seconds_since_2000(time: datetime | None) -> float:
     """Return the seconds since 2000; infinity for an unknown time.
 
     A time without an offset is interpreted as UTC.
