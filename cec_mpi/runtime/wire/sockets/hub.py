@@ -101,14 +101,14 @@ class ShortageReporter:
     ----------
     roster : Roster
     redundancy : int
-        Number of answers that a step needs in addition, to compare answers.
+        Number of additional answers that a step needs to compare answers.
     """
 
     def __init__(self, roster: Roster, redundancy: int) -> None:
         self._roster = roster
         self._redundancy = redundancy
         self._short_since: float | None = None
-        self._last_missing = 0  # number of missing machines in the last report
+        self._reported_count = 0  # of missing machines
         self._next_check = 0.0
 
     def update(self, manifest: Manifest) -> None:
@@ -119,18 +119,18 @@ class ShortageReporter:
         self._next_check = now + POLL_SECONDS
         present = sorted(self._roster.machines(State.IDLE, State.COMPUTING, State.LATE))
         needed = manifest.code.recovery + self._redundancy
-        missing = manifest.placement.count_missing(needed, present)
-        if not missing:
-            self._short_since, self._last_missing = None, 0
+        missing_count = manifest.placement.count_missing(needed, present)
+        if not missing_count:
+            self._short_since, self._reported_count = None, 0
             return
         self._short_since = self._short_since or now
-        if missing == self._last_missing or now - self._short_since < SHORTAGE_SECONDS:
+        if missing_count == self._reported_count or now - self._short_since < SHORTAGE_SECONDS:
             return
-        self._last_missing = missing
+        self._reported_count = missing_count
         unavailable = self._roster.unavailable.items()
         reasons = {n: change.record_word for n, change in unavailable if n not in present}
-        self._roster.on_shortage(missing, present, reasons)
-        more = plural(missing, "more machine")
+        self._roster.on_shortage(missing_count, present, reasons)
+        more = plural(missing_count, "more machine")
         print_note(f"waiting for {more} ({plural(len(present), 'machine')} here)")
 
 
@@ -147,7 +147,7 @@ class SocketHub:
     waits_for_joins : bool
         Whether the run waits for machines that join later if too few are available.
     redundancy : int
-        Number of answers that a step needs in addition, to compare answers.
+        Number of additional answers that a step needs to compare answers.
     single_machine_option : str
         Option that limits each host to one machine; empty without such an option.
 
@@ -195,9 +195,9 @@ class SocketHub:
         self._opening: Opening | None = None
         self._emulation: Emulation | None = None
         self._openers: list[Peer] = []  # hosts that open the store at the start
-        # Frames of operands that were sent since the last poll, by `id`, for further hosts.
+        # Frames of operands that were sent since the last poll, by `id`: hosts share them.
         self._operand_frames: dict[int, tuple[list[zmq.Frame], zmq.MessageTracker]] = {}
-        self._shortage = ShortageReporter(self.roster, redundancy)
+        self._shortage_reporter = ShortageReporter(self.roster, redundancy)
         self._is_serving = False  # between `admit` and `stop`
         self._stop_payload: bytes | None = None  # of the order to leave, for hosts that join later
         self._answer_queue: list[Peer] = []  # hosts of unprocessed answers, in the order of arrival
@@ -233,7 +233,7 @@ class SocketHub:
 
     def gather(
         self,
-        expected: Callable[[], int],
+        count_expected: Callable[[], int],
         min_processes: int,
         seconds: float,
         check_cancelled: Callable[[], None] = lambda: None,
@@ -245,7 +245,7 @@ class SocketHub:
 
         Parameters
         ----------
-        expected : callable
+        count_expected : callable
             Returns the number of processes that were started for this run and have not ended.
         min_processes : int
         seconds : float
@@ -257,19 +257,17 @@ class SocketHub:
         deadline = time.monotonic() + seconds
         is_settling = False
         while (
-            missing := expected()
+            missing_count := count_expected()
             - sum(hello.launcher_rank > 0 for _, hello in self._pending_hellos)
         ) > 0:
             self._receive_messages(POLL_SECONDS)
-            for name in self._listener.find_disconnected(
-                [name for name, _ in self._pending_hellos]
-            ):
-                self._pending_hellos = [pair for pair in self._pending_hellos if pair[0] != name]
+            names = self._listener.find_disconnected([name for name, _ in self._pending_hellos])
+            self._pending_hellos = [pair for pair in self._pending_hellos if pair[0] not in names]
             if not is_settling and len(self._pending_hellos) >= min_processes:
                 is_settling, deadline = True, min(deadline, time.monotonic() + SETTLE_SECONDS)
             if time.monotonic() > deadline:
-                total = plural(expected(), "machine")
-                print_note(f"{missing} of {total} have not joined yet, but can still join")
+                total = plural(count_expected(), "machine")
+                print_note(f"{missing_count} of {total} have not joined yet, but can still join")
                 break
             check_cancelled()
         hellos, self._pending_hellos = sorted(self._pending_hellos, key=_launch_order), None
@@ -345,7 +343,7 @@ class SocketHub:
             if peer in self._openers:
                 self._process_open_report(peer, notify=False)
         self._openers, self._is_serving = [], True
-        self._fill_vacant()
+        self._fill_vacancies()
         return JobsEndpoint(self, self._opening)
 
     def refuse(self, error: CecError) -> None:
@@ -387,11 +385,8 @@ class SocketHub:
                 self._receive_messages(DISCONNECT_POLL_SECONDS)
                 for name in self._listener.find_disconnected(self._peers):
                     del self._peers[name]
-            self.stuck_ranks = [
-                peer.hello.launcher_rank
-                for peer in self._connected_peers()
-                if peer.hello.launcher_rank
-            ]
+            ranks = [peer.hello.launcher_rank for peer in self._connected_peers()]
+            self.stuck_ranks = [rank for rank in ranks if rank]
         finally:
             with notify_late_ranks():
                 try:
@@ -454,9 +449,9 @@ class SocketHub:
             if peer.opening_machine:
                 self._process_open_report(peer)
         self._must_check_hosts = any(peer.opening_machine for peer in self._peers.values())
-        self._fill_vacant()
+        self._fill_vacancies()
         if self._is_serving:
-            self._shortage.update(self._manifest)
+            self._shortage_reporter.update(self._manifest)
         for peer in self._connected_peers():
             self._release_if_leaving(peer)
 
@@ -476,7 +471,7 @@ class SocketHub:
         host = self.roster.serving_host(machine)
         if host is not None and host.machines[machine] in (State.COMPUTING, State.LATE):
             self.roster.give_up(host.rank, reason)
-            self._fill_vacant()
+            self._fill_vacancies()
 
     def exclude(self, machine: int, reason: str, event_type: type[MachineUnavailable]) -> None:
         """See `ElasticHub.exclude`."""
@@ -665,10 +660,10 @@ class SocketHub:
 
     def _handle_disconnects(self) -> None:
         """Process the last messages of hosts whose connections have ended, and remove the hosts."""
-        disconnected = self._listener.find_disconnected(self._peers)
-        if disconnected:
+        names = self._listener.find_disconnected(self._peers)
+        if names:
             self._receive_messages()  # their last messages
-        for peer in [self._peers[name] for name in disconnected]:
+        for peer in [self._peers[name] for name in names]:
             while peer.answers:
                 self._process_answer(peer)
             self._answer_queue = [other for other in self._answer_queue if other is not peer]
@@ -686,7 +681,7 @@ class SocketHub:
         del self._peers_by_rank[peer.rank]
         if self._opening is not None:
             self._set_capacities(peer)
-        self._fill_vacant()
+        self._fill_vacancies()
 
     def _record_disconnect(self, peer: Peer) -> None:
         """Record a disconnect, so that the process must wait before it can carry machines again."""
@@ -708,7 +703,7 @@ class SocketHub:
         if event_type is not MachineLeft:
             kind = DISMISSED if event_type is MachineExcluded else FAILED
             peer.send(kind, reason.encode(errors="backslashreplace"))
-        self._fill_vacant()
+        self._fill_vacancies()
 
     def _remove_machine(self, peer: Peer, machine: int, reason: str) -> None:
         """Remove a failed machine from its host; exclude a host that carries no other."""
@@ -719,7 +714,7 @@ class SocketHub:
         if peer.host.machines[machine] is not State.JOINING:
             peer.send_order(Order(OrderKind.CLOSE, machine))
         self.roster.remove_machine(peer.rank, MachineLost(machine, reason))
-        self._fill_vacant()
+        self._fill_vacancies()
 
     def _process_answer(self, peer: Peer) -> None:
         jobs, frames = peer.pending_batches.popleft(), peer.answers.popleft()
@@ -753,7 +748,7 @@ class SocketHub:
 
     # --- assignment of machines to hosts ----------------------------------------------------------
 
-    def _fill_vacant(self) -> None:
+    def _fill_vacancies(self) -> None:
         """Let spares open machines that are vacant or replaceable."""
         if not self._is_serving:
             return
@@ -787,9 +782,9 @@ class SocketHub:
         log.info("rank %d becomes machine %d", peer.rank, machine)
         self._must_check_hosts = True
         options, is_new = self._current_opening.options, machine not in self._last_host_names
-        current = self.roster.serving_host(machine)
-        if current is not None and current.is_silent:
-            self._peer_of(current).send_order(Order(OrderKind.CLOSE, machine))
+        current_host = self.roster.serving_host(machine)
+        if current_host is not None and current_host.is_silent:
+            self._peer_of(current_host).send_order(Order(OrderKind.CLOSE, machine))
         if machine in self.roster.missing and machine not in self.roster.vacant:
             self.roster.vacate(machine)
         self.roster.assign(peer.rank, machine)
@@ -823,11 +818,11 @@ class SocketHub:
             )
             self._remove_machine(peer, machine, open_report.problem)
             return
-        previous = self.roster.serving_host(machine)
-        if previous is not None:
-            if previous.machines[machine] in (State.COMPUTING, State.LATE):
+        previous_host = self.roster.serving_host(machine)
+        if previous_host is not None:
+            if previous_host.machines[machine] in (State.COMPUTING, State.LATE):
                 return
-            self._peer_of(previous).send_order(Order(OrderKind.CLOSE, machine))
+            self._peer_of(previous_host).send_order(Order(OrderKind.CLOSE, machine))
         if open_report.cache_problem and notify:  # otherwise printed at the start
             self._report_problem("a machine has no copy", open_report.cache_problem)
         peer.send_admission(Admission(self._emulation))
