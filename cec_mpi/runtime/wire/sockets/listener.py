@@ -184,7 +184,7 @@ class Listener:
     encrypted : bool
         Whether TCP is encrypted (CURVE). If not, machines send the key as a password (PLAIN):
         anyone who can read the network traffic learns it, and anyone who binds the master's port
-        can impersonate the master. Use it only on trusted networks.
+        can impersonate the master. Disable encryption only on trusted networks.
     secret : str
         Text from which the keys are derived, for machines without a connection file; by default the
         keys are random.
@@ -226,11 +226,10 @@ class Listener:
             self._authenticator.start()
             tcp = self._open_router(heartbeat_timeout)
             self._require_keys(tcp, keys, encrypted)
-            bound = self._bind(tcp, addresses, ports)
             self.file = ConnectionFile(
                 tuple(
                     (name, port)
-                    for address, port in bound
+                    for address, port in self._bind(tcp, addresses, ports)
                     for name in (local_addresses() if address in WILDCARD_ADDRESSES else [address])
                 ),
                 network_id(),
