@@ -19,8 +19,8 @@ ONE_HOST_ONLY = ("PRTE_MCA_rmaps_default_mapping_policy", "OMPI_MCA_rmaps_base_o
 _PRINT_LIBRARY = """
 import mpi4py
 mpi4py.rc(initialize=False)
-from cec_mpi.runtime.processes.start import library
-print(library().name)
+from cec_mpi.runtime.processes.start import mpi_library
+print(mpi_library().name)
 """
 
 

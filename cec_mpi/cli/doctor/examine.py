@@ -22,7 +22,7 @@ from cec_mpi.runtime.processes.launcher import (
 )
 from cec_mpi.runtime.processes.packing import gather
 from cec_mpi.runtime.processes.resources import gather_processes
-from cec_mpi.runtime.processes.start import call_on_master, library, start_barrier
+from cec_mpi.runtime.processes.start import call_on_master, mpi_library, start_barrier
 from cec_mpi.store.devices import find_accelerators
 from cec_mpi.store.files.paths import expand_host
 from cec_mpi.store.format.manifest import Manifest
@@ -71,7 +71,7 @@ def examine(
         return 0
     facts = Facts(
         launcher=detect_launcher(),
-        library=library(),
+        library=mpi_library(),
         mpirun=_describe_mpirun(),
         srun=list_srun_types(),
         versions=versions,
@@ -82,7 +82,7 @@ def examine(
         shard_checks=[
             _compare_with_master(store or "", check) for checks in shard_checks for check in checks
         ],
-        srun_problem=find_srun_problem(library().srun_type),
+        srun_problem=find_srun_problem(mpi_library().srun_type),
         continuity=detect_continuity(),
         devices=devices,
     )
@@ -110,7 +110,7 @@ def _find_versions() -> dict[str, str]:
         "SciPy": scipy.__version__,
         "BLAS": ", ".join(sorted(blas)) or "unknown",
         "mpi4py": mpi4py.__version__,
-        "MPI": library().name,
+        "MPI": mpi_library().name,
     }
 
 

@@ -120,7 +120,7 @@ class _OutputTooLongError(Exception):
 
 
 def _read_output(process: subprocess.Popen[bytes], limit: float) -> list[str]:
-    """Return standard output and standard error of a process, up to a limit of size and time."""
+    """Return standard output and standard error of a process; raise after a limit."""
     import subprocess
 
     assert process.stdout is not None

@@ -51,7 +51,7 @@ def read_events(path: str, text: str, machines: int) -> ListedAvailability:
     """Read lines ``time,add|remove,node`` in the order of time.
 
     Times are in milliseconds, or in seconds if the header begins with ``seconds``. A header with
-    another unit raises `InputError`. The last state remains.
+    another unit raises `InputError`. Nodes keep their last state.
     """
     intervals: list[UpInterval] = []
     up_since: dict[str, float] = {}  # by node
@@ -219,13 +219,13 @@ def _assign_numbers(
     # The tick since which each number is free, and a tie-breaker.
     free_since = {number: (-1, number) for number in range(1, machines + 1)}
     previous_number: dict[str, int] = {}
-    number_of: dict[str, int] = {}
+    current_number: dict[str, int] = {}
     waiting_nodes: dict[str, None] = {}  # in order of arrival
     for tick in sorted({*arrivals, *departures, *(tick + 1 for tick in departures)}):
         for node in departures[tick]:
             waiting_nodes.pop(node, None)
-            if node in number_of:
-                number = number_of.pop(node)
+            if node in current_number:
+                number = current_number.pop(node)
                 free_since[number] = tick, number
         waiting_nodes |= dict.fromkeys(sorted(arrivals[tick], key=_natural_key))
         for node in list(waiting_nodes):
@@ -238,8 +238,8 @@ def _assign_numbers(
                 else min(candidates, key=free_since.__getitem__)
             )
             del free_since[number], waiting_nodes[node]
-            number_of[node] = previous_number[node] = number
-        yield tick, tuple(sorted(number_of.values()))
+            current_number[node] = previous_number[node] = number
+        yield tick, tuple(sorted(current_number.values()))
 
 
 def _natural_key(name: str) -> list[tuple[int, str]]:

@@ -224,7 +224,7 @@ class StepDriver:
             if not self._elastic_step.is_pending(job.request):
                 if self._earlier_jobs.get(machine) is job:
                     self._elastic_step.handle(BusyMachineAnswered(machine), now)
-            elif job.failed:
+            elif job.has_failed:
                 if job.report_fields.damaged == 1:
                     self._on_damage(machine)
                 self._exclusion_reasons[machine] = self._hub.last_error(machine)

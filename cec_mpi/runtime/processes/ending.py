@@ -170,13 +170,13 @@ def abort_job_on_exceptions() -> None:
         if this_process.is_forked:
             print_exception(type_, error, trace)
             exit_now(exit_code_of(error))
-        shared, rank = is_shared_error(error), rank_of_launcher()
-        if shared and error.__dict__[_SHARED_ATTRIBUTE]:
+        is_shared, rank = is_shared_error(error), rank_of_launcher()
+        if is_shared and error.__dict__[_SHARED_ATTRIBUTE]:
             raise SystemExit(0)
-        if not shared:
+        if not is_shared:
             await_turn(rank)
         print_exception(type_, error, trace)
-        if shared or this_process.is_elastic:
+        if is_shared or this_process.is_elastic:
             raise SystemExit(exit_code_of(error))
         abort_job(exit_code_of(error))
 
@@ -651,7 +651,7 @@ class SignalRecorder:
             self._signals += (signal.SIGHUP,)
         self._ignore_interrupts = ignore_interrupts
         self._sigterm_count = 0
-        self._previous: dict[signal.Signals, Any] = {}
+        self._previous_handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> SignalRecorder:
         if threading.current_thread() is not threading.main_thread():
@@ -659,17 +659,17 @@ class SignalRecorder:
         _restore_signals_in_forks()
         _active_recorders.append(self)
         for number in self._signals:
-            self._previous[number] = signal.signal(number, self._record) or signal.SIG_DFL
+            self._previous_handlers[number] = signal.signal(number, self._record) or signal.SIG_DFL
         if self._ignore_interrupts:
             previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-            self._previous[signal.SIGINT] = previous or signal.SIG_DFL
+            self._previous_handlers[signal.SIGINT] = previous or signal.SIG_DFL
         return self
 
     def __exit__(self, *_: object) -> None:
         if self in _active_recorders:
             _active_recorders.remove(self)
-        while self._previous:
-            signal.signal(*self._previous.popitem())
+        while self._previous_handlers:
+            signal.signal(*self._previous_handlers.popitem())
 
     def _record(self, number: int, _: FrameType | None) -> None:
         if self.first_signal is None:

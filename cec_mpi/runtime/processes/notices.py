@@ -167,50 +167,50 @@ def watch_notices(
         The service is unknown.
     """
     check_notice_service(service)
-    has_ended = threading.Event()
+    stop_event = threading.Event()
     if service != "none":
-        arguments = service, on_notice, pause, has_ended
+        arguments = service, on_notice, pause, stop_event
         threading.Thread(target=_watch, args=arguments, daemon=True, name="notices").start()
     try:
         yield
     finally:
-        has_ended.set()
+        stop_event.set()
 
 
 def _watch(
-    service: str, on_notice: Callable[[str], None], pause: float, has_ended: threading.Event
+    service: str, on_notice: Callable[[str], None], pause: float, stop_event: threading.Event
 ) -> None:
     """Poll a service until a notice comes, or until the watch ends."""
-    if service == "auto" and not (service := _detect_service(pause, has_ended)):
+    if service == "auto" and not (service := _detect_service(pause, stop_event)):
         return
     has_failed = False
-    while not has_ended.is_set():
+    while not stop_event.is_set():
         try:
             for notice in _SERVICES[service]():
-                if has_ended.wait(0 if notice else pause):
+                if stop_event.wait(0 if notice else pause):
                     return
                 if notice:
                     on_notice(f"the notice of {service} ({printable(notice)[:_MAX_NOTICE_LENGTH]})")
                     return
         except _NoAnswerError as error:
-            if not has_failed and not has_ended.is_set():
+            if not has_failed and not stop_event.is_set():
                 print_note(f"notice {service}: no answer ({error}); trying again")
             has_failed = True
-        has_ended.wait(pause)
+        stop_event.wait(pause)
 
 
-def _detect_service(pause: float, has_ended: threading.Event) -> str:
+def _detect_service(pause: float, stop_event: threading.Event) -> str:
     """Return the service that answers; print a note and return "" if none answers in time."""
     deadline = time.monotonic() + SERVICE_SECONDS
-    while time.monotonic() < deadline and not has_ended.is_set():
+    while time.monotonic() < deadline and not stop_event.is_set():
         for service, notices in _SERVICES.items():
             try:
                 next(notices(), None)
             except _NoAnswerError:
                 continue
             return service
-        has_ended.wait(pause)
-    if not has_ended.is_set():
+        stop_event.wait(pause)
+    if not stop_event.is_set():
         print_note(
             "notice auto: neither aws, gcp nor azure answers; this process leaves only on SIGTERM"
         )

@@ -81,14 +81,14 @@ def unpack_fields(message: Any, type_: type[T]) -> T:
     ValueError
         The content is not of this type.
     """
-    content, hints = unpack(message, dict[str, Any]), _hints(type_)  # type: ignore[arg-type]
-    if content.keys() != hints.keys():
+    content, types = unpack(message, dict[str, Any]), _field_types(type_)  # type: ignore[arg-type]
+    if content.keys() != types.keys():
         raise ValueError(f"expected the fields of {type_.__name__}")
-    return type_(**{name: _decode(hints[name], value) for name, value in content.items()})
+    return type_(**{name: _decode(types[name], value) for name, value in content.items()})
 
 
 @cache
-def _hints(type_: Any) -> dict[str, Any]:
+def _field_types(type_: Any) -> dict[str, Any]:
     hints = get_type_hints(type_)
     return {field.name: hints[field.name] for field in fields(type_)}
 

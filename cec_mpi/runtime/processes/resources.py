@@ -283,7 +283,7 @@ def find_oversubscription(
     launcher : Launcher or None
         Launcher of the ranks.
     """
-    excess_machines: dict[ProcessInfo, str] = {}
+    excess_machines: dict[ProcessInfo, str] = {}  # details by node
     excess_threads: dict[ProcessInfo, str] = {}
     bound_threads: dict[ProcessInfo, str] = {}
     for node, node_ranks in ranks_by_node(processes).items():
@@ -301,7 +301,7 @@ def find_oversubscription(
             )
         elif max_threads > 1 and total > node.cores:
             excess_threads[node] = f"{count} of {max_threads} threads on {cores}"
-    remedies = (
+    cases = (
         (
             "machines",
             excess_machines,
@@ -324,7 +324,7 @@ def find_oversubscription(
             "warning",
             f"oversubscribed: more {excess} than cores on {format_nodes(nodes)}; {remedy}",
         )
-        for excess, nodes, remedy in remedies
+        for excess, nodes, remedy in cases
         if nodes
     ]
 

@@ -169,7 +169,7 @@ def find_library_file(maps: str) -> Path | None:
 
 
 @cache
-def library() -> Library:
+def mpi_library() -> Library:
     """Return the MPI library that mpi4py uses."""
     from mpi4py import MPI
 
@@ -252,7 +252,7 @@ def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
             "load the MPI module of your cluster"
         ) from None
     launcher = detect_launcher()
-    if launcher is not None and not can_start_mpi(launcher, library()):
+    if launcher is not None and not can_start_mpi(launcher, mpi_library()):
         raise _mismatch_error(launcher)
     ensure_mpi_started(start_timeout)
     return MPI.COMM_WORLD
@@ -296,8 +296,8 @@ def _shared_error(text: str) -> InputError:
 def _mismatch_error(launcher: Launcher) -> InputError:
     """Return the error for ranks that cannot find each other; rank 0 queries Slurm for a reason."""
     queries_srun = launcher.is_srun and launcher.rank == 0
-    problem = find_srun_problem(library().srun_type) if queries_srun else ""
-    return _shared_error(launcher_mismatch_message(launcher, library(), problem))
+    problem = find_srun_problem(mpi_library().srun_type) if queries_srun else ""
+    return _shared_error(launcher_mismatch_message(launcher, mpi_library(), problem))
 
 
 def _finalize_mpi() -> None:
@@ -319,7 +319,7 @@ def zeroed_malloc() -> Iterator[None]:
     with Intel MPI this takes 1.2 s and gigabytes for each process.
     """
     launcher, libc = detect_launcher(), ctypes.CDLL(None)
-    is_needed = library().implementation == MPICH or (launcher is not None and launcher.is_srun)
+    is_needed = mpi_library().implementation == MPICH or (launcher is not None and launcher.is_srun)
     if not (is_needed and hasattr(libc, "mallopt")):  # only glibc has it
         yield
         return
@@ -358,7 +358,7 @@ def pause_after_init() -> None:
     nodes none of 60 starts crashed.
     """
     launcher = detect_launcher()
-    if launcher is not None and launcher.is_srun and library().implementation == OPEN_MPI:
+    if launcher is not None and launcher.is_srun and mpi_library().implementation == OPEN_MPI:
         time.sleep(MPI_INIT_SLEEP)
 
 

@@ -162,10 +162,10 @@ class PollTimer:
 
     def _record_poll(self) -> float:
         """Record and return the time of a poll, and detect contention."""
-        before, self.last_poll = self.last_poll, self._clock.monotonic()
+        previous_poll, self.last_poll = self.last_poll, self._clock.monotonic()
         is_late = (
-            self.last_poll - before > _CONTENTION_GAP
-            and before - self._begin < self._spin_without_transfer
+            self.last_poll - previous_poll > _CONTENTION_GAP
+            and previous_poll - self._begin < self._spin_without_transfer
         )
         if is_late and self._history is not None:
             self._history.record_contention()

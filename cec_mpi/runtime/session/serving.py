@@ -141,8 +141,8 @@ def _open_and_report(
     log_problems: list[str] = []
     with collect_problems(number, problems, reraise=StoppedError):
         session_stack.enter_context(limit_threads(order.threads))
-        if opening.logs is not None and number:
-            path = opening.logs / f"machine-{number:04d}.log"
+        if opening.log_directory is not None and number:
+            path = opening.log_directory / f"machine-{number:04d}.log"
             log_stack.enter_context(log_file(path, log_problems.append))
         machine = open_machine(number, opening, factory, endpoint.check_connection)
         log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())

@@ -19,8 +19,8 @@ from cec_mpi.runtime.processes.resources import detect_process, gather_processes
 from cec_mpi.runtime.processes.start import (
     check_start,
     ensure_mpi_started,
-    library,
     limit_session_start,
+    mpi_library,
     start_barrier,
 )
 from cec_mpi.runtime.times import RANK_0_HEAD_START
@@ -107,7 +107,7 @@ def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session 
                 hub,
                 processes,
                 exit_stack,
-                library=library().name,
+                library=mpi_library().name,
                 logs=logs,
                 lock=mpi_lock(),
                 mode=ExecutionMode.LOCKSTEP,

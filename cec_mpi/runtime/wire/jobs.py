@@ -71,7 +71,7 @@ class Job:
         return self.request.intervals
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether the machine raised an exception, or answered for another machine."""
         fields = self.report_fields
         return bool(fields.failed) or fields.machine != self.machine

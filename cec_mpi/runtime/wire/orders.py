@@ -272,7 +272,7 @@ class Opening:
     options : MachineOptions
     threads : tuple of int
         BLAS threads of each rank, from rank 0.
-    logs : Path or None
+    log_directory : Path or None
         Directory for a log of each machine.
     is_multi_node : bool
         Whether ranks are on more than one node.
@@ -285,7 +285,7 @@ class Opening:
     machines: tuple[int, ...]
     options: MachineOptions
     threads: tuple[int, ...]
-    logs: Path | None = None
+    log_directory: Path | None = None
     is_multi_node: bool = False
     unassigned_machines: tuple[int, ...] = ()
 

@@ -102,14 +102,14 @@ def test_an_opening_arrives_as_it_was_sent(tmp_path):
 def test_a_job_fails_without_an_answer_by_its_machine():
     job = Job(Request(3, ((0, 4), (6, 9))), 7, Product(), np.ones(1), 0.0)
     assert job.row_count == 7
-    assert job.failed
+    assert job.has_failed
     for machine, failed in (3, False), (0, True), (2, True), (np.nan, True):
         job.report_fields = pack_report(Report(), machine)
-        assert job.failed is failed
+        assert job.has_failed is failed
     report = Report(1.5, LoadCost(0.5, 80), "no memory", leaving=True, damaged=True)
     job.report_fields = pack_report(report, 3, is_finite=False)
     assert job.report_fields == ReportFields(3, 1.5, 0.5, 80, 1, 1, 1, 1)
-    assert job.failed
+    assert job.has_failed
 
 
 @pytest.mark.parametrize(
