@@ -18,7 +18,6 @@ from cec_mpi.errors import MachineError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.machine.faults import Fault, parse_faults
 from cec_mpi.runtime.machine.machine import Machine
-from cec_mpi.runtime.processes.resources import ProcessInfo
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import LEAVE_REASON, Roster, State
 from cec_mpi.runtime.session.local import LocalHub, LocalMasterEndpoint
@@ -84,11 +83,9 @@ class SimulatedHub(LocalHub):
         self._initially_absent = {n for n, event in first_events.items() if event.kind == "joins"}
         self._pending_joins = [event.machine for event in machine_events if event.kind == "joins"]
 
-    def assign_machines(
-        self, machines: tuple[int, ...], processes: list[ProcessInfo]
-    ) -> tuple[tuple[int, ...], list[ProcessInfo]]:
+    def assign_machines(self, machines: tuple[int, ...], ranks: int) -> tuple[int, ...]:
         """See `Hub.assign_machines`; machines that join later have no rank yet."""
-        return tuple(n for n in machines if n not in self._initially_absent), processes
+        return tuple(n for n in machines if n not in self._initially_absent)
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEndpoint | JobsEndpoint:
         """See `Hub.admit`."""

@@ -215,11 +215,12 @@ class Session:
         manifest, logs, machines = store.manifest, self._logs, options.machines or ()
         if self._mode is ExecutionMode.ELASTIC:  # machines may have another working directory
             path, logs = path.absolute(), logs and logs.absolute()
-        machine_of_rank, processes = self._hub.assign_machines(machines, self._processes)
+        processes = self._processes
+        machine_of_rank = self._hub.assign_machines(machines, len(processes) - 1)
         hosts = hosts_of_ranks(processes, len(machine_of_rank) + 1)[1:]
         speeds = speeds_by_machine(options.speeds, machine_of_rank, hosts, manifest.code.machines)
         scaling = store.scaling()
-        is_multi_node = len({process.node for process in self._processes}) > 1
+        is_multi_node = len({process.node for process in processes}) > 1
         threads = tuple(options.threads or process.threads for process in processes)
         expected = tuple(n for n in machines if n not in machine_of_rank)
         opening = Opening(

@@ -23,7 +23,6 @@ from cec_mpi.errors import CecError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.processes.ending import SignalRecorder
-from cec_mpi.runtime.processes.resources import ProcessInfo
 from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import LEAVE_REASON, Roster
@@ -46,17 +45,15 @@ class Hub(Protocol):
     clock: Clock
     roster: Roster
 
-    def assign_machines(
-        self, machines: tuple[int, ...], processes: list[ProcessInfo]
-    ) -> tuple[tuple[int, ...], list[ProcessInfo]]:
-        """Return the machine of each rank from 1 on, and the processes of ranks from 0 on.
+    def assign_machines(self, machines: tuple[int, ...], ranks: int) -> tuple[int, ...]:
+        """Return the machine of each rank from 1 on; 0 for none.
 
         Parameters
         ----------
         machines : tuple of int
-            The machines of the store, in the order of ranks; 0 for none.
-        processes : list of ProcessInfo
-            Processes of the ranks that joined before the start.
+            The machines that take part, in the order of ranks.
+        ranks : int
+            Number of ranks, except the master, that joined before the start.
         """
 
     def pids(self) -> dict[int, int]:
@@ -121,11 +118,9 @@ class StaticHub:
         self._events: deque[Event] = deque()
         self.roster = Roster(self._events.append)
 
-    def assign_machines(
-        self, machines: tuple[int, ...], processes: list[ProcessInfo]
-    ) -> tuple[tuple[int, ...], list[ProcessInfo]]:
-        """See `Hub.assign_machines`."""
-        return machines, processes
+    def assign_machines(self, machines: tuple[int, ...], ranks: int) -> tuple[int, ...]:
+        """See `Hub.assign_machines`; the n-th machine for rank n."""
+        return machines
 
     def pids(self) -> dict[int, int]:
         """See `Hub.pids`; empty, because the run ends if one of its processes ends."""

@@ -275,9 +275,7 @@ class SocketHub:
             self._register(name, hello)
         return add_node_totals([self._own_process, *(hello.process for _, hello in hellos)])
 
-    def assign_machines(
-        self, machines: tuple[int, ...], processes: list[ProcessInfo]
-    ) -> tuple[tuple[int, ...], list[ProcessInfo]]:
+    def assign_machines(self, machines: tuple[int, ...], ranks: int) -> tuple[int, ...]:
         """See `Hub.assign_machines`; 0 for a spare.
 
         The process with rank n of the launcher carries the n-th of these machines, so that the copy
@@ -294,7 +292,7 @@ class SocketHub:
         for peer in peers:
             if unassigned and peer.rank not in machine_of_rank and not peer.hello.launcher_rank:
                 machine_of_rank[peer.rank] = unassigned.pop(0)
-        return tuple(machine_of_rank.get(rank, 0) for rank in range(1, len(processes))), processes
+        return tuple(machine_of_rank.get(rank, 0) for rank in range(1, ranks + 1))
 
     def pids(self) -> dict[int, int]:
         """See `Hub.pids`."""
