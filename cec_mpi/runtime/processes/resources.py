@@ -287,19 +287,19 @@ def find_oversubscription(
     excess_threads: dict[ProcessInfo, str] = {}
     bound_threads: dict[ProcessInfo, str] = {}
     for node, node_ranks in ranks_by_node(processes).items():
-        machines = [rank for rank in node_ranks if rank]
-        max_threads = max((threads[rank] for rank in machines), default=0)
-        count, cores = plural(len(machines), "machine"), plural(node.cores, "core")
-        if len(machines) > node.cores:
+        ranks = [rank for rank in node_ranks if rank]
+        max_threads = max((threads[rank] for rank in ranks), default=0)
+        count, cores = plural(len(ranks), "machine"), plural(node.cores, "core")
+        if len(ranks) > node.cores:
             excess_machines[node] = f"{count} on {cores}"
-        total = sum(threads[rank] for rank in machines)
-        own_cores = min((processes[rank].own_cores for rank in machines), default=0)
-        is_bound = any(threads[rank] > processes[rank].own_cores for rank in machines)
-        if is_bound and total <= max(node.cores, node.unbound_cores):
+        total_threads = sum(threads[rank] for rank in ranks)
+        own_cores = min((processes[rank].own_cores for rank in ranks), default=0)
+        is_bound = any(threads[rank] > processes[rank].own_cores for rank in ranks)
+        if is_bound and total_threads <= max(node.cores, node.unbound_cores):
             bound_threads[node] = (
                 f"{plural(max_threads, 'thread')} bound to {plural(own_cores, 'core')}"
             )
-        elif max_threads > 1 and total > node.cores:
+        elif max_threads > 1 and total_threads > node.cores:
             excess_threads[node] = f"{count} of {max_threads} threads on {cores}"
     cases = (
         (

@@ -39,7 +39,6 @@ _HEADER_LENGTH = len(Order._fields)
 ORDER_BYTES = _HEADER_LENGTH * _NUMBER_BYTES
 _REPORT_LENGTH = ReportFields.size()
 _REPORT_STRUCT = struct.Struct(f"={_REPORT_LENGTH}d")
-Floats = NDArray[np.float64]
 _ORDER_TAG, _ANSWER_TAG = 1, 2
 MAX_EXCHANGES = 4  # products whose persistent requests are kept
 _MAX_ORDER_SIZES = 4  # sizes of orders whose persistent requests are kept
@@ -223,7 +222,7 @@ class GatherBuffer:
             for answer in self._answers:
                 answer.fill(np.nan)
 
-    def copy_reports(self, out: Floats) -> None:
+    def copy_reports(self, out: NDArray[np.float64]) -> None:
         """Copy the reports of the machines, ordered by rank."""
         self._buffer.take(self._report_indices, out=out, mode="clip")
 

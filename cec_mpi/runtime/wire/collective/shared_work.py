@@ -179,8 +179,8 @@ def _run_worker(
 
 def _pieces_of_rank(pieces: Sequence[Any], rank: int, size: int) -> Sequence[Any]:
     """Return the pieces of a rank, which are adjacent on the disk."""
-    first, last = (len(pieces) * k // size for k in (rank, rank + 1))
-    return pieces[first:last]
+    start, stop = (len(pieces) * k // size for k in (rank, rank + 1))
+    return pieces[start:stop]
 
 
 def _send(comm: MPI.Intracomm, rank: int, tag: int, content: bytes = b"") -> MPI.Request:
