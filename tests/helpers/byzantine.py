@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,17 +115,16 @@ FALSE_ANSWERS: tuple[FalseAnswer, ...] = (
 
 def hello(random: np.random.Generator) -> bytes:
     """Return a hello message, half of the time with wrong fields."""
-    fields = asdict(
-        Hello(package_fingerprint(), int(random.integers(1, 1 << 20)), detect_process())
-    )
+    process = replace(detect_process(), pid=int(random.integers(1, 1 << 20)))
+    fields = asdict(Hello(package_fingerprint(), process))
     if random.random() < 0.5:
-        process = fields["process"]
+        process_fields = fields["process"]
         name = random.choice(["cores", "ranks", "own_cores", "node", "memory", "group"])
-        process[name] = int(random.choice([0, 1, 1 << 40, (1 << 62) - 1]))
+        process_fields[name] = int(random.choice([0, 1, 1 << 40, (1 << 62) - 1]))
         fields["machines"] = [int(random.choice([0, 1, 6, 7, 1 << 40]))]
-        fields["count"] = int(random.choice([1, 1, 1, 0, 2, 1 << 40]))
-        fields["rank"] = int(random.choice([0, 1, 1 << 40]))
-        process["host"] = str(random.choice(["node1", "x" * 10**5, "\x1b[2J", ""]))
+        fields["slots"] = int(random.choice([1, 1, 1, 0, 2, 1 << 40]))
+        fields["launcher_rank"] = int(random.choice([0, 1, 1 << 40]))
+        process_fields["host_name"] = str(random.choice(["node1", "x" * 10**5, "\x1b[2J", ""]))
     return pack(fields)
 
 

@@ -335,7 +335,7 @@ def _detect_memory(device: str) -> tuple[int, str]:
 
 def _make_hello(memory: float) -> Hello:
     limit = min(int(memory), Hello.memory)
-    return Hello(package_fingerprint(), os.getpid(), detect_process(), memory=limit)
+    return Hello(package_fingerprint(), detect_process(), memory=limit)
 
 
 class _Launch(NamedTuple):

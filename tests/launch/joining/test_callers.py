@@ -19,7 +19,7 @@ from helpers.processes import error_message, exit_codes
 from helpers.waiting import wait_for_file
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
-HERE = pack(Hello(package_fingerprint(), 1, detect_process()))
+HERE = pack(Hello(package_fingerprint(), detect_process()))
 
 
 def test_connections_without_the_keys_do_not_disturb_a_run(

@@ -296,7 +296,7 @@ class SocketHub:
 
     def pids(self) -> dict[int, int]:
         """See `Hub.pids`."""
-        return {n: peer.hello.pid for peer in self._connected_peers() for n in peer.host.machines}
+        return {n: peer.host.pid for peer in self._connected_peers() for n in peer.host.machines}
 
     # --- open the store ---------------------------------------------------------------------------
 
@@ -600,13 +600,14 @@ class SocketHub:
             self._pending_hellos.append((name, hello))
 
     def _register(self, name: bytes, hello: Hello) -> None:
-        backoff = self._backoffs.get((hello.process.host_name, hello.pid))
+        process = hello.process
+        backoff = self._backoffs.get((process.host_name, process.pid))
         eligible_from = 0.0 if backoff is None else backoff.next_connection_time
         send = partial(self._listener.send, name)
-        host = self.roster.add_host(hello.slots, hello.process.host_name, hello.pid)
+        host = self.roster.add_host(hello.slots, process.host_name, process.pid)
         peer = Peer(host, hello, send, eligible_from)
         self._peers[name] = self._peers_by_rank[host.rank] = peer
-        log.info("process %d on %s has joined as rank %d", hello.pid, host.name, peer.rank)
+        log.info("process %d on %s has joined as rank %d", host.pid, host.name, peer.rank)
         if self._stop_payload is not None:
             peer.send_order(Order(OrderKind.STOP), self._stop_payload)
         elif self._opening is not None:
@@ -674,7 +675,7 @@ class SocketHub:
         else:
             log.error("rank %d on %s is lost: %s", peer.rank, peer.host.name, reason)
             self._record_disconnect(peer)
-        self.roster.remove_host(peer.rank, f"process {peer.hello.pid} on {peer.host.name} is gone")
+        self.roster.remove_host(peer.rank, f"process {peer.host.pid} on {peer.host.name} is gone")
         self._peers = {name: other for name, other in self._peers.items() if other is not peer}
         del self._peers_by_rank[peer.rank]
         if self._opening is not None:
@@ -687,7 +688,7 @@ class SocketHub:
             self._backoffs = {
                 key: backoff for key, backoff in self._backoffs.items() if not backoff.is_reset
             }
-        key = peer.host.name, peer.hello.pid
+        key = peer.host.name, peer.host.pid
         self._backoffs.setdefault(key, Backoff(MAX_BACKOFF_SECONDS)).record_disconnect()
 
     def _exclude(

@@ -215,8 +215,6 @@ class Hello:
     ----------
     package : tuple of str
         Version of the package, digest of its files, and their directory.
-    pid : int
-        Process ID.
     process : ProcessInfo
         Its computer and resources, from `detect_process`.
     launcher_rank : int
@@ -234,7 +232,6 @@ class Hello:
     """
 
     package: tuple[str, str, str]
-    pid: Count
     process: ProcessInfo
     launcher_rank: Count = 0
     machines: Annotated[tuple[Count, ...], Meta(max_length=1 << 16)] = ()

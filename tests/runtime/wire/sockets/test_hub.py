@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -69,7 +68,7 @@ class Process:
     def __init__(self, file, **hello):
         self.connection = Connection(file)
         process = replace(detect_process(), **hello.pop("process", {}))
-        self.send(HELLO, pack(Hello(package_fingerprint(), os.getpid(), process, **hello)))
+        self.send(HELLO, pack(Hello(package_fingerprint(), process, **hello)))
 
     def send(self, kind, head=b"", *frames):
         self.connection.send(kind, head, frames)
@@ -270,7 +269,7 @@ def test_an_exception_ends_the_wait_for_processes(make_hub):
 
 
 def hello_of(*package):
-    return pack(Hello(package, 1, detect_process()))
+    return pack(Hello(package, detect_process()))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from cec_mpi.runtime.wire.sockets.zeromq import FRAME_BYTES, to_frames
 
 PARTS = (Part(3, ((0, 4), (6, 9))), Part(5, ((2, 3),)))
 UNSAFE = "a\x1b[2J\ud800\nb"
-HELLO = Hello(package_fingerprint(), 12, detect_process(), 3, (2, 5), 4, 10**9, True)
+HELLO = Hello(package_fingerprint(), detect_process(), 3, (2, 5), 4, 10**9, True)
 
 
 @pytest.mark.parametrize("size", [0, 1, FRAME_BYTES // 8, FRAME_BYTES // 8 + 1])
@@ -64,12 +64,17 @@ PROCESS = VALID["process"]
 INVALID_REPORT = {"shard_path": [1], "rate": "fast", "is_shard_missing": 2}
 INVALID_HELLO = {
     "package": [["1"], None],
-    "pid": ["many", -1, float("inf")],
     "launcher_rank": [-1, 1 << 62],
     "machines": [-1, [-1], [1] * 10**5],
     "slots": [-1, None],
     "memory": [1 << 62],
-    "process": [None, {}, PROCESS | {"ranks": -1}, PROCESS | {"core_numbers": [0] * 10**5}],
+    "process": [
+        None,
+        {},
+        PROCESS | {"ranks": -1},
+        PROCESS | {"pid": "many"},
+        PROCESS | {"core_numbers": [0] * 10**5},
+    ],
 }
 
 
