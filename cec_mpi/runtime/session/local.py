@@ -92,7 +92,7 @@ class LocalHub(StaticHub):
         self._machines = {
             self._rank_of(machine.number): machine for machine in self._opened_machines
         }
-        return JobsEndpoint(self, opening)
+        return JobsEndpoint(self)
 
     def make_endpoint(self, machines: list[Machine], opening: Opening) -> LocalMasterEndpoint:
         """Return the endpoint for steps in lockstep."""

@@ -16,7 +16,7 @@ from cec_mpi.core.plan.assignment import Intervals, count_rows
 from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import Roster
-from cec_mpi.runtime.wire.orders import Opening, ReportFields
+from cec_mpi.runtime.wire.orders import ReportFields
 
 _NO_REPORT = ReportFields(0, *(7 * [math.nan]))
 
@@ -149,17 +149,10 @@ class JobsEndpoint:
     Parameters
     ----------
     hub : ElasticHub
-    opening : Opening
-
-    Attributes
-    ----------
-    path : Path
-        Path of the store.
     """
 
-    def __init__(self, hub: ElasticHub, opening: Opening) -> None:
+    def __init__(self, hub: ElasticHub) -> None:
         self.hub = hub
-        self.path = opening.store
         self._borrowing_jobs: list[Job] = []
 
     def send_jobs(

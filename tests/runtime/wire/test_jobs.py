@@ -6,14 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import cec_mpi
 from cec_mpi.core.elastic.events import Request
 from cec_mpi.core.elastic.terms import Term
-from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.wire.jobs import JobsEndpoint
-from cec_mpi.runtime.wire.orders import Opening
 
 ROWS = ((0, 2),)
 
@@ -39,10 +36,8 @@ class OneHostHub:
 
 
 @pytest.fixture
-def endpoint(tmp_path):
-    manifest = cec_mpi.encode(np.ones((4, 2)), tmp_path / "store", 2, 2)
-    opening = Opening(tmp_path / "store", manifest, (1, 2), MachineOptions(), (1, 1, 1))
-    return JobsEndpoint(OneHostHub(), opening)
+def endpoint():
+    return JobsEndpoint(OneHostHub())
 
 
 def send(endpoint, *requests, adjoint=False, operand=None):

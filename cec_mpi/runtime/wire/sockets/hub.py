@@ -335,14 +335,13 @@ class SocketHub:
 
     def admit(self, emulation: Emulation | None) -> JobsEndpoint:
         """Let the machines that have opened their shards serve."""
-        assert self._opening is not None
         self._emulation = emulation
         for peer in self._connected_peers():
             if peer in self._openers:
                 self._process_open_report(peer, notify=False)
         self._openers, self._is_serving = [], True
         self._fill_vacancies()
-        return JobsEndpoint(self, self._opening)
+        return JobsEndpoint(self)
 
     def refuse(self, error: CecError) -> None:
         """See `Hub.refuse`."""

@@ -692,9 +692,9 @@ def test_an_adopted_machine_moves_to_a_new_host_between_two_jobs(serve, connect)
 @pytest.mark.parametrize(
     ("hello", "options", "message"),
     [
-        ({"count": 4}, {}, "--machines 4: expected 3 at most, because store has 3 machines"),
+        ({"slots": 4}, {}, "--machines 4: expected 3 at most, because store has 3 machines"),
         (
-            {"count": 2},
+            {"slots": 2},
             {"single_machine_option": "--check"},
             "--machines 2: expected 1 at most, because with --",
         ),
