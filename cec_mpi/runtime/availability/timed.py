@@ -133,15 +133,15 @@ def read_jobs(path: str, text: str, machines: int) -> ListedAvailability:
         if len(cells) != len(header):
             raise InputError(f"{location} has {len(cells)} columns, expected {len(header)}")
         start, end, nodes = (cells[column].strip() for column in columns)
-        started = _parse_time(location, "Start", start)
-        if started is None or nodes in ("", "None assigned"):
+        start_time = _parse_time(location, "Start", start)
+        if start_time is None or nodes in ("", "None assigned"):
             continue
         try:
             names = expand_nodelist(nodes)
         except InputError as error:
             raise InputError(f"{location}: {error}") from None
-        ended = _parse_time(location, "End", end)
-        for time in (started, ended or started):
+        end_time = _parse_time(location, "End", end)
+        for time in (start_time, end_time or start_time):
             if has_offset is None:
                 has_offset = time.tzinfo is not None
             if has_offset != (time.tzinfo is not None):
@@ -150,21 +150,20 @@ def read_jobs(path: str, text: str, machines: int) -> ListedAvailability:
                     f"{'an' if has_offset else 'no'} offset from UTC: expected offsets for all "
                     "times, or for none"
                 )
-        interval = UpInterval("", _seconds_since_2000(started), _seconds_since_2000(ended))
+        interval = UpInterval("", _seconds_since_2000(start_time), _seconds_since_2000(end_time))
         if interval.end < interval.begin:
             hint = "" if has_offset else " (TZ=UTC sacct prints times without daylight saving)"
             raise InputError(f"{location}: End {end} is before Start {start}{hint}")
         intervals += [interval._replace(node=name) for name in names]
     if not intervals:
         raise InputError(f"{path} has no job that has started")
-    last = max(
+    trace_end = max(
         interval.begin if interval.end == math.inf else interval.end for interval in intervals
     )
     if any(interval.end == math.inf for interval in intervals):
-        last += GAP_SECONDS  # so that running jobs fill at least one tick
-    return _to_availability(
-        path, intervals, min(interval.begin for interval in intervals), last, machines
-    )
+        trace_end += GAP_SECONDS  # so that running jobs fill at least one tick
+    begin = min(interval.begin for interval in intervals)
+    return _to_availability(path, intervals, begin, trace_end, machines)
 
 
 def _to_availability(

@@ -1,4 +1,4 @@
-"""The network interfaces at which rank 0 can listen."""
+"""The network interfaces on which the master can listen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXCLUDE_VARIABLE = "OMPI_MCA_btl_tcp_if_exclude"
 
 
 class NetworkInterface(NamedTuple):
-    """An address of a network interface; an interface with several addresses has several objects.
+    """A network interface with one of its addresses; each address has its own object.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class NetworkInterface(NamedTuple):
 def listen_addresses(
     interface: str | None, environ: Mapping[str, str] = os.environ
 ) -> tuple[str, ...]:
-    """Return the addresses at which rank 0 listens; an empty string stands for all addresses.
+    """Return the addresses on which the master listens; an empty string stands for all.
 
     Parameters
     ----------
@@ -148,20 +148,20 @@ def _format_interfaces(interfaces: Iterable[NetworkInterface]) -> str:
 
 
 def list_interfaces() -> list[NetworkInterface]:
-    """Return the network interfaces of this computer that have an address.
+    """Return the network interfaces of this computer, once for each address.
 
     Raises
     ------
     OSError
         The operating system refuses to list interfaces.
     """
-    import psutil  # only on rank 0
+    import psutil  # only the master needs it
 
     interfaces = []
-    for name, entries in psutil.net_if_addrs().items():
-        for entry in entries:
-            if entry.family in (socket.AF_INET, socket.AF_INET6):
-                interface = NetworkInterface(name, entry.address.partition("%")[0])
+    for name, addresses in psutil.net_if_addrs().items():
+        for address in addresses:
+            if address.family in (socket.AF_INET, socket.AF_INET6):
+                interface = NetworkInterface(name, address.address.partition("%")[0])
                 if not interface.is_link_local:
                     interfaces.append(interface)
     return interfaces
