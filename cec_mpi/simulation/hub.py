@@ -245,24 +245,26 @@ class SimulatedEndpoint(LocalMasterEndpoint):
         self._tree_depth = math.ceil(math.log2(len(machines) + 1))
 
     def announce(
-        self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
+        self, step: int, product: Product, assignment: Assignment, operand: NDArray[Any]
     ) -> int:
         """Announce a step by a broadcast along a tree."""
         size = 0
         if assignment is not self._assignment:
             size = _INTERVAL_BYTES * sum(map(len, assignment.all_intervals().values()))
-        super().announce(step, product, assignment, values)
-        self._broadcast(size + (self._represented_bytes(values) if self._is_inline(values) else 0))
+        super().announce(step, product, assignment, operand)
+        self._broadcast(
+            size + (self._represented_bytes(operand) if self._is_inline(operand) else 0)
+        )
         self.hub.run_due_actions()
         return size
 
-    def share(self, values: NDArray[Any]) -> int:
+    def share(self, operand: NDArray[Any]) -> int:
         """Broadcast w along a tree, or scatter v."""
-        super().share(values)
-        if not self._is_inline(values):
+        super().share(operand)
+        if not self._is_inline(operand):
             self._broadcast(0)
-            self.hub.clock.sleep(self._represented_bytes(values) / self._costs.bandwidth)
-        return values.nbytes
+            self.hub.clock.sleep(self._represented_bytes(operand) / self._costs.bandwidth)
+        return operand.nbytes
 
     def collect(self) -> Answers:
         """Compute on all machines; advance the clock to the arrival of the last answer."""

@@ -231,7 +231,7 @@ class LocalMasterEndpoint:
         self._problems: dict[int, str] = {}
 
     def announce(
-        self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
+        self, step: int, product: Product, assignment: Assignment, operand: NDArray[Any]
     ) -> int:
         """See `LockstepEndpoint.announce`; sends no bytes."""
         self._step = step
@@ -257,9 +257,9 @@ class LocalMasterEndpoint:
             begin = span.stop
         self._product, self._assignment = product, assignment
 
-    def share(self, values: NDArray[Any]) -> int:
+    def share(self, operand: NDArray[Any]) -> int:
         """See `LockstepEndpoint.share`; sends no bytes."""
-        self._operand = values
+        self._operand = operand
         return 0
 
     def collect(self) -> Answers:
