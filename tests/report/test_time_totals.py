@@ -3,25 +3,16 @@
 Runs are simulated without overhead, so a step takes q / (sum of speeds).
 """
 
-import math
-
 import pytest
 
 from cec_mpi.report.headline import key_figures, machine_table
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.runtime.machine.emulation import SpeedChange
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.simulation.scenario import Costs, Scenario, Source
+from cec_mpi.simulation.scenario import Scenario
 from cec_mpi.simulation.simulate import simulate
+from helpers.costs import FREE
 
-FREE = Costs(
-    latency=0,
-    bandwidth=math.inf,
-    source=Source(math.inf, is_shared=False),
-    step_overhead=0,
-    machine_overhead=0,
-    decode=0,
-)
 ROWS, BASE = 60_000, 1000.0
 RUNS = [((2.0, 2.0, 3.0, 3.0, 4.0, 4.0), 3, 6, 10, 50), ((1.0, 1.0, 2.0, 2.0, 3.0), 2, 3, 5, 40)]
 

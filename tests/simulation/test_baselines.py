@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import json
 from dataclasses import replace
 
 import pytest
 
 from cec_mpi.errors import InputError
+from cec_mpi.runtime.machine.emulation import SpeedChange
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.baselines import (
     BASELINES,
@@ -15,20 +16,14 @@ from cec_mpi.simulation.baselines import (
     replay_fastest,
     replay_restarting,
 )
+from cec_mpi.simulation.compare import compare
 from cec_mpi.simulation.replay import CodedScheme, TimeModel, replay
-from cec_mpi.simulation.scenario import Costs, Scenario, Source
+from cec_mpi.simulation.scenario import MachineEvent, Outcome, Scenario, Source
+from helpers.costs import FREE
 
 # 1200 rows of 1000 bytes; a machine of speed 1 computes 1000 rows in a second and reads 10,000.
-FREE = Costs(
-    latency=0,
-    bandwidth=math.inf,
-    source=Source(1e7, is_shared=False),
-    step_overhead=0,
-    machine_overhead=0,
-    decode=0,
-    process_start=3,
-)
-X = {"rows": 1200, "columns": 125, "rate": 1e6, "costs": FREE}
+COSTS = replace(FREE, source=Source(1e7, is_shared=False), process_start=3)
+X = {"rows": 1200, "columns": 125, "rate": 1e6, "costs": COSTS}
 
 
 def scenario(up, speeds=(1.0, 1.0, 1.0, 2.0), recovery=2, **more):
@@ -48,7 +43,7 @@ def test_equal_shares_are_as_slow_as_the_slowest_machine():
 
 
 def test_equal_shares_move_as_few_bytes_as_they_can():
-    slow = replace(FREE, source=Source(1e5))  # a server for all
+    slow = replace(COSTS, source=Source(1e5))  # a server for all
     ticks = [{1, 2, 3, 4}, {1, 2, 3}, {1, 2, 3, 4}]  # 300,000 bytes move at each event
     changing = replay_equal_shares(scenario(ticks, steps=3, costs=slow))
     alone = [replay_equal_shares(scenario([up], costs=slow)).seconds for up in ticks]
@@ -148,3 +143,41 @@ def test_a_sparse_x_takes_what_its_nonzeros_take():
 def test_only_a_code_has_the_fastest_l():
     with pytest.raises(InputError, match="expected a scenario with a code"):
         replay_fastest(scenario([{1, 2, 3, 4}], recovery=None))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"machine_events": (MachineEvent(1e-3, 2, "lost"),)},
+        {"inject": "kill:2@1"},
+        {"emulate_changes": (SpeedChange(2, 1, 0.5),)},
+    ],
+)
+def test_baselines_refuse_what_they_cannot_replay(given):
+    outcomes = compare(scenario([{1, 2, 3, 4}], elastic=True, **given))
+    for name in BASELINES:
+        assert isinstance(outcomes[name], InputError)
+        assert "baselines cannot be combined with" in str(outcomes[name])
+    assert isinstance(outcomes["heterogeneous"], Outcome)
+
+
+@pytest.mark.parametrize(
+    ("source", "restarting", "fastest"),
+    [("server:1MB", 8, 8), ("each:1MB", 2, 4), ("local", 0.002, 0.004)],
+)
+def test_machines_read_from_the_source(call, tmp_path, source, restarting, fastest):
+    """Restarting reads X, 8 MB, on four machines; the fastest two read a shard of 4 MB each."""
+    words = "simulate --shape 10000,100 --machines 4 --recovery 2 --steps 1 --compare --json"
+    code, out, _ = call([*words.split(), "--source", source], tmp_path)
+    assert code == 0
+    outcomes = json.loads(out)
+    assert outcomes["restarting"]["seconds"] == pytest.approx(restarting, rel=0.01, abs=0.005)
+    assert outcomes["fastest"]["seconds"] == pytest.approx(fastest, rel=0.01, abs=0.005)
+
+
+@pytest.mark.parametrize("source", ["server", "each:fast"])
+def test_a_source_needs_a_rate(call, tmp_path, source):
+    words = "simulate --shape 10,10 --machines 4 --source"
+    code, _, err = call([*words.split(), source], tmp_path)
+    assert code == 2
+    assert "expected local, server:RATE or each:RATE" in err

@@ -67,8 +67,6 @@ def test_adjoint_steps_take_as_long_as_in_a_simulation(recovery, elastic):
 @pytest.mark.parametrize(
     ("machines", "rows", "columns", "is_elastic", "messages", "copies_of_w"),
     [
-        (1, 100, 100, False, 1 + 1, 1),
-        (2, 100, 100, False, 2 + 1, 2),
         (7, 100, 100, False, 3 + 1, 3),  # along a tree
         (8, 100, 100, False, 4 + 1, 4),
         (6, 100, 10_000, False, 2 * 3 + 1, 1),  # in parts that machines pass on

@@ -17,17 +17,9 @@ from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.simulation.scenario import Costs, MachineEvent, Scenario, Source
 from cec_mpi.simulation.simulate import open_simulation, simulate
+from helpers.costs import FREE
 
 SPEEDS = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0)
-FREE = Costs(
-    latency=0,
-    bandwidth=1e30,
-    source=Source(1e30, is_shared=False),
-    step_overhead=0,
-    machine_overhead=0,
-    decode=0,
-    process_start=0,
-)
 
 
 def scenario(
@@ -87,16 +79,7 @@ def test_machines_read_from_one_server_one_after_the_other(elastic):
 
 
 def test_everything_else_takes_its_time():
-    costs = Costs(
-        latency=1,
-        bandwidth=1e9,
-        source=Source(8e9, is_shared=False),
-        product_overhead=5,
-        step_overhead=7,
-        machine_overhead=0,
-        decode=1,
-        process_start=0,
-    )
+    costs = replace(FREE, latency=1, product_overhead=5, step_overhead=7, decode=1)
     took = simulate(scenario(costs, steps=1)).seconds
     # Announce with a short w along a tree of depth 3, answer, call, master, and decode q numbers.
     assert took == pytest.approx(70 + 3 + 1 + 5 + 7 + 1260 * (25 + 3), rel=1e-2)
