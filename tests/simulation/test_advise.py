@@ -16,17 +16,9 @@ from cec_mpi.simulation.advise import advise, dominates
 from cec_mpi.simulation.choices import AdviceRequest, Choice, MachineGroup
 from cec_mpi.simulation.forecast import Forecaster, mean_interval
 from cec_mpi.simulation.scenario import Costs, Source
+from helpers.costs import FREE
 
 GB = 10**9
-FREE = Costs(
-    latency=0,
-    bandwidth=1e15,
-    source=Source(1e15, is_shared=False),
-    step_overhead=0,
-    machine_overhead=0,
-    decode=0,
-    process_start=0,
-)
 # X has 8 GB, of which a machine of speed 1 multiplies one in a second.
 X = {"rows": 1_000_000, "columns": 1000, "rate": 1e9, "costs": FREE, "steps": 1000}
 
@@ -47,8 +39,7 @@ def away(*sets, gap=3600.0):
 
 def only(advice, machines, recovery):
     """The choice with these numbers of machines."""
-    found = [c for c in advice.front if (c.machines, c.recovery) == (machines, recovery)]
-    return found[0] if found else None
+    return next(c for c in advice.front if (c.machines, c.recovery) == (machines, recovery))
 
 
 # --- known answers ------------------------------------------------------------------------
@@ -183,7 +174,7 @@ def test_machines_cost_while_they_are_up():
         assert choice.cost == pytest.approx(5 * choice.total.mean / 3600, rel=1e-3)
 
 
-def test_machines_that_cost_nothing_are_those_without_a_price():
+def test_free_machines_give_the_choice_without_prices():
     free, plain = (
         advise(ask(MachineGroup(6, price=price), availability=away(set(), {1, 2}), runs=2))
         for price in (0.0, None)
@@ -307,9 +298,10 @@ def test_if_a_kind_has_no_room_for_a_shard_the_machine_that_holds_x_is_named():
         ),
         ({"groups": (MachineGroup(0),)}, "expected a positive number"),
         ({"groups": (MachineGroup(1, price=float("nan")),)}, "a price of at least 0"),
-        ({"groups": (MachineGroup(1, float("nan")),)}, "expected a positive number"),
+        ({"groups": (MachineGroup(1, price=-1.0),)}, "a price of at least 0"),
         ({"probability": 0.5, "availability": away(set())}, "cannot be combined"),
         ({"probability": 1.5}, "probability 1.5"),
+        ({"probability": 1e-9}, "probability 1e-09: expected at least 0.001"),
     ],
 )
 def test_questions_that_make_no_sense(more, says):
@@ -339,13 +331,6 @@ def test_nothing_on_the_front_is_beaten_and_the_recommended_is_on_it(seed):
     ]
     for one, other in product(figures, figures):
         assert not dominates(one, other)
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_the_more_machines_are_gone_at_once_the_more_are_spared(count):
-    sets = [set(range(1, 1 + count)), set(range(5, 5 + count))]
-    advice = advise(ask(MachineGroup(8), availability=away(*sets), steps=20_000))
-    assert advice.recommended.tolerated_losses >= count
 
 
 # --- the command --------------------------------------------------------------------------
@@ -407,38 +392,17 @@ def test_memory_has_units_and_a_tenth_of_it_stays_free(say, memory, fits):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("--machines 0", "--machines '0': expected COUNT"),
         ("--machines 4:fast", "--machines '4:fast': expected COUNT"),
         ("--machines 4:1:2:3:4", "expected COUNT"),
         ("--machines 4:1:lots", "expected COUNT"),
-        ("--machines 4:-1", "--machines '4:-1': expected COUNT"),
-        ("--machines 4:inf", "--machines '4:inf': expected COUNT"),
         ("--machines 4:1e-310", "numbers from 1e-100 to 1e+100"),
-        ("--machines 4 --bandwidth 1e-310", "--bandwidth: '1e-310': expected a size from 1 byte"),
-        ("--machines 4 --rate 1e300", "--rate: '1e300': expected a size from 1 byte"),
         ("--machines 4 --latency 1e300", "--latency: '1e300': expected a time from 1e-15 to 1e+09"),
         ("--machines 4 --free-memory 1", "--free-memory 1.0: expected a number from 0"),
-        ("--machines 4:1:64G:nan", "--machines '4:1:64G:nan': expected COUNT"),
-        ("--machines 4:1:64G:-1", "a price of at least 0"),
         ("", "missing --machines: expected cec-mpi advise --shape Q,R"),
         ("--machines 4 --figure front.svg", "it was removed; the table lists all choices"),
-        ("--machines 4 --availability no-such-file", "does not exist"),
-        ("--machines 4 --available-probability 2", "probability 2"),
-        ("--machines 4 --available-probability 1e-9", "probability 1e-09: expected at least 0.001"),
-        (
-            "--machines 4 --available-probability 1 --availability example",
-            "cannot be combined with",
-        ),
-        ("--machines 4 --density 2", "density 2"),
     ],
 )
 def test_bad_input_is_named(say, words, says):
     code, _, err = say(words)
     assert code == 2
     assert says in err
-
-
-def test_no_choice_at_all_has_an_exit_code_of_its_own(say):
-    code, _, err = say("--machines 2:1:1M")
-    assert code == 4
-    assert "no choice is feasible" in err

@@ -123,11 +123,3 @@ def test_commands_take_rates_and_options_come_first(call, write, tmp_path, comma
     same = "--rate", math.floor(rate), "--source", source, "--decode", costs.decode
     assert run("--rates-of", ".") == run(*same)
     assert run("--rates-of", ".", "--source", "server:1GB") != run("--rates-of", ".")
-
-
-def test_a_run_without_records_is_refused(call, tmp_path):
-    code, _, err = call(
-        ["simulate", "--shape", "10,10", "--machines", "2", "--rates-of", "nothing"], tmp_path
-    )
-    assert code == 2
-    assert "nothing" in err
