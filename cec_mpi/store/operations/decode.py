@@ -1,4 +1,4 @@
-"""DecodeWork of X from a store."""
+"""Decoding of X from a store."""
 
 from __future__ import annotations
 
