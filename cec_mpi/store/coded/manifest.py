@@ -175,8 +175,8 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
 
     def block_extent(self, block: int, machine: int) -> tuple[int, int]:
         """See `Manifest.block_extent`; the extent is the same in all files."""
-        entries = self.grid.block(block)
-        return self.entry_offset(entries.offset), entries.size * self.itemsize
+        grid_block = self.grid.block(block)
+        return self.entry_offset(grid_block.offset), grid_block.size * self.itemsize
 
     def entry_offset(self, index: int) -> int:
         """Return the offset of an entry in a shard file, in bytes."""
@@ -256,8 +256,8 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         grid = self.grid
         is_contiguous = grid.block_columns == grid.columns or grid.block_rows == 1
         fits = 1 <= grid.block_rows <= grid.rows and 1 <= grid.block_columns <= grid.columns
-        is_small = fits and grid.count > 1 and self.block_bytes < _MIN_BLOCK_BYTES
-        if not (is_contiguous and fits) or is_small or self.block_bytes > _MAX_BLOCK_BYTES:
+        is_too_small = fits and grid.count > 1 and self.block_bytes < _MIN_BLOCK_BYTES
+        if not (is_contiguous and fits) or is_too_small or self.block_bytes > _MAX_BLOCK_BYTES:
             raise ValueError(f"blocks of {grid.block_rows} x {grid.block_columns}")
         for n, shard in enumerate(self.shards, start=1):
             end = 0
