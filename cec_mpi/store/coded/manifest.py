@@ -55,8 +55,8 @@ class CodeEntry(Struct, frozen=True):
         generator = tuple(map(tuple, code.generator.tolist()))
         return cls(code.family, code.systematic, code.conditioning, generator)
 
-    def check(self) -> NDArray[np.float64]:
-        """Return the generator matrix; raise a ValueError if the entry is inconsistent."""
+    def check(self) -> None:
+        """Raise a ValueError if the entry is inconsistent."""
         generator = np.array(self.generator, np.float64)
         if generator.ndim != 2 or not 1 <= generator.shape[1] <= generator.shape[0]:
             raise ValueError(
@@ -71,7 +71,6 @@ class CodeEntry(Struct, frozen=True):
                 f"unknown{' systematic' * self.systematic} {shorten(self.family)} code"
             )
         _check_conditioning(self.conditioning, generator)
-        return generator
 
 
 class GridEntry(Struct, frozen=True):
@@ -245,7 +244,9 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
 
     def check(self) -> None:
         """See `Manifest.check`."""
-        machines, recovery = self.code_entry.check().shape
+        self.code_entry.check()
+        generator = self.code_entry.generator
+        machines, recovery = len(generator), len(generator[0])
         check_field("machines", self.machines, machines)
         check_field("recovery", self.recovery, recovery)
         check_field("rows_per_shard", self.rows_per_shard, rows_per_shard(self.rows, recovery))
