@@ -93,11 +93,11 @@ def free_memory(process: Path = _PROCESS) -> int:
     text = _read_text(process.with_name("meminfo"))
     free = [1024 * int(size) for size in re.findall(r"(?m)^MemAvailable: +(\d+) kB", text)]
     for directory in _cgroup_directories("memory", process):
-        files = re.findall(r"(?m)^(?:in)?active_file (\d+)", _read_text(directory / "memory.stat"))
+        cached = re.findall(r"(?m)^(?:in)?active_file (\d+)", _read_text(directory / "memory.stat"))
         for names in ("memory.max", "memory.current"), _CGROUP_V1_FILES:
             limit, used = (_read_text(directory / name) for name in names)
             if limit.isdecimal() and used.isdecimal():
-                free.append(max(0, int(limit) - int(used) + sum(map(int, files))))
+                free.append(max(0, int(limit) - int(used) + sum(map(int, cached))))
     return min(free, default=total_memory(process))
 
 
