@@ -101,7 +101,7 @@ class CodedFacts(Facts):
         return "wrong answers", text
 
     def _detectable_errors(self) -> dict[str, Any]:
-        """Return the smallest detectable error, relative to the sum of a row's absolute terms."""
+        """Return the field ``wrong_answers`` of ``info --json``."""
         manifest = self.manifest
         code = manifest.code
         checker = answer_checker(code.generator, "float64", manifest.columns, manifest.shard_errors)
