@@ -118,11 +118,11 @@ def loss_facts(
     ]
 
 
-def balance_fact(mean: float, worst: float, unavailable: int) -> tuple[str, str]:
+def balance_fact(mean_ratio: float, max_ratio: float, unavailable_machines: int) -> tuple[str, str]:
     """Return a fact about the balance of the work with copies of sparse rows."""
     return (
         "step time",
-        f"a step takes {mean:.3f} times as long as if each machine held all rows, at most "
-        f"{worst:.3f} times (tried with speeds from half to twice the expected ones, and with "
-        f"{plural(unavailable, 'machine')} unavailable)",
+        f"a step takes {mean_ratio:.3f} times as long as if each machine held all rows, at most "
+        f"{max_ratio:.3f} times (tried with speeds from half to twice the expected ones, and with "
+        f"{plural(unavailable_machines, 'machine')} unavailable)",
     )
