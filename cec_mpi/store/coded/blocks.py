@@ -27,7 +27,7 @@ class CodedBlocks(Blocks[CodedManifest]):
 
     def __init__(self, directory: Path, manifest: CodedManifest, checksums: Checksums) -> None:
         super().__init__(directory, manifest, checksums)
-        self._encoding_errors = encoding_error_bound(manifest.code.generator, manifest.dtype)
+        self._encoding_bounds = encoding_error_bound(manifest.code.generator, manifest.dtype)
         self._thread_cache = threading.local()
 
     @property
@@ -40,8 +40,8 @@ class CodedBlocks(Blocks[CodedManifest]):
     def read_consistent(self, block: int, suspect: int | None = None) -> BlockContents:
         """See `Blocks.read_consistent`; compares contents if there are more than L."""
         contents = self._read(block)
-        errors = np.maximum(self._encoding_errors, self._rebuild_errors(block))
-        if self._is_consistent(contents, errors):
+        shard_bounds = np.maximum(self._encoding_bounds, self._rebuilt_bounds(block))
+        if self._is_consistent(contents, shard_bounds):
             return BlockContents(block, contents)
         faulty = [n for n, entries in contents.items() if not np.isfinite(entries).all()]
         for n in faulty:
@@ -50,7 +50,7 @@ class CodedBlocks(Blocks[CodedManifest]):
             machines = tuple(sorted(contents))
             values = np.stack([contents[n] for n in machines]).astype(np.float64)
             scale = self._scale(contents)
-            verdict = self._checker(errors).identify_faulty(machines, values, scale)
+            verdict = self._checker(shard_bounds).identify_faulty(machines, values, scale)
             if verdict.agree:
                 break
             if not verdict.faulty and suspect not in contents:
@@ -85,7 +85,7 @@ class CodedBlocks(Blocks[CodedManifest]):
         contents = self.read(block, machines)
         return {n: data.view(self.manifest.dtype) for n, data in contents.items()}
 
-    def _rebuild_errors(self, block: int) -> NDArray[np.float64]:
+    def _rebuilt_bounds(self, block: int) -> NDArray[np.float64]:
         """Return error bounds of shards that were rebuilt in this block, (N,); 0 for others."""
         start, stop = self.manifest.rows_of(block)
         bounds = np.zeros(self.manifest.machines)
@@ -104,23 +104,23 @@ class CodedBlocks(Blocks[CodedManifest]):
             self._thread_cache.recombiner = cached
         return cached
 
-    def _checker(self, errors: NDArray[np.float64]) -> ParityChecker:
+    def _checker(self, shard_bounds: NDArray[np.float64]) -> ParityChecker:
         """Return a checker of shards with these error bounds; each thread caches the last one."""
         cached: tuple[NDArray[np.float64], ParityChecker] | None
         cached = getattr(self._thread_cache, "checker", None)
-        if cached is None or not np.array_equal(cached[0], errors):
+        if cached is None or not np.array_equal(cached[0], shard_bounds):
             tiny = float(np.finfo(self.manifest.dtype).tiny)
-            cached = errors, ParityChecker(self.manifest.code.generator, errors, tiny)
+            cached = shard_bounds, ParityChecker(self.manifest.code.generator, shard_bounds, tiny)
             self._thread_cache.checker = cached
         return cached[1]
 
     def _is_consistent(
-        self, contents: dict[int, NDArray[Any]], errors: NDArray[np.float64]
+        self, contents: dict[int, NDArray[Any]], shard_bounds: NDArray[np.float64]
     ) -> bool:
         """Return whether contents are finite and, if there are more than L, agree."""
         if len(contents) <= self.manifest.recovery:
             return all(bool(np.isfinite(entries).all()) for entries in contents.values())
-        machines, checker = tuple(sorted(contents)), self._checker(errors)
+        machines, checker = tuple(sorted(contents)), self._checker(shard_bounds)
         for panel, values in self._panels([contents[n] for n in machines]):
             shape = 2, len(machines) - self.manifest.recovery, values.shape[1]
             work, scale = self._work_array("work", shape, np.float64), self._scale(contents, panel)
@@ -162,22 +162,22 @@ class CodedBlocks(Blocks[CodedManifest]):
         self, block: int, machines: Iterable[int], targets: tuple[int, ...] | None
     ) -> tuple[Recombination, NDArray[np.float64]]:
         """Return the recombination of L of these machines with the smallest error bounds."""
-        rebuild_errors, sources = self._rebuild_errors(block), tuple(sorted(machines))
-        key = sources, targets, rebuild_errors.tobytes()
+        rebuilt_bounds, sources = self._rebuilt_bounds(block), tuple(sorted(machines))
+        key = sources, targets, rebuilt_bounds.tobytes()
         cache: dict[Any, tuple[Recombination, NDArray[np.float64]]]
         cache = self._thread_cache.__dict__.setdefault("best", {})
         if key in cache:
             return cache[key]
-        errors = np.maximum(self._encoding_errors, rebuild_errors)
+        shard_bounds = np.maximum(self._encoding_bounds, rebuilt_bounds)
         candidates = []
-        for basis in self._recombiner.candidate_bases(sources, rebuild_errors, errors):
+        for basis in self._recombiner.candidate_bases(sources, rebuilt_bounds, shard_bounds):
             if targets is None:
                 parts = np.eye(self.manifest.recovery)
                 recombination = Recombination(self.manifest.code.generator, basis, parts)
             else:
                 recombination = self._recombiner.recombination(basis, targets)
-            basis_errors = errors[np.asarray(basis) - 1]
-            bounds = recombination.error_bounds(basis_errors, self.manifest.dtype)
+            basis_bounds = shard_bounds[np.asarray(basis) - 1]
+            bounds = recombination.error_bounds(basis_bounds, self.manifest.dtype)
             candidates.append((float(bounds.max()), basis, recombination, bounds))
         _, _, recombination, bounds = min(candidates, key=lambda candidate: candidate[:2])
         if len(cache) >= _CACHE_SIZE:
