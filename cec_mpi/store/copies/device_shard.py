@@ -46,7 +46,7 @@ class SparseDeviceShard(SparseShard):
         super().__init__(path, store, manifest, machine, "mmap", verify)
         self.device = device
         device.put_sparse(csr_array((1, 1)))  # raises if the library has no sparse products
-        self._copies: dict[bool, tuple[object, list[Any]]] = {}  # by `adjoint`
+        self._matrix_cache: dict[bool, tuple[object, list[Any]]] = {}  # by `adjoint`
 
     def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
         """See `Shard.warm_up`; copies the rows."""
@@ -83,12 +83,12 @@ class SparseDeviceShard(SparseShard):
     ) -> list[Any]:
         """Return CSR matrices of these rows on the device, or one of the transpose."""
         slabs = self._row_slabs(intervals, dtype)
-        copied_slabs, matrices = self._copies.get(adjoint, (None, []))
-        if copied_slabs is not slabs:
-            self._copies[adjoint] = None, []  # frees memory of the device before new copies
+        cached_slabs, matrices = self._matrix_cache.get(adjoint, (None, []))
+        if cached_slabs is not slabs:
+            self._matrix_cache[adjoint] = None, []  # frees memory of the device before new copies
             host_matrices = (
                 [self._transpose(slabs).tocsr()] if adjoint else [slab.matrix for slab in slabs]
             )
             matrices = [self.device.put_sparse(matrix) for matrix in host_matrices]
-            self._copies[adjoint] = slabs, matrices
+            self._matrix_cache[adjoint] = slabs, matrices
         return matrices
