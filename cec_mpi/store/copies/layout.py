@@ -146,14 +146,6 @@ class Layout:
         """Return the layout of the shard file of a machine."""
         return self._file_layouts[machine - 1]
 
-    def split_rows(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield ``(part, start, stop)``: the rows, split at the bounds of parts."""
-        part = int(np.searchsorted(self.bounds, start, side="right")) - 1
-        while start < stop:
-            end = min(stop, int(self.bounds[part + 1]))
-            yield part, start, end
-            start, part = end, part + 1
-
     def rows_of(self, number: int) -> tuple[int, int]:
         """Return the rows of the part of a block."""
         part = int(np.searchsorted(self.first_blocks[::3], number, side="right")) - 1
@@ -217,11 +209,14 @@ class FileLayout:
         KeyError
             The machine does not hold one of the parts.
         """
-        for part, begin, end in self._layout.split_rows(start, stop):
+        bounds = self._layout.bounds
+        part = int(np.searchsorted(bounds, start, side="right")) - 1
+        while start < stop:
             if part not in self._index_of_part:
                 raise KeyError(part)
-            first_row = int(self._layout.bounds[part])
-            yield part, begin - first_row, end - first_row
+            first_row, end = int(bounds[part]), min(stop, int(bounds[part + 1]))
+            yield part, start - first_row, end - first_row
+            start, part = end, part + 1
 
 
 def group_adjacent(
