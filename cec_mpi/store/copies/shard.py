@@ -73,7 +73,7 @@ class SparseShard(FileShard):
     def cost(self, intervals: Intervals) -> float:
         """See `Shard.cost`; these rows must be loaded."""
         entries, pointers = 0, self._sections[POINTERS]
-        for part, start, stop in self._runs(intervals):
+        for part, start, stop in self._split_by_part(intervals):
             first = self._file_layout.first_entry(part, POINTERS)
             entries += int(pointers[first + stop]) - int(pointers[first + start])
         mean = self._layout.first_entries[-1] / self.row_count + ROW_OVERHEAD
@@ -116,24 +116,24 @@ class SparseShard(FileShard):
             The machine does not hold some of the rows.
         """
         begin, bytes_read, layout = time.perf_counter(), 0, self._layout
-        for part, start, stop in self._runs(intervals):
+        for part, start, stop in self._split_by_part(intervals):
             bytes_read += self._load_section(part, POINTERS, start, stop + 1)
             first = self._file_layout.first_entry(part, POINTERS)
             pointers = self._sections[POINTERS][first : first + stop + 1]
             entries = int(layout.first_entries[part + 1] - layout.first_entries[part])
             low, high = int(pointers[start]), int(pointers[stop])
             if not 0 <= low <= high <= entries or (np.diff(pointers[start:]) < 0).any():
-                raise self._damaged_part(part, "have row pointers that are not ascending")
+                raise self._part_damage_error(part, "have row pointers that are not ascending")
             for section in (VALUES, INDICES):
                 bytes_read += self._load_section(part, section, low, high)
             first = self._file_layout.first_entry(part, INDICES)
             indices = self._sections[INDICES][first + low : first + high]
             if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < self._columns:
-                raise self._damaged_part(part, "have column indices out of range")
+                raise self._part_damage_error(part, "have column indices out of range")
         return LoadCost(time.perf_counter() - begin, bytes_read) if bytes_read else NOTHING_LOADED
 
-    def _runs(self, intervals: Intervals) -> list[tuple[int, int, int]]:
-        """Return ``(part, start, stop)`` for the parts of these rows; see `group_adjacent`."""
+    def _split_by_part(self, intervals: Intervals) -> list[tuple[int, int, int]]:
+        """Return runs of rows ``(part, start, stop)``; see `FileLayout.split_by_part`."""
         try:
             return [run for rows in intervals for run in self._file_layout.split_by_part(*rows)]
         except KeyError as error:
@@ -148,7 +148,7 @@ class SparseShard(FileShard):
         blocks = self._layout.overlapping_blocks(part, section, start * size, stop * size)
         return self.load_blocks(block.number for block in blocks)
 
-    def _damaged_part(self, part: int, problem: str) -> DamagedStoreError:
+    def _part_damage_error(self, part: int, problem: str) -> DamagedStoreError:
         return self.damage_error(int(self._layout.first_blocks[3 * part]), problem)
 
     def _row_slabs(self, intervals: Intervals, dtype: np.dtype[Any]) -> list[_RowSlab]:
@@ -163,7 +163,8 @@ class SparseShard(FileShard):
         """Yield CSR matrices of adjacent rows, with views of the file if it has this dtype."""
         values, indices, pointers = self._sections
         position, part_rows = 0, np.diff(self._layout.bounds)
-        for runs in self._split_large_groups(group_adjacent(self._runs(intervals), part_rows)):
+        groups = group_adjacent(self._split_by_part(intervals), part_rows)
+        for runs in self._split_large_groups(groups):
             indptr, begin, end = [np.zeros(1, np.int64)], 0, 0
             for part, start, stop in runs:
                 entry = self._file_layout.first_entry(part, VALUES)
