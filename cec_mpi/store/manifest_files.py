@@ -30,7 +30,7 @@ FORMAT = "cec_mpi store"
 VERSION = 2
 MANIFEST = "manifest.json"
 MANIFEST_COPY = "manifest.copy.json"
-SOURCE = "source.json"  # source and arguments of the encode
+SOURCE = "source.json"  # source and arguments of `encode`
 INCOMPLETE = "incomplete.json"
 INCOMPLETE_MANIFEST = "incomplete.manifest.json"
 INCOMPLETE_CHECKSUMS = "incomplete.sums"
@@ -44,8 +44,7 @@ JOURNAL = (
     INCOMPLETE_SIZES,
 )
 CREATED_BY = f"cec_mpi {__version__}"
-# Blocks of all shards; a smaller number cannot exhaust the memory.
-_MIN_CHECKED_BLOCKS = 1 << 20
+_MAX_UNCHECKED_BLOCKS = 1 << 20  # of all shards; arrays of them cannot exhaust the memory
 _HEADER_BYTES = 128  # of a file of checksums
 
 
@@ -213,7 +212,7 @@ def check_sizes(directory: Path, manifest: Manifest, must_exist: bool = True) ->
         Names a file, its size and the expected size.
     """
     blocks = math.prod(manifest.checksums_shape)
-    if blocks <= _MIN_CHECKED_BLOCKS:
+    if blocks <= _MAX_UNCHECKED_BLOCKS:
         return
     expected = {shard.file: shard.bytes for shard in manifest.shards}
     expected |= dict.fromkeys(name_and_copy(manifest.checksums.file), _HEADER_BYTES + 8 * blocks)
