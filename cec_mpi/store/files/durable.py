@@ -148,7 +148,7 @@ def is_locked(directory: Path) -> bool | None:
 
 
 def _lock(path: Path, message: str) -> int:
-    """Open and lock a file; a directory cannot be locked on NFS, which locks files for writing."""
+    """Open a file for writing, which NFS requires for an exclusive lock, and lock it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     attempts = 0
     while True:
@@ -180,22 +180,22 @@ class FileCache:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._open: dict[str, int] = {}
+        self._descriptors: dict[str, int] = {}
         # A store can have more shards than a process may open files.
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._max_open = max(1, int(limit * _MAX_DESCRIPTOR_FRACTION))
 
     def write(self, name: str, data: Any, offset: int) -> None:
         """Write at an offset of an existing file."""
-        if name not in self._open:
-            if len(self._open) >= self._max_open:
-                os.close(self._open.pop(next(iter(self._open))))
-            self._open[name] = open_in_place(self._directory / name, os.O_WRONLY)
-        write_at(self._open[name], data, offset)
+        if name not in self._descriptors:
+            if len(self._descriptors) >= self._max_open:
+                os.close(self._descriptors.pop(next(iter(self._descriptors))))
+            self._descriptors[name] = open_in_place(self._directory / name, os.O_WRONLY)
+        write_at(self._descriptors[name], data, offset)
 
     def __enter__(self) -> FileCache:
         return self
 
     def __exit__(self, *_: object) -> None:
-        while self._open:
-            os.close(self._open.popitem()[1])
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
