@@ -47,7 +47,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Vertically adjacent blocks, processed as one piece: ``top..bottom`` in span number `span`."""
+    """Blocks in rows ``top..bottom`` of the grid and in one span, processed as one piece."""
 
     top: int
     bottom: int
