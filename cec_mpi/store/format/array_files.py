@@ -131,32 +131,32 @@ class ArrayFile:
         if size != expected:
             raise DamagedStoreError(f"{size} bytes, expected {expected}")
 
-    def row(self, index: int) -> NDArray[Any]:
-        """Return one row."""
+    def read_row(self, index: int) -> NDArray[Any]:
+        """Read one row."""
         width = self._shape[1]
-        return self._read(width * index, width)
+        return self._read_entries(width * index, width)
 
-    def checksum(self) -> str:
-        """Return the checksum of the entries; see `publish_pieces`."""
+    def compute_checksum(self) -> str:
+        """Read the entries, and return their checksum; see `publish_pieces`."""
         hasher = xxhash.xxh3_128()
         count = math.prod(self._shape)
         step = _CHUNK_BYTES // self._dtype.itemsize
         for first in range(0, count, step):
-            hasher.update(self._read(first, min(step, count - first)).data)
+            hasher.update(self._read_entries(first, min(step, count - first)).data)
         return hasher.hexdigest()
 
-    def columns(self, start: int, stop: int) -> NDArray[Any]:
-        """Return columns ``start..stop`` of all rows."""
+    def read_columns(self, start: int, stop: int) -> NDArray[Any]:
+        """Read columns ``start..stop`` of all rows."""
         width = self._shape[1]
         return np.stack(
-            [self._read(k * width + start, stop - start) for k in range(self._shape[0])]
+            [self._read_entries(k * width + start, stop - start) for k in range(self._shape[0])]
         )
 
-    def array(self) -> NDArray[Any]:
-        """Return the whole array."""
-        return self._read(0, math.prod(self._shape)).reshape(self._shape)
+    def read(self) -> NDArray[Any]:
+        """Read the whole array."""
+        return self._read_entries(0, math.prod(self._shape)).reshape(self._shape)
 
-    def _read(self, first: int, count: int) -> NDArray[Any]:
+    def _read_entries(self, first: int, count: int) -> NDArray[Any]:
         entries = np.empty(count, self._dtype)
         offset = self._data_offset + first * self._dtype.itemsize
         try:

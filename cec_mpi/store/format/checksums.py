@@ -53,7 +53,7 @@ def read_checksums(directory: Path, manifest: Manifest) -> tuple[Checksums, dict
     for name in name_and_copy(manifest.checksums.file):
         try:
             with _open_checksums(directory / name, manifest) as file:
-                stored = np.broadcast_to(file.array(), placement.shape)
+                stored = np.broadcast_to(file.read(), placement.shape)
         except DamagedStoreError as error:
             problems[name] = str(error)
             continue
@@ -103,7 +103,7 @@ def read_shard_checksums(directory: Path, manifest: Manifest, machine: int) -> C
     for name in name_and_copy(manifest.checksums.file):
         try:
             with _open_checksums(directory / name, manifest) as file:
-                checksums = file.row(min(machine, rows) - 1)
+                checksums = file.read_row(min(machine, rows) - 1)
         except DamagedStoreError:
             continue
         if (

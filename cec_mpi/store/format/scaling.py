@@ -76,7 +76,7 @@ class RowExponents:
         """Return the exponents of rows ``start..stop`` of all parts of X, (L, rows)."""
         try:
             with ArrayFile(self.path, self.shape, np.int16) as file:
-                exponents = file.columns(start, stop)
+                exponents = file.read_columns(start, stop)
         except DamagedStoreError as error:
             raise DamagedStoreError(f"{self.path}: {error}") from None
         _check_exponents(self.path, exponents)
@@ -153,7 +153,7 @@ def read_array(
     for name in name_and_copy(entry.file):
         try:
             with ArrayFile(directory / name, shape, dtype) as file:
-                array = file.array()
+                array = file.read()
         except DamagedStoreError:
             continue
         if xxhash.xxh3_128_hexdigest(array.data) == entry.xxh3_128:
@@ -165,7 +165,7 @@ def _find_problem(path: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: 
     """Return the problem of a file, or ''."""
     try:
         with ArrayFile(path, shape, dtype) as file:
-            checksum = file.checksum()
+            checksum = file.compute_checksum()
     except DamagedStoreError as error:
         return str(error)
     return "" if checksum == entry.xxh3_128 else "altered, or from another store"
