@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +27,6 @@ _CONVERTED_BYTES = 2 << 20  # size of a converted slab, which stays in the cache
 # Maximum number of columns of a slab for one vector, and for several vectors.
 _CONVERTED_COLUMNS, _CONVERTED_BLOCK_COLUMNS = 1 << 16, 1 << 12
 _CACHED_BYTES = 4 << 20  # size of rows that probably stay in the caches from step to step
-
-
-class _Slab(NamedTuple):
-    """Consecutive rows and columns of a shard, in the dtype of the vectors."""
-
-    first_row: int
-    first_column: int
-    entries: NDArray[Any]
 
 
 class DenseShard(Shard):
@@ -141,8 +133,11 @@ class DenseShard(Shard):
 
     def _convert_slabs(
         self, piece: NDArray[Any], dtype: np.dtype[Any], max_columns: int
-    ) -> Iterator[_Slab]:
-        """Yield converted slabs of a piece, each valid until the next one."""
+    ) -> Iterator[tuple[int, int, NDArray[Any]]]:
+        """Yield the first row, first column and entries of each slab of a piece, converted.
+
+        The entries are valid until the next slab.
+        """
         rows, columns = piece.shape
         width = min(columns, max_columns)
         height = _CONVERTED_BYTES // dtype.itemsize // width
@@ -151,4 +146,4 @@ class DenseShard(Shard):
                 source = piece[row : row + height, column : column + width]
                 slab = self._scratch.array("converted", source.shape, dtype)
                 np.copyto(slab, source)
-                yield _Slab(row, column, slab)
+                yield row, column, slab
