@@ -45,7 +45,7 @@ class DenseShard(Shard):
             return
         w, products = W[0], out[:, 0]
         is_cached = products.size * w.nbytes <= _CACHED_BYTES
-        position = 0  # without `_pieces`, because a generator would cost as much as a short product
+        position = 0  # no generator, which would cost as much as a short product
         for start, stop in intervals:
             for piece in self.pieces(start, stop):
                 target = products[position : position + len(piece)]
@@ -67,7 +67,7 @@ class DenseShard(Shard):
     def _multiply_block(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         is_cached = is_small_product(len(out) * W.shape[1], len(W))
         columns_of_W = W.T if is_cached else transpose_vectors(W, self._scratch)
-        for position, piece in self._pieces(intervals):
+        for position, piece in self._positioned_pieces(intervals):
             target = out[position : position + len(piece)]
             if piece.dtype == W.dtype:
                 multiply_block(piece, W, columns_of_W, target, self._scratch, is_cached=is_cached)
@@ -100,7 +100,7 @@ class DenseShard(Shard):
             is_cached = entries * U.itemsize <= _CACHED_BYTES
         else:
             is_cached = is_small_product(entries, vectors)
-        for position, piece in self._pieces(intervals):
+        for position, piece in self._positioned_pieces(intervals):
             U_piece = U[position : position + len(piece)]
             if piece.dtype != U.dtype:
                 self._add_converted(piece, U_piece, out)
@@ -123,7 +123,7 @@ class DenseShard(Shard):
                 is_cached = is_small_product(slab.size, U.shape[1])
                 add_transposed_block(slab, U_slab, sums, self._scratch, is_cached=is_cached)
 
-    def _pieces(self, intervals: Intervals) -> Iterator[tuple[int, NDArray[Any]]]:
+    def _positioned_pieces(self, intervals: Intervals) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield the arrays of these rows, and their position among the multiplied rows."""
         position = 0
         for start, stop in intervals:
