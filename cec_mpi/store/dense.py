@@ -94,12 +94,12 @@ class DenseShard(Shard):
     ) -> None:
         """See `Shard.multiply_transposed`; sums of slabs are added in float64."""
         out.fill(0)
-        vectors = U.shape[1]
-        is_single, entries = vectors == 1, len(U) * len(out)
+        vector_count = U.shape[1]
+        is_single, entries = vector_count == 1, len(U) * len(out)
         if is_single:
             is_cached = entries * U.itemsize <= _CACHED_BYTES
         else:
-            is_cached = is_small_product(entries, vectors)
+            is_cached = is_small_product(entries, vector_count)
         for position, piece in self._positioned_pieces(intervals):
             U_piece = U[position : position + len(piece)]
             if piece.dtype != U.dtype:

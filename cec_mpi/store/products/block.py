@@ -36,9 +36,9 @@ _COPIED_SLAB_BYTES = 64 << 20
 _FLOAT32_BYTES = 1 << 20  # minimum bytes of float32 rows that are summed before float64 is used
 
 
-def is_small_product(entries: int, vectors: int) -> bool:
+def is_small_product(entries: int, vector_count: int) -> bool:
     """Return whether rows with this number of entries are multiplied fastest by one BLAS call."""
-    return entries * vectors < MAX_UNCOPIED_WORK
+    return entries * vector_count < MAX_UNCOPIED_WORK
 
 
 def transpose_vectors(W: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
@@ -91,23 +91,23 @@ def multiply_block(
            [2., 5.]])
     """
     count, columns = rows.shape
-    vectors, row_bytes = len(W), columns * rows.itemsize
+    vector_count, row_bytes = len(W), columns * rows.itemsize
     if is_cached:
         np.matmul(rows, columns_of_W, out=out)
         return
-    if vectors == 2 and row_bytes in _VECDOT_ROW_BYTES:
+    if vector_count == 2 and row_bytes in _VECDOT_ROW_BYTES:
         np.vecdot(rows[:, np.newaxis], W, out=out)
         return
-    needs_prefetch = vectors <= _MAX_UNCOPIED_VECTORS and _needs_prefetch(
-        row_bytes, vectors * rows.itemsize
+    needs_prefetch = vector_count <= _MAX_UNCOPIED_VECTORS and _needs_prefetch(
+        row_bytes, vector_count * rows.itemsize
     )
-    if vectors > _MAX_UNCOPIED_VECTORS:
+    if vector_count > _MAX_UNCOPIED_VECTORS:
         width, height = columns, max(_MIN_LARGE_SLAB_ROWS, _COPIED_SLAB_BYTES // row_bytes)
     elif needs_prefetch:
-        width, height = columns, _rows_per_prefetch(columns, rows.itemsize, vectors)
+        width, height = columns, _rows_per_prefetch(columns, rows.itemsize, vector_count)
     else:
-        width = _even_width(columns, MAX_UNCOPIED_WORK // (_MIN_SLAB_ROWS * vectors))
-        height = (MAX_UNCOPIED_WORK - 1) // (width * vectors)
+        width = _even_width(columns, MAX_UNCOPIED_WORK // (_MIN_SLAB_ROWS * vector_count))
+        height = (MAX_UNCOPIED_WORK - 1) // (width * vector_count)
     for first in range(0, count, height):
         row_slab, target = rows[first : first + height], out[first : first + height]
         if needs_prefetch:
@@ -150,8 +150,8 @@ def add_transposed_block(
     array([[6., 8., 1.],
            [7., 9., 1.]])
     """
-    vectors, row_bytes = U.shape[1], rows.shape[1] * rows.itemsize
-    uses_slabs = vectors <= _MAX_UNCOPIED_VECTORS and not is_cached
+    vector_count, row_bytes = U.shape[1], rows.shape[1] * rows.itemsize
+    uses_slabs = vector_count <= _MAX_UNCOPIED_VECTORS and not is_cached
     if uses_slabs and rows.dtype == sums.dtype:
         _add_slabs(rows, U, sums, scratch)
         return
@@ -172,16 +172,16 @@ def add_transposed_block(
 def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch: Scratch) -> None:
     """Add products slab by slab, in the dtype of the rows."""
     count, columns = rows.shape
-    vectors, row_bytes = U.shape[1], columns * rows.itemsize
-    width, height = columns, _rows_per_prefetch(columns, rows.itemsize, vectors)
+    vector_count, row_bytes = U.shape[1], columns * rows.itemsize
+    width, height = columns, _rows_per_prefetch(columns, rows.itemsize, vector_count)
     needs_prefetch = row_bytes >= _MIN_PREFETCH_ROW_BYTES and height >= _MIN_PREFETCH_ROWS
     if row_bytes < _MIN_PREFETCH_ROW_BYTES:
-        height = max(1, MAX_UNCOPIED_WORK // 4 // (columns * vectors))
+        height = max(1, MAX_UNCOPIED_WORK // 4 // (columns * vector_count))
     elif not needs_prefetch:
         min_if_wide, min_otherwise, max_height = _UNPREFETCHED_SLAB_ROWS
         min_height = min_if_wide if columns >= _WIDE_COLUMNS else min_otherwise
-        height = min(max_height, max(min_height, 3 * vectors // 2))
-        width = _even_width(columns, MAX_UNCOPIED_WORK // (height * vectors))
+        height = min(max_height, max(min_height, 3 * vector_count // 2))
+        width = _even_width(columns, MAX_UNCOPIED_WORK // (height * vector_count))
     for first in range(0, count, height):
         row_slab, vector_slab = rows[first : first + height], U[first : first + height]
         if needs_prefetch:
@@ -200,10 +200,10 @@ def _needs_prefetch(row_bytes: int, product_bytes: int) -> bool:
     return _MIN_PREFETCH_ROW_BYTES <= row_bytes <= max_bytes
 
 
-def _rows_per_prefetch(columns: int, itemsize: int, vectors: int) -> int:
+def _rows_per_prefetch(columns: int, itemsize: int, vector_count: int) -> int:
     """Return the number of rows that fit in the cache and are multiplied without a copy."""
     cached_rows = _PREFETCH_BYTES // (columns * itemsize)
-    return max(1, min(cached_rows, (MAX_UNCOPIED_WORK - 1) // (columns * vectors)))
+    return max(1, min(cached_rows, (MAX_UNCOPIED_WORK - 1) // (columns * vector_count)))
 
 
 def _prefetch(rows: NDArray[Any]) -> None:
