@@ -151,17 +151,17 @@ def add_transposed_block(
            [7., 9., 1.]])
     """
     vector_count, row_bytes = U.shape[1], rows.shape[1] * rows.itemsize
-    uses_slabs = vector_count <= _MAX_UNCOPIED_VECTORS and not is_cached
-    if uses_slabs and rows.dtype == sums.dtype:
+    uses_small_slabs = vector_count <= _MAX_UNCOPIED_VECTORS and not is_cached
+    if uses_small_slabs and rows.dtype == sums.dtype:
         _add_slabs(rows, U, sums, scratch)
         return
     height = max(_MIN_LARGE_SLAB_ROWS, min(_MAX_LARGE_SLAB_ROWS, _SLAB_BYTES // row_bytes))
-    if uses_slabs:
+    if uses_small_slabs:
         height = max(_MAX_LARGE_SLAB_ROWS, _FLOAT32_BYTES // row_bytes)
     partial = scratch.array("sums", sums.shape, rows.dtype)
     for first in range(0, len(rows), height):
         row_slab, vector_slab = rows[first : first + height], U[first : first + height]
-        if uses_slabs:
+        if uses_small_slabs:
             partial.fill(0)
             _add_slabs(row_slab, vector_slab, partial, scratch)
         else:
