@@ -36,7 +36,7 @@ from cec_mpi.store.work import Runner
 
 FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (array.zarr::/name)"
 _SLAB_BYTES = 4 << 20
-_CONTAINERS = (*HDF5_SUFFIXES, ".zarr")
+_CONTAINER_SUFFIXES = (*HDF5_SUFFIXES, ".zarr")
 
 _MIN_NUMBER_BYTES = 2  # of a number and its delimiter
 
@@ -349,7 +349,7 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Np
 
 def _split_container_path(text: str) -> tuple[Path, str, str]:
     """Split a text into the path of a container, ``::`` and a dataset; the path may have ``::``."""
-    suffixes = "|".join(map(re.escape, _CONTAINERS))
+    suffixes = "|".join(map(re.escape, _CONTAINER_SUFFIXES))
     match = re.match(rf"(.*?(?:{suffixes}))(::)(.*)", text, re.DOTALL | re.IGNORECASE)
     path, separator, dataset = match.groups() if match else (text, "", "")
     return Path(path), separator, dataset
