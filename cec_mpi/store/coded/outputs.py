@@ -119,11 +119,6 @@ class NpyOutput(Output):
 
     library: ClassVar[str] = ""  # required by the format
 
-    def check(self) -> None:
-        """Raise if the library of the format is not installed."""
-        if self.library:
-            import_library(self.library, self.path, "written")
-
     def size(self, manifest: CodedManifest) -> int:
         """See `Output.size`."""
         return len(manifest.shard_header) + _data_bytes(manifest)
@@ -343,7 +338,8 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Np
         raise InputError(f"{text}: decode cannot write this format, expected {FORMATS}")
     if delimiter is not None and not isinstance(output, TableOutput):
         raise InputError(f"delimiter is only for text tables (.csv, .tsv), not for {text}")
-    output.check()
+    if output.library:
+        import_library(output.library, output.path, "written")
     return output
 
 
