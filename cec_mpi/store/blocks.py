@@ -205,7 +205,7 @@ class Blocks(Generic[M]):
         """Memory of a thread for rebuilding, in addition to the block."""
         return 0
 
-    def size(self, blocks: Iterable[int]) -> int:
+    def total_bytes(self, blocks: Iterable[int]) -> int:
         """Return the size of these blocks in all files, in bytes."""
         total = 0
         for block in blocks:
@@ -243,7 +243,7 @@ def describe_disagreement(
 def check_outcomes(
     outcomes: Sequence[Outcome], directory: Path, manifest: Manifest, action: str
 ) -> None:
-    """Raise unless all blocks were rebuilt, and warn of wrong shards.
+    """Raise unless all blocks were rebuilt or decoded, and warn of wrong shards.
 
     Raises
     ------

@@ -66,7 +66,7 @@ class RebuildWork:
 
     def size(self, piece: list[int]) -> int:
         """Return the number of bytes to read."""
-        return self.blocks.size(piece)
+        return self.blocks.total_bytes(piece)
 
     def process(self, piece: list[int]) -> list[Outcome]:
         """Compare and rebuild blocks, and return their outcomes."""

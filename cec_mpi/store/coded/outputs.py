@@ -77,7 +77,7 @@ class DecodeWork:
 
     def size(self, piece: list[int]) -> int:
         """Return the number of bytes to read."""
-        return self.blocks.size(piece)
+        return self.blocks.total_bytes(piece)
 
     def process(self, piece: list[int]) -> list[Outcome]:
         """Decode blocks, and return their outcomes."""
