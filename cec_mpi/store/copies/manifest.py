@@ -70,7 +70,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
     column_exponent : int
         Common exponent of the sizes of columns.
     cells : ArrayEntry
-        Numbers of rows and nonzeros before each cell of the parts.
+        Numbers of rows and nonzeros before each cell of the parts, and their totals; see `Parts`.
     cell_count : int
         Number of cells.
     """
