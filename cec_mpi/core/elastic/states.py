@@ -47,7 +47,7 @@ joined                any              idle       offer rows
 - exclude: its unanswered rows are reassigned, and it is excluded.
 - nothing: for example, an answer to a request that was reassigned after the loss of its machine.
 
-A time limit without an answer causes an event (`TIME_LIMITS`):
+A time limit without an answer causes an event (`TIMEOUT_CAUSES`):
 
 =====================  ========================  ===============
 state                  seconds                   event
@@ -119,12 +119,12 @@ class Consequence(Enum):
 
 
 PENDING_STATES = State.COMPUTING, State.LATE
-TIME_LIMITS = {
+TIMEOUT_CAUSES = {
     State.COMPUTING: (Cause.DEADLINE, Cause.GIVEN_UP),
     State.LATE: (Cause.GIVEN_UP,),
     State.BUSY: (Cause.GIVEN_UP,),
 }
-"""The events that an expired time limit causes in each state."""
+"""The causes of the changes of state when time limits expire, by state."""
 
 # Other pairs of a cause and a state change nothing.
 _TRANSITIONS = {
