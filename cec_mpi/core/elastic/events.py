@@ -19,35 +19,35 @@ class MachineUnavailable:
 
     machine: int
     reason: str
-    record_word: ClassVar[Literal["lost", "given up", "left", "excluded"]]
-    message_text: ClassVar[str]
+    kind: ClassVar[Literal["lost", "given up", "left", "excluded"]]
+    predicate: ClassVar[str]
 
     def __str__(self) -> str:
-        return f"machine {self.machine} {self.message_text}: {self.reason}"
+        return f"machine {self.machine} {self.predicate}: {self.reason}"
 
 
 class MachineLost(MachineUnavailable):
     """The process of a machine has ended, or is unreachable."""
 
-    record_word, message_text = "lost", "is lost"
+    kind, predicate = "lost", "is lost"
 
 
 class MachineGivenUp(MachineUnavailable):
     """A machine has been silent for so long that it counts as lost until it answers."""
 
-    record_word, message_text = "given up", "is given up"
+    kind, predicate = "given up", "is given up"
 
 
 class MachineLeft(MachineUnavailable):
     """A machine has left after a shutdown notice, and gets no more requests."""
 
-    record_word, message_text = "left", "has left"
+    kind, predicate = "left", "has left"
 
 
 class MachineExcluded(MachineUnavailable):
     """A machine was excluded for wrong answers, and gets no more requests."""
 
-    record_word, message_text = "excluded", "is excluded"
+    kind, predicate = "excluded", "is excluded"
 
 
 @dataclass(frozen=True)

@@ -233,7 +233,7 @@ class Schedule:
         """Return why a machine is not available."""
         if self.roster is not None and machine not in self.roster.available:
             change = self.roster.unavailable.get(machine)
-            return "not joined" if change is None else change.record_word
+            return "not joined" if change is None else change.kind
         return "late" if is_listed else "preempted"
 
     def _find_available(self, tick: int, machine_count: int) -> tuple[int, ...]:

@@ -103,7 +103,7 @@ def event_record(event: MachineEvent) -> Event:
             record["pid"] = event.pid
         return record
     if isinstance(event, MachineUnavailable):
-        return {event.record_word: event.machine, "reason": event.reason}  # type: ignore[misc]
+        return {event.kind: event.machine, "reason": event.reason}  # type: ignore[misc]
     if isinstance(event, MachineLate):
         return {"late": event.machine}
     return {"wrong": event.machine, **({"reason": event.reason} if event.reason else {})}

@@ -128,7 +128,7 @@ class ShortageReporter:
             return
         self._reported_count = missing_count
         unavailable = self._roster.unavailable.items()
-        reasons = {n: change.record_word for n, change in unavailable if n not in present}
+        reasons = {n: change.kind for n, change in unavailable if n not in present}
         self._roster.on_shortage(missing_count, present, reasons)
         more = plural(missing_count, "more machine")
         print_note(f"waiting for {more} ({plural(len(present), 'machine')} here)")
