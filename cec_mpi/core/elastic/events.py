@@ -301,7 +301,7 @@ class Exclude:
 
 @dataclass(frozen=True)
 class Adopt:
-    """Let a running host adopt this machine, which has no host."""
+    """Let a running host adopt this machine."""
 
     machine: int
 

@@ -124,7 +124,7 @@ TIMEOUT_CAUSES = {
     State.LATE: (Cause.GIVEN_UP,),
     State.BUSY: (Cause.GIVEN_UP,),
 }
-"""The causes of the changes of state when time limits expire, by state."""
+"""The causes whose time limits apply in each state."""
 
 # Other pairs of a cause and a state change nothing.
 _TRANSITIONS = {
@@ -201,7 +201,7 @@ def seconds_until_late(
     answer_seconds : sequence of float
         Seconds that other machines took to answer, ascending.
     predicted_seconds : float or None
-        Of the plan.
+        Predicted makespan of the plan.
     """
     if deadline is None:
         return None

@@ -189,7 +189,7 @@ class ElasticStep:
         machines : collection of int
             Machines that may get requests while they are available.
         predicted_seconds : float or None
-            Of the plan.
+            Predicted makespan of the plan.
         now : float
             Time of the clock, in seconds.
         """
@@ -316,7 +316,7 @@ class ElasticStep:
             return queue or [Done()]
         queue += self._check_timeouts(now)
         queue += self._make_requests(self._ledger)
-        queue += self._adopt(self._ledger.has_unassigned_work, now)
+        queue += self._check_shortage(self._ledger.has_unassigned_work, now)
         return queue or [self._wait_or_fail(self._ledger, now)]
 
     def _begin_or_wait(self, now: float) -> list[Instruction]:
@@ -326,7 +326,7 @@ class ElasticStep:
         idle_machines = self._idle_machines()
         if idle_machines and not self._count_missing(idle_machines):
             return [StartStep(idle_machines)]
-        adopted = self._adopt(True, now)
+        adopted = self._check_shortage(True, now)
         if adopted:
             return adopted
         if (
@@ -426,7 +426,7 @@ class ElasticStep:
                     instructions.append(MarkLate(machine) if is_late else GiveUp(machine, silence))
         return instructions
 
-    def _adopt(self, has_unassigned_work: bool, now: float) -> list[Instruction]:
+    def _check_shortage(self, has_unassigned_work: bool, now: float) -> list[Instruction]:
         """Return an instruction to adopt a machine if a shortage of machines lasts too long."""
         remaining = self._remaining_machines()
         if not has_unassigned_work or not self._count_missing(sorted(remaining)):

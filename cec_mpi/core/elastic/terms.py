@@ -28,7 +28,7 @@ class Term:
     replaces : Term or None
         The term that this term helps to replace; None for a term of the plan.
     basis : tuple of int
-        The L machines whose weighted terms replace it; empty for copies of rows.
+        The L machines whose weighted terms add up to `replaces`; empty for copies of rows.
     replacements : list of Term
         Terms that add up to this term.
     added_terms : tuple of Term
