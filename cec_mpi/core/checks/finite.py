@@ -27,14 +27,14 @@ class NonfiniteAnswer:
         The entry: NaN or infinity.
     row : int
         Row of the entry: of the shard for X W, of the sum for X' V.
-    coincident : NonfiniteAnswer or None
+    coincident_answer : NonfiniteAnswer or None
         An answer of another machine that is not finite in the same row.
     """
 
     machine: int
     value: float
     row: int
-    coincident: NonfiniteAnswer | None = None
+    coincident_answer: NonfiniteAnswer | None = None
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class NonfiniteChecker:
     >>> checker = NonfiniteChecker(columns=1)
     >>> checker.check(1, ((0, 3),), np.array([1.0, 2.0, 3.0]))
     >>> checker.check(2, ((0, 3),), np.array([1.0, np.nan, 3.0]))
-    NonfiniteAnswer(machine=2, value=nan, row=1, coincident=None)
-    >>> checker.check(3, ((1, 3),), np.array([np.inf, 3.0])).coincident
-    NonfiniteAnswer(machine=2, value=nan, row=1, coincident=None)
+    NonfiniteAnswer(machine=2, value=nan, row=1, coincident_answer=None)
+    >>> checker.check(3, ((1, 3),), np.array([np.inf, 3.0])).coincident_answer
+    NonfiniteAnswer(machine=2, value=nan, row=1, coincident_answer=None)
     """
 
     def __init__(self, columns: int, adjoint: bool = False) -> None:
@@ -106,15 +106,15 @@ class NonfiniteChecker:
                     positions, other.positions, assume_unique=True, return_indices=True
                 )
                 if indices.size:
-                    coincident = self._describe(other, other_indices[0])
-                    return self._describe(entries, indices[0], coincident)
-        return self._describe(entries, 0)
+                    other_answer = self._make_answer(other, other_indices[0])
+                    return self._make_answer(entries, indices[0], other_answer)
+        return self._make_answer(entries, 0)
 
-    def _describe(
-        self, entries: _NonfiniteEntries, index: int, coincident: NonfiniteAnswer | None = None
+    def _make_answer(
+        self, entries: _NonfiniteEntries, index: int, other: NonfiniteAnswer | None = None
     ) -> NonfiniteAnswer:
         row = int(entries.positions[index]) // (self._columns if self._adjoint else 1)
-        return NonfiniteAnswer(entries.machine, float(entries.values[index]), row, coincident)
+        return NonfiniteAnswer(entries.machine, float(entries.values[index]), row, other)
 
 
 def is_finite(values: NDArray[np.floating]) -> bool:

@@ -256,7 +256,7 @@ class ElasticStep:
             self._apply(machine, Cause.ANSWERED)
         elif isinstance(event, ComputationFailed):
             self._apply(machine, Cause.FAILED)
-        elif event.nonfinite is not None and event.nonfinite.coincident is not None:
+        elif event.nonfinite is not None and event.nonfinite.coincident_answer is not None:
             self._failure = StepFailed(event.nonfinite)
         else:
             if event.nonfinite is not None:

@@ -246,7 +246,7 @@ class StepDriver:
         for job in jobs:
             job.pieces = []  # releases the memory of a rejected or copied answer
             if isinstance(verdict, NonfiniteAnswer):
-                if verdict.coincident is None:
+                if verdict.coincident_answer is None:
                     self._record_wrong_answer(job.machine, self._step.describe_nonfinite(verdict))
                 self._elastic_step.handle(AnswerRejected(job.request, verdict), now)
                 continue

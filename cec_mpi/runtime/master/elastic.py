@@ -297,7 +297,7 @@ class ElasticExecutor:
         if isinstance(cause, NonfiniteAnswer):
             return (
                 step.no_replacement_error(cause)
-                if cause.coincident is None
+                if cause.coincident_answer is None
                 else step.conflict_error(cause)
             )
         if isinstance(cause, Disagreement):

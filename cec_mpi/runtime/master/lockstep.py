@@ -126,7 +126,7 @@ class LockstepExecutor:
             end = begin + rows[machine - 1] * columns
             intervals = step.plan.assignment.intervals(machine)
             nonfinite = checker.check(machine, intervals, values[begin:end])
-            if nonfinite is not None and nonfinite.coincident is not None:
+            if nonfinite is not None and nonfinite.coincident_answer is not None:
                 return step.conflict_error(nonfinite)
             nonfinite_answers += [nonfinite] if nonfinite is not None else []
             begin = end

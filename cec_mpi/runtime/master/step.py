@@ -152,7 +152,7 @@ class Step:
 
     def conflict_error(self, answer: NonfiniteAnswer) -> MachineError:
         """Return the error for two machines whose answers to a row are not finite."""
-        other = answer.coincident
+        other = answer.coincident_answer
         assert other is not None
         return MachineError(
             f"machines {other.machine} and {answer.machine} answered {other.value} and "

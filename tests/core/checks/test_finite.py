@@ -34,10 +34,10 @@ def test_answers_of_two_machines_that_are_not_finite_in_one_row_are_coincident(d
         if answer is not None:
             assert (answer.machine, answer.row in nonfinite) == (machine, True)
             assert not np.isfinite(answer.value)
-            assert (answer.coincident is not None) == bool(others)
-            if answer.coincident is not None:
-                assert answer.coincident.machine in others
-                assert answer.coincident.row == answer.row
+            assert (answer.coincident_answer is not None) == bool(others)
+            if answer.coincident_answer is not None:
+                assert answer.coincident_answer.machine in others
+                assert answer.coincident_answer.row == answer.row
         nonfinite_rows.setdefault(machine, set()).update(nonfinite)
 
 
@@ -48,9 +48,9 @@ def test_answers_of_two_machines_that_are_not_finite_in_one_row_are_coincident(d
 def test_terms_are_coincident_only_if_they_have_rows_in_common(intervals, is_coincident):
     checker = NonfiniteChecker(2, adjoint=True)
     first = checker.check(1, ((0, 10),), np.array([1.0, 2.0, 3.0, np.inf]))
-    assert (first.row, first.coincident) == (1, None)
+    assert (first.row, first.coincident_answer) == (1, None)
     different_entry = checker.check(2, intervals, np.array([np.nan, 2.0, 3.0, 4.0]))
-    assert (different_entry.row, different_entry.coincident) == (0, None)
+    assert (different_entry.row, different_entry.coincident_answer) == (0, None)
     answer = checker.check(3, intervals, np.array([1.0, 2.0, 3.0, np.nan]))
     assert answer.row == 1
-    assert (answer.coincident is not None) == is_coincident
+    assert (answer.coincident_answer is not None) == is_coincident
