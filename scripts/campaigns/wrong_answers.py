@@ -41,7 +41,7 @@ sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
 from cec_mpi import encode, repair
 from cec_mpi.core.accuracy.rounding import answer_error_bound, summation_error_bound
-from cec_mpi.core.checks.parity import answer_checker
+from cec_mpi.core.checks.parity import make_checker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.checks.terms import TermChecker
 from cec_mpi.errors import InfeasibleError, InputError, MachineError
@@ -99,7 +99,7 @@ class RandomStore:
         self.arithmetic = arithmetic
         generator, shard_errors = self.code.generator, self.manifest.shard_errors
         self.errors = answer_error_bound(generator, arithmetic, arithmetic, COLUMNS, shard_errors)
-        self.checker = answer_checker(generator, arithmetic, COLUMNS, shard_errors)
+        self.checker = make_checker(generator, arithmetic, COLUMNS, shard_errors)
         self.undetected = measure_sensitivity(self.checker, self.code.machines).error
         self.sizes = np.abs(generator).sum(axis=1) + shard_errors
         seeded = np.random.default_rng(SEED)  # as the master makes it

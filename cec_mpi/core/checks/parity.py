@@ -215,16 +215,16 @@ class ParityChecker:
         verdict = Comparison(agree=False)
         for first in range(max(1, len(all_machines) - group_size + 1)):
             group = slice(first, first + group_size)
-            comparison = self._explain(all_machines[group], values[group], scales)
+            comparison = self._compare(all_machines[group], values[group], scales)
             if comparison.faulty:
                 return comparison
             verdict = verdict if verdict.candidates else comparison
         return verdict
 
-    def _explain(self, machines: tuple[int, ...], values: Floats, scales: Floats) -> Comparison:
-        """Identify machines, out of up to L + 3, that alone explain a row that no pair explains."""
-        redundancy = len(machines) - self.recovery - 1
-        excluded = list(combinations(machines, redundancy))
+    def _compare(self, machines: tuple[int, ...], values: Floats, scales: Floats) -> Comparison:
+        """Compare the answers of at most L + 3 machines, and identify the faulty ones."""
+        excluded_count = len(machines) - self.recovery - 1
+        excluded = list(combinations(machines, excluded_count))
         checks, tolerances = self._checks_excluding(machines, excluded)
         passed_rows = self._ratios(checks, tolerances, values, scales) <= 1
         explained_rows = [
@@ -235,7 +235,7 @@ class ParityChecker:
         candidates = tuple(
             (n,) for n, rows in zip(machines, explained_rows, strict=True) if rows.all()
         )
-        if redundancy < 2:
+        if excluded_count < 2:
             return Comparison(False, (), candidates)
         faulty = {
             n
@@ -271,7 +271,7 @@ def _orthogonal_completion(matrices: Floats) -> Floats:
     return basis
 
 
-def answer_checker(
+def make_checker(
     generator: Floats, dtype: DTypeLike, columns: int, shard_errors: ArrayLike | None = None
 ) -> ParityChecker:
     """Return a checker of the answers of all machines.

@@ -64,10 +64,10 @@ def measure_sensitivity(
 
     Examples
     --------
-    >>> from cec_mpi.core.checks.parity import answer_checker
+    >>> from cec_mpi.core.checks.parity import make_checker
     >>> from cec_mpi.core.code.mds import make_code
     >>> generator = make_code(6, 3).generator
-    >>> sensitivity = measure_sensitivity(answer_checker(generator, "float32", 100), 6)
+    >>> sensitivity = measure_sensitivity(make_checker(generator, "float32", 100), 6)
     >>> f"{sensitivity.error:.0e}", sensitivity.measured, sensitivity.complete
     ('2e-04', 15, True)
     """

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.checks.finite import NonfiniteAnswer, is_finite
-from cec_mpi.core.checks.parity import ParityChecker, answer_checker
+from cec_mpi.core.checks.parity import ParityChecker, make_checker
 from cec_mpi.core.checks.terms import TermChecker
 from cec_mpi.core.elastic.adjoint import ProbeLedger, TermLedger
 from cec_mpi.core.elastic.events import (
@@ -353,6 +353,6 @@ def _make_checkers(store: ServedStore, seed: int | None) -> tuple[ParityChecker,
     """Return the checkers of answers to X W, and of terms of X' V."""
     manifest, dtype, largest = store.manifest, store.arithmetic, store.scaling.column_sizes
     generator, errors = manifest.code.generator, manifest.shard_errors
-    checker = answer_checker(generator, dtype, manifest.columns, errors)
+    checker = make_checker(generator, dtype, manifest.columns, errors)
     sizes = np.abs(generator).sum(axis=1) + errors
     return checker, TermChecker(sizes, largest, dtype, np.random.default_rng(seed))

@@ -185,10 +185,10 @@ def _undetected_error(
     This assumes terms of random sign and similar size, whose sum is about ``S / sqrt(r)``, where S
     is the sum of their absolute values.
     """
-    from cec_mpi.core.checks.parity import answer_checker
+    from cec_mpi.core.checks.parity import make_checker
     from cec_mpi.core.checks.sensitivity import measure_sensitivity
 
     code, columns = manifest.code, manifest.columns
-    checker = answer_checker(code.generator, arithmetic, columns, shard_errors)
+    checker = make_checker(code.generator, arithmetic, columns, shard_errors)
     sensitivity = measure_sensitivity(checker, code.machines, code.conditioning.worst_machines)
     return sensitivity.error * float(columns**0.5)

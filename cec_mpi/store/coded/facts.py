@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from cec_mpi.core.accuracy.rounding import estimate_answer_error
-from cec_mpi.core.checks.parity import answer_checker
+from cec_mpi.core.checks.parity import make_checker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.facts import Facts
@@ -104,7 +104,7 @@ class CodedFacts(Facts):
         """Return the field ``wrong_answers`` of ``info --json``."""
         manifest = self.manifest
         code = manifest.code
-        checker = answer_checker(code.generator, "float64", manifest.columns, manifest.shard_errors)
+        checker = make_checker(code.generator, "float64", manifest.columns, manifest.shard_errors)
         sensitivity = measure_sensitivity(checker, code.machines, code.conditioning.worst_machines)
         is_detectable = sensitivity.error < math.inf
         is_identifiable = is_detectable and code.machines > code.recovery + 2

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.accuracy.rounding import answer_error_bound, encoding_error_bound
-from cec_mpi.core.checks.parity import Comparison, ParityChecker, answer_checker
+from cec_mpi.core.checks.parity import Comparison, ParityChecker, make_checker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code import mds
 from cec_mpi.core.code.families import FAMILIES
@@ -31,7 +31,7 @@ class Product:
         code.encode(X, shards)
         self.answers = np.stack([shard @ w for shard in shards]).astype(float)
         self.scale = np.abs(X).max(axis=0).astype(float) @ np.abs(w).astype(float)
-        self.checker = answer_checker(code.generator, X.dtype, len(w))
+        self.checker = make_checker(code.generator, X.dtype, len(w))
         self.machines = range(1, code.machines + 1)
 
     def identify(self, machines=None):
@@ -87,7 +87,7 @@ def test_checks_are_unit_vectors_orthogonal_to_the_generator(machines, recovery,
     "machines", [(1, 2, 3), (1, 2, 3, 3), (2, 1, 3, 4), (0, 1, 2, 3), (1, 2, 3, 7), ()]
 )
 def test_fewer_than_l_plus_1_different_machines_are_rejected(machines):
-    checker = answer_checker(make_code(6, 3).generator, "float64", 30)
+    checker = make_checker(make_code(6, 3).generator, "float64", 30)
     with pytest.raises(InputError, match="expected more than 3 machines from 1 to 6, ascending"):
         checker.has_disagreement(machines, np.zeros((len(machines), 2)), 1.0)
 
@@ -153,7 +153,7 @@ def test_the_error_of_repaired_shards_is_tolerated():
     assert product.has_disagreement()
     errors = encoding_error_bound(generator, "float64")
     errors[2] = 1e-9
-    product.checker = answer_checker(generator, "float64", 30, errors)
+    product.checker = make_checker(generator, "float64", 30, errors)
     assert not product.has_disagreement()
 
 
@@ -189,20 +189,20 @@ def test_an_error_above_the_detectable_size_is_identified(size, family, dtype, f
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("machines", "recovery"), [(4, 2), (6, 3), (7, 5)])
 def test_sensitivity_is_that_of_the_least_sensitive_set(machines, recovery, dtype):
-    checker = answer_checker(make_code(machines, recovery, dtype=dtype).generator, dtype, 30)
+    checker = make_checker(make_code(machines, recovery, dtype=dtype).generator, dtype, 30)
     sensitivity = measure_sensitivity(checker, machines)
     sets = list(combinations(range(1, machines + 1), recovery + 1))
     errors = [detectable_errors(checker, machines).max() for machines in sets]
     assert (sensitivity.measured, sensitivity.complete) == (len(sets), True)
     assert sensitivity.error == pytest.approx(max(errors))
     assert sensitivity.error == errors[sets.index(sensitivity.machines)]
-    none = measure_sensitivity(answer_checker(make_code(3, 3).generator, dtype, 30), 3)
+    none = measure_sensitivity(make_checker(make_code(3, 3).generator, dtype, 30), 3)
     assert (none.error, none.machines, none.measured) == (np.inf, (), 0)
 
 
 def test_of_many_sets_a_repeatable_sample_is_measured():
     code = make_code(24, 3, "gaussian")
-    checker = answer_checker(code.generator, "float64", 10)
+    checker = make_checker(code.generator, "float64", 10)
     worst = code.conditioning.worst_machines
     sensitivity = measure_sensitivity(checker, 24, worst)
     assert (sensitivity.measured, sensitivity.complete) == (2000 + 21, False)
@@ -245,7 +245,7 @@ def test_a_machine_without_influence_on_other_checks_is_not_identified(count):
     code = MDSCode([[1, 0], [1, 1e-13], [1, 1], [1, -1], [2, 1], [1, 3.0]])
     answers = code.generator[:count] @ np.random.default_rng(0).standard_normal((2, 10))
     answers[2] += 1e-2
-    checker = answer_checker(code.generator, "float64", 1)
+    checker = make_checker(code.generator, "float64", 1)
     comparison = checker.identify_faulty(range(1, count + 1), answers, 10.0)
     assert (comparison.agree, comparison.faulty) == (False, ())
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi import make_code
-from cec_mpi.core.checks.parity import answer_checker
+from cec_mpi.core.checks.parity import make_checker
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.elastic import events
 from cec_mpi.core.elastic.forward import RowLedger
@@ -22,7 +22,7 @@ class Step:
         self.exact = np.random.default_rng(0).standard_normal((recovery, rows * columns))
         self.coded = self.code.generator @ self.exact
         self.parts = np.full((recovery, rows * columns), np.nan)
-        checker = answer_checker(self.code.generator, "float64", 30) if check else None
+        checker = make_checker(self.code.generator, "float64", 30) if check else None
         self.speeds, decoders = speeds or [1.0] * machines, Decoders(self.code)
         scratch, scale = [np.empty(self.parts.size)], np.full(columns, 50.0)
         self.answers = RowAnswers(decoders, columns, self.parts, scratch, checker, scale)
