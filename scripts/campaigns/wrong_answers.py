@@ -275,7 +275,7 @@ class Campaign:
         exact = (store.X.T if adjoint else store.X).astype(np.longdouble) @ V.astype(np.longdouble)
         condition = recorder.records[-1].condition_number
         if adjoint:
-            exponents, _ = master.scales.prepare_adjoint(V, np.empty(V.shape))
+            exponents, _ = master.scaler.prepare_adjoint(V, np.empty(V.shape))
             bounds = store.adjoint_bounds(coefficient_sums, exponents, condition)
         else:
             bounds = store.forward_bounds(V, condition)

@@ -43,13 +43,13 @@ class NotFiniteError(ValueError):
     """An entry of a vector is NaN or infinite."""
 
 
-class Scales:
-    """The scales of products of a matrix and vectors.
+class Scaler:
+    """Scales vectors by powers of two for products with a matrix Z, and rescales the results.
 
     Parameters
     ----------
     column_max : (r,) array_like of float
-        c, the largest absolute value in each column of the encoded matrix Z. Finite.
+        c, the largest absolute value in each column of Z, the encoded matrix. Finite.
     arithmetic : dtype
         Dtype in which vectors are sent and multiplied.
     row_exponents : (q,) array_like of int, optional
@@ -72,12 +72,12 @@ class Scales:
 
     Examples
     --------
-    >>> scales = Scales([1.0, 2.0], np.float32)
+    >>> scaler = Scaler([1.0, 2.0], np.float32)
     >>> W, out = np.array([[1e39, 0.0, 0.0], [-1e39, 1e-46, 0.0]]), np.empty((3, 2), np.float32)
-    >>> exponents, term_norms = scales.prepare(W, out)
+    >>> exponents, term_norms = scaler.prepare(W, out)
     >>> exponents, np.frexp(np.abs(out) @ [1.0, 2.0])[1].tolist()
     ([84, -199, 0], [48, 48, 0])
-    >>> Scales([4.0, 1.0], np.float64).prepare(np.array([[3.0], [-5.0]]), np.empty((1, 2)))
+    >>> Scaler([4.0, 1.0], np.float64).prepare(np.array([[3.0], [-5.0]]), np.empty((1, 2)))
     ([0], [13.0])
     """
 

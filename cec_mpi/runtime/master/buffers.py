@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.accuracy.vectors import NotFiniteError, Scales
+from cec_mpi.core.accuracy.vectors import NotFiniteError, Scaler
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.codec import Codec, make_scratch
 from cec_mpi.errors import InputError
@@ -67,7 +67,7 @@ class Buffers:
         self._code = manifest.code
         self._codecs: WeakKeyDictionary[Plan, Codec] = WeakKeyDictionary()
 
-    def load_vectors(self, name: str, W: NDArray[Any], scales: Scales) -> list[float]:
+    def load_vectors(self, name: str, W: NDArray[Any], scaler: Scaler) -> list[float]:
         """Scale W, of shape (r, k), into `vectors`; return the norms of the terms of X W.
 
         Raises
@@ -77,14 +77,14 @@ class Buffers:
         """
         _check_real(name, W)
         try:
-            self.exponents, term_norms = scales.prepare(W, self.vectors)
+            self.exponents, term_norms = scaler.prepare(W, self.vectors)
         except NotFiniteError:
             raise _not_finite_error(name, W) from None
         self.is_scaled = any(self.exponents)
         return term_norms
 
     def load_adjoint_vectors(
-        self, name: str, V: NDArray[Any], scales: Scales
+        self, name: str, V: NDArray[Any], scaler: Scaler
     ) -> tuple[Floats, list[float]]:
         """Return V, of shape (q, k), as parts, and the norms of the terms of X' V.
 
@@ -97,12 +97,12 @@ class Buffers:
         """
         _check_real(name, V)
         if V.shape == self.padded.shape and V.dtype == np.float64 and V.flags.c_contiguous:
-            term_norms = scales.norms_of_unscaled_adjoint(V)
+            term_norms = scaler.norms_of_unscaled_adjoint(V)
             if term_norms is not None:
                 self.exponents = [0] * self._columns
                 return V.reshape(self._shape), term_norms
         try:
-            self.exponents, term_norms = scales.prepare_adjoint(V, self.padded[: len(V)])
+            self.exponents, term_norms = scaler.prepare_adjoint(V, self.padded[: len(V)])
         except NotFiniteError:
             raise _not_finite_error(name, V) from None
         self.padded[len(V) :] = 0

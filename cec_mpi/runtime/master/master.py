@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.core.accuracy.rounding import estimate_answer_error
-from cec_mpi.core.accuracy.vectors import Scales, cancellation, max_abs_of_columns, scale_by_powers
+from cec_mpi.core.accuracy.vectors import Scaler, cancellation, max_abs_of_columns, scale_by_powers
 from cec_mpi.errors import InputError, MachineError, ScaleWarning
 from cec_mpi.runtime.master.buffers import Buffers, as_block, as_column, check_out
 from cec_mpi.runtime.master.elastic import ElasticExecutor
@@ -82,7 +82,7 @@ class Master:
         self._may_warn_of_cancellation = code.recovery > 1  # L = 1 needs no decoding
         rows, largest = store.scaling.exponents, store.scaling.column_sizes
         exponents = None if rows is None else rows.reshape(-1)
-        self.scales = Scales(largest, store.arithmetic, exponents, manifest.rounded)
+        self.scaler = Scaler(largest, store.arithmetic, exponents, manifest.rounded)
         self._threads = store.threads
         self._closed = False
         self._overflow_note = ""  # describes the last product if its square overflows
@@ -219,9 +219,9 @@ class Master:
                 buffers.renew_if_sending(self._endpoint.is_sending)
             try:
                 if adjoint:
-                    parts, term_norms = buffers.load_adjoint_vectors(name, block, self.scales)
+                    parts, term_norms = buffers.load_adjoint_vectors(name, block, self.scaler)
                 else:
-                    term_norms = buffers.load_vectors(name, block, self.scales)
+                    term_norms = buffers.load_vectors(name, block, self.scaler)
             except InputError as error:
                 if not self._overflow_note or block.dtype.kind != "f":  # integers are finite
                     raise
@@ -249,12 +249,12 @@ class Master:
                 values = scale_by_powers(unscaled, np.array(exponents), out_block)
         else:
             unscaled = buffers.padded[: self.shape[0]]
-            if out is None and self.scales.row_exponents is None and not buffers.is_scaled:
+            if out is None and self.scaler.row_exponents is None and not buffers.is_scaled:
                 buffers.renew_parts()
                 values = unscaled
             else:
-                values = self.scales.scale_rows(unscaled, exponents, out_block)
-                exponents = [exponent + self.scales.max_row_exponent for exponent in exponents]
+                values = self.scaler.scale_rows(unscaled, exponents, out_block)
+                exponents = [exponent + self.scaler.max_row_exponent for exponent in exponents]
         largest = max_abs_of_columns(values)
         is_finite = all(map(math.isfinite, largest))
         if not is_finite:
@@ -342,7 +342,7 @@ class Master:
 
     def _warn_of_underflow(self, largest: list[float], exponents: list[int]) -> None:
         """Warn if entries of X w are smaller than the error from underflow in w."""
-        threshold = self.scales.underflow_error
+        threshold = self.scaler.underflow_error
         if any(
             0 < size < threshold if not exponent else 0 < np.ldexp(size, -exponent) < threshold
             for size, exponent in zip(largest, exponents, strict=True)

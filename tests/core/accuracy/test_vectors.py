@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cec_mpi.core.accuracy.vectors import (
     NotFiniteError,
-    Scales,
+    Scaler,
     cancellation,
     max_abs_of_columns,
     scale_by_powers,
@@ -40,9 +40,9 @@ def round_scaled(value, exponent):
 @example([(3.5e38, 0.0)], np.float32, False)
 def test_the_scale_of_products_is_bounded(entries, dtype, adjoint):
     w, c = (np.array(values) for values in zip(*entries, strict=True))
-    scales, is_float32 = Scales(c, dtype), dtype == np.float32
+    scaler, is_float32 = Scaler(c, dtype), dtype == np.float32
     out = np.empty((len(w), 1)) if adjoint else np.empty((1, len(w)), dtype)
-    prepare = scales.prepare_adjoint if adjoint else scales.prepare
+    prepare = scaler.prepare_adjoint if adjoint else scaler.prepare
     (exponent,), (term_norm,) = prepare(w[:, np.newaxis], out)
     scaled = out.ravel().tolist()
     assert np.isfinite(scaled).all()
@@ -77,9 +77,9 @@ def test_nonfinite_entries_are_rejected(value, row, rows):
         W[row, column] = value
         column_max[row // 2] = 0.0
         with pytest.raises(NotFiniteError):
-            Scales(column_max, np.float64).prepare(W, np.empty((2, rows)))
+            Scaler(column_max, np.float64).prepare(W, np.empty((2, rows)))
         with pytest.raises(NotFiniteError):
-            Scales(column_max, np.float64).prepare_adjoint(W, np.empty((rows, 2)))
+            Scaler(column_max, np.float64).prepare_adjoint(W, np.empty((rows, 2)))
         assert not math.isfinite(max_abs_of_columns(W)[column])
         assert not math.isfinite(max_abs_of_columns(W[:, [column]])[0])
 
@@ -91,8 +91,8 @@ def test_products_with_powers_of_two_are_rounded_once(values, exponent):
 
 
 def test_entries_for_columns_of_zeros_do_not_affect_the_scaling():
-    scales, out = Scales([0.0, 1.0], np.float64), np.empty((2, 2))
-    exponents, _ = scales.prepare(np.array([[1e308, 1e308], [1e-300, 0.0]]), out)
+    scaler, out = Scaler([0.0, 1.0], np.float64), np.empty((2, 2))
+    exponents, _ = scaler.prepare(np.array([[1e308, 1e308], [1e-300, 0.0]]), out)
     assert np.isfinite(out).all()
     assert np.ldexp(out[0, 1], exponents[0]) == 1e-300
 
@@ -104,7 +104,7 @@ def test_entries_for_columns_of_zeros_do_not_affect_the_scaling():
 def test_rows_and_columns_are_scaled_by_one_multiplication(entries, exponent):
     """One of both powers alone could overflow or underflow."""
     values, rows = (np.array(column) for column in zip(*entries, strict=True))
-    scaled = Scales([1.0], np.float64, rows).scale_rows(values[:, np.newaxis], [exponent])[:, 0]
+    scaled = Scaler([1.0], np.float64, rows).scale_rows(values[:, np.newaxis], [exponent])[:, 0]
     for value, row, result in zip(values.tolist(), rows.tolist(), scaled.tolist(), strict=True):
         expected = round_scaled(value, row + exponent)
         assert result == expected or abs(result - expected) <= 5e-324
@@ -116,8 +116,8 @@ def test_rows_and_columns_are_scaled_by_one_multiplication(entries, exponent):
 )
 def test_adjoint_vectors_with_scaled_rows_do_not_overflow(entries, c):
     v, rows = (np.array(column) for column in zip(*entries, strict=True))
-    scales, out = Scales([c], np.float64, [*rows, 7]), np.empty((len(v), 1))
-    scales.prepare_adjoint(v[:, np.newaxis], out)
+    scaler, out = Scaler([c], np.float64, [*rows, 7]), np.empty((len(v), 1))
+    scaler.prepare_adjoint(v[:, np.newaxis], out)
     assert np.abs(out).max() <= 2.0**480
     assert Fraction(c) * sum(abs(Fraction(entry)) for entry in out[:, 0].tolist()) < 2**129
 
@@ -127,13 +127,13 @@ def test_adjoint_vectors_with_scaled_rows_do_not_overflow(entries, c):
 def test_long_vectors_are_scaled_like_short_ones(columns, dtype):
     rng = np.random.default_rng(4)
     c, W = rng.uniform(1, 9, 100_000), rng.standard_normal((100_000, columns))
-    scales, out = Scales(c, dtype), np.empty((columns, len(c)), dtype)
-    exponents, term_norms = scales.prepare(W, out)
+    scaler, out = Scaler(c, dtype), np.empty((columns, len(c)), dtype)
+    exponents, term_norms = scaler.prepare(W, out)
     expected = np.linalg.norm(c[:, np.newaxis] * W, axis=0)
     np.testing.assert_allclose(np.ldexp(term_norms, exponents), expected, rtol=1e-6)
     np.testing.assert_allclose(np.ldexp(out, np.array(exponents)[:, np.newaxis]), W.T, rtol=1e-6)
     out = np.empty(W.shape)
-    exponents, term_norms = scales.prepare_adjoint(W, out)
+    exponents, term_norms = scaler.prepare_adjoint(W, out)
     expected = c.max() * np.linalg.norm(W, axis=0)
     np.testing.assert_allclose(np.ldexp(term_norms, exponents), expected, rtol=1e-6)
     np.testing.assert_allclose(np.ldexp(out, exponents), W)
