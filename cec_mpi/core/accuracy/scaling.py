@@ -82,9 +82,9 @@ def compute_row_exponents(
     >>> compute_row_exponents(np.float32([1e30]), smallest=np.float32([1e-30]))
     array([26], dtype=int16)
     """
-    exponents = _frexp(largest)
+    exponents = _frexp_exponents(largest)
     if smallest is not None:
-        limits = _frexp(smallest) - int(np.finfo(largest.dtype).minexp) - 1
+        limits = _frexp_exponents(smallest) - int(np.finfo(largest.dtype).minexp) - 1
         exponents = np.minimum(exponents, np.maximum(limits, 0))
     row_exponents: NDArray[np.int16] = exponents.astype(np.int16)
     is_zero = largest == 0
@@ -118,10 +118,10 @@ def divide_rows(
     >>> divide_rows(np.float32([[1e38, 1e-7]]), np.int16([127]), out)
     False
     """
-    max_power = int(np.finfo(rows.dtype).maxexp) - 1
-    powers = -exponents.astype(np.int32)
-    powers[powers == -ZERO_ROW] = 0
-    factors = _powers_of_two(np.minimum(powers, max_power), rows.dtype)
+    max_shift = int(np.finfo(rows.dtype).maxexp) - 1
+    shifts = -exponents.astype(np.int32)
+    shifts[shifts == -ZERO_ROW] = 0
+    factors = _powers_of_two(np.minimum(shifts, max_shift), rows.dtype)
     try:
         with np.errstate(under="raise"):
             np.multiply(rows, factors[..., np.newaxis], out=out)
@@ -130,14 +130,14 @@ def divide_rows(
         with np.errstate(under="ignore"):
             np.multiply(rows, factors[..., np.newaxis], out=out)
         is_exact = False
-    is_subnormal = powers > max_power
+    is_subnormal = shifts > max_shift
     if is_subnormal.any():
-        remaining_factors = _powers_of_two(powers[is_subnormal] - max_power, rows.dtype)
+        remaining_factors = _powers_of_two(shifts[is_subnormal] - max_shift, rows.dtype)
         out[is_subnormal] *= remaining_factors[:, np.newaxis]
     return is_exact
 
 
-def _frexp(values: NDArray[np.floating]) -> NDArray[Any]:
+def _frexp_exponents(values: NDArray[np.floating]) -> NDArray[Any]:
     """Return the exponents of `numpy.frexp`, read from the bits because that is faster."""
     info = np.finfo(values.dtype)
     bits = np.ascontiguousarray(values).view(f"i{values.itemsize}") >> info.nmant

@@ -32,7 +32,7 @@ _MAX_LOG2 = {8: 480, 4: 80}
 _UNSCALED_LOG2 = {8: 256, 4: 0}
 _EXPONENT_OF_ZERO = -(2**20)
 _MIN_SUM, _MAX_SUM = 2.0**-900, 2.0**900  # outside, terms may have underflowed or overflowed
-_MAX_POWER = 1022  # 2**-1022 is still a normal number
+_SAFE_LOG2 = 1022  # 2**-1022 and 2**1022 are normal numbers
 _MAX_EXPONENT_RANGE = 900  # of rows; ratios of more distant powers would be subnormal
 _MAX_SQUARABLE_LOG2 = 400  # the squares of norms from 2**-400 to 2**400 are normal numbers
 _CACHE_BLOCK = 1 << 15  # entries that stay in the cache while they are copied, weighted and summed
@@ -113,7 +113,7 @@ class Scaler:
             self.row_exponents = exponents
             nonzero = exponents[exponents != ZERO_ROW]
             self.max_row_exponent = int(exponents.max())
-            self._reference_exponent = int(nonzero.max(initial=-_MAX_POWER)) if nonzero.size else 0
+            self._reference_exponent = int(nonzero.max(initial=-_SAFE_LOG2)) if nonzero.size else 0
             self._max_abs_row_exponent = int(np.abs(nonzero).max(initial=0))
             smallest = int(nonzero.min(initial=self._reference_exponent))
             self._has_wide_range = self._reference_exponent - smallest > _MAX_EXPONENT_RANGE
@@ -201,14 +201,14 @@ class Scaler:
         return norms and [self._matrix_max * norm for norm in norms]
 
     def _copy_unscaled(
-        self, W: NDArray[Any], out: NDArray[Any] | None, weights: Floats | None, power: int
+        self, W: NDArray[Any], out: NDArray[Any] | None, weights: Floats | None, unit_exponent: int
     ) -> list[float] | None:
-        """Copy vectors, (n, k) to (k, n), and return the norms of their terms over 2**power.
+        """Copy vectors, (n, k) to (k, n), and return norms of terms over 2**unit_exponent.
 
         The result is None if a vector may need scaling. Without `out` nothing is copied.
         """
         length, columns = W.shape
-        max_sum_log2 = self._unscaled_exponent + self._target_exponent - power
+        max_sum_log2 = self._unscaled_exponent + self._target_exponent - unit_exponent
         min_log2 = max(max_sum_log2 - 2 * self._unscaled_exponent, -_MAX_SQUARABLE_LOG2)
         max_log2 = min(max_sum_log2 - length.bit_length() // 2 - 1, _MAX_SQUARABLE_LOG2)
         if min_log2 >= max_log2:
@@ -282,15 +282,15 @@ class Scaler:
         )
 
     def _estimate_exponent(
-        self, largest: float, total: float, power: int, max_unscaled: int
+        self, largest: float, total: float, unit_exponent: int, max_unscaled: int
     ) -> int:
-        """Return the exponent for a largest entry and a sum of terms, `total` times 2**power.
+        """Return the exponent for a largest entry and a sum of terms in units of 2**unit_exponent.
 
         It is 0 if both exceed their targets by at most ``2**max_unscaled``: no scaling is needed.
         """
         exponent = math.frexp(largest)[1] - self._max_exponent
         if total:
-            sum_exponent = math.frexp(total)[1] + power - self._target_exponent
+            sum_exponent = math.frexp(total)[1] + unit_exponent - self._target_exponent
             exponent = max(exponent, sum_exponent)
             if exponent <= max_unscaled and abs(sum_exponent) <= max_unscaled:
                 return 0
@@ -305,7 +305,7 @@ class Scaler:
         largest, largest_term = int(exponents.max()), int(terms.max())
         if largest <= _EXPONENT_OF_ZERO:
             return 0
-        shifts = np.maximum(terms - largest_term, -_MAX_POWER)
+        shifts = np.maximum(terms - largest_term, -_SAFE_LOG2)
         total = float(np.ldexp(np.abs(mantissas), shifts).sum())
         return max(
             largest - self._max_exponent,
@@ -328,15 +328,15 @@ class Scaler:
         -------
         (n, k) ndarray of float64
         """
-        powers = np.array(exponents)
+        column_exponents = np.array(exponents)
         if self.row_exponents is None:
-            return scale_by_powers(values, powers, out)
-        max_power = max(map(abs, exponents)) + self._max_abs_row_exponent
-        if self._has_wide_range or max_power > _MAX_POWER:
-            rows = self.row_exponents[: len(values), np.newaxis]
-            return scale_by_powers(values, rows + powers, out)
+            return scale_by_powers(values, column_exponents, out)
+        max_exponent = max(map(abs, exponents)) + self._max_abs_row_exponent
+        if self._has_wide_range or max_exponent > _SAFE_LOG2:
+            row_exponents = self.row_exponents[: len(values), np.newaxis]
+            return scale_by_powers(values, row_exponents + column_exponents, out)
         scaled = np.empty_like(values) if out is None else out
-        factors = np.ldexp(1.0, powers + self._reference_exponent)
+        factors = np.ldexp(1.0, column_exponents + self._reference_exponent)
         with np.errstate(over="ignore", under="ignore"):
             for block in _blocks(len(values), len(exponents)):
                 np.multiply(
@@ -366,10 +366,10 @@ def scale_by_powers(
     if out is values and not exponents.any():
         return values
     with np.errstate(over="ignore", under="ignore"):
-        if exponents.size == 1 and abs(exponents.item()) <= _MAX_POWER:
+        if exponents.size == 1 and abs(exponents.item()) <= _SAFE_LOG2:
             power = np.float64(math.ldexp(1.0, exponents.item()))
             scaled: NDArray[Any] = np.multiply(values, power, out=out, casting="same_kind")
-        elif np.abs(exponents).max() <= _MAX_POWER:
+        elif np.abs(exponents).max() <= _SAFE_LOG2:
             powers = np.ldexp(1.0, exponents)
             scaled = np.multiply(values, powers, out=out, casting="same_kind")
         else:
