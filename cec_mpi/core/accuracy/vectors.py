@@ -377,19 +377,19 @@ def scale_by_powers(
     return scaled
 
 
-def max_abs_of_columns(columns: Floats) -> list[float]:
-    """Return the largest absolute value in each column; NaN for a column with NaN.
+def vector_max_abs(vectors: Floats) -> list[float]:
+    """Return the largest absolute value of each vector, (n, k); NaN for a vector with NaN.
 
     Examples
     --------
-    >>> max_abs_of_columns(np.array([[1.0, -3.0], [2.0, 0.5]]))
+    >>> vector_max_abs(np.array([[1.0, -3.0], [2.0, 0.5]]))
     [2.0, 3.0]
     """
-    if columns.shape[1] != 1:
-        return np.maximum(columns.max(axis=0), -columns.min(axis=0)).tolist()  # type: ignore[no-any-return]
+    if vectors.shape[1] != 1:
+        return np.maximum(vectors.max(axis=0), -vectors.min(axis=0)).tolist()  # type: ignore[no-any-return]
     extremes: list[float] = []
-    for block in _blocks(len(columns)):
-        entries = columns[block, 0]
+    for block in _blocks(len(vectors)):
+        entries = vectors[block, 0]
         # For short vectors argmax is faster than max; it returns the index of a NaN, too.
         extremes += entries.item(entries.argmax()), -entries.item(entries.argmin())
     return [math.nan if any(map(math.isnan, extremes)) else max(extremes)]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.core.accuracy.rounding import estimate_answer_error
-from cec_mpi.core.accuracy.vectors import Scaler, cancellation, max_abs_of_columns, scale_by_powers
+from cec_mpi.core.accuracy.vectors import Scaler, cancellation, scale_by_powers, vector_max_abs
 from cec_mpi.errors import InputError, MachineError, ScaleWarning
 from cec_mpi.runtime.master.buffers import Buffers, as_block, as_column, check_out
 from cec_mpi.runtime.master.elastic import ElasticExecutor
@@ -255,7 +255,7 @@ class Master:
             else:
                 values = self.scaler.scale_rows(unscaled, exponents, out_block)
                 exponents = [exponent + self.scaler.max_row_exponent for exponent in exponents]
-        largest = max_abs_of_columns(values)
+        largest = vector_max_abs(values)
         is_finite = all(map(math.isfinite, largest))
         if not is_finite:
             self._executor.check_finite(step, result)

@@ -14,8 +14,8 @@ from cec_mpi.core.accuracy.vectors import (
     NotFiniteError,
     Scaler,
     cancellation,
-    max_abs_of_columns,
     scale_by_powers,
+    vector_max_abs,
 )
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -80,8 +80,8 @@ def test_nonfinite_entries_are_rejected(value, row, rows):
             Scaler(column_max, np.float64).prepare(W, np.empty((2, rows)))
         with pytest.raises(NotFiniteError):
             Scaler(column_max, np.float64).prepare_adjoint(W, np.empty((rows, 2)))
-        assert not math.isfinite(max_abs_of_columns(W)[column])
-        assert not math.isfinite(max_abs_of_columns(W[:, [column]])[0])
+        assert not math.isfinite(vector_max_abs(W)[column])
+        assert not math.isfinite(vector_max_abs(W[:, [column]])[0])
 
 
 @given(st.lists(FINITE, min_size=1, max_size=9), st.integers(-2500, 2500))
@@ -137,7 +137,7 @@ def test_long_vectors_are_scaled_like_short_ones(columns, dtype):
     expected = c.max() * np.linalg.norm(W, axis=0)
     np.testing.assert_allclose(np.ldexp(term_norms, exponents), expected, rtol=1e-6)
     np.testing.assert_allclose(np.ldexp(out, exponents), W)
-    assert max_abs_of_columns(W) == np.abs(W).max(axis=0).tolist()
+    assert vector_max_abs(W) == np.abs(W).max(axis=0).tolist()
 
 
 @pytest.mark.parametrize(
