@@ -190,7 +190,7 @@ def run(
         planned = estimator.speeds(available, speeds, overheads)
         machines = (available + 1).tolist()
         plan = plan_step(machines, planned.tolist(), scenario.copies, scenario.rows)
-        rows = plan.assignment.counts(scenario.machines).astype(float)
+        rows = plan.assignment.row_counts(scenario.machines).astype(float)
         seconds = (overheads + rows) / speeds * factors * common * (rows > 0)
         best = min_makespan(speeds[available], overheads[available], scenario.copies, scenario.rows)
         regrets[step] = seconds.max() / (best * common) - 1
@@ -216,7 +216,7 @@ def steps_until_noticed(scenario: Scenario, seed: int) -> float:
         plan = plan_step(
             (machines + 1).tolist(), estimates.tolist(), scenario.copies, scenario.rows
         )
-        rows = plan.assignment.counts(scenario.machines).astype(float)
+        rows = plan.assignment.row_counts(scenario.machines).astype(float)
         learned.observe(
             rows, rows / speeds * np.exp(rng.normal(0, scenario.noise, scenario.machines))
         )

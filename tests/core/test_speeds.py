@@ -59,7 +59,7 @@ class Run:
                 speeds = self.speeds.plan_speeds(available)
             plan = self.planner.plan(available, speeds)
             if plan is not self.plan:
-                self.plan, rows = plan, plan.assignment.counts(len(SPEEDS))
+                self.plan, rows = plan, plan.assignment.row_counts(len(SPEEDS))
             seconds = self.cluster.seconds(rows, operation)
             if late is not None and step == 0:
                 seconds[late] *= 100
@@ -182,7 +182,7 @@ def test_frequent_late_answers_rarely_change_the_plan():
     run, changes = estimated(60, noise=0.05), []
     for step in range(200):
         plan_speeds = run.speeds.plan_speeds(MACHINES)
-        rows = run.planner.plan(MACHINES, plan_speeds).assignment.counts(6)
+        rows = run.planner.plan(MACHINES, plan_speeds).assignment.row_counts(6)
         seconds = run.cluster.seconds(rows)
         if step % 4 == 0:
             seconds[run.cluster.rng.integers(6)] *= 5

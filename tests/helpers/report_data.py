@@ -67,7 +67,7 @@ def run(
         available = tuple(int(n) + 1 for n in np.flatnonzero(is_up[:, step]))
         since = {n: since.get(n, step) for n in ranks[1:] if n not in available}
         plan = planner.plan(available, tuple(speeds))
-        loads = plan.assignment.counts(machines)
+        loads = plan.assignment.row_counts(machines)
         noise = 1 + rng.gamma(2, 0.01, machines) + 0.6 * (step < 5)
         seconds = loads / np.array(speeds) * noise / 2e5 * slowdown
         optimum, measured = plan.makespan / 2e5 * slowdown, float(seconds.max())

@@ -85,7 +85,7 @@ def explain_plan(
         "available": list(available),
         "recovery": recovery,
         "rows": rows,
-        "loads": plan.assignment.counts(machines).tolist(),
+        "loads": plan.assignment.row_counts(machines).tolist(),
         "blocks": [
             {"start": block.start, "stop": block.stop, "machines": list(block.machines)}
             for block in plan.assignment.blocks
@@ -243,7 +243,7 @@ def explain_copies(
         "available": list(available),
         "rows": rows,
         "copies": copies,
-        "loads": plan.assignment.counts(machines).tolist(),
+        "loads": plan.assignment.row_counts(machines).tolist(),
         "costs": costs,
         "held_fractions": held_fractions,
         "blocks": [

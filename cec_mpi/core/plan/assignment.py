@@ -72,7 +72,7 @@ class Assignment:
     3 (1, 3, 5)
     1 (1, 2, 5)
     3 (2, 3, 5)
-    >>> assignment.count(5), assignment.intervals(5)
+    >>> assignment.row_count(5), assignment.intervals(5)
     (7, ((0, 7),))
     """
 
@@ -142,12 +142,12 @@ class Assignment:
             )
         )
 
-    def count(self, machine: int) -> int:
+    def row_count(self, machine: int) -> int:
         """Return the number of rows of a machine, 0 if it is unavailable."""
         available = self.available
         return int(self.loads[available.index(machine)]) if machine in available else 0
 
-    def intervals(self, machine: int) -> tuple[tuple[int, int], ...]:
+    def intervals(self, machine: int) -> Intervals:
         """Return the row intervals ``(start, stop)`` of a machine, ascending and merged."""
         if "_intervals" in vars(self):
             return self._intervals.get(machine, ())
@@ -155,11 +155,11 @@ class Assignment:
         blocks = blocks[np.argsort(self.starts[blocks])]
         return tuple(_merge_intervals(blocks * 0, self.starts[blocks], self.stops[blocks])[1])
 
-    def all_intervals(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
+    def all_intervals(self) -> Mapping[int, Intervals]:
         """Return the `intervals` of each available machine; the result is cached."""
         return self._intervals
 
-    def counts(self, machines: int) -> Ints:
+    def row_counts(self, machines: int) -> Ints:
         """Return the number of rows of each machine 1..`machines`, 0 if it is unavailable."""
         counts = np.zeros(machines, dtype=np.int64)
         counts[np.asarray(self.available) - 1] = self.loads
@@ -193,7 +193,7 @@ class Assignment:
         return block_order, owners, np.argsort(owners, kind="stable")
 
     @cached_property
-    def _intervals(self) -> dict[int, tuple[tuple[int, int], ...]]:
+    def _intervals(self) -> dict[int, Intervals]:
         block_order, owners, machine_order = self._sort_orders
         starts = np.repeat(self.starts[block_order], self.machines_per_row)[machine_order]
         stops = np.repeat(self.stops[block_order], self.machines_per_row)[machine_order]

@@ -90,7 +90,7 @@ class Plan:
         """
         if self.costs is None:
             return rows
-        plan_rows = self.assignment.counts(rows.size)
+        plan_rows = self.assignment.row_counts(rows.size)
         mean_cost = self.costs.sum() / max(1, plan_rows.sum())
         cost_per_row = np.where(plan_rows > 0, self.costs / np.maximum(plan_rows, 1), mean_cost)
         return rows * cost_per_row

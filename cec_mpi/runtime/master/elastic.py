@@ -252,7 +252,7 @@ class ElasticExecutor:
     def _planned_rows(self, step: Step) -> NDArray[np.int64]:
         """Return the number of rows of each machine in the plan, cached for one plan."""
         if self._cached_rows[0] is not step.plan:
-            counts = step.plan.assignment.counts(self._planner.placement.machines)
+            counts = step.plan.assignment.row_counts(self._planner.placement.machines)
             self._cached_rows = step.plan, counts
         return self._cached_rows[1]
 

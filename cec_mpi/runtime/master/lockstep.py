@@ -96,7 +96,7 @@ class LockstepExecutor:
         """Return the number of rows of each machine in the plan, cached for one plan."""
         cached_plan, rows = self._cached_rows
         if cached_plan is not plan:
-            rows = plan.assignment.counts(self._planner.placement.machines).tolist()
+            rows = plan.assignment.row_counts(self._planner.placement.machines).tolist()
             self._cached_rows = plan, rows
         return rows
 

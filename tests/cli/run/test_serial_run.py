@@ -389,7 +389,7 @@ def test_records_and_summary_agree(run):
         assert step["tick"] == before["tick"] + 1 + step["waited_ticks"]
         assert step["available"] == list(availability.at(step["tick"]))
         plan = plan_step(step["available"], [2, 2, 3, 3, 4, 4], RECOVERY, 420)
-        assert step["rows"] == plan.assignment.counts(MACHINES).tolist()
+        assert step["rows"] == plan.assignment.row_counts(MACHINES).tolist()
         assert [rows > 0 for rows in step["rows"]] == [time > 0 for time in step["compute_seconds"]]
         assert step["measured_makespan"] == max(step["compute_seconds"]) <= step["collect_seconds"]
         assert step["payload_bytes"]["collect"] == 8 * RECOVERY * 420

@@ -136,7 +136,7 @@ def test_intervals_are_the_merged_rows_of_each_machine(assignment):
         rows = rows_of(assignment, machine)
         assert [row for start, stop in intervals[machine] for row in range(start, stop)] == rows
         assert all(before[1] < after[0] for before, after in pairwise(intervals[machine]))
-        assert assignment.count(machine) == len(rows)
+        assert assignment.row_count(machine) == len(rows)
     all_intervals = assignment.all_intervals()
     assert all_intervals == {n: intervals[n] for n in assignment.available}
     assert intervals == {n: assignment.intervals(n) for n in machines}  # cached
@@ -210,8 +210,8 @@ def test_an_assignment_is_immutable(is_writeable):
 
 def test_counts_of_unavailable_machines_are_zero():
     assignment = small_assignment()
-    assert assignment.counts(6).tolist() == [3, 2, 0, 1, 0, 0]
-    assert (assignment.count(3), assignment.intervals(3)) == (0, ())
+    assert assignment.row_counts(6).tolist() == [3, 2, 0, 1, 0, 0]
+    assert (assignment.row_count(3), assignment.intervals(3)) == (0, ())
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_makespans_of_the_example_of_the_paper(available, heterogeneous, cyclic,
         plan = plan_step(available, SPEEDS, 3, rows, scheme)
         assert plan.makespan == Fraction(makespan) * rows
         assert plan.bound == pytest.approx(float(Fraction(heterogeneous) * rows), rel=1e-14)
-        counts = plan.assignment.counts(6)
+        counts = plan.assignment.row_counts(6)
         assert counts.sum() == 3 * rows
         for n, bounds in enumerate(plan.interval_bounds(6), start=1):
             assert sum(bounds[1::2]) - sum(bounds[::2]) == counts[n - 1]

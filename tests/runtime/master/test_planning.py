@@ -44,7 +44,7 @@ def run(steps, count, clock=None):
     for _ in range(count):
         step = steps.plan(steps.next_step())
         steps.begin(step)
-        rows = step.plan.assignment.counts(6)
+        rows = step.plan.assignment.row_counts(6)
         seconds = rows / SPEEDS
         if clock is not None:
             clock.now += seconds.max()
@@ -132,7 +132,7 @@ def test_planning_recorded_steps_again_gives_the_recorded_plans(tmp_path, speeds
         step = steps.plan(steps.next_step())
         steps.begin(step)
         assert step.plan_changed == record.plan_changed
-        assert step.plan.assignment.counts(6).tolist() == record.rows
+        assert step.plan.assignment.row_counts(6).tolist() == record.rows
         step.product = Product(record.adjoint, record.columns)
         makespans = steps.learn(step, record.rows, record.compute_seconds)
         assert makespans.predicted == record.predicted_makespan

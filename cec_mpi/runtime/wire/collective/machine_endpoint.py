@@ -197,7 +197,7 @@ class _StoreBuffers:
     def assign(self, assignment: Assignment) -> Intervals:
         """Use another assignment; return the rows of this machine."""
         self.free()
-        self.row_count = assignment.count(self.machine)
+        self.row_count = assignment.row_count(self.machine)
         is_before = np.array(assignment.available) < self.machine
         self._first_coefficient = int(assignment.loads[is_before].sum())
         return assignment.intervals(self.machine)

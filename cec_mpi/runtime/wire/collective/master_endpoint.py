@@ -324,7 +324,7 @@ class CollectiveMasterEndpoint:
 
     def _rows_of(self, assignment: Assignment) -> NDArray[np.int64]:
         """Return the number of rows of each rank."""
-        counts = assignment.counts(self._manifest.code.machines)
+        counts = assignment.row_counts(self._manifest.code.machines)
         counts_without_rank = np.delete(counts, self._machines)
         if counts_without_rank.any() or counts.sum() != self._answer_rows:
             raise InputError(f"{assignment!r} does not fit the ranks or the store")
