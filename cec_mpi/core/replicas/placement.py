@@ -60,7 +60,7 @@ class ReplicaPlacement:
 
     @property
     def redundancy_text(self) -> str:
-        """Why a step can lose machines, as text."""
+        """The redundancy of the store, in words."""
         return f"each row is on {plural(self.tolerated_losses(0), 'machine')}"
 
     def encode_option(self, answers: int) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.demand import CodedDemand, Demand
 from cec_mpi.core.plan.assignment import Scheme
-from cec_mpi.core.plan.coded import CodedPlacement
+from cec_mpi.core.plan.placement import CodedPlacement
 from cec_mpi.core.plan.planner import Plan, Planner
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from cec_mpi.core.elastic.states import WAIT_MARGIN
-from cec_mpi.core.plan.coded import CodedPlacement
+from cec_mpi.core.plan.placement import CodedPlacement
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.runtime.availability.models import (

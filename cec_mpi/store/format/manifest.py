@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from cec_mpi.core.accuracy.rounding import encoding_error_bound
 from cec_mpi.core.code.mds import MDSCode
-from cec_mpi.core.plan.coded import CodedPlacement
+from cec_mpi.core.plan.placement import CodedPlacement
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InputError

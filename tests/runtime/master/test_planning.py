@@ -7,7 +7,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.core.demand import CodedDemand
-from cec_mpi.core.plan.coded import CodedPlacement
+from cec_mpi.core.plan.placement import CodedPlacement
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.speeds import FixedSpeeds, SpeedEstimator
 from cec_mpi.errors import InfeasibleError

@@ -23,7 +23,7 @@ class CodedPlacement:
     schemes : tuple of str
         Available assignment schemes.
     remedy, redundancy_text : str
-        For messages: the remedy if a row has too few answers, and why a step can lose machines.
+        For messages: what gives rows more answers, and the redundancy.
     cuts : tuple of int
         Rows at which the set of holders changes; empty.
     spans_of_terms : None
