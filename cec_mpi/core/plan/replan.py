@@ -103,7 +103,7 @@ def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[R
     relative_speeds = np.ldexp(relative_speeds, -int(np.frexp(relative_speeds.max())[1]))
     relative_speeds = np.maximum(relative_speeds, _MIN_RELATIVE_SPEED)
     total = sum((group.stop - group.start) * group.answers_per_row for group in groups)
-    pairs, network = _network(groups, machines)
+    pairs, network = _make_network(groups, machines)
     machine_of_pair = np.array(pairs)[:, 1]
     low = float(total / relative_speeds.sum()) * (1 - 1e-9)
     high = float(total / relative_speeds.min())
@@ -129,7 +129,7 @@ def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[R
     ]
 
 
-def _network(
+def _make_network(
     groups: Sequence[MissingAnswers], machines: Sequence[int]
 ) -> tuple[list[tuple[int, int]], Network]:
     """Return the pairs of a group and an eligible machine, and the flow network."""

@@ -181,15 +181,15 @@ class _CellGroups:
     def make_blocks(
         self, time: float, pair_units: Ints, speeds: Floats, sufficient_makespan: float
     ) -> _CellBlocks:
-        """Assign large cells, and cut small cells into blocks; see `_assign_large`."""
+        """Assign large cells, and cut small cells into blocks; see `_assign_large_cells`."""
         large_owners = np.zeros((0, self.machines_per_row), np.intp)
         if self.large_cells.size:
-            large_owners, pair_units = self._assign_large(
+            large_owners, pair_units = self._assign_large_cells(
                 time, pair_units, speeds, sufficient_makespan
             )
-        cells, ends, owners = self._cut_groups(pair_units, speeds)
-        first = np.concatenate([self.large_cells, cells])
-        last = np.concatenate([self.large_cells, ends])
+        first, last, owners = self._cut_groups(pair_units, speeds)
+        first = np.concatenate([self.large_cells, first])
+        last = np.concatenate([self.large_cells, last])
         return self._evaluate(first, last, np.concatenate([large_owners, owners]), speeds)
 
     def assign_cells(self, time: float, pair_units: Ints, speeds: Floats) -> _CellBlocks:
@@ -264,7 +264,7 @@ class _CellGroups:
         ).astype(np.float64)
         return _CellBlocks(first, last, owners, costs, float((costs / speeds).max()))
 
-    def _assign_large(
+    def _assign_large_cells(
         self, time: float, pair_units: Ints, speeds: Floats, sufficient_makespan: float
     ) -> tuple[NDArray[np.intp], Ints]:
         """Assign large cells individually, by the better of two rules.
