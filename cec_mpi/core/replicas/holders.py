@@ -21,8 +21,6 @@ from cec_mpi.core.replicas.work_groups import WorkGroups
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-ORDERS = 4
-"""Default number of random orders of the machines."""
 _MAX_EXHAUSTIVE, _SAMPLE_SIZE = 20_000, 20_000  # sets of lost machines
 _SIMULATED_STEPS, _SEED = 200, 2107
 _SPEED_FACTOR = 2.0  # largest ratio of a simulated speed to the declared speed
@@ -32,7 +30,7 @@ Holders = tuple[tuple[int, ...], ...]
 
 
 def spread_copies(
-    parts: int, speeds: Sequence[float], copies: int, orders: int = ORDERS, seed: int = 0
+    parts: int, speeds: Sequence[float], copies: int, orders: int = 4, seed: int = 0
 ) -> Holders:
     """Choose the machines that hold each part; parts have about equal costs.
 
