@@ -199,7 +199,7 @@ class _BlockGroup:
 class _Block:
     """A block or a piece of a long block: its decoder, and its offsets in the coded array."""
 
-    __slots__ = ("_decoder", "_entries", "_offset", "_scratch", "_sources", "_strides")
+    __slots__ = ("_coded_slices", "_decoder", "_entries", "_offset", "_scratch", "_strides")
 
     def __init__(
         self, decoder: Decoder, start: int, stop: int, offsets: list[int], scratch: Floats
@@ -207,7 +207,7 @@ class _Block:
         size = stop - start
         self._decoder = decoder
         self._entries = slice(start, stop)
-        self._sources = [slice(offset, offset + size) for offset in offsets]
+        self._coded_slices = [slice(offset, offset + size) for offset in offsets]
         self._scratch = scratch[: len(offsets) * size].reshape(len(offsets), size)
         # If the offsets are equidistant, a strided view needs no copy.
         stride = _common_stride(offsets)
@@ -218,8 +218,8 @@ class _Block:
         values = self._strided_view(answers)
         if values is None:
             values = self._scratch
-            for row, source in zip(values, self._sources, strict=True):
-                row[:] = answers[source]
+            for row, coded_slice in zip(values, self._coded_slices, strict=True):
+                row[:] = answers[coded_slice]
         self._decoder.decode(values, parts[:, self._entries])
 
     def compute_coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
@@ -228,8 +228,8 @@ class _Block:
             self._decoder.decode_transposed(parts[:, self._entries], values)
             return
         self._decoder.decode_transposed(parts[:, self._entries], self._scratch)
-        for row, source in zip(self._scratch, self._sources, strict=True):
-            coded[source] = row
+        for row, coded_slice in zip(self._scratch, self._coded_slices, strict=True):
+            coded[coded_slice] = row
 
     def _strided_view(self, coded: NDArray[Any]) -> Floats | None:
         """Return the block's coded values as a strided matrix, if that is possible."""
