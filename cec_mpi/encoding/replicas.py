@@ -74,7 +74,7 @@ def encode_replicas(
             min(_DEFAULT_COPIES, options.machines) if options.copies is None else options.copies
         )
         holders = spread_copies(parts.count, speeds, copies, options.spread, options.seed)
-        first_entries = parts.entries_before[parts.cells]
+        first_entries = parts.entries_before[parts.first_cells]
         needs_int64 = int(np.diff(first_entries).max()) > _MAX_INT32 or rows.shape[1] > _MAX_INT32
         layout = Layout(
             bounds=parts.bounds,
@@ -111,7 +111,7 @@ def _rounds_floats(dtype: np.dtype[Any], stored: str) -> bool:
 def _write_metadata(writer: _ShardWriter, parts: Parts, checksums: NDArray[np.uint64]) -> None:
     """Write all files except the shards: cells, column sizes, checksums, manifest."""
     directory, layout, rows = writer.directory, writer.layout, writer.rows
-    cells = np.stack([parts.rows, parts.entries_before])
+    cells = np.stack([parts.first_rows, parts.entries_before])
     sizes, exponent = quantise_sizes(writer.column_sizes)
     entries = {
         name: ArrayEntry(name, publish_pieces(directory, name, array.shape, array.dtype, (array,)))

@@ -233,7 +233,7 @@ def explain_copies(
     planner = ReplicaPlanner(parts, placement, stragglers)
     plan = planner.plan(tuple(available), tuple(speeds))
     assessment = assess_placement(holders, speeds, parts.costs.tolist())
-    rows, total = int(parts.rows[-1]), float(parts.costs.sum())
+    rows, total = int(parts.first_rows[-1]), float(parts.costs.sum())
     held_fractions = [0.0] * machines
     for machines_of_part, cost in zip(holders, parts.costs.tolist(), strict=True):
         for n in machines_of_part:

@@ -27,10 +27,10 @@ class Parts:
 
     Attributes
     ----------
-    cells : (P + 1,) ndarray of int64
-        The cells of part p are ``cells[p] <= c < cells[p + 1]``.
-    rows : (C + 1,) ndarray of int64
-        The rows of cell c are ``rows[c] <= row < rows[c + 1]``.
+    first_cells : (P + 1,) ndarray of int64
+        First cell of each part, and the number of cells.
+    first_rows : (C + 1,) ndarray of int64
+        First row of each cell, and the number of rows.
     entries_before : (C + 1,) ndarray of int64
         Number of nonzeros of X before each cell, and their total.
     row_cost : float
@@ -40,29 +40,29 @@ class Parts:
     --------
     >>> indptr = np.arange(0, 31, 3)  # ten rows of three nonzeros each
     >>> parts = cut_parts(indptr, 2, 2)
-    >>> parts.count, parts.rows.tolist(), parts.bounds.tolist(), parts.costs.tolist()
+    >>> parts.count, parts.first_rows.tolist(), parts.bounds.tolist(), parts.costs.tolist()
     (2, [0, 2, 5, 7, 10], [0, 5, 10], [25.0, 25.0])
     """
 
-    cells: Ints
-    rows: Ints
+    first_cells: Ints
+    first_rows: Ints
     entries_before: Ints
     row_cost: float = ROW_OVERHEAD
 
     @property
     def count(self) -> int:
         """Number of parts, P."""
-        return self.cells.size - 1
+        return self.first_cells.size - 1
 
     @cached_property
     def bounds(self) -> Ints:
         """First row of each part, and the number of rows, shape (P + 1,)."""
-        return self.rows[self.cells]
+        return self.first_rows[self.first_cells]
 
     @cached_property
     def cost_before(self) -> Floats:
         """Cost of all rows before each cell, and the total, in nonzeros, shape (C + 1,)."""
-        return self.entries_before + self.row_cost * self.rows
+        return self.entries_before + self.row_cost * self.first_rows
 
     @cached_property
     def cell_costs(self) -> Floats:
@@ -72,7 +72,7 @@ class Parts:
     @cached_property
     def costs(self) -> Floats:
         """Cost of each part in nonzeros, shape (P,)."""
-        return np.diff(self.cost_before[self.cells])
+        return np.diff(self.cost_before[self.first_cells])
 
     def cost(self, starts: Ints, stops: Ints) -> Floats:
         """Return the cost of intervals of rows in nonzeros, interpolated within cells.
@@ -85,8 +85,8 @@ class Parts:
         -------
         (m,) ndarray of float64
         """
-        before = np.interp(stops, self.rows, self.cost_before)
-        return before - np.interp(starts, self.rows, self.cost_before)
+        before = np.interp(stops, self.first_rows, self.cost_before)
+        return before - np.interp(starts, self.first_rows, self.cost_before)
 
 
 def cut_parts(indptr: NDArray[np.integer], parts: int, cells: int = CELLS_PER_PART) -> Parts:
@@ -119,8 +119,8 @@ def cut_parts(indptr: NDArray[np.integer], parts: int, cells: int = CELLS_PER_PA
         for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     ]
     first_cells = np.cumsum([0] + [cuts.size for cuts in cuts_of_parts])
-    cell_bounds = np.concatenate([np.zeros(1, np.int64), *cuts_of_parts])
-    return Parts(first_cells, cell_bounds, np.asarray(indptr[cell_bounds], np.int64))
+    first_rows = np.concatenate([np.zeros(1, np.int64), *cuts_of_parts])
+    return Parts(first_cells, first_rows, np.asarray(indptr[first_rows], np.int64))
 
 
 def _cut_rows(indptr: NDArray[np.integer], start: int, stop: int, pieces: int) -> Ints:

@@ -72,7 +72,7 @@ class ReplicaPlanner(Planner):
         # Imported here, so that the first plan does not wait for the import.
         import scipy.sparse.csgraph  # noqa: F401
 
-        super().__init__(1, int(parts.rows[-1]), stragglers=stragglers)
+        super().__init__(1, int(parts.first_rows[-1]), stragglers=stragglers)
         self._parts, self._placement = parts, placement
         self._cell_groups: _CellGroups | None = None  # of the last available machines
 
@@ -90,7 +90,7 @@ class ReplicaPlanner(Planner):
         if cell_groups.can_assign_cells and blocks.makespan > _NEAR_OPTIMAL * bound:
             single_cells = cell_groups.assign_cells(time, pair_units, available_speeds)
             blocks = min(blocks, single_cells, key=attrgetter("makespan"))
-        starts, stops = parts.rows[blocks.first], parts.rows[blocks.last + 1]
+        starts, stops = parts.first_rows[blocks.first], parts.first_rows[blocks.last + 1]
         order = np.argsort(starts)
         starts, stops, owners = starts[order], stops[order], blocks.owners[order]
         sizes = np.repeat(stops - starts, owners.shape[1])
@@ -151,7 +151,7 @@ class _CellGroups:
         self.groups = WorkGroups(sums, sets, machines, machines_per_row)
         mean_load = machines_per_row / machines * costs.sum()
         threshold = max(_LARGE_SHARE * mean_load, _LARGE_FACTOR * costs.mean())
-        self._part_of_cell = np.repeat(np.arange(parts.count), np.diff(parts.cells))
+        self._part_of_cell = np.repeat(np.arange(parts.count), np.diff(parts.first_cells))
         group_of_cell = set_of_part[self._part_of_cell]
         starts = np.searchsorted(self.groups.group, np.arange(len(sets) + 1))
         self._costs, self._cost_before = costs, parts.cost_before
@@ -159,7 +159,7 @@ class _CellGroups:
         large = np.flatnonzero(costs > threshold)
         self.large_cells = large[np.argsort(-costs[large], kind="stable")]
         self.can_assign_cells = costs.size <= _MAX_CELLS_PER_MACHINE * machines
-        self._is_single_row = np.diff(parts.rows)[self.large_cells] == 1
+        self._is_single_row = np.diff(parts.first_rows)[self.large_cells] == 1
         self._small_cells = np.argsort(group_of_cell, kind="stable")
         self._small_cells = self._small_cells[costs[self._small_cells] <= threshold]
         self._cumulative_costs = np.append(0, np.cumsum(costs[self._small_cells]))

@@ -21,16 +21,17 @@ def row_pointers(counts):
 def test_parts_partition_the_rows_at_about_equal_costs(counts, parts, cells):
     indptr = row_pointers(counts)
     cut = cut_parts(indptr, parts, cells)
+    rows = cut.first_rows
     assert 1 <= cut.count <= min(parts, len(counts))
-    for bounds in (cut.bounds, cut.rows):
+    for bounds in (cut.bounds, rows):
         assert (bounds[0], bounds[-1]) == (0, len(counts))
         assert (np.diff(bounds) > 0).all()
-    assert np.array_equal(cut.entries_before, indptr[cut.rows])
+    assert np.array_equal(cut.entries_before, indptr[rows])
     costs = np.array(counts) + ROW_OVERHEAD
     np.testing.assert_allclose(cut.costs, np.add.reduceat(costs, cut.bounds[:-1]))
     # A part costs at most its share and half a row at each end.
     assert cut.costs.max() <= costs.sum() / min(parts, len(counts)) + costs.max() + 1e-6
-    np.testing.assert_allclose(cut.cost(cut.rows[:-1], cut.rows[1:]), np.diff(cut.cost_before))
+    np.testing.assert_allclose(cut.cost(rows[:-1], rows[1:]), np.diff(cut.cost_before))
 
 
 @pytest.mark.parametrize(
