@@ -410,7 +410,7 @@ class SpeedEstimator:
         min_improvement = max(_MIN_IMPROVEMENT, _MIN_IMPROVEMENT_IN_NOISE * self._noise)
         is_better = saving > optimum * min_improvement
         if not is_better and (best_loads > 2 * loads + 1).any():
-            is_better, saving = True, optimum
+            is_better, saving = True, optimum  # the saving is unknown
         if is_better and saving > _MIN_IMPROVEMENT_SECONDS * self._last_rate:
             rows = self._last_rows.copy()
             rows[machines] = best_loads
@@ -542,8 +542,8 @@ class SpeedEstimator:
         outliers, deviations = self._outliers[machines], np.abs(errors)
         max_deviation = max(_OUTLIER_SIGMAS * self._noise / math.sqrt(steps), _MIN_OUTLIER)
         is_outlier = deviations > max_deviation
-        deviations_of_steps = deviations * math.sqrt(steps)
-        noise = min(_MAD_TO_SIGMA * median(deviations_of_steps), 2 * max(self._noise, 1e-4))
+        step_deviations = deviations * math.sqrt(steps)
+        noise = min(_MAD_TO_SIGMA * median(step_deviations), 2 * max(self._noise, 1e-4))
         self._noise += max(_NOISE_GAIN, 1 / ages.max()) * (noise - self._noise)
         has_outlier = np.isfinite(outliers)
         is_confirmed = np.abs(log_speeds - outliers) < deviations
@@ -551,10 +551,10 @@ class SpeedEstimator:
             rate = is_confirmed[has_outlier].mean()
             self._confirmation_rate += _NOISE_GAIN * (rate - self._confirmation_rate)
         was_disturbed = is_outlier & (ages <= 1) & (errors > 0)  # in the first measurement
-        has_changed = is_confirmed | was_disturbed
-        self._outliers[machines] = np.where(is_outlier & ~has_changed, log_speeds, np.nan)
-        self._set_estimates(machines[has_changed], np.fmax(outliers, log_speeds)[has_changed], 2)
-        is_regular = ~is_outlier & ~has_changed
+        is_replaced = is_confirmed | was_disturbed
+        self._outliers[machines] = np.where(is_outlier & ~is_replaced, log_speeds, np.nan)
+        self._set_estimates(machines[is_replaced], np.fmax(outliers, log_speeds)[is_replaced], 2)
+        is_regular = ~is_outlier & ~is_replaced
         machines, log_speeds = machines[is_regular], log_speeds[is_regular]
         errors, ages = errors[is_regular], ages[is_regular] + steps
         signs = np.sign(errors)

@@ -203,7 +203,7 @@ class AnswerRejected:
 
 
 @dataclass(frozen=True)
-class Rows:
+class AnsweredRows:
     """Rows ``start <= row < stop``, and machines with answers to them, ascending."""
 
     start: int
@@ -211,16 +211,16 @@ class Rows:
     machines: tuple[int, ...]
 
 
-class RowsAgree(Rows):
+class RowsAgree(AnsweredRows):
     """The answers of these machines to these rows agree."""
 
 
-class RowsDisagree(Rows):
+class RowsDisagree(AnsweredRows):
     """The answers of these machines to these rows disagree."""
 
 
 @dataclass(frozen=True)
-class FaultUndetermined(Rows):
+class FaultUndetermined(AnsweredRows):
     """The answers of these machines disagree, but it is not certain which machine is faulty.
 
     Attributes
@@ -264,15 +264,15 @@ class StartStep:
     machines: tuple[int, ...]
 
 
-class Compare(Rows):
+class Compare(AnsweredRows):
     """Compare the answers of these machines to these rows."""
 
 
-class IdentifyFaulty(Rows):
+class IdentifyFaulty(AnsweredRows):
     """Identify the faulty machines among those with answers to these rows."""
 
 
-class Decode(Rows):
+class Decode(AnsweredRows):
     """Decode these rows from the answers of these L machines."""
 
 
