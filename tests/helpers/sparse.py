@@ -28,7 +28,8 @@ def write_group(path, X, kind="csr_matrix", **replaced):
     arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape} | replaced
     with h5py.File(path, "w") as file:
         group = file.create_group("X")
-        group.attrs["encoding-type"] = kind
+        if kind is not None:
+            group.attrs["encoding-type"] = kind
         if (shape := arrays.pop("shape")) is not None:
             group.attrs["shape"] = shape
         for name, array in arrays.items():

@@ -5,6 +5,7 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 
 from cec_mpi import encode
 from cec_mpi.errors import InputError
@@ -29,12 +30,18 @@ def hdf5(directory):
     return directory / "X.h5"
 
 
+def sparse_npz(directory):
+    scipy.sparse.save_npz(directory / "X.npz", scipy.sparse.csc_array(X))
+    return directory / "X.npz"
+
+
 SOURCES = {
     "npy": npy,
     "hdf5": hdf5,
     "array": lambda _: X,
     "Fortran": lambda _: np.asfortranarray(X),
     "DataFrame": lambda _: pd.DataFrame(X, columns=list("abcdef")).convert_dtypes(),
+    "sparse npz": sparse_npz,
     "Dask, by rectangles": lambda _: dask.array.from_array(X, chunks=(70, 4)),
 }
 
@@ -47,6 +54,7 @@ def encoded(directory, source, missing):
     return made, np.load(directory / f"{missing}.npy")
 
 
+@pytest.mark.filterwarnings("ignore:.*is sparse")
 @pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
 def test_every_source_has_the_same_treatments(tmp_path, make):
     source = make(tmp_path)

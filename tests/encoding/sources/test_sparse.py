@@ -2,14 +2,13 @@
 
 import gzip
 import os
-import warnings
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.io import mmread, mmwrite
+from scipy.io import mmwrite
 
 from cec_mpi import encode
 from cec_mpi.encoding import replicas
@@ -44,34 +43,19 @@ def saved(path, X):
     return str(path)
 
 
-def with_encoding(path, encoding):
-    file, _, name = path.partition("::")
-    with h5py.File(file, "a") as opened:
-        del opened[name].attrs["encoding-type"]
-        if encoding is not None:
-            opened[name].attrs["encoding-type"] = encoding
-    return path
-
-
 SOURCES = {
     "csr": lambda d, X: X,
     **{form: lambda d, X, form=form: X.asformat(form) for form in ("csc", "coo", "lil", "dok")},
-    "matrix": lambda d, X: sp.csr_matrix(X),
-    "bsr": lambda d, X: X.tobsr((1, 1)),
     "slices": lambda d, X: SlicedArray(X, lambda rows: X[rows].tocsc()),
     "csr.npz": lambda d, X: saved(d / "X.npz", X),
-    "csc.npz": lambda d, X: saved(d / "X.npz", X.tocsc()),
     "coo.npz": lambda d, X: saved(d / "X.npz", X.tocoo()),
-    "bsr.npz": lambda d, X: saved(d / "X.npz", X.tobsr((1, 1))),
     "big-endian.npz": lambda d, X: write_npz(
         d / "X.npz", X, data=X.data.astype(X.dtype.newbyteorder(">"))
     ),
     "csr.h5": lambda d, X: write_group(d / "X.h5", X),
     "the only group": lambda d, X: write_group(d / "X.h5ad", X).partition("::")[0],
-    "csc.h5": lambda d, X: with_encoding(
-        write_group(d / "X.h5", X.tocsc()), np.bytes_("csc_matrix")
-    ),
-    "without encoding": lambda d, X: with_encoding(write_group(d / "X.h5", X), None),
+    "csc.h5": lambda d, X: write_group(d / "X.h5", X.tocsc(), np.bytes_("csc_matrix")),
+    "without encoding": lambda d, X: write_group(d / "X.h5", X, None),
     "mtx": lambda d, X: market(d / "X.mtx", X),
     "mtx.gz": lambda d, X: zipped(d / "X.mtx", X),
 }
@@ -147,7 +131,6 @@ NUMBERS = {
     "repeated": (npz(REPEATED, "coo", row=REPEATED.row, col=REPEATED.col), REPEATED.toarray()),
     "unsorted": (in_memory(unsorted_csr()), [[2, 0, 5], [8, 0, 0]]),
     "csr of float16": (npz(data=HALF), X.toarray().astype("f2")),
-    "coo of float16": (npz(COO, "coo", data=HALF), X.toarray().astype("f2")),
     **{
         dtype: (in_memory(WHOLE.astype(dtype)), WHOLE.toarray().astype(dtype))
         for dtype in ("?", "i1", "u2", "i8")
@@ -165,7 +148,6 @@ NUMBERS = {
         for field, number, value, mirrored in (
             ("real general", "1.5D+02", 150.0, 0),
             ("real general", "-.5d-1", -0.05, 0),
-            ("integer general", "+7", 7, 0),
             ("integer general", str(2**63), 2.0**63, 0),
             ("unsigned-integer symmetric", str(2**64 - 1), 2.0**64, 2.0**64),
             ("unsigned-integer skew-symmetric", "5", 5, -5),
@@ -193,26 +175,6 @@ def test_numbers_are_read_for_copies_and_for_codes(name, tmp_path):
 def test_stored_zeros_stay(tmp_path):
     matrix = sp.csr_array((np.array([0.0, 3.0]), np.array([0, 2]), np.array([0, 1, 2])))
     assert decoded(matrix, tmp_path).nnz == 2
-
-
-@pytest.mark.parametrize("field", ["real", "integer", "pattern"])
-@pytest.mark.parametrize("symmetry", ["symmetric", "skew-symmetric"])
-def test_matrix_market_is_read_like_by_scipy(symmetry, field, tmp_path):
-    lower = sp.tril(sp.csr_array(np.rint(random_sparse(9, 9, 0.4).toarray() * 9)), -1)
-    matrix = lower + lower.T if symmetry == "symmetric" else lower - lower.T
-    if field == "pattern" and symmetry != "symmetric":
-        matrix, symmetry = lower, "general"
-    path = tmp_path / "X.mtx"
-    mmwrite(path, matrix.tocoo(), field=field, symmetry=symmetry, comment="made by hand")
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-        expected = mmread(path)
-    assert np.array_equal(decoded(str(path), tmp_path).toarray(), expected.toarray())
-
-
-def test_matrix_market_keeps_all_digits(tmp_path):
-    values = np.random.default_rng(0).standard_normal(400) * 10.0 ** np.linspace(-150, 150, 400)
-    matrix = sp.coo_array((values, (np.arange(400), np.zeros(400, int))))
-    assert np.array_equal(decoded(market(tmp_path / "X.mtx", matrix), tmp_path).data, values)
 
 
 # --- bad input ----------------------------------------------------------------------------
@@ -271,7 +233,6 @@ BAD = {
     "complex h5": (h5(data=X.data * 1j), COMPLEX),
     "pointers beyond the end": (h5(indptr=changed(X.indptr, -1, 10**6)), POINTERS),
     "few indices": (h5(indices=X.indices[:-3]), "expected an index for each value"),
-    "no indices h5": (h5(indices=None), "is not a sparse matrix (a group with data, indices and"),
     "no shape h5": (h5(shape=None), "has no attribute shape"),
     "another encoding h5": (h5(X, "array"), "holds array: expected csr"),
     "a truncated h5": (lambda d: truncated(write_group(d / "X.h5", X)), "cannot be read"),
@@ -299,39 +260,27 @@ BAD = {
 # Files and arrays that are read by the same code for copies and for codes.
 BAD_FOR_BOTH = {
     "high": (with_arrays(X, indices=changed(X.indices, 4, 17)), "csr_array is not a valid sparse"),
-    "high coo": (
-        with_arrays(COO, coords=(changed(COO.row, 0, 10**6), COO.col)),
-        "axis 0 index 1000000 exceeds",
-    ),
     "high npz": (npz(indices=changed(X.indices.astype(np.int64), 4, 2**40)), "must be < 17"),
     "text npz": (npz(data=X.data.astype(str)), "real numbers"),
     "descending pointers": (npz(indptr=changed(X.indptr, 5, 10**6)), POINTERS),
-    "few pointers": (npz(indptr=X.indptr[:-2]), "size 59 should be 61"),
-    "no pointers": (npz(indptr=None), "X.npz cannot be read"),
     "pointers of floats": (npz(indptr=X.indptr * 1.0), "has indices of float64: expected whole"),
     "many columns": (npz(COO, "coo", col=np.append(X.indices, 1)), "must have the same length"),
     "one length": (npz(shape=np.array([60])), "expected (rows, columns)"),
     "a FIFO": (lambda d: os.mkfifo(d / "X.mtx") or str(d / "X.mtx"), "X.mtx is a FIFO, expected"),
-    "2^60 rows": (mtx(f"{2**60} 2 1", "1 1 3"), MEMORY),
     "columns beyond memory": (npz(shape=np.array([60, 2**60])), MEMORY),
     "another format": (npz(format=np.array(b"xyz")), "has format 'xyz': expected one of csr"),
     "a fill value npz": (npz(fill_value=np.array(7.0)), "has the fill value 7.0, expected 0"),
     "a truncated npz": (lambda d: truncated(saved(d / "X.npz", X)), "X.npz cannot be read"),
     "a sum beyond int8": (in_memory(repeated(100, np.int8)), f"{OVERFLOW} int8"),
-    "a sum beyond uint8 npz": (npz(repeated(200, np.uint8), "coo"), f"{OVERFLOW} uint8"),
     "row 0": (mtx("2 2 1", "0 1 3"), "'0 1 3', expected a row from 1 to 2"),
-    "column 3": (mtx("2 2 1", "1 3 3"), "expected a column from 1 to 2"),
     "a large row": (mtx("2 2 1", f"{10**30} 1 3"), "expected a row from 1 to 2"),
     "few entries": (mtx("2 2 3", "1 1 3"), "has 1 entry, expected 3 by its header"),
     "many entries": (mtx("2 2 1", "1 1 3", "2 2 1"), "has more entries, expected 1"),
-    "four numbers": (mtx("2 2 2", "1 1 3", "1 2 3 4"), "line 4 is '1 2 3 4'"),
     "NUL": (mtx("2 2 1", "1 1 3\0" + "99"), "line 3 is '1 1 3\\x0099', exp"),
-    "NUL in a size": (mtx("2\0 2 1", "1 1 3"), "line 2 is '2\\x00"),
     "no value": (
         mtx("3 3 2", "", "1 1 0.5", "% a comment", "2 3"),
         "X.mtx: line 6 is '2 3', expected a row, a column and a finite number",
     ),
-    "a truncated mtx": (lambda d: truncated(market(d / "X.mtx", X)), "X.mtx"),
     "complex mtx": (coordinates("complex general", "2 2 1", "1 1 3 1"), "holds complex numbers"),
     "both triangles": (coordinates(SYM, "2 2 2", "2 1 5", "1 2 5"), "has entries at 2, 1 and at 1"),
     "a skew diagonal": (coordinates(SKEW, "2 2 1", "2 2 5"), "skew-symmetric and has 5.0 at 2, 2"),
@@ -339,17 +288,13 @@ BAD_FOR_BOTH = {
         coordinates(SKEW, "2 3 1", "2 1 5"),
         "expected a square matrix",
     ),
-    "values of a pattern": (
-        coordinates("pattern general", "2 2 1", "1 1 3"),
-        "expected a row and",
-    ),
     **{
         f"{field} {number}": (
             coordinates(f"{field} general", "2 2 1", f"1 1 {number}"),
             f"line 3 is '1 1 {number}', expected a row, a column and ",
         )
         for field, numbers in {
-            "real": "nan 1,5 0x1A 1_000 5x 1e 1.5+02 1e400",
+            "real": "nan 0x1A 1e400",
             "integer": f"1e3 3.0 {2**64} {-(2**63) - 1}",
             "unsigned-integer": "-3",
         }.items()
@@ -369,17 +314,6 @@ def test_bad_input_has_one_message_and_leaves_no_files(name, tmp_path):
         assert message in str(error.value)
         assert "\n" not in str(error.value)
         assert not list((tmp_path / "here").iterdir())
-
-
-@pytest.mark.filterwarnings("ignore:.*is sparse")
-def test_missing_values_of_a_sparse_file_can_be_dropped_for_a_code(tmp_path):
-    matrix = np.arange(12.0).reshape(4, 3)
-    matrix[2, 1] = np.nan
-    path = saved(tmp_path / "X.npz", sp.csc_array(matrix))
-    with pytest.raises(InputError, match=r"row 2, column 1.*missing="):
-        encode(path, tmp_path / "S", 3, 2)
-    back = decoded(path, tmp_path, recovery=2, missing="drop-rows")
-    assert np.allclose(back, matrix[[0, 1, 3]], rtol=0, atol=1e-14)
 
 
 def test_numbers_beyond_float32_name_the_option(tmp_path):
