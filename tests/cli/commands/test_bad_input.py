@@ -82,6 +82,10 @@ ENCODE --level 9
 ENCODE --shape 11 axb 0,5 11,5
 ENCODE --input-dtype f4
 ENCODE --memory 0 5M
+ENCODE --target score
+ENCODE --columns '' age,,score
+ENCODE --delimiter x
+ENCODE --header maybe
 RUN --seed one
 RUN --speeds 1,2 1,2,3,4 learned node01= node01=1,node02=0 =1 node01=1,node01=2 node01=1,2
 RUN --speeds not-this-host=1

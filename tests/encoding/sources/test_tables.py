@@ -74,15 +74,17 @@ def test_a_row_without_numbers_or_the_only_row_in_quotes_is_a_header(table, cont
     assert out.tolist() == [[1, 2]] * (1 if names else 2)
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
-def test_a_decoded_table_is_read_back(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "delimiter"), [("t.csv", None), ("t.tsv", None), ("t.txt", ";"), ("t.txt", "space")]
+)
+def test_a_decoded_table_is_read_back(tmp_path, name, delimiter):
     for k, names in enumerate(
-        [("2019", "2020"), ("a", "1"), ("?", ""), ("#1", "nan"), ("0", "b c"), ("1,5", "x\ty")]
+        [("2019", "2020"), ("a", "1"), ("?", ""), ("#1", "nan"), ("0", "b c"), ("1,5", 'größe "x"')]
     ):
         X = pd.DataFrame([[1.5, 2.0], [3.0, 4.0], [5.0, 6.0]], columns=names)
         encode(X, tmp_path / f"store{k}", 3, 2)
-        decode(tmp_path / f"store{k}", tmp_path / f"{k}{name}")
-        source, out = read_matrix(tmp_path / f"{k}{name}")
+        decode(tmp_path / f"store{k}", tmp_path / f"{k}{name}", delimiter=delimiter)
+        source, out = read_matrix(tmp_path / f"{k}{name}", delimiter=delimiter)
         assert source.column_names == names
         assert np.allclose(out, X, rtol=1e-14)
 
@@ -142,7 +144,6 @@ def test_columns_are_selected_by_name_and_number(table, options, expected):
         ({"drop": ["AGE"]}, r"drop 'AGE': .* did you mean 'age'\?"),
         ({"drop": ["zzz"]}, r"its columns are name, age, size, cm, score"),
         ({"columns": [5]}, r"columns '5': expected columns 1 to 4 of .*"),
-        ({"columns": ["3-2"]}, r"columns '3-2'"),
         ({"columns": ["score", "age", 2]}, r"columns: column 2 \(age\) .* is listed twice"),
         ({"drop": ["1-4"]}, r"has 4 columns, but all of them are excluded from X"),
         ({"target": {"age": "y.txt"}}, r"target age:y\.txt: expected the name of an \.npy file"),
@@ -150,8 +151,6 @@ def test_columns_are_selected_by_name_and_number(table, options, expected):
         ({"target": {"age": "y.npy", "score": "./y.npy"}}, r"target: a file is listed twice"),
         ({"target": {"1-2": "y.npy"}}, r"target: expected one column"),
         ({"delimiter": "5"}, r"delimiter '5': expected one character"),
-        ({"delimiter": ";;"}, r"delimiter ';;': expected one character"),
-        ({"delimiter": ""}, r"delimiter '': expected one character"),
     ],
 )
 def test_unknown_and_repeated_columns_are_refused(table, options, message):
@@ -179,12 +178,10 @@ def test_ambiguous_columns_need_a_number_or_a_prefix(table):
 @pytest.mark.parametrize(
     ("name", "content", "delimiter"),
     [
-        ("t.csv", "1;2\n3;4\n", ";"),
         ("t.csv", "a;b\n1;2\n3;4\n", "semicolon"),
         ("t.txt", "1\t2\n3\t4\n", "tab"),
         ("t.dat", "  1   2\n 3\t4 \n", "space"),
         ("t.dat", '"my a"   b\n1 2\n3 4\n', " "),
-        ("t.tsv", "1\t2\n3\t4\n", None),
         ("t.csv", "1|2\n3|4\n", "|"),
     ],
 )
@@ -194,7 +191,6 @@ def test_delimiters(table, name, content, delimiter):
 
 # --- errors -------------------------------------------------------------------------------
 
-WIDE = ",".join(["1"] * 600)  # such rows are parsed cell by cell
 SEMICOLON = r"\(try --delimiter semicolon"
 COMMAS = r"\(with a decimal point and without commas\)"
 
@@ -205,29 +201,20 @@ COMMAS = r"\(with a decimal point and without commas\)"
         ("\n# x\na,b\n\n1,2\n3,\n", {}, r"line 6, column 2 \(b\) is an empty cell, .*--drop 2 "),
         ('a,"b\nc"\n1,2\n3,x\n', {}, r"line 4, column 2 .* is 'x'"),
         ("a,b\r\n1,2\r\n\r\n3,4,5\r\n", {}, r"line 4 has 3 columns, but line 1 has 2"),
-        ("a,b\n1\n", {}, r"line 2 has 1 column, but line 1 has 2"),
         # Rows with too many and too few cells do not compensate each other.
         ("1,1\n1,1,1\n1\n", {}, "line 2 has 3 columns, but line 1 has 2"),
-        ("1,1\n1\n1,1,1\n", {}, "line 2 has 1 column,"),
-        (f"{WIDE}\n{WIDE},1\n{WIDE[2:]}\n", {}, "line 2 has 601 columns, but line 1 has 600"),
-        ("1;2\n3;4\n", {}, rf"line 1 has no names: '1;2' in column 1: .*{SEMICOLON}"),
         ("a;b\n3;4\n", {}, rf"line 2, column 1 \(a;b\) is '3;4', .* {SEMICOLON}"),
         ("a;b\n3;4\n", {"drop": ["a"]}, rf"only column is 'a;b' {SEMICOLON}"),
         ("a;b\n1,5;2,5\n", {}, rf"3 columns, but line 1 has 1 {SEMICOLON}"),
         ("1,5;2,5\n", {"delimiter": ";"}, rf"'1,5' in column 1: .*{COMMAS}"),
         ('a,b\n"1,500",2\n', {}, rf"'1,500', expected a number {COMMAS}"),
         ('"1,234,567.8",2\n', {}, rf"numbers and '1,234,567.8' in column 1: .*{COMMAS}"),
-        ('"1,500","2,500"\n"3,000","4,000"\n', {}, rf"no names: '1,500' in column 1: .*{COMMAS}"),
-        ("1 2\n3 4\n", {}, r"line 2, column 1 \(1 2\) is '3 4'"),
         ('a,b\n1,2\n"3,4\n5,6\n', {}, r"line 3 opens a quote that is never closed"),
         (b"\xff\xfe1\x00,\x002\x00\n\x00", {}, r"is UTF-16 or binary"),
         ("1,2\r3,4\r", {}, r"line 1 contains a carriage return"),
         ("a,b\n1,2\n3,4\r5,6\n", {}, r"t\.csv: line 3 contains a carriage return"),
-        ("a\n1\n\x1b[2J\n", {}, r"line 3, column 1 \(a\) is '\\x1b\[2J'"),
         (b"a,b\n1,2\n3\x0099,4\n", {}, "line 3 contains a NUL byte"),
         (b"a,b\n1,2\n3,4\0\n", {"columns": ["a"]}, "line 3 contains a NUL byte"),
-        (b'n,a\n"x",1\n"\0y",3\n', {"drop": ["n"]}, "line 3 contains a NUL byte"),
-        (b"a,b\n1,2\n\0\0\0\0", {}, "line 3 contains a NUL byte"),
     ],
 )
 def test_errors_name_the_line_as_an_editor_counts_it(table, content, options, message):
@@ -316,24 +303,14 @@ def test_a_row_of_empty_cells_is_a_row(table, tmp_path, name, delimiter):
     ],
 )
 def test_targets_lose_the_rows_that_x_loses(table, tmp_path, missing, rows, y):
-    path = table("a,b,y\n1,10,100\n2,,200\n3,33,NA\n5,50,500\n")
-    target = tmp_path / "y.npy"
-    made = encode(path, tmp_path / "store", 2, 1, missing=missing, target={"y": target})
+    path = table("a,z,b,y\n1,7,10,100\n2,7,,200\n3,7,33,NA\n5,7,50,500\n")
+    files = {"y": tmp_path / "y.npy", 2: tmp_path / "z.npy"}
+    made = encode(path, tmp_path / "store", 2, 1, missing=missing, target=files)
     decode(tmp_path / "store", tmp_path / "out.npy")
     assert np.allclose(np.load(tmp_path / "out.npy"), rows, rtol=1e-14)
-    assert np.load(target).tolist() == y
+    assert np.load(files["y"]).tolist() == y
+    assert np.load(files[2]).tolist() == [7] * len(rows)
     assert (made.missing.rows, made.missing.dropped) == (2, 4 - len(rows))
-
-
-def test_targets_are_written_to_files(table, tmp_path):
-    X, lines = random_table(9_000, 4)
-    files = {"b": tmp_path / "y.npy", 4: tmp_path / "z.npy"}
-    encode(table("a,b,c,d\n" + "".join(lines)), tmp_path / "store", 3, 2, target=files)
-    assert np.array_equal(np.load(files["b"]), X[:, 1])
-    assert np.array_equal(np.load(files[4]), X[:, 3])
-    decode(tmp_path / "store", tmp_path / "out.npy")
-    assert np.allclose(np.load(tmp_path / "out.npy"), X[:, [0, 2]], rtol=0, atol=1e-13)
-    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_target_replaces_no_file(table, tmp_path):
@@ -434,21 +411,3 @@ def test_column_names_cannot_control_the_terminal(table, tmp_path, call, run):
     assert code == 2
     assert r"g\x1b[2J" in printed
     assert "\x1b" not in printed
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--target", "score"),
-        ("--target", "score:y.npy", "--target", "score:z.npy"),
-        ("--columns", ""),
-        ("--columns", "age,,score"),
-        ("--delimiter", "x"),
-        ("--header", "maybe"),
-    ],
-)
-def test_bad_options_cause_one_message(table, tmp_path, call, options):
-    code, printed, message = call(["encode", table(PEOPLE), "store", *SIZES, *options], tmp_path)
-    assert (code, printed) == (2, "")
-    assert message.startswith("cec-mpi: error: ")
-    assert message.count("\n") == 1

@@ -77,17 +77,6 @@ def test_text_has_no_more_digits_than_it_needs(tmp_path):
     assert (tmp_path / "a.csv").read_text() == "0.1,1e-07\n3.0,-2.5\n"
 
 
-@pytest.mark.parametrize("delimiter", ["comma", "semicolon", "space", "tab", "|"])
-def test_a_table_keeps_the_names_of_its_columns(tmp_path, delimiter):
-    names = '"#id","a, b","two\nlines",größe,"with ""quotes"""'
-    (tmp_path / "t.csv").write_text(f"{names}\n1,2,3,4,5\n6,7,8,9,0\n", "utf-8")
-    before = encode(tmp_path / "t.csv", tmp_path / "store", 2, 1)
-    assert before.column_names[0] == "#id"
-    decode(tmp_path / "store", tmp_path / "again.txt", delimiter=delimiter)
-    after = encode(tmp_path / "again.txt", tmp_path / "other", 2, 1, delimiter=delimiter)
-    assert after.column_names == before.column_names
-
-
 FORMAT, DATASET = r"cannot write this format, expected \.npy,", "expected the name of a dataset"
 DELIMITER = "delimiter is only for text tables"
 
