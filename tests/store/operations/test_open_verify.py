@@ -11,6 +11,7 @@ import pytest
 from cec_mpi import encode
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 from cec_mpi.store import open_store, verify
+from cec_mpi.store.coded.manifest import shard_header
 from cec_mpi.store.manifest_files import content_checksum
 from helpers.stores import encode_in_small_blocks
 
@@ -301,3 +302,20 @@ def test_an_altered_manifest_is_refused(path, key, value, error, message):
     change_manifest(path, key, value=value)
     with pytest.raises(error, match=rf"manifest\.json {message}"):
         open_store(path)
+
+
+@pytest.mark.parametrize("command", ["info", "verify", "repair", "add-machine"])
+def test_a_manifest_that_states_impossible_sizes_is_damaged(path, call, command):
+    """A command that believed them would allocate any amount of memory."""
+    content = json.loads((path / "manifest.json").read_text())
+    header = shard_header(ROWS // RECOVERY, 2**40, "float64")
+    content |= {"columns": 2**40, "shard_header": header}
+    content["grid"] = {"block_rows": 1, "block_columns": 2**17}
+    for shard in content["shards"]:
+        shard["bytes"] = len(header) + ROWS // RECOVERY * 2**40 * 8
+    content["sha256"] = content_checksum(content)
+    for name in ("manifest.json", "manifest.copy.json"):
+        (path / name).write_text(json.dumps(content))
+    code, _, message = call([command, path])
+    assert code == 5
+    assert "manifest.json is damaged: no file has the size that it states" in message
