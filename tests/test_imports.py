@@ -113,6 +113,14 @@ def test_a_task_of_the_package_that_needs_no_solver_loads_no_scipy(tmp_path):
     assert not loaded & {"scipy.linalg", "scipy.sparse"}
 
 
+def test_only_the_libraries_of_the_array_and_the_device_are_loaded(tmp_path):
+    encode = "import sys, numpy as np, cec_mpi; cec_mpi.encode(np.eye(5), sys.argv[1], 3, 2)"
+    others = {"dask", "h5py", "mpi4py", "pandas", "scipy", "xarray", "zarr"}
+    assert not loaded_after(encode, tmp_path / "store") & others
+    multiply = "import sys, cec_mpi; cec_mpi.open_operator(sys.argv[1]).start()"
+    assert not loaded_after(multiply, tmp_path / "store") & {"array_api_compat", "jax"}
+
+
 @pytest.mark.parametrize("name", cec_mpi.__all__)
 def test_every_name_of_the_package_is_there(name):
     assert getattr(cec_mpi, name) is not None

@@ -1,9 +1,6 @@
 """X from the memory of a program: arrays, frames and sparse matrices of other libraries."""
 
-import os
 import re
-import subprocess
-import sys
 import threading
 
 import dask
@@ -34,11 +31,9 @@ class Rows:
         self.values = values
         self.shape = shape or values.shape
         self.dtype = dtype or values.dtype
-        self.read = []
 
     def __getitem__(self, rows):
         assert isinstance(rows, slice)
-        self.read += range(rows.start, rows.stop)
         return self.values[rows]
 
 
@@ -50,7 +45,7 @@ class Failing(Rows):
         self.error = error
 
     def __getitem__(self, rows):
-        if self.read:
+        if rows.start:
             raise self.error
         return super().__getitem__(rows)
 
@@ -60,12 +55,9 @@ def h5py_dataset(directory):
     return file.create_dataset("m", data=X, chunks=(64, 3), compression="gzip")
 
 
-def memmap(mode):
-    def make(directory):
-        np.save(directory / "X.npy", X)
-        return np.load(directory / "X.npy", mmap_mode=mode)
-
-    return make
+def memmap(directory):
+    np.save(directory / "X.npy", X)
+    return np.load(directory / "X.npy", mmap_mode="r")
 
 
 def with_holes(_):
@@ -84,11 +76,8 @@ MAKERS = {
     "ndarray": lambda _: X,
     "Fortran order": lambda _: np.asfortranarray(X),
     "not contiguous, read-only": with_holes,
-    "reversed": lambda _: np.array(X[::-1, ::-1])[::-1, ::-1],
     "big-endian": lambda _: X.astype(">f8"),
-    "memmap": memmap("r"),
-    "memmap, private": memmap("c"),
-    "a matrix": lambda _: scipy.sparse.csr_matrix(X).todense(),
+    "memmap": memmap,
     "masked array without masked entries": lambda _: np.ma.masked_array(X, mask=False),
     "h5py": h5py_dataset,
     "zarr": lambda directory: zarr.create_array(directory / "X.zarr", data=X, chunks=(50, 4)),
@@ -100,7 +89,6 @@ MAKERS = {
     "xarray, dask": lambda _: xarray.DataArray(X, dims=("a", "b")).chunk({"a": 30}),
     "xarray, a file": in_netcdf,
     "csr": lambda _: scipy.sparse.csr_array(X),
-    "csc": lambda _: scipy.sparse.csc_matrix(X),
     "coo": lambda _: scipy.sparse.coo_array(X),
 }
 
@@ -133,16 +121,6 @@ def test_dtypes_of_arrays_are_those_of_files(tmp_path, dtype):
     for name, array in {"array": matrix, "rows": Rows(matrix), "frame": frame}.items():
         assert encode(array, tmp_path / name, 5, 3).dtype == expected.dtype
         assert shards(tmp_path / name) == shards(tmp_path / "expected")
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (2, 9999), (1000, 3)])
-def test_rows_that_fit_into_a_block_are_read_once(tmp_path, shape):
-    matrix = np.random.default_rng(1).standard_normal(shape)
-    array = Rows(matrix)
-    encode_blocks(matrix, tmp_path / "expected", 3, 2)
-    encode_blocks(array, tmp_path / "store", 3, 2, runner=SmallestPieces())
-    assert shards(tmp_path / "store") == shards(tmp_path / "expected")
-    assert sorted(array.read) == list(range(shape[0])) or shape[1] == 9999
 
 
 def test_a_private_memory_map_keeps_its_changes(tmp_path):
@@ -269,13 +247,10 @@ BAD = {
     "nothing": (None, r"X is a NoneType, expected a path, or an array with a shape"),
     "a number": (np.float64(3), r"the float64 has shape \(\), expected \(rows, columns\)"),
     "a cube": (X[None], r"the ndarray has shape \(1, 203, 7\), expected \(rows, columns\)"),
-    "a cube of dask": (dask.array.ones((2, 2, 2)), r"the dask Array has shape \(2, 2, 2\)"),
     "no rows": (X[:0], r"the ndarray has shape \(0, 7\), expected"),
     "no columns": (pandas.DataFrame(index=[1, 2]), r"the DataFrame has shape \(2, 0\), exp"),
     "complex": (X + 1j, r"holds complex numbers \(complex128\), which are not supported"),
     "objects": (X.astype(object), r"the ndarray has dtype object, expected real numbers"),
-    "dates": (X.astype("M8[s]"), r"the ndarray has dtype datetime64\[s\], expected real"),
-    "a Series": (pandas.Series(X[0]), r"the Series has shape \(7,\), expected \(rows, columns\)"),
     "a Dataset": (xarray.Dataset({"a": ("t", X[0])}), r"X is a xarray.*Dataset, expected a path"),
     "a group": (
         h5py.File("group.h5", "w", driver="core", backing_store=False),
@@ -291,8 +266,6 @@ BAD = {
     "too large": (Rows(changed(9, 6, 1e300)), r"1e\+300 at row 9, column 6 .*the range of float32"),
     "NaN in a frame": (pandas.DataFrame(changed(2, 1, np.nan)), "the DataFrame holds nan at row 2"),
     "a missing number": (FRAME, r"holds nan at row 1, column 1 \(counted from 0\), 'b', expected"),
-    "NaN in dask": (dask.array.from_array(changed(2, 1, np.nan), chunks=50), r"nan at row 2, c"),
-    "NaN in a sparse": (scipy.sparse.csr_array(changed(2, 1, np.nan)), r"nan at row 2, column 1"),
     "masked": (np.ma.masked_equal(X, X[99, 4]), r"is masked at row 99, column 4 .*X\.filled\(0\)"),
     "a closed file": (in_closed_file(), r"X, a h5py.*Dataset, cannot be read: "),
     "unknown chunks": (DASK[DASK[:, 0] > 0], r"of unknown size, .*X\.compute_chunk_sizes\(\)"),
@@ -301,7 +274,6 @@ BAD = {
     "fewer rows": (Rows(X, shape=(300, 7)), r"shape .* from row \d+ on, expected \(\d+, 7\)"),
     "wrong columns": (Rows(X, shape=(203, 1)), r"the Rows returned shape \(\d+, 7\) for"),
     "wrong dtype": (Rows(X, dtype=np.dtype("f4")), r"returned float64 at row \d+, expected its"),
-    "text rows": (Rows(X.astype(str), dtype=X.dtype), r"the Rows returned <U32 at row"),
     "wrong chunks": (
         DASK.map_blocks(lambda block: block[:-1], dtype=float),
         r"the dask Array returned shape \(49, 7\) for 50 rows",
@@ -358,18 +330,6 @@ def test_an_encode_of_an_array_is_resumed_from_the_start(tmp_path):
         encode(X, store, 5, 3, resume=True)
     with pytest.raises(InputError, match="choose another name for the store, or remove it"):
         encode(X, store, 5, 3)
-
-
-def test_only_the_library_of_an_array_is_imported():
-    program = (
-        "import sys, tempfile, numpy as np, cec_mpi\n"
-        "with tempfile.TemporaryDirectory() as directory:\n"
-        "    cec_mpi.encode(np.eye(5), directory + '/store', 3, 2)\n"
-        "print({'dask', 'pandas', 'xarray', 'h5py', 'zarr', 'scipy', 'mpi4py'} & set(sys.modules))"
-    )
-    environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
-    printed = subprocess.check_output([sys.executable, "-c", program], env=environment, text=True)
-    assert printed == "set()\n"
 
 
 def test_a_runner_and_a_communicator_exclude_each_other(tmp_path):
