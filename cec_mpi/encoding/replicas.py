@@ -15,8 +15,6 @@ from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.rounding import NO_ROUNDING, measure_rounding, warn_of_rounding
 from cec_mpi.encoding.sparse import SparseRows, check_is_sparse, sparse_rows
 from cec_mpi.errors import InputError
-from cec_mpi.store.copies.layout import INDICES, POINTERS, VALUES, Layout
-from cec_mpi.store.copies.manifest import CELLS, CopiesManifest, PartsEntry, quantise_sizes
 from cec_mpi.store.files.creating import check_new, new_directory
 from cec_mpi.store.files.durable import FileCache, check_free_space, make_file
 from cec_mpi.store.files.saving import input_errors
@@ -30,6 +28,8 @@ from cec_mpi.store.format.manifest import (
     store_dtype,
 )
 from cec_mpi.store.manifest_files import publish_manifest
+from cec_mpi.store.replicas.layout import INDICES, POINTERS, VALUES, Layout
+from cec_mpi.store.replicas.manifest import CELLS, PartsEntry, ReplicaManifest, quantise_sizes
 from cec_mpi.store.work import ProgressCallback
 
 _DEFAULT_COPIES = 3
@@ -89,7 +89,7 @@ def encode_replicas(
         check_free_space(directory, total_bytes)
         with new_directory(directory) as staging:
             for n, file in enumerate(files, start=1):
-                make_file(staging / CopiesManifest.file_of(n), file.header, file.size)
+                make_file(staging / ReplicaManifest.file_of(n), file.header, file.size)
             writer = _ShardWriter(staging, layout, rows)
             checksums, bytes_written = [], 0
             for part, part_holders in enumerate(holders):
@@ -117,7 +117,7 @@ def _write_metadata(writer: _ShardWriter, parts: Parts, checksums: NDArray[np.ui
         name: ArrayEntry(name, publish_pieces(directory, name, array.shape, array.dtype, (array,)))
         for name, array in ((CELLS, cells), (COLUMN_SIZES, sizes))
     }
-    manifest = CopiesManifest(
+    manifest = ReplicaManifest(
         rows=int(layout.bounds[-1]),
         columns=rows.shape[1],
         dtype=layout.dtype,
@@ -127,7 +127,7 @@ def _write_metadata(writer: _ShardWriter, parts: Parts, checksums: NDArray[np.ui
         checksums=ChecksumsEntry.for_generation(1),
         shards=tuple(
             ShardEntry(
-                CopiesManifest.file_of(n),
+                ReplicaManifest.file_of(n),
                 layout.file_layout(n).size,
                 shard_checksum(checksums[layout.blocks_held_by(n)]),
                 (),
@@ -187,7 +187,7 @@ class _ShardWriter:
                 checksums.append(block_checksum(data))
                 for machine in layout.holders[part]:
                     handles.write(
-                        CopiesManifest.file_of(machine),
+                        ReplicaManifest.file_of(machine),
                         data,
                         layout.file_layout(machine).block_offset(block),
                     )

@@ -19,8 +19,6 @@ from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.store.coded.grid import Grid
 from cec_mpi.store.coded.manifest import CodedManifest, rows_per_shard
-from cec_mpi.store.copies.layout import Layout
-from cec_mpi.store.copies.manifest import CopiesManifest, PartsEntry
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
     DTYPES,
@@ -31,6 +29,8 @@ from cec_mpi.store.format.manifest import (
 )
 from cec_mpi.store.format.scaling import Scaling
 from cec_mpi.store.reader import Store
+from cec_mpi.store.replicas.layout import Layout
+from cec_mpi.store.replicas.manifest import PartsEntry, ReplicaManifest
 from cec_mpi.store.shard import Holding, Intervals, LoadCost, Shard, Verify
 from cec_mpi.text import plural
 
@@ -51,7 +51,7 @@ class SimulatedCodedManifest(CodedManifest, frozen=True, kw_only=True, dict=True
         """Skip the check of sizes."""
 
 
-class SimulatedCopiesManifest(CopiesManifest, frozen=True, kw_only=True, dict=True):
+class SimulatedReplicaManifest(ReplicaManifest, frozen=True, kw_only=True, dict=True):
     """Manifest of a simulated store of copies."""
 
     def __post_init__(self) -> None:
@@ -319,14 +319,14 @@ def make_copies_store(
         round(len(parts_of_machine) * cells * row_scale * row_bytes)
         for parts_of_machine in layout.parts_by_machine
     ]
-    manifest = SimulatedCopiesManifest(
+    manifest = SimulatedReplicaManifest(
         rows=simulated_rows,
         columns=1,
         dtype=dtype,
         rounded=False,
         checksums=ChecksumsEntry.for_generation(1),
         shards=tuple(
-            ShardEntry(SimulatedCopiesManifest.file_of(n), size, "", ())
+            ShardEntry(SimulatedReplicaManifest.file_of(n), size, "", ())
             for n, size in enumerate(shard_sizes, start=1)
         ),
         column_sizes=ArrayEntry(COLUMN_SIZES),

@@ -62,11 +62,11 @@ STORE_KINDS = {
         device_shard="cec_mpi.store.coded.device_shard:DeviceShard",
     ),
     "replicas": StoreKind(
-        manifest="cec_mpi.store.copies.manifest:CopiesManifest",
-        shard="cec_mpi.store.copies.shard:SparseShard",
-        output="cec_mpi.store.copies.output:NpzOutput",
-        facts="cec_mpi.store.copies.facts:CopiesFacts",
-        device_shard="cec_mpi.store.copies.device_shard:SparseDeviceShard",
+        manifest="cec_mpi.store.replicas.manifest:ReplicaManifest",
+        shard="cec_mpi.store.replicas.shard:SparseShard",
+        output="cec_mpi.store.replicas.output:NpzOutput",
+        facts="cec_mpi.store.replicas.facts:ReplicaFacts",
+        device_shard="cec_mpi.store.replicas.device_shard:SparseDeviceShard",
     ),
 }
 """Kinds of stores, by the field of ``manifest.json`` that is unique to the kind."""

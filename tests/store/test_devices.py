@@ -10,8 +10,8 @@ import scipy.sparse
 
 import cec_mpi
 from cec_mpi.errors import DamagedStoreError, InputError, ShortageError
-from cec_mpi.store.copies.device_shard import SparseDeviceShard
 from cec_mpi.store.devices import Device, check_device, choose_device, devices_of, find_devices
+from cec_mpi.store.replicas.device_shard import SparseDeviceShard
 
 RNG = np.random.default_rng(9)
 STRICT = "array_api_strict:cpu"

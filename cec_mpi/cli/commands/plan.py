@@ -152,7 +152,7 @@ def _print_plan_of_copies(
     if arguments.scheme != "heterogeneous":
         raise InputError(f"--scheme {arguments.scheme} needs a code, found copies of sparse rows")
     from cec_mpi.cli.commands.explain import explain_copies
-    from cec_mpi.store.copies.facts import balance_fact, loss_facts
+    from cec_mpi.store.replicas.facts import balance_fact, loss_facts
 
     speeds = [float(speed) for speed in arguments.speeds]
     plan = explain_copies(parts, holders, available, speeds, arguments.stragglers)

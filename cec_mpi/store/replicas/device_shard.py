@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from cec_mpi.store.copies.manifest import CopiesManifest
-from cec_mpi.store.copies.shard import SparseShard
 from cec_mpi.store.devices import Device
+from cec_mpi.store.replicas.manifest import ReplicaManifest
+from cec_mpi.store.replicas.shard import SparseShard
 from cec_mpi.store.shard import Intervals, Verify
 from cec_mpi.text import format_bytes
 
@@ -38,7 +38,7 @@ class SparseDeviceShard(SparseShard):
         self,
         path: Path,
         store: Path,
-        manifest: CopiesManifest,
+        manifest: ReplicaManifest,
         machine: int,
         verify: Verify,
         device: Device,

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.blocks import Blocks
-from cec_mpi.store.copies.layout import INDICES, POINTERS, VALUES
-from cec_mpi.store.copies.manifest import CopiesManifest
 from cec_mpi.store.files.npy import npy_header
+from cec_mpi.store.replicas.layout import INDICES, POINTERS, VALUES
+from cec_mpi.store.replicas.manifest import ReplicaManifest
 from cec_mpi.store.work import Runner
 
 
@@ -30,12 +30,12 @@ class NpzOutput:
             raise InputError(f"delimiter is only for text tables, not for {path}")
         self.path = path
 
-    def size(self, manifest: CopiesManifest) -> int:
+    def size(self, manifest: ReplicaManifest) -> int:
         """See `Output.size`."""
         return int(manifest.layout.sizes.sum())
 
     def write(
-        self, blocks: Blocks[CopiesManifest], partial: Path, memory: int, runner: Runner
+        self, blocks: Blocks[ReplicaManifest], partial: Path, memory: int, runner: Runner
     ) -> float:
         """See `Output.write`; this process reads all parts in order."""
         manifest = blocks.manifest
@@ -68,7 +68,7 @@ class NpzOutput:
         return 0.0
 
 
-def _read_sections(blocks: Blocks[CopiesManifest], section: int) -> Iterator[NDArray[np.uint8]]:
+def _read_sections(blocks: Blocks[ReplicaManifest], section: int) -> Iterator[NDArray[np.uint8]]:
     """Read this section of each part, and yield its bytes."""
     layout = blocks.manifest.layout
     for part, size in enumerate(layout.sizes[:, section].tolist()):

@@ -13,9 +13,9 @@ from scipy.sparse import csc_array, csr_array, vstack
 
 from cec_mpi.core.replicas.parts import ROW_OVERHEAD
 from cec_mpi.errors import DamagedStoreError, MachineError
-from cec_mpi.store.copies.layout import INDICES, POINTERS, VALUES, group_adjacent
-from cec_mpi.store.copies.manifest import CopiesManifest
 from cec_mpi.store.file_shard import FileShard
+from cec_mpi.store.replicas.layout import INDICES, POINTERS, VALUES, group_adjacent
+from cec_mpi.store.replicas.manifest import ReplicaManifest
 from cec_mpi.store.shard import NOTHING_LOADED, Holding, Intervals, LoadCost, Verify
 
 _MAX_ENTRIES = 2**31 - 1  # of a matrix with 32-bit pointers
@@ -39,7 +39,7 @@ class SparseShard(FileShard):
         self,
         path: Path,
         store: Path,
-        manifest: CopiesManifest,
+        manifest: ReplicaManifest,
         machine: int,
         holding: Holding = "mmap",
         verify: Verify = "first-read",

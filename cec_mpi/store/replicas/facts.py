@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.core.replicas.holders import PlacementQuality, assess_placement, fatal_sets
-from cec_mpi.store.copies.layout import BLOCK_BYTES, Layout
-from cec_mpi.store.copies.manifest import CopiesManifest
 from cec_mpi.store.facts import Facts
+from cec_mpi.store.replicas.layout import BLOCK_BYTES, Layout
+from cec_mpi.store.replicas.manifest import ReplicaManifest
 from cec_mpi.text import format_bytes, plural, truncate
 
 _MAX_LISTED = 8
 
 
-class CopiesFacts(Facts):
+class ReplicaFacts(Facts):
     """Facts about a replicated store."""
 
-    manifest: CopiesManifest
+    manifest: ReplicaManifest
 
     def summary(self) -> str:
         """See `Facts.summary`; compares the size with that of a coded store."""

@@ -17,9 +17,9 @@ from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.store.copies.layout import BLOCK_BYTES, Layout
 from cec_mpi.store.format.manifest import ArrayEntry, Manifest, ShardEntry, check_field
 from cec_mpi.store.format.scaling import read_array
+from cec_mpi.store.replicas.layout import BLOCK_BYTES, Layout
 from cec_mpi.text import plural, shorten
 
 CELLS = "cells.npy"
@@ -60,7 +60,7 @@ class PartsEntry(Struct, frozen=True):
                 )
 
 
-class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
+class ReplicaManifest(Manifest, frozen=True, kw_only=True, dict=True):
     """Description of a replicated store of a sparse X.
 
     Attributes
