@@ -17,7 +17,7 @@ from cec_mpi.encoding.sparse import SparseRows, check_is_sparse, sparse_rows
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.creating import check_new, new_directory
 from cec_mpi.store.files.durable import FileCache, check_free_space, make_file
-from cec_mpi.store.files.saving import input_errors
+from cec_mpi.store.files.saving import convert_to_input_error
 from cec_mpi.store.format.array_files import publish_pieces
 from cec_mpi.store.format.checksums import block_checksum, publish_checksums, shard_checksum
 from cec_mpi.store.format.manifest import (
@@ -63,7 +63,7 @@ def encode_replicas(
     check_is_sparse(source)
     options.reject_code_options()
     check_new(directory)
-    with input_errors(directory), sparse_rows(source, directory, options) as rows:
+    with convert_to_input_error(directory), sparse_rows(source, directory, options) as rows:
         parts = cut_parts(rows.pointers, PARTS_PER_MACHINE * options.machines)
         speeds = options.speeds or (1.0,) * options.machines
         if len(speeds) != options.machines:

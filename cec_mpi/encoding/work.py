@@ -30,7 +30,7 @@ from cec_mpi.store.coded.grid import Block, Rectangle
 from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.files.durable import FileCache
 from cec_mpi.store.files.replacing import sync
-from cec_mpi.store.files.saving import input_errors
+from cec_mpi.store.files.saving import convert_to_input_error
 from cec_mpi.store.format.checksums import block_checksum
 from cec_mpi.store.manifest_files import (
     INCOMPLETE_CHECKSUMS,
@@ -167,7 +167,7 @@ class EncodeWork:
             Rounding of X.
         """
         column_sizes, size_ratio, rounding = np.zeros(0), 0.0, NO_ROUNDING
-        with input_errors(self.directory), FileCache(self.directory) as files:
+        with convert_to_input_error(self.directory), FileCache(self.directory) as files:
             for top in range(piece.top, piece.bottom, self.blocks_per_read):
                 bottom = min(top + self.blocks_per_read, piece.bottom)
                 blocks = list(self.manifest.grid.blocks(Rectangle(top, bottom, piece.span)))
@@ -201,7 +201,7 @@ class EncodeWork:
         journal = [INCOMPLETE_SIZES, INCOMPLETE_CHECKSUMS]
         if self.manifest.row_exponents is not None:
             journal.insert(0, INCOMPLETE_EXPONENTS)
-        with input_errors(self.directory):
+        with convert_to_input_error(self.directory):
             for name in (*(shard.file for shard in self.manifest.shards), *journal):
                 sync(self.directory / name)
 

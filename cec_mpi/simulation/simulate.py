@@ -35,7 +35,7 @@ from cec_mpi.simulation.scenario import MachineEvent, Outcome, Scenario, availab
 from cec_mpi.simulation.store import SimulatedStore, make_coded_store, make_copies_store
 from cec_mpi.store.files.durable import publish
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.store.files.saving import open_text, results_errors
+from cec_mpi.store.files.saving import convert_to_results_error, open_text
 
 HOST = "simulated"
 TASK = "simulate"
@@ -118,7 +118,7 @@ def _run_simulation(scenario: Scenario, directory: Path | None) -> Outcome:
         if directory is not None:
             summary = {"version": SUMMARY_VERSION, "task": TASK, "seconds": outcome.seconds}
             text = json.dumps(summary | recorder.summary() | {"warnings": []}, indent=2)
-            with results_errors(directory / SUMMARY):
+            with convert_to_results_error(directory / SUMMARY):
                 publish(directory / SUMMARY, f"{text}\n".encode())
     return outcome
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from cec_mpi.store.blocks import Outcome, RebuiltBlock
 from cec_mpi.store.files.durable import FileCache
 from cec_mpi.store.files.replacing import is_writable_in_place, sync
-from cec_mpi.store.files.saving import input_errors
+from cec_mpi.store.files.saving import convert_to_input_error
 from cec_mpi.store.format.checksums import block_checksum, publish_checksums, shard_checksum
 from cec_mpi.store.format.manifest import Checksums, Manifest
 from cec_mpi.store.format.shard_files import make_shard_file
@@ -70,7 +70,7 @@ class RebuildWork:
 
     def process(self, piece: list[int]) -> list[Outcome]:
         """Compare and rebuild blocks, and return their outcomes."""
-        with input_errors(self.directory), FileCache(self.directory) as files:
+        with convert_to_input_error(self.directory), FileCache(self.directory) as files:
             outcomes = [self._rebuild(block, files) for block in piece]
             if self._unsynced_bytes > _MAX_UNSYNCED_BYTES:
                 self._unsynced_bytes = 0

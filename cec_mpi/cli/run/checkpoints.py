@@ -27,7 +27,7 @@ from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.directory import CHECKPOINT, PREVIOUS_CHECKPOINT, has_checkpoint
 from cec_mpi.store.files.archive import ArchiveDamagedError, pack_arrays, unpack_arrays
 from cec_mpi.store.files.durable import publish, replace_by_copy
-from cec_mpi.store.files.saving import results_errors
+from cec_mpi.store.files.saving import convert_to_results_error
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import shorten
 
@@ -151,7 +151,7 @@ class CheckpointFile:
         newest = self._directory / CHECKPOINT
         state = {k: np.asarray(v() if callable(v) else v) for k, v in self._unwritten.items()}
         content = _serialize(self._description, state)
-        with results_errors(newest):
+        with convert_to_results_error(newest):
             self.before_writing()
             if self._newest_is_valid:
                 replace_by_copy(newest, self._directory / PREVIOUS_CHECKPOINT)

@@ -17,7 +17,7 @@ from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.records.directory import RESULT
 from cec_mpi.store.files.npy import create_memmap, open_memmap
 from cec_mpi.store.files.replacing import replacing
-from cec_mpi.store.files.saving import results_errors
+from cec_mpi.store.files.saving import convert_to_results_error
 
 _RESULT_NAME = Path(RESULT).stem
 _MAX_NAME_LENGTH = 100
@@ -45,7 +45,7 @@ class Outputs:
             self._products = open_memmap(path)
             check_products(path, self._products, shape)
         else:
-            with results_errors(path):
+            with convert_to_results_error(path):
                 self._products = create_memmap(path, shape)
             self._products[:] = np.nan
         return self._products
@@ -107,7 +107,7 @@ class Outputs:
                 f"read {path}"
             )
         with (
-            results_errors(path),
+            convert_to_results_error(path),
             replacing(path) as (descriptor, _),
             open(descriptor, "wb", closefd=False) as file,
         ):

@@ -85,7 +85,7 @@ from cec_mpi.store.files.durable import is_locked, locked, publish
 from cec_mpi.store.files.log_file import log_file
 from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.files.paths import expand_host
-from cec_mpi.store.files.saving import open_text, results_errors
+from cec_mpi.store.files.saving import convert_to_results_error, open_text
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.shard import CPU
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
@@ -478,7 +478,7 @@ class TaskRun:
             self.warning_texts.append(self.convergence_problem)
         summary["warnings"] = self.warning_texts
         text = json.dumps(saved.summary_values | summary, indent=2, allow_nan=False)
-        with results_errors(self.out / SUMMARY):
+        with convert_to_results_error(self.out / SUMMARY):
             publish(self.out / SUMMARY, f"{text}\n".encode())
         self.outcome = outcome
         return end

@@ -15,7 +15,7 @@ from typing import Any
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.durable import publish
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.store.files.saving import input_errors
+from cec_mpi.store.files.saving import convert_to_input_error
 from cec_mpi.text import printable
 
 SUFFIXES = (".svg", ".pdf", ".png")
@@ -98,7 +98,7 @@ def write_picture(figure: Any, name: str, title: str) -> None:
         The file cannot be written.
     """
     path = as_path(name)
-    with input_errors(path):
+    with convert_to_input_error(path):
         if path.exists() and not path.is_file():
             raise InputError(f"{name} is not a regular file: expected a file or a new name")
         if not path.parent.is_dir():

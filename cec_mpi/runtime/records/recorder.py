@@ -36,7 +36,7 @@ from cec_mpi.runtime.records.step import (
 from cec_mpi.runtime.times import RECORDS_FLUSH_SECONDS
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.replacing import open_in_place
-from cec_mpi.store.files.saving import results_errors
+from cec_mpi.store.files.saving import convert_to_results_error
 
 if TYPE_CHECKING:
     from cec_mpi.runtime.processes.waiting import Clock
@@ -242,7 +242,7 @@ class Recorder:
     def flush(self) -> None:
         """Flush all lines to the operating system, so that they survive this process."""
         if self._stream is not None:
-            with results_errors(self._path):
+            with convert_to_results_error(self._path):
                 self._stream.flush()
             self._unflushed_chars = 0
             self._flush_at = self._clock.monotonic() + RECORDS_FLUSH_SECONDS
@@ -315,7 +315,7 @@ class Recorder:
     def _write(self, line: str) -> None:
         """Write a line; whole lines are flushed in batches."""
         assert self._stream is not None
-        with results_errors(self._path):
+        with convert_to_results_error(self._path):
             self._stream.write(line)
         self._unflushed_chars += len(line)
         if self._unflushed_chars > _FLUSH_CHARACTERS or self._clock.monotonic() >= self._flush_at:

@@ -28,7 +28,7 @@ from cec_mpi.store.files.durable import FileCache, check_free_space, make_file, 
 from cec_mpi.store.files.formats import DELIMITERS, HDF5_SUFFIXES, import_library, parse_delimiter
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.replacing import sync
-from cec_mpi.store.files.saving import input_errors
+from cec_mpi.store.files.saving import convert_to_input_error
 from cec_mpi.store.format.manifest import Checksums
 from cec_mpi.store.format.scaling import RowExponents, find_exponents
 from cec_mpi.store.output import Output
@@ -81,7 +81,7 @@ class DecodeWork:
 
     def process(self, piece: list[int]) -> list[Outcome]:
         """Decode blocks, and return their outcomes."""
-        with input_errors(self.target), FileCache(self.target.parent) as files:
+        with convert_to_input_error(self.target), FileCache(self.target.parent) as files:
             return [self._decode(block, files) for block in piece]
 
     def flush(self) -> None:

@@ -13,7 +13,7 @@ from cec_mpi.store.files.replacing import create_new, open_in_place, replacing
 
 
 @contextmanager
-def results_errors(path: Path) -> Iterator[None]:
+def convert_to_results_error(path: Path) -> Iterator[None]:
     """Convert errors of writing a file in this context to `ResultsError`.
 
     Raises
@@ -28,7 +28,7 @@ def results_errors(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def input_errors(path: Path) -> Iterator[None]:
+def convert_to_input_error(path: Path) -> Iterator[None]:
     """Convert errors of writing a store, or a file from a store, to `InputError`.
 
     Raises
@@ -48,11 +48,11 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
     Raises
     ------
     InputError
-        See `input_errors`.
+        See `convert_to_input_error`.
     """
     with ExitStack() as stack:
         for path, content in contents.items():
-            with input_errors(path):
+            with convert_to_input_error(path):
                 descriptor, _ = stack.enter_context(replacing(path))
                 with open(descriptor, "wb", closefd=False) as file:
                     file.write(content)
@@ -72,9 +72,9 @@ def open_text(path: Path, append: bool) -> Iterator[IO[str]]:
     Raises
     ------
     ResultsError
-        See `results_errors`.
+        See `convert_to_results_error`.
     """
-    with results_errors(path):
+    with convert_to_results_error(path):
         descriptor = open_in_place(path, os.O_WRONLY | os.O_APPEND) if append else create_new(path)
         mode = "a" if append else "w"
         stream = open(path, mode, encoding="utf-8", opener=lambda *_: descriptor)  # noqa: SIM115
@@ -84,7 +84,7 @@ def open_text(path: Path, append: bool) -> Iterator[IO[str]]:
         with suppress(OSError):  # flushes, and may fail in the same way
             stream.close()
         raise
-    with results_errors(path):
+    with convert_to_results_error(path):
         stream.close()
 
 

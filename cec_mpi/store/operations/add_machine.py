@@ -10,7 +10,7 @@ from cec_mpi.store.blocks import check_outcomes
 from cec_mpi.store.files.durable import check_free_space, locked
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.replacing import is_writable_in_place
-from cec_mpi.store.files.saving import input_errors
+from cec_mpi.store.files.saving import convert_to_input_error
 from cec_mpi.store.format.checksums import read_verified_checksums
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.limits import WORK_MEMORY_BYTES
@@ -56,7 +56,7 @@ def add_machine(
     runner = runner or LocalRunner()
     read_manifest(directory)
     with (
-        input_errors(directory),
+        convert_to_input_error(directory),
         locked(directory, f"{directory} is being written by another process"),
     ):
         manifest = read_manifest(directory)

@@ -7,7 +7,7 @@ import os
 from cec_mpi.store.files.creating import check_new, new_path
 from cec_mpi.store.files.durable import check_free_space
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.store.files.saving import input_errors
+from cec_mpi.store.files.saving import convert_to_input_error
 from cec_mpi.store.format.checksums import read_verified_checksums
 from cec_mpi.store.kinds import open_blocks, open_output
 from cec_mpi.store.limits import WORK_MEMORY_BYTES
@@ -62,7 +62,7 @@ def decode(
     output = open_output(manifest, as_path(out), delimiter)
     check_new(output.path)
     check_free_space(output.path, output.size(manifest))
-    with input_errors(output.path), new_path(output.path) as partial:
+    with convert_to_input_error(output.path), new_path(output.path) as partial:
         checksums = read_verified_checksums(source.path, manifest, manifest.code.recovery)
         blocks = open_blocks(source.path, manifest, checksums)
         return output.write(blocks, partial, memory, runner or LocalRunner())

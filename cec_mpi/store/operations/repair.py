@@ -14,7 +14,7 @@ from cec_mpi.store.files.durable import locked, publish
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.regular import check_regular, read_regular
 from cec_mpi.store.files.replacing import sync
-from cec_mpi.store.files.saving import input_errors
+from cec_mpi.store.files.saving import convert_to_input_error
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import restore_arrays
 from cec_mpi.store.limits import WORK_MEMORY_BYTES
@@ -107,7 +107,7 @@ def repair(
     if not directory.is_dir() or not (directory / MANIFEST_COPY).exists():
         read_manifest(directory)  # raises if this is not a store
     with (
-        input_errors(directory),
+        convert_to_input_error(directory),
         locked(directory, f"{directory} is being written by another process"),
     ):
         result = RepairResult()
