@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.directory import CHECKPOINT, PREVIOUS_CHECKPOINT, has_checkpoint
-from cec_mpi.store.files.archive import ArchiveDamagedError, pack_arrays, unpack_arrays
+from cec_mpi.store.files.archive import ArchiveDamagedError, pack_arrays, read_arrays
 from cec_mpi.store.files.durable import publish, replace_by_copy
 from cec_mpi.store.files.saving import convert_to_results_error
 from cec_mpi.store.format.manifest import Manifest
@@ -190,7 +190,7 @@ def read_checkpoint(directory: Path, description: Mapping[str, Any]) -> ResumeSt
     for name in (CHECKPOINT, PREVIOUS_CHECKPOINT):
         path = directory / name
         try:
-            recorded, state = _parse(unpack_arrays(path))
+            recorded, state = _parse(read_arrays(path))
         except FileNotFoundError:
             if name == CHECKPOINT:
                 problems.append(f"{path} is missing")
