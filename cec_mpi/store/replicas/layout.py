@@ -160,7 +160,7 @@ class FileLayout:
     ----------
     parts : list of int
         Ascending.
-    section_counts : (3,) tuple of int
+    entry_counts : (3,) tuple of int
         Number of entries in each section.
     section_offsets : (3,) tuple of int
         Offset of each section in bytes.
@@ -174,7 +174,7 @@ class FileLayout:
         # Offset of each part in each section, and the end of the last part, in bytes.
         self._part_offsets = np.concatenate([np.zeros((1, 3), np.int64), np.cumsum(sizes, axis=0)])
         ends = self._part_offsets[-1].tolist()
-        self.section_counts = tuple(e // i for e, i in zip(ends, layout.itemsizes, strict=True))
+        self.entry_counts = tuple(e // i for e, i in zip(ends, layout.itemsizes, strict=True))
         offset, offsets = HEADER_BYTES, []
         for end in ends:
             offsets.append(offset)
@@ -186,7 +186,7 @@ class FileLayout:
     def header(self) -> bytes:
         """Header of the file."""
         layout = self._layout
-        text = f"cec_mpi csr {layout.dtype} {layout.index_dtype} {self.section_counts[VALUES]}"
+        text = f"cec_mpi csr {layout.dtype} {layout.index_dtype} {self.entry_counts[VALUES]}"
         return text.ljust(HEADER_BYTES - 1).encode() + b"\n"
 
     def block_offset(self, block: Block) -> int:

@@ -48,7 +48,7 @@ class SparseShard(FileShard):
         layout = self._layout = manifest.layout
         self._columns = manifest.columns
         file = self._file_layout = layout.file_layout(machine)
-        sections = zip(file.section_offsets, file.section_counts, layout.dtypes, strict=True)
+        sections = zip(file.section_offsets, file.entry_counts, layout.dtypes, strict=True)
         self._sections: list[NDArray[Any]] = [self.array_at(*section) for section in sections]
         self._slab_cache: tuple[Intervals, Any, list[_RowSlab]] = (), None, []
         self._transpose_cache: tuple[object, Any] = None, None

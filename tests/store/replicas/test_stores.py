@@ -191,9 +191,7 @@ def test_every_section_of_a_file_is_verified(store):
     file = layout.file_layout(2)
     itemsizes = layout.itemsizes
     rng = random.Random(1)
-    for begin, count, size in zip(
-        file.section_offsets, file.section_counts, itemsizes, strict=True
-    ):
+    for begin, count, size in zip(file.section_offsets, file.entry_counts, itemsizes, strict=True):
         for place in [begin, begin + count * size - 1, rng.randrange(begin, begin + count * size)]:
             flip(store / "shard-0002.csr", place)
             assert verify(store).damaged == [2]
