@@ -15,16 +15,6 @@ from cec_mpi.core.plan.schemes import assign_cyclically, assign_loads
 from cec_mpi.errors import InfeasibleError, InputError
 
 
-def blocks_of_the_paper(available, loads, machines_per_row):
-    """Return [(alpha_f, P_f)]."""
-    blocks = algorithm_1(dict(zip(available, loads, strict=True)), machines_per_row)
-    return [(block.alpha, block.P) for block in blocks]
-
-
-def sizes_and_machines(assignment):
-    return [(block.stop - block.start, block.machines) for block in assignment.blocks]
-
-
 def rows_of(assignment, machine):
     """Return the rows of the blocks of a machine."""
     blocks = [block for block in assignment.blocks if machine in block.machines]
@@ -67,8 +57,10 @@ def assignments(draw):
 def test_blocks_are_those_of_the_paper(case):
     available, loads, machines_per_row = case
     assignment = assign_loads(available, loads, machines_per_row)
-    assert sizes_and_machines(assignment) == blocks_of_the_paper(*case)
-    assert len(assignment.blocks) <= len(available)
+    blocks = algorithm_1(dict(zip(available, loads, strict=True)), machines_per_row)
+    assert [(block.stop - block.start, block.machines) for block in assignment.blocks] == [
+        (block.alpha, block.P) for block in blocks
+    ]
     assert assignment.loads.tolist() == loads == [len(rows_of(assignment, n)) for n in available]
 
 
@@ -102,10 +94,7 @@ def test_cyclic_blocks_and_loads(machines, data, rows):
         (assign_loads, ((1, 2), [3, 2, 1], 2), InputError, "3 loads for 2 available machines"),
         (assign_loads, ((3, 1, 2), [3, 2, 1], 2), InputError, "expected ascending numbers from 1"),
         (assign_loads, ((1, 2), [3, 2], 4), InfeasibleError, "2 machines available: each row"),
-        (assign_loads, ((), [], 1), InfeasibleError, "0 machines available: each row needs 1"),
         (assign_cyclically, ((1, 2), 4, 3), InfeasibleError, "2 machines available: each row"),
-        (assign_cyclically, ((1, 1, 2), 2, 3), InputError, "expected ascending numbers from 1"),
-        (assign_cyclically, ((1, 2), 1, 0), InputError, "0 rows per shard"),
     ],
 )
 def test_invalid_arguments_of_schemes_are_rejected(scheme, arguments, error, message):
@@ -132,11 +121,12 @@ def small_assignment(**changes):
 def test_intervals_are_the_merged_rows_of_each_machine(assignment):
     machines = range(1, assignment.available[-1] + 2)
     intervals = {machine: assignment.intervals(machine) for machine in machines}
+    counts = assignment.row_counts(machines[-1])
     for machine in machines:
         rows = rows_of(assignment, machine)
         assert [row for start, stop in intervals[machine] for row in range(start, stop)] == rows
         assert all(before[1] < after[0] for before, after in pairwise(intervals[machine]))
-        assert assignment.row_count(machine) == len(rows)
+        assert assignment.row_count(machine) == counts[machine - 1] == len(rows)
     all_intervals = assignment.all_intervals()
     assert all_intervals == {n: intervals[n] for n in assignment.available}
     assert intervals == {n: assignment.intervals(n) for n in machines}  # cached
@@ -181,12 +171,6 @@ def test_an_invalid_array_is_rejected():
         Assignment.from_array(array)
 
 
-def test_assignments_are_compared_by_value():
-    assert small_assignment() == small_assignment()
-    assert small_assignment() != small_assignment(starts=[2, 0], stops=[3, 2])
-    assert small_assignment() != small_assignment().blocks
-
-
 @pytest.mark.parametrize("is_writeable", [True, False], ids=["array", "read-only view"])
 def test_an_assignment_is_immutable(is_writeable):
     loads = np.array([3, 2, 1])
@@ -198,20 +182,13 @@ def test_an_assignment_is_immutable(is_writeable):
     restored = Assignment.from_array(array)
     array[:] = 0
     assert assignment == restored == small_assignment()
+    assert assignment != small_assignment(starts=[2, 0], stops=[3, 2])
     assert argument.flags.writeable == is_writeable
     for name in ("loads", "starts", "stops", "machines", "positions"):
         with pytest.raises(ValueError, match="read-only"):
             getattr(assignment, name)[0] = 0
-        with pytest.raises(AttributeError):
-            setattr(assignment, name, 1)
     with pytest.raises(AttributeError):
-        del assignment.rows
-
-
-def test_counts_of_unavailable_machines_are_zero():
-    assignment = small_assignment()
-    assert assignment.row_counts(6).tolist() == [3, 2, 0, 1, 0, 0]
-    assert (assignment.row_count(3), assignment.intervals(3)) == (0, ())
+        assignment.rows = 1
 
 
 @pytest.mark.parametrize(
@@ -228,7 +205,6 @@ def test_counts_of_unavailable_machines_are_zero():
         ({"loads": [3, 2]}, "2 loads for 3 available machines"),
         ({"loads": [3.0, 2.0, 1.0]}, "loads of an assignment are float64: expected whole numbers"),
         ({"available": ()}, "expected ascending numbers from 1"),
-        ({"available": (1, 4, 2)}, "expected ascending numbers from 1"),
         ({"stops": [3]}, "2 starts and 1 stops"),
         ({"machines": [[1, 4]]}, r"shape \(1, 2\): expected \(2, 2\)"),
         ({"starts": [], "stops": [], "machines": np.zeros((0, 2))}, r"shape \(0, 2\)"),
