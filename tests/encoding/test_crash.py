@@ -13,37 +13,13 @@ import zarr
 from cec_mpi.errors import InputError, StoreError
 from cec_mpi.store import open_store
 from cec_mpi.store.files.durable import locked
-from cec_mpi.store.work import LocalRunner
 from helpers.blocking_source import BlockingSource
+from helpers.stores import InterruptedRunner, contents
 from helpers.stores import encode_blocks as encode
 from helpers.waiting import LIMIT
 
 X = np.random.default_rng(0).standard_normal((2000, 8))
 SIZES = (5, 3)
-
-
-class Interrupted(LocalRunner):
-    """Raises an error after some pieces."""
-
-    def __init__(self, pieces, error=KeyboardInterrupt):
-        super().__init__(threads=1)
-        self.processes = 1 << 20  # for small pieces
-        self.remaining = pieces
-        self.error = error
-
-    def run(self, work):
-        self.pieces, results = len(work.pieces), []
-        for piece in work.pieces:
-            if not self.remaining:
-                raise self.error
-            self.remaining -= 1
-            results.append(work.process(piece))
-        work.flush()
-        return results
-
-
-def contents(store):
-    return {path.name: path.read_bytes() for path in store.iterdir()}
 
 
 @pytest.fixture
@@ -52,7 +28,7 @@ def here(tmp_path):
     np.save(tmp_path / "X.npy", X)
     encode(tmp_path / "X.npy", tmp_path / "complete", *SIZES)
     with pytest.raises(KeyboardInterrupt) as interrupted:
-        encode(tmp_path / "X.npy", tmp_path / "store", *SIZES, runner=Interrupted(3))
+        encode(tmp_path / "X.npy", tmp_path / "store", *SIZES, runner=InterruptedRunner(3))
     (note,) = interrupted.value.__notes__
     assert "is incomplete, resume with: cec-mpi encode" in note
     return tmp_path
@@ -77,8 +53,8 @@ def test_only_missing_blocks_are_encoded_in_any_number_of_resumes(here):
     count = open_store(here / "complete").manifest.grid.count
     for pieces in (1, 15 + 2):  # 15 pieces verify the files
         with pytest.raises(KeyboardInterrupt):
-            resume(here, runner=Interrupted(pieces))
-    runner = Interrupted(1000)
+            resume(here, runner=InterruptedRunner(pieces))
+    runner = InterruptedRunner(1000)
     resume(here, runner=runner)
     assert runner.pieces == count - 3 - 2
     assert contents(here / "store") == contents(here / "complete")
@@ -107,7 +83,7 @@ def test_blocks_and_records_that_a_crash_has_damaged_are_written_again(here, dam
         # If all blocks are equal, one must not be taken for another.
         np.save(here / "X.npy", value)
         with pytest.raises(KeyboardInterrupt):
-            encode(here / "X.npy", here / name, *SIZES, runner=Interrupted(4))
+            encode(here / "X.npy", here / name, *SIZES, runner=InterruptedRunner(4))
         damage(here / name)
         resume(here, name)
         encode(here / "X.npy", here / f"complete {name}", *SIZES)
@@ -207,7 +183,7 @@ def test_a_store_larger_than_the_free_space_is_refused_at_once(tmp_path, monkeyp
 def test_a_disk_that_is_full_before_or_in_the_encode(here, monkeypatch):
     full = OSError(28, "No space left on device")
     with pytest.raises(InputError, match=r"No space left on device; .*resume with: cec-mpi encode"):
-        resume(here, runner=Interrupted(1, full))
+        resume(here, runner=InterruptedRunner(1, full))
     resume(here)
     assert contents(here / "store") == contents(here / "complete")
 

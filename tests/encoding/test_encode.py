@@ -19,6 +19,7 @@ from cec_mpi.errors import DamagedStoreError, InfeasibleError, InputError
 from cec_mpi.store import open_store
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.work import LocalRunner
+from helpers.stores import SmallPiecesRunner, contents
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((20, 7))
@@ -47,13 +48,6 @@ def row_scales(store):
     if exponents is None:
         return np.ones((1, 1, 1))
     return 2.0 ** np.where(exponents == ZERO_ROW, 0, exponents)[..., np.newaxis]
-
-
-def contents(store):
-    """All files except the one with the modification time of X."""
-    return {
-        path.name: path.read_bytes() for path in store.path.iterdir() if path.name != "source.json"
-    }
 
 
 # --- contents of a store ------------------------------------------------------------------
@@ -112,7 +106,7 @@ def test_a_shard_is_its_row_of_the_generator_times_the_parts(tmp_path, family, s
 def test_the_manifest_describes_all_files(tmp_path):
     matrix = RNG.standard_normal((250, 150)).astype(np.float32)
     store = encoded(tmp_path, matrix, 4, 2)
-    files = contents(store)
+    files = contents(store.path, without="source.json")
     copied = ["checksums-1.npy", "column-sizes.npy", "row-exponents.npy", "manifest.json"]
     copies = [name.replace(".", ".copy.", 1) for name in copied]
     shards = [f"shard-000{n}.npy" for n in range(1, 5)]
@@ -136,10 +130,6 @@ def test_the_manifest_describes_all_files(tmp_path):
 # --- blocks and memory --------------------------------------------------------------------
 
 
-class SmallestPieces(LocalRunner):
-    processes = 1 << 20  # shared by so many, pieces are as small as they can be
-
-
 @pytest.mark.parametrize(
     ("rows", "columns", "dtype", "order"),
     [
@@ -156,11 +146,13 @@ def test_bytes_do_not_depend_on_threads_pieces_or_memory(tmp_path, rows, columns
     first = encoded(tmp_path, matrix, 6, 3, "first", block_bytes=1 << 12)
     assert first.manifest.grid.count > 1 or columns == 1
     for name, options in {
-        "pieces": {"runner": SmallestPieces(threads=1), "memory": 200 << 20},
-        "threads": {"runner": SmallestPieces(threads=5)},
+        "pieces": {"runner": SmallPiecesRunner(threads=1), "memory": 200 << 20},
+        "threads": {"runner": SmallPiecesRunner(threads=5)},
     }.items():
         store = encoded(tmp_path, matrix, 6, 3, name, block_bytes=1 << 12, **options)
-        assert contents(store) == contents(first)
+        assert contents(store.path, without="source.json") == contents(
+            first.path, without="source.json"
+        )
     assert np.allclose(decoded(first, (2, 4, 6)), matrix, rtol=0, atol=1e-5)
 
 

@@ -13,6 +13,7 @@ from cec_mpi import encode
 from cec_mpi.store import open_store, verify
 from cec_mpi.store.format.checksums import shard_checksum
 from cec_mpi.store.manifest_files import publish_generation
+from cec_mpi.store.work import LocalRunner
 
 
 @dataclass(frozen=True)
@@ -50,3 +51,36 @@ def publish_matching_checksums(store, machine):
     xxh3_128 = shard_checksum(checksums[machine - 1])
     shards[machine - 1] = replace(shards[machine - 1], xxh3_128=xxh3_128)
     publish_generation(store, manifest, tuple(shards), checksums)
+
+
+def contents(directory, without=""):
+    """Return the bytes of all files in a directory, by name, except one."""
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != without}
+
+
+def flip_bit(file, position):
+    np.memmap(file, np.uint8, "r+")[position] ^= 1
+
+
+class SmallPiecesRunner(LocalRunner):
+    """Makes pieces as small as they can be, as if many processes shared the work."""
+
+    processes = 1 << 20
+
+
+class InterruptedRunner(SmallPiecesRunner):
+    """Raises an error after some pieces."""
+
+    def __init__(self, pieces, error=KeyboardInterrupt):
+        super().__init__(threads=1)
+        self.remaining, self.error = pieces, error
+
+    def run(self, work):
+        self.pieces, results = len(work.pieces), []
+        for piece in work.pieces:
+            if not self.remaining:
+                raise self.error
+            self.remaining -= 1
+            results.append(work.process(piece))
+        work.flush()
+        return results

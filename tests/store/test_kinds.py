@@ -26,6 +26,7 @@ from cec_mpi.store.format.manifest import (
 from cec_mpi.store.kinds import STORE_KINDS, StoreKind
 from cec_mpi.store.manifest_files import publish_manifest
 from cec_mpi.store.shard import LoadCost
+from helpers.stores import flip_bit
 
 ROWS, COLUMNS, HEIGHT = 50, 7, 8  # of X, and rows of a block
 
@@ -142,12 +143,8 @@ def store(X, tmp_path, monkeypatch):
     return path
 
 
-def flip(file, position):
-    np.memmap(file, np.uint8, "r+")[position] ^= 1
-
-
 def test_damage_is_rebuilt_from_other_machines(store, X, tmp_path):
-    flip(store / "shard-0002.npy", 1000)
+    flip_bit(store / "shard-0002.npy", 1000)
     (store / "shard-0003.npy").unlink()
     condition = verify(store)
     assert condition.damaged == [2, 3]
@@ -160,7 +157,7 @@ def test_damage_is_rebuilt_from_other_machines(store, X, tmp_path):
 
 def test_lost_rows_are_named(store, tmp_path):
     for machine in (1, 2, 3):
-        flip(store / f"shard-000{machine}.npy", 1000)
+        flip_bit(store / f"shard-000{machine}.npy", 1000)
     with pytest.raises(DamagedStoreError, match=r"rows 8\.\.15 of X are lost"):
         repair(store)
     with pytest.raises(DamagedStoreError, match=r"rows 8\.\.15 of X are lost"):
@@ -180,7 +177,7 @@ def test_shards_multiply_and_commands_describe_the_store(store, X, capsys):
     with open_operator(store, None, availability={2}) as operator:
         np.testing.assert_allclose(operator @ np.ones(COLUMNS), X.sum(axis=1), rtol=1e-12)
         np.testing.assert_allclose(operator.H @ np.ones(ROWS), X.sum(axis=0), rtol=1e-12)
-    flip(store / "shard-0002.npy", 2000)
+    flip_bit(store / "shard-0002.npy", 2000)
     with pytest.raises(DamagedStoreError, match=r"rows 32\.\.39 do not match their checksum"):
         open_store(store).open_shard(2).load(((30, 40),))
     assert main(["info", str(store)]) == 0

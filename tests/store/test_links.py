@@ -15,8 +15,8 @@ from cec_mpi.errors import InputError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.files.durable import locked, publish, replace_by_copy
 from cec_mpi.store.files.replacing import partial_path
-from cec_mpi.store.work import LocalRunner
 from helpers.stores import (
+    InterruptedRunner,
     encode_blocks,
     encode_in_small_blocks,
     publish_matching_checksums,
@@ -26,16 +26,6 @@ from helpers.waiting import LIMIT
 MACHINES, RECOVERY, ROWS, COLUMNS = 5, 2, 300, 100
 X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
 PRECIOUS = b"not yours " * 20_000  # larger than a shard
-
-
-class Interrupted(LocalRunner):
-    """Stops after two pieces."""
-
-    def run(self, work):
-        for piece in work.pieces[:2]:
-            work.process(piece)
-        work.flush()
-        raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +153,7 @@ def test_a_resumed_encode_writes_through_no_link(path, tmp_path, precious):
     np.save(tmp_path / "X.npy", X)
     with pytest.raises(KeyboardInterrupt):
         encode_blocks(
-            tmp_path / "X.npy", tmp_path / "new", MACHINES, RECOVERY, runner=Interrupted()
+            tmp_path / "X.npy", tmp_path / "new", MACHINES, RECOVERY, runner=InterruptedRunner(2)
         )
     link(new / "shard-0002.npy", precious)
     link(new / "incomplete.sums", precious)

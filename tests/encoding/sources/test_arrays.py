@@ -18,7 +18,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.store import decode, open_store
 from cec_mpi.store.work import LocalRunner
 from helpers.dying import DyingRunner, run_until_death
-from helpers.stores import encode_blocks
+from helpers.stores import SmallPiecesRunner, encode_blocks
 
 X = np.random.default_rng(0).standard_normal((203, 7))
 NAMES = tuple("abcdefg")
@@ -95,10 +95,6 @@ MAKERS = {
 
 def shards(store):
     return [file.read_bytes() for file in sorted(store.glob("shard-*.npy"))]
-
-
-class SmallestPieces(LocalRunner):
-    processes = 1 << 20  # shared by so many, pieces are as small as they can be
 
 
 @pytest.mark.filterwarnings("ignore:.* is sparse ")
@@ -195,7 +191,7 @@ def test_each_dask_chunk_is_computed_once_by_the_chosen_scheduler(tmp_path):
         block, chunks=((50, 50, 50, 53), (4, 3)), dtype=X.dtype, meta=np.empty((0, 0))
     )
     with dask.config.set(scheduler=get):
-        encode_blocks(array, tmp_path / "store", 5, 3, runner=SmallestPieces())
+        encode_blocks(array, tmp_path / "store", 5, 3, runner=SmallPiecesRunner())
     assert sorted(computed) == [(row, column) for row in (0, 50, 100, 150) for column in (0, 4)]
     assert calls
 
@@ -305,7 +301,7 @@ def test_bad_arrays_are_named_and_leave_no_files(tmp_path, name):
 def test_an_interrupted_encode_of_an_array_leaves_no_files(tmp_path):
     array = Failing(X, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        encode_blocks(array, tmp_path / "store", 5, 3, runner=SmallestPieces())
+        encode_blocks(array, tmp_path / "store", 5, 3, runner=SmallPiecesRunner())
     assert list(tmp_path.iterdir()) == []
 
 

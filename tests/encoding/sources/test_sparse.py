@@ -18,13 +18,10 @@ from cec_mpi.errors import InputError
 from cec_mpi.store import decode, open_store
 from helpers.dying import die, run_until_death
 from helpers.sparse import SlicedArray, random_sparse, write_group, write_npz
+from helpers.stores import contents
 
 X = random_sparse(60, 17)
 TALL = random_sparse(3000, 5000, 0.001)  # of more than one slice
-
-
-def contents(store):
-    return {path.name: path.read_bytes() for path in store.iterdir()}
 
 
 def market(path, X):

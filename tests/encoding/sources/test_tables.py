@@ -9,9 +9,9 @@ import pytest
 from cec_mpi import encode
 from cec_mpi.errors import InputError
 from cec_mpi.store import decode
-from cec_mpi.store.work import LocalRunner
 from helpers.dying import DyingRunner, run_until_death
 from helpers.matrices import read_matrix
+from helpers.stores import InterruptedRunner
 
 
 @pytest.fixture
@@ -326,18 +326,11 @@ def test_a_target_replaces_no_file(table, tmp_path):
     assert (tmp_path / "y.npy").read_text() == "mine"
 
 
-class InterruptedRunner(LocalRunner):
-    """Is interrupted before any block is encoded."""
-
-    def run(self, work):
-        raise KeyboardInterrupt
-
-
 def test_a_resume_needs_the_same_columns_and_writes_the_target(table, tmp_path):
     path, store, y = table(PEOPLE), tmp_path / "store", tmp_path / "y.npy"
     options = {"drop": ["name"], "target": {"score": y}}
     with pytest.raises(KeyboardInterrupt) as interrupted:
-        encode(path, store, 2, 1, runner=InterruptedRunner(), **options)
+        encode(path, store, 2, 1, runner=InterruptedRunner(0), **options)
     assert f"--drop name --target score:{y} --resume" in interrupted.value.__notes__[0]
     assert not y.exists()
     with pytest.raises(InputError, match=r"was started with drop \['name'\], not \['age'\]"):
@@ -356,7 +349,7 @@ def test_temporary_copies_are_removed_at_the_end_or_by_the_next_encode(table, tm
     head = "%%MatrixMarket matrix array real general\n2 2\n" if name.endswith("mtx") else ""
     path, store = table(f"{head}1\n2\n3\n4\n", name), tmp_path / "store"
     with pytest.raises(KeyboardInterrupt):
-        encode(path, store, 2, 1, runner=InterruptedRunner())
+        encode(path, store, 2, 1, runner=InterruptedRunner(0))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store", name]
     run_until_death(lambda: encode(path, store, 2, 1, resume=True, runner=DyingRunner()))
     assert len(list(tmp_path.glob(".store.partial.*"))) == 1

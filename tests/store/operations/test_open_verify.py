@@ -13,7 +13,7 @@ from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 from cec_mpi.store import open_store, verify
 from cec_mpi.store.coded.manifest import shard_header
 from cec_mpi.store.manifest_files import content_checksum
-from helpers.stores import encode_in_small_blocks
+from helpers.stores import encode_in_small_blocks, flip_bit
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 300, 100  # shards of 120 kB
 
@@ -42,10 +42,6 @@ def problems_of(path):
 
 def name_of(machine):
     return f"shard-{machine:04d}.npy"
-
-
-def alter(file, position):
-    np.memmap(file, np.uint8, "r+")[position] ^= 0x10
 
 
 # --- a good store -------------------------------------------------------------------------
@@ -86,8 +82,8 @@ DAMAGES = {
     "missing": (lambda file: file.unlink(), "missing", True),
     "truncated": (lambda file: os.truncate(file, 9), "9 bytes, expected 120128", True),
     "longer": (lambda file: os.truncate(file, 120_129), "120129 bytes, expected 120128", True),
-    "header": (lambda file: alter(file, 0), "its header differs from what was written", True),
-    "rows": (lambda file: alter(file, 130), "rows 0..149 do not match their checksum", False),
+    "header": (lambda file: flip_bit(file, 0), "its header differs from what was written", True),
+    "rows": (lambda file: flip_bit(file, 130), "rows 0..149 do not match their checksum", False),
     "directory": (lambda file: (file.unlink(), file.mkdir()), "a directory, expected a", True),
 }
 
@@ -127,8 +123,8 @@ def small_blocks(tmp_path_factory):
 
 
 def test_a_shard_without_checksums_cannot_be_opened(path):
-    alter(path / "checksums-1.npy", -5)
-    alter(path / "checksums-1.copy.npy", -3)
+    flip_bit(path / "checksums-1.npy", -5)
+    flip_bit(path / "checksums-1.copy.npy", -3)
     with pytest.raises(DamagedStoreError, match=r"checksums of machine 4.*cec-mpi repair"):
         open_store(path).open_shard(MACHINES)
     assert open_store(path).open_shard(MACHINES, verify="never").rows.shape == (150, COLUMNS)
@@ -136,7 +132,7 @@ def test_a_shard_without_checksums_cannot_be_opened(path):
 
 def test_only_requested_blocks_are_read_and_checked(small_blocks, tmp_path):
     path = shutil.copytree(small_blocks, tmp_path / "copy")
-    alter(path / name_of(2), 128 + 8 * COLUMNS * 100)
+    flip_bit(path / name_of(2), 128 + 8 * COLUMNS * 100)
     for holding in ("mmap", "ram"):
         shard = open_store(path).open_shard(2, holding)
         first = shard.load([(0, 7)])

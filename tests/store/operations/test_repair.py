@@ -18,7 +18,7 @@ from cec_mpi.store.files.durable import locked
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.rebuilding import RebuildWork
 from cec_mpi.store.work import LocalRunner
-from helpers.stores import encode_in_small_blocks, publish_matching_checksums
+from helpers.stores import contents, encode_in_small_blocks, publish_matching_checksums
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 6, 3, 301, 40
 R = 101  # rows per shard
@@ -61,10 +61,6 @@ def forge(path, machine, row, value=77.0):
     """Overwrite an entry of a shard, and update all checksums."""
     overwrite(path, machine, row, value)
     publish_matching_checksums(path, machine)
-
-
-def contents(path):
-    return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
 def check_decodes(path, X):

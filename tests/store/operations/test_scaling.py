@@ -18,8 +18,7 @@ from cec_mpi.errors import DamagedStoreError, InputError, ScaleWarning
 from cec_mpi.store import decode, open_store, repair, verify
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.manifest_files import manifest_text, read_manifest
-from cec_mpi.store.work import LocalRunner
-from helpers.stores import encode_blocks
+from helpers.stores import InterruptedRunner, contents, encode_blocks
 
 RNG = np.random.default_rng(0)
 FILES = ("row-exponents.npy", "row-exponents.copy.npy", "column-sizes.npy", "column-sizes.copy.npy")
@@ -36,10 +35,6 @@ def rows_of_all_sizes(dtype, rows=300, columns=20):
 
 def scaling_of(store):
     return read_scaling(store, open_store(store).manifest)
-
-
-def contents(store):
-    return {path.name: path.read_bytes() for path in store.iterdir() if path.name != "source.json"}
 
 
 @pytest.fixture
@@ -166,25 +161,6 @@ def test_x_is_read_twice_only_if_rows_are_longer_than_a_block(tmp_path, columns,
     assert (counting.reads == reads).all()
 
 
-class Interrupted(LocalRunner):
-    """Stops after a number of pieces."""
-
-    def __init__(self, pieces):
-        super().__init__(threads=1)
-        self.processes = 1 << 20
-        self.remaining = pieces
-
-    def run(self, work):
-        results = []
-        for piece in work.pieces:
-            if not self.remaining:
-                raise KeyboardInterrupt
-            self.remaining -= 1
-            results.append(work.process(piece))
-        work.flush()
-        return results
-
-
 @pytest.mark.parametrize(
     ("damaged", "rows", "columns", "pieces"),
     [
@@ -199,11 +175,14 @@ def test_a_resume_does_not_trust_the_journal(tmp_path, damaged, rows, columns, p
     encode_blocks(tmp_path / "X.npy", tmp_path / "whole", 5, 3)
     for change in (lambda file: os.truncate(file, 40), overwrite) if damaged else (None,):
         with pytest.raises(KeyboardInterrupt):
-            encode_blocks(tmp_path / "X.npy", tmp_path / "store", 5, 3, runner=Interrupted(pieces))
+            encode_blocks(
+                tmp_path / "X.npy", tmp_path / "store", 5, 3, runner=InterruptedRunner(pieces)
+            )
         if change:
             change(tmp_path / "store" / damaged)
         encode_blocks(tmp_path / "X.npy", tmp_path / "store", 5, 3, resume=True)
-        assert contents(tmp_path / "store") == contents(tmp_path / "whole")
+        found, whole = (contents(tmp_path / name, "source.json") for name in ("store", "whole"))
+        assert found == whole
         shutil.rmtree(tmp_path / "store")
 
 

@@ -19,6 +19,7 @@ from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.manifest_files import content_checksum
 from helpers.recording import MemoryRecorder
 from helpers.sparse import random_sparse
+from helpers.stores import flip_bit
 
 MACHINES, COPIES = 4, 2
 
@@ -153,10 +154,6 @@ def test_small_and_narrow_matrices(shape, tmp_path):
     assert abs(back - matrix).max() == 0
 
 
-def flip(path, position):
-    np.memmap(path, np.uint8, "r+")[position] ^= 1
-
-
 def is_undamaged(path):
     """Return whether verify finds no problem."""
     condition = verify(path)
@@ -176,7 +173,7 @@ def test_damage_is_found_and_repaired(store, name, how):
     elif how == "truncated":
         os.truncate(file, len(before) - 3)
     else:
-        flip(file, random.Random(name).randrange(128, len(before)))
+        flip_bit(file, random.Random(name).randrange(128, len(before)))
     if is_undamaged(store):  # the byte was in the padding between sections
         assert how == "flipped"
         assert name.startswith("shard")
@@ -193,9 +190,9 @@ def test_every_section_of_a_file_is_verified(store):
     rng = random.Random(1)
     for begin, count, size in zip(file.section_offsets, file.entry_counts, itemsizes, strict=True):
         for place in [begin, begin + count * size - 1, rng.randrange(begin, begin + count * size)]:
-            flip(store / "shard-0002.csr", place)
+            flip_bit(store / "shard-0002.csr", place)
             assert verify(store).damaged == [2]
-            flip(store / "shard-0002.csr", place)
+            flip_bit(store / "shard-0002.csr", place)
     assert is_undamaged(store)
 
 
