@@ -105,7 +105,7 @@ class Recombination:
         total: Floats = unrounded + rounding
         return total
 
-    def scale_bounds(
+    def entry_bounds(
         self, magnitudes: NDArray[np.floating], scratch: NDArray[np.floating]
     ) -> NDArray[np.floating]:
         """Return an upper bound of the largest of the L entries of X at each position.

@@ -9,16 +9,15 @@ checks matrix products this way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from cec_mpi.core.accuracy.rounding import summation_error_bound
+from cec_mpi.core.plan.assignment import Intervals
 
 Floats = NDArray[np.float64]
-Intervals = Sequence[tuple[int, int]]
 
 _DEVIATIONS = 8.0  # bound of a sum with random signs, exceeded with probability 2 exp(-32)
 
@@ -54,9 +53,9 @@ class TermChecker:
     >>> checker = TermChecker(np.ones(1), np.array([3.0, 4.0]), np.float64, rng)
     >>> checker.products[1] = shard @ checker.probe[0]
     >>> u = np.array([5.0, 6.0])
-    >>> checker.is_wrong(1, [(0, 2)], u, shard.T @ u)
+    >>> checker.is_wrong(1, ((0, 2),), u, shard.T @ u)
     False
-    >>> checker.is_wrong(1, [(0, 2)], u, shard.T @ u + [0, 1e-9])
+    >>> checker.is_wrong(1, ((0, 2),), u, shard.T @ u + [0, 1e-9])
     True
     """
 
@@ -98,7 +97,7 @@ class TermChecker:
         ----------
         machine : int
             A machine with a verified product.
-        intervals : sequence of (int, int)
+        intervals : tuple of (int, int)
             Rows of the shard.
         coefficients : (count * k,) ndarray of float
             u, in row-major order.

@@ -1,7 +1,7 @@
 """Fast versions of Theorem 1, `core.paper.optimal_load`: for floats, and in whole rows.
 
-Speeds are in rows per unit of time. A fractional load ``mu[n]`` is a share of a shard; a whole-row
-load ``m[n]`` is a number of rows. Numbers in parentheses refer to equations of the paper.
+Speeds are in rows per unit of time. A fractional load ``mu[n]`` is a fraction of a shard, a load
+``m[n]`` in whole rows a number of rows. Numbers in parentheses refer to equations of the paper.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FractionalLoad:
     Attributes
     ----------
     mu : tuple of Fraction or float
-        Share of its shard that each machine computes, in the order of the speeds (14).
+        Fraction of its shard that each machine computes, in the order of the speeds (14).
     c_star : Fraction or float
         Time of the slowest machine, in shards per unit of speed. The minimum makespan is c* times
         the rows per shard.

@@ -68,7 +68,7 @@ def spread_copies(
     >>> spread_copies(4, [1, 1, 1, 1, 1, 1], 3, orders=1)
     ((1, 4, 6), (1, 4, 6), (2, 3, 5), (2, 3, 5))
     """
-    lengths = _holding_lengths(_as_integers(check_speeds(speeds)), copies)
+    lengths = _holding_lengths(_scale_to_integers(check_speeds(speeds)), copies)
     if parts < 1 or orders < 1:
         raise InputError(
             f"{plural(parts, 'part')} in {plural(orders, 'order')}: expected at least 1 of each"
@@ -86,7 +86,7 @@ def spread_copies(
     return tuple(holders)
 
 
-def _as_integers(speeds: NDArray[np.float64]) -> list[int]:
+def _scale_to_integers(speeds: NDArray[np.float64]) -> list[int]:
     """Return speeds times a power of two that makes them integers."""
     ratios = [speed.as_integer_ratio() for speed in speeds.tolist()]
     scale = max(denominator for _, denominator in ratios)

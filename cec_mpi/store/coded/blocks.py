@@ -150,7 +150,7 @@ class CodedBlocks(Blocks[CodedManifest]):
         for row, n in zip(magnitudes, basis, strict=True):
             np.abs(contents[n][panel], out=row)
         with np.errstate(over="ignore", invalid="ignore"):
-            scale = self._recombiner.recombination(basis, ()).scale_bounds(magnitudes, work)
+            scale = self._recombiner.recombination(basis, ()).entry_bounds(magnitudes, work)
         np.fmin(scale, np.finfo(dtype).max, out=scale)
         return scale
 

@@ -44,7 +44,7 @@ def test_errors_of_shards_and_parts_are_within_their_bounds(size, family, dtype,
         assert (np.abs(computed - exact) <= bounds[:, None] * scale).all()
         assert (bounds <= 100 * np.finfo(dtype).eps * code.conditioning.worst * recovery**2).all()
     sizes = np.abs(shards[rows])
-    assert (recombination.scale_bounds(sizes, np.empty_like(sizes)) >= scale * (1 - 1e-4)).all()
+    assert (recombination.entry_bounds(sizes, np.empty_like(sizes)) >= scale * (1 - 1e-4)).all()
 
 
 def test_an_uncoded_shard_has_no_error():
