@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Protocol
 
@@ -327,25 +328,21 @@ class RowLedger:
         return Decode(segment.start, segment.stop, machines)
 
 
+@dataclass(eq=False, slots=True)
 class _Segment:
     """Rows ``start <= row < stop`` with answers of the same machines."""
 
-    __slots__ = (
-        *("agrees", "answered", "answers_considered", "expected", "is_decoded", "is_disputed"),
-        *("min_answers", "start", "stop", "decoded_from", "verdict"),
-    )
-
-    def __init__(self, start: int, stop: int, min_answers: int) -> None:
-        self.start, self.stop = start, stop
-        self.min_answers = min_answers  # to compare and decode
-        self.expected: set[int] = set()  # machines
-        self.answered: set[int] = set()  # machines
-        self.agrees = False  # whether all answers agree
-        self.is_disputed = False
-        self.verdict: FaultUndetermined | None = None  # of the last attempt to find the fault
-        self.is_decoded = False
-        self.decoded_from: tuple[int, ...] = ()  # machines
-        self.answers_considered = 0  # number of answers when `decoded_from` was chosen
+    start: int
+    stop: int
+    min_answers: int  # to compare and decode
+    expected: set[int] = field(default_factory=set)  # machines
+    answered: set[int] = field(default_factory=set)  # machines
+    agrees: bool = False  # whether all answers agree
+    is_disputed: bool = False
+    verdict: FaultUndetermined | None = None  # of the last attempt to find the fault
+    is_decoded: bool = False
+    decoded_from: tuple[int, ...] = ()  # machines
+    answers_considered: int = 0  # number of answers when `decoded_from` was chosen
 
     @property
     def machines(self) -> tuple[int, ...]:
@@ -353,11 +350,7 @@ class _Segment:
 
     def split(self, row: int) -> _Segment:
         """Keep the rows before `row`, and return a new segment with the rows from `row`."""
-        after = _Segment(row, self.stop, self.min_answers)
-        after.expected, after.answered = set(self.expected), set(self.answered)
-        after.agrees, after.is_disputed, after.verdict = self.agrees, self.is_disputed, self.verdict
-        after.is_decoded, after.decoded_from = self.is_decoded, self.decoded_from
-        after.answers_considered = self.answers_considered
+        after = replace(self, start=row, expected=set(self.expected), answered=set(self.answered))
         self.stop = row
         return after
 
