@@ -382,11 +382,9 @@ class SpeedEstimator:
         The speeds of plans are relative to the median machine.
         """
         operation = next(iter(self._log_rates), None)
-        return (
-            None
-            if operation is None
-            else self._rate(operation) * median(self._effective_speeds(self._last_rows))
-        )
+        if operation is None:
+            return None
+        return self._rate(operation) * median(self._effective_speeds(self._last_rows))
 
     def plan_speeds(self, available: tuple[int, ...]) -> tuple[float, ...]:
         """Return the speeds of all machines, relative to the median; see `Speeds`."""
@@ -398,13 +396,11 @@ class SpeedEstimator:
         if not self.demand.is_feasible(machines):
             return self._plan_speeds
         self._available_machines = machines
-        if self._plan_loads_cache is None or self._plan_loads_cache[:2] != (
-            available,
-            self._plan_speeds,
-        ):
+        key = available, self._plan_speeds
+        if self._plan_loads_cache is None or self._plan_loads_cache[:2] != key:
             available_speeds = np.array(self._plan_speeds)[machines]
             _, loads = self._minimise_makespan(available_speeds, 0.0, machines)
-            self._plan_loads_cache = available, self._plan_speeds, loads
+            self._plan_loads_cache = *key, loads
         loads, (optimum, best_loads) = self._plan_loads_cache[2], self._optimum(available)
         saving = float(self._predicted_times(loads, machines).max()) - optimum
         min_improvement = max(_MIN_IMPROVEMENT, _MIN_IMPROVEMENT_IN_NOISE * self._noise)

@@ -70,8 +70,7 @@ class MDSCode:
         if not self.conditioning.worst < 1 / np.finfo(np.float64).eps:
             raise InputError(
                 f"the {family} generator for {plural(self.machines, 'machine')} and recovery "
-                "threshold "
-                f"{self.recovery} is not MDS in float64: machines "
+                f"threshold {self.recovery} is not MDS in float64: machines "
                 f"{truncate(self.conditioning.worst_machines, 10)} have condition number "
                 f"{self.conditioning.worst:.1e}"
             )
