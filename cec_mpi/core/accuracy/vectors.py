@@ -239,10 +239,9 @@ class Scaler:
         largest = largest_relevant = total = 0.0
         for block in _blocks(len(w)):
             magnitudes = np.abs(np.asarray(w[block], np.float64))
-            largest = _update_max(largest, magnitudes)
-            largest_relevant = _update_max(
-                largest_relevant, self._ignore_zero_columns(magnitudes, block)
-            )
+            largest = _max_or_nan(largest, magnitudes)
+            relevant = self._ignore_zero_columns(magnitudes, block)
+            largest_relevant = _max_or_nan(largest_relevant, relevant)
             total += float(np.dot(magnitudes, self._weights[block]))
         if not math.isfinite(largest):
             raise NotFiniteError
@@ -260,10 +259,10 @@ class Scaler:
         largest = largest_scaled = total = 0.0
         for block in _blocks(len(v)):
             magnitudes = np.abs(np.asarray(v[block], np.float64))
-            largest = _update_max(largest, magnitudes)
+            largest = _max_or_nan(largest, magnitudes)
             if self.row_exponents is not None:
                 magnitudes *= self._relative_row_scales[block, 0]
-            largest_scaled = _update_max(largest_scaled, magnitudes)
+            largest_scaled = _max_or_nan(largest_scaled, magnitudes)
             total += float(np.add.reduce(magnitudes))
         if not math.isfinite(largest):
             raise NotFiniteError
@@ -460,6 +459,6 @@ def _norm(vector: NDArray[Any], weights: Floats | None) -> float:
     return largest * math.sqrt(_sum_of_squares(entries / (largest or 1.0)))
 
 
-def _update_max(largest: float, values: Floats) -> float:
+def _max_or_nan(largest: float, values: Floats) -> float:
     """Return the maximum of `largest` and `values`; NaN if one of them is NaN."""
     return float(np.maximum(largest, np.maximum.reduce(values)))

@@ -208,8 +208,8 @@ def _makespan_ratio(
     excluded = rng.choice(len(speeds), unavailable_machines, replace=False)
     available = np.setdiff1d(np.arange(len(speeds)), excluded)
     sets, set_of_part = group_by_holders(holders, (available + 1).tolist())
-    sums = np.bincount(set_of_part, costs, len(sets))
-    time, _ = WorkGroups(sums, sets, available.size).minimise_makespan(rates[available])
+    group_costs = np.bincount(set_of_part, costs, len(sets))
+    time, _ = WorkGroups(group_costs, sets, available.size).minimise_makespan(rates[available])
     return time / (float(np.sum(costs)) / float(rates[available].sum()))
 
 

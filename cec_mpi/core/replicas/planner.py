@@ -147,8 +147,8 @@ class _CellGroups:
             )
         self.machines_per_row = machines_per_row = 1 + min(stragglers, min(map(len, sets)) - 1)
         costs = parts.cell_costs
-        sums = np.bincount(set_of_part, parts.costs)
-        self.groups = WorkGroups(sums, sets, machines, machines_per_row)
+        group_costs = np.bincount(set_of_part, parts.costs)
+        self.groups = WorkGroups(group_costs, sets, machines, machines_per_row)
         mean_load = machines_per_row / machines * costs.sum()
         threshold = max(_LARGE_SHARE * mean_load, _LARGE_FACTOR * costs.mean())
         self._part_of_cell = np.repeat(np.arange(parts.count), np.diff(parts.first_cells))
@@ -167,8 +167,8 @@ class _CellGroups:
         self._group_starts = np.searchsorted(group_of_small_cell, np.arange(len(sets) + 1))
         self.small_groups = self.groups
         if large.size:
-            sums = np.diff(self._cumulative_costs[self._group_starts])
-            self.small_groups = WorkGroups(sums, sets, machines, machines_per_row)
+            group_costs = np.diff(self._cumulative_costs[self._group_starts])
+            self.small_groups = WorkGroups(group_costs, sets, machines, machines_per_row)
 
     def longest_row_time(self, speeds: Floats) -> float:
         """Return a lower bound of the makespan: the longest time of a single row."""
@@ -453,8 +453,8 @@ class ReplicaDemand:
             self._groups_cache = available, WorkGroups(costs, sets, machines.size)
         groups = self._groups_cache[1]
         time, pair_units = groups.minimise_makespan(speeds, overheads)
-        sums = np.bincount(groups.machine, pair_units, machines.size).astype(np.float64)
-        return time, sums * groups.unit_cost
+        units = np.bincount(groups.machine, pair_units, machines.size).astype(np.float64)
+        return time, units * groups.unit_cost
 
     def make_planner(self, scheme: Scheme, stragglers: int) -> ReplicaPlanner:
         """Return a planner; see `Demand.make_planner`. Copies have a single scheme."""
