@@ -8,7 +8,7 @@ while the available machines cannot store all of X.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 
 import numpy as np
 
@@ -17,19 +17,16 @@ from cec_mpi.simulation.replay import (
     Floats,
     Machines,
     Reconfiguration,
+    SchemeFactory,
     TimeModel,
     optimal_rows,
-    replay,
 )
-from cec_mpi.simulation.scenario import Outcome, Scenario
-
-CHECKPOINT_SECONDS = 60.0
 
 
 class _OneShardScheme:
     """Base class of schemes in which each machine has space for one shard."""
 
-    answers_per_row = 1
+    answers_per_row, checkpoint_seconds = 1, math.inf
 
     def __init__(self, model: TimeModel) -> None:
         scenario = model.scenario
@@ -63,6 +60,8 @@ class FastestMachines(_OneShardScheme):
     """A coded store whose fastest L machines compute their whole shards."""
 
     def __init__(self, model: TimeModel) -> None:
+        if model.scenario.recovery is None:
+            raise InputError("fastest: expected a scenario with a code, found one with copies")
         super().__init__(model)
         self.answers_per_row = self.min_machines
         self._machines_with_shard: set[int] = set()
@@ -97,6 +96,10 @@ class RestartOnChange(_OneShardScheme):
     first writes a checkpoint. Then all machines start and read their shares.
     """
 
+    def __init__(self, model: TimeModel, checkpoint_seconds: float = 60.0) -> None:
+        super().__init__(model)
+        self.checkpoint_seconds = checkpoint_seconds
+
     def reconfigure(
         self, previous: Machines, departed: Machines, current: Machines, rows: Floats
     ) -> Reconfiguration:
@@ -114,30 +117,8 @@ class RestartOnChange(_OneShardScheme):
         return optimal_rows(rates, self.min_machines, self._model.rows)
 
 
-def replay_equal_shares(scenario: Scenario) -> Outcome:
-    """Replay a scenario with `EqualShares`."""
-    model = TimeModel(scenario)
-    return replay(model, EqualShares(model))
-
-
-def replay_fastest(scenario: Scenario) -> Outcome:
-    """Replay a coded scenario with `FastestMachines`."""
-    if scenario.recovery is None:
-        raise InputError("fastest: expected a scenario with a code, found one with copies")
-    model = TimeModel(scenario)
-    return replay(model, FastestMachines(model))
-
-
-def replay_restarting(
-    scenario: Scenario, checkpoint_seconds: float = CHECKPOINT_SECONDS
-) -> Outcome:
-    """Replay a scenario with `RestartOnChange` and a minimum time between checkpoints."""
-    model = TimeModel(scenario)
-    return replay(model, RestartOnChange(model), checkpoint_seconds)
-
-
-BASELINES: dict[str, Callable[[Scenario], Outcome]] = {
-    "equal shares": replay_equal_shares,
-    "fastest": replay_fastest,
-    "restarting": replay_restarting,
+BASELINES: dict[str, SchemeFactory] = {
+    "equal shares": EqualShares,
+    "fastest": FastestMachines,
+    "restarting": RestartOnChange,
 }

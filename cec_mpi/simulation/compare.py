@@ -9,6 +9,7 @@ from functools import partial
 
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.simulation.baselines import BASELINES
+from cec_mpi.simulation.replay import SchemeFactory, TimeModel, replay
 from cec_mpi.simulation.scenario import Outcome, Scenario
 from cec_mpi.simulation.simulate import simulate
 from cec_mpi.text import plural
@@ -53,8 +54,8 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Ou
         copies = scenario.machines - scenario.recovery + 1
         replicated = replace(scenario, recovery=None, copies=copies, holders=None)
         runs[plural(copies, "copy")] = partial(simulate, replicated)
-    for name, baseline in BASELINES.items():
-        runs[name] = partial(_replay_baseline, baseline, scenario)
+    for name, make_scheme in BASELINES.items():
+        runs[name] = partial(_replay_baseline, make_scheme, scenario)
     outcomes: Outcomes = {}
     for name, run in runs.items():
         try:
@@ -66,10 +67,11 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Ou
     return outcomes
 
 
-def _replay_baseline(baseline: Callable[[Scenario], Outcome], scenario: Scenario) -> Outcome:
+def _replay_baseline(make_scheme: SchemeFactory, scenario: Scenario) -> Outcome:
     options = scenario.options
     if scenario.machine_events or options.inject or options.emulate_changes:
         raise InputError(
             "baselines cannot be combined with --lost, --joins, --inject or --emulate-change"
         )
-    return baseline(scenario)
+    model = TimeModel(scenario)
+    return replay(model, make_scheme(model))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from cec_mpi.runtime.availability.models import (
     RandomAvailability,
     all_available,
 )
-from cec_mpi.simulation.baselines import CHECKPOINT_SECONDS, EqualShares, RestartOnChange
+from cec_mpi.simulation.baselines import EqualShares, RestartOnChange
 from cec_mpi.simulation.choices import (
     AdviceRequest,
     Choice,
@@ -31,7 +31,7 @@ from cec_mpi.simulation.replay import (
     WAIT_EVENT,
     CodedScheme,
     ReplayOutcome,
-    Scheme,
+    SchemeFactory,
     StepModels,
     TimeModel,
     replay,
@@ -59,13 +59,11 @@ _MAX_DECODING_WORK = 2e9  # N L**3; above, the preparation of decoders would dom
 _MAX_MACHINES_WITH_COPIES = 300  # above, the simulation of a step with copies takes seconds
 _MAX_STRAGGLERS = 2
 
-SchemeFactory = Callable[[TimeModel], Scheme]
-
-UNCODED_SCHEMES: dict[str, tuple[SchemeFactory, float]] = {
-    "restarting": (RestartOnChange, CHECKPOINT_SECONDS),
-    "equal shares": (EqualShares, math.inf),
+UNCODED_SCHEMES: dict[str, SchemeFactory] = {
+    "restarting": RestartOnChange,
+    "equal shares": EqualShares,
 }
-"""Schemes without a code, with the seconds between their checkpoints."""
+"""Schemes without a code."""
 
 
 class _SampledAvailability(RandomAvailability):
@@ -144,20 +142,12 @@ class Forecaster:
         return self._totals(self._replay(choice, CodedScheme, seeds=seeds))
 
     def forecast_baselines(
-        self, choice: Choice, schemes: Mapping[str, tuple[SchemeFactory, float]] | None = None
+        self, choice: Choice, schemes: Mapping[str, SchemeFactory] = UNCODED_SCHEMES
     ) -> dict[str, Interval]:
-        """Return the seconds of all steps with simpler schemes on the machines of a choice.
-
-        Parameters
-        ----------
-        choice : Choice
-        schemes : mapping of str to (callable, float), optional
-            Factories of schemes, and the seconds between their checkpoints; by default
-            `UNCODED_SCHEMES`.
-        """
+        """Return the seconds of all steps with simpler schemes on the machines of a choice."""
         intervals = {}
-        for name, (make_scheme, checkpoint_seconds) in (schemes or UNCODED_SCHEMES).items():
-            if outcomes := self._replay(choice, make_scheme, checkpoint_seconds, is_candidate=True):
+        for name, make_scheme in schemes.items():
+            if outcomes := self._replay(choice, make_scheme, is_candidate=True):
                 intervals[name] = mean_interval(self._totals(outcomes))
         return intervals
 
@@ -165,7 +155,6 @@ class Forecaster:
         self,
         choice: Choice,
         make_scheme: SchemeFactory,
-        checkpoint_seconds: float = math.inf,
         is_candidate: bool = False,
         seeds: Sequence[int] = (),
     ) -> list[ReplayOutcome]:
@@ -193,7 +182,7 @@ class Forecaster:
         while len(outcomes) < max_runs and (len(outcomes) < min_runs or changes < min_changes):
             seed = seeds[len(outcomes)] if seeds else request.first_seed + len(outcomes)
             availability = self._sample_availability(choice, seed)
-            outcome = replay(model, scheme, checkpoint_seconds, availability, step_models)
+            outcome = replay(model, scheme, availability, step_models)
             if not outcome.steps or outcome.end_reason:
                 return []
             outcomes.append(outcome)

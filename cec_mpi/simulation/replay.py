@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -60,10 +61,13 @@ class Scheme(Protocol):
         Number of answers that each row of the result needs: L, or 1 without a code.
     min_machines : int
         Number of available machines that a step needs.
+    checkpoint_seconds : float
+        Minimum seconds between checkpoints; infinite without checkpoints.
     """
 
     answers_per_row: int
     min_machines: int
+    checkpoint_seconds: float
 
     def assign_rows(self, rates: Floats) -> Floats:
         """Return the number of rows of each machine, given their rates in rows per second."""
@@ -179,6 +183,8 @@ class CodedScheme:
         Bytes that each machine holds.
     """
 
+    checkpoint_seconds = math.inf
+
     def __init__(self, model: TimeModel) -> None:
         self._model, scenario = model, model.scenario
         if scenario.recovery is not None:
@@ -233,6 +239,7 @@ class StepModel(NamedTuple):
 
 
 StepModels = dict[Machines, StepModel]
+SchemeFactory = Callable[[TimeModel], Scheme]
 
 
 class _Checkpoint(NamedTuple):
@@ -246,7 +253,6 @@ class _Checkpoint(NamedTuple):
 def replay(
     model: TimeModel,
     scheme: Scheme,
-    checkpoint_seconds: float = math.inf,
     availability: Availability | None = None,
     step_models: StepModels | None = None,
 ) -> ReplayOutcome:
@@ -256,8 +262,6 @@ def replay(
     ----------
     model : TimeModel
     scheme : Scheme
-    checkpoint_seconds : float
-        Minimum seconds between checkpoints.
     availability : Availability, optional
         Availability; by default that of the scenario.
     step_models : dict, optional
@@ -332,7 +336,7 @@ def replay(
         count, step_seconds = 1, step_model.seconds
         if tick_seconds is not None:
             end = now + (max_steps - steps) * step_seconds
-            end = min(end, max_seconds, checkpoint.seconds + checkpoint_seconds)
+            end = min(end, max_seconds, checkpoint.seconds + scheme.checkpoint_seconds)
             next_tick = tick + 1
             while next_tick * tick_seconds < end and availability.at(next_tick) is last_available:
                 next_tick += 1
@@ -342,7 +346,7 @@ def replay(
         machine_seconds[indices] += count * step_seconds
         optimal_seconds += count * step_model.optimal_seconds
         steps, tick = steps + count, tick + 1 if tick_seconds is None else tick
-        if now - checkpoint.seconds >= checkpoint_seconds:
+        if now - checkpoint.seconds >= scheme.checkpoint_seconds:
             checkpoint = _Checkpoint(steps, now, optimal_seconds)
     return ReplayOutcome(
         first_read_seconds=first_read_seconds,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -109,10 +108,7 @@ def compare_sources(
     sets = [availability.at(tick) for tick in range(len(availability))]
     changes = sum(before != after for before, after in pairwise([sets[-1], *sets]))
     interval = len(sets) * (availability.gap_seconds or 300.0) / changes
-    schemes = UNCODED_SCHEMES | {
-        "fastest": (FastestMachines, math.inf),
-        "cyclic": (Cyclic, math.inf),
-    }
+    schemes = UNCODED_SCHEMES | {"fastest": FastestMachines, "cyclic": Cyclic}
     copies = Choice(machines=MACHINES, copies=MACHINES - (choice.recovery or 1) + 1)
     rows = []
     for name, source in SOURCES.items():

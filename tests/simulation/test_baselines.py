@@ -12,9 +12,9 @@ from cec_mpi.runtime.machine.emulation import SpeedChange
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.baselines import (
     BASELINES,
-    replay_equal_shares,
-    replay_fastest,
-    replay_restarting,
+    EqualShares,
+    FastestMachines,
+    RestartOnChange,
 )
 from cec_mpi.simulation.compare import compare
 from cec_mpi.simulation.replay import CodedScheme, TimeModel, replay
@@ -33,8 +33,13 @@ def scenario(up, speeds=(1.0, 1.0, 1.0, 2.0), recovery=2, **more):
     return Scenario(options=SessionOptions(**options), **given)
 
 
+def run(make_scheme, given, **more):
+    model = TimeModel(given)
+    return replay(model, make_scheme(model, **more))
+
+
 def test_equal_shares_are_as_slow_as_the_slowest_machine():
-    done = replay_equal_shares(scenario([{1, 2, 3, 4}], steps=10))
+    done = run(EqualShares, scenario([{1, 2, 3, 4}], steps=10))
     assert done.seconds == pytest.approx(10 * 0.3 + 300 / 10_000)
     assert done.excess_seconds == pytest.approx(10 * (0.3 - 1200 / 5000) + 0.03)
     assert done.bytes_read == 1_200_000
@@ -45,15 +50,15 @@ def test_equal_shares_are_as_slow_as_the_slowest_machine():
 def test_equal_shares_move_as_few_bytes_as_they_can():
     slow = replace(COSTS, source=Source(1e5))  # a server for all
     ticks = [{1, 2, 3, 4}, {1, 2, 3}, {1, 2, 3, 4}]  # 300,000 bytes move at each event
-    changing = replay_equal_shares(scenario(ticks, steps=3, costs=slow))
-    alone = [replay_equal_shares(scenario([up], costs=slow)).seconds for up in ticks]
+    changing = run(EqualShares, scenario(ticks, steps=3, costs=slow))
+    alone = [run(EqualShares, scenario([up], costs=slow)).seconds for up in ticks]
     assert changing.seconds == pytest.approx(sum(alone) - 3 * 12.0 + 12.0 + 2 * 3.0)
     assert changing.events == {"moved": 2}
 
 
 def test_the_fastest_machines_compute_whole_shards_and_read_them_once():
     ticks = [{1, 2, 3, 4}, {1, 2, 3}, {2, 3, 4}]
-    done = replay_fastest(scenario(ticks, steps=3))
+    done = run(FastestMachines, scenario(ticks, steps=3))
     assert done.seconds == pytest.approx(3 * 0.6 + 2 * 0.06)  # 4 and 1, 1 and 2, 4 and 2
     assert done.bytes_read == 3 * 600_000
 
@@ -61,8 +66,8 @@ def test_the_fastest_machines_compute_whole_shards_and_read_them_once():
 def test_a_loss_costs_the_steps_since_the_last_checkpoint():
     # All four machines take 0.24 s for a step, and three 0.4 s; X is read in 0.04 s each.
     loss = scenario([{1, 2, 3, 4}, {1, 2, 3}], steps=12, tick_seconds=2.0)
-    rare = replay_restarting(loss, checkpoint_seconds=1000)
-    often = replay_restarting(loss, checkpoint_seconds=0)
+    rare = run(RestartOnChange, loss, checkpoint_seconds=1000)
+    often = run(RestartOnChange, loss, checkpoint_seconds=0)
     # Nine steps begin before the loss.
     reading = 0.048
     assert often.seconds == pytest.approx(reading + 9 * 0.24 + 3 + 0.04 + 3 * 0.4)
@@ -74,7 +79,7 @@ def test_a_loss_costs_the_steps_since_the_last_checkpoint():
 
 def test_machines_that_come_cost_a_start_and_no_steps():
     more = scenario([{1, 2, 3}, {1, 2, 3, 4}], steps=12, tick_seconds=2.0)
-    done = replay_restarting(more, checkpoint_seconds=1000)
+    done = run(RestartOnChange, more, checkpoint_seconds=1000)
     assert done.seconds == pytest.approx(0.04 + 5 * 0.4 + 3 + 0.048 + 7 * 0.24)
     assert done.bytes_read == 2 * 1_200_000
 
@@ -84,40 +89,39 @@ def test_machines_that_were_away_while_a_step_waited_have_left():
     ticks = [{1, 2, 3}, set(), set(), {1, 2, 3}]
     some = {"tick_seconds": 2.0, "wait": True, "steps": 12}
     given = scenario(ticks, (1.0, 1.0, 1.0), **some)
-    done = replay_restarting(given, checkpoint_seconds=1000)
+    done = run(RestartOnChange, given, checkpoint_seconds=1000)
     assert done.events == {"restarted": 1, "waits": 1}
     assert done.bytes_read == 2 * 1_200_000
     assert done.seconds == pytest.approx(6 + 3 + 0.04 + 12 * 0.4)
-    assert replay_equal_shares(given).events == {"moved": 1, "waits": 1}
-    model = TimeModel(given)
-    assert replay(model, CodedScheme(model)).bytes_read == 2 * 3 * 600_000
+    assert run(EqualShares, given).events == {"moved": 1, "waits": 1}
+    assert run(CodedScheme, given).bytes_read == 2 * 3 * 600_000
 
 
 def test_the_fastest_read_again_only_where_processes_end():
     ticks = [{1, 2, 3}, {3}, {1, 2, 3}]
     given = scenario(ticks, (1.0, 1.0, 1.0), tick_seconds=2.0, wait=True, steps=12)
-    assert replay_fastest(given).bytes_read == 2 * 600_000
-    assert replay_fastest(replace(given, lost_when_away=True)).bytes_read == 4 * 600_000
+    assert run(FastestMachines, given).bytes_read == 2 * 600_000
+    assert run(FastestMachines, replace(given, lost_when_away=True)).bytes_read == 4 * 600_000
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_too_few_machines_are_waited_for_or_end_the_run(name):
     ticks = [{1, 2}, {1}, {1, 2}]
     some = {"tick_seconds": 10.0, "steps": 30}
-    waiting = BASELINES[name](scenario(ticks, wait=True, **some))
+    waiting = run(BASELINES[name], scenario(ticks, wait=True, **some))
     assert 9 < waiting.waiting_seconds <= 10
     assert waiting.steps == 30
     assert waiting.end_reason == ""
-    ending = BASELINES[name](scenario(ticks, **some))
+    ending = run(BASELINES[name], scenario(ticks, **some))
     assert ending.steps < 30
     assert ending.end_reason == "1 machine is available at tick 1: a step needs 2"
-    never = BASELINES[name](scenario(ticks[:2], wait=True, **some))
+    never = run(BASELINES[name], scenario(ticks[:2], wait=True, **some))
     assert never.end_reason == ending.end_reason
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_run_ends_with_its_time(name):
-    done = BASELINES[name](scenario([{1, 2, 3, 4}], steps=None, seconds=100.0))
+    done = run(BASELINES[name], scenario([{1, 2, 3, 4}], steps=None, seconds=100.0))
     assert 100 <= done.seconds < 101
     assert done.steps > 100
 
@@ -125,24 +129,26 @@ def test_a_run_ends_with_its_time(name):
 @pytest.mark.parametrize("name", BASELINES)
 def test_steps_are_as_long_without_ticks_as_within_one(name):
     given = scenario([{1, 2, 3, 4}], steps=100)
-    one_by_one = BASELINES[name](given)
-    in_one_go = BASELINES[name](replace(given, options=replace(given.options, tick_seconds=1e6)))
+    one_by_one = run(BASELINES[name], given)
+    in_one_go = run(
+        BASELINES[name], replace(given, options=replace(given.options, tick_seconds=1e6))
+    )
     assert in_one_go.seconds == pytest.approx(one_by_one.seconds)
     assert (in_one_go.steps, in_one_go.bytes_read) == (100, one_by_one.bytes_read)
     assert in_one_go.excess_seconds == pytest.approx(one_by_one.excess_seconds)
 
 
 def test_a_sparse_x_takes_what_its_nonzeros_take():
-    dense = replay_restarting(scenario([{1, 2, 3, 4}]))
+    dense = run(RestartOnChange, scenario([{1, 2, 3, 4}]))
     sparse = scenario([{1, 2, 3, 4}], recovery=None, copies=2, density=0.01)
-    done = replay_restarting(sparse)
+    done = run(RestartOnChange, sparse)
     assert done.bytes_read == pytest.approx(1200 * (1.25 * 12 + 4))
     assert done.seconds < 0.05 * dense.seconds
 
 
 def test_only_a_code_has_the_fastest_l():
     with pytest.raises(InputError, match="expected a scenario with a code"):
-        replay_fastest(scenario([{1, 2, 3, 4}], recovery=None))
+        run(FastestMachines, scenario([{1, 2, 3, 4}], recovery=None))
 
 
 @pytest.mark.parametrize(
