@@ -161,7 +161,8 @@ class TimeTotals:
         self.hindsight_seconds += float(hindsight[has_hindsight].sum())
         self._add_reading(chunk)
         self._add_stalls(chunk)
-        self._add_cyclic(chunk, makespans, recovery, rows_per_shard, has_all_answers)
+        if has_all_answers:
+            self._add_cyclic(chunk, recovery, rows_per_shard)
         self._record_rates(chunk)
         self._add_absences(chunk, optimum, recovery + stragglers, rows_per_shard)
         waited = chunk.step_columns["waited_seconds"].sum() + self.shortage_seconds.sum()
@@ -193,7 +194,7 @@ class TimeTotals:
         seconds : float
         lost_speeds : (N,) ndarray
         """
-        weights = {n: max(float(lost_speeds[n - 1]), 0.0) for n in causes}
+        weights = {n: float(lost_speeds[n - 1]) for n in causes}
         total = sum(weights.values())
         for machine, reason in causes.items():
             share = seconds * weights[machine] / total if total else 0.0
@@ -245,13 +246,13 @@ class TimeTotals:
             Number of machines that compute each row, and rows of a shard.
         """
         first = self._first_seconds_per_row
-        slow = chunk.available & (np.array(self.seconds_per_row) > _SLOW_FACTOR * first)
+        is_slow = chunk.available & (np.array(self.seconds_per_row) > _SLOW_FACTOR * first)
         for index, (stretch, seconds_per_row) in enumerate(
             zip(chunk.stretches, self.seconds_per_row, strict=True)
         ):
             step = stretch.first_step
             departed = _missing_machines(step, chunk.seconds[stretch.begin])
-            if not (step["absent_since"] or departed or slow[index].any()):
+            if not (step["absent_since"] or departed or is_slow[index].any()):
                 continue
             causes = {
                 n: reason
@@ -264,7 +265,7 @@ class TimeTotals:
             causes = {n: reason for n, reason in causes.items() if is_measured[n - 1]}
             present = chunk.available[index] & is_measured
             present[np.array([*departed], np.intp) - 1] = False
-            if (present & slow[index]).any():
+            if (present & is_slow[index]).any():
                 slowdown = seconds_per_row / first
                 # All machines are slower if a step has more columns, for example.
                 common_slowdown = float(np.median(slowdown[present]))
@@ -275,47 +276,32 @@ class TimeTotals:
             key = present.tobytes(), tuple(causes)
             if key != self._cache_key:
                 speeds = np.where(present, 1 / seconds_per_row, 0.0)
-                full_speeds = np.zeros(len(speeds))
+                full_speeds = speeds.copy()
                 for n, reason in causes.items():
-                    expected = (
-                        common_slowdown * first[n - 1]
-                        if reason == "slow"
-                        else seconds_per_row[n - 1]
-                    )
-                    full_speeds[n - 1] = 1 / expected
-                actual = _optimal_makespan(speeds, machines_per_row, rows)
-                possible = _optimal_makespan(
-                    np.maximum(speeds, full_speeds), machines_per_row, rows
-                )
-                lost_fraction = max(1 - possible / actual, 0.0) if actual else 0.0
+                    expected = common_slowdown * first if reason == "slow" else seconds_per_row
+                    full_speeds[n - 1] = max(speeds[n - 1], 1 / expected[n - 1])
+                makespan = _optimal_makespan(speeds, machines_per_row, rows)
+                full_makespan = _optimal_makespan(full_speeds, machines_per_row, rows)
+                lost_fraction = max(1 - full_makespan / makespan, 0.0) if makespan else 0.0
                 self._cache_key = key
                 self._cached_loss = lost_fraction, full_speeds - speeds
             lost_fraction, lost_speeds = self._cached_loss
             seconds = float(optimum[stretch.begin : stretch.end].sum())
             self._charge(causes, lost_fraction * seconds, lost_speeds)
 
-    def _add_cyclic(
-        self,
-        chunk: Chunk,
-        makespans: Floats,
-        recovery: int,
-        rows_per_shard: int,
-        has_all_answers: bool,
-    ) -> None:
+    def _add_cyclic(self, chunk: Chunk, recovery: int, rows_per_shard: int) -> None:
         """Add the times of the steps in which the time of the cyclic assignment is known."""
         rows, available, stretch_of_step = chunk.rows, chunk.available, chunk.stretch_index
         count = available.sum(axis=1)
         equal_load = recovery * rows_per_shard / np.maximum(count, 1)
         min_rows = np.min(rows, axis=1, where=available, initial=np.inf)
         has_enough_rows = (count >= recovery) & (min_rows >= _MIN_LOAD_FRACTION * equal_load)
-        is_compared: NDArray[np.bool_] = (has_all_answers & has_enough_rows)[stretch_of_step]
-        is_compared[is_compared] = ((chunk.seconds > 0) | ~available[stretch_of_step])[
-            is_compared
-        ].all(axis=1)
+        has_rates = ((chunk.seconds > 0) | ~available[stretch_of_step]).all(axis=1)
+        is_compared = has_enough_rows[stretch_of_step] & has_rates
         if not is_compared.any():
             return
         self.compared_steps += int(is_compared.sum())
-        self.measured_seconds += float(makespans[is_compared].sum())
+        self.measured_seconds += float(chunk.step_columns["measured_makespan"][is_compared].sum())
         stretches = stretch_of_step[is_compared]
         seconds_per_row = chunk.seconds[is_compared] / np.where(available, rows, np.inf)[stretches]
         seconds = seconds_per_row * cyclic_rows(available, recovery, rows_per_shard)[stretches]
