@@ -23,7 +23,8 @@ from cec_mpi.runtime.records.step import Checkpoint, Progress, Unfinished, Waiti
 from cec_mpi.store.files.durable import has_lock_file, is_locked
 from cec_mpi.store.files.paths import as_path, directory_problem
 
-_DERIVED_FIELDS = (
+_FIELDS = (
+    *NUMBER_FIELDS,
     "load_seconds",
     "stall_seconds",
     "shortage_seconds",
@@ -86,10 +87,9 @@ class Run:
         self.checkpoints: list[int] = []
         self.waits: dict[int, Waiting] = {}
         self.resumes: list[int] = []
-        self._recorded_columns: dict[str, list[Floats]] = {name: [] for name in NUMBER_FIELDS}
-        self._derived_columns: dict[str, list[Floats]] = {name: [] for name in _DERIVED_FIELDS}
+        self._columns = [dict.fromkeys(_FIELDS, np.empty(0))]  # of chunks
         self.last_time = ""  # time stamp of the last step
-        self._earlier_seconds = 0.0  # duration of the earlier parts
+        self._earlier_seconds = self._last_seconds = 0.0  # durations: of earlier parts, and so far
         is_running = is_locked(path)
         try:
             os.lstat(path / STEPS)
@@ -105,8 +105,7 @@ class Run:
             raise InputError(f"{path / SUMMARY} cannot be read: expected the summary of a run")
         self.summary = summary or {}
         self.step_columns: dict[str, Floats] = {
-            name: np.concatenate(arrays) if arrays else np.empty(0)
-            for name, arrays in {**self._recorded_columns, **self._derived_columns}.items()
+            name: np.concatenate([columns[name] for columns in self._columns]) for name in _FIELDS
         }
         for step, waiting in self.waits.items():
             if step < self.steps:
@@ -134,9 +133,7 @@ class Run:
         if chunk.begins_part:
             if self.headers:
                 self.resumes.append(chunk.steps_before)
-                self._earlier_seconds = (
-                    self._derived_columns["time"][-1][-1] if self._derived_columns["time"] else 0.0
-                )
+                self._earlier_seconds = self._last_seconds
             self.headers.append(chunk.header)
             for placement in _initial_hosts(chunk.header):
                 self._record_host(*placement)
@@ -161,8 +158,6 @@ class Run:
         self.absences.add(chunk)
         self.bins.add(chunk, rows)
         self.time_totals.add(chunk, chunk.header["recovery"], rows)
-        for name in NUMBER_FIELDS:
-            self._recorded_columns[name].append(chunk.step_columns[name])
         total_bytes, available = np.zeros((2, chunk.steps))
         for stretch, seconds_per_row in zip(
             chunk.stretches, self.time_totals.seconds_per_row, strict=True
@@ -173,12 +168,15 @@ class Run:
             self._add_events(step["events"], step["step"])
             self.assignments.add(chunk.steps_before, stretch, seconds_per_row)
         self.last_time, self._last_step = chunk.timestamps[-1], int(chunk.step_columns["step"][-1])
-        self._derived_columns["load_seconds"].append(self.time_totals.read_seconds)
-        self._derived_columns["stall_seconds"].append(self.time_totals.stall_seconds)
-        self._derived_columns["shortage_seconds"].append(self.time_totals.shortage_seconds)
-        self._derived_columns["available"].append(available)
-        self._derived_columns["payload_bytes"].append(total_bytes)
-        self._derived_columns["time"].append(self._times_since_start(chunk))
+        columns = {
+            "load_seconds": self.time_totals.read_seconds,
+            "stall_seconds": self.time_totals.stall_seconds,
+            "shortage_seconds": self.time_totals.shortage_seconds,
+            "payload_bytes": total_bytes,
+            "available": available,
+            "time": self._times_since_start(chunk),
+        }
+        self._columns.append(chunk.step_columns | columns)
 
     def _add_events(self, events: Sequence[Event], step: int) -> None:
         for event in events:
@@ -204,9 +202,10 @@ class Run:
     def _times_since_start(self, chunk: Chunk) -> Floats:
         start = parse_timestamp(chunk.header["started"])
         ends = np.array(list(map(parse_timestamp, chunk.timestamps)))
-        last = self._derived_columns["time"][-1][-1] if self._derived_columns["time"] else 0.0
-        times = np.maximum.accumulate(np.maximum(self._earlier_seconds + ends - start, last))
-        return np.asarray(np.round(times, 3), np.float64)
+        times = np.maximum(self._earlier_seconds + ends - start, self._last_seconds)
+        times = np.asarray(np.round(np.maximum.accumulate(times), 3), np.float64)
+        self._last_seconds = float(times[-1])
+        return times
 
 
 def _initial_hosts(header: dict[str, Any]) -> Iterator[tuple[Any, int, Any, Any]]:
