@@ -88,7 +88,7 @@ class Shard(Protocol):
             Receives the sums.
         """
 
-    def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
+    def sample_rows(self, size: int, row_bytes: int) -> tuple[int, int, int]:
         """Return rows for measuring the speed: start, stop, and the bytes of a row.
 
         Parameters

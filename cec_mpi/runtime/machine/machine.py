@@ -156,7 +156,7 @@ class Machine:
             return 0.0
         shard, columns = self._shard, len(self._adjoint_answers)
         w = np.ones((1, columns), self._forward_answers.dtype)
-        first, last, row_bytes = shard.sample(_SAMPLE_BYTES, w.nbytes)
+        first, last, row_bytes = shard.sample_rows(_SAMPLE_BYTES, w.nbytes)
         if first == last:  # no rows
             return 0.0
         shard.load([(first, last)])

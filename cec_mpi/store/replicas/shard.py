@@ -61,8 +61,8 @@ class SparseShard(FileShard):
         matrices = [slab.matrix for slab in self._make_row_slabs(intervals, dtype)]
         return vstack(matrices, format="csr") if matrices else csr_array((0, self._columns))
 
-    def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
-        """See `Shard.sample`; the rows are of one part."""
+    def sample_rows(self, size: int, row_bytes: int) -> tuple[int, int, int]:
+        """See `Shard.sample_rows`; the rows are of one part."""
         if not self._file_layout.parts:
             return 0, 0, 1
         part = self._file_layout.parts[0]
