@@ -34,7 +34,7 @@ from cec_mpi.store.shard import Holding, Shard, Verify
 if TYPE_CHECKING:
     from cec_mpi.store.devices import Device
 
-_COPY_NAME = re.compile(r"[0-9a-f]{32}-[0-9]+")
+_DIRECTORY_NAME = re.compile(r"[0-9a-f]{32}-[0-9]+")
 _GROUP_OR_OTHER_WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -152,7 +152,7 @@ def _reserve(user_directory: Path, directory: Path, size: int, limit: int | None
         other_directories = [
             path
             for path in user_directory.iterdir()
-            if _COPY_NAME.fullmatch(path.name) and path != directory
+            if _DIRECTORY_NAME.fullmatch(path.name) and path != directory
         ]
         other_directories.sort(key=lambda path: path.lstat().st_mtime_ns)
         total = size + sum(map(_parse_size, other_directories))
