@@ -1,11 +1,14 @@
-"""Strictly validated ``.npy`` files of a store, each with a copy."""
+"""Strictly validated ``.npy`` files of a store, each with a copy.
+
+Arrays of the manifest (`ArrayEntry`) cannot be computed from the shards.
+"""
 
 from __future__ import annotations
 
 import io
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,14 @@ from numpy.typing import DTypeLike, NDArray
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.files.durable import read_at, write_at
 from cec_mpi.store.files.npy import npy_header
-from cec_mpi.store.files.regular import open_regular, raise_if_shortage, unreadable_reason
+from cec_mpi.store.files.regular import (
+    check_regular,
+    open_regular,
+    raise_if_shortage,
+    unreadable_reason,
+)
 from cec_mpi.store.files.replacing import replacing
+from cec_mpi.store.format.manifest import ArrayEntry, Manifest
 
 _MAX_HEADER_BYTES = 4096  # headers written by `npy_header` have 128 bytes
 _CHUNK_BYTES = 1 << 20
@@ -173,3 +182,97 @@ class ArrayFile:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
+
+
+def read_array(
+    directory: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: DTypeLike
+) -> NDArray[Any]:
+    """Read an array from its file or the copy.
+
+    Raises
+    ------
+    DamagedStoreError
+        Neither the file nor its copy matches the manifest; the message names both.
+    """
+    for name in name_and_copy(entry.file):
+        try:
+            with ArrayFile(directory / name, shape, dtype) as file:
+                array = file.read()
+        except DamagedStoreError:
+            continue
+        if xxhash.xxh3_128_hexdigest(array.data) == entry.xxh3_128:
+            return array.astype(dtype, copy=False)
+    raise _lost_error(directory, entry)
+
+
+def find_undamaged(
+    directory: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: DTypeLike
+) -> Path:
+    """Return the path of the file of an array, or of its copy, that matches the manifest.
+
+    Raises
+    ------
+    DamagedStoreError
+        See `read_array`.
+    """
+    for name in name_and_copy(entry.file):
+        if not _find_problem(directory / name, entry, shape, dtype):
+            return directory / name
+    raise _lost_error(directory, entry)
+
+
+def find_array_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
+    """Return the problems of the arrays next to the shards, and of their copies, by file."""
+    return {
+        name: problem
+        for entry, shape, dtype in manifest.arrays()
+        for name in name_and_copy(entry.file)
+        if (problem := _find_problem(directory / name, entry, shape, dtype))
+    }
+
+
+def unrecoverable_files(problems: Mapping[str, str], manifest: Manifest) -> list[str]:
+    """Return the files that are damaged, and whose copies are also damaged."""
+    pairs = [name_and_copy(entry.file) for entry, _, _ in manifest.arrays()]
+    return [name for pair in pairs if problems.keys() >= set(pair) for name in pair]
+
+
+def restore_arrays(directory: Path, manifest: Manifest) -> tuple[list[str], list[str]]:
+    """Restore each file from its copy, or the copy from the file.
+
+    Returns
+    -------
+    restored, lost : list of str
+        Names of restored files, and of damaged files whose copies are also damaged.
+    """
+    restored, lost = [], []
+    for entry, shape, dtype in manifest.arrays():
+        names = name_and_copy(entry.file)
+        damaged = [name for name in names if _find_problem(directory / name, entry, shape, dtype)]
+        if len(damaged) == len(names):
+            lost += damaged
+        elif damaged:
+            (target,) = damaged
+            (source,) = set(names) - {target}
+            check_regular(directory / target)
+            copy_file(directory / source, directory / target)
+            restored.append(target)
+    return restored, lost
+
+
+def _find_problem(path: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: DTypeLike) -> str:
+    """Return the problem of a file, or ''."""
+    try:
+        with ArrayFile(path, shape, dtype) as file:
+            checksum = file.compute_checksum()
+    except DamagedStoreError as error:
+        return str(error)
+    return "" if checksum == entry.xxh3_128 else "altered, or from another store"
+
+
+def _lost_error(directory: Path, entry: ArrayEntry) -> DamagedStoreError:
+    names = " and ".join(name_and_copy(entry.file))
+    return DamagedStoreError(
+        f"{directory}: {names} are missing or altered and cannot be restored: copy one of them "
+        "back from a backup, or encode X again"
+    )

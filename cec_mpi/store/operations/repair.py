@@ -15,8 +15,8 @@ from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.regular import check_regular, read_regular
 from cec_mpi.store.files.replacing import sync
 from cec_mpi.store.files.saving import convert_to_input_error
+from cec_mpi.store.format.array_files import restore_arrays
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.format.scaling import restore_arrays
 from cec_mpi.store.limits import WORK_MEMORY_BYTES
 from cec_mpi.store.manifest_files import (
     MANIFEST,

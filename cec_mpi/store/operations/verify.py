@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import StoreError
 from cec_mpi.store.files.regular import open_regular
+from cec_mpi.store.format.array_files import find_array_problems, unrecoverable_files
 from cec_mpi.store.format.checksums import block_checksum, read_checksums, shard_checksum
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.format.scaling import find_array_problems, unrecoverable_files
 from cec_mpi.store.format.shard_files import find_file_problem, read_block
 from cec_mpi.store.manifest_files import MANIFEST_COPY, check_sizes, parse_manifest
 from cec_mpi.store.reader import open_store

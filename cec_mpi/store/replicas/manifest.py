@@ -17,8 +17,8 @@ from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import DamagedStoreError
+from cec_mpi.store.format.array_files import read_array
 from cec_mpi.store.format.manifest import ArrayEntry, Manifest, ShardEntry, check_field
-from cec_mpi.store.format.scaling import read_array
 from cec_mpi.store.replicas.layout import BLOCK_BYTES, Layout
 from cec_mpi.text import plural, shorten
 
