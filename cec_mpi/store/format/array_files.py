@@ -245,19 +245,15 @@ def restore_arrays(directory: Path, manifest: Manifest) -> tuple[list[str], list
     restored, lost : list of str
         Names of restored files, and of damaged files whose copies are also damaged.
     """
-    restored, lost = [], []
-    for entry, shape, dtype in manifest.arrays():
+    problems, restored = find_array_problems(directory, manifest), []
+    for entry, _, _ in manifest.arrays():
         names = name_and_copy(entry.file)
-        damaged = [name for name in names if _find_problem(directory / name, entry, shape, dtype)]
-        if len(damaged) == len(names):
-            lost += damaged
-        elif damaged:
-            (target,) = damaged
-            (source,) = set(names) - {target}
-            check_regular(directory / target)
-            copy_file(directory / source, directory / target)
-            restored.append(target)
-    return restored, lost
+        for source, target in (names, names[::-1]):
+            if target in problems and source not in problems:
+                check_regular(directory / target)
+                copy_file(directory / source, directory / target)
+                restored.append(target)
+    return restored, unrecoverable_files(problems, manifest)
 
 
 def _find_problem(path: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: DTypeLike) -> str:
