@@ -98,7 +98,7 @@ class RandomStore:
         arithmetic = self.dtype if self.precision == "shard" else "float64"
         self.arithmetic = arithmetic
         generator, shard_errors = self.code.generator, self.manifest.shard_errors
-        self.errors = answer_error_bound(generator, arithmetic, arithmetic, COLUMNS, shard_errors)
+        self.errors = answer_error_bound(generator, arithmetic, COLUMNS, shard_errors)
         self.checker = make_checker(generator, arithmetic, COLUMNS, shard_errors)
         self.undetected = measure_sensitivity(self.checker, self.code.machines).error
         self.sizes = np.abs(generator).sum(axis=1) + shard_errors

@@ -103,7 +103,6 @@ def encoding_error_bound(generator: ArrayLike, dtype: DTypeLike) -> Floats:
 def answer_error_bound(
     generator: ArrayLike,
     dtype: DTypeLike,
-    arithmetic: DTypeLike,
     columns: int,
     shard_errors: ArrayLike | None = None,
 ) -> Floats:
@@ -114,9 +113,7 @@ def answer_error_bound(
     generator : (N, L) array_like of float
         Entries are exact in `dtype`.
     dtype : dtype
-        Dtype of the shards.
-    arithmetic : dtype
-        Arithmetic of products.
+        Dtype of the shards, in which machines compute.
     columns : int
         Columns of X, r, which are the terms of each sum.
     shard_errors : (N,) array_like of float, optional
@@ -138,7 +135,7 @@ def answer_error_bound(
 
     Examples
     --------
-    >>> answer_error_bound([[1.0, 0.0], [1.0, 1.0]], np.float64, np.float64, columns=1)
+    >>> answer_error_bound([[1.0, 0.0], [1.0, 1.0]], np.float64, columns=1)
     array([1.11022302e-16, 6.66133815e-16])
     """
     matrix = np.asarray(generator, dtype=np.float64)
@@ -146,7 +143,7 @@ def answer_error_bound(
         shard_errors = encoding_error_bound(matrix, dtype)
     errors = np.asarray(shard_errors, dtype=np.float64)
     magnitudes = np.abs(matrix).sum(axis=1) + errors
-    return np.asarray(errors + summation_error_bound(columns, arithmetic) * magnitudes)
+    return np.asarray(errors + summation_error_bound(columns, dtype) * magnitudes)
 
 
 def summation_error_bound(terms: int, dtype: DTypeLike) -> float:

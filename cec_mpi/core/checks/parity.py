@@ -75,7 +75,7 @@ class ParityChecker:
     Examples
     --------
     >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0], [1.0, 2.0]])
-    >>> checker = ParityChecker(generator, answer_error_bound(generator, "float64", "float64", 1))
+    >>> checker = ParityChecker(generator, answer_error_bound(generator, "float64", 1))
     >>> answers = generator @ [[5.0], [7.0]]
     >>> answers[2] += 0.5
     >>> checker.has_disagreement((1, 2, 3), answers[:3], scale=7.0)
@@ -286,7 +286,7 @@ def make_checker(
     shard_errors : (N,) array_like of float, optional
         See `answer_error_bound`.
     """
-    errors = answer_error_bound(generator, dtype, dtype, columns, shard_errors)
+    errors = answer_error_bound(generator, dtype, columns, shard_errors)
     return ParityChecker(generator, errors, float(np.finfo(dtype).tiny) * (columns + 1))
 
 

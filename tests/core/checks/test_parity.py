@@ -113,7 +113,7 @@ def test_errors_of_answers_are_within_their_bounds(size, family, dtype, columns,
         for array in (X, w, code.generator)
     )
     exact = (exact_generator @ (exact_X @ exact_w)).astype(float)
-    bounds = answer_error_bound(code.generator, dtype, dtype, columns)
+    bounds = answer_error_bound(code.generator, dtype, columns)
     assert (np.abs(product.answers - exact) <= bounds[:, None] * product.scale).all()
 
 
