@@ -174,11 +174,11 @@ def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ..
     chosen = _pivots(rows)
     for _ in range(count * recovery):
         try:
-            new_norms, old_norms = exchange_norms(rows, chosen[np.newaxis], np.inf)
+            new_norms, old_norm = _exchange_norms(rows, chosen)
         except np.linalg.LinAlgError:
             break  # the chosen rows are singular
         best = int(new_norms.argmin())
-        if not new_norms.flat[best] < old_norms[0] * _MAX_EXCHANGE_RATIO:
+        if not new_norms.flat[best] < old_norm * _MAX_EXCHANGE_RATIO:
             break
         row, position = divmod(best, recovery)
         chosen[position] = row
@@ -199,52 +199,48 @@ def _pivots(rows: Floats) -> NDArray[np.int64]:
     return np.array(chosen)
 
 
-def exchange_norms(
-    generator: Floats, sets: NDArray[np.int64], fill_value: float
-) -> tuple[Floats, Floats]:
-    """Return squared Frobenius norms of inverses with and without each exchange of one row.
+def _exchange_norms(rows: Floats, chosen: NDArray[np.int64]) -> tuple[Floats, float]:
+    """Return the squared Frobenius norms of the inverse after and before each exchange of one row.
 
     Parameters
     ----------
-    generator : (N, L) ndarray of float
-    sets : (K, L) ndarray of int
-        Rows of G, from 0.
-    fill_value : float
-        The norm for rows that the set already has, and instead of norms that are not finite.
+    rows : (n, L) ndarray of float
+    chosen : (L,) ndarray of int
+        Indices of the inverted rows.
 
     Returns
     -------
-    new_norms : (K, N, L) ndarray of float
-        ``new_norms[k, n, j]`` is the norm if row n of G replaces row j of set k.
-    old_norms : (K,) ndarray of float
+    new_norms : (n, L) ndarray of float
+        ``new_norms[i, j]`` is the norm if row i replaces ``chosen[j]``; infinite for chosen rows.
+    old_norm : float
 
     Raises
     ------
     numpy.linalg.LinAlgError
-        The rows of one of the sets are singular.
+        The chosen rows are singular.
 
     Notes
     -----
-    With B = inv(G_P) and c = g B, replacing row j by g changes column k of B to
+    With B the inverse and c = g B, replacing row j by g changes column k of B to
     ``b_k - b_j c_k / c_j``, and column j to ``b_j / c_j`` (Sherman and Morrison).
 
     Examples
     --------
-    >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
-    >>> new_norms, old_norms = exchange_norms(generator, np.array([[0, 1]]), np.inf)
-    >>> old_norms.tolist(), new_norms[0, 2].tolist()
-    ([2.0], [inf, 1.25])
+    >>> rows = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
+    >>> new_norms, old_norm = _exchange_norms(rows, np.array([0, 1]))
+    >>> old_norm, new_norms[2].tolist()
+    (2.0, [inf, 1.25])
     """
-    inverse = np.linalg.inv(generator[sets])
+    inverse = np.linalg.inv(rows[chosen])
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        gram = inverse.mT @ inverse
-        column_norms = np.einsum("kjj->kj", gram)[:, np.newaxis]
-        old_norms = column_norms.sum(axis=2)
-        c = generator @ inverse
+        gram = inverse.T @ inverse
+        column_norms = np.diag(gram)
+        old_norm = float(column_norms.sum())
+        c = rows @ inverse
         squares = c**2
         cross_terms = 2 * (c @ gram - c * column_norms) / c
-        new_norms = old_norms[:, np.newaxis] - column_norms - cross_terms
-        new_norms += (squares.sum(axis=2, keepdims=True) - squares + 1) * (column_norms / squares)
-    new_norms[~np.isfinite(new_norms)] = fill_value
-    np.put_along_axis(new_norms, sets[:, :, np.newaxis], fill_value, axis=1)
-    return new_norms, old_norms[:, 0]
+        new_norms = old_norm - column_norms - cross_terms
+        new_norms += (squares.sum(axis=1, keepdims=True) - squares + 1) * (column_norms / squares)
+    new_norms[~np.isfinite(new_norms)] = np.inf
+    new_norms[chosen] = np.inf
+    return new_norms, old_norm
