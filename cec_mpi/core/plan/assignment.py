@@ -94,10 +94,10 @@ class Assignment:
     ) -> None:
         fields: dict[str, object] = {
             "available": tuple(int(n) for n in available),
-            "loads": as_readonly("loads", loads, np.int64),
-            "starts": as_readonly("starts", starts, np.int64),
-            "stops": as_readonly("stops", stops, np.int64),
-            "machines": as_readonly("machines", machines, np.int32),
+            "loads": _as_readonly("loads", loads, np.int64),
+            "starts": _as_readonly("starts", starts, np.int64),
+            "stops": _as_readonly("stops", stops, np.int64),
+            "machines": _as_readonly("machines", machines, np.int32),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -307,7 +307,7 @@ def as_integers(name: str, values: ArrayLike) -> Ints:
     return array.astype(np.int64, copy=False)
 
 
-def as_readonly(
+def _as_readonly(
     name: str, values: ArrayLike, dtype: type[np.signedinteger]
 ) -> NDArray[np.signedinteger]:
     """Return integers as a read-only array of this dtype."""
