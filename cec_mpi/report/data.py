@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,27 +39,14 @@ _MAX_POINTS = 4000  # of a progress curve
 _MAX_HOSTS, _MAX_HOST_CHARACTERS = 3, 120  # of a machine
 
 
-@dataclass(frozen=True)
-class PageOptions:
-    """Title and reload interval of a page.
-
-    Attributes
-    ----------
-    title : str
-    reload_seconds : float or None
-        Seconds between reloads.
-    """
-
-    title: str
-    reload_seconds: float | None = None
-
-
-def page_data(runs: Sequence[Run], options: PageOptions) -> dict[str, Any]:
-    """Return the data of a page about runs."""
+def page_data(
+    runs: Sequence[Run], title: str, reload_seconds: float | None = None
+) -> dict[str, Any]:
+    """Return the data of a page about runs, which reloads at this interval, if any."""
     return {
-        "title": options.title,
+        "title": title,
         "generated": datetime.now(UTC).isoformat(timespec="seconds"),
-        "reload_seconds": options.reload_seconds,
+        "reload_seconds": reload_seconds,
         "kinds": [kind._asdict() for kind in KINDS],
         "states": [state._asdict() for state in STATES],
         "runs": [_run_data(run) for run in runs],

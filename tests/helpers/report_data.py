@@ -16,7 +16,7 @@ import numpy as np
 
 from cec_mpi.core.plan.planner import Planner
 from cec_mpi.report.bins import to_json_numbers
-from cec_mpi.report.data import PageOptions, page_data
+from cec_mpi.report.data import page_data
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.runtime.records.lines import LineFormatter
 from cec_mpi.runtime.records.step import Checkpoint, Progress
@@ -28,7 +28,7 @@ def report(
     title: str = "Products of 2,000 vectors",
     reload_seconds: float | None = None,
 ) -> dict[str, Any]:
-    return page_data([], PageOptions(title, reload_seconds)) | {"runs": list(runs)}
+    return page_data([], title, reload_seconds) | {"runs": list(runs)}
 
 
 def run(
@@ -102,7 +102,7 @@ def run(
     with TemporaryDirectory() as directory:
         Path(directory, "steps.jsonl").write_text("".join(lines))
         Path(directory, "summary.json").write_text(json.dumps({"task": "matvec"}))
-        data = page_data([Run(directory)], PageOptions(""))["runs"][0]
+        data = page_data([Run(directory)], "")["runs"][0]
     return data | {"name": name, "state": state}
 
 

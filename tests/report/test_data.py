@@ -7,7 +7,7 @@ import re
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.report.data import PageOptions, page_data
+from cec_mpi.report.data import page_data
 from cec_mpi.report.page import render_page
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.store.files.durable import locked
@@ -19,7 +19,7 @@ GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
 
 def data(*directories, asked=(), title="a run"):
     runs = [Run(str(each), frozenset(asked)) for each in directories]
-    found = page_data(runs, PageOptions(title))
+    found = page_data(runs, title)
     json.dumps(found, allow_nan=False)
     return found
 

@@ -10,7 +10,7 @@ import pytest
 from cec_mpi.errors import InputError
 from cec_mpi.report.assignments import find_blocks, new_rows_by_machine
 from cec_mpi.report.chunks import MAX_STEPS, read_chunks
-from cec_mpi.report.data import PageOptions, page_data
+from cec_mpi.report.data import page_data
 from cec_mpi.report.live.console import render_lines
 from cec_mpi.report.live.table import top_lines
 from cec_mpi.report.live.watched_run import WatchedRun
@@ -88,7 +88,7 @@ def test_a_changed_record_is_shown_or_refused_in_one_message(tmp_path, seed):
         text = "".join(json.dumps(line) + "\n" for line in changed)
         (tmp_path / "steps.jsonl").write_text(text)
         for show in (
-            lambda: render_page(page_data([Run(str(tmp_path))], PageOptions(""))),
+            lambda: render_page(page_data([Run(str(tmp_path))], "")),
             lambda: render_top(tmp_path),
         ):
             try:
@@ -161,12 +161,12 @@ def test_an_assignment_that_is_too_large_is_omitted_with_a_warning(make_run):
     nested = [[n, 10_000 - n] for n in range(2000)]
     rows = {"rows": [4] * 2000, "seconds": [0.5] * 2000}
     run = Run(str(make_run([step_of(0), step_of(1, assignment=[bounds, [], [], []]), step_of(2)])))
-    (one,) = page_data([run], PageOptions("x"))["runs"]
+    (one,) = page_data([run], "x")["runs"]
     assert [each["step"] for each in one["assignments"]] == [0, 2]
     assert "1 assignment too large to show." in one["warnings"]
     assert one["omitted"] == 1
     crossing = Run(str(make_run([step_of(0, **rows, assignment=nested)], name="nested")))
-    (one,) = page_data([crossing], PageOptions("x"))["runs"]
+    (one,) = page_data([crossing], "x")["runs"]
     assert one["assignments"] == []
     assert "1 assignment too large to show." in one["warnings"]
 

@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-from cec_mpi.report.data import PageOptions, page_data
+from cec_mpi.report.data import page_data
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.report.summary import summary_html
 from helpers import report_data
@@ -33,7 +33,7 @@ def test_the_summary_names_absences_and_delays(make_run):
         step_of(2),
     ]
     run = Run(str(make_run(steps)))
-    read = Read(summary_html(page_data([run], PageOptions("x"))))
+    read = Read(summary_html(page_data([run], "x")))
     said = " ".join(read.words)
     assert "Time lost" in read.words
     assert "step 1 (lost), returned in step 2" in read.words
@@ -53,7 +53,7 @@ def test_text_of_records_is_escaped():
 
 def test_the_summary_of_a_run_without_a_step(make_run):
     run = Run(str(make_run([])))
-    read = Read(summary_html(page_data([run], PageOptions("x"))))
+    read = Read(summary_html(page_data([run], "x")))
     assert "No step has been recorded yet." in read.words
     assert "table" not in read.tags
 

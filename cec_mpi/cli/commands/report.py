@@ -193,7 +193,7 @@ def _check_steps(steps: frozenset[int], runs: Sequence[Run], is_watching: bool) 
 
 def _write_files(arguments: argparse.Namespace, outputs: dict[str, Path]) -> list[Run]:
     """Write all output files or none; return the runs as they were read."""
-    from cec_mpi.report.data import PageOptions, page_data
+    from cec_mpi.report.data import page_data
     from cec_mpi.report.page import render_page
     from cec_mpi.report.recorded_run import Run
     from cec_mpi.report.tables import steps_csv
@@ -202,12 +202,10 @@ def _write_files(arguments: argparse.Namespace, outputs: dict[str, Path]) -> lis
     runs = [Run(name, steps) for name in arguments.runs]
     is_running = _any_running(runs)
     _check_steps(steps, runs, arguments.watch)
-    options = PageOptions(
-        arguments.title or join_names(arguments.runs, 5),
-        PAGE_SECONDS if arguments.watch and is_running else None,
-    )
+    title = arguments.title or join_names(arguments.runs, 5)
+    reload_seconds = PAGE_SECONDS if arguments.watch and is_running else None
     contents: dict[str, Callable[[], bytes]] = {
-        "out": lambda: render_page(page_data(runs, options)).encode(),
+        "out": lambda: render_page(page_data(runs, title, reload_seconds)).encode(),
         "csv": lambda: steps_csv(runs),
     }
     write_all({path: contents[flag]() for flag, path in outputs.items()})
