@@ -35,7 +35,7 @@ class Html(str):
     """Markup, which `tag` does not escape."""
 
 
-def tag(name: str, *parts: str, **attributes: object) -> Html:
+def tag(name: str, *children: str, **attributes: object) -> Html:
     """Return an element.
 
     Examples
@@ -50,7 +50,7 @@ def tag(name: str, *parts: str, **attributes: object) -> Html:
         for key, value in attributes.items()
         if value is not None
     )
-    inner = "".join(part if isinstance(part, Html) else html.escape(part) for part in parts)
+    inner = "".join(child if isinstance(child, Html) else html.escape(child) for child in children)
     return Html(
         f"<{name}{attributes_html}>{inner}" + ("" if name in _UNCLOSED_TAGS else f"</{name}>")
     )
@@ -65,10 +65,10 @@ def summary_html(data: Mapping[str, Any]) -> str:
         The data from `page_data`.
     """
     runs = data["runs"]
-    parts = [_run_section(run, number, data) for number, run in enumerate(runs, start=1)]
+    sections = [_run_section(run, number, data) for number, run in enumerate(runs, start=1)]
     if len(runs) > 1:
-        parts.append(_comparison_section(runs))
-    return "\n".join(parts)
+        sections.append(_comparison_section(runs))
+    return "\n".join(sections)
 
 
 def run_letter(number: int) -> str:
@@ -87,23 +87,25 @@ def _run_section(run: RunData, number: int, data: Mapping[str, Any]) -> Html:
     name = f"{run_letter(number)}: {run['name']}" if run_count > 1 else run["name"]
     state = tag("span", run["state"], class_=f"state {run['state'].replace(' ', '-')}")
     status = tag("div", *(tag("p", text) for text in run["status"]), class_="status")
-    parts = [tag("div", tag("h2", name), state, class_="run-head"), status]
+    children = [tag("div", tag("h2", name), state, class_="run-head"), status]
     if run["figures"]:
-        parts.append(tag("dl", *map(_key_figure, run["figures"]), class_="figures"))
+        children.append(tag("dl", *map(_key_figure, run["figures"]), class_="figures"))
     if run["warnings"]:
         warnings = tag("ul", *(tag("li", text) for text in run["warnings"]))
         heading = tag("h3", format_count(len(run["warnings"]), "warning"))
-        parts.append(tag("div", heading, warnings, class_="warnings", role="note"))
+        children.append(tag("div", heading, warnings, class_="warnings", role="note"))
     if run["by_machine"]:
-        parts.append(_machine_table(run, number, run_count))
+        children.append(_machine_table(run, number, run_count))
     left_column = [_breakdown_figure(run["breakdown"])] if run["breakdown"] else []
     if run["cyclic"]:
         left_column.append(_cyclic_table(run["cyclic"]))
     right_column = [_longest_steps_table(run, number, data)] if run["longest"] else []
     facts = (tag("div", tag("dt", f["label"]), tag("dd", f["text"])) for f in run["facts"])
     right_column.append(tag("dl", *facts, class_="facts"))
-    parts.append(tag("div", tag("div", *left_column), tag("div", *right_column), class_="run-body"))
-    return tag("section", *parts, class_="run")
+    children.append(
+        tag("div", tag("div", *left_column), tag("div", *right_column), class_="run-body")
+    )
+    return tag("section", *children, class_="run")
 
 
 def _key_figure(figure: Mapping[str, str]) -> Html:
@@ -239,8 +241,8 @@ def _comparison_section(runs: Sequence[RunData]) -> Html:
         name = tag("th", f"{run_letter(number)}: {run['name']}", scope="row")
         rows.append(tag("tr", name, *(tag("td", text) for text in cells)))
     names = ["Run", "Steps", "Time", "Relative to A", "Median makespan", "Relative to A", "Events"]
-    parts = tag("h2", "The runs compared", id="compared"), _table("All runs", names, rows)
-    return tag("section", *parts, class_="panel compared", aria_labelledby="compared")
+    children = tag("h2", "The runs compared", id="compared"), _table("All runs", names, rows)
+    return tag("section", *children, class_="panel compared", aria_labelledby="compared")
 
 
 def _median_makespan(run: RunData) -> float | None:
