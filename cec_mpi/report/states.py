@@ -15,15 +15,14 @@ class State(NamedTuple):
 
     Attributes
     ----------
-    state : str
-        Name of the state.
+    name : str
     description : str
         Text of the legend.
     colour, dark : str
         Colours in the light and the dark theme.
     """
 
-    state: str
+    name: str
     description: str
     colour: str
     dark: str
@@ -43,7 +42,7 @@ STATES = (
 
 PREEMPTED, IDLE = 0, 1
 _KIND_INDEX = {kind.name: index for index, kind in enumerate(KINDS)}
-STATE_INDEX = {state.state: index for index, state in enumerate(STATES) if index > IDLE}
+STATE_INDEX = {state.name: index for index, state in enumerate(STATES) if index > IDLE}
 """Index of each state other than preempted and idle."""
 
 

@@ -16,7 +16,7 @@ from cec_mpi.runtime.records.events import KINDS
 from helpers.steps import HEADER, step_of
 
 KIND = {kind.name: index for index, kind in enumerate(KINDS)}
-STATE = {state.state: index for index, state in enumerate(STATES)}
+STATE = {state.name: index for index, state in enumerate(STATES)}
 
 
 @given(st.lists(st.none() | st.floats(0, 9), max_size=40), st.sampled_from([2, 4, 8]))

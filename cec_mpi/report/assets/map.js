@@ -174,7 +174,7 @@ function addMap(run) {
       return `${describeKind(DATA.kinds[kind])}${suffix}${details ? ` (${details})` : ""}`;
     });
     const isStateOfEvent = events.some(
-      (event) => event[2] && DATA.kinds[event[1]].name === DATA.states[cell]?.state,
+      (event) => event[2] && DATA.kinds[event[1]].name === DATA.states[cell]?.name,
     );
     const load = `${UNITS.percent(loadOf(cell))} of its shard's rows`;
     const state = cell < FIRST_SHADE ? DATA.states[cell]?.description ?? "unknown" : load;
