@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
+from cec_mpi.report.absences import reasons_by_machine
 from cec_mpi.report.live.descriptions import (
     describe_available,
     describe_wait,
@@ -53,10 +54,7 @@ def machine_states(run: RunState) -> dict[int, str]:
     rows = dict(enumerate(step.rows, start=1))
     states = {machine: WORKING if rows.get(machine) else IDLE for machine in run.participants}
     states |= {machine: "preempted" for machine in states if machine not in step.available}
-    reasons = {
-        machine: reason for reason, machines in step.absent_since.items() for machine in machines
-    }
-    reasons |= dict.fromkeys(step.unanswered, "late")
+    reasons = reasons_by_machine(step.absent_since) | dict.fromkeys(step.unanswered, "late")
     if run.shortage is not None:
         reasons |= run.shortage.absence_reasons
     states |= {machine: reason for machine, reason in reasons.items() if machine in states}
