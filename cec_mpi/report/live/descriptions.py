@@ -53,7 +53,7 @@ def describe_wait(waiting: Waiting, seconds: float) -> str:
 
 
 def describe_host(rank: int, name: str, machines: int, device: str = "") -> str:
-    """Return the host and device of a machine, and the rank of its process if that has several.
+    """Return the host, the device and, if its process serves several machines, the rank.
 
     Parameters
     ----------

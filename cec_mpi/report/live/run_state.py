@@ -75,7 +75,10 @@ class RunState:
         if isinstance(line, Header):
             self.begin(line.content)
         elif isinstance(line, StepRecord):
-            self.add_step(line)
+            self.completed_steps += 1
+            self.last_step, self.shortage = line, None
+            self.recent_steps.append(line)
+            self._add_events(line.events, line.step)
         elif isinstance(line, Progress):
             self.progress.update(line.values)
         elif isinstance(line, Waiting):
@@ -83,13 +86,6 @@ class RunState:
         elif isinstance(line, Unfinished):
             self.unfinished_events += line.events
             self._add_events(line.events, 0 if self.last_step is None else self.last_step.step + 1)
-
-    def add_step(self, step: StepRecord) -> None:
-        """Add the next step."""
-        self.completed_steps += 1
-        self.last_step, self.shortage = step, None
-        self.recent_steps.append(step)
-        self._add_events(step.events, step.step)
 
     def _add_events(self, events: Sequence[Event], step: int) -> None:
         for event in events:
@@ -102,7 +98,7 @@ class RunState:
                     self._joined_hosts[machine] = rank, event["host"], device
 
     def set_seconds_since_step(self, seconds: float) -> None:
-        """Set `seconds_since_step`, and `is_slow` if they are many."""
+        """Set `seconds_since_step`, and `is_slow` if a step takes more than 2 seconds."""
         self.seconds_since_step = seconds
         self.is_slow = self.is_slow or seconds >= _MIN_SLOW_SECONDS
 
@@ -135,10 +131,8 @@ class RunState:
         rate = self.rate
         if self.planned_steps is None or not rate or self.is_over:
             return None
-        remaining = (
-            self.planned_steps - self.completed_steps - min(1.0, self.seconds_since_step * rate)
-        )
-        return max(0.0, remaining) / rate
+        steps_left = self.planned_steps - self.completed_steps
+        return max(0.0, steps_left - min(1.0, self.seconds_since_step * rate)) / rate
 
     @property
     def median_makespan(self) -> float | None:
@@ -151,14 +145,14 @@ class RunState:
 
     @property
     def hosts(self) -> dict[int, str]:
-        """Host and device of each machine, and the rank of its process if that has several."""
+        """Host, device and, if its process serves several machines, rank of each machine."""
         hosts, devices = (self._header_by_machine(name) for name in ("hosts", "devices"))
         ranks = {n: rank for rank, n in enumerate(self.header.get("machine_of_rank") or [])}
         placements = {n: (ranks[n], host, devices.get(n, "")) for n, host in hosts.items()}
         placements |= self._joined_hosts
-        machines = Counter(rank for rank, _, _ in placements.values())
+        machine_counts = Counter(rank for rank, _, _ in placements.values())
         return {
-            n: describe_host(rank, host, machines[rank], device)
+            n: describe_host(rank, host, machine_counts[rank], device)
             for n, (rank, host, device) in placements.items()
         }
 

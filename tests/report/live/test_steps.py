@@ -26,7 +26,7 @@ LOST = {"lost": 4, "reason": "its connection ended\x1b[2J"}
 def state_after(steps, **about):
     found = RunState(header(**about))
     for each in steps:
-        found.add_step(each)
+        found.add(each)
     return found
 
 
@@ -95,7 +95,7 @@ def test_an_absent_machine_is_shown_with_its_reason():
     found = state_after([record(0), record(1, absent_since=absent_since, unanswered=[5])])
     states = ["late", "not joined", "excluded", "late"]
     assert [machine_states(found)[n] for n in (2, 3, 4, 5)] == states
-    found.add_step(record(2, preempted=[2]))
+    found.add(record(2, preempted=[2]))
     assert machine_states(found)[2] == "preempted"
 
 
