@@ -76,7 +76,7 @@ class Assignments:
         self.too_large_count = 0
         self._requested_steps = requested_steps
         self._assignments: list[RecordedAssignment] = []
-        self._last: IntervalBounds | None = None
+        self._last_bounds: IntervalBounds | None = None
 
     def add(self, steps_before: int, stretch: Stretch, seconds_per_row: Floats) -> None:
         """Add a stretch of a chunk, before which the run has `steps_before` steps."""
@@ -84,12 +84,12 @@ class Assignments:
         index, bounds = steps_before + stretch.begin, step["assignment"]
         has_event, count = bool(step["events"]), stretch.end - stretch.begin
         is_requested = any(0 <= number - step["step"] < count for number in self._requested_steps)
-        if bounds is self._last or bounds == self._last:
+        if bounds is self._last_bounds or bounds == self._last_bounds:
             if self._assignments and self._assignments[-1].index == self.first_steps[-1]:
                 self._assignments[-1].has_event |= has_event
                 self._assignments[-1].is_requested |= is_requested
             return
-        previous_bounds, self._last = self._last, bounds
+        previous_bounds, self._last_bounds = self._last_bounds, bounds
         self.first_steps.append(index)
         if len(bounds.bounds) > _MAX_BOUNDS:
             self.too_large_count += 1
@@ -113,7 +113,7 @@ class Assignments:
             self._thin_out()
 
     def _thin_out(self) -> None:
-        """Drop every second assignment that is not requested; those with events if necessary."""
+        """Drop every second assignment; keep requested ones and, if possible, those with events."""
         *earlier, newest = self._assignments
         kept = [a for k, a in enumerate(earlier) if a.is_requested or a.has_event or k % 2 == 0]
         if len(kept) > _MAX_BUFFERED * 3 // 4:

@@ -161,11 +161,11 @@ def _progress(run: Run) -> list[dict[str, Any]]:
             steps, values = curves.setdefault(str(name), ([], []))
             steps.append(_step_at(run, count))
             values.append(float(value))
-    data = []
+    progress = []
     for name, (steps, values) in curves.items():
         stride = -(-len(steps) // _MAX_POINTS)
         indices = sorted({*range(0, len(steps), stride), len(steps) - 1})
-        data.append(
+        progress.append(
             {
                 "name": name[:80],
                 "log": name in _LOGARITHMIC_CURVES and min(values) > 0,
@@ -173,4 +173,4 @@ def _progress(run: Run) -> list[dict[str, Any]]:
                 "value": to_json_numbers(np.array([values[k] for k in indices])),
             }
         )
-    return data
+    return progress

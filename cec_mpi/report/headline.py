@@ -42,8 +42,8 @@ def _threshold_fact(run: Run) -> dict[str, str]:
     copies, machines = run.header.get("copies"), format_count(run.machines, "machine")
     if isinstance(copies, int):
         threshold = run.machines - copies + 1
-        holders = plural(copies, "machine")
-        return {"Copies": f"each row is on {holders}: any {threshold} of {machines} suffice"}
+        copies_text = plural(copies, "machine")
+        return {"Copies": f"each row is on {copies_text}: any {threshold} of {machines} suffice"}
     family, threshold = _field_text(run.header, "code"), run.header["recovery"]
     return {"Code": f"{family}: any {threshold} of {machines} suffice"}
 
@@ -51,6 +51,7 @@ def _threshold_fact(run: Run) -> dict[str, str]:
 def run_facts(run: Run) -> list[dict[str, str]]:
     """Return facts about a run as dicts of ``label`` and ``text``."""
     header, summary = run.header, run.summary
+    hosts = list(dict.fromkeys(host for names in run.hosts.values() for host in names))
     options = summary.get("run", {}).get("options")
     event_counts = Counter(kind for _, kind, _, _ in run.events)
     facts = {
@@ -61,9 +62,9 @@ def run_facts(run: Run) -> list[dict[str, str]]:
         "Speeds": "learned" if header.get("speeds") in (None, "learn") else "given",
         "Shards": _field_text(header, "shards"),
         "Simulated": _simulation_note(header),
-        "Hosts": truncate(_list_hosts(run), _MAX_NAMED) if _list_hosts(run) else "",
+        "Hosts": truncate(hosts, _MAX_NAMED) if hosts else "",
         "Begin": str(header["started"]),
-        "End": run.last_time,
+        "End": run.last_timestamp,
         "MPI": _field_text(header, "mpi_library").splitlines()[0]
         if header.get("mpi_library")
         else "",
@@ -265,10 +266,6 @@ def _simulation_note(header: Mapping[str, Any]) -> str:
     if not isinstance(simulated, dict):
         return ""
     return f"times and bytes are modelled for an X of {_shape_text(simulated)} numbers"
-
-
-def _list_hosts(run: Run) -> list[str]:
-    return list(dict.fromkeys(host for hosts in run.hosts.values() for host in hosts))
 
 
 def _format_options(options: dict[str, Any]) -> str:

@@ -90,7 +90,7 @@ def _script_data(run: dict[str, Any]) -> dict[str, Any]:
     table = run["by_machine"]
     first_machine = table["rows"][0][0] if table and table["rows"] else 1
     kept = {key: value for key, value in run.items() if key not in _HTML_KEYS | _CHART_KEYS}
-    return kept | {"costliest": first_machine}
+    return kept | {"first_in_table": first_machine}
 
 
 def _escape_controls(value: Any) -> Any:

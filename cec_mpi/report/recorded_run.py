@@ -88,7 +88,7 @@ class Run:
         self.waits: dict[int, Waiting] = {}
         self.resumes: list[int] = []
         self._columns = [dict.fromkeys(_FIELDS, np.empty(0))]  # of chunks
-        self.last_time = ""  # time stamp of the last step
+        self.last_timestamp = ""
         self._earlier_seconds = self._last_seconds = 0.0  # durations: of earlier parts, and so far
         is_running = is_locked(path)
         try:
@@ -135,7 +135,7 @@ class Run:
                 self.resumes.append(chunk.steps_before)
                 self._earlier_seconds = self._last_seconds
             self.headers.append(chunk.header)
-            for placement in _initial_hosts(chunk.header):
+            for placement in _initial_placements(chunk.header):
                 self._record_host(*placement)
             for name in ("started", "machines", "recovery", "rows_per_shard"):
                 if name not in chunk.header:
@@ -167,7 +167,8 @@ class Run:
             available[steps] = len(step["available"])
             self._add_events(step["events"], step["step"])
             self.assignments.add(chunk.steps_before, stretch, seconds_per_row)
-        self.last_time, self._last_step = chunk.timestamps[-1], int(chunk.step_columns["step"][-1])
+        self.last_timestamp = chunk.timestamps[-1]
+        self._last_step = int(chunk.step_columns["step"][-1])
         columns = {
             "load_seconds": self.time_totals.read_seconds,
             "stall_seconds": self.time_totals.stall_seconds,
@@ -191,10 +192,10 @@ class Run:
     @property
     def hosts(self) -> dict[int, list[str]]:
         """Hosts of each machine, in the order of use; the master is machine 0."""
-        machines = Counter((part, rank) for part, _, rank, _, _ in self._placements)
+        machine_counts = Counter((part, rank) for part, _, rank, _, _ in self._placements)
         hosts: dict[int, list[str]] = {}
         for part, machine, rank, host, device in self._placements:
-            text = describe_host(rank, host, machines[part, rank], device)
+            text = describe_host(rank, host, machine_counts[part, rank], device)
             if text not in hosts.setdefault(machine, []):
                 hosts[machine].append(text)
         return hosts
@@ -208,7 +209,7 @@ class Run:
         return times
 
 
-def _initial_hosts(header: dict[str, Any]) -> Iterator[tuple[Any, int, Any, Any]]:
+def _initial_placements(header: dict[str, Any]) -> Iterator[tuple[Any, int, Any, Any]]:
     """Yield each machine with its initial rank, host and device in a part of a run."""
     hosts, machines, devices = map(header.get, ("hosts", "machine_of_rank", "devices"))
     if machines and hosts:

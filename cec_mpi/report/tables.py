@@ -37,8 +37,8 @@ _INTEGER_COLUMNS = {
     "columns",
     "payload_bytes",
     "plan_changed",
+    "available",
 }
-_INTEGER_COLUMNS |= {"available"}
 
 
 def steps_csv(runs: Sequence[Run]) -> bytes:

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.demand import optimal_loads
 from cec_mpi.core.plan.schemes import cyclic_loads
-from cec_mpi.report.chunks import Chunk, Floats
+from cec_mpi.report.chunks import Chunk, Floats, Ints
 from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.step import Waiting
 
-Counts = NDArray[np.int64]
 _CATEGORIES = {
     "lost": "losses",
     "given up": "losses",
@@ -57,7 +56,7 @@ def cyclic_rows(available: NDArray[np.bool_], machines_per_row: int, rows: int) 
     array([[40., 40., 40.,  0.]])
     """
     loads = np.zeros(available.shape)
-    loads_by_count: dict[int, Counts] = {}
+    loads_by_count: dict[int, Ints] = {}
     for stretch, count in enumerate(available.sum(axis=1).tolist()):
         if count >= machines_per_row:
             if count not in loads_by_count:
@@ -406,6 +405,6 @@ def _optimal_makespan(speeds: Floats, machines_per_row: int, rows: int) -> float
     return optimal_loads(positive, np.zeros(len(positive)), machines_per_row, rows)[0]
 
 
-def _sum_by_machine(machine_indices: NDArray[np.int64], values: Floats, machines: int) -> Floats:
+def _sum_by_machine(machine_indices: Ints, values: Floats, machines: int) -> Floats:
     sums = np.bincount(machine_indices, weights=np.nan_to_num(values), minlength=machines)
     return np.asarray(sums, np.float64)

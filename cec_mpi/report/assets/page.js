@@ -12,7 +12,7 @@ function speedLines(run) {
   }
   const sorted = x.map((_, k) => speeds.map((y) => y[k]).filter(isKnown).sort((a, b) => a - b));
   const quantile = (p) => sorted.map((values) => (values.length ? values[Math.round(p * (values.length - 1))] : null));
-  const machine = clamp(view.machine ?? run.costliest, 1, run.machines);
+  const machine = clamp(view.machine ?? run.first_in_table, 1, run.machines);
   const note = view.machine === null ? ", the first of the table" : "";
   const bounds = { low: quantile(0), high: quantile(1) };
   const rangeLine = { y: quantile(0.5), ...bounds, connects_gaps: true, colour: "var(--measured)" };

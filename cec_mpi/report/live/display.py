@@ -24,7 +24,7 @@ CHOICES = (AUTO, PLAIN, OFF)
 
 _LAUNCHERS = {"mpirun", "mpiexec", "prterun", "orterun", "mpiexec.hydra"}
 _MAX_ANCESTORS = 4  # from a rank to its launcher, which may start proxies
-_WITHOUT_CURSOR = {"dumb", "unknown"}  # values of TERM
+_DUMB_TERMINALS = {"dumb", "unknown"}  # values of TERM
 _NOTEBOOK_VARIABLE = "JPY_PARENT_PID"  # set in processes that a notebook starts
 _REDRAWS_PER_SECOND = 4
 _NOTEBOOK_SIZE = 100, 24  # columns and lines
@@ -96,7 +96,7 @@ def choose_display(choice: str = AUTO, environ: Mapping[str, str] = os.environ) 
     else:
         has_reader = reaches_terminal()
         has_cursor = (
-            environ.get("TERM") not in _WITHOUT_CURSOR and _NOTEBOOK_VARIABLE not in environ
+            environ.get("TERM") not in _DUMB_TERMINALS and _NOTEBOOK_VARIABLE not in environ
         )
         if launcher is None and sys.stderr.isatty() and has_cursor and choice == AUTO:
             return LIVE

@@ -35,7 +35,7 @@ def top(out: Path, interval: float, once: bool) -> None:
     interval : float
         Seconds between updates.
     once : bool
-        Whether to show the run once, as always if standard output is no terminal.
+        Whether to show the run once and return; implied if standard output is not a terminal.
 
     Raises
     ------
