@@ -168,9 +168,9 @@ def _sort_key(choice: Choice) -> tuple[float, ...]:
     return choice.storage, choice.total.mean, choice.stragglers
 
 
-def dominates(objectives: tuple[float, ...], others: tuple[float, ...]) -> bool:
+def dominates(objectives: tuple[float, ...], other: tuple[float, ...]) -> bool:
     """Return whether no objective is larger than its counterpart, and at least one is smaller."""
-    return all(a <= b for a, b in zip(objectives, others, strict=True)) and objectives != others
+    return all(a <= b for a, b in zip(objectives, other, strict=True)) and objectives != other
 
 
 def _objectives(choice: Choice) -> tuple[float, ...]:
@@ -357,13 +357,13 @@ def _summarise(request: AdviceRequest, choice: Choice, baselines: Mapping[str, I
     if choice.copies is None:
         count = choice.machines
         verb = "is" if choice.recovery == 1 else "are"
-        needed = f"any {choice.recovery} of {plural(count, 'machine')} {verb} enough"
+        threshold = f"any {choice.recovery} of {plural(count, 'machine')} {verb} enough"
         if choice.recovery == count:
-            needed = f"all of its {plural(count, 'machine', 'is', 'are')} needed"
+            threshold = f"all of its {plural(count, 'machine', 'is', 'are')} needed"
     else:
-        needed = f"each row on {plural(choice.copies, 'machine')}"
+        threshold = f"each row on {plural(choice.copies, 'machine')}"
     counts = choice.machines_per_computer
-    away = plural(choice.tolerated_losses, "computer" if counts else "machine")
+    losses = plural(choice.tolerated_losses, "computer" if counts else "machine")
     mean, low, high = choice.expected_total
     times = f"{format_count(request.steps, 'step')} take {format_duration(mean)}"
     if low < high:
@@ -384,8 +384,8 @@ def _summarise(request: AdviceRequest, choice: Choice, baselines: Mapping[str, I
             "(cec-mpi join --machines)."
         )
     return (
-        f"Take {choice.machines_text}, {choice.threshold_text}: {needed}, {away} may be away at "
-        f"once, and the store has {format_bytes(choice.storage)}. {times}. {digits}"
+        f"Take {choice.machines_text}, {choice.threshold_text}: {threshold}, {losses} may be away "
+        f"at once, and the store has {format_bytes(choice.storage)}. {times}. {digits}"
         f"{_compare_with_baselines(request.costs.source, choice, baselines)}"
     )
 
@@ -502,12 +502,11 @@ def _format_ranges(subset: Collection[int], tried: Sequence[int]) -> str:
     >>> _format_ranges({2, 4, 6, 12}, [2, 4, 6, 8, 10, 12])
     '2 to 6 and 12'
     """
-    runs: list[list[int]] = [[]]
+    ranges: list[list[int]] = [[]]
     for number in tried:
         if number in subset:
-            runs[-1].append(number)
-        elif runs[-1]:
-            runs.append([])
-    runs = [run for run in runs if run]
-    spans = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
-    return join_names(spans, limit=len(spans))
+            ranges[-1].append(number)
+        elif ranges[-1]:
+            ranges.append([])
+    texts = [f"{r[0]} to {r[-1]}" if len(r) > 1 else str(r[0]) for r in ranges if r]
+    return join_names(texts, limit=len(texts))

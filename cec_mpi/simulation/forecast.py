@@ -316,8 +316,8 @@ class Forecaster:
         scenario = make_scenario(request, choice)
         costs = replace(request.costs, source=Source(math.inf))
         seconds = []
-        for seed in range(min(_MAX_SIMULATIONS, request.runs or _MAX_SIMULATIONS)):
-            seed += request.first_seed
+        runs = min(_MAX_SIMULATIONS, request.runs or _MAX_SIMULATIONS)
+        for seed in range(request.first_seed, request.first_seed + runs):
             options = replace(
                 scenario.options,
                 availability=self._sample_availability(choice, seed),

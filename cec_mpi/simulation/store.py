@@ -234,7 +234,7 @@ def make_coded_store(
     InputError
         A number is out of range.
     """
-    itemsize = _check_dimensions(shape, machines, dtype)
+    _check_dimensions(shape, machines, dtype)
     if not 1 <= recovery <= machines:
         raise InputError(f"recovery {recovery}: expected 1 to {machines}, the number of machines")
     rows, columns = shape
@@ -242,7 +242,8 @@ def make_coded_store(
     simulated_rows = min(real_rows, MAX_ROWS)
     # If all rows are simulated, X is padded as in a real store.
     padded_rows = rows if simulated_rows == real_rows else recovery * simulated_rows
-    size = real_rows * columns * itemsize
+    row_bytes = columns * np.dtype(dtype).itemsize
+    size = real_rows * row_bytes
     manifest = SimulatedCodedManifest.create(
         code or _make_code(machines, recovery, seed),
         Grid(simulated_rows, 1, simulated_rows, 1),
@@ -256,7 +257,7 @@ def make_coded_store(
         manifest,
         shape,
         row_scale=real_rows / simulated_rows,
-        row_bytes=float(columns * itemsize),
+        row_bytes=float(row_bytes),
         read_rate=read_rate,
         seed=seed,
     )
@@ -352,8 +353,7 @@ def csr_row_bytes(nonzeros: float, dtype: str) -> float:
     return nonzeros * (np.dtype(dtype).itemsize + _INDEX_BYTES) + _INDEX_BYTES
 
 
-def _check_dimensions(shape: tuple[int, int], machines: int, dtype: str) -> int:
-    """Check shape, machines and dtype; return the size of an item in bytes."""
+def _check_dimensions(shape: tuple[int, int], machines: int, dtype: str) -> None:
     rows, columns = shape
     if rows < 1 or columns < 1:
         raise InputError(f"X with {rows} rows and {columns} columns: expected at least 1 of each")
@@ -361,7 +361,6 @@ def _check_dimensions(shape: tuple[int, int], machines: int, dtype: str) -> int:
         raise InputError(f"machines {machines}: expected at least 1")
     if dtype not in DTYPES:
         raise InputError(f"dtype {dtype!r}: expected {' or '.join(DTYPES)}")
-    return np.dtype(dtype).itemsize
 
 
 def _make_code(machines: int, recovery: int, seed: int) -> MDSCode:
