@@ -146,12 +146,6 @@ class Layout:
         """Return the layout of the shard file of a machine."""
         return self._file_layouts[machine - 1]
 
-    def rows_of(self, number: int) -> tuple[int, int]:
-        """Return the rows of the part of a block."""
-        part = int(np.searchsorted(self.first_blocks[::3], number, side="right")) - 1
-        start, stop = self.bounds[part : part + 2].tolist()
-        return start, stop
-
 
 class FileLayout:
     """Layout of the shard file of a machine.

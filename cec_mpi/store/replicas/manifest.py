@@ -184,7 +184,8 @@ class ReplicaManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     def rows_of(self, block: int) -> tuple[int, int]:
         """See `Manifest.rows_of`; the rows of the part in X."""
-        return self.layout.rows_of(block)
+        part = self.layout.block(block).part
+        return self.replicas.rows[part], self.replicas.rows[part + 1]
 
     def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
         """See `Manifest.arrays`: sizes of columns, and cells."""
