@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +44,13 @@ class SparseDeviceShard(SparseShard):
     ) -> None:
         super().__init__(path, store, manifest, machine, "mmap", verify)
         self.device = device
+        self._demand = f"the shard has {format_bytes(self.content.nbytes)}"
         device.put_sparse(csr_array((1, 1)))  # raises if the library has no sparse products
         self._matrix_cache: dict[bool, tuple[object, list[Any]]] = {}  # by `adjoint`
 
     def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
         """See `Shard.warm_up`; copies the rows."""
-        with self._explain_shortage():
+        with self.device.explain_shortage(self._demand):
             self._device_matrices(intervals, vectors.dtype, adjoint)
         return 0.0
 
@@ -68,15 +68,12 @@ class SparseDeviceShard(SparseShard):
         self, vectors: NDArray[Any], intervals: Intervals, out: NDArray[Any], adjoint: bool
     ) -> None:
         device, position = self.device, 0
-        with self._explain_shortage():
+        with self.device.explain_shortage(self._demand):
             device_vectors = device.put(vectors)
             for matrix in self._device_matrices(intervals, vectors.dtype, adjoint):
                 product = matrix @ device_vectors
                 device.get(product, out[position : position + product.shape[0]])
                 position += product.shape[0]
-
-    def _explain_shortage(self) -> AbstractContextManager[None]:
-        return self.device.explain_shortage(f"the shard has {format_bytes(self.content.nbytes)}")
 
     def _device_matrices(
         self, intervals: Intervals, dtype: np.dtype[Any], adjoint: bool
