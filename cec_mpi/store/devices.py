@@ -33,7 +33,7 @@ _LIBRARIES = "torch", "cupy", "jax"  # in order of preference
 _TEST_LIBRARY = "array_api_strict"  # only if an option names it
 _DEVICE_TYPES = "cpu", "auto", "cuda", "mps", "xpu"
 _EXPECTED_NAME = (
-    "expected cpu, auto, cuda, cuda:0, mps or xpu, perhaps after a library and a colon, such as "
+    "expected cpu, auto, cuda, cuda:0, mps or xpu, optionally after a library, such as "
     "torch:cuda or jax:cpu"
 )
 _SIMILAR_MEMORY = 0.9  # fraction of the largest free memory; see `choose_device`
