@@ -153,7 +153,7 @@ class Device:
         return set()
 
     def multiply(self, rows: Any, tile: Tile, W: Any, max_rows: int) -> Any:
-        """Return products of rows with vectors, (m, k) or (m,), in the dtype of the vectors.
+        """Return products of a tile with vectors, (m, k) or (m,), in the dtype of the vectors.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class Device:
         return tile_rows @ W[0, :] if W.shape[0] == 1 else tile_rows @ W.T
 
     def multiply_transposed(self, rows: Any, tile: Tile, U: Any, max_rows: int) -> Any:
-        """Return the transpose of ``rows.T @ U``, (k, r) or (r,).
+        """Return the transpose of ``tile_rows.T @ U``, (k, r) or (r,).
 
         Parameters
         ----------

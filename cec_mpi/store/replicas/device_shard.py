@@ -68,7 +68,7 @@ class SparseDeviceShard(SparseShard):
         self, vectors: NDArray[Any], intervals: Intervals, out: NDArray[Any], adjoint: bool
     ) -> None:
         device, position = self.device, 0
-        with self.device.explain_shortage(self._demand):
+        with device.explain_shortage(self._demand):
             device_vectors = device.put(vectors)
             for matrix in self._device_matrices(intervals, vectors.dtype, adjoint):
                 product = matrix @ device_vectors
