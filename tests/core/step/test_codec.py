@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import ThreadpoolController
 
 from cec_mpi import make_code
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.step.codec import Codec, make_scratch, panel_width
-from cec_mpi.core.threads import PARALLEL_THRESHOLD
+from cec_mpi.core.threads import PARALLEL_THRESHOLD, run_in_threads
 
 
 class Product:
@@ -96,3 +97,15 @@ def test_answers_may_change_in_the_same_array_without_allocations(rows):
         tracemalloc.stop()
     np.testing.assert_allclose(parts, -2.0 * product.parts, atol=1e-12)
     assert peak < 20_000
+
+
+def test_blas_has_one_thread_while_several_threads_compute():
+    blas, counts = ThreadpoolController().select(user_api="blas"), []
+
+    def record_threads():
+        counts.append(max(library["num_threads"] for library in blas.info()))
+
+    with blas.limit(limits=2):
+        run_in_threads([record_threads, lambda: None])
+        record_threads()
+    assert counts == [1, 2]

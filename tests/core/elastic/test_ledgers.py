@@ -1,4 +1,4 @@
-"""The ledger of rows: decoded rows are correct whatever machines answer, and in any order."""
+"""The ledgers: rows are correct whatever machines answer, and a sum of terms counts as a whole."""
 
 import numpy as np
 from hypothesis import given
@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from cec_mpi import make_code
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.elastic import events
+from cec_mpi.core.elastic.adjoint import TermLedger
 from cec_mpi.core.elastic.forward import RowLedger
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.step.answers import Decoders, RowAnswers
@@ -162,3 +163,17 @@ def test_dropped_answers_are_not_decoded():
     step.answer_rows((6,), 0, 10)
     assert step.refine()  # from machines 1, 5 and 6
     assert step.error() < 1e-13
+
+
+def test_a_dropped_machine_invalidates_the_terms_in_its_sums():
+    ledger = TermLedger(2, (1.0, 1.0, 1.0))
+    ledger.assign_plan(dict.fromkeys((1, 2, 3), ((0, 4),)))
+    requests = [ledger.next_request(n) for n in (1, 2, 3)]
+    terms = [request.term for request in requests]
+    for request in requests[:2]:
+        ledger.record_answer(request, terms[:2])
+    ledger.record_answer(requests[2])
+    assert ledger.answered_terms() == terms
+    ledger.drop(1)
+    assert ledger.answered_terms() == terms[2:]
+    assert not ledger.is_done
