@@ -28,24 +28,14 @@ INDEX = st.integers(0, 10**6)  # taken modulo the number of candidates
 
 
 class Process:
-    """A simulated process of one machine.
-
-    Attributes
-    ----------
-    host : int
-    is_faulty : bool
-        Whether its answers are wrong.
-    is_busy : bool
-        Whether it computes for an earlier step.
-    request : Request or None
-        The request of this step that it computes.
-    message : tuple
-        The message with the request; a host answers requests of one message with one sum.
-    """
+    """A simulated process of one machine."""
 
     def __init__(self, host, is_faulty=False, is_busy=False):
-        self.host, self.is_faulty, self.is_busy = host, is_faulty, is_busy
-        self.request, self.message, self.is_given_up = None, (), False
+        self.host, self.is_faulty = host, is_faulty
+        self.is_busy = is_busy  # with a request of an earlier step
+        self.request = None  # the request of this step that it computes
+        self.message = ()  # with the request; a host answers requests of one message with one sum
+        self.is_given_up = False
 
 
 def has_computing(cluster):
