@@ -96,13 +96,6 @@ def test_time_passes_while_too_few_machines_are_available():
     assert sum(outcome.machine_seconds) == pytest.approx(6 * 210 + 2 * 100, rel=1e-2)
 
 
-def test_a_run_that_cannot_go_on_says_why():
-    available = ListedAvailability([(1, 2, 3, 4, 5, 6), (1, 2)])
-    outcome = simulate(scenario(availability=available))
-    assert outcome.steps == 1
-    assert outcome.end_reason.startswith("2 machines are available at tick 1 (1, 2)")
-
-
 def test_a_loss_ends_lockstep_and_not_an_elastic_run():
     outcome = simulate(scenario(inject="kill:2@1"))
     assert outcome.steps == 1
