@@ -25,7 +25,7 @@ _STALE_AFTER, _FORGET_AFTER, _STALE_DISCOUNT = 8, 32, math.log(3.0)
 _INITIAL_NOISE, _NOISE_GAIN = 0.1, 0.1  # of log speeds
 _MAD_TO_SIGMA = 1.4826  # standard deviation over median absolute deviation, if normal
 _RATE_STEPS = 5  # the rate of an operation is the median over this many steps
-_FIT_FORGETTING, _COST_SIGMAS = 0.96, 3.0  # see `_fit_cost`
+_FIT_FORGETTING, _COST_SIGMAS, _MIN_ROW_CHANGE = 0.96, 3.0, 0.02  # see `_fit_cost`
 _MIN_IMPROVEMENT, _MIN_IMPROVEMENT_IN_NOISE, _MIN_IMPROVEMENT_SECONDS = 0.02, 0.5, 2e-4
 _DRIFT_ALLOWANCE, _DRIFT_THRESHOLD = 0.7, 4.0  # in standard deviations
 # Steps in which the slowest machine takes a short time are averaged.
@@ -327,14 +327,14 @@ class SpeedEstimator:
         self._log_rates: dict[Hashable, deque[float]] = {}  # of the last steps
         self._cost = self._fit_weight = self._fit_sum = 0.0  # cost of a call in rows; its fit
         # By machine: log speed, number of measurements, sign of the last difference, outlier that
-        # waits for confirmation; step, rows and log seconds (at rate 1) of the last measurement.
+        # waits for confirmation; step, rows and log time (at rate 1) of the last measurement.
         self._estimates = np.full((7, self._machine_count), np.nan)
         self._log_speeds, self._ages, self._signs, self._outliers = self._estimates[:4]
-        self._last_steps, self._last_rows, self._last_log_seconds = self._estimates[4:]
+        self._last_steps, self._last_rows, self._last_log_times = self._estimates[4:]
         self._signs[:] = 0
         # By sign and machine: cumulative sum of differences, number of measurements since it was
         # 0, and sum of their log speeds.
-        self._drift_sums, self._drift_steps, self._drift_log_sums = np.zeros(
+        self._drift_sums, self._drift_steps, self._drift_speed_sums = np.zeros(
             (3, 2, self._machine_count)
         )
         self._last_rows[:] = self.demand.total_work / self._machine_count
@@ -372,7 +372,7 @@ class SpeedEstimator:
                 self._estimates[:, n - 1] = self._estimates_by_host.get(
                     host, self._initial_estimates
                 )
-                self._last_log_seconds[n - 1] = np.nan  # measured on another host
+                self._last_log_times[n - 1] = np.nan  # measured on another host
         self._recompute_speeds()
 
     @property
@@ -514,7 +514,7 @@ class SpeedEstimator:
         self._last_rate = self._rate(operation)
         log_times = log_seconds + log_rate  # in the unit of the speeds
         self._fit_cost(machines, rows, log_times)
-        self._last_rows[machines], self._last_log_seconds[machines] = rows, log_times
+        self._last_rows[machines], self._last_log_times[machines] = rows, log_times
         self._last_steps[machines] = self._step
         log_speeds = np.log(rows + self._cost) - log_times
         log_speeds = np.minimum(np.maximum(log_speeds, -_MAX_ABS_LOG_SPEED), _MAX_ABS_LOG_SPEED)
@@ -529,7 +529,7 @@ class SpeedEstimator:
     def _set_estimates(self, machines: Ints, log_speeds: Floats, age: int) -> None:
         self._log_speeds[machines], self._ages[machines] = log_speeds, age
         self._outliers[machines] = np.nan
-        for sums in (self._drift_sums, self._drift_steps, self._drift_log_sums):
+        for sums in (self._drift_sums, self._drift_steps, self._drift_speed_sums):
             sums[:, machines] = 0
 
     def _update_averages(self, machines: Ints, log_speeds: Floats, steps: int) -> None:
@@ -569,12 +569,12 @@ class SpeedEstimator:
         increments = steps * (sigmas - _DRIFT_ALLOWANCE)
         sums = np.maximum(self._drift_sums[:, machines] + increments, 0.0)
         drift_steps = (self._drift_steps[:, machines] + steps) * (sums > 0)
-        log_sums = (self._drift_log_sums[:, machines] + steps * log_speeds) * (sums > 0)
+        speed_sums = (self._drift_speed_sums[:, machines] + steps * log_speeds) * (sums > 0)
         self._drift_sums[:, machines], self._drift_steps[:, machines] = sums, drift_steps
-        self._drift_log_sums[:, machines] = log_sums
+        self._drift_speed_sums[:, machines] = speed_sums
         sign, index = (sums > _DRIFT_THRESHOLD).nonzero()
         if index.size:
-            means = log_sums[sign, index] / drift_steps[sign, index]
+            means = speed_sums[sign, index] / drift_steps[sign, index]
             self._set_estimates(machines[index], means, 1)
             self._ages[machines[index]] = drift_steps[sign, index]
 
@@ -587,10 +587,10 @@ class SpeedEstimator:
         that noise does not look like a cost.
         """
         last_rows = self._last_rows[machines]
-        increases = log_times - self._last_log_seconds[machines]
+        increases = log_times - self._last_log_times[machines]
         is_pair = np.isfinite(increases)
         last_rows, rows, increases = last_rows[is_pair], rows[is_pair], increases[is_pair]
-        if rows.size < 3 or (np.abs(rows - last_rows) <= _MIN_OUTLIER * last_rows).all():
+        if rows.size < 3 or (np.abs(rows - last_rows) <= _MIN_ROW_CHANGE * last_rows).all():
             return
         cost = self._cost
         for _ in range(2):
