@@ -12,7 +12,7 @@ of the dtype.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -144,11 +144,8 @@ class Recombiner:
     def __init__(self, generator: Floats, dtype: DTypeLike) -> None:
         self._generator = generator
         self._dtype = dtype
-        self.choose_basis = lru_cache(_CACHE_SIZE)(self._choose_basis)
+        self.choose_basis = lru_cache(_CACHE_SIZE)(partial(choose_machines, generator))
         self.recombination = lru_cache(_CACHE_SIZE)(self._make_recombination)
-
-    def _choose_basis(self, machines: tuple[int, ...]) -> tuple[int, ...]:
-        return choose_machines(self._generator, machines)
 
     def _make_recombination(
         self, basis: tuple[int, ...], machines: tuple[int, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -141,15 +141,12 @@ class Decoders:
     """
 
     def __init__(self, code: MDSCode) -> None:
-        self._code = code
         size = max(16, _MAX_CACHED_ENTRIES // code.recovery**2)
         self.get = lru_cache(size)(code.make_decoder)  # takes L machines, ascending
         # takes at least L machines
-        self.choose_machines = lru_cache(_MAX_CACHED_CHOICES)(self._choose_machines)
+        choose = partial(choose_machines, code.generator)
+        self.choose_machines = lru_cache(_MAX_CACHED_CHOICES)(choose)
 
     def condition(self, machines: tuple[int, ...]) -> float:
         """Return the condition number of the decoder of L machines."""
         return self.get(machines).condition
-
-    def _choose_machines(self, machines: tuple[int, ...]) -> tuple[int, ...]:
-        return choose_machines(self._code.generator, machines)
