@@ -137,13 +137,10 @@ class Recombiner:
     Parameters
     ----------
     generator : (N, L) ndarray of float
-    dtype : dtype
-        Dtype of the shards.
     """
 
-    def __init__(self, generator: Floats, dtype: DTypeLike) -> None:
+    def __init__(self, generator: Floats) -> None:
         self._generator = generator
-        self._dtype = dtype
         self.choose_basis = lru_cache(_CACHE_SIZE)(partial(choose_machines, generator))
         self.recombination = lru_cache(_CACHE_SIZE)(self._make_recombination)
 

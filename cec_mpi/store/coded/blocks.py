@@ -100,7 +100,7 @@ class CodedBlocks(Blocks[CodedManifest]):
         """Recombiner of this thread."""
         cached: Recombiner | None = getattr(self._thread_cache, "recombiner", None)
         if cached is None:
-            cached = Recombiner(self.manifest.code.generator, self.manifest.dtype)
+            cached = Recombiner(self.manifest.code.generator)
             self._thread_cache.recombiner = cached
         return cached
 
