@@ -99,7 +99,7 @@ def open_cached(
         The directory cannot be used.
     """
     entry = store.manifest.shards[machine - 1]
-    user_directory = _user_directory(cache)
+    user_directory = _make_user_directory(cache)
     directory = user_directory / _directory_name(store.manifest, machine)
     copy = directory / entry.file
     lock = _reserve(user_directory, directory, entry.bytes, limit)
@@ -119,8 +119,8 @@ def open_cached(
     return shard
 
 
-def _user_directory(cache: Path) -> Path:
-    """Return the directory of this user in a cache."""
+def _make_user_directory(cache: Path) -> Path:
+    """Create the directory of this user in a cache, unless it exists, and return it."""
     directory = cache / f"cec_mpi-{os.geteuid()}"
     for path in (*reversed(cache.parents), cache):
         if path.exists() and not path.is_dir():
