@@ -212,5 +212,5 @@ def _prefetch(rows: NDArray[Any]) -> None:
 
 
 def _even_width(columns: int, max_width: int) -> int:
-    """Return the width of the smallest number of panels of about equal width."""
+    """Return the width of the fewest panels of about equal width, at most `max_width`."""
     return -(-columns // -(-columns // max_width))

@@ -125,7 +125,7 @@ def _multiply_narrow(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> 
 
 
 def _fused_group_size(rows: NDArray[Any], out: NDArray[Any]) -> int:
-    """Return the number of rows to multiply as one; rows and results must be contiguous."""
+    """Return the number of rows to multiply as one; 1 unless rows and results are contiguous."""
     if rows.size < _MIN_FUSED_ENTRIES or not (rows.flags.c_contiguous and out.flags.c_contiguous):
         return 1
     for columns, group_size in _FUSED_ROWS.get(rows.itemsize, ()):
