@@ -51,7 +51,7 @@ class CodedShard(FileShard, DenseShard):
 
     def load(self, intervals: Intervals) -> LoadCost:
         """Load the blocks that have these rows; see `FileShard.load_blocks`."""
-        if self._is_loaded.find(0) < 0:
+        if 0 not in self._is_loaded:
             return NOTHING_LOADED
         begin = time.perf_counter()
         missing_blocks: list[int] = []
