@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cec_mpi.core.plan.planner import plan_step
     from cec_mpi.encoding.encode import encode
     from cec_mpi.linear_operator.opening import open_operator
-    from cec_mpi.report.live.steps import show_progress
+    from cec_mpi.report.live.progress import show_progress
     from cec_mpi.runtime.session.host import join
     from cec_mpi.store import add_machine, decode, open_store, repair, verify
 
@@ -54,7 +54,7 @@ _MODULES = {
     "open_store": "cec_mpi.store",
     "plan_step": "cec_mpi.core.plan.planner",
     "repair": "cec_mpi.store",
-    "show_progress": "cec_mpi.report.live.steps",
+    "show_progress": "cec_mpi.report.live.progress",
     "verify": "cec_mpi.store",
 }
 

@@ -19,7 +19,7 @@ from cec_mpi.text import printable
 
 _STYLES = ("uPlot.min.css", "report.css")
 # The order matters: later scripts use earlier ones.
-_SCRIPTS = ("base.js", "steps.js", "chart.js", "map.js", "assignment.js", "events.js", "page.js")
+_SCRIPTS = ("base.js", "view.js", "chart.js", "map.js", "assignment.js", "events.js", "page.js")
 # Keys of the data of a run that only the HTML uses, and those that only charts use.
 _HTML_KEYS = {
     "facts",

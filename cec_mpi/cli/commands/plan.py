@@ -15,7 +15,7 @@ from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.report.drawing.drawn_assignment import DrawnAssignment, block_letter
-from cec_mpi.report.drawing.steps import steps_table
+from cec_mpi.report.drawing.iterations import iterations_table
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.elastic import ElasticOptions
 from cec_mpi.runtime.options.option import add_flag, add_option
@@ -276,7 +276,7 @@ def _format_plan(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
         # sys.stdout is None if the process was started without standard output.
         is_terminal = sys.stdout is not None and sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if is_terminal else None
-        lines += ["", *steps_table(plan["available"], plan["iterations"], width)]
+        lines += ["", *iterations_table(plan["available"], plan["iterations"], width)]
     return "\n".join(lines)
 
 

@@ -50,7 +50,7 @@ from cec_mpi.errors import (
     ResultsError,
     StoppedError,
 )
-from cec_mpi.report.live.steps import show_progress
+from cec_mpi.report.live.progress import show_progress
 from cec_mpi.runtime.master.master import Master
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.options.values import Interval

@@ -1,7 +1,7 @@
 """Pictures of assignments, like the paper's Figure 1: a lane for each machine, rows along it.
 
 A lane shows the rows that the machine stores. The blocks that it computes have colours and letters.
-Preempted machines are hatched. An optional last panel shows the steps of Algorithm 1, like the
+Preempted machines are hatched. An optional last panel shows the iterations of Algorithm 1, like the
 paper's Figure 2: the remaining loads of machines, which each block reduces.
 """
 
@@ -25,11 +25,11 @@ _MAX_LANES = 60  # more machines are drawn as one image
 _MAX_LANE_LABELS = 40
 _MAX_LEGEND_BLOCKS = 12
 _MAX_LABEL_LENGTH = 22
-_MAX_STEPS, _MAX_MACHINES, _MAX_NUMBERS = 24, 24, 8  # in the panel of Algorithm 1
+_MAX_ITERATIONS, _MAX_MACHINES, _MAX_NUMBERS = 24, 24, 8  # in the panel of Algorithm 1
 
 
 def draw(
-    panels: Sequence[DrawnAssignment], heading: str, steps: Sequence[Mapping[str, Any]] = ()
+    panels: Sequence[DrawnAssignment], heading: str, iterations: Sequence[Mapping[str, Any]] = ()
 ) -> Any:
     """Draw assignments in panels, one below the other.
 
@@ -37,7 +37,7 @@ def draw(
     ----------
     panels : sequence of DrawnAssignment
     heading : str
-    steps : sequence of mapping
+    iterations : sequence of mapping
         The iterations of `explain_plan` for the last panel.
 
     Returns
@@ -50,11 +50,11 @@ def draw(
     margins_above = [_TOP_MARGIN] * len(panels)
     margins_below = [0.55 + _LINE_HEIGHT * _legend_lines(p) for p in panels]
     names = [_shorten(label) for p in panels for label in p.labels]
-    if steps:
-        heights.append(0.31 * min(len(steps), _MAX_STEPS))
+    if iterations:
+        heights.append(0.31 * min(len(iterations), _MAX_ITERATIONS))
         margins_above.append(_TOP_MARGIN + _LINE_HEIGHT)
         margins_below.append(0.3)
-        names += _step_names(steps)
+        names += _iteration_labels(iterations)
     left = 0.15 + _LETTER_WIDTH * max(map(len, names))
     height = 0.3 + sum(margins_above) + sum(heights) + sum(margins_below) + 0.3
     figure = Figure(figsize=(_WIDTH, height))
@@ -68,8 +68,8 @@ def draw(
         top -= below
     for panel, axes_of_panel in zip(panels, axes, strict=False):
         _draw_panel(axes_of_panel, panel)
-    if steps:
-        _draw_steps(axes[-1], panels[-1].available, steps)
+    if iterations:
+        _draw_iterations(axes[-1], panels[-1].available, iterations)
     figure.legend(handles=_legend_handles(panels), loc="lower left", ncols=3)
     return figure
 
@@ -199,11 +199,11 @@ def _legend_handles(panels: Sequence[DrawnAssignment]) -> list[Any]:
     return patches
 
 
-def _draw_steps(
+def _draw_iterations(
     axes: Any, available: Sequence[int], iterations: Sequence[Mapping[str, Any]]
 ) -> None:
     """Draw a row for each iteration and a column for the remaining load of each machine."""
-    shown, machines = iterations[:_MAX_STEPS], available[:_MAX_MACHINES]
+    shown, machines = iterations[:_MAX_ITERATIONS], available[:_MAX_MACHINES]
     shows_numbers = len(machines) <= _MAX_NUMBERS
     max_load = max(Fraction(load) for load in iterations[0]["loads"])
     positions = np.arange(len(machines))
@@ -219,7 +219,7 @@ def _draw_steps(
         if shows_numbers:
             for position, load in zip(positions, loads, strict=True):
                 axes.text(position, f - 0.05, str(load), va="bottom")
-    axes.set_yticks(range(1, len(shown) + 1), _step_names(shown))
+    axes.set_yticks(range(1, len(shown) + 1), _iteration_labels(shown))
     stride = -(-len(machines) // _MAX_NUMBERS)
     axes.set_xticks(positions[::stride], [f"m[{n}]" for n in machines[::stride]], ha="left")
     axes.text(1.01, 1.01, "L'", transform=axes.transAxes, color=GREY, va="bottom")
@@ -238,10 +238,10 @@ def _draw_steps(
         axes.set_xlabel(f"and {omitted} more", loc="left")
 
 
-def _step_names(iterations: Sequence[Mapping[str, Any]]) -> list[str]:
+def _iteration_labels(iterations: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         f"{block_letter(f)}: alpha = {iteration['alpha']} = {_format_bound(iteration)}"
-        for f, iteration in enumerate(iterations[:_MAX_STEPS], start=1)
+        for f, iteration in enumerate(iterations[:_MAX_ITERATIONS], start=1)
     ]
 
 

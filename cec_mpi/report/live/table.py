@@ -8,8 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cec_mpi.report.live.run_state import RunState
-from cec_mpi.report.live.steps import (
+from cec_mpi.report.live.progress import (
     STYLES,
     TIMED_STATES,
     add_title,
@@ -20,6 +19,7 @@ from cec_mpi.report.live.steps import (
     makespan_line,
     slow_step_lines,
 )
+from cec_mpi.report.live.run_state import RunState
 from cec_mpi.report.live.watched_run import WatchedRun
 from cec_mpi.text import format_duration, printable
 

@@ -7,9 +7,9 @@ import pytest
 from cec_mpi.cli.commands.explain import explain_plan
 from cec_mpi.core.plan.assignment import Block
 from cec_mpi.report.drawing.drawn_assignment import DrawnAssignment
+from cec_mpi.report.drawing.iterations import iterations_table
 from cec_mpi.report.drawing.lanes import draw
 from cec_mpi.report.drawing.pictures import picture_style
-from cec_mpi.report.drawing.steps import steps_table
 
 AVAILABLE = (1, 2, 3, 5, 6)
 PLAN = explain_plan(
@@ -25,11 +25,11 @@ f  alpha  P_f    alpha is                                    m[1]  m[2]  m[3]  m
 
 
 def test_figure_2_of_the_paper():
-    assert "\n".join(steps_table(AVAILABLE, PLAN["iterations"])) == TABLE
+    assert "\n".join(iterations_table(AVAILABLE, PLAN["iterations"])) == TABLE
 
 
 def test_a_narrow_terminal_counts_omitted_machines():
-    lines = steps_table(AVAILABLE, PLAN["iterations"], width=80)
+    lines = iterations_table(AVAILABLE, PLAN["iterations"], width=80)
     assert max(map(len, lines)) <= 80
     assert lines[0].endswith("m[1]  m[2]   L'")
     assert lines[1].endswith(" 2/5   2/5    3")
@@ -38,7 +38,7 @@ def test_a_narrow_terminal_counts_omitted_machines():
 
 def test_steps_of_one_machine():
     plan = explain_plan((1,), [Fraction(1)], 1, 4, steps=True)
-    (_, line, _) = steps_table((1,), plan["iterations"])
+    (_, line, _) = iterations_table((1,), plan["iterations"])
     assert " ".join(line.split()) == "1 4 1 m[1] = 4, the last one 4 4"
 
 

@@ -12,8 +12,8 @@ import pytest
 from cec_mpi.errors import InputError
 from cec_mpi.report.live.console import render_lines
 from cec_mpi.report.live.display import show
+from cec_mpi.report.live.progress import RunView, machine_states, show_progress
 from cec_mpi.report.live.run_state import RunState
-from cec_mpi.report.live.steps import RunView, machine_states, show_progress
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.records.step import Waiting
 from cec_mpi.text.terminal import print_stderr, warn
@@ -207,7 +207,7 @@ def test_steps_are_shown_at_once(on_terminal):
 
 def test_the_time_of_a_long_step_is_updated(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("cec_mpi.report.live.steps.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("cec_mpi.report.live.progress.time.monotonic", lambda: now[0])
     view = RunView(state_after([record(0)]))
     for seconds, clock in ((1, None), (3, "0:03"), (65, "1:05")):
         now[0] = 100.0 + seconds

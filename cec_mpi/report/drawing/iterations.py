@@ -1,4 +1,4 @@
-"""The steps of Algorithm 1 as a text table, like the paper's Figure 2."""
+"""The iterations of Algorithm 1 as a text table, like the paper's Figure 2."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cec_mpi.text.terminal import format_table
 _GAP = "  "
 
 
-def steps_table(
+def iterations_table(
     available: Sequence[int], iterations: Sequence[Mapping[str, Any]], width: int | None = None
 ) -> list[str]:
     r"""Return a table with f, alpha_f, P_f, the bound that alpha_f equals, m and L', as lines.
@@ -28,7 +28,7 @@ def steps_table(
     --------
     >>> from cec_mpi.cli.commands.explain import explain_plan
     >>> plan = explain_plan((1, 2, 3), [1, 1, 2], 2, 4, steps=True)
-    >>> print(*steps_table((1, 2, 3), plan["iterations"]), sep="\n")
+    >>> print(*iterations_table((1, 2, 3), plan["iterations"]), sep="\n")
     f  alpha  P_f  alpha is                                m[1]  m[2]  m[3]  L'
     1  2      1 3  m[1] = 2, no more than L'/2 - m[2] = 2     2     2     4   8
     2  2      2 3  m[2] = 2, of the last 2 machines           0     2     2   4
