@@ -43,14 +43,13 @@ JOURNAL = (
     INCOMPLETE_EXPONENTS,
     INCOMPLETE_SIZES,
 )
-CREATED_BY = f"cec_mpi {__version__}"
 _MAX_UNCHECKED_BLOCKS = 1 << 20  # of all shards; arrays of them cannot exhaust the memory
 _HEADER_BYTES = 128  # of a file of checksums
 
 
 def manifest_text(manifest: Manifest) -> str:
     """Return the text of ``manifest.json``, in which each list of numbers is a line."""
-    content = {"format": FORMAT, "version": VERSION, "created_by": CREATED_BY}
+    content = {"format": FORMAT, "version": VERSION, "created_by": f"cec_mpi {__version__}"}
     content |= to_builtins(manifest)
     text = json.dumps(content | {"sha256": content_checksum(content)}, indent=2)
     # JSON strings have no line breaks.
