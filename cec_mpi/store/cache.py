@@ -66,8 +66,8 @@ def open_cached(
     verify: Verify,
     cache: Path,
     limit: int | None,
-    check_cancelled: Callable[[], None] = lambda: None,
-    device: Device | None = None,
+    check_cancelled: Callable[[], None],
+    device: Device | None,
 ) -> Shard:
     """Open the copy of a shard in a cache; first make it if it is missing or damaged.
 
@@ -86,7 +86,7 @@ def open_cached(
         uses are removed.
     check_cancelled : callable
         Called often while a shard is copied; it may raise to cancel the copy.
-    device : Device, optional
+    device : Device or None
         See `Store.open_shard`.
 
     Raises

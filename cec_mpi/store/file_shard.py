@@ -63,8 +63,8 @@ class FileShard(Shard):
         store: Path,
         manifest: Manifest,
         machine: int,
-        holding: Holding = "mmap",
-        verify: Verify = "first-read",
+        holding: Holding,
+        verify: Verify,
     ) -> None:
         self.path, self.machine, self.row_count = path, machine, manifest.rows_per_shard
         self._manifest = manifest

@@ -30,8 +30,8 @@ class CodedShard(FileShard, DenseShard):
         store: Path,
         manifest: CodedManifest,
         machine: int,
-        holding: Holding = "mmap",
-        verify: Verify = "first-read",
+        holding: Holding,
+        verify: Verify,
     ) -> None:
         super().__init__(path, store, manifest, machine, holding, verify)
         self._grid = grid = manifest.grid

@@ -41,8 +41,8 @@ class SparseShard(FileShard):
         store: Path,
         manifest: ReplicaManifest,
         machine: int,
-        holding: Holding = "mmap",
-        verify: Verify = "first-read",
+        holding: Holding,
+        verify: Verify,
     ) -> None:
         super().__init__(path, store, manifest, machine, holding, verify)
         layout = self._layout = manifest.layout
