@@ -185,18 +185,6 @@ def test_memory_stays_below_its_limit(tmp_path, make):
     assert used < LIMIT >> 10
 
 
-def test_more_shards_than_open_files(tmp_path):
-    np.save(tmp_path / "X.npy", X)
-    program = (
-        "import resource, sys, cec_mpi; cec_mpi.encode;"  # imported before the limit
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24));"
-        "cec_mpi.encode(sys.argv[1], sys.argv[2], 40, 2)"
-    )
-    arguments = [tmp_path / "X.npy", tmp_path / "store"]
-    subprocess.run([sys.executable, "-c", program, *map(str, arguments)], check=True)
-    assert np.allclose(decoded(open_store(tmp_path / "store"), (1, 31)), X)
-
-
 # --- errors -------------------------------------------------------------------------------
 
 

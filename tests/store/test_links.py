@@ -3,8 +3,6 @@
 import fcntl
 import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from cec_mpi import encode
 from cec_mpi.cli import main
 from cec_mpi.errors import InputError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
-from cec_mpi.store.files.durable import locked, publish, replace_by_copy
+from cec_mpi.store.files.durable import publish, replace_by_copy
 from cec_mpi.store.files.replacing import partial_path
 from helpers.stores import (
     InterruptedRunner,
@@ -21,7 +19,6 @@ from helpers.stores import (
     encode_in_small_blocks,
     publish_matching_checksums,
 )
-from helpers.waiting import LIMIT
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 5, 2, 300, 100
 X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
@@ -185,28 +182,6 @@ def test_publish_does_not_change_other_names_of_a_file(tmp_path):
     publish(tmp_path / "file", b"newer")
     contents = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert contents == {"file": b"newer", "backup": b"old", "before": b"new"}
-
-
-def test_the_next_publish_removes_the_file_of_a_killed_one(tmp_path):
-    program = (
-        "import os, sys; from pathlib import Path;"
-        "from cec_mpi.store.files.replacing import replacing\n"
-        "with replacing(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
-    )
-    subprocess.run([sys.executable, "-c", program, tmp_path / "file"], timeout=LIMIT, check=False)
-    assert len(list(tmp_path.iterdir())) == 1
-    publish(tmp_path / "file", b"new")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_lock_leaves_no_file(tmp_path):
-    with (
-        locked(tmp_path, "busy"),
-        pytest.raises(InputError, match="busy"),
-        locked(tmp_path, "busy"),
-    ):
-        pass
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- results of a run ---------------------------------------------------------------------

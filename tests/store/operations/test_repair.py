@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cec_mpi import encode
 from cec_mpi.core.accuracy.scaling import ZERO_ROW
-from cec_mpi.errors import DamagedStoreError, InputError, StoreError
+from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.files.durable import locked
 from cec_mpi.store.format.scaling import read_scaling
@@ -291,13 +291,6 @@ def test_other_damaged_files_are_named_and_restored(path, name, change):
     assert contents(path) == before
     condition = verify(path)
     assert (condition.damaged, condition.other_problems) == ([], {})
-
-
-def test_a_directory_without_manifests_is_not_a_store(path):
-    (path / "manifest.json").unlink()
-    (path / "manifest.copy.json").unlink()
-    with pytest.raises(StoreError, match=r"is not a store: it has no manifest\.json"):
-        repair(path)
 
 
 def test_repair_without_checksums(path, X):
