@@ -166,27 +166,23 @@ print("end of program", flush=True)
 """
 MULTIPLY = "X @ np.ones(12); "
 BODIES = {
-    "unused": ("", "local=2, accept='run.json'", 0),
     "in a cycle": (
         f"{MULTIPLY} sys.kept = [X, X @ np.ones(12)]; sys.kept.append(sys.kept)",
-        "local=2",
+        "local=2, accept='run.json'",
         0,
     ),
     "exception": (f"{MULTIPLY} 1 / 0", "local=2", 1),
-    "exception without processes": (f"{MULTIPLY} 1 / 0", "", 1),
     "interrupt in a product": (
         f"{MULTIPLY} [os.kill(X.pids[n], signal.SIGSTOP) for n in (1, 2)]; "
         f"threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start(); {MULTIPLY}",
         "local=2",
         -signal.SIGINT,
     ),
-    "with": (f"with X: {MULTIPLY} sys.exit(4)", "local=2", 4),
     "thread": (
         f"{MULTIPLY} threading.Thread(target=lambda: X @ np.ones(12), daemon=True).start()",
         "local=2",
         0,
     ),
-    "machine killed": (f"{MULTIPLY} [os.kill(p, 9) for p in X.pids.values()]", "local=2", 0),
     "machine stopped": (f"{MULTIPLY} os.kill(X.pids[1], signal.SIGSTOP)", "local=2", 0),
 }
 

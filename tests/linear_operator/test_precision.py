@@ -65,14 +65,6 @@ def test_scipy_solves_linear_systems_as_with_its_own_operator(stores, name, solv
     assert found[2] < max(1.5 * expected[2], 1.1e-10)
 
 
-def test_singular_values_are_those_of_the_decoded_matrix(stores):
-    with open_fixed(stores / "general") as A:
-        decoded = A @ np.eye(SIZE)
-        found = sl.svds(A, k=4, return_singular_vectors=False)
-    expected = np.linalg.svd(decoded, compute_uv=False)[:4]
-    np.testing.assert_allclose(np.sort(found)[::-1], expected, rtol=1e-13)
-
-
 def test_with_precision_shard_the_residual_is_about_the_attainable(stores):
     with open_fixed(stores / "general", precision="shard") as A:
         decoded = A @ np.eye(SIZE)

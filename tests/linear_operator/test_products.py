@@ -95,12 +95,9 @@ def test_views_multiply_and_can_be_copied_in_this_process(A, view):
 
 
 @pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_an_operator_cannot_be_copied(store, make):
-    B = cec_mpi.open_operator(store)
-    for use in (lambda: None, lambda: B @ np.ones(R), B.close):
-        use()
-        with pytest.raises(InputError, match="cannot be pickled or copied"):
-            make(B)
+def test_an_operator_cannot_be_copied(A, make):
+    with pytest.raises(InputError, match="cannot be pickled or copied"):
+        make(A)
 
 
 def test_vectors_of_one_number_are_not_columns(tmp_path):

@@ -116,12 +116,10 @@ UNSIGNED = {"_Unsigned": "true"}
         (np.array([[0.1, -9999.9]], "f4"), {"missing_value": -9999.9}, [[0.1, np.nan]]),
         (I2, {"_FillValue": 2, "missing_value": [3, 9]}, [[1, np.nan, np.nan]]),
         (I2, {"_FillValue": 1e30}, [[1, 2, 3]]),
-        (I2, {"_FillValue": 1.5}, [[1, 2, 3]]),
         (I2, {"valid_range": np.array([2, 3], "i2")}, [[np.nan, 2, 3]]),
         (I2, {"valid_max": 2, "scale_factor": 10.0}, [[10, 20, np.nan]]),
         (I2, {"valid_min": 15.0, "scale_factor": 10.0}, [[np.nan, 20, 30]]),  # of decoded numbers
         (np.array([[2**24 + 1, 2]], "i4"), {"scale_factor": np.float32(2)}, [[2**25 + 2, 4]]),
-        (I2, {"scale_factor": 3, "_FillValue": 2}, [[3, np.nan, 9]]),
         (I2, {"scale_factor": b"0.25"}, [[0.25, 0.5, 0.75]]),
     ],
 )
@@ -160,12 +158,6 @@ def test_zarr_arrays_of_xarray_are_decoded_like_by_xarray(tmp_path, encoding, me
 def test_a_fill_value_of_zarr_itself_is_a_number(tmp_path):
     zarr.create_array(tmp_path / "x.zarr", data=X, fill_value=-1.0, zarr_format=3)
     assert np.array_equal(read(tmp_path / "x.zarr"), X)
-
-
-def test_a_decoded_missing_value_is_refused_like_nan(tmp_path):
-    path = hdf5(tmp_path, np.where(X == 3, -9999, X), _FillValue=-9999.0)
-    with pytest.raises(InputError, match="nan at row 1, column 0"):
-        encode(path, tmp_path / "store", 3, 2, decode_cf=True)
 
 
 @pytest.mark.parametrize("name", ["Offset", "nodata", "scale_factor"])

@@ -29,17 +29,17 @@ def npy(directory, name="X.npy", order="C"):
     return directory / name
 
 
-def parts(directory, suffix="npy"):
+def parts(directory):
     (directory / "parts").mkdir()
     for k, (start, stop) in enumerate(pairwise((0, 1, 100, 150, 203))):
-        with (directory / "parts" / f"part-{k + 8}.{suffix}").open("wb") as file:  # 8 9 10 11
+        with (directory / "parts" / f"part-{k + 8}.npy").open("wb") as file:  # 8 9 10 11
             np.save(file, np.asarray(X[start:stop], order="F" if k == 2 else "C"))
     return directory / "parts"
 
 
-def hdf5(directory, **options):
+def hdf5(directory):
     with h5py.File(directory / "X.h5", "w") as file:
-        file.create_dataset("group/matrix", data=X, **options)
+        file.create_dataset("group/matrix", data=X, chunks=(64, 3), compression="gzip")
         file.create_dataset("vector", data=X[0])
     return directory / "X.h5"
 
@@ -72,10 +72,8 @@ WRITERS = {
     "npy, Fortran": lambda directory: npy(directory, "F.npy", "F"),
     "npy of another name": lambda directory: npy(directory, "matrix.data"),
     "parts": parts,
-    "parts in capitals": lambda directory: parts(directory, "NPY"),
     "hdf5": lambda directory: f"{hdf5(directory)}::/group/matrix",
     "hdf5, the only matrix": hdf5,
-    "hdf5, compressed": lambda directory: hdf5(directory, chunks=(64, 3), compression="gzip"),
     "zarr": zarr_array,
     "zarr group": lambda directory: f"{zarr_group(directory)}::/a",
     "zarr, the only matrix": zarr_group,
@@ -264,11 +262,8 @@ BAD = {
         write("a.csv", f"{1:0400},2\n" * 15_000 + "1,2,3\n" * 7_000),
         r"a\.csv: line 15001 has 3 columns, but line 1 has 2",
     ),
-    "an empty table": (write("a.csv", ""), "has no rows of numbers"),
     "only a header": (write("a.csv", "a,b\n"), "has no rows of numbers"),
     "no market": (write("c.mtx", "hello\n"), r"c\.mtx: line 1 is 'hello', expected %%"),
-    "no market format": (write("c.mtx", f"{MARKET} pattern general\n"), "expected a format of"),
-    "only a market header": (write("c.mtx", f"{MARKET} real general\n"), "ends before the line"),
     "a truncated market": (
         write("c.mtx", f"{MARKET} real general\n3 1\n1\n2\n"),
         r"c\.mtx has 2 entries, expected 3 by its header",

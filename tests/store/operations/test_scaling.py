@@ -205,17 +205,12 @@ def copy_of_another_store(file):
     shutil.copy(other / file.name, file)
 
 
-def append_byte(file):
-    with file.open("ab") as stream:
-        stream.write(b"\0")
-
-
 def damage_header(file):
     data = file.read_bytes()
     file.write_bytes(b"\x93NUMPY\x01\x00v\x00{" + b"(" * 117 + data[128:])
 
 
-DAMAGES = [truncate, copy_of_another_store, append_byte, damage_header, overwrite]
+DAMAGES = [truncate, copy_of_another_store, damage_header]
 
 
 @pytest.mark.parametrize(
