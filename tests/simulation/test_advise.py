@@ -1,4 +1,4 @@
-"""Advice: known answers in simple cases, what cannot work, and that nothing better is left out."""
+"""Recommended stores: known answers, infeasible requests, the Pareto front, and the command."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ask(*groups, **more):
 
 
 def away(*sets, gap=3600.0):
-    """The availability without these machines, each for an hour, again and again."""
+    """Availability that lacks each of these sets in turn, for `gap` seconds."""
 
     def of(machines):
         everyone = set(range(1, machines + 1))
@@ -37,8 +37,8 @@ def away(*sets, gap=3600.0):
     return of
 
 
-def only(advice, machines, recovery):
-    """The choice with these numbers of machines."""
+def choice_of(advice, machines, recovery):
+    """Return the choice with N and L."""
     return next(c for c in advice.front if (c.machines, c.recovery) == (machines, recovery))
 
 
@@ -47,7 +47,7 @@ def only(advice, machines, recovery):
 
 def test_a_choice_takes_what_theorem_1_says():
     advice = advise(ask(MachineGroup(6), availability=away(set(), {1, 2}), steps=5000))
-    choice = only(advice, 6, 4)
+    choice = choice_of(advice, 6, 4)
     full, four = 8 / 6, 8 / 4
     # Of the time half each: steps come as the inverse of what they take.
     assert choice.step.mean == pytest.approx(2 / (1 / full + 1 / four), rel=0.05)
@@ -63,7 +63,7 @@ def test_a_choice_takes_what_theorem_1_says():
 
 def test_waiting_is_a_share_of_the_time_and_has_a_length():
     up = away(set(), set(), set(), {1, 2})
-    five = only(advise(ask(availability=up, steps=50_000)), 6, 5)
+    five = choice_of(advise(ask(availability=up, steps=50_000)), 6, 5)
     assert five.waiting_fraction == 0.25
     assert five.mean_wait == 3600
     assert five.total.mean == pytest.approx(50_000 * five.step.mean / 0.75, rel=0.05)
@@ -72,7 +72,7 @@ def test_waiting_is_a_share_of_the_time_and_has_a_length():
 def test_independent_machines_have_exact_waiting_and_single_runs_that_spread():
     """Fewer than 5 of 6 are there in 1 - 0.8**6 - 6 0.8**5 0.2 of the ticks."""
     advice = advise(ask(probability=0.8, tick_seconds=600.0))
-    five, waiting = only(advice, 6, 5), 1 - 0.8**6 - 6 * 0.8**5 * 0.2
+    five, waiting = choice_of(advice, 6, 5), 1 - 0.8**6 - 6 * 0.8**5 * 0.2
     assert five.waiting_fraction == pytest.approx(waiting)
     assert five.mean_wait == pytest.approx(600 / (1 - waiting))
     best = advice.recommended
@@ -92,7 +92,7 @@ def test_intervals_cover_the_mean():
     assert hits >= 32
 
 
-def test_restarting_and_equal_shares_are_beside_the_choice():
+def test_the_choice_is_compared_with_restarting_and_equal_shares():
     """X has 8 GB and is read 1,000 times as fast as it is multiplied, or in 80 s at each change."""
     up = away({1}, {2}, gap=600.0)
     cheap = advise(ask(availability=away({1}, {2}, gap=36_000.0)))
@@ -106,7 +106,7 @@ def test_restarting_and_equal_shares_are_beside_the_choice():
     assert "(X is read at 100 MB/s for all machines)" in slow.summary
 
 
-def test_the_length_of_outages_is_asked_for_if_it_matters():
+def test_the_summary_says_if_the_length_of_outages_matters():
     question = ask(
         MachineGroup(16, 1, 29 * GB), rows=20_000_000, probability=0.9, rate=5e9, costs=Costs()
     )
@@ -183,13 +183,13 @@ def test_free_machines_give_the_choice_without_prices():
     assert replace(free.recommended, cost=None) == plain.recommended
 
 
-def test_seeds_repeat_and_one_of_them_gives_no_interval():
+def test_advice_is_repeatable_and_one_run_gives_no_interval():
     question = ask(availability=away(set(), {1}, {2, 3}), steps=3000)
     advice = advise(question)
     assert advise(question) == advice
-    total = only(advice, 6, 3).total
+    total = choice_of(advice, 6, 3).total
     assert total.low < total.mean < total.high
-    once = only(advise(replace(question, runs=1)), 6, 3).total
+    once = choice_of(advise(replace(question, runs=1)), 6, 3).total
     assert once.low == once.mean == once.high
 
 
@@ -203,16 +203,16 @@ def test_intervals_are_those_of_student(count, student):
     assert mean - low == pytest.approx(high - mean)
 
 
-# --- whether at all -----------------------------------------------------------------------
+# --- alternatives -------------------------------------------------------------------------
 
 
-def test_nothing_is_worth_it_if_all_machines_stay():
+def test_no_code_is_recommended_if_all_machines_stay():
     advice = advise(ask(MachineGroup(4, 1), MachineGroup(2, 2)))
     assert "all machines are always available" in advice.alternative
     assert "a step takes 1.00 s and X needs 8.00 GB" in advice.alternative
 
 
-def test_nothing_is_worth_it_if_x_fits_on_one_machine_that_stays():
+def test_one_machine_that_stays_and_holds_x_is_recommended():
     groups = MachineGroup(3, 1, 4 * GB), MachineGroup(1, 2, 16 * GB)
     advice = advise(ask(*groups, availability=away(set(), {1}, {2, 3})))
     expected = "fits on machine 4, which is always available. There a step takes 4.00 s"
@@ -221,7 +221,7 @@ def test_nothing_is_worth_it_if_x_fits_on_one_machine_that_stays():
     assert leaving.alternative == ""
 
 
-# --- what cannot work ---------------------------------------------------------------------
+# --- infeasible and invalid requests ------------------------------------------------------
 
 
 def test_memory_that_is_too_small_is_named():
@@ -237,7 +237,7 @@ def test_a_computer_with_more_memory_carries_more_machines():
     up = away(set(), {1}, {3})
     kinds = MachineGroup(2, 1, 4 * GB, price=1.0), MachineGroup(1, 4, 17 * GB, price=2.0)
     advice = advise(ask(*kinds, availability=up, steps=20_000))
-    choice = only(advice, 6, 2)  # of 4 GB each, with equal speeds
+    choice = choice_of(advice, 6, 2)  # of 4 GB each, with equal speeds
     assert choice.machines_per_computer == (1, 1, 4)
     assert (choice.storage, choice.max_computer_bytes, choice.tolerated_losses) == (
         24 * GB,
@@ -248,7 +248,8 @@ def test_a_computer_with_more_memory_carries_more_machines():
     assert choice.step.mean == pytest.approx(3 / sum(1 / each for each in times), rel=0.05)
     hours = choice.total.mean / 3600
     assert 4 * hours * 0.4 < choice.cost < 4 * hours  # of three computers, not of six machines
-    assert choice.step.mean < only(advice, 3, 2).step.mean  # the fastest does half the work there
+    three = choice_of(advice, 3, 2)  # the fastest does half of the work
+    assert choice.step.mean < three.step.mean
 
 
 def test_computers_that_are_alike_carry_one_machine_each():
@@ -263,14 +264,14 @@ def test_an_error_that_is_too_large_is_named():
     assert any("its error may exceed 2e-06" in why for why in advice.rejections.values())
 
 
-def test_if_nothing_works_the_reasons_are_told():
+def test_infeasible_requests_have_reasons():
     with pytest.raises(
         InfeasibleError, match="no choice is feasible: N = 2, L = 1 to 2: its shard"
     ):
         advise(ask(MachineGroup(1, 1, GB), MachineGroup(1, 2, GB)))
 
 
-def test_if_a_kind_has_no_room_for_a_shard_the_machine_that_holds_x_is_named():
+def test_an_infeasible_request_names_a_machine_that_holds_x():
     with pytest.raises(InfeasibleError) as raised:
         advise(
             ask(
@@ -285,7 +286,7 @@ def test_if_a_kind_has_no_room_for_a_shard_the_machine_that_holds_x_is_named():
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("more", "message"),
     [
         ({"density": 0.0}, "density 0"),
         ({"max_error": 0.0}, "error 0"),
@@ -304,8 +305,8 @@ def test_if_a_kind_has_no_room_for_a_shard_the_machine_that_holds_x_is_named():
         ({"probability": 1e-9}, "probability 1e-09: expected at least 0.001"),
     ],
 )
-def test_questions_that_make_no_sense(more, says):
-    with pytest.raises(InputError, match=says):
+def test_invalid_requests_are_rejected(more, message):
+    with pytest.raises(InputError, match=message):
         advise(replace(ask(), **more))
 
 
@@ -339,34 +340,34 @@ WORDS = "advise --shape 1000000,1000 --steps 500 --rate 1000000000 --seeds 2 "
 
 
 @pytest.fixture
-def say(call, tmp_path):
+def run_advise(call, tmp_path):
     """Run the command with more words: its exit code, standard output and standard error."""
     return lambda words: call([*WORDS.split(), *words.split()], tmp_path)
 
 
-def test_the_command_prints_a_table_and_a_recommendation(say):
-    code, out, _ = say("--machines 6:1:16G:0.10 --available-probability 0.9 --tick 10m")
+def test_the_command_prints_a_table_and_a_recommendation(run_advise):
+    code, out, _ = run_advise("--machines 6:1:16G:0.10 --available-probability 0.9 --tick 10m")
     assert code == 0
     assert "cec-mpi encode X store --dtype float64" in out
     assert "*  --machines 6 --recovery " in out
     assert "\n\nTake N = 6, L = " in out
 
 
-def test_the_command_prints_json(say):
-    _, out, _ = say("--machines 16 --availability example --json")
-    told = json.loads(out)
-    assert sum(choice["recommended"] for choice in told["choices"]) == 1
-    assert told["alternative"] == ""
-    assert told["choices"][0]["encode"].startswith("cec-mpi encode X store ")
-    assert set(told["choices"][0]["total"]) == {"mean", "low", "high"}
-    best = next(choice for choice in told["choices"] if choice["recommended"])
+def test_the_command_prints_json(run_advise):
+    _, out, _ = run_advise("--machines 16 --availability example --json")
+    output = json.loads(out)
+    assert sum(choice["recommended"] for choice in output["choices"]) == 1
+    assert output["alternative"] == ""
+    assert output["choices"][0]["encode"].startswith("cec-mpi encode X store ")
+    assert set(output["choices"][0]["total"]) == {"mean", "low", "high"}
+    best = next(choice for choice in output["choices"] if choice["recommended"])
     assert set(best["simulated_total"]) == {"mean", "low", "high"}
 
 
 @pytest.mark.parametrize("text", ["0,1,1,1\n", '{"available": [[2, 3, 4]]}'])
-def test_fewer_machines_than_a_table_has_are_the_first_ones(say, tmp_path, text):
+def test_fewer_machines_than_a_table_has_are_the_first_ones(run_advise, tmp_path, text):
     (tmp_path / "trace").write_text(text)
-    code, out, _ = say("--machines 4 --availability trace --json")
+    code, out, _ = run_advise("--machines 4 --availability trace --json")
     assert code == 0
     assert json.loads(out)["rejected"] == {
         "N = 2, L = 2": "there are never enough available machines",
@@ -383,14 +384,14 @@ def test_fewer_machines_than_a_table_has_are_the_first_ones(say, tmp_path, text)
         ("8.8GB --free-memory 0", True),
     ],
 )
-def test_memory_has_units_and_a_tenth_of_it_stays_free(say, memory, fits):
-    code, out, _ = say(f"--machines 4:1:{memory} --json")
+def test_memory_has_units_and_a_tenth_of_it_stays_free(run_advise, memory, fits):
+    code, out, _ = run_advise(f"--machines 4:1:{memory} --json")
     assert code == 0
     assert ("N = 4, L = 1" in out.partition('"rejected"')[2]) is not fits
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         ("--machines 4:fast", "--machines '4:fast': expected COUNT"),
         ("--machines 4:1:2:3:4", "expected COUNT"),
@@ -402,7 +403,7 @@ def test_memory_has_units_and_a_tenth_of_it_stays_free(say, memory, fits):
         ("--machines 4 --figure front.svg", "it was removed; the table lists all choices"),
     ],
 )
-def test_bad_input_is_named(say, words, says):
-    code, _, err = say(words)
+def test_bad_input_is_named(run_advise, words, message):
+    code, _, err = run_advise(words)
     assert code == 2
-    assert says in err
+    assert message in err

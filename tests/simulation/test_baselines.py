@@ -1,4 +1,4 @@
-"""What simpler schemes would take on the same machines: figures that a pencil gives too."""
+"""Times of simpler schemes on the same machines, compared with calculations by hand."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_loss_costs_the_steps_since_the_last_checkpoint():
     assert rare.excess_seconds == pytest.approx(rare.seconds - 12 * 0.4)
 
 
-def test_machines_that_come_cost_a_start_and_no_steps():
+def test_a_machine_that_joins_costs_a_restart_but_no_steps():
     more = scenario([{1, 2, 3}, {1, 2, 3, 4}], steps=12, tick_seconds=2.0)
     done = run(RestartOnChange, more, checkpoint_seconds=1000)
     assert done.seconds == pytest.approx(0.04 + 5 * 0.4 + 3 + 0.048 + 7 * 0.24)

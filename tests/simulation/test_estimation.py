@@ -1,4 +1,4 @@
-"""The rates of a recorded run: those that its records say, and what they are used for."""
+"""Rates estimated from the records of a run."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ RATES = (1e6, 2e6, 4e6)  # rows per second of three machines
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory):
     """The records of a real run in one process, line by line."""
-    place = tmp_path_factory.mktemp("run")
+    directory = tmp_path_factory.mktemp("run")
     X = np.random.default_rng(0).random((ROWS, COLUMNS))
-    cec_mpi.encode(X, place / "store", 3, 2)
+    cec_mpi.encode(X, directory / "store", 3, 2)
     recorder = Recorder()
     with (
-        (place / "steps.jsonl").open("w") as stream,
-        cec_mpi.open_operator(place / "store", None, recorder=recorder) as X,
+        (directory / "steps.jsonl").open("w") as stream,
+        cec_mpi.open_operator(directory / "store", None, recorder=recorder) as X,
     ):
         recorder.write_to(stream)
         for _ in range(3):
             X @ np.ones(COLUMNS)
-    return [json.loads(line) for line in (place / "steps.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (directory / "steps.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_products_reads_and_decoding(write):
     assert (costs.latency, costs.bandwidth) == (Costs.latency, Costs.bandwidth)
 
 
-def test_messages_of_machines_of_their_own(write):
+def test_messages_to_other_processes_have_costs(write):
     own = {"hosts": ["a"] * 4, "mpi_library": "Open MPI"}
     slowest = 0.5 + 80_000 / RATES[0]
     given = step_of(announce=0.001, share=0.002, collect=slowest + 0.005)
@@ -85,7 +85,7 @@ def test_messages_of_machines_of_their_own(write):
     assert costs.bandwidth == pytest.approx((8 * 10**6 + 8 * ROWS) / 0.008)
 
 
-def test_what_a_short_run_does_not_show_has_its_default(write):
+def test_rates_that_a_short_run_does_not_show_have_their_defaults(write):
     given = {**step_of(decode=1.0), "load_bytes": [0, 0, 0]}
     _, costs = estimate_rates(write({"rows": 99}, **given))
     assert (costs.source, costs.decode) == (Source(), Costs.decode)
@@ -102,7 +102,7 @@ def test_what_a_short_run_does_not_show_has_its_default(write):
         ({}, {"compute_seconds": [1e-200] * 3}, "found rate "),
     ],
 )
-def test_records_that_do_not_say_it(write, header, step, message):
+def test_records_without_rates_are_rejected(write, header, step, message):
     with pytest.raises(InputError, match=message):
         estimate_rates(write(header, **{**step_of(), **step}))
 

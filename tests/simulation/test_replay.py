@@ -1,4 +1,4 @@
-"""Runs in closed form take as long as simulated ones, and what a pencil says."""
+"""Replayed runs take as long as simulated ones, and as calculated by hand."""
 
 from __future__ import annotations
 

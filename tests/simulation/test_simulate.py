@@ -1,4 +1,4 @@
-"""Simulated runs: their times by hand, their products by NumPy, and what happens in them."""
+"""Simulated runs: times calculated by hand, products compared with NumPy, and events."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_steps_take_the_time_of_theorem_1(elastic):
 
 
 @pytest.mark.parametrize("elastic", [False, True])
-def test_rows_stand_for_many(elastic):
+def test_times_are_proportional_to_the_rows(elastic):
     few, many = (simulate(scenario(elastic=elastic, rows=n)) for n in (1260, 1_260_000))
     assert many.seconds == pytest.approx(1000 * few.seconds, rel=1e-2)
     assert many.bytes_read == pytest.approx(1000 * few.bytes_read, rel=1e-2)
@@ -78,7 +78,7 @@ def test_machines_read_from_one_server_one_after_the_other(elastic):
         assert took.bytes_read == size
 
 
-def test_everything_else_takes_its_time():
+def test_a_step_takes_the_sum_of_its_costs():
     costs = replace(FREE, latency=1, product_overhead=5, step_overhead=7, decode=1)
     took = simulate(scenario(costs, steps=1)).seconds
     # Announce with a short w along a tree of depth 3, answer, call, master, and decode q numbers.
@@ -223,7 +223,7 @@ def test_replicas_are_where_encode_puts_them_for_these_speeds():
         ({"machine_events": (MachineEvent(0.0, 9, "lost"),)}, "machine 9 at 0.0 seconds"),
     ],
 )
-def test_bad_scenarios(change, message):
+def test_invalid_scenarios_are_rejected(change, message):
     with pytest.raises(InputError, match=message):
         simulate(replace(scenario(), **change))
 
