@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
+from threadpoolctl import threadpool_info
 
 from cec_mpi.cli.doctor.advice import advise_binding, find_version_differences
 from cec_mpi.runtime.processes.launcher import Launcher
@@ -15,9 +18,11 @@ from cec_mpi.runtime.processes.resources import (
     count_domains,
     detect_process,
     find_oversubscription,
+    limit_threads,
     missing_shards_message,
     rank_count_problem,
     ranks_by_node,
+    unbound_processors,
 )
 from cec_mpi.runtime.processes.start import version_mismatch_message
 from cec_mpi.text import join_names
@@ -62,6 +67,23 @@ def test_nodes_are_networks_and_control_groups_with_quotas():
 def test_the_resources_of_this_process():
     here = detect_process()
     assert add_node_totals([here])[0].threads == here.threads
+
+
+def test_unbound_processors_leave_the_process_bound(monkeypatch):
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert unbound_processors() >= before
+        assert os.sched_getaffinity(0) == {min(before)}
+    finally:
+        os.sched_setaffinity(0, before)
+    monkeypatch.setattr(os, "sched_setaffinity", Mock(side_effect=PermissionError))
+    assert unbound_processors() == before
+
+
+def test_blas_threads_are_limited():
+    with limit_threads(1):
+        assert {i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas"} == {1}
 
 
 @pytest.fixture
