@@ -4,7 +4,6 @@ from itertools import chain
 
 import dask.array
 import numpy as np
-import pandas
 import pytest
 import scipy.sparse
 
@@ -15,7 +14,7 @@ from helpers.sparse import random_sparse
 from helpers.stores import encode_blocks
 
 X = np.random.default_rng(0).standard_normal((997, 33))
-ROWS_AND_COLUMNS = random_sparse(200, 90, density=0.1)
+SPARSE = random_sparse(200, 90, density=0.1)
 
 
 @pytest.fixture
@@ -40,45 +39,32 @@ class Rows:
         return X[rows]
 
 
-def save(path):
-    np.save(path / "X.npy", X)
-    return path / "X.npy"
+DENSE, COPIES = {"machines": 5, "recovery": 3}, {"machines": 3, "copies": 2}
 
 
-def save_sparse(path):
-    scipy.sparse.save_npz(path / "X.npz", ROWS_AND_COLUMNS)
-    return path / "X.npz"
-
-
-SOURCES = {
-    "array": lambda path: X,
-    "frame": lambda path: pandas.DataFrame(X, columns=[f"c{k}" for k in range(33)]),
-    "dask": lambda path: dask.array.from_array(X, chunks=(100, 20)),
-    "sparse": lambda path: scipy.sparse.csc_array(X),
-    "file": save,
-    "copies of csr": lambda path: ROWS_AND_COLUMNS.asformat("csr"),
-    "copies of coo": lambda path: ROWS_AND_COLUMNS.asformat("coo"),
-    "copies of a file": save_sparse,
-}
-
-
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize(
+    ("matrix", "source", "options"),
+    [
+        (X, X, DENSE),
+        (X, dask.array.from_array(X, chunks=(100, 20)), DENSE),
+        (X, scipy.sparse.csc_array(X), DENSE),
+        (X, "X.npy", DENSE),
+        (SPARSE, SPARSE, COPIES),
+        (SPARSE, SPARSE.tocoo(), COPIES),
+        (SPARSE, "X.npz", COPIES),
+    ],
+    ids=["array", "dask", "csc", "file", "copies of csr", "copies of coo", "copies of a file"],
+)
 @pytest.mark.filterwarnings("ignore:.* is sparse")
-def test_shards_have_the_bytes_of_one_process(comm, here, name):
+def test_shards_have_the_bytes_of_one_process(comm, here, matrix, source, options):
     if comm.rank == 0:
-        SOURCES[name](here)
+        np.save(here / "X.npy", X)
+        scipy.sparse.save_npz(here / "X.npz", SPARSE)
+        encode_blocks(matrix, here / "alone", **options)
     comm.Barrier()
-    source = SOURCES[name](here) if "file" not in name or comm.rank == 0 else None
-    source = comm.bcast(source) if "file" in name else source
-    if "copies" in name:
-        made = encode(source, here / "store", 3, copies=2, comm=comm)
-    else:
-        made = encode_blocks(source, here / "store", 5, 3, comm=comm)
+    source = here / source if isinstance(source, str) else source
+    made = encode_blocks(source, here / "store", **options, comm=comm)
     if comm.rank == 0:
-        if "copies" in name:
-            encode(ROWS_AND_COLUMNS, here / "alone", 3, copies=2)
-        else:
-            encode_blocks(X, here / "alone", 5, 3)
         for shard in (here / "alone").glob("shard-*"):
             assert shard.read_bytes() == (here / "store" / shard.name).read_bytes()
     assert len(set(comm.allgather(manifest_text(made)))) == 1
