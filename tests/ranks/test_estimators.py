@@ -6,7 +6,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from cec_mpi import open_operator
 from cec_mpi.errors import InputError
-from cec_mpi.sklearn import CodedLogisticRegression, CodedPCA, CodedRidge
+from cec_mpi.sklearn import CodedLogisticRegression, CodedRidge
 
 
 @pytest.fixture
@@ -23,12 +23,11 @@ def test_all_ranks_have_the_fitted_model(comm, store, X, y):
     assert len({tuple(each) for each in comm.allgather(model.coef_)}) == 1
 
 
-def test_labels_and_components(comm, store, X, y):
+def test_labels_may_be_text(comm, store, X, y):
     labels = np.where(y > 0, "up", "down")
     model = CodedLogisticRegression(comm=comm).fit(store, labels)
     expected = LogisticRegression(max_iter=1000).fit(X, labels)
     assert model.predict(X).tolist() == expected.predict(X).tolist()
-    assert CodedPCA(2, comm=comm, random_state=0).fit_transform(store).shape == (len(X), 2)
 
 
 def test_an_open_operator_is_fitted_on_rank_0(comm, store, X, y):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
 from cec_mpi import open_operator, open_store
-from cec_mpi.core.plan.planner import Planner
 from cec_mpi.errors import (
     CecError,
     DamagedStoreError,
@@ -19,18 +19,15 @@ from cec_mpi.errors import (
 )
 from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.machine.machine import Machine
-from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.resources import ProcessInfo
 from cec_mpi.runtime.processes.start import call_on_master
-from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.session.session import Session
 from cec_mpi.runtime.wire.answers import check_message_sizes
 from cec_mpi.runtime.wire.collective.machine_endpoint import CollectiveMachineEndpoint
-from cec_mpi.runtime.wire.collective.master_endpoint import CollectiveHub, CollectiveMasterEndpoint
-from cec_mpi.runtime.wire.orders import Opening
+from cec_mpi.runtime.wire.collective.master_endpoint import CollectiveHub
 
 pytestmark = pytest.mark.mpi(min_size=4)
 
@@ -42,6 +39,7 @@ pytestmark = pytest.mark.mpi(min_size=4)
         ({"machines": (1, 2)}, InputError, "4 ranks were started"),
         ({"machines": (1,)}, InfeasibleError, "needs 2"),
         ({"store": "absent"}, CecError, "does not exist, expected a store"),
+        ({"stragglers": 1}, InputError, "comm starts a lockstep run"),
     ],
 )
 def test_invalid_options_raise_on_all_ranks(comm, store, options, error, message):
@@ -74,6 +72,27 @@ def test_damaged_shards_raise_one_error_on_all_ranks(comm, store, shared_directo
         open_operator(damaged, comm).__enter__()
 
 
+def test_a_damaged_block_stops_the_step_that_reads_it(comm, make_store, X):
+    store = make_store(X, block_bytes=1 << 12).path
+    if comm.rank == 0:
+        shard = np.load(store / "shard-0002.npy", mmap_mode="r+")
+        shard[400, 5] += 1
+        shard.flush()
+    comm.Barrier()
+
+    def multiply(**options):
+        with open_operator(store, comm, **options) as operator:
+            if operator is not None:
+                operator.matvec(np.ones(40))
+
+    multiply(verify="never")
+    with pytest.raises(DamagedStoreError) as raised:
+        multiply()
+    if comm.rank == 0:
+        assert "step 0 failed on machine 2: " in str(raised.value)
+        assert re.search(r"shard-0002.npy: rows \d+\.\.\d+ do not match", str(raised.value))
+
+
 def test_an_exception_of_the_program_is_raised_on_all_ranks(comm, store):
     with pytest.raises(KeyError, match="mine"), open_operator(store, comm) as X:
         raise KeyError("mine", X.matvec(np.ones(40)).sum())
@@ -101,62 +120,35 @@ class Broken(Machine):
         return super().compute(product, values, step)
 
 
-class Short(Machine):
-    """Sends an incomplete answer."""
-
-    def compute(self, product, values, step):
-        seconds = super().compute(product, values, step)
-        self.values[-1] = np.nan
-        return seconds
-
-
-@contextmanager
-def open_with(comm, store, kind):
-    """Open a store with another class for machine 2; the master on rank 0, None elsewhere."""
+def test_a_failed_machine_is_named_with_the_reason(comm, store):
     if comm.rank:
-        yield serve(CollectiveMachineEndpoint(comm), kind if comm.rank == 2 else Machine)
+        serve(CollectiveMachineEndpoint(comm), Broken if comm.rank == 2 else Machine)
         return
     hub = CollectiveHub(comm)
     with ExitStack() as stack:
         session = Session(hub, [ProcessInfo("here", 1, 1, 1)] * 4, stack, library="MPI")
-        yield session.open(store, SessionOptions(), Recorder())
+        master = session.open(store, SessionOptions(), Recorder())
+        master.matvec(np.ones(40))
+        message = "step 1 failed on machine 2: OSError: the disk is full"
+        with pytest.raises(MachineError, match=message):
+            master.matvec(np.ones(40))
     hub.stop(None)
 
 
-@pytest.mark.parametrize(
-    ("kind", "product", "message"),
-    [
-        (Broken, "matvec", "step 1 failed on machine 2: OSError: the disk is full"),
-        (Short, "matvec", "machine 2 answered nan"),
-        (Short, "rmatvec", "machine 2 answered numbers that are not finite"),
-    ],
-)
-def test_a_failed_machine_is_named_with_the_reason(comm, store, X, kind, product, message):
-    with open_with(comm, store, kind) as master:
-        if master is not None:
-            vector = np.ones(X.shape[product == "matvec"])
-            if kind is Broken:
-                master.matvec(vector)
-            with pytest.raises(MachineError, match=message):
-                getattr(master, product)(vector)
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_a_machine_with_a_nonfinite_answer_is_named(comm, store, X, adjoint):
+    with open_operator(store, comm, inject="nan:2@0") as operator:
+        if operator is not None:
+            operator.available = {1, 2}
+            product = operator.rmatvec if adjoint else operator.matvec
+            v = np.ones(X.shape[0 if adjoint else 1])
+            with pytest.raises(MachineError, match=r"machine 2 answered .* step 0, .*--elastic"):
+                product(v)
+            np.testing.assert_allclose(product(v), (X.T if adjoint else X) @ v, atol=1e-10)
 
 
-def test_invalid_messages_are_rejected_before_they_are_sent(comm, store):
-    if comm.rank:
-        return
+def test_vectors_too_long_for_one_message_are_rejected(store):
     manifest = open_store(store).manifest
-    plan = Planner(2, manifest.rows_per_shard).plan((1, 2, 3), (1.0, 1.0, 1.0))
-    for machines, values, message in (
-        ((1, 2, 3), np.zeros(40, np.float32), "expected"),
-        ((1, 2, 3), np.zeros(39), "expected"),
-        ((1, 2, 3), np.zeros((40, 2)), "expected"),
-        ((1, 2, 3), np.zeros(80)[::2], "expected"),
-        ((1, 2, 0), np.zeros(40), "does not fit"),
-    ):
-        opening = Opening(store, manifest, machines, MachineOptions(), (1,) * 4)
-        endpoint = CollectiveMasterEndpoint(CollectiveHub(comm), comm, opening)
-        with pytest.raises(InputError, match=message):
-            endpoint.announce(0, Product(), plan.assignment, values)
     check_message_sizes(manifest, 10**6)
     with pytest.raises(InputError, match="at most"):
         check_message_sizes(manifest, 2**31 // 40 + 1)

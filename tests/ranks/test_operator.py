@@ -3,49 +3,31 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import sys
 
 import numpy as np
 import pytest
 
 from cec_mpi import encode, open_operator
-from cec_mpi.errors import InputError
-from cec_mpi.runtime.availability.models import ListedAvailability
+from cec_mpi.errors import InfeasibleError, InputError
+from helpers.products import check_products
 from helpers.recording import MemoryRecorder
+from helpers.sparse import random_sparse
 
 pytestmark = pytest.mark.mpi(min_size=4)
-
-MASKS = [m for k in (2, 3) for m in itertools.combinations((1, 2, 3), k)]
-RNG = np.random.default_rng(8)
 
 
 def difference(found, expected):
     return np.linalg.norm(found - expected) / np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "dtype", "tolerance", "columns"),
-    [
-        ("heterogeneous", "float64", 1e-13, 1),
-        ("heterogeneous", "float32", 3e-6, 7),
-        ("cyclic", "float64", 1e-13, 7),
-    ],
-)
-def test_products_are_right_for_all_sets_of_machines(
-    comm, stores, X, scheme, dtype, tolerance, columns
-):
-    options = {"availability": ListedAvailability(MASKS, repeat=True), "speeds": (1.0, 2.0, 5.0)}
-    with open_operator(stores[dtype], comm, scheme=scheme, **options) as operator:
+def test_products_with_copies_of_rows(comm, shared_directory):
+    X, path = random_sparse(200, 90, density=0.1), shared_directory / "sparse"
+    encode(X, path, 3, copies=2, comm=comm)
+    with open_operator(path, comm, availability=[{1, 2, 3}, {1, 3}, {2, 3}]) as operator:
         if operator is not None:
-            for _ in MASKS + MASKS:
-                W = RNG.standard_normal((X.shape[1], columns))
-                V = RNG.standard_normal((X.shape[0], columns))
-                assert difference(operator @ W, X @ W) < tolerance
-                assert difference(operator.H @ V, X.T @ V) < tolerance
-                w, v = W[:, 0], V[:, 0]
-                assert difference(operator @ w, X @ w) < tolerance
-                assert difference(operator.T @ v, X.T @ v) < tolerance
+            for _ in range(2):
+                check_products(operator, X, columns=3)
 
 
 def test_a_second_operator_on_the_same_ranks_is_rejected_on_all(comm, store):
@@ -136,12 +118,23 @@ def test_speeds_are_learned_from_emulated_machines(comm, store):
             assert last.predicted_makespan > 0
 
 
-def test_machines_on_devices_and_on_the_cpu(comm, stores, X):
-    devices = ["cpu", "array_api_strict:cpu", "jax:cpu"]
-    with open_operator(stores["float64"], comm, device=devices) as operator:
+def test_a_machine_that_must_leave_gets_no_more_rows(comm, store, X):
+    recorder = MemoryRecorder()
+    with open_operator(store, comm, recorder=recorder, inject="leave:3@1") as operator:
         if operator is not None:
-            for mask in MASKS:
+            check_products(operator, X)
+            assert [r.rows[2] > 0 for r in recorder.records] == [True, True, False, False]
+            (event,) = recorder.all_events
+            assert event["left"] == 3
+            operator.available = {1, 3}
+            with pytest.raises(InfeasibleError):
+                operator @ np.ones(40)
+
+
+def test_machines_on_devices_and_on_the_cpu(comm, store, X):
+    devices = ["cpu", "array_api_strict:cpu", "jax:cpu"]
+    with open_operator(store, comm, device=devices) as operator:
+        if operator is not None:
+            for mask in ({1, 2}, {1, 3}, {2, 3}, {1, 2, 3}):
                 operator.available = mask
-                W, V = (RNG.standard_normal((size, 3)) for size in X.shape[::-1])
-                assert difference(operator @ W, X @ W) < 1e-13
-                assert difference(operator.H @ V, X.T @ V) < 1e-13
+                check_products(operator, X, tolerance=1e-13)

@@ -122,16 +122,21 @@ def test_an_unchanged_small_step_is_one_message_to_and_from_each_machine(comm, s
 
 
 @pytest.mark.parametrize(
-    ("dtype", "precision", "tolerance"),
-    [("float64", "double", 1e-12), ("float32", "double", 1e-5), ("float32", "shard", 1e-4)],
+    ("dtype", "tolerance", "options"),
+    [
+        ("float64", 1e-12, {"speeds": (1.0, 2.0, 5.0)}),
+        ("float64", 1e-12, {"scheme": "cyclic"}),
+        ("float32", 1e-5, {}),
+        ("float32", 1e-4, {"precision": "shard"}),
+    ],
 )
-def test_short_and_long_messages_in_any_order(comm, stores, X, dtype, precision, tolerance):
+def test_short_and_long_messages_in_any_order(comm, stores, X, dtype, tolerance, options):
     rng = np.random.default_rng(8)
     columns = [1, 2, 8, 9, 17, 130, 137, 210]  # with and without messages of their own
     # Some plans last for more products than persistent messages.
     masks = [mask for mask in [(1, 2, 3), (1, 3), (2, 3)] for _ in range(9)] + [(1, 3), (1, 2, 3)]
-    options = {"availability": ListedAvailability(masks, repeat=True), "precision": precision}
-    with open_operator(stores[dtype], comm, **options) as operator:
+    availability = ListedAvailability(masks, repeat=True)
+    with open_operator(stores[dtype], comm, availability=availability, **options) as operator:
         if operator is None:
             return
         for _ in range(60):
