@@ -156,6 +156,13 @@ CHECK = {"check": True}
     [
         (5, {}, {"broken": {2}}, False, [{"lost": 2, "reason": "it raised"}]),
         (6, CHECK, {"errors": {2: rows_with(1, 0, 20)}}, False, EXCLUDED),
+        (
+            5,
+            CHECK,
+            {"spoil": wrong_by(np.nan, 2, adjoint=False)},
+            False,
+            [{"wrong": 2, "reason": "answered nan to row 4 of its shard"}, *EXCLUDED[1:]],
+        ),
         # the product of the shard with the probe differs from those of others
         (6, CHECK, {"errors": {2: rows_with(0.01, 3, 9)}}, True, EXCLUDED),
         (6, CHECK, {"spoil": wrong_by(1e-3, 2, adjoint=False, once=True)}, True, EXCLUDED),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import cec_mpi
 from cec_mpi.core.demand import CodedDemand
 from cec_mpi.core.plan.placement import CodedPlacement
 from cec_mpi.core.plan.planner import plan_step
@@ -14,8 +13,6 @@ from cec_mpi.errors import InfeasibleError
 from cec_mpi.runtime.availability.models import PAPER_AVAILABLE, ListedAvailability
 from cec_mpi.runtime.master.planning import StepPlanner
 from cec_mpi.runtime.master.schedule import Schedule
-from cec_mpi.runtime.product import Product
-from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.roster import Roster
 
 SPEEDS = np.array([2.0, 2.0, 3.0, 3.0, 4.0, 4.0])  # the paper's, in rows per second
@@ -109,37 +106,6 @@ def test_stragglers_add_machines_per_row_if_available():
     steps.uses_all_answers = False  # the speeds of machines with unused answers are unknown
     ((_, makespans),) = run(steps, 1)
     assert makespans.hindsight is None
-
-
-@pytest.mark.parametrize("speeds", ["learn", tuple(SPEEDS)])
-def test_planning_recorded_steps_again_gives_the_recorded_plans(tmp_path, speeds):
-    X = np.random.default_rng(0).standard_normal((1260, 50))
-    manifest = cec_mpi.encode(X, tmp_path / "store", 6, RECOVERY)
-    records = []
-    with cec_mpi.open_operator(
-        tmp_path / "store",
-        None,
-        availability=ListedAvailability(PAPER_AVAILABLE, repeat=True),
-        speeds=speeds,
-        recorder=Recorder(on_step=records.append),
-    ) as X:
-        for step in range(24):
-            (X.rmatvec if step % 3 else X.matvec)(np.ones(X.shape[0 if step % 3 else 1]))
-    schedule = Schedule(ListedAvailability([record.available for record in records]), EVERYONE)
-    fixed = None if speeds == "learn" else speeds
-    steps = StepPlanner.for_store(manifest, schedule, fixed, "heterogeneous")
-    for record in records:
-        step = steps.plan(steps.next_step())
-        steps.begin(step)
-        assert step.plan_changed == record.plan_changed
-        assert step.plan.assignment.row_counts(6).tolist() == record.rows
-        step.product = Product(record.adjoint, record.columns)
-        makespans = steps.learn(step, record.rows, record.compute_seconds)
-        assert makespans.predicted == record.predicted_makespan
-        assert (makespans.bound, makespans.hindsight) == (
-            record.makespan_bound,
-            record.hindsight_makespan,
-        )
 
 
 def join(roster, machine, host):

@@ -8,6 +8,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 import cec_mpi
 from cec_mpi.cli import build_parser, main
@@ -24,7 +25,7 @@ from cec_mpi.runtime.options.session import GROUPS, SessionOptions
 from cec_mpi.runtime.options.shards import as_speeds
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.simulation.scenario import RATE, Costs
-from cec_mpi.store.format.manifest import DTYPES
+from cec_mpi.store.format.manifest import DTYPES, RebuiltRows
 from cec_mpi.store.shard import Holding, Precision, Verify
 from helpers.sparse import random_sparse
 
@@ -189,10 +190,10 @@ def test_a_removed_option_is_rejected_with_its_replacement(name, value, replacem
     ("name", "value"),
     [
         *(("adopt", value) for value in ("soon", 0)),
-        *(("tick_seconds", value) for value in ("a", [])),
-        *(("machines", value) for value in (1.5, b"x")),
-        *(("speeds", value) for value in (1.5, b"x", "fast")),
-        *(("emulate_speeds", value) for value in ("a", 1.5)),
+        ("tick_seconds", "a"),
+        ("machines", 1.5),
+        *(("speeds", value) for value in (1.5, "fast")),
+        ("emulate_speeds", "a"),
         ("emulate_base", "a"),
         ("emulate_noise", []),
         ("emulate_changes", 1.5),
@@ -266,6 +267,41 @@ def test_options_that_do_not_suit_copies_are_rejected(options, message, tmp_path
     copies = cec_mpi.encode(random_sparse(40, 9), tmp_path / "sparse", 3, copies=2)
     with pytest.raises(CecError, match=re.escape(message)):
         SessionOptions(**options).validate(copies)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"machines": 12, "recovery": 9, "dtype": "float32", "code": "fourier"},
+            r"check: with this code \(fourier, N = 12, L = 9\) in float32, a check with 10 machines"
+            r" can miss errors of up to 0\.\d+ of X w, expected at most 0.001: encode with dtype "
+            "float64, a smaller L, or another code$",
+        ),
+        (
+            {"machines": 3, "recovery": 3},
+            "a row has only 3 answers: encode with more machines, or a smaller L$",
+        ),
+    ],
+)
+def test_a_code_that_hides_errors_is_rejected_with_a_remedy(tmp_path, arguments, message):
+    X = np.random.default_rng(0).standard_normal((18, 100))
+    manifest = cec_mpi.encode(X, tmp_path / "store", **arguments)
+    SessionOptions().validate(manifest)
+    with pytest.raises(InputError, match=message):
+        SessionOptions(check=True).validate(manifest)
+
+
+def test_shards_that_were_repaired_with_large_errors_are_rejected(manifest):
+    def validate(bound):
+        repaired = structs.replace(manifest.shards[0], rebuilt=(RebuiltRows(0, 2, bound),))
+        shards = repaired, *manifest.shards[1:]
+        SessionOptions(check=True).validate(structs.replace(manifest, shards=shards))
+
+    validate(1e-12)
+    for bound, message in ((1e-3, "errors of up to 0.0"), (9, "as large as X")):
+        with pytest.raises(InputError, match=f"{message}.*: encode X again, because repaired"):
+            validate(bound)
 
 
 def test_validated_options_have_all_defaults(manifest):

@@ -1,4 +1,4 @@
-"""Answers with NaN or infinity: wrong machines are excluded, and overflow is an error."""
+"""Elastic operators: stragglers, bounds of errors, and answers with NaN or infinity."""
 
 from __future__ import annotations
 
@@ -7,12 +7,88 @@ import pytest
 
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import MachineError, ScaleWarning
+from cec_mpi.runtime.availability.models import ListedAvailability
 from helpers.elastic import open_in_process
+from helpers.products import check_products
 from helpers.recording import MemoryRecorder
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
-RNG = np.random.default_rng(8)
+RNG = np.random.default_rng(3)
+X = np.random.default_rng(7).standard_normal((1001, 40))
+
+
+@pytest.fixture(scope="module")
+def stores(make_store):
+    """Paths of stores for three machines, any two of which are enough, by dtype."""
+    return {dtype: make_store(X, 3, 2, dtype=dtype).path for dtype in ("float64", "float32")}
+
+
+@pytest.fixture(scope="module")
+def store(stores):
+    return stores["float64"]
+
+
+@pytest.mark.parametrize("scheme", ["heterogeneous", "cyclic"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 3e-6)])
+def test_products_with_each_set_of_available_machines(stores, dtype, tolerance, scheme):
+    masks = ListedAvailability([(1, 2, 3), (1, 2), (1, 3), (2, 3)], repeat=True)
+    options = {"availability": masks, "stragglers": 1, "scheme": scheme}
+    with open_in_process(stores[dtype], **options) as operator:
+        for _ in range(5):
+            check_products(operator, X, tolerance=tolerance)
+
+
+def test_a_step_does_not_wait_for_a_straggler(store):
+    recorder = MemoryRecorder()
+    emulated = {"emulate_speeds": (1.0, 0.02, 1.0), "emulate_base": 10_000.0}  # 0.1 s, or 5 s
+    options = {"stragglers": 1, "speeds": (1, 1, 1), "recorder": recorder, **emulated}
+    with open_operator(store, local=3, **options) as operator:
+        w = np.ones(40)
+        for _ in range(2):
+            assert np.allclose(operator @ w, X @ w)
+    first, second = recorder.records
+    assert all(0 < step.cancellation < 1e3 for step in recorder.records)
+    assert first.hindsight_makespan is second.hindsight_makespan is None
+    assert recorder.summary()["median_regret"] is None
+    assert recorder.header["stragglers"] == 1
+    # Machine 2 still computes the first step, and gets no job.
+    assert (2 in first.available, 2 in second.available) == (True, False)
+    assert [step.rows[1] for step in recorder.records] == [0, 0]
+
+
+def test_check_refuses_a_step_if_the_wrong_machine_cannot_be_identified(store):
+    with open_in_process(store, check=True, inject="corrupt:2@1") as operator:
+        assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
+        with pytest.raises(MachineError, match=r"step 1 has failed: .* machines 1, 2, 3 to r"):
+            operator @ np.ones(40)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_check_accepts_correct_answers_of_all_sizes(stores, dtype):
+    recorder = MemoryRecorder()
+    with open_in_process(stores[dtype], check=True, recorder=recorder) as operator:
+        for size in 10.0 ** np.arange(-15, 15, 2):
+            operator @ (RNG.standard_normal(40) * size)
+            operator.H @ (RNG.standard_normal(1001) * size)
+    assert recorder.all_events == []
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("options", [{}, {"stragglers": 1}])
+def test_errors_are_below_accuracy_times_cancellation(stores, options, dtype):
+    recorder, exact = MemoryRecorder(), X.astype(np.longdouble)
+    with open_in_process(stores[dtype], recorder=recorder, **options) as operator:
+        for _ in range(5):
+            w, v = RNG.standard_normal(40), RNG.standard_normal(1001)
+            results = (operator @ w, exact @ w), (operator.rmatvec(v), exact.T @ v)
+            for step, (result, expected) in zip(recorder.records[-2:], results, strict=True):
+                error = np.abs(result - expected).max() / np.abs(result).max()
+                assert error <= operator.accuracy * step.cancellation < 1e-2
+
+
+# --- answers that are not finite ----------------------------------------------------------
+
 NEVER_LATE = {"deadline": 20}
 
 
@@ -26,7 +102,7 @@ def check_product(operator, X, step):
 
 @pytest.mark.parametrize("kind", ["nan", "inf"])
 @pytest.mark.parametrize("step", range(4))
-def test_a_machine_with_a_wrong_answer_is_excluded(store, X, kind, step):
+def test_a_machine_with_a_wrong_answer_is_excluded(store, kind, step):
     recorder = MemoryRecorder()
     options = {"inject": f"{kind}:2@{step}", "recorder": recorder, "speeds": (1, 1, 1)}
     with open_in_process(store, **NEVER_LATE, **options) as operator:
@@ -41,23 +117,15 @@ def test_a_machine_with_a_wrong_answer_is_excluded(store, X, kind, step):
 
 
 @pytest.mark.parametrize("adjoint", [False, True])
-def test_a_step_waits_for_a_late_machine_if_another_is_wrong(store, X, adjoint):
+def test_a_step_waits_for_a_late_machine_if_another_is_wrong(store, adjoint):
     faults = {"inject": "slow:3@0x20,inf:2@1", "emulate_speeds": (1, 1, 1), "emulate_base": 1e4}
     with open_operator(store, local=3, stragglers=1, speeds=(1, 1, 1), **faults) as operator:
         check_product(operator, X, 1)
         check_product(operator, X, 3 if adjoint else 1)
 
 
-def test_a_wrong_answer_is_replaced_with_check(replicated, X):
-    recorder = MemoryRecorder()
-    with open_in_process(replicated, recorder=recorder, check=True, inject="nan:2@0") as operator:
-        check_product(operator, X, 1)
-        check_product(operator, X, 1)
-    assert recorder.records[-1].available == (1, 3)
-
-
 @pytest.mark.parametrize("adjoint", [False, True])
-def test_the_error_names_the_machine_if_no_other_can_replace_it(store, X, adjoint):
+def test_the_error_names_the_machine_if_no_other_can_replace_it(store, adjoint):
     with open_in_process(store, inject="nan:2@0", **NEVER_LATE) as operator:
         operator.available = {1, 2}
         product, matrix = (operator.rmatvec, X.T) if adjoint else (operator.matvec, X)
@@ -72,7 +140,7 @@ def test_the_error_names_the_machine_if_no_other_can_replace_it(store, X, adjoin
 @pytest.mark.parametrize(
     ("options", "precision"), [(NEVER_LATE, "double"), ({"stragglers": 1}, "shard")]
 )
-def test_no_machine_is_excluded_for_overflow(stores, X, options, precision):
+def test_no_machine_is_excluded_for_overflow(stores, options, precision):
     recorder = MemoryRecorder()
     options = {"recorder": recorder, "precision": precision, **options}
     with open_in_process(stores["float32"], **options) as operator:
