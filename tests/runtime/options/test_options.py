@@ -203,6 +203,7 @@ def test_a_removed_option_is_rejected_with_its_replacement(name, value, replacem
         ("check", "all"),
         ("deadline", 0),
         ("threads", 0),
+        *(("start_timeout", value) for value in (0, float("nan"), "soon")),
         *(
             (each.name, "unknown")
             for group in GROUPS

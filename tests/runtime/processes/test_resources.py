@@ -16,7 +16,6 @@ from cec_mpi.runtime.processes.resources import (
     add_node_totals,
     core_numbers,
     count_domains,
-    detect_process,
     find_oversubscription,
     limit_threads,
     missing_shards_message,
@@ -62,11 +61,6 @@ def test_nodes_are_networks_and_control_groups_with_quotas():
     assert list(ranks_by_node(processes).values()) == [[0, 3], [1, 2], [4]]
     processes = add_node_totals([alone(cores=2, group=group) for group in (7, 7, 9)])
     assert [(process.ranks, process.threads) for process in processes] == [(2, 1), (2, 1), (1, 2)]
-
-
-def test_the_resources_of_this_process():
-    here = detect_process()
-    assert add_node_totals([here])[0].threads == here.threads
 
 
 def test_unbound_processors_leave_the_process_bound(monkeypatch):

@@ -80,24 +80,6 @@ def test_no_wait_spins_for_a_while_after_contention(clock, by_pause):
     assert other.spin == long_spin
 
 
-def test_the_longest_wait_between_arrivals_is_recorded(clock):
-    history = WaitHistory()
-    timer = PollTimer(history=history)
-    clock.advance(0.02)
-    timer.restart()
-    assert timer.elapsed() == 0
-    timer.restart()
-    assert history.last_wait == 0
-    timer.finish()
-    assert history.last_wait == pytest.approx(0.02)
-
-
-def test_a_wait_that_reaches_its_time_limit_is_not_recorded(clock):
-    history = WaitHistory()
-    assert not wait_for([Request(clock, 60)], seconds=0.01, history=history)
-    assert history.last_wait == 0
-
-
 def test_a_long_wait_sleeps_and_ends_in_time(clock):
     begin = clock.now
     wait_for([Request(clock, 0.3)])

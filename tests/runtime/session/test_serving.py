@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.session.serving import compute_answers, serve
 from cec_mpi.runtime.wire.orders import Admission, Close, Multiply, Open, Opening, Part, Stop
+from cec_mpi.store.files.log_file import log_file
 
 ROWS, COLUMNS = 120, 5  # of a shard
 X = np.random.default_rng(3).standard_normal((2 * ROWS, COLUMNS))
@@ -127,3 +129,12 @@ def test_a_host_has_one_open_log_for_each_machine(store, tmp_path):
     assert serve(endpoint) is None
     assert [count - before for count in endpoint.logs] == [0, 1, *[2, 1] * 5, 2]
     assert "machine 2 reads" in (tmp_path / "logs" / "machine-0002.log").read_text()
+
+
+def test_a_log_has_escapes_for_what_is_no_text(tmp_path, capfd, monkeypatch):
+    # pytest would keep the message, and xdist cannot send it.
+    monkeypatch.setattr(logging.getLogger("cec_mpi"), "propagate", False)
+    with log_file(tmp_path / "machine.log"):
+        logging.getLogger("cec_mpi").info("reads %s", Path("caf\udce9/\x1b[2J\u202e"))
+    assert (tmp_path / "machine.log").read_text().endswith(r"reads caf\udce9/\x1b[2J\u202e" + "\n")
+    assert capfd.readouterr() == ("", "")

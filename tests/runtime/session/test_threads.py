@@ -33,14 +33,6 @@ def store(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def default_interrupts():
-    """Ctrl-C raises KeyboardInterrupt."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def test_products_of_several_threads_and_operators_are_right(store, tmp_path):
     cec_mpi.encode(X.T, tmp_path / "XT", 4, 2)
     rng, recorder = np.random.default_rng(2), Recorder()
@@ -92,42 +84,6 @@ def test_threads_acquire_the_lock_in_the_order_of_their_calls():
     for thread in threads:
         thread.join(SECONDS)
     assert order == list(range(20))
-
-
-@pytest.mark.usefixtures("default_interrupts")
-def test_an_interrupt_withdraws_a_waiting_call():
-    """The main thread waits for the lock between two others, and receives Ctrl-C."""
-    lock, order = FairLock(), []
-    is_held, may_end = threading.Event(), threading.Event()
-
-    def hold():
-        is_held.set()
-        may_end.wait(SECONDS)
-
-    def interrupt():
-        await_threads(2)
-        last.start()
-        await_threads(3)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    holder = threading.Thread(target=lock.run, args=(hold,))
-    first, last = (
-        threading.Thread(target=lock.run, args=(order.append, name)) for name in ("first", "last")
-    )
-    interrupter = threading.Thread(target=interrupt)
-    holder.start()
-    assert is_held.wait(SECONDS)
-    first.start()
-    await_threads(1)
-    interrupter.start()
-    with pytest.raises(KeyboardInterrupt):
-        lock.run(order.append, "interrupted")
-    may_end.set()
-    for thread in (holder, interrupter, first, last):
-        thread.join(SECONDS)
-        assert not thread.is_alive()
-    assert order == ["first", "last"]
-    lock.run(lambda: None)
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
