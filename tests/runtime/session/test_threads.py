@@ -89,14 +89,17 @@ def test_threads_acquire_the_lock_in_the_order_of_their_calls():
 @pytest.mark.parametrize("is_busy", [False, True])
 def test_an_interrupt_at_any_moment_leaves_the_lock_to_others(is_busy):
     """If busy, another thread holds the lock meanwhile, and a third one calls later."""
+    order = []
 
     def hold():
         is_held.set()
         time.sleep(0.004)
+        order.append("held")
 
     def follow():
+        is_held.wait(SECONDS)
         time.sleep(0.002)
-        lock.run(lambda: None)
+        lock.run(order.append, "followed")
 
     place, was_interrupted = -1, True
     while was_interrupted:
@@ -115,6 +118,7 @@ def test_an_interrupt_at_any_moment_leaves_the_lock_to_others(is_busy):
         for thread in threads:
             thread.join(SECONDS)
             assert not thread.is_alive(), f"interrupted at {place}"
+    assert order == ["held", "followed"] * (is_busy * (place + 1))
     assert place > 10
 
 
