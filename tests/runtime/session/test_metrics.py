@@ -178,6 +178,15 @@ def test_an_unusable_destination_is_rejected(store, tmp_path, monkeypatch, metri
 
 
 @pytest.mark.any_mpi
+def test_an_unusable_destination_is_rejected_before_a_run(call, store, tmp_path):
+    np.save(tmp_path / "W.npy", np.ones((4, 60)))
+    words = ["run", store.path, "vectors=W.npy", "--out", "out", "--metrics", "0"]
+    code, _, stderr = call(words, tmp_path)
+    assert (code, stderr) == (2, f"cec-mpi: error: --metrics '0': {EXPECTED}\n")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.any_mpi
 def test_a_missing_library_is_named_with_the_extra_that_installs_it(store, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(InputError, match=r"metrics need prometheus_client: pip install 'cec_mpi\["):

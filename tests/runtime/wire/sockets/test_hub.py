@@ -260,14 +260,6 @@ def test_a_process_that_ends_before_the_start_gets_no_machine(make_hub, connect)
     assert len(hub.roster.spares()) == 2
 
 
-def test_an_exception_ends_the_wait_for_processes(make_hub):
-    def check_cancelled():
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        make_hub().gather(lambda: 3, 2, LIMIT, check_cancelled)
-
-
 def hello_of(*package):
     return pack(Hello(package, detect_process()))
 
@@ -522,27 +514,6 @@ def test_a_late_answer_is_one_to_its_own_job(serve):
     assert hub.pending_jobs() == {1: new}
 
 
-def test_a_machine_that_was_given_up_is_available_after_its_answer(serve):
-    hub, endpoint, (first, *_) = serve(waits_for_joins=True)
-    send_jobs(endpoint, 1)
-    first.receive_order(OrderKind.MULTIPLY)
-    hub.give_up(1, "silent")
-    assert hub.expected_machines() == {1}
-    assert hub.pending_jobs() == {}
-    first.answer(1)
-    types = [type(event) for event in collect_events(hub, MachineJoined)]
-    assert types == [MachineGivenUp, JobsAnswered, MachineJoined]
-    assert hub.expected_machines() == set()
-
-
-def test_the_last_error_of_a_machine(serve):
-    hub, _, (first, *_) = serve()
-    assert hub.last_error(1) == "no report"
-    first.send(STATUS, pack("no memory"))
-    run_until(hub, lambda: hub.last_error(1) == "no memory")
-    assert hub.last_error(9) == "no report"
-
-
 # --- hosts of several machines ------------------------------------------------------------
 
 
@@ -588,15 +559,6 @@ def test_a_host_answers_jobs_of_several_messages_in_turn(with_host):
     assert hub.pending_jobs() == {2: second}
     host.answer(2)
     assert collect_events(hub, JobsAnswered) == [JobsAnswered((second,))]
-
-
-def test_a_host_that_joins_again_gets_the_machines_that_it_requests(with_host, connect):
-    hub, _, host = with_host
-    host.close()
-    assert [event.machine for event in collect_events(hub, MachineLost)] == [2, 3]
-    again = connect(slots=2, machines=(3, 2))
-    run_until(hub, lambda: hub.roster.opening)
-    assert {serve_next(again, hub), serve_next(again, hub)} == {2, 3}
 
 
 def test_a_host_that_leaves_answers_its_job_first(with_host):

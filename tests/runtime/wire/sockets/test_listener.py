@@ -27,8 +27,6 @@ from cec_mpi.runtime.wire.sockets.zeromq import (
     FRAME_BYTES,
     MAX_READ_BYTES,
     make_tracker,
-    open_monitor,
-    read_event,
     to_frames,
 )
 from helpers.waiting import LIMIT, wait_until
@@ -198,24 +196,6 @@ def test_a_frame_above_the_limit_ends_only_its_connection(listen, way):
 # --- losses -------------------------------------------------------------------------------
 
 
-def test_connections_to_both_sockets_end_one_by_one(listen):
-    listener, file = listen()
-    connections = [Connection(each) for each in (file, replace(file, socket_path="")) * 2]
-    peers = []
-    for number, connection in enumerate(connections):
-        connection.send(HELLO)
-        peers.append(receive_hello(listener))
-        assert listener.send(peers[-1], ORDER, b"%d" % number)
-    for number, connection in enumerate(connections):
-        assert bytes(connection.receive(LIMIT)[1]) == b"%d" % number
-    assert len(set(peers)) == 4
-    for _ in range(2):
-        connections.pop(1).close()
-        assert wait_for_disconnects(listener, peers) == {peers.pop(1)}
-    for connection in connections:
-        connection.close()
-
-
 @pytest.mark.parametrize("way", ["unix", "curve"])
 def test_killed_processes_are_detected_without_heartbeats(listen, start, way):
     listener, file = listen(way, heartbeat_timeout=1e3)
@@ -255,19 +235,6 @@ def test_a_machine_that_receives_nothing_for_long_stays_connected(listen):
         time.sleep(1.5 * timeout)
         assert listener.find_disconnected([peer]) == []
         assert connection.receive(LIMIT)[0] == ORDER
-
-
-def test_many_sockets_can_be_monitored_one_after_the_other():
-    with zmq.Context() as context:
-        for _ in range(200):
-            router = context.socket(zmq.DEALER)
-            monitor = open_monitor(router, zmq.Event.LISTENING)
-            router.bind("tcp://127.0.0.1:*")
-            assert monitor.poll(10_000)
-            assert read_event(monitor)["event"] == zmq.Event.LISTENING
-            router.disable_monitor()
-            monitor.close(0)
-            router.close(0)
 
 
 # --- keys ---------------------------------------------------------------------------------
@@ -377,14 +344,6 @@ def test_the_error_lists_all_addresses_and_the_socket_of_a_killed_master_is_remo
     assert f"tried Unix socket {path} (Connection refused); port" in str(error.value)
     assert "port 1 of no such host (" in str(error.value)
     assert not path.parent.exists()
-
-
-def test_an_exception_ends_the_attempt_to_connect(listen):
-    def check_cancelled():
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        Connection(listen()[1], check_cancelled)
 
 
 @pytest.mark.parametrize(
