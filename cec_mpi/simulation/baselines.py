@@ -15,7 +15,7 @@ import numpy as np
 from cec_mpi.errors import InputError
 from cec_mpi.simulation.replay import (
     Floats,
-    Machines,
+    MachineSet,
     Reconfiguration,
     SchemeFactory,
     TimeModel,
@@ -41,7 +41,7 @@ class EqualShares(_OneShardScheme):
     """
 
     def reconfigure(
-        self, previous: Machines, departed: Machines, current: Machines, rows: Floats
+        self, previous: MachineSet, departed: MachineSet, current: MachineSet, rows: Floats
     ) -> Reconfiguration:
         """Read the missing rows."""
         share = self._model.matrix_bytes / len(current)
@@ -68,7 +68,7 @@ class FastestMachines(_OneShardScheme):
         self._lost_when_away = model.scenario.lost_when_away
 
     def reconfigure(
-        self, previous: Machines, departed: Machines, current: Machines, rows: Floats
+        self, previous: MachineSet, departed: MachineSet, current: MachineSet, rows: Floats
     ) -> Reconfiguration:
         """Read the shards that the processes of the fastest machines have not read yet."""
         if self._lost_when_away:
@@ -101,7 +101,7 @@ class RestartOnChange(_OneShardScheme):
         self.checkpoint_seconds = checkpoint_seconds
 
     def reconfigure(
-        self, previous: Machines, departed: Machines, current: Machines, rows: Floats
+        self, previous: MachineSet, departed: MachineSet, current: MachineSet, rows: Floats
     ) -> Reconfiguration:
         """Start the job on the available machines."""
         bytes_read = self._model.matrix_bytes

@@ -29,7 +29,7 @@ WAIT_EVENT = "waits"  # event: a step waits for machines
 _NUMBER_BYTES = 8  # of an entry of a vector
 
 Floats = NDArray[np.float64]
-Machines = frozenset[int]
+MachineSet = frozenset[int]
 
 
 class Reconfiguration(NamedTuple):
@@ -73,7 +73,7 @@ class Scheme(Protocol):
         """Return the number of rows of each machine, given their rates in rows per second."""
 
     def reconfigure(
-        self, previous: Machines, departed: Machines, current: Machines, rows: Floats
+        self, previous: MachineSet, departed: MachineSet, current: MachineSet, rows: Floats
     ) -> Reconfiguration:
         """Return the effect of a change of machines; `previous` is empty before the first step.
 
@@ -200,7 +200,7 @@ class CodedScheme:
         return optimal_rows(rates, self.answers_per_row, self._model.rows)
 
     def reconfigure(
-        self, previous: Machines, departed: Machines, current: Machines, rows: Floats
+        self, previous: MachineSet, departed: MachineSet, current: MachineSet, rows: Floats
     ) -> Reconfiguration:
         """Read all rows of the machines that join."""
         sizes = self.bytes_held[[n - 1 for n in current - (previous - departed)]]
@@ -238,7 +238,7 @@ class StepModel(NamedTuple):
     optimal_seconds: float
 
 
-StepModels = dict[Machines, StepModel]
+StepModels = dict[MachineSet, StepModel]
 SchemeFactory = Callable[[TimeModel], Scheme]
 
 
@@ -287,7 +287,7 @@ def replay(
     optimal_seconds = 0.0  # of all steps
     checkpoint = _Checkpoint()
     last_available: tuple[int, ...] | None = None
-    current, previous, departed = Machines(), Machines(), Machines()
+    current, previous, departed = MachineSet(), MachineSet(), MachineSet()
     indices, is_waiting = np.zeros(0, np.intp), False
     first_read_seconds, changes = 0.0, 0
     events: Counter[str] = Counter()
@@ -332,7 +332,7 @@ def replay(
             now += change.seconds
             machine_seconds[indices] += change.seconds
             bytes_read += change.bytes_read
-            previous, departed = current, Machines()
+            previous, departed = current, MachineSet()
         count, step_seconds = 1, step_model.seconds
         if tick_seconds is not None:
             end = now + (max_steps - steps) * step_seconds
