@@ -153,8 +153,8 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
     CecError
         See `simulate`.
     """
-    store, options = make_store(scenario), scenario.options
-    options = _complete_emulation(scenario, options, store)
+    store = make_store(scenario)
+    options = _complete_emulation(scenario, store)
     elastic = options.is_elastic or bool(scenario.machine_events) or scenario.lost_when_away
     for event in scenario.machine_events:
         if not 1 <= event.machine <= scenario.machines or not 0 <= event.seconds < math.inf:
@@ -240,11 +240,9 @@ def make_store(scenario: Scenario) -> SimulatedStore:
     )
 
 
-def _complete_emulation(
-    scenario: Scenario, options: SessionOptions, store: SimulatedStore
-) -> SessionOptions:
+def _complete_emulation(scenario: Scenario, store: SimulatedStore) -> SessionOptions:
     """Return options with the speed of each machine in rows per second, and without a cache."""
-    base = options.emulate_base
+    options, base = scenario.options, scenario.options.emulate_base
     return replace(
         options,
         emulate_speeds=options.emulate_speeds or (1.0,) * scenario.machines,
