@@ -82,9 +82,9 @@ class TimeTotals:
     slowest_steps : (N,) ndarray
         Number of steps in which each machine finished computing last.
     slowness_delays : (N,) ndarray
-        Seconds lost to the slowness of each machine: by how much the steps that it finished last
-        exceeded the optimum in hindsight, or the plan if they took twice as long; and an estimate
-        for later steps if its speed fell below half.
+        Seconds lost to the slowness of each machine: the excess of the steps that it finished last
+        over the optimum in hindsight (over the plan if a step took twice as long as planned), and
+        an estimate for later steps if its speed fell below half.
     plan_excess : (N,) ndarray
         Seconds by which the steps that each machine finished last exceeded the plan.
     reading_delays : (N,) ndarray
@@ -136,7 +136,7 @@ class TimeTotals:
     def add(self, chunk: Chunk, recovery: int, rows_per_shard: int) -> None:
         """Add the steps of the next chunk."""
         machines = chunk.machines
-        if chunk.begins_part:
+        if chunk.begins_part or len(self._last_seconds_per_row) != machines:
             self._last_seconds_per_row = np.full(machines, np.nan)
             self._first_seconds_per_row = np.full(machines, np.nan)
         self._add_machines(machines)
@@ -374,9 +374,6 @@ class TimeTotals:
                 "absence_delays",
             ):
                 setattr(self, name, np.append(getattr(self, name), np.zeros(missing)))
-        if len(self._last_seconds_per_row) != machines:
-            self._last_seconds_per_row = np.full(machines, np.nan)
-            self._first_seconds_per_row = np.full(machines, np.nan)
 
 
 def _missing_machines(step: Mapping[str, Any], seconds: Floats | None = None) -> dict[int, str]:
