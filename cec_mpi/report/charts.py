@@ -88,7 +88,7 @@ def _charts(runs: Sequence[RunData]) -> Iterator[dict[str, Any]]:
         "lines": _lines(runs, "bytes", "bytes per step"),
     }
     yield {
-        "title": "Digits",
+        "title": "Error amplification",
         "note": "Largest condition number (1-norm) of the decoding, and cancellation: the size of "
         "the terms of a product relative to the result. The possible relative error is the product "
         "of both and of the error of an answer (2e-15 for float64). Logarithmic.",

@@ -24,13 +24,13 @@ function speedLines(run) {
 }
 
 function addCharts() {
-  const withSteps = (line) => {
+  const addSteps = (line) => {
     const run = DATA.runs[line.run - 1];
     const reach = line.x ? (lastStep - firstStep) / line.x.length : run.bin_width;
     return { x: binCentres(run), reach: Math.max(reach, 1), ...line };
   };
   for (const { run, lines, unit, ...options } of DATA.charts) {
-    const makeLines = run ? () => speedLines(DATA.runs[run - 1]) : () => lines.map(withSteps);
+    const makeLines = run ? () => speedLines(DATA.runs[run - 1]) : () => lines.map(addSteps);
     addChart({ ...options, unit: UNITS[unit], makeLines });
   }
 }

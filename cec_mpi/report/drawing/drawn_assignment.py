@@ -80,7 +80,7 @@ def find_new_rows(previous: Iterable[Block], current: Iterable[Block]) -> dict[i
     >>> find_new_rows([Block(0, 5, (1, 2))], [Block(0, 2, (1, 3)), Block(2, 8, (2, 3))])
     {2: [(5, 8)], 3: [(0, 8)]}
     """
-    previous_rows, current_rows = _intervals(previous), _intervals(current)
+    previous_rows, current_rows = _merge_blocks(previous), _merge_blocks(current)
     differences = {
         n: subtract_intervals(spans, previous_rows.get(n, []))
         for n, spans in sorted(current_rows.items())
@@ -88,7 +88,7 @@ def find_new_rows(previous: Iterable[Block], current: Iterable[Block]) -> dict[i
     return {n: spans for n, spans in differences.items() if spans}
 
 
-def _intervals(blocks: Iterable[Block]) -> dict[int, Intervals]:
+def _merge_blocks(blocks: Iterable[Block]) -> dict[int, Intervals]:
     """Return the rows of each machine as ascending, merged intervals."""
     intervals: dict[int, Intervals] = {}
     for block in sorted(blocks, key=lambda block: block.start):

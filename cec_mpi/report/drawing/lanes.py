@@ -211,8 +211,8 @@ def _draw_iterations(
     for f, iteration in enumerate(shown, start=1):
         loads = iteration["loads"][: len(machines)]
         widths = [0.85 * float(Fraction(load) / max_load) for load in loads]
-        alpha = 0.85 * float(Fraction(iteration["alpha"]) / max_load)
-        assigned_widths = [alpha if n in iteration["machines"] else 0 for n in machines]
+        alpha_width = 0.85 * float(Fraction(iteration["alpha"]) / max_load)
+        assigned_widths = [alpha_width if n in iteration["machines"] else 0 for n in machines]
         axes.barh([f + 0.18] * len(widths), widths, 0.32, left=positions, color="#b6bec7")
         axes.barh([f + 0.18] * len(widths), assigned_widths, 0.32, left=positions, color=_colour(f))
         axes.text(1.01, f, str(iteration["total"]), transform=right_edge, va="center_baseline")

@@ -39,7 +39,7 @@ STYLES = {  # by state
     "given up": "bold red",
     LOST: "bold red",
 }
-TIMED_STATES = WORKING, WRONG, ENDED  # whose time of the last step is shown
+TIMED_STATES = WORKING, WRONG, ENDED  # show the time of the last step
 _BAR_WIDTH = 30  # columns
 _MIN_TITLED_WIDTH = 60  # columns; narrower displays omit titles
 _TITLE_WIDTH = 10  # columns
