@@ -7,8 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,7 +17,6 @@ from helpers import ROOT
 
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((120, 80))
-COMMANDS = ["encode", "info", "verify", "plan", "run", "task", "doctor", "slurm"]
 
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
@@ -67,66 +64,21 @@ def in_a_process(*words, **options):
 EXAMPLE = ["plan", "--speeds", "2,2,3,3,4,4", "--recovery", "3", "--rows", "420"]
 
 
-def listed(numbers):
-    return ",".join(map(str, numbers))
-
-
-class Step(NamedTuple):
-    """A step of the paper's example, and its plan."""
-
-    available: tuple[int, ...]
-    loads: list[int]
-    blocks: list[tuple[int, list[int]]]
-    makespan: float
-
-
-STEPS = [
-    Step(
-        (1, 2, 3, 4, 5, 6),
-        [140, 140, 210, 210, 280, 280],
-        [(140, [1, 5, 6]), (140, [2, 3, 4]), (70, [3, 5, 6]), (70, [4, 5, 6])],
-        makespan=70,
-    ),
-    Step(
-        (1, 2, 3, 5),
-        [240, 240, 360, 0, 420, 0],
-        [(180, [1, 3, 5]), (60, [1, 2, 5]), (180, [2, 3, 5])],
-        makespan=120,
-    ),
-    Step(
-        (2, 3, 5),
-        [0, 420, 420, 0, 420, 0],
-        [(420, [2, 3, 5])],
-        makespan=210,
-    ),
-]
-every_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: listed(step.available))
-
-
-def is_partition(blocks, rows):
-    spans = sorted((block["start"], block["stop"]) for block in blocks)
-    return (
-        spans[0][0] == 0
-        and spans[-1][1] == rows
-        and all(stop == start for (_, stop), (start, _) in pairwise(spans))
-    )
-
-
-@every_step
-def test_plan_prints_the_example_of_the_paper(cec, step):
-    code, out, err = cec(*EXAMPLE, "--available", listed(step.available), "--json")
+def test_plan_prints_the_example_of_the_paper(cec):
+    code, out, err = cec(*EXAMPLE, "--available", "1,2,3,5", "--json")
     assert (code, err, out.count("\n")) == (0, "", 1)
-    plan = json.loads(out)
-    assert is_partition(plan["blocks"], 420)
-    found = [(block["stop"] - block["start"], block["machines"]) for block in plan.pop("blocks")]
-    assert found == step.blocks
-    assert plan.pop("bound") == pytest.approx(step.makespan)
-    assert plan == {
-        "available": list(step.available),
+    assert json.loads(out) == {
+        "available": [1, 2, 3, 5],
         "recovery": 3,
         "rows": 420,
-        "loads": step.loads,
-        "makespan": step.makespan,
+        "loads": [240, 240, 360, 0, 420, 0],
+        "makespan": 120,
+        "bound": pytest.approx(120),
+        "blocks": [
+            {"start": 0, "stop": 180, "machines": [1, 3, 5]},
+            {"start": 180, "stop": 240, "machines": [1, 2, 5]},
+            {"start": 240, "stop": 420, "machines": [2, 3, 5]},
+        ],
     }
 
 
@@ -302,14 +254,6 @@ def test_without_a_command_all_commands_are_listed_as_an_error(cec):
     assert cec() == (2, "", cec("--help")[1])
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help(cec, command):
-    assert f" {command} " in cec("--help")[1]
-    code, out, err = cec(command, "--help")
-    assert (code, err) == (0, "")
-    assert out.startswith(f"usage: cec-mpi {command}")
-
-
 @pytest.mark.parametrize(
     ("size", "rank"),
     [("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "PMI_RANK")],
@@ -334,20 +278,10 @@ def test_serial_is_refused_under_a_launcher(cec, monkeypatch, made, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_batch_script_is_one_process(cec, monkeypatch):
-    monkeypatch.setenv("SLURM_NTASKS", "8")
-    monkeypatch.setenv("SLURM_PROCID", "3")
-    assert cec(*EXAMPLE)[0] == 0
-    assert cec(*EXAMPLE)[1]
-
-
 def test_the_module_is_the_command():
     done = in_a_process(*EXAMPLE, "--json", stdout=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["loads"] == [140, 140, 210, 210, 280, 280]
-    done = in_a_process("plan", "--speeds", "1", stdout=subprocess.PIPE)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("machines", [3, 3000])
