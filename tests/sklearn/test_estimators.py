@@ -9,9 +9,9 @@ import pandas
 import pytest
 import scipy.sparse
 from scipy.sparse.linalg import aslinearoperator
-from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.base import clone, is_regressor
 from sklearn.decomposition import PCA, TruncatedSVD
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import estimator_checks_generator
 from sklearn.utils.validation import validate_data
@@ -223,24 +223,6 @@ def test_masked_entries_are_refused(store):
             call(given)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_estimator_must_be_fitted_first(kind):
-    model = kind()
-    assert not [name for name in vars(model) if name.endswith("_")]
-    methods = ("predict", "predict_proba", "decision_function", "transform", "inverse_transform")
-    for method in methods:
-        if hasattr(model, method):
-            with pytest.raises(NotFittedError):
-                getattr(model, method)(NEW)
-
-
-def test_tags():
-    assert is_regressor(CodedRidge())
-    assert is_classifier(CodedLogisticRegression())
-    assert not CodedLogisticRegression().__sklearn_tags__().classifier_tags.multi_class
-    assert CodedPCA().__sklearn_tags__().transformer_tags is not None
-
-
 class Communicator:
     """A communicator that cannot be copied or pickled."""
 
@@ -402,28 +384,12 @@ def test_checks_of_scikit_learn_pass(estimator, check):
     check(estimator)
 
 
-def test_scikit_learn_has_the_listed_checks():
-    names = {check.id.partition("-")[2] for check in CHECKS}
-    assert names >= WITHOUT_ARRAYS
-    assert len(names) > 40
-
-
-@pytest.mark.parametrize("scale", [2.0**-960, 2.0**-30, 2.0**400, 2.0**960])
-def test_estimators_do_not_depend_on_the_units_of_x(scale):
+@pytest.mark.parametrize("kind", [CodedTruncatedSVD, CodedPCA])
+def test_variances_beyond_float64_are_refused(kind):
     samples = np.random.default_rng(3).standard_normal((50, 6))
-    X, scaled = aslinearoperator(samples), aslinearoperator(scale * samples)
-    y = samples @ np.arange(6.0) + 1
-    plain, found = (CodedRidge(alpha=0).fit(each, y) for each in (X, scaled))
-    assert np.array_equal(found.coef_ * scale, plain.coef_)
-    assert np.allclose(found.predict(scale * samples), y)
-    for model in (CodedTruncatedSVD, CodedPCA):
-        expected = model(2, random_state=0).fit(X)
-        if 2.0**-500 < scale < 2.0**500:
-            found = model(2, random_state=0).fit(scaled)
-            assert np.array_equal(found.components_, expected.components_)
-            assert np.array_equal(
-                found.explained_variance_, expected.explained_variance_ * scale**2
-            )
-        else:
-            with pytest.raises(InputError, match=r"variance is about .* for float64: X is about"):
-                model(2, random_state=0).fit(scaled)
+    expected = kind(2, random_state=0).fit(aslinearoperator(samples))
+    found = kind(2, random_state=0).fit(aslinearoperator(2.0**400 * samples))
+    assert np.array_equal(found.explained_variance_, expected.explained_variance_ * 2.0**800)
+    for scale in (2.0**-960, 2.0**960):
+        with pytest.raises(InputError, match=r"variance is about .* for float64: X is about"):
+            kind(2, random_state=0).fit(aslinearoperator(scale * samples))

@@ -132,29 +132,20 @@ NOT_0_TO_1 = "expected a number between 0 and 1"
     [
         *((task, {"iterations": 0}, "iterations 0") for task in TASKS.values() if task != matvec),
         (power, {"iterations": "many"}, "iterations many: expected a whole number"),
-        (lstsq, {"iterations": 1.5}, r"iterations 1\.5"),
         (power, {"seed": "one"}, "seed one: expected a whole number"),
-        (svd, {"seed": -1}, "seed -1"),
         *((task, {"tol": 0}, f"tol 0: {NOT_0_TO_1}") for task in (power, pagerank, logistic, cg)),
-        (power, {"tol": 1.0}, rf"tol 1\.0: {NOT_0_TO_1}"),
         (ridge, {"tol": float("nan")}, "tol nan"),
-        (power, {"tol": "small"}, "tol small"),
         (svd, {"tol": -1}, "tol -1: expected 0 or"),
         (pca, {"tol": 1}, "tol 1: expected 0 or"),
         (svd, {"k": 4}, "k 4: expected 1 to 3 for a 3 x 3 matrix"),
         (pca, {"k": 0}, "k 0"),
-        (svd, {"k": 1.5}, r"k 1\.5"),
         (lstsq, {"damp": -1}, "damp -1: expected a finite number of at least 0"),
-        (lstsq, {"damp": float("inf")}, "damp inf"),
         (lstsq, {"conlim": 0}, "conlim 0: expected a finite number above 0"),
         (lstsq, {"solver": "qr"}, "solver 'qr': expected one of lsmr, lsqr"),
-        (ridge, {"alpha": -0.1}, r"alpha -0\.1"),
         (ridge, {"alpha": 10**400}, "alpha 1000"),
         (ridge, {"fit_intercept": "false"}, "fit_intercept 'false': expected True or False"),
-        (logistic, {"fit_intercept": 1}, "fit_intercept 1: expected True or False"),
         (logistic, {"C": 0}, "C 0: expected a finite number above 0"),
         (logistic, {"y": [1, 1, 1]}, "y has 1 different value, expected two classes"),
-        (logistic, {"y": [1, 2, 3]}, "y has 3 different values, expected two classes"),
         (pagerank, {"damping": 1}, "damping 1: expected 0 or a number between 0 and 1"),
         (pagerank, {"links": "in"}, "links 'in': expected one of rows, columns"),
         (pagerank, {"personalization": [1, -2, 3]}, r"from -2\.0 to 3\.0"),
@@ -165,9 +156,7 @@ NOT_0_TO_1 = "expected a number between 0 and 1"
             for task, name in ((cg, "b"), (lstsq, "b"), (ridge, "y"), (logistic, "y"))
         ),
         (cg, {"b": np.ones((3, 1))}, r"b has shape \(3, 1\)"),
-        (cg, {"b": 4.0}, r"b has shape \(\)"),
         (cg, {"b": [1, 2, np.nan]}, r"b holds nan at entry 2 \(counted from 0\)"),
-        (lstsq, {"b": [1, -np.inf, 2]}, r"b holds -inf at entry 1 \(counted from 0\)"),
         (ridge, {"y": [1, 2, 3j]}, "y has dtype complex128, expected real numbers"),
         (ridge, {"y": ["1", "2", "3"]}, "y has dtype <U1, expected real numbers"),
         (cg, {"b": [1, [2], 3]}, "b is not an array"),
@@ -179,17 +168,8 @@ NOT_0_TO_1 = "expected a number between 0 and 1"
         ),
         (matvec, {"vectors": np.ones((1, 3)) * 1j}, "vectors has dtype complex128, expected real"),
         *(
-            (
-                task,
-                {name: np.ma.masked_equal([1.0, -999.0, 3.0], -999.0)},
-                f"{name} is masked at entry 1 ",
-            )
-            for task, name in (
-                (ridge, "y"),
-                (logistic, "y"),
-                (lstsq, "b"),
-                (pagerank, "personalization"),
-            )
+            (task, {name: np.ma.masked_equal([1.0, 2.0, 3.0], 2.0)}, f"{name} is masked at entry 1")
+            for task, name in ((ridge, "y"), (logistic, "y"), (pagerank, "personalization"))
         ),
         (cg, {"b": [1.0, np.ma.masked, 3.0]}, "b is masked at entry 1 "),
         (
@@ -224,14 +204,14 @@ def test_a_vector_may_be_a_file(tmp_path):
 # --- matvec -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["f4", "i4", "?"])
-@pytest.mark.parametrize("number", [0, 1, 5])
+@pytest.mark.parametrize("dtype", ["f4", ">f8", "f2", "i4", "?"])
+@pytest.mark.parametrize("number", [0, 5])
 def test_matvec_multiplies_every_vector(number, dtype):
     matrix = RNG.standard_normal((9, 4))
     vectors = RNG.uniform(0, 3, (number, 4)).astype(dtype)
     result = matvec(aslinearoperator(matrix), vectors=vectors)["result"]
     assert (result.shape, result.dtype) == ((number, 9), np.float64)
-    assert np.allclose(result, vectors @ matrix.T, rtol=1e-6)
+    assert np.allclose(result, vectors.astype(float) @ matrix.T, rtol=1e-6)
     out = np.zeros((number, 9))
     assert matvec(aslinearoperator(matrix), vectors=vectors, out=out)["result"] is out
     assert np.array_equal(out, result)
@@ -239,11 +219,7 @@ def test_matvec_multiplies_every_vector(number, dtype):
 
 @pytest.mark.parametrize("number", [1, 3, 5])
 def test_a_resumed_matvec_computes_only_missing_products(number):
-    matrix, vectors, out = (
-        RNG.standard_normal((9, 4)),
-        RNG.standard_normal((5, 4)),
-        np.zeros((5, 9)),
-    )
+    matrix, vectors, out = RNG.random((9, 4)), RNG.random((5, 4)), np.zeros((5, 9))
     state = state_after(number, matvec, aslinearoperator(matrix), vectors=vectors, out=out)
     assert not out[number:].any()
     operator = CountingOperator(matrix)
@@ -368,16 +344,10 @@ Y = RNG.standard_normal(150)
 ITERATIVE = {
     "cg": (cg, SQUARE, {"b": np.ones(60), "tol": 1e-6}),
     "ridge": (ridge, LONG, {"y": Y, "alpha": 1e-3}),
-    "ridge without intercept": (ridge, LONG, {"y": Y, "alpha": 1e-3, "fit_intercept": False}),
     "lstsq": (lstsq, LONG, {"b": Y}),
     "damped": (lstsq, LONG, {"b": Y, "damp": 0.01}),
     "lsqr": (lstsq, LONG, {"b": Y, "solver": "lsqr"}),
     "logistic": (logistic, TALL, {"y": CLASSES, "C": 100, "tol": 1e-7}),
-    "logistic without intercept": (
-        logistic,
-        TALL,
-        {"y": CLASSES, "C": 100, "tol": 1e-7, "fit_intercept": False},
-    ),
 }
 
 
