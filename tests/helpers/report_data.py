@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.core.plan.planner import Planner
-from cec_mpi.report.bins import to_json_numbers
 from cec_mpi.report.data import page_data
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.runtime.records.lines import LineFormatter
@@ -104,83 +102,6 @@ def run(
         Path(directory, "summary.json").write_text(json.dumps({"task": "matvec"}))
         data = page_data([Run(directory)], "")["runs"][0]
     return data | {"name": name, "state": state}
-
-
-def large_run() -> dict[str, Any]:
-    """Return a run of 500 machines whose 100,000 steps are binned, with 5,000 events."""
-    machines, steps, bins, width = 500, 100_000, 2000, 50
-    rng = np.random.default_rng(3)
-    cells = rng.integers(36, 44, (machines, bins), np.uint8)  # of few rows
-    events: list[list[Any]] = []
-    for _ in range(1500):
-        machine, begin = int(rng.integers(machines)), int(rng.integers(steps - 2000))
-        end = begin + int(rng.integers(50, 1500))
-        cells[machine, begin // width : end // width + 1] = 0
-        events.append([begin, 0, machine + 1, "its node was taken away"])
-        events.append([end, 1, machine + 1, f"rank {machine + 1}"])
-    events += [
-        [int(step), int(rng.integers(5, 7)), int(rng.integers(machines)) + 1, ""]
-        for step in rng.integers(0, steps, 2000)
-    ]
-    events.sort(key=lambda event: event[0])
-    measured = 0.02 * (1 + 0.3 * np.sin(np.arange(bins) / 90)) * rng.uniform(1, 1.05, bins)
-    speeds = rng.uniform(1, 4, machines).tolist()
-
-    def spread(values: Any, width: float = 0.1) -> dict[str, list[float | None]]:
-        return {
-            "min": to_json_numbers(values * (1 - width * rng.uniform(0.5, 1, bins))),
-            "median": to_json_numbers(values),
-            "max": to_json_numbers(values * (1 + 5 * width * rng.gamma(1, 0.3, bins))),
-        }
-
-    data = run(name="large", speeds=speeds, recovery=20, steps=40)
-    data.update(
-        hosts=[f"node{n // 4 + 1:03}" for n in range(machines)],
-        steps=steps,
-        bin_width=width,
-        bin_count=bins,
-        bin_starts=list(range(0, steps, width)),
-        time=np.cumsum(measured * width * 1.2).round(3).tolist(),
-        series={
-            "measured": spread(measured),
-            "predicted": spread(measured * 0.99),
-            "hindsight": spread(measured * 0.97, 0.02),
-            "condition": spread(np.full(bins, 40.0)),
-            "cancellation": spread(np.full(bins, 2.0)),
-            "bytes": spread(np.full(bins, 4e6)),
-        },
-        parts={
-            key: {
-                "median": to_json_numbers(measured * share),
-                "longest": to_json_numbers(measured * share * 1.5),
-            }
-            for key, share in {
-                "announce": 0.01,
-                "share": 0.05,
-                "compute": 1,
-                "collect": 0.1,
-                "decode": 0.08,
-            }.items()
-        },
-        encoded_cells=base64.b64encode(cells.tobytes()).decode(),
-        speeds={
-            "bins": list(range(0, bins, 20)),
-            "machines": [
-                to_json_numbers(s * 1e4 * rng.uniform(0.98, 1.02, bins // 20)) for s in speeds
-            ],
-        },
-        events=events,
-        assignments=[
-            a | {"step": 2500 * a["step"], "last_step": 2500 * a["last_step"]}
-            for a in data["assignments"]
-        ],
-        omitted=2850,
-        progress=[],
-        checkpoints=list(range(5000, steps, 5000)),
-        resumes=[40_000],
-    )
-    data["seconds"] = data["time"][-1]
-    return data
 
 
 def hostile(text: str) -> dict[str, Any]:
