@@ -3,7 +3,6 @@
 import warnings
 from fractions import Fraction
 
-import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -50,12 +49,6 @@ def parts(directory, X):
     return directory
 
 
-def hdf5(directory, X):
-    with h5py.File(directory / "X.h5", "w") as file:
-        file["a"] = X
-    return directory / "X.h5"
-
-
 def mtx(directory, X):
     head = "%%MatrixMarket matrix coordinate integer general"
     (directory / "X.mtx").write_text(f"{head}\n40 3 2\n1 1 5\n40 3 {X[-1, -1]}\n")
@@ -69,9 +62,7 @@ def frame(X, dtype="int64"):
 
 MAKERS = {
     "npy": npy,
-    "npy, Fortran": lambda directory, X: npy(directory, np.asfortranarray(X)),
     "parts": parts,
-    "hdf5": hdf5,
     "array": lambda _, X: X,
     "sparse array": lambda _, X: sp.csc_array(X),
     "frame": lambda _, X: frame(X),
