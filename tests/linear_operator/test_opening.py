@@ -157,12 +157,6 @@ def test_a_failed_start_can_be_repeated(store, tmp_path):
     np.testing.assert_allclose(A @ W, X @ W)
 
 
-def test_a_function_for_availability_cannot_use_its_operator(store):
-    A = cec_mpi.open_operator(store, availability=lambda tick: A.available)
-    with pytest.raises((InputError, RecursionError)):
-        A @ W
-
-
 def test_threads_that_use_an_operator_start_it_once(store):
     recorder = Recorder()
     A = cec_mpi.open_operator(store, recorder=recorder)

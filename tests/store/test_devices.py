@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 import scipy.sparse
 
 import cec_mpi
-from cec_mpi.errors import DamagedStoreError, InputError, ShortageError
+from cec_mpi.errors import InputError, ShortageError
 from cec_mpi.store.devices import Device, check_device, choose_device, devices_of, find_devices
 from cec_mpi.store.replicas.device_shard import SparseDeviceShard
 
@@ -79,19 +77,6 @@ def test_only_assigned_rows_are_read(store, text):
     whole, out, w = store.shard(2), np.empty((300, 1)), RNG.standard_normal((1, 50))
     shard.multiply(w, [(0, 300)], out)
     np.testing.assert_allclose(out, whole @ w.T, atol=1e-12)
-
-
-def test_a_damaged_block_does_not_reach_the_device(tmp_path):
-    cec_mpi.encode(RNG.standard_normal((600, 50)), tmp_path / "store", 3, 2, block_bytes=1 << 12)
-    store = cec_mpi.open_store(tmp_path / "store")
-    shard = store.open_shard(1, device=choose_device(STRICT, 1))
-    shard.load([(0, 100)])
-    with shard.path.open("r+b") as stream:
-        stream.seek(-8, os.SEEK_END)
-        stream.write(b"\x01" * 8)
-    assert not shard.has_changed()  # rows on the device stay valid
-    with pytest.raises(DamagedStoreError, match="do not match their checksum"):
-        shard.load([(0, 300)])
 
 
 def test_a_device_without_memory_is_named(store, monkeypatch):

@@ -65,19 +65,6 @@ def test_a_shard_that_is_overwritten_during_a_run_is_detected(path):
             A @ w
 
 
-def test_a_change_during_a_product_is_detected(path):
-    """A sum of overwritten rows is not returned."""
-    opened = open_store(path).open_shard(2)
-    wait_for_file_clock()
-    opened.has_changed()
-    opened.load([(0, 150)])
-    assert not opened.has_changed()
-    overwrite(path / "shard-0002.npy")
-    assert opened.has_changed()
-    with pytest.raises(DamagedStoreError, match=r"rows 100\.\.104 do not match"):
-        opened.load([(0, 150)])
-
-
 def test_two_changes_within_a_clock_step_are_detected(path):
     """The second change does not change the times of the file."""
     (path / "shard-0002.npy").chmod(0o640)

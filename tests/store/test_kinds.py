@@ -155,15 +155,6 @@ def test_damage_is_rebuilt_from_other_machines(store, X, tmp_path):
     np.testing.assert_array_equal(np.load(store / "shard-0003.npy"), X)
 
 
-def test_lost_rows_are_named(store, tmp_path):
-    for machine in (1, 2, 3):
-        flip_bit(store / f"shard-000{machine}.npy", 1000)
-    with pytest.raises(DamagedStoreError, match=r"rows 8\.\.15 of X are lost"):
-        repair(store)
-    with pytest.raises(DamagedStoreError, match=r"rows 8\.\.15 of X are lost"):
-        decode(store, tmp_path / "again.npy")
-
-
 def test_a_store_grows_and_is_decoded(store, X, tmp_path):
     assert add_machine(store).machines == 4
     assert verify(store).damaged == []

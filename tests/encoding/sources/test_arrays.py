@@ -1,7 +1,6 @@
 """X from the memory of a program: arrays, frames and sparse matrices of other libraries."""
 
 import re
-import threading
 
 import dask
 import dask.array
@@ -194,19 +193,6 @@ def test_each_dask_chunk_is_computed_once_by_the_chosen_scheduler(tmp_path):
         encode_blocks(array, tmp_path / "store", 5, 3, runner=SmallPiecesRunner())
     assert sorted(computed) == [(row, column) for row in (0, 50, 100, 150) for column in (0, 4)]
     assert calls
-
-
-def test_two_threads_can_encode_one_array(tmp_path):
-    array = dask.array.from_array(X, chunks=(50, 4))
-    threads = [
-        threading.Thread(target=encode_blocks, args=(array, tmp_path / name, 5, 3)) for name in "ab"
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert shards(tmp_path / "a") == shards(tmp_path / "b")
-    assert len(shards(tmp_path / "a")) == 5
 
 
 # --- bad input ----------------------------------------------------------------------------

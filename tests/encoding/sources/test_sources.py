@@ -122,14 +122,6 @@ def test_raw_binary_needs_a_shape_and_a_dtype(tmp_path):
     assert np.array_equal(out, (X * 100).astype(">i2"))
 
 
-def test_a_sparse_file_causes_a_warning(tmp_path):
-    sparse = scipy.sparse.random(90, 40, 0.05, random_state=0, format="coo")
-    scipy.io.mmwrite(tmp_path / "S.mtx", sparse, precision=17)
-    with pytest.warns(UserWarning, match=r"S\.mtx is sparse \(5\.00% of 90 x 40.*58112 bytes"):
-        encode(tmp_path / "S.mtx", tmp_path / "store", 4, 2)
-    assert np.allclose(decoded(tmp_path / "store"), sparse.toarray(), rtol=0, atol=1e-14)
-
-
 def test_a_wide_table(tmp_path):
     wide = np.arange(300_000.0).reshape(3, 100_000)
     (tmp_path / "t.csv").write_text("\n".join(",".join(map(repr, row)) for row in wide.tolist()))

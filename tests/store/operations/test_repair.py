@@ -375,14 +375,6 @@ def test_decode_excludes_a_wrong_shard(path, X):
         add_machine(path)
 
 
-def test_l_shards_are_not_compared(path):
-    forge(path, 4, 30)
-    for machine in (1, 2, 3):
-        (path / name_of(machine)).unlink()
-    result = repair(path)
-    assert (result.faulty, result.unresolved) == ((), [])
-
-
 # --- one machine more ---------------------------------------------------------------------
 
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi import encode, open_operator
-from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError
-from cec_mpi.runtime.machine.machine import Machine
+from cec_mpi.errors import DamagedStoreError, InputError, MachineError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.manifest_files import content_checksum
@@ -161,17 +160,6 @@ def test_every_section_of_a_file_is_verified(store):
     assert is_undamaged(store)
 
 
-def test_swapped_files_are_rebuilt(tmp_path):
-    store = tmp_path / "three-copies"
-    encode(X, store, MACHINES, copies=3)
-    (store / "shard-0001.csr").rename(tmp_path / "aside")
-    (store / "shard-0004.csr").rename(store / "shard-0001.csr")
-    (tmp_path / "aside").rename(store / "shard-0004.csr")
-    assert verify(store).damaged == [1, 4]
-    repair(store)
-    assert is_undamaged(store)
-
-
 def test_rows_without_a_good_copy_are_named(store, tmp_path):
     layout = open_store(store).manifest.layout
     for machine in layout.holders[0]:
@@ -213,35 +201,6 @@ def test_a_shard_has_the_rows_of_its_machine(template):
         np.testing.assert_array_equal(shard.toarray(), matrix.toarray()[rows])
     with pytest.raises(InputError, match="machine 5: expected 1 to 4"):
         opened.shard(5)
-
-
-def test_a_file_that_was_truncated_between_steps_is_named(store):
-    """The second step has other rows than the first."""
-    opened = open_store(store)
-    machine = Machine(1, opened.open_shard(1), 23, "float64")
-    for rows in (
-        opened.manifest.rows_of_machine(1)[:2],
-        opened.manifest.rows_of_machine(1),
-    ):
-        machine.assign(tuple(rows))
-        if len(rows) > 2:
-            os.truncate(store / "shard-0001.csr", 100)
-            with pytest.raises(DamagedStoreError, match="100 bytes, expected"):
-                machine.load()
-        else:
-            machine.load()
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_a_directory_or_pipe_in_place_of_a_shard_is_refused(store, make):
-    name = store / "shard-0002.csr"
-    name.unlink()
-    make(name)
-    assert verify(store).damaged == [2]
-    with pytest.raises(CecError, match="shard-0002"):
-        repair(store)
-    with pytest.raises(DamagedStoreError, match="shard-0002"):
-        open_store(store).open_shard(2)
 
 
 @pytest.mark.parametrize(
