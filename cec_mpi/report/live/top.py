@@ -48,7 +48,9 @@ def top(out: Path, interval: float, once: bool) -> None:
         with suppress(KeyboardInterrupt):
             if not _watch(run, interval):
                 return
-    _read_all(run)
+    run.read()
+    while run.unread_bytes:
+        run.read()
     _print(run, console)
 
 
@@ -57,12 +59,6 @@ def _print(run: WatchedRun, console: Console) -> None:
     lines = top_lines(run, width, None)
     text = render_lines(lines, width, console.encoding, is_terminal=console.is_terminal)
     print_result("\n".join(line.rstrip() for line in text.splitlines()))
-
-
-def _read_all(run: WatchedRun) -> None:
-    run.read()
-    while run.unread_bytes:
-        run.read()
 
 
 def _watch(run: WatchedRun, interval: float) -> bool:
