@@ -22,21 +22,19 @@ def format_clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def format_rate(rate: float, unit_name: str) -> str:
-    """Return a rate per second or, if low, per minute or hour.
+def format_rate(rate: float) -> str:
+    """Return a number of steps per second or, if low, per minute or hour.
 
     Examples
     --------
-    >>> format_rate(1234.6, "steps"), format_rate(2.5, "steps"), format_rate(0.05, "steps")
-    ('1235 steps/s', '2.5 steps/s', '3.0 steps/min')
-    >>> format_rate(1 / 1800, "steps")
-    '2.0 steps/h'
+    >>> format_rate(1234.6), format_rate(2.5), format_rate(0.05), format_rate(1 / 1800)
+    ('1235 steps/s', '2.5 steps/s', '3.0 steps/min', '2.0 steps/h')
     """
     for seconds, unit in ((1, "s"), (60, "min"), (3600, "h")):
         if rate * seconds >= 1 or unit == "h":
             break
     value = rate * seconds
-    return f"{value:.0f} {unit_name}/{unit}" if value >= 100 else f"{value:.1f} {unit_name}/{unit}"
+    return f"{value:.0f} steps/{unit}" if value >= 100 else f"{value:.1f} steps/{unit}"
 
 
 def describe_wait(waiting: Waiting, seconds: float) -> str:
@@ -89,14 +87,3 @@ def describe_machine_event(event: Event) -> str:
         text += f": {event['reason']}"
     text = printable(text)
     return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 3]}..."
-
-
-def describe_available(available: int, machines: int) -> str:
-    """Return the number of available machines as text.
-
-    Examples
-    --------
-    >>> describe_available(5, 6), describe_available(1, 1)
-    ('5 of 6 machines', '1 of 1 machine')
-    """
-    return f"{available} of {plural(machines, 'machine')}"

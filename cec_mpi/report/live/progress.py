@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.errors import InputError
 from cec_mpi.report.absences import reasons_by_machine
 from cec_mpi.report.live.descriptions import (
-    describe_available,
     describe_wait,
     format_clock,
     format_rate,
@@ -20,7 +19,7 @@ from cec_mpi.report.live.run_state import RunState
 from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.records.step import StepRecord, Waiting
-from cec_mpi.text import format_duration, printable, shorten
+from cec_mpi.text import format_duration, plural, printable, shorten
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -89,7 +88,7 @@ class RunView:
         if self._state.last_step is None:
             return "no step yet"
         last = self._state.last_step
-        machines = describe_available(len(last.available), self._state.machines)
+        machines = f"{len(last.available)} of {plural(self._state.machines, 'machine')}"
         predicted = last.predicted_makespan
         predicted_text = f" (predicted {1e3 * predicted:.2f})" if predicted else ""
         makespan = f"{1e3 * last.measured_makespan:.2f} ms{predicted_text}"
@@ -98,10 +97,13 @@ class RunView:
 
     def lines(self, width: int, height: int) -> Iterable[RenderableType]:
         """Yield lines for a terminal of this size."""
+        from rich.text import Text
+
         self._state.set_seconds_since_step(time.monotonic() - self._last_update)
         yield head_line(self._state, width)
         if self._state.shortage is not None:
-            yield waiting_line(self._state.shortage, self._state.seconds_since_step)
+            text = describe_wait(self._state.shortage, self._state.seconds_since_step)
+            yield Text(text, "bold yellow")
         if height < _MIN_MULTILINE_HEIGHT:
             return
         yield machines_line(self._state, width)
@@ -123,7 +125,7 @@ def describe_pace(state: RunState) -> list[str]:
     """Return the rate of steps and the remaining time, if they are known."""
     texts = []
     if state.rate is not None:
-        texts.append(format_rate(state.rate, "steps"))
+        texts.append(format_rate(state.rate))
     if state.seconds_left is not None:
         texts.append(f"{format_clock(round(state.seconds_left))} left")
     return texts
@@ -163,13 +165,6 @@ def machines_line(state: RunState, width: int) -> RenderableType:
     if state.is_over:
         text += " in the last step"
     return add_title("machines", Text(text), width)
-
-
-def waiting_line(waiting: Waiting, seconds: float) -> RenderableType:
-    """Return a line about a wait for machines."""
-    from rich.text import Text
-
-    return Text(describe_wait(waiting, seconds), "bold yellow")
 
 
 def makespan_line(state: RunState, width: int) -> RenderableType:
