@@ -115,7 +115,8 @@ class MachineBins:
     def encode_cells(self) -> str:
         """Return the cells of the map in base64: a byte for each bin of each machine."""
         bins = self.count
-        steps = self.steps_of_bins()[:, None]
+        ends = np.minimum((np.arange(bins) + 1) * self.width, self.steps)
+        steps = np.diff(ends, prepend=0)[:, None]
         share = np.clip(self.shares[:bins] / steps, 0, 1)
         cells = (16 + np.rint(share * 239)).astype(np.uint8)
         cells[self.rows[:bins] == 0] = IDLE
@@ -125,11 +126,6 @@ class MachineBins:
         cells = np.where(is_absent, absence_states, cells)
         cells = np.where(event_states < _NO_STATE, event_states, cells)
         return base64.b64encode(np.ascontiguousarray(cells.T).tobytes()).decode()
-
-    def steps_of_bins(self) -> NDArray[np.int64]:
-        """Return the number of steps in each bin."""
-        ends = np.minimum((np.arange(self.count) + 1) * self.width, self.steps)
-        return np.diff(ends, prepend=0)
 
     def _sum_seconds(self, seconds: Floats, first: int, first_bin: int) -> Floats:
         """Return the sums of bins from `first_bin` on, for steps from `first` on."""
