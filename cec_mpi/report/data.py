@@ -79,7 +79,7 @@ def _run_data(run: Run) -> dict[str, Any]:
         "time": to_json_numbers(step_columns["time"][starts]),
         "seconds": float(step_columns["time"][-1]) if run.steps else None,
         "by_machine": machine_table(run) if run.steps else None,
-        "series": _series(run),
+        "series": {name: bin_series(step_columns[f], width) for name, f in _SERIES.items()},
         "parts": parts_by_bin(run, width),
         "encoded_cells": run.bins.encode_cells(),
         "speeds": _speeds(run),
@@ -102,12 +102,6 @@ def _host_names(run: Run) -> list[str]:
         truncate(hosts[n], _MAX_HOSTS)[:_MAX_HOST_CHARACTERS] if hosts.get(n) else ""
         for n in range(1, run.machines + 1)
     ]
-
-
-def _series(run: Run) -> dict[str, Any]:
-    return {
-        name: bin_series(run.step_columns[field], run.bins.width) for name, field in _SERIES.items()
-    }
 
 
 def _default_speeds(run: Run) -> Floats | None:
