@@ -91,7 +91,7 @@ def _run_data(run: Run) -> dict[str, Any]:
         "omitted": len(run.assignments.first_steps) - len(selected),
         "progress": _progress(run),
         "checkpoints": [_step_at(run, count) for count in run.checkpoints],
-        "resumes": [_step_at(run, count + 1) for count in run.resumes],
+        "resumptions": [_step_at(run, count + 1) for count in run.resumptions],
     }
 
 
@@ -125,7 +125,7 @@ def _speeds(run: Run) -> dict[str, Any] | None:
         rates = rows / seconds
     return {
         "bins": edges.tolist(),
-        "machines": list(map(to_json_numbers, rates.T)),
+        "by_machine": list(map(to_json_numbers, rates.T)),
     }
 
 

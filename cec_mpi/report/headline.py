@@ -133,8 +133,8 @@ def key_figures(run: Run) -> list[KeyFigure]:
         return []
     totals, duration = run.time_totals, float(run.step_columns["time"][-1])
     steps = format_count(run.steps, "step")
-    if run.resumes:
-        counts = join_names((f"{count:,}" for count in run.resumes), _MAX_NAMED)
+    if run.resumptions:
+        counts = join_names((f"{count:,}" for count in run.resumptions), _MAX_NAMED)
         steps += f" in {len(run.headers)} parts, resumed after {counts} steps"
     lost = {
         name: seconds

@@ -65,7 +65,7 @@ class Run:
         Step, kind, machine and text of each event, in the order of steps.
     progress : list of (int, dict)
         Number of steps, and the numbers that the task recorded after them.
-    checkpoints, resumes : list of int
+    checkpoints, resumptions : list of int
         Number of steps before each checkpoint, and before each resumption.
     waits : dict of int to Waiting
         Last wait for machines after this number of steps.
@@ -86,7 +86,7 @@ class Run:
         self.progress: list[tuple[int, dict[str, float]]] = []
         self.checkpoints: list[int] = []
         self.waits: dict[int, Waiting] = {}
-        self.resumes: list[int] = []
+        self.resumptions: list[int] = []
         self._columns = [dict.fromkeys(_FIELDS, np.empty(0))]  # of chunks
         self.last_timestamp = ""
         self._earlier_seconds = self._last_seconds = 0.0  # durations: of earlier parts, and so far
@@ -132,7 +132,7 @@ class Run:
     def _add_chunk(self, chunk: Chunk) -> None:
         if chunk.begins_part:
             if self.headers:
-                self.resumes.append(chunk.steps_before)
+                self.resumptions.append(chunk.steps_before)
                 self._earlier_seconds = self._last_seconds
             self.headers.append(chunk.header)
             for placement in _initial_placements(chunk.header):

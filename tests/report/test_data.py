@@ -66,7 +66,7 @@ def test_a_run_with_a_loss(make_run):
     assert third["new_rows"] == {"3": [(66, 100)], "4": [(50, 100)]}
     assert second["speeds"] == [500, 500, 250, 250]
     assert one["omitted"] == 0
-    assert one["speeds"]["machines"][3] == [250, None, 250]
+    assert one["speeds"]["by_machine"][3] == [250, None, 250]
 
 
 def test_parts_never_exceed_their_step(make_run):
@@ -109,7 +109,7 @@ def test_times_of_a_resumed_run_exclude_the_break(make_run):
     (run / "steps.jsonl").write_text(text[:at] + "2026-01-02T04:04:05" + text[at + 19 :])
     (one,) = data(run)["runs"]
     assert one["time"] == [1, 2, 5.5]
-    assert (one["checkpoints"], one["resumes"]) == ([1], [2])
+    assert (one["checkpoints"], one["resumptions"]) == ([1], [2])
     assert one["progress"] == [{"name": "residual", "log": True, "step": [0], "value": [0.5]}]
     assert one["parts"]["waiting"]["value"] == [0, 0, 3.25]
     assert one["figures"][0]["note"] == "3 steps in 2 parts, resumed after 2 steps"

@@ -483,7 +483,7 @@ def test_broken_data_hide_the_figures(driver, tmp_path):
 def test_the_line_of_a_machine_has_a_gap_while_it_is_absent(browser):
     """Its colour is on both sides of the gap, but not in it."""
     made = report_data.run(speeds=(2, 2), recovery=1, steps=100, losses=0)
-    for speeds in made["speeds"]["machines"]:
+    for speeds in made["speeds"]["by_machine"]:
         third = len(speeds) // 3
         speeds[third:-third] = [None] * (len(speeds) - 2 * third)
     browser.open(render_page(report_data.report(made)))

@@ -97,7 +97,7 @@ function addMap(run) {
       context.fillRect(xOf(step, width), STRIP_HEIGHT - 6, 1, 6);
     }
     context.fillStyle = currentColour("var(--text)");
-    for (const step of run.resumes.filter(isVisible)) {
+    for (const step of run.resumptions.filter(isVisible)) {
       const x = xOf(step - 0.5, width) - 1;
       for (let y = 0; y < STRIP_HEIGHT + mapHeight; y += 7) context.fillRect(x, y, 1.5, 4);
     }
@@ -231,5 +231,5 @@ function addMapLegend() {
   add(sample("shade"), `computed none to ${UNITS.percent(loadOf(largestCell))} of its shard's rows`);
   DATA.kinds.forEach((kind, i) => usedKinds.has(i) && add(eventMark(kind), describeKind(kind)));
   if (isUsed("checkpoints")) add(sample("tick", "var(--muted)"), "checkpoint");
-  if (isUsed("resumes")) add(sample("resumed", "var(--text)"), "resumed");
+  if (isUsed("resumptions")) add(sample("resumed", "var(--text)"), "resumed");
 }

@@ -4,7 +4,7 @@
 function speedLines(run) {
   const x = run.speeds.bins.map((bin) => binCentres(run)[bin]);
   const reach = Math.max(run.bin_width, (lastStep - firstStep) / Math.max(x.length, 1));
-  const speeds = run.speeds.machines;
+  const speeds = run.speeds.by_machine;
   if (run.machines <= SERIES_COLOURS) {
     return speeds.map((y, i) => ({
       label: `machine ${formatMachine(run, i + 1)}`, colour: seriesColour(i), x, y, reach,
