@@ -39,7 +39,7 @@ def distribute_machines(capacities: Sequence[int], machines: int) -> tuple[int, 
     counts = [0] * len(capacities)
     for _ in range(machines):
         candidates = [n for n, capacity in enumerate(capacities) if counts[n] < capacity]
-        counts[min(candidates, key=lambda n: (counts[n], n))] += 1
+        counts[min(candidates, key=counts.__getitem__)] += 1
     return tuple(counts)
 
 

@@ -96,9 +96,8 @@ def estimate_rates(directory: Path) -> tuple[float, Costs]:
     ]
     if not rates:
         raise InputError(f"{directory}: no machine has computed rows")
-    costs = Costs()
-    if len(header.get("hosts", ())) > 1:
-        costs = _fit_message_costs(costs, records, steps)
+    has_hosts = len(header.get("hosts", ())) > 1
+    costs = _fit_message_costs(records, steps) if has_hosts else Costs()
     if bytes_read := sum(sum(step.load_bytes) for step in records.steps):
         seconds = max(sum(sum(step.load_seconds) for step in records.steps), _MIN_SECONDS)
         costs = replace(costs, source=Source(bytes_read / seconds, is_shared=False))
@@ -115,7 +114,7 @@ def estimate_rates(directory: Path) -> tuple[float, Costs]:
     return rate, costs
 
 
-def _fit_message_costs(costs: Costs, records: RunRecords, steps: list[StepRecord]) -> Costs:
+def _fit_message_costs(records: RunRecords, steps: list[StepRecord]) -> Costs:
     """Return costs with the latency or the bandwidth that fits a run."""
     rows, columns = (records.header[name] for name in ("rows", "columns"))
     is_elastic = records.header.get("mpi_library") == "none"
@@ -123,8 +122,8 @@ def _fit_message_costs(costs: Costs, records: RunRecords, steps: list[StepRecord
     messages, transferred = step_traffic(machines, rows, columns, is_elastic)
     seconds = max(median(map(_message_seconds, steps)), _MIN_SECONDS)
     if transferred >= _MIN_STEP_BYTES:
-        return replace(costs, bandwidth=transferred / seconds)
-    return replace(costs, latency=seconds / messages)
+        return Costs(bandwidth=transferred / seconds)
+    return Costs(latency=seconds / messages)
 
 
 def _message_seconds(step: StepRecord) -> float:
