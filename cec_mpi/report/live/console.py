@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableT
 
 from cec_mpi.text.terminal import discard_output
 
-_PLAIN_TEXT: dict[str, Any] = {
+PLAIN_TEXT: dict[str, Any] = {
     "markup": False,
     "highlight": False,
     "emoji": False,
@@ -22,7 +22,7 @@ _PLAIN_TEXT: dict[str, Any] = {
 
 def safe_console(stream: TextIO) -> Console:
     """Return a console on a stream that raises no error if its terminal is lost."""
-    return _Console(file=cast(TextIO, _SafeStream(stream)), soft_wrap=True, **_PLAIN_TEXT)
+    return _Console(file=cast(TextIO, _SafeStream(stream)), soft_wrap=True, **PLAIN_TEXT)
 
 
 class _Console(Console):
@@ -84,7 +84,7 @@ def render_lines(
         file=io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace"),
         force_terminal=is_terminal,
         width=width,
-        **_PLAIN_TEXT,
+        **PLAIN_TEXT,
     )
     with console.capture() as captured:
         console.print(TruncatedLines(lines))

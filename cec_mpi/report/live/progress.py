@@ -142,10 +142,8 @@ def head_line(state: RunState, width: int) -> RenderableType:
     )
     pace = ", ".join(describe_pace(state))
     left = Text.assemble((f"{name}  " if name else "", "bold"), describe_step(state))
-    if state.planned_steps is None:
-        return Text.assemble(left, f"  {pace}")
     columns = width - 5 - left.cell_len - len(pace)
-    if columns < 8:
+    if state.planned_steps is None or columns < 8:
         return Text.assemble(left, f"  {pace}")
     grid = Table.grid(padding=(0, 2, 0, 0))
     bar = ProgressBar(

@@ -14,7 +14,7 @@ from types import FrameType
 from rich.console import Console
 from rich.live import Live
 
-from cec_mpi.report.live.console import TruncatedLines, render_lines, safe_console
+from cec_mpi.report.live.console import PLAIN_TEXT, TruncatedLines, render_lines, safe_console
 from cec_mpi.report.live.table import top_lines
 from cec_mpi.report.live.watched_run import WatchedRun
 from cec_mpi.text.terminal import print_result
@@ -43,7 +43,7 @@ def top(out: Path, interval: float, once: bool) -> None:
         The directory contains no run, or its records are invalid.
     """
     run = WatchedRun(out)
-    console = Console(markup=False, highlight=False, emoji=False, legacy_windows=False)
+    console = Console(**PLAIN_TEXT)
     if not once and console.is_terminal and not console.is_dumb_terminal:
         with suppress(KeyboardInterrupt):
             if not _watch(run, interval):
