@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from statistics import median
 from typing import Any
 
 from cec_mpi.report.live.descriptions import describe_host, describe_machine_event
 from cec_mpi.runtime.records.events import Event, kind_and_machine
 from cec_mpi.runtime.records.reading import Line
-from cec_mpi.runtime.records.step import Header, Progress, StepRecord, Unfinished, Waiting
+from cec_mpi.runtime.records.step import (
+    Header,
+    Progress,
+    StepRecord,
+    Unfinished,
+    Waiting,
+    parse_timestamp,
+)
 
 _MAX_RECENT = 64  # steps for medians and the rate
 _MIN_SLOW_SECONDS = 2.0  # after longer steps, the time since the last step is shown
@@ -122,7 +128,8 @@ class RunState:
         """Recent steps per second; None after fewer than two steps."""
         if len(self.recent_steps) < 2:
             return None
-        seconds = _seconds_between(self.recent_steps[0].time, self.recent_steps[-1].time)
+        first, last = self.recent_steps[0], self.recent_steps[-1]
+        seconds = parse_timestamp(last.time) - parse_timestamp(first.time)
         return (len(self.recent_steps) - 1) / seconds if seconds > 0 else None
 
     @property
@@ -181,10 +188,3 @@ class RunState:
             if len(step.rows) >= machine and step.compute_seconds[machine - 1] > 0
         ]
         return median(rates) if rates else None
-
-
-def _seconds_between(first: str, last: str) -> float:
-    try:
-        return (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()
-    except (ValueError, TypeError):
-        return 0.0
