@@ -1,16 +1,25 @@
-"""What an elastic step waits for, and how long."""
+"""The states of machines in an elastic step, what it waits for, and how long."""
 
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
 from cec_mpi import make_code
-from cec_mpi.core.elastic import events
+from cec_mpi.core.elastic import events, states
 from cec_mpi.core.elastic.events import ExpectedMachines, Request, StepFailed, WaitUntil
 from cec_mpi.core.elastic.forward import RowLedger
-from cec_mpi.core.elastic.states import Deadline, State
+from cec_mpi.core.elastic.states import (
+    Cause,
+    Consequence,
+    Deadline,
+    State,
+    react,
+    seconds_until_given_up,
+    seconds_until_late,
+)
 from cec_mpi.core.elastic.step import ElasticStep
 from cec_mpi.core.step.answers import Decoders
 
@@ -24,8 +33,8 @@ def count_missing(machines):
 
 def running_step(machines, planned, *, compare=False, deadline=None, **options):
     """Return a running step of four machines, and its requests for all rows."""
-    states = dict.fromkeys(machines, State.IDLE)
-    step = ElasticStep(states, {}, count_missing, deadline, **options)
+    idle = dict.fromkeys(machines, State.IDLE)
+    step = ElasticStep(idle, {}, count_missing, deadline, **options)
     ledger = RowLedger(ROWS, RECOVERY, (1.0,) * 4, Decoders(make_code(4, RECOVERY)), compare)
     ledger.assign_plan(dict.fromkeys(planned, ALL_ROWS))
     step.begin(ledger, (1, 2, 3, 4), None, 0.0)
@@ -145,3 +154,44 @@ def test_hosts_adopt_the_listed_machine_that_reduces_the_shortage_most():
     assert step.instructions(2.1) == [events.Adopt(4)]
     step.handle(ExpectedMachines(), 2.1)  # no host has memory for it
     assert step.instructions(2.1) == [StepFailed(events.TooFewMachines((1,)))]
+
+
+# --- states and deadlines -----------------------------------------------------------------
+
+
+def documented_transitions():
+    """Return new state and consequence by cause and state, from the table in the docstring."""
+    _, _, table, *_ = re.split(r"(?m)^====.*\n", states.__doc__)
+    transitions = {}
+    for line in table.splitlines():
+        cause, state, new_state, consequence = re.split("  +", line)
+        for old_state in State if state == "any" else [State(state)]:
+            transitions[Cause(cause), old_state] = State(new_state), Consequence(consequence)
+    return transitions
+
+
+def test_the_table_has_the_transitions_of_the_code():
+    documented = documented_transitions()
+    assert {cause for cause, _ in documented} == set(Cause)
+    for cause in Cause:
+        for state in State:
+            expected = documented.get((cause, state), (state, Consequence.NOTHING))
+            assert react(cause, state) == expected
+
+
+def test_a_machine_is_late_after_a_multiple_of_the_expected_time():
+    deadline = Deadline(factor=2.0, min_seconds=0.0)
+    assert seconds_until_late(None, [1.0], 1.0) is None
+    assert seconds_until_late(deadline, [], None) is None
+    assert seconds_until_late(deadline, [1.0, 2.0, 9.0], None) == 4.0
+    assert seconds_until_late(deadline, [1.0], 3.0) == 6.0
+    assert seconds_until_late(Deadline(factor=2.0, min_seconds=9.0), [1.0], None) == 9.0
+    assert seconds_until_late(Deadline(seconds=0.5), [], None) == 0.5
+
+
+def test_a_machine_is_given_up_after_ten_deadlines_and_five_seconds():
+    assert seconds_until_given_up(None, 1.0) == math.inf
+    assert seconds_until_given_up(Deadline(), None) == math.inf
+    assert seconds_until_given_up(Deadline(), 0.1) == 5.0
+    assert seconds_until_given_up(Deadline(), 2.0) == 20.0
+    assert seconds_until_given_up(Deadline(seconds=3.0), 2.0) == 30.0
