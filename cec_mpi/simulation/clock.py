@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator
 from itertools import count
 
 from cec_mpi.core.elastic.states import WAIT_MARGIN
 from cec_mpi.errors import MachineError
-from cec_mpi.runtime.processes.waiting import JumpingClock, no_deadline
+from cec_mpi.runtime.processes.waiting import JumpingClock
 
 
 class SimulatedClock(JumpingClock):
@@ -49,17 +50,17 @@ class SimulatedClock(JumpingClock):
             yield heapq.heappop(self._scheduled)[2]
 
     def jump(self, until: float) -> None:
-        """See `JumpingClock.jump`.
+        """Advance to the next action, or to this time if no action is earlier.
 
         Raises
         ------
         MachineError
             No action is scheduled.
         """
-        next_moment = self._scheduled[0][0] if self._scheduled else no_deadline()
+        next_moment = self._scheduled[0][0] if self._scheduled else math.inf
         if next_moment <= self._now:
             return
         moment = min(next_moment, max(until, self._now + WAIT_MARGIN))
-        if moment == no_deadline():
+        if moment == math.inf:
             raise MachineError("the run waits for a machine that never answers (see --deadline)")
         self._now = moment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from cec_mpi.runtime.availability.models import (
     validate_machines,
 )
 from cec_mpi.runtime.master.step import Step
-from cec_mpi.runtime.processes.waiting import Clock, no_deadline, sleep_at_most
+from cec_mpi.runtime.processes.waiting import Clock, sleep_at_most
 from cec_mpi.runtime.records.step import AbsenceReason, AbsenceTable
 from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.times import AVAILABILITY_POLL_SECONDS, SHUTDOWN_NOTICE_SECONDS
@@ -139,7 +140,7 @@ class Schedule:
     def next_change(self) -> float:
         """Return the time of the next tick; infinity if ticks have no duration."""
         if self._tick_seconds is None or self._start is None:
-            return no_deadline()
+            return math.inf
         return self._start + (self._current_tick() + 1) * self._tick_seconds + WAIT_MARGIN
 
     def next_step(

@@ -13,7 +13,6 @@ import os
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -40,30 +39,13 @@ class Clock(Protocol):
         """Sleep for this number of seconds."""
 
 
-class JumpingClock(ABC):
-    """Clock of a simulation, which jumps to the next event instead of waiting."""
-
-    @abstractmethod
-    def monotonic(self) -> float:
-        """Return the time in seconds."""
-
-    @abstractmethod
-    def sleep(self, seconds: float, /) -> None:
-        """Advance by this number of seconds."""
-
-    @abstractmethod
-    def jump(self, until: float) -> None:
-        """Advance to the next event, or to this time if no event is earlier."""
+class JumpingClock:
+    """Base of the clock of a simulation, whose sleeps take no real time."""
 
 
 def sleep_at_most(clock: Clock, seconds: float, limit: float) -> None:
     """Sleep for some seconds, limited unless the clock is simulated."""
     clock.sleep(seconds if isinstance(clock, JumpingClock) else min(seconds, limit))
-
-
-def no_deadline() -> float:
-    """Return infinity, the deadline of a wait without a time limit."""
-    return float("inf")
 
 
 class WaitHistory:
@@ -105,15 +87,13 @@ class PollTimer:
         Longest sleep in seconds.
     history : WaitHistory, optional
         History of the waits of this kind. Without it no wait is expected to be short.
-    clock : Clock, optional
-        By default `time`.
 
     Attributes
     ----------
     spin : float
         Seconds before the first sleep.
     last_poll : float
-        Time of the last call of `pause`, by the clock.
+        Time of the last call of `pause`, by `time.monotonic`.
     """
 
     def __init__(
@@ -121,73 +101,54 @@ class PollTimer:
         transfer: int = 0,
         max_sleep: float = MAX_SLEEP_SECONDS,
         history: WaitHistory | None = None,
-        clock: Clock | None = None,
     ) -> None:
-        self._clock: Clock = time if clock is None else clock
-        self._history = None if isinstance(clock, JumpingClock) else history
-        self._spin_without_transfer = _MIN_SPIN if self._history is None else self._history.spin
+        self._history = history
+        self._spin_without_transfer = _MIN_SPIN if history is None else history.spin
         self.spin = self._spin_without_transfer + transfer / _BYTES_PER_SECOND
         self._max_sleep = max_sleep
-        self._longest_wait = 0.0
-        self._begin = self.last_poll = self._clock.monotonic()
+        self._begin = self.last_poll = time.monotonic()
 
-    def pause(self, until: float = float("inf")) -> None:
-        """Sleep or yield until the next poll; a simulated clock jumps, at most to `until`."""
-        if isinstance(self._clock, JumpingClock):
-            self._clock.jump(until)
-            return
-        waited = self._record_poll() - self._begin
+    def pause(self) -> None:
+        """Sleep or yield until the next poll."""
+        waited = self._record_poll()
         if waited < self.spin:
             os.sched_yield()
             return
         if not getattr(_thread_state, "has_short_slack", False):
             _reduce_timer_slack()
-        self._clock.sleep(min(max(_MIN_SLEEP_SECONDS, _SLEEP_FRACTION * waited), self._max_sleep))
-
-    def elapsed(self) -> float:
-        """Return the seconds waited so far."""
-        return self._clock.monotonic() - self._begin
-
-    def restart(self) -> None:
-        """Restart the timer after an arrival, because more is expected."""
-        now = self._record_poll()
-        self._longest_wait = max(self._longest_wait, now - self._begin)
-        self._begin = now
+        time.sleep(min(max(_MIN_SLEEP_SECONDS, _SLEEP_FRACTION * waited), self._max_sleep))
 
     def finish(self) -> None:
-        """End the wait, and record its longest part in the history."""
-        self.restart()
+        """End the wait, and record it in the history."""
+        waited = self._record_poll()
         if self._history is not None:
-            self._history.last_wait = self._longest_wait
+            self._history.last_wait = waited
 
     def _record_poll(self) -> float:
-        """Record and return the time of a poll, and detect contention."""
-        previous_poll, self.last_poll = self.last_poll, self._clock.monotonic()
+        """Record a poll, and detect contention; return the time waited so far."""
+        previous_poll, self.last_poll = self.last_poll, time.monotonic()
         is_late = (
             self.last_poll - previous_poll > _CONTENTION_GAP
             and previous_poll - self._begin < self._spin_without_transfer
         )
         if is_late and self._history is not None:
             self._history.record_contention()
-        return self.last_poll
+        return self.last_poll - self._begin
 
 
 def wait_for(
     requests: Sequence[Any],
     transfer: int = 0,
-    seconds: float = float("inf"),
     max_sleep: float = MAX_SLEEP_SECONDS,
     history: WaitHistory | None = None,
-) -> bool:
-    """Wait until all requests are complete; return False after the time limit.
+) -> None:
+    """Wait until all requests are complete.
 
     Parameters
     ----------
     requests : sequence of mpi4py.MPI.Request
     transfer : int
         See `PollTimer`.
-    seconds : float
-        Time limit.
     max_sleep : float
         See `PollTimer`.
     history : WaitHistory, optional
@@ -195,7 +156,7 @@ def wait_for(
     """
     timer = PollTimer(transfer, max_sleep, history)
     monotonic, yield_core = time.monotonic, os.sched_yield
-    spin_until = timer.last_poll + min(timer.spin, seconds)
+    spin_until = timer.last_poll + timer.spin
     for request in requests:
         while not request.Test():
             now = monotonic()
@@ -204,11 +165,8 @@ def wait_for(
                 timer.last_poll = now
                 yield_core()
                 continue
-            if timer.elapsed() > seconds:
-                return False
             timer.pause()
     timer.finish()
-    return True
 
 
 def _reduce_timer_slack() -> None:
