@@ -115,11 +115,6 @@ class CollectiveHub(StaticHub):
         if self._endpoint is not None:
             self._endpoint.free()
 
-    @property
-    def is_ready_for_order(self) -> bool:
-        """Whether the machines wait for an order."""
-        return not (self.is_stopped or self.is_mid_step)
-
     def broadcast_order(self, order: Order, payload: bytes = b"") -> None:
         """Send an order to all machines, and broadcast its payload.
 
@@ -142,7 +137,7 @@ class CollectiveHub(StaticHub):
         MachineError
             See `broadcast_order`.
         """
-        if not self.is_ready_for_order:
+        if self.is_stopped or self.is_mid_step:
             raise MachineError("the machines have left" if self.is_stopped else HUB_POISONED)
         self.is_mid_step = True
         self.orders.header[:] = order
