@@ -55,7 +55,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from cec_mpi.errors import CecError, InputError, ShortageError
+from cec_mpi.errors import CecError, InputError, MachineError, ShortageError
 from cec_mpi.runtime.processes.launcher import (
     INTEL,
     MPICH,
@@ -88,8 +88,6 @@ log = logging.getLogger(__name__)
 
 Error = TypeVar("Error", bound=BaseException)
 
-FAILED_MACHINE = 3  # exit code if a machine fails
-INTERRUPTED = 128 + signal.SIGINT
 _SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 _SHARED_ATTRIBUTE = "_raised_on_all_ranks"  # of an error; its value is the rank of this process
 _MEMORY_ERRORS = "can't start new thread", "failed to map segment from shared object"
@@ -139,7 +137,7 @@ this_process = ThisProcess()
 def exit_code_of(error: BaseException) -> int:
     """Return the exit code of an exception."""
     if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED
+        return 128 + signal.SIGINT
     if isinstance(error, SystemExit):
         code = error.code
         return 0 if code is None else code if isinstance(code, int) else CecError.exit_code
@@ -225,11 +223,11 @@ def abort_on_error(
 def report_and_abort(comm: MPI.Intracomm, error: BaseException) -> NoReturn:
     """Print an exception of this rank and abort the job (see `abort_on_error`)."""
     log.critical("rank %d aborts the job", comm.rank, exc_info=error)
-    code = exit_code_of(error) if comm.rank == 0 else FAILED_MACHINE
+    code = exit_code_of(error) if comm.rank == 0 else MachineError.exit_code
     shortage, this_rank = as_shortage_error(error), f"rank {comm.rank} on {socket.gethostname()}"
     text = f"{this_rank} failed\n{_traceback_of(error)}"
     if is_mpi_error(error):
-        code = FAILED_MACHINE
+        code = MachineError.exit_code
         text = (
             f"error: one of {plural(comm.size, 'rank')} was lost ({error}), and the others cannot "
             "continue in lockstep; with --elastic a run continues"
@@ -283,7 +281,7 @@ def abort_job_at_exit() -> None:
 
     def abort() -> None:
         if os.getpid() == process:
-            abort_job(FAILED_MACHINE, by_mpi=False)
+            abort_job(MachineError.exit_code, by_mpi=False)
 
     atexit.register(abort)
 
@@ -344,7 +342,7 @@ def limit_start(seconds: float, ranks: int, rank: int) -> None:
                 "call, or nodes cannot connect to each other; --start-timeout SECONDS "
                 "(start_timeout in Python) allows more time"
             )
-        abort_job(FAILED_MACHINE, by_mpi=False)
+        abort_job(MachineError.exit_code, by_mpi=False)
 
     timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), give_up)
     timer.daemon = True
@@ -368,7 +366,7 @@ def exit_with_launcher() -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(PARENT_POLL_SECONDS)
-        os._exit(FAILED_MACHINE)
+        os._exit(MachineError.exit_code)
 
     if launcher_of_ranks():
         threading.Thread(target=watch, daemon=True, name="launcher").start()
@@ -423,7 +421,7 @@ def exit_in_order(comm: MPI.Intracomm, code: int) -> int:
     return code
 
 
-def exit_now(code: int = FAILED_MACHINE) -> NoReturn:
+def exit_now(code: int = MachineError.exit_code) -> NoReturn:
     """Exit at once, without finalizing MPI."""
     flush()
     os._exit(code)
