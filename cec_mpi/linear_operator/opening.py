@@ -24,7 +24,7 @@ from cec_mpi.runtime.processes.ending import (
     mark_shared_error,
     wait_for_rank_0,
 )
-from cec_mpi.runtime.processes.launcher import launcher_of_ranks, rank_of_launcher
+from cec_mpi.runtime.processes.launcher import detect_rank, launcher_of_ranks
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.metrics import check_metrics
 from cec_mpi.runtime.session.static import static_session
@@ -117,7 +117,7 @@ class OperatorContext:
         traceback: TracebackType | None,
     ) -> None:
         if self._is_machine and isinstance(error, _ERRORS_OF_NONE):
-            rank = self._comm.rank if self._comm is not None else rank_of_launcher()
+            rank = self._comm.rank if self._comm is not None else detect_rank()
             error.add_note(
                 f"rank {rank} is a machine, where X is None: put all code that uses X under "
                 "`if X is not None:`"
@@ -254,7 +254,7 @@ def open_operator(
             f"comm {shorten(comm)}: expected a communicator of mpi4py, or local=N for N processes "
             "on this computer"
         )
-        raise mark_shared_error(rank_of_launcher(), error)
+        raise mark_shared_error(detect_rank(), error)
     keywords = "".join(f", {name}={shorten(value)}" for name, value in options.items())
     call = f"open_operator({str(store)!r}, {'None' if comm is None else 'comm'}{keywords})"
 
@@ -323,7 +323,7 @@ def _check_single_process(comm: MPI.Intracomm | None) -> None:
         "engine: it starts all machines; expected one process without a communicator and without "
         "a launcher"
     )
-    rank = comm.rank if comm is not None else rank_of_launcher()
+    rank = comm.rank if comm is not None else detect_rank()
     raise mark_shared_error(rank, error)
 
 

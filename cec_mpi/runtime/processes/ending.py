@@ -63,9 +63,9 @@ from cec_mpi.runtime.processes.launcher import (
     Launcher,
     continuity,
     detect_launcher,
+    detect_rank,
     job_id,
     launcher_of_ranks,
-    rank_of_launcher,
 )
 from cec_mpi.runtime.times import (
     ABORT_SECONDS,
@@ -168,7 +168,7 @@ def abort_job_on_exceptions() -> None:
         if this_process.is_forked:
             print_exception(type_, error, trace)
             exit_now(exit_code_of(error))
-        is_shared, rank = is_shared_error(error), rank_of_launcher()
+        is_shared, rank = is_shared_error(error), detect_rank()
         if is_shared and error.__dict__[_SHARED_ATTRIBUTE]:
             raise SystemExit(0)
         if not is_shared:
@@ -188,7 +188,7 @@ def _abort_if_ranks_wait() -> None:
 
     Otherwise they would wait for this rank, and this rank for them in MPI_Finalize.
     """
-    code, rank = this_process.exit_code, rank_of_launcher()
+    code, rank = this_process.exit_code, detect_rank()
     if not code or this_process.has_started or this_process.is_forked or not is_mpi_running():
         return
 

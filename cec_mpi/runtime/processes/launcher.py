@@ -113,7 +113,7 @@ def job_id(environ: Mapping[str, str] = os.environ) -> str:
     return ".".join(environ[name] for name in names if name in environ)
 
 
-def rank_of_launcher() -> int:
+def detect_rank() -> int:
     """Return the rank of this process; 0 without a launcher."""
     launcher = detect_launcher()
     return 0 if launcher is None else launcher.rank

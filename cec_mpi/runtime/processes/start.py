@@ -49,8 +49,8 @@ from cec_mpi.runtime.processes.launcher import (
     OPEN_MPI,
     Launcher,
     detect_launcher,
+    detect_rank,
     find_srun_problem,
-    rank_of_launcher,
 )
 from cec_mpi.runtime.processes.packing import Failure, allgather, broadcast
 from cec_mpi.runtime.processes.resources import network_id
@@ -510,7 +510,7 @@ def run_on_ranks(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
     try:
         comm = start_mpi(start_timeout)
     except InputError as error:
-        if rank_of_launcher() == 0:
+        if detect_rank() == 0:
             print_error(error)
         return error.exit_code
     # mpirun ends its ranks on Ctrl-C; avoid a traceback from each rank.
