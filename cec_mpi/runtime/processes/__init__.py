@@ -4,7 +4,7 @@
 - `resources`: cores, memory and networks of processes, and findings about them
 - `start`: the MPI library, its fit to the launcher, and the start of MPI
 - `children`: child processes, which end with their parent
-- `ending`: exit in order or by an exception, errors that are printed once, signals
+- `ending`: orderly exit, exit by an exception, errors that are printed once, signals
 - `packing`: typed messages between processes, and exceptions as messages
 - `waiting`: waits that use little of a core
 

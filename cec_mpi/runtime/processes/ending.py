@@ -1,7 +1,7 @@
-"""Exit of processes: in order, or by an exception.
+"""Exit of processes: orderly, or by an exception.
 
-**In order**, with exit code 0, 4, 5, 6 or 8, or 2 for bad input: all ranks know the outcome. They
-exit with 0; rank 0 exits last, prints one message, and returns the exit code (`exit_in_order`). An
+**Orderly**, with exit code 0, 4, 5, 6 or 8, or 2 for bad input: all ranks know the outcome. Rank 0
+prints one message, exits last and returns the exit code; the others return 0 (`finalize_mpi`). An
 error that all ranks raise is marked by `mark_shared_error`.
 
 **By an exception** on one rank: the other ranks and MPI_Finalize would wait for it forever.
@@ -394,10 +394,10 @@ def kill_ranks(ranks: Collection[int]) -> set[int]:
     return killed
 
 
-# --- exit in order --------------------------------------------------------------------------------
+# --- orderly exit ---------------------------------------------------------------------------------
 
 
-def exit_in_order(comm: MPI.Intracomm, code: int) -> int:
+def finalize_mpi(comm: MPI.Intracomm, code: int) -> int:
     """Finalize MPI and return the exit code of this rank, which is 0 except on rank 0 (collective).
 
     If several ranks exited at once with another code, Open MPI's launcher hung in 5 of 1,631 runs

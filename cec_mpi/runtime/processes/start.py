@@ -31,8 +31,8 @@ from cec_mpi.runtime.processes.ending import (
     as_shortage_error,
     end_start_limit,
     exit_code_of,
-    exit_in_order,
     exit_with_launcher,
+    finalize_mpi,
     flush,
     limit_start,
     mark_shared_error,
@@ -278,7 +278,7 @@ def ensure_mpi_started(start_timeout: float | None = None) -> None:
             warnings.simplefilter("ignore", RuntimeWarning)
             init_mpi()
         if mpi4py.rc.finalize is None:  # mpi4py finalizes MPI only if it has initialized it
-            atexit.register(_finalize_mpi)
+            atexit.register(_finalize_at_exit)
     skip_mpi_in_forks()
     if launcher is not None and launcher.size > MPI.COMM_WORLD.size:
         end_start_limit()  # no other process can be found
@@ -300,7 +300,7 @@ def _mismatch_error(launcher: Launcher) -> InputError:
     return _shared_error(launcher_mismatch_message(launcher, mpi_library(), problem))
 
 
-def _finalize_mpi() -> None:
+def _finalize_at_exit() -> None:
     from mpi4py import MPI
 
     if not this_process.is_forked and not MPI.Is_finalized():
@@ -530,7 +530,7 @@ def run_on_ranks(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
     if problem is not None and not code:
         print_error(f"standard output cannot be written: {problem.strerror}")
         code = InputError.exit_code
-    return exit_in_order(comm, code)
+    return finalize_mpi(comm, code)
 
 
 def call_on_master(comm: MPI.Intracomm, work: Callable[[], T], type_: Any) -> T:
