@@ -5,6 +5,7 @@
 - `start`: the MPI library, its fit to the launcher, and the start of MPI
 - `children`: child processes, which end with their parent
 - `ending`: orderly exit, exit by an exception, errors that are printed once, signals
+- `notices`: notices of preemption from the metadata services of clouds
 - `packing`: typed messages between processes, and exceptions as messages
 - `waiting`: waits that use little of a core
 

@@ -105,7 +105,7 @@ class ThisProcess:
         Whether it was forked from a process with MPI.
     exit_code : int
         Exit code of the last call of `sys.exit`, since `record_exit_codes`.
-    has_started : bool
+    ranks_started : bool
         Whether all ranks have started; then they know the outcome of this process.
     start_limit : threading.Timer or None
         Time limit of the start, until all ranks have started.
@@ -121,7 +121,7 @@ class ThisProcess:
     is_elastic: bool = False
     is_forked: bool = False
     exit_code: int = 0
-    has_started: bool = False
+    ranks_started: bool = False
     start_limit: threading.Timer | None = None
     keep_alive: list[Any] = field(default_factory=list)
     operator_groups: list[MPI.Group] = field(default_factory=list)
@@ -184,12 +184,12 @@ def abort_job_on_exceptions() -> None:
 
 
 def _abort_if_ranks_wait() -> None:
-    """Abort the job if this rank exits with an exit code and the others do not exit.
+    """Abort the job if this rank exits with a code other than 0 and the others do not exit.
 
     Otherwise they would wait for this rank, and this rank for them in MPI_Finalize.
     """
     code, rank = this_process.exit_code, detect_rank()
-    if not code or this_process.has_started or this_process.is_forked or not is_mpi_running():
+    if not code or this_process.ranks_started or this_process.is_forked or not is_mpi_running():
         return
 
     def abort() -> None:
@@ -352,7 +352,7 @@ def limit_start(seconds: float, ranks: int, rank: int) -> None:
 
 def end_start_limit() -> None:
     """Cancel the time limit of the start, because all ranks have started."""
-    this_process.has_started = True
+    this_process.ranks_started = True
     timer, this_process.start_limit = this_process.start_limit, None
     if timer is not None:
         timer.cancel()
