@@ -80,9 +80,9 @@ class Master:
         self.arithmetic = store.arithmetic
         self._warnings = PostponedWarnings()
         self._may_warn_of_cancellation = code.recovery > 1  # L = 1 needs no decoding
-        rows, largest = store.scaling.exponents, store.scaling.column_sizes
-        exponents = None if rows is None else rows.reshape(-1)
-        self.scaler = Scaler(largest, store.arithmetic, exponents, manifest.rounded)
+        exponents, column_sizes = store.scaling.exponents, store.scaling.column_sizes
+        row_exponents = None if exponents is None else exponents.reshape(-1)
+        self.scaler = Scaler(column_sizes, store.arithmetic, row_exponents, manifest.rounded)
         self._threads = store.threads
         self._closed = False
         self._overflow_note = ""  # describes the last product if its square overflows
@@ -255,47 +255,47 @@ class Master:
             else:
                 values = self.scaler.scale_rows(unscaled, exponents, out_block)
                 exponents = [exponent + self.scaler.max_row_exponent for exponent in exponents]
-        largest = vector_max_abs(values)
-        is_finite = all(map(math.isfinite, largest))
+        maxima = vector_max_abs(values)
+        is_finite = all(map(math.isfinite, maxima))
         if not is_finite:
             self._executor.check_finite(step, result)
-        self._record_step(step, result, cancellation(term_norms, exponents, largest))
-        self._note_overflow(step, largest[0] if columns == 1 else float(np.max(largest)), decoded)
+        self._record_step(step, result, cancellation(term_norms, exponents, maxima))
+        self._note_overflow(step, maxima[0] if columns == 1 else float(np.max(maxima)), decoded)
         if not is_finite:
             raise MachineError(
                 f"{step.product_name} is too large for float64, so the product is not finite: "
                 f"{self._overflow_note}"
             )
         if not adjoint:
-            self._warn_of_underflow(largest, exponents)
+            self._warn_of_underflow(maxima, exponents)
         return values
 
-    def _note_overflow(self, step: Step, largest: float, parts: Floats | None) -> None:
+    def _note_overflow(self, step: Step, maximum: float, parts: Floats | None) -> None:
         """Describe a product whose square would overflow, for the error of a later product.
 
         Parameters
         ----------
         step : Step
-        largest : float
+        maximum : float
             The largest absolute value in the product.
         parts : (L, R * k) ndarray, optional
             The decoded rows of X W; encoding them gives the answers of the machines.
         """
         self._overflow_note = ""
-        if largest < _HUGE:
+        if maximum < _HUGE:
             return
         size_text = (
-            f"of about {largest:.0e}" if np.isfinite(largest) else "that are too large for float64"
+            f"of about {maximum:.0e}" if np.isfinite(maximum) else "that are too large for float64"
         )
         self._overflow_note = f"the product of step {step.number} has numbers {size_text}"
         if parts is None or self.manifest.code.recovery == 1:
             return
-        entry = int(np.abs(parts).max(axis=0).argmax())
+        index = int(np.abs(parts).max(axis=0).argmax())
         with np.errstate(over="ignore", invalid="ignore"):
             answers = np.abs(
-                self.manifest.code.generator @ np.ldexp(parts[:, entry], -_HEADROOM_BITS)
+                self.manifest.code.generator @ np.ldexp(parts[:, index], -_HEADROOM_BITS)
             )
-        row, is_suspect = entry // step.product.columns, answers > answers.max() * _SUSPECT_RATIO
+        row, is_suspect = index // step.product.columns, answers > answers.max() * _SUSPECT_RATIO
         suspects = [n for n in step.available if is_suspect[n - 1]]
         if not step.events:  # only machines of the plan have answered
             intervals = step.plan.assignment.intervals
@@ -340,12 +340,12 @@ class Master:
             "cancels"
         )
 
-    def _warn_of_underflow(self, largest: list[float], exponents: list[int]) -> None:
+    def _warn_of_underflow(self, maxima: list[float], exponents: list[int]) -> None:
         """Warn if entries of X w are smaller than the error from underflow in w."""
         threshold = self.scaler.underflow_error
         if any(
-            0 < size < threshold if not exponent else 0 < np.ldexp(size, -exponent) < threshold
-            for size, exponent in zip(largest, exponents, strict=True)
+            0 < (maximum if not exponent else np.ldexp(maximum, -exponent)) < threshold
+            for maximum, exponent in zip(maxima, exponents, strict=True)
         ):
             self._warnings.add(
                 "X w is inexact: some entries of w are too small relative to others for float64, "
