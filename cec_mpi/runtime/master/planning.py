@@ -116,11 +116,11 @@ class StepPlanner:
         """
         return self.schedule.next_step(self._recovery, self.placement, extra_answers, may_join)
 
-    def plan(self, step: Step, stragglers: int = 0) -> Step:
-        """Plan a step, with L + S machines for each row if available, and return it."""
-        available = step.available
-        if stragglers not in self._planners:
-            self._planners[stragglers] = self.speeds.demand.make_planner(self._scheme, stragglers)
+    def plan(self, step: Step, extra_machines: int = 0) -> Step:
+        """Plan a step, with L + `extra_machines` for each row if available, and return it."""
+        available, demand = step.available, self.speeds.demand
+        if extra_machines not in self._planners:
+            self._planners[extra_machines] = demand.make_planner(self._scheme, extra_machines)
         roster = self.schedule.roster
         if roster is not None and self._host_names is not roster.host_names:
             self._host_names = roster.host_names
@@ -129,7 +129,7 @@ class StepPlanner:
                 {n: host for n, host in self._host_names.items() if n in machines}
             )
         step.speeds = self.speeds.plan_speeds(available)
-        step.plan = self._planners[stragglers].plan(available, step.speeds)
+        step.plan = self._planners[extra_machines].plan(available, step.speeds)
         step.plan_changed = step.plan is not self._last_plan
         return step
 
