@@ -52,8 +52,8 @@ class StepPlanner:
     >>> from cec_mpi.core.speeds import FixedSpeeds
     >>> speeds = FixedSpeeds([2, 2, 3, 3, 4, 4], CodedDemand(6, 3, 420))
     >>> schedule = Schedule(ListedAvailability([(1, 2, 3, 5, 6)]), (1, 2, 3, 4, 5, 6))
-    >>> steps = StepPlanner(schedule, speeds, CodedPlacement(6), 3)
-    >>> step = steps.plan(steps.next_step())
+    >>> planner = StepPlanner(schedule, speeds, CodedPlacement(6), 3)
+    >>> step = planner.plan(planner.next_step())
     >>> step.available, step.plan.makespan
     ((1, 2, 3, 5, 6), 84.0)
     """
@@ -152,8 +152,8 @@ class StepPlanner:
         ----------
         step : Step
         rows : (N,) sequence of int
-            Number of rows that each machine computed, 0 if preempted. Their work is cached for this
-            object, so it must not be modified.
+            Number of rows that each machine computed. Their work is cached for this object, so it
+            must not be modified.
         seconds : (N,) sequence of float
             Computation time of each machine.
         """

@@ -241,14 +241,14 @@ class Session:
             self._hub.refuse(error)
             raise error
         emulation = make_emulation(options, opening.machines, reports, hosts)
-        steps = StepPlanner.for_store(
+        planner = StepPlanner.for_store(
             manifest, self.schedule, speeds, options.scheme, store.parts()
         )
         # Rank 0 decodes with all of its cores, because other processes are idle then. In one
         # process they are used by threads of BLAS, which would compete with threads of decoding.
         threads_for_decoding = self._processes[0].own_cores if self.has_processes else 1
         served_store = ServedStore(
-            manifest, scaling, steps, recorder, opening.arithmetic, threads_for_decoding
+            manifest, scaling, planner, recorder, opening.arithmetic, threads_for_decoding
         )
         master = Master(self._hub.admit(emulation), options, served_store)
         hosts_of_machines = zip(opening.machines, hosts, strict=True)
