@@ -92,7 +92,7 @@ class Schedule:
     def available(self) -> tuple[int, ...]:
         """The machines that are available now."""
         before_start = self._tick_seconds is not None and self._start is None
-        return self._without_lost(self._query(0 if before_start else self._current_tick()))
+        return self._select_reachable(self._query(0 if before_start else self._current_tick()))
 
     @property
     def static_available(self) -> tuple[int, ...] | None:
@@ -105,7 +105,7 @@ class Schedule:
         If the availability is a function, its last result is used.
         """
         static = self.static_available
-        available = self._without_lost(self._last_query[1]) if static is None else static
+        available = self._select_reachable(self._last_query[1]) if static is None else static
         listed = self.last_listed
         return {
             n: "available" if n in available else self._absence_reason(n, n in listed)
@@ -129,12 +129,12 @@ class Schedule:
         self._availability = ListedAvailability([chosen])
 
     def listed_machines(self, tick: int) -> set[int]:
-        """Return the machines that the availability lists for a tick, including lost ones."""
+        """Return the machines that the availability lists for a tick, including unreachable ones."""
         return set(self._query(tick))
 
     @property
     def last_listed(self) -> frozenset[int]:
-        """The machines that the availability has listed last, including lost ones."""
+        """The machines that the availability has listed last, including unreachable ones."""
         return frozenset(self._last_query[1])
 
     def next_change(self) -> float:
@@ -238,7 +238,7 @@ class Schedule:
         return "late" if is_listed else "preempted"
 
     def _find_available(self, tick: int, machine_count: int) -> tuple[int, ...]:
-        available = self._without_lost(self._query(tick))
+        available = self._select_reachable(self._query(tick))
         if available and available[-1] > machine_count:
             return tuple(n for n in available if n <= machine_count)
         return available
@@ -251,7 +251,7 @@ class Schedule:
             self._last_query = tick, machines
         return machines
 
-    def _without_lost(self, machines: tuple[int, ...]) -> tuple[int, ...]:
+    def _select_reachable(self, machines: tuple[int, ...]) -> tuple[int, ...]:
         unreachable = self._unreachable
         return tuple(n for n in machines if n not in unreachable) if unreachable else machines
 
