@@ -109,12 +109,12 @@ class StepPlanner:
         estimator = SpeedEstimator(demand) if speeds is None else FixedSpeeds(speeds, demand)
         return cls(schedule, estimator, manifest.placement, recovery, scheme)
 
-    def next_step(self, extra_answers: int = 0, may_join: bool = False) -> Step:
+    def next_step(self, extra_answers: int = 0, caller_waits: bool = False) -> Step:
         """Return the next step, with L + `extra_answers` answers to each row.
 
         See `Schedule.next_step`.
         """
-        return self.schedule.next_step(self._recovery, self.placement, extra_answers, may_join)
+        return self.schedule.next_step(self._recovery, self.placement, extra_answers, caller_waits)
 
     def plan(self, step: Step, extra_machines: int = 0) -> Step:
         """Plan a step, with L + `extra_machines` for each row if available, and return it."""

@@ -82,7 +82,7 @@ class Schedule:
         self.waits = wait
         self._step = step
         self._tick = tick
-        self._start: float | None = None
+        self._start: float | None = None  # of tick 0, by the clock
         self._absences: dict[int, tuple[AbsenceReason, int]] = {}  # of the last step
         self._last_query: tuple[int, tuple[int, ...]] = _NO_QUERY  # tick and its listed machines
         self.check_cancelled: Callable[[], None] = lambda: None
@@ -129,12 +129,12 @@ class Schedule:
         self._availability = ListedAvailability([chosen])
 
     def listed_machines(self, tick: int) -> set[int]:
-        """Return the machines that the availability lists for a tick, including unreachable ones."""
+        """Return the machines that the availability lists for a tick, even unreachable ones."""
         return set(self._query(tick))
 
     @property
     def last_listed(self) -> frozenset[int]:
-        """The machines that the availability has listed last, including unreachable ones."""
+        """The machines that the availability has listed last, even unreachable ones."""
         return frozenset(self._last_query[1])
 
     def next_change(self) -> float:
@@ -148,7 +148,7 @@ class Schedule:
         recovery: int,
         placement: CodedPlacement | ReplicaPlacement,
         extra_answers: int = 0,
-        may_join: bool = False,
+        caller_waits: bool = False,
     ) -> Step:
         """Wait for a tick with enough machines, and return the next step without a plan.
 
@@ -162,7 +162,7 @@ class Schedule:
             Determines which sets of machines suffice.
         extra_answers : int
             Number of answers to each row beyond L. The step tolerates as many losses.
-        may_join : bool
+        caller_waits : bool
             Whether the caller waits for further machines to join.
 
         Raises
@@ -183,7 +183,7 @@ class Schedule:
             max_available = min(self._availability.max_available(tick), reachable)
             is_possible = placement.max_tolerated_losses(recovery, max_available) >= extra_answers
             if not self.waits or not is_possible or is_constant_after(self._availability, tick):
-                if not may_join:
+                if not caller_waits:
                     self._await_shutdown_notice()
                     self._last_query = _NO_QUERY  # in case the caller tries the step again
                 raise InfeasibleError(self._shortage_message(tick, available, *requirement))
@@ -212,7 +212,7 @@ class Schedule:
         self.on_shortage(max(1, missing), available, reasons)
 
     def commit(self, step: Step, machine_count: int) -> None:
-        """Advance to the next step, because this one, of a store for N machines, has begun."""
+        """Advance past a step that has begun; `machine_count` is N."""
         self._step, self._tick = step.number + 1, step.tick + 1
         step.absent_since = self._record_absences(step, machine_count)
 
