@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import numpy as np
@@ -25,7 +25,6 @@ from cec_mpi.core.elastic.events import (
 )
 from cec_mpi.core.elastic.forward import RowLedger
 from cec_mpi.core.elastic.step import ElasticStep, Ledger
-from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.answers import Decoders, RowAnswers
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.master.buffers import Buffers
@@ -84,7 +83,6 @@ class ElasticExecutor:
         self._has_warned_of_damage = False
         self._memory = AnswerMemory()
         self._last_rows: list[int] = []
-        self._cached_rows: tuple[Plan | None, NDArray[np.int64]] = None, np.zeros(0, np.int64)
         self._last_time_limit: float | None = None  # seconds for an answer, in the last step
         # The state machine and the driver of the next step, until it begins.
         self._waiting_step: tuple[ElasticStep, StepDriver] | None = None
@@ -173,9 +171,7 @@ class ElasticExecutor:
         ledger.assign_plan(step.plan.assignment.all_intervals())
         self._memory.clear()
         computation = ForwardComputation(step.product, buffers.vectors, answers, self._memory)
-        measurements = self._run(
-            step, ledger, computation, self._planned_rows(step), refine=ledger.refine
-        )
+        measurements = self._run(step, ledger, computation, refine=ledger.refine)
         return self._make_result(step, measurements, np.empty(0), ledger.condition)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> ProductResult:
@@ -191,7 +187,7 @@ class ElasticExecutor:
         computation = AdjointComputation(
             step.product, buffers.coefficients, rows, generator, self._term_checker
         )
-        measurements = self._run(step, ledger, computation, self._planned_rows(step), eligible)
+        measurements = self._run(step, ledger, computation, eligible=eligible)
         values = computation.sum_terms(ledger.answered_terms())
         return self._make_result(step, measurements, values, buffers.codec.condition)
 
@@ -201,7 +197,7 @@ class ElasticExecutor:
         if term_checker.products.keys() >= set(step.available):
             return
         spans = list(placement.spans(((0, rows),)))
-        counts = np.zeros(placement.machines, np.int64)
+        counts = [0] * placement.machines
         for start, stop, holders in spans:
             for machine in set(holders).intersection(step.available):
                 counts[machine - 1] += stop - start
@@ -215,7 +211,7 @@ class ElasticExecutor:
         step: Step,
         ledger: Ledger,
         computation: Computation,
-        rows: NDArray[np.int64],
+        rows: Sequence[int] | None = None,
         eligible: Collection[int] | None = None,
         refine: Callable[[], Decode | None] = lambda: None,
     ) -> Measurements:
@@ -226,8 +222,8 @@ class ElasticExecutor:
         step : Step
         ledger : Ledger
         computation : Computation
-        rows : (N,) ndarray of int
-            Number of rows of each machine in the plan.
+        rows : (N,) sequence of int, optional
+            Number of rows of each machine; by default that in the plan.
         eligible : collection of int, optional
             Machines that may get requests; by default all.
         refine : callable
@@ -236,7 +232,9 @@ class ElasticExecutor:
         elastic_step, driver = self._waiting_step or self._make_driver()
         self._waiting_step = None
         planner, clock = self._planner, self._hub.clock
-        predicted = planner.speeds.predict(computation.product, step.plan.estimate_work(rows))
+        rows = planner.count_rows(step.plan) if rows is None else rows
+        work = step.plan.estimate_work(np.asarray(rows))
+        predicted = planner.speeds.predict(computation.product, work)
         machines = range(1, planner.placement.machines + 1)
         listed_machines = planner.schedule.listed_machines(step.tick).intersection(machines)
         if eligible is not None:
@@ -248,13 +246,6 @@ class ElasticExecutor:
         if isinstance(outcome, StepFailed):
             raise self._failure_error(step, outcome, not computation.product.adjoint)
         return driver.measurements
-
-    def _planned_rows(self, step: Step) -> NDArray[np.int64]:
-        """Return the number of rows of each machine in the plan, cached for one plan."""
-        if self._cached_rows[0] is not step.plan:
-            counts = step.plan.assignment.row_counts(self._planner.placement.machines)
-            self._cached_rows = step.plan, counts
-        return self._cached_rows[1]
 
     def _make_result(
         self, step: Step, measurements: Measurements, values: NDArray[np.float64], condition: float

@@ -7,7 +7,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cec_mpi.core.checks.finite import NonfiniteChecker, is_finite
-from cec_mpi.core.plan.planner import Plan
 from cec_mpi.errors import CecError, DamagedStoreError, MachineError
 from cec_mpi.runtime.master.buffers import Buffers
 from cec_mpi.runtime.master.planning import StepPlanner
@@ -36,7 +35,6 @@ class LockstepExecutor:
         self, endpoint: LockstepEndpoint, planner: StepPlanner, recorder: Recorder
     ) -> None:
         self._endpoint, self._planner, self._recorder = endpoint, planner, recorder
-        self._cached_rows: tuple[Plan | None, list[int]] = None, []  # rows of each machine
 
     def next_step(self, adjoint: bool) -> Step:
         """Return the next step, planned for all available machines."""
@@ -83,22 +81,13 @@ class LockstepExecutor:
                 step.events.append(event)
                 self._recorder.add_event(event)
         step.delays = _delay_of_last(answers)
-        rows = self._count_rows(plan)
         if answers.failed:
             raise self._failure_error(step, answers)
         if not adjoint:
             decode_begin = now()
             buffers.codec.decode(answers.values, buffers.parts)
             seconds["decode"] += now() - decode_begin
-        return ProductResult(answers, buffers.codec.condition, rows)
-
-    def _count_rows(self, plan: Plan) -> list[int]:
-        """Return the number of rows of each machine in the plan, cached for one plan."""
-        cached_plan, rows = self._cached_rows
-        if cached_plan is not plan:
-            rows = plan.assignment.row_counts(self._planner.placement.machines).tolist()
-            self._cached_rows = plan, rows
-        return rows
+        return ProductResult(answers, buffers.codec.condition, self._planner.count_rows(plan))
 
     def check_finite(self, step: Step, result: ProductResult) -> None:
         """Raise `MachineError` if an answer is not finite."""

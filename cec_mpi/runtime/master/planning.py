@@ -73,6 +73,7 @@ class StepPlanner:
         self._planners: dict[int, Planner] = {}
         self._host_names: Mapping[int, str] | None = None  # last passed to `speeds`
         self._last_plan: Plan | None = None
+        self._cached_rows: tuple[Plan | None, list[int]] = None, []
         self._cached_work: tuple[Plan | None, Sequence[int], NDArray[np.number]] = (
             None,
             (),
@@ -132,6 +133,13 @@ class StepPlanner:
         step.plan = self._planners[extra_machines].plan(available, step.speeds)
         step.plan_changed = step.plan is not self._last_plan
         return step
+
+    def count_rows(self, plan: Plan) -> list[int]:
+        """Return the number of rows of each machine in a plan; the same list for the same plan."""
+        if self._cached_rows[0] is not plan:
+            rows = plan.assignment.row_counts(self.placement.machines).tolist()
+            self._cached_rows = plan, rows
+        return self._cached_rows[1]
 
     def begin(self, step: Step) -> None:
         """Commit a step whose first order is being sent."""
