@@ -175,10 +175,10 @@ class ElasticExecutor:
         return self._make_result(step, measurements, np.empty(0), ledger.condition)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> ProductResult:
-        eligible = None
+        eligible_machines = None
         if self._checker is not None and self._term_checker is not None:
-            self._probe(step, self._checker, self._term_checker)
-            eligible = self._term_checker.products.keys()
+            self._run_probe(step, self._checker, self._term_checker)
+            eligible_machines = self._term_checker.products.keys()
         rows = step.plan.assignment.all_intervals()
         spans = self._planner.placement.spans_of_terms
         ledger = TermLedger(self._manifest.code.recovery, step.speeds, spans)
@@ -187,11 +187,11 @@ class ElasticExecutor:
         computation = AdjointComputation(
             step.product, buffers.coefficients, rows, generator, self._term_checker
         )
-        measurements = self._run(step, ledger, computation, eligible=eligible)
+        measurements = self._run(step, ledger, computation, eligible_machines=eligible_machines)
         values = computation.sum_terms(ledger.answered_terms())
         return self._make_result(step, measurements, values, buffers.codec.condition)
 
-    def _probe(self, step: Step, checker: ParityChecker, term_checker: TermChecker) -> None:
+    def _run_probe(self, step: Step, checker: ParityChecker, term_checker: TermChecker) -> None:
         """Compute the products of shards with the probe, unless all are cached."""
         placement, rows = self._planner.placement, self._manifest.rows_per_shard
         if term_checker.products.keys() >= set(step.available):
@@ -212,7 +212,7 @@ class ElasticExecutor:
         ledger: Ledger,
         computation: Computation,
         rows: Sequence[int] | None = None,
-        eligible: Collection[int] | None = None,
+        eligible_machines: Collection[int] | None = None,
         refine: Callable[[], Decode | None] = lambda: None,
     ) -> Measurements:
         """Execute a step, or the probe before it.
@@ -224,7 +224,7 @@ class ElasticExecutor:
         computation : Computation
         rows : (N,) sequence of int, optional
             Number of rows of each machine; by default that in the plan.
-        eligible : collection of int, optional
+        eligible_machines : collection of int, optional
             Machines that may get requests; by default all.
         refine : callable
             See `StepDriver.run`.
@@ -237,8 +237,8 @@ class ElasticExecutor:
         predicted = planner.speeds.predict(computation.product, work)
         machines = range(1, planner.placement.machines + 1)
         listed_machines = planner.schedule.listed_machines(step.tick).intersection(machines)
-        if eligible is not None:
-            listed_machines = listed_machines.intersection(eligible)
+        if eligible_machines is not None:
+            listed_machines = listed_machines.intersection(eligible_machines)
         planner.begin(step)
         elastic_step.begin(ledger, listed_machines, predicted, clock.monotonic())
         outcome = driver.run(step, computation, planner, refine)
@@ -281,10 +281,10 @@ class ElasticExecutor:
     # Errors.
 
     def _failure_error(
-        self, step: Step, failed: StepFailed, compares_answers: bool
+        self, step: Step, failure: StepFailed, compares_answers: bool
     ) -> MachineError | InfeasibleError:
-        """Return the error of a failed step; only answers to X W are compared."""
-        cause = failed.cause
+        """Return the error of a failed step."""
+        cause = failure.cause
         if isinstance(cause, NonfiniteAnswer):
             return (
                 step.no_replacement_error(cause)
@@ -342,8 +342,9 @@ class ElasticExecutor:
 
 def _make_checkers(store: ServedStore, seed: int | None) -> tuple[ParityChecker, TermChecker]:
     """Return the checkers of answers to X W, and of terms of X' V."""
-    manifest, dtype, largest = store.manifest, store.arithmetic, store.scaling.column_sizes
+    manifest, dtype, column_maxima = store.manifest, store.arithmetic, store.scaling.column_sizes
     generator, errors = manifest.code.generator, manifest.shard_errors
     checker = make_checker(generator, dtype, manifest.columns, errors)
-    sizes = np.abs(generator).sum(axis=1) + errors
-    return checker, TermChecker(sizes, largest, dtype, np.random.default_rng(seed))
+    entry_bounds = np.abs(generator).sum(axis=1) + errors
+    rng = np.random.default_rng(seed)
+    return checker, TermChecker(entry_bounds, column_maxima, dtype, rng)
