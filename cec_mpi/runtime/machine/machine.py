@@ -156,17 +156,17 @@ class Machine:
             return 0.0
         shard, columns = self._shard, len(self._adjoint_answers)
         w = np.ones((1, columns), self._forward_answers.dtype)
-        first, last, row_bytes = shard.sample_rows(_SAMPLE_BYTES, w.nbytes)
-        if first == last:  # no rows
+        first, end, row_bytes = shard.sample_rows(_SAMPLE_BYTES, w.nbytes)
+        if first == end:  # no rows
             return 0.0
-        shard.load([(first, last)])
-        out = np.empty((last - first, 1), w.dtype)
+        shard.load([(first, end)])
+        out = np.empty((end - first, 1), w.dtype)
 
         def multiply(start: int, stop: int) -> None:
             shard.multiply(w, [(first + start, first + stop)], out[start:stop])
 
-        rate = measure_rate(multiply, last - first, row_bytes)
-        return rate * shard.cost([(first, last)]) / (last - first)
+        rate = measure_rate(multiply, end - first, row_bytes)
+        return rate * shard.cost([(first, end)]) / (end - first)
 
     def prepare(self, product: Product, out: NDArray[Any] | None = None) -> None:
         """Provide arrays for the answers to this product.

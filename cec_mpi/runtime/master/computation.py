@@ -252,11 +252,11 @@ class AdjointComputation:
         parts, k = [], self.product.columns
         for start, stop in selected:
             position = 0
-            for first, last in rows:
-                if first <= start and stop <= last:
+            for first, end in rows:
+                if first <= start and stop <= end:
                     begin = position + (start - first) * k
                     parts.append(coefficients[begin : begin + (stop - start) * k])
-                position += (last - first) * k
+                position += (end - first) * k
         selected_coefficients: NDArray[Any] = np.concatenate(parts)
         return selected_coefficients
 
