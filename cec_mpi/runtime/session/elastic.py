@@ -231,9 +231,9 @@ def _check_unused(file: Path) -> None:
     """Raise if the run that has written this connection file still listens."""
     if not file.exists():
         return
-    connection = read_connection_file(file)
+    connection_file = read_connection_file(file)
     try:
-        Connection(connection).close()
+        Connection(connection_file).close()
     except MasterLostError:
         return
     raise InputError(f"{file}: another run listens there; each run needs a file of its own")

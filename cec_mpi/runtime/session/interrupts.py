@@ -1,4 +1,4 @@
-"""Delay of Ctrl-C in a product to a moment after which later products are possible."""
+"""Ctrl-C in a step: it is delayed while messages are incomplete, so that later steps work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session: the machines of a run as the master uses them, and the store that they open."""
+"""A session: it opens a store on the machines of a run, and lets threads compute products."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ExecutionMode(Enum):
 
 
 class Session:
-    """The machines of a run as the master uses them, on rank 0.
+    """Opens a store on the machines of a run, and runs the steps of its threads; only on rank 0.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class Session:
             check_ranks(len(self._processes), machines, manifest.code.machines)
         elif self._mode is ExecutionMode.ELASTIC and len(self._processes) == 1:
             check_joining(options)
-        self._warn_oversubscribed(options)
+        self._warn_of_oversubscription(options)
         self.schedule = Schedule(
             options.availability,
             machines,
@@ -267,12 +267,12 @@ class Session:
         pairs = zip(opening.machines, reports, strict=True)
         openable = [n for n, report in pairs if n and report.shard_path and not report.problem]
         manifest = opening.manifest
-        tolerated = manifest.placement.tolerated_losses(manifest.code.recovery, openable)
-        return self._mode is ExecutionMode.ELASTIC and tolerated >= 0
+        is_feasible = manifest.placement.tolerated_losses(manifest.code.recovery, openable) >= 0
+        return self._mode is ExecutionMode.ELASTIC and is_feasible
 
-    def _warn_oversubscribed(self, options: SessionOptions) -> None:
+    def _warn_of_oversubscription(self, options: SessionOptions) -> None:
         """Warn of ranks and threads that share cores, unless slow machines are emulated."""
-        if self._mode is not ExecutionMode.SERIAL and options.emulate_speeds is None:
+        if self.has_processes and options.emulate_speeds is None:
             threads = [options.threads or process.threads for process in self._processes]
             findings = find_oversubscription(self._processes, threads, detect_launcher())
             self._warn([finding.text for finding in findings])
@@ -367,7 +367,7 @@ def check_ranks(rank_count: int, machines: tuple[int, ...], store_machines: int)
 
 
 def check_joining(options: SessionOptions) -> None:
-    """Raise for options that need machines that start with the run."""
+    """Raise if an option needs machines that start with the run."""
     if options.emulate_speeds is not None and options.emulate_base is None:
         raise InputError(
             "emulated speeds need a base (--emulate-base) if all machines join later, because they "
