@@ -224,7 +224,7 @@ def join(
 
     with SignalRecorder() as signals, watch_notices(notice, leave):
         finder = _MasterFinder(source, signals, retry)
-        connection = finder.connect(0.0 if retry is None else retry)
+        connection = finder.connect()
         while True:
             print_note(f"joined the run of {_format_source(source)} at {connection.address}")
             endpoint = SocketMachineEndpoint(
@@ -244,7 +244,7 @@ def join(
             error = _loss_of_master(error)
             print_note(f"{error}; waiting {retry:g} s for it to come back")
             finder.announces_wait = False
-            connection = finder.connect(retry)
+            connection = finder.connect()
 
 
 def serve_as_rank(
@@ -282,7 +282,7 @@ def serve_as_rank(
         finder = _MasterFinder(source, signals, start_seconds, launch)
         has_ended = False
         try:
-            connection = finder.connect(start_seconds)
+            connection = finder.connect()
             while True:
                 endpoint = SocketMachineEndpoint(connection, None, signals, verbose=False)
                 error = finder.serve(connection, hello, endpoint)
@@ -354,7 +354,7 @@ class _MasterFinder:
     source : Path or ConnectionFile
     signals : SignalRecorder
     retry : float or None
-        Seconds that `connect` waits for the master; part of messages.
+        Seconds that `connect` waits for the master; None for no wait.
     launch : _Launch, optional
         Set for a rank, not for `join`.
 
@@ -379,9 +379,9 @@ class _MasterFinder:
         self.connection_file: ConnectionFile | None = None
         self._backoff = Backoff(MAX_RECONNECT_SECONDS)
 
-    def connect(self, seconds: float) -> Connection:
-        """Connect to the master within this number of seconds."""
-        due = time.monotonic() + seconds
+    def connect(self) -> Connection:
+        """Connect to the master, and wait for it if it does not listen yet."""
+        due = time.monotonic() + (self._retry or 0.0)
         while True:
             existed = isinstance(self._source, Path) and self._source.exists()
             try:
@@ -394,7 +394,7 @@ class _MasterFinder:
                 if not can_retry or time.monotonic() >= due:
                     raise self._final_error(error, can_retry) from None
                 if self.announces_wait:
-                    print_note(f"{error}; waiting {seconds:g} s at most")
+                    print_note(f"{error}; waiting {self._retry:g} s at most")
                     self.announces_wait = False
             self._pause()
 
