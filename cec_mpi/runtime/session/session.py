@@ -138,7 +138,10 @@ class Session:
         options = options.validate(manifest)
         machines = options.machines or ()
         if self._mode is ExecutionMode.LOCKSTEP:
-            check_ranks(len(self._processes), machines, manifest.code.machines)
+            size, launcher = len(self._processes), detect_launcher()
+            problem = rank_count_problem(size, machines, manifest.code.machines, launcher)
+            if problem:
+                raise InputError(problem)
         elif self._mode is ExecutionMode.ELASTIC and len(self._processes) == 1:
             check_joining(options)
         self._warn_of_oversubscription(options)
@@ -354,16 +357,6 @@ def make_emulation(
         options.emulate_changes,
         options.seed,
     )
-
-
-def check_ranks(rank_count: int, machines: tuple[int, ...], store_machines: int) -> None:
-    """Raise unless there is one rank for the master and one for each of these machines.
-
-    `store_machines` is the number of machines of the store.
-    """
-    problem = rank_count_problem(rank_count, machines, store_machines, detect_launcher())
-    if problem:
-        raise InputError(problem)
 
 
 def check_joining(options: SessionOptions) -> None:
