@@ -77,7 +77,7 @@ from cec_mpi.runtime.records.directory import (
     restore_results,
 )
 from cec_mpi.runtime.records.recorder import Recorder, resume_steps
-from cec_mpi.runtime.session.header import describe_devices, placement_table
+from cec_mpi.runtime.session.header import describe_devices, rank_table
 from cec_mpi.runtime.session.metrics import check_metrics
 from cec_mpi.runtime.session.session import Session
 from cec_mpi.store.cache import check_cache_location
@@ -288,7 +288,7 @@ class TaskRun:
         if self.options.device != (CPU,):
             print_note(printable(f"devices: {describe_devices(recorder.header)}"))
         if self.shows_map:
-            print_result(printable(placement_table(recorder.header), keep="\n"))
+            print_result(printable(rank_table(recorder.header), keep="\n"))
         if not is_resumed:
             move_results_aside(self.out)
         has_write_error = False

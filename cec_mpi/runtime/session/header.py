@@ -121,7 +121,7 @@ def describe_devices(header: Mapping[str, Any]) -> str:
     return ", ".join(f"{plural(count, 'machine')} on {name}" for name, count in counts.items())
 
 
-def placement_table(header: Mapping[str, Any]) -> str:
+def rank_table(header: Mapping[str, Any]) -> str:
     """Return a table of where each rank runs and reads its shard.
 
     Parameters
@@ -131,7 +131,7 @@ def placement_table(header: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> print(placement_table({
+    >>> print(rank_table({
     ...     "machine_of_rank": [0, 1, 0], "hosts": ["node1", "node1", "node2"],
     ...     "cores": [8, 8, 4], "threads": [4, 4, 4], "shard_files": ["", "/s/shard-0001.npy", ""],
     ... }))
@@ -144,13 +144,13 @@ def placement_table(header: Mapping[str, Any]) -> str:
     width = max(map(len, ["host", *hosts]))
     devices = header.get("devices") or [""] * len(header["machine_of_rank"])
     device_width = max(6, *map(len, devices)) if any(devices) else 0
-    heading = f"  {'device':{device_width}}" if device_width else ""
-    lines = [f"machine  rank  {'host':{width}}  cores  threads{heading}  shard"]
+    device_heading = f"  {'device':{device_width}}" if device_width else ""
+    lines = [f"machine  rank  {'host':{width}}  cores  threads{device_heading}  shard"]
     rows = zip(header["machine_of_rank"], header["shard_files"], devices, strict=True)
     for position, (machine, file, device) in enumerate(rows):
         name = machine or ("spare" if position else "master")
         rank = position if len(hosts) > 1 else 0  # one process
         line = f"{name:>7}  {rank:4}  {hosts[rank]:{width}}  {cores[rank]:5}  {threads[rank]:7}"
-        cell = f"  {device or 'cpu':{device_width}}" if device_width else ""
-        lines.append(f"{line}{cell}  {file}".rstrip())
+        device_cell = f"  {device or 'cpu':{device_width}}" if device_width else ""
+        lines.append(f"{line}{device_cell}  {file}".rstrip())
     return "\n".join(lines)
