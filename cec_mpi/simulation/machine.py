@@ -45,7 +45,7 @@ class SimulatedMachine(Machine):
         rate = self.emulation.rate(self.number, step)
         seconds = self._overhead + self.row_count * self._row_scale / rate
         if self.faults:
-            seconds = self.faults.inject_after(
+            seconds = self.faults.inject_into_answer(
                 self.number, step, self._answers, seconds, sleep=lambda seconds: None
             )
         return seconds

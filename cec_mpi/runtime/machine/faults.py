@@ -24,7 +24,7 @@ from cec_mpi.errors import InputError
 
 log = logging.getLogger(__name__)
 
-FAULTS = ("kill", "stop", "slow", "corrupt", "nan", "inf", "leave")
+FAULT_KINDS = ("kill", "stop", "slow", "corrupt", "nan", "inf", "leave")
 _SCHEDULED_FAULT = re.compile(
     r"(?P<kind>[a-z]+):(?P<machine>\d+)@(?P<step>\d+)(x(?P<factor>[0-9.]+))?"
 )
@@ -68,7 +68,7 @@ class Faults:
 
     scheduled: tuple[Fault, ...] = ()
     rate: float = 0.0
-    kinds: tuple[str, ...] = FAULTS
+    kinds: tuple[str, ...] = FAULT_KINDS
     seed: int = 0
 
     def __bool__(self) -> bool:
@@ -92,7 +92,7 @@ class Faults:
                 faults.append(Fault(kind, machine, step, _RANDOM_FACTOR))
         return sorted(faults, key=lambda fault: fault.kind == "slow")
 
-    def inject_before(self, machine: int, step: int) -> None:
+    def inject_signals(self, machine: int, step: int) -> None:
         """Send the signals of faults to this process."""
         for fault in self.at(machine, step):
             signal_number = _SIGNALS.get(fault.kind)
@@ -100,7 +100,7 @@ class Faults:
                 log.warning("machine %d in step %d: %s, injected", machine, step, fault.kind)
                 os.kill(os.getpid(), signal_number)
 
-    def inject_after(
+    def inject_into_answer(
         self,
         machine: int,
         step: int,
@@ -121,7 +121,7 @@ class Faults:
             Delays the answer of a slow machine.
         """
         for fault in self.at(machine, step):
-            if fault.kind in _WRONG_VALUES and values.size:
+            if fault.kind in _VALUE_FAULTS and values.size:
                 index = int(np.random.default_rng((self.seed, machine, step)).integers(values.size))
                 log.warning(
                     "machine %d in step %d: wrong value at index %d, injected", machine, step, index
@@ -134,7 +134,7 @@ class Faults:
         return seconds
 
 
-_WRONG_VALUES = ("corrupt", "nan", "inf")
+_VALUE_FAULTS = ("corrupt", "nan", "inf")
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "leave": signal.SIGTERM}
 
 
@@ -159,26 +159,26 @@ def parse_faults(text: str, machines: int, seed: int = 0) -> Faults:
     >>> parse_faults("kill:3@10,slow:5@30x4", 6).scheduled[1]
     Fault(kind='slow', machine=5, step=30, factor=4.0)
     """
-    scheduled, rate, kinds = [], 0.0, FAULTS
+    scheduled, rate, kinds = [], 0.0, FAULT_KINDS
     for entry in filter(None, text.split(",")):
         is_valid = False
         with suppress(ValueError):
             if match := _RANDOM_FAULTS.fullmatch(entry):
                 rate, names = float(match["rate"]), match["kinds"]
-                kinds = tuple(names.split("+")) if names else FAULTS
-                is_valid = 0 < rate <= 1 and set(kinds) <= set(FAULTS)
+                kinds = tuple(names.split("+")) if names else FAULT_KINDS
+                is_valid = 0 < rate <= 1 and set(kinds) <= set(FAULT_KINDS)
             elif match := _SCHEDULED_FAULT.fullmatch(entry):
                 kind, machine, step, factor = match.group("kind", "machine", "step", "factor")
                 fault = Fault(kind, int(machine), int(step), float(factor or 1))
                 scheduled.append(fault)
                 is_valid = (
-                    fault.kind in FAULTS
+                    fault.kind in FAULT_KINDS
                     and 1 <= fault.machine <= machines
                     and (fault.factor > 1) == (fault.kind == "slow")
                 )
         if not is_valid:
             raise InputError(
-                f"fault {entry!r}: expected KIND:MACHINE@STEP with {', '.join(FAULTS)} and machine "
-                f"1..{machines}, slow:5@30x4 for 4 times slower, or random:RATE[:kill+stop]"
+                f"fault {entry!r}: expected KIND:MACHINE@STEP with {', '.join(FAULT_KINDS)} and "
+                f"machine 1..{machines}, slow:5@30x4 for 4 times slower, or random:RATE[:kill+stop]"
             )
     return Faults(tuple(scheduled), rate, kinds, seed)

@@ -239,7 +239,7 @@ class Machine:
         shard = self._shard
         if shard is None:
             raise MachineError(f"machine {self.number} has no shard, but received a job")
-        self.faults.inject_before(self.number, step)
+        self.faults.inject_signals(self.number, step)
         fixed_seconds = shard.warm_up(product.adjoint, operand, self._intervals)
         begin = time.perf_counter()
         self._multiply(shard, product, operand)
@@ -253,7 +253,7 @@ class Machine:
             seconds = max(seconds - fixed_seconds, _MIN_VARIABLE_FRACTION * seconds)
         if shard.has_changed():  # raises if rows were overwritten during the computation
             shard.load(self._intervals)
-        return self.faults.inject_after(self.number, step, self._answers, seconds)
+        return self.faults.inject_into_answer(self.number, step, self._answers, seconds)
 
     def _multiply(self, shard: Shard, product: Product, operand: NDArray[Any]) -> None:
         if product.adjoint:
