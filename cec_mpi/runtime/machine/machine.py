@@ -30,7 +30,7 @@ class Report(NamedTuple):
     ----------
     seconds : float
         Time of the computation.
-    loaded : LoadCost
+    load_cost : LoadCost
         Time and bytes of reading rows before it.
     problem : str
         The exception that the machine raised; empty if it raised none.
@@ -41,7 +41,7 @@ class Report(NamedTuple):
     """
 
     seconds: float = 0.0
-    loaded: LoadCost = NOTHING_LOADED
+    load_cost: LoadCost = NOTHING_LOADED
     problem: str = ""
     leaving: bool = False
     damaged: bool = False
@@ -128,9 +128,9 @@ class Machine:
         changed = shard.has_changed()
         if self._is_loaded and not changed:
             return NOTHING_LOADED
-        loaded = shard.load(self._intervals)
+        load_cost = shard.load(self._intervals)
         self._is_loaded = True
-        return loaded
+        return load_cost
 
     @property
     def values(self) -> NDArray[Any]:
@@ -209,8 +209,8 @@ class Machine:
             If it contains an exception, the answers are NaN.
         """
         try:
-            loaded = self.load()
-            return Report(self.compute(product, operand, step), loaded)
+            load_cost = self.load()
+            return Report(self.compute(product, operand, step), load_cost)
         except Exception as error:
             log.exception("machine %d failed in step %d", self.number, step)
             self._answers.fill(np.nan)

@@ -225,7 +225,7 @@ class LocalMasterEndpoint:
         self._step = 0
         self._product = Product()
         self._answer_buffers = AnswerBuffers(manifest, arithmetic)
-        self._slices: list[slice] = []  # of the answers, by machine
+        self._slices: list[slice] = []  # of answers to X W or coefficients, for each machine
         self._operand = np.empty(0, arithmetic)
         self._term = np.empty(0)  # of X' V, reused by all machines
         self._problems: dict[int, str] = {}
@@ -280,8 +280,8 @@ class LocalMasterEndpoint:
                     self._problems[n] = report.problem
                     failed.append(n)
                     damaged += [n] if report.damaged else []
-                elif report.loaded is not NOTHING_LOADED:
-                    load_costs[:, n - 1] = report.loaded
+                elif report.load_cost is not NOTHING_LOADED:
+                    load_costs[:, n - 1] = report.load_cost
                 if adjoint and machine.row_count:
                     values += self._term
             if adjoint and not failed and not math.isfinite(np.add.reduce(values)):

@@ -82,12 +82,12 @@ def compute_answers(
 ) -> tuple[list[NDArray[Any]], list[Report]]:
     """Compute the answers of the machines of this host, one after the other.
 
-    Reported times are those of machines with equal shares of the speed of this process.
+    Times are reported as if each machine had an equal share of the speed of this process.
 
     Returns
     -------
     list of ndarray
-        The answer of each machine to X W, (count * k,), or the sum of the terms of X' V.
+        The answer of each machine to X W, (row_count * k,), or the sum of the terms of X' V.
     list of Report
         The report of each machine.
     """

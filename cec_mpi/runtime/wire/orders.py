@@ -245,12 +245,12 @@ def parse_order(order: Order, payload: bytes, rank: int = 0) -> Open | Close | S
 
 def pack_report(report: Report, machine: int, is_finite: bool = True) -> ReportFields[float]:
     """Return the fields of a report as numbers."""
-    loaded = report.loaded
+    load_cost = report.load_cost
     return ReportFields(
         machine,
         report.seconds,
-        loaded.seconds,
-        loaded.bytes,
+        load_cost.seconds,
+        load_cost.bytes,
         bool(report.problem),
         report.leaving,
         not is_finite,
