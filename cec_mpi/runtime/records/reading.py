@@ -18,7 +18,7 @@ from cec_mpi.runtime.records.events import Event
 from cec_mpi.runtime.records.step import (
     DEFAULTS,
     FIELDS,
-    PER_MACHINE,
+    MACHINE_FIELDS,
     VERSION,
     Checkpoint,
     Header,
@@ -37,8 +37,8 @@ from cec_mpi.text import shorten
 
 MAX_LINE_BYTES = 1 << 25  # five times a step of a hundred thousand machines
 MAX_OBJECTS = 1 << 17  # JSON objects of a line, which may take 25 times their bytes in memory
-_get_machine_fields = attrgetter(
-    *(n for n in PER_MACHINE if n != "compute_seconds"), "available", "absent_since"
+_get_checked_fields = attrgetter(
+    *(n for n in MACHINE_FIELDS if n != "compute_seconds"), "available", "absent_since"
 )
 _DEFAULT_VALUES: tuple[Any, ...] = tuple(DEFAULTS.get(name, UNSET) for name in FIELDS)
 _REQUIRED_COUNT = len(FIELDS) - len(DEFAULTS)  # the fields without defaults come first
@@ -169,10 +169,10 @@ class LineReader:
         if (
             last is not None
             and len(record.compute_seconds) == len(last.compute_seconds)
-            and all(map(is_, _get_machine_fields(record), _get_machine_fields(last)))
+            and all(map(is_, _get_checked_fields(record), _get_checked_fields(last)))
         ):
             return
-        lengths = {name: len(getattr(record, name)) for name in PER_MACHINE}
+        lengths = {name: len(getattr(record, name)) for name in MACHINE_FIELDS}
         check_machines(lengths, record.available, record.absent_since)
         if last is None or record.assignment is not last.assignment:
             IntervalBounds.from_lists(record.assignment)
@@ -242,7 +242,7 @@ def _checked_lines(path: Path) -> Iterator[tuple[bytes, Line | None]]:
     """Yield lines with their content; that of an incomplete last line is None."""
     reader, content = LineReader(), None
     try:
-        for line in _iterate_raw(path):
+        for line in _iterate_raw_lines(path):
             if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
                 yield line, None
                 break
@@ -256,7 +256,7 @@ def _checked_lines(path: Path) -> Iterator[tuple[bytes, Line | None]]:
         raise InputError(f"{path} is not a record of steps: it has no header")
 
 
-def _iterate_raw(path: Path) -> Iterator[bytes]:
+def _iterate_raw_lines(path: Path) -> Iterator[bytes]:
     with os.fdopen(open_regular(path), "rb") as stream:
         while line := stream.readline(MAX_LINE_BYTES):
             yield line

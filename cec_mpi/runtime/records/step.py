@@ -39,7 +39,7 @@ AbsenceReason = Literal["preempted", "late", "lost", "given up", "left", "exclud
 """Reason for which a machine is not available."""
 
 AbsenceTable = dict[AbsenceReason, dict[MachineNumber, Count]]
-"""Unavailable machines by reason, each with the step since which it is unavailable."""
+"""Unavailable machines by reason, each with the first step of its absence."""
 
 MachineCount = Annotated[int, Meta(ge=1, le=MAX_MACHINES)]
 """Number of machines."""
@@ -173,9 +173,9 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
         ``"reason"`` if an answer was not finite, ``{"joined": n, "rank": r, "host": h}``.
     absent_since : dict of str to (dict of int to int)
         Machines that take part and were unavailable when the step began, by reason, each with the
-        step since which it is unavailable. The reasons are ``"preempted"`` (by the availability),
-        ``"late"`` (the machine still computes for an earlier step), ``"lost"``, ``"given up"``,
-        ``"left"``, ``"excluded"`` and ``"not joined"``.
+        first step of its absence. The reasons are ``"preempted"`` (by the availability), ``"late"``
+        (the machine still computes for an earlier step), ``"lost"``, ``"given up"``, ``"left"``,
+        ``"excluded"`` and ``"not joined"``.
     unanswered : list of int
         Machines with a job whose answer the step did not use.
     delays : dict of int to float
@@ -230,7 +230,7 @@ DEFAULTS: dict[str, Any] = {
 }
 """Defaults of fields; omitted fields without a default keep their previous value."""
 
-PER_MACHINE = "rows", "compute_seconds", "load_seconds", "load_bytes", "assignment"
+MACHINE_FIELDS = "rows", "compute_seconds", "load_seconds", "load_bytes", "assignment"
 """Fields with an entry for each machine of the store."""
 
 StepLine: Any = msgspec.defstruct(
