@@ -23,7 +23,7 @@ from cec_mpi.runtime.records.directory import (
     STEPS,
     SUMMARY,
     SUMMARY_VERSION,
-    discard_earlier,
+    discard_earlier_results,
     move_results_aside,
     prepare_directory,
     remove_if_rejected,
@@ -106,7 +106,7 @@ def _run_simulation(scenario: Scenario, directory: Path | None) -> Outcome:
     with open_simulation(scenario) as run:
         if directory is not None:
             move_results_aside(directory)
-            discard_earlier(directory)
+            discard_earlier_results(directory)
         recorder = run.recorder
         lines = nullcontext() if directory is None else open_text(directory / STEPS, append=False)
         with lines as stream:

@@ -67,7 +67,7 @@ from cec_mpi.runtime.records.directory import (
     STEPS,
     SUMMARY,
     SUMMARY_VERSION,
-    discard_earlier,
+    discard_earlier_results,
     existing_results,
     has_checkpoint,
     has_earlier_results,
@@ -320,7 +320,7 @@ class TaskRun:
                 restore_results(self.out)
                 out_state = "unchanged"
             else:
-                discard_earlier(self.out)
+                discard_earlier_results(self.out)
                 out_state = "no checkpoint was written: --resume starts from the beginning"
                 if has_checkpoint(self.out):
                     remedy = f"the same command with {self.resume_flag} continues"
@@ -464,7 +464,7 @@ class TaskRun:
             raise InputError(
                 f"task {self.task_name} returned {returned}: expected arrays or numbers"
             )
-        discard_earlier(self.out)  # frees space for the summary, because the disk may be full
+        discard_earlier_results(self.out)  # the disk may be full, and the summary needs space
         end = make_run_end(
             self.task_name, self.out, recorder, earlier_steps, seconds, outcome, saved.array_names
         )

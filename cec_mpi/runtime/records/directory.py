@@ -99,8 +99,7 @@ def remove_if_rejected(path: Path) -> Iterator[None]:
     try:
         yield
     except (InputError, InfeasibleError):
-        has_results = any(os.path.lexists(path / name) for name in _RESULTS)
-        if path / "logs" in created and not has_results and is_locked(path) is False:
+        if path / "logs" in created and not existing_results(path) and is_locked(path) is False:
             shutil.rmtree(path / "logs", ignore_errors=True)
             with suppress(OSError):  # it is not empty
                 for directory in created[1:]:
@@ -151,7 +150,7 @@ def has_earlier_results(path: Path) -> bool:
     return (path / _EARLIER).is_dir()
 
 
-def discard_earlier(path: Path) -> None:
+def discard_earlier_results(path: Path) -> None:
     """Remove the results of an earlier run, because this run has its own."""
     shutil.rmtree(path / _EARLIER, ignore_errors=True)
 
@@ -160,7 +159,7 @@ def restore_results(path: Path) -> None:
     """Replace the results of this run by those of the earlier run."""
     for name in _RESULTS:
         (path / name).unlink(missing_ok=True)
-    if (path / _EARLIER).is_dir() and not (path / _EARLIER).is_symlink():
+    if has_earlier_results(path) and not (path / _EARLIER).is_symlink():
         for earlier in (path / _EARLIER).iterdir():
             earlier.rename(path / earlier.name)
         (path / _EARLIER).rmdir()

@@ -8,7 +8,7 @@ import pytest
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.records.directory import (
-    discard_earlier,
+    discard_earlier_results,
     move_results_aside,
     prepare_directory,
     read_summary,
@@ -111,7 +111,7 @@ def test_a_rejected_run_leaves_no_directory(tmp_path):
 
 def test_earlier_results_are_moved_and_discarded_or_restored(tmp_path):
     (tmp_path.parent / "mine.npy").write_text("")
-    for finish, remaining in ((restore_results, "old"), (discard_earlier, "new")):
+    for finish, remaining in ((restore_results, "old"), (discard_earlier_results, "new")):
         create(tmp_path, [*RESULTS, "extra.npy", "None.npy", "notes.txt"])
         arrays = '{"arrays": ["result", "extra", "../mine", ["u"], 3, null]}'
         create(tmp_path, ["summary.json"], arrays)
