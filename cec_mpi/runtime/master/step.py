@@ -59,7 +59,7 @@ class Step:
         Relative speeds of the plan.
     plan : Plan
     plan_changed : bool
-        Whether the plan differs from that of the previous step.
+        Whether it differs from the plan of the previous step.
     has_begun : bool
         Whether orders were sent.
     payload_bytes : dict

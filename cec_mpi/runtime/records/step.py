@@ -159,7 +159,7 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
     payload_bytes : dict of str to int
         Payload of the master in announce, share and collect.
     plan_changed : bool
-        Whether the assignment was sent.
+        Whether the step has a new assignment.
     condition_number : float
         Largest condition number (1-norm) of the decoding; null in the file if infinite.
     cancellation : float or None
