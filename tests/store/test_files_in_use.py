@@ -1,18 +1,21 @@
 """Files of a store that are overwritten, replaced or truncated while they are in use."""
 
 import os
+import re
 import resource
 import shutil
 import signal
 import sys
 import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.errors import DamagedStoreError
-from cec_mpi.store import open_store
+from cec_mpi.errors import CecError, DamagedStoreError
+from cec_mpi.store import open_store, repair, verify
 from helpers.stores import encode_in_small_blocks
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 300, 100
@@ -171,26 +174,55 @@ def test_rows_in_memory_are_not_read_again(path):
     assert np.array_equal(opened.rows, right)
 
 
-MANY_SHARDS = """
-import resource, sys
-import numpy as np
-import cec_mpi
-cec_mpi.encode  # imports modules before the limit
-_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (32, hard))
-cec_mpi.encode(np.full((100, 3), 1 / 3), sys.argv[1], 60, 2)
-with cec_mpi.open_operator(sys.argv[1], None) as A:
-    print(np.allclose(A @ np.ones(3), 1))
-"""
+# --- few file descriptors -----------------------------------------------------------------
+
+
+@contextmanager
+def spare_descriptors(count):
+    """Leave only so many file descriptors to this process."""
+    limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 20, hard))
+    taken = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        for _ in range(count):
+            os.close(taken.pop())
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 @pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 256, reason="few descriptors")
-def test_a_store_can_have_more_shards_than_file_descriptors(tmp_path, run):
-    process = run([sys.executable, "-c", MANY_SHARDS, tmp_path / "store"])
-    assert (process.returncode, process.stdout) == (0, "True\n"), process.stderr
+def test_a_store_can_have_more_shards_than_file_descriptors(tmp_path):
+    with spare_descriptors(12):
+        cec_mpi.encode(np.full((100, 3), 1 / 3), tmp_path / "store", 60, 2)
+        with cec_mpi.open_operator(tmp_path / "store", None) as A:
+            np.testing.assert_allclose(A @ np.ones(3), 1)
 
 
-# --- too few file descriptors -------------------------------------------------------------
+@pytest.mark.parametrize("spare", range(3))
+@pytest.mark.parametrize("action", [verify, repair, lambda path: open_store(path).shard(1)])
+def test_a_store_is_not_damaged_if_file_descriptors_run_out(path, action, spare, monkeypatch):
+    monkeypatch.setattr("cec_mpi.store.files.regular.increase_file_limit", lambda: False)
+    action(path)  # imports modules
+    before = {file.name: file.stat().st_ino for file in path.iterdir()}
+    with spare_descriptors(spare):
+        try:
+            result = action(path)
+        except CecError as error:
+            result = error
+    if isinstance(result, CecError):
+        assert not isinstance(result, DamagedStoreError)
+        assert re.search(r"ulimit -n|Too many open files", str(result))
+    assert not getattr(result, "damaged", None)
+    assert not getattr(result, "rebuilt", None)
+    assert verify(path).damaged == []
+    assert {file.name: file.stat().st_ino for file in path.iterdir()} == before
 
 
 def test_a_run_without_file_descriptors_names_the_limit(path, tmp_path, run):
@@ -200,39 +232,3 @@ def test_a_run_without_file_descriptors_names_the_limit(path, tmp_path, run):
     assert (process.returncode, process.stderr.count("\n")) == (2, 1)
     assert "this process uses all 7 of its file descriptors" in process.stderr
     assert "ulimit -n" in process.stderr
-
-
-NO_DESCRIPTORS = """
-import os, resource, sys
-from cec_mpi.errors import CecError, DamagedStoreError
-from cec_mpi.store import open_store, repair, verify
-store = open_store(sys.argv[1])
-store.shard(1)  # imports modules before the limit
-resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
-for spare in (0, 1, 2, 3, 4):
-    taken = []
-    try:
-        while True:
-            taken.append(os.dup(0))
-    except OSError:
-        for descriptor in taken[:spare]:
-            os.close(descriptor)
-    for action in (verify, repair, lambda path: store.shard(1)):
-        try:
-            done = action(sys.argv[1])
-            assert not getattr(done, "damaged", None), done
-            assert not getattr(done, "rebuilt", None), done
-        except CecError as error:
-            assert not isinstance(error, DamagedStoreError), error
-            assert "ulimit -n" in str(error) or "Too many open files" in str(error), error
-    for descriptor in taken[spare:]:
-        os.close(descriptor)
-print(verify(sys.argv[1]).damaged)
-"""
-
-
-def test_a_store_is_not_damaged_if_file_descriptors_run_out(path, run):
-    before = {file.name: file.stat().st_ino for file in path.iterdir()}
-    process = run([sys.executable, "-c", NO_DESCRIPTORS, path])
-    assert (process.returncode, process.stdout) == (0, "[]\n"), process.stderr
-    assert {file.name: file.stat().st_ino for file in path.iterdir()} == before
