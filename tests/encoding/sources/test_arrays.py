@@ -231,7 +231,6 @@ BAD = {
     "a cube": (X[None], r"the ndarray has shape \(1, 203, 7\), expected \(rows, columns\)"),
     "no rows": (X[:0], r"the ndarray has shape \(0, 7\), expected"),
     "no columns": (pandas.DataFrame(index=[1, 2]), r"the DataFrame has shape \(2, 0\), exp"),
-    "complex": (X + 1j, r"holds complex numbers \(complex128\), which are not supported"),
     "objects": (X.astype(object), r"the ndarray has dtype object, expected real numbers"),
     "a Dataset": (xarray.Dataset({"a": ("t", X[0])}), r"X is a xarray.*Dataset, expected a path"),
     "a group": (
