@@ -27,14 +27,14 @@ MEMORY = "35 31 0:32 {root} {at}/memory rw - cgroup cgroup rw,memory"
 def process(tmp_path):
     """Function that writes the groups, the mounts and the control files of a process."""
 
-    def make_process(groups, mounts=(V2,), root="/", at="fs", **files):
+    def make_process(groups, files, mounts=(V2,), root="/", at="fs"):
         (tmp_path / "cgroup").write_text(groups)
         point = str(tmp_path / at)
         lines = [line.format(root=root, at=point.replace(" ", r"\040")) for line in mounts]
         others = ["22 1 8:1 / / rw - ext4 /dev/sda rw", "23 1 0:5 / /sys rw - sysfs sysfs rw"]
         (tmp_path / "mountinfo").write_text("\n".join([*others, *lines]) + "\n")
         for name, text in files.items():
-            path = Path(point, name.replace("__", "/").replace("_DOT_", "."))
+            path = Path(point, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{text}\n")
         return tmp_path
@@ -42,20 +42,20 @@ def process(tmp_path):
     return make_process
 
 
-POD = {"pod__cpu_DOT_max": "max 100000", "pod__box__cpu_DOT_max": "max 100000"}
-TWO = {"cpu_DOT_max": "200000 100000"}
+POD = {"pod/cpu.max": "max 100000", "pod/box/cpu.max": "max 100000"}
+TWO = {"cpu.max": "200000 100000"}
 
 
 @pytest.mark.parametrize(
     ("groups", "files", "options", "processors"),
     [
         ("0::/pod/box\n", POD, {}, math.inf),
-        ("0::/pod/box\n", POD | {"pod__box__cpu_DOT_max": "150000 100000"}, {}, 1.5),
+        ("0::/pod/box\n", POD | {"pod/box/cpu.max": "150000 100000"}, {}, 1.5),
         ("0::/docker/12\n", TWO, {"root": "/docker/12"}, 2),  # only this group is mounted
         ("0::/../34\n", TWO, {"root": "/.."}, 2),
         (
             "0::/docker/12/sub\n",
-            TWO | {"sub__cpu_DOT_max": "100000 100000"},
+            TWO | {"sub/cpu.max": "100000 100000"},
             {"root": "/docker/12"},
             1,
         ),
@@ -66,19 +66,19 @@ TWO = {"cpu_DOT_max": "200000 100000"}
 def test_the_smallest_quota_of_a_group_and_its_ancestors(
     process, groups, files, options, processors
 ):
-    assert cpu_quota(process(groups, **options, **files)).processors == processors
+    assert cpu_quota(process(groups, files, **options)).processors == processors
 
 
 def test_the_quota_of_a_group_of_version_1(process):
-    files = {"cpu__job__cpu_DOT_cfs_quota_us": 250_000, "cpu__job__cpu_DOT_cfs_period_us": 100_000}
-    files |= {"cpu__cpu_DOT_cfs_quota_us": -1, "cpu__cpu_DOT_cfs_period_us": 100_000}
+    files = {"cpu/job/cpu.cfs_quota_us": 250_000, "cpu/job/cpu.cfs_period_us": 100_000}
+    files |= {"cpu/cpu.cfs_quota_us": -1, "cpu/cpu.cfs_period_us": 100_000}
     groups = "9:cpu,cpuacct:/job/step\n4:memory:/other\n0::/\n"
-    assert cpu_quota(process(groups, (V2, MEMORY, CPU), **files)).processors == 2.5
+    assert cpu_quota(process(groups, files, (V2, MEMORY, CPU))).processors == 2.5
 
 
 def test_processes_that_share_a_quota_have_the_same_group(process):
-    files = dict.fromkeys(("a__cpu_DOT_max", "b__cpu_DOT_max"), "100000 100000")
-    quotas = [cpu_quota(process(f"0::/{path}\n", **files)) for path in ("a", "a/x", "b", "c")]
+    files = dict.fromkeys(("a/cpu.max", "b/cpu.max"), "100000 100000")
+    quotas = [cpu_quota(process(f"0::/{path}\n", files)) for path in ("a", "a/x", "b", "c")]
     assert quotas[0] == quotas[1] != quotas[2]
     assert (0 in quotas[0], quotas[3].group) == (False, 0)
 
@@ -114,20 +114,20 @@ def test_a_process_has_the_quota_of_its_group(group):
 
 
 def test_the_smallest_memory_limit_of_a_group_and_its_ancestors(process):
-    files = {"job__step__memory_DOT_max": "max", "job__memory_DOT_max": 4096}
-    assert total_memory(process("0::/job/step\n", **files)) == 4096
+    files = {"job/step/memory.max": "max", "job/memory.max": 4096}
+    assert total_memory(process("0::/job/step\n", files)) == 4096
 
 
 def test_the_memory_limit_of_groups_of_version_1(process):
     groups = "9:cpu,cpuacct:/other\n4:memory:/job\n"
-    name = "memory__job__memory_DOT_limit_in_bytes"
-    assert total_memory(process(groups, (CPU, MEMORY), **{name: 8192})) == 8192
-    assert total_memory(process(groups, (CPU, MEMORY), **{name: "9" * 20})) == ALL
+    name = "memory/job/memory.limit_in_bytes"
+    assert total_memory(process(groups, {name: 8192}, (CPU, MEMORY))) == 8192
+    assert total_memory(process(groups, {name: "9" * 20}, (CPU, MEMORY))) == ALL
 
 
 def test_free_memory_of_a_group_includes_the_page_cache(process):
-    used = {"job__memory_DOT_max": 9 << 30, "job__memory_DOT_current": 5 << 30}
-    directory = process("0::/job\n", **used)
+    used = {"job/memory.max": 9 << 30, "job/memory.current": 5 << 30}
+    directory = process("0::/job\n", used)
     assert free_memory(directory / "self") == ALL  # a process without files in /proc
     (directory / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    3145728 kB\n")
     (directory / "self").mkdir()
@@ -142,7 +142,7 @@ def test_free_memory_of_a_group_includes_the_page_cache(process):
 
 
 def test_without_groups_memory_is_not_limited(process, tmp_path):
-    assert total_memory(process("0::/job\n")) == ALL
+    assert total_memory(process("0::/job\n", {})) == ALL
     assert total_memory(tmp_path / "nothing") == ALL
     assert 0 < total_memory() <= ALL
     assert detect_process().memory == total_memory()
