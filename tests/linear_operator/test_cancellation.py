@@ -148,22 +148,3 @@ def test_a_factor_of_a_zero_column_must_be_finite(opened, number):
         pytest.raises(InputError, match=rf"w\[1\] is {number}"),
     ):
         A @ np.array([1.0, number])
-
-
-@pytest.mark.parametrize(
-    ("X", "scaling", "message"),
-    [
-        ([[1e20], [1.0]], "none", r"factor of 1e\+20.*--scaling rows"),
-        ([[1e200, 1e-200], [1.0, 1.0]], "rows", "differ too much in size to be scaled in float64"),
-        ([[1e20], [1.0]], "rows", None),
-        ([[1e200, 1e-200], [2e200, 1e-200]], "rows", None),
-        ([[1e20], [1e19]], "none", None),
-    ],
-)
-def test_encode_warns_of_rows_that_lose_their_digits(tmp_path, X, scaling, message):
-    with warnings.catch_warnings(action="error"):
-        if message is None:
-            encode(np.array(X), tmp_path / "store", 4, 2, scaling=scaling)
-        else:
-            with pytest.raises(ScaleWarning, match=message):
-                encode(np.array(X), tmp_path / "store", 4, 2, scaling=scaling)

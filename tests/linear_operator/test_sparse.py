@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.store import open_store
-from helpers.elastic import open_in_process, open_master
+from helpers.elastic import open_master
 from helpers.products import check_products
 from helpers.recording import MemoryRecorder
 from helpers.sparse import random_sparse
@@ -37,18 +37,6 @@ def test_products_are_those_of_scipy(store, options):
     with open_operator(store, **options) as A:
         for _ in range(3):
             check_products(A, X)
-
-
-def test_equal_machines_get_equally_many_nonzeros(tmp_path):
-    dense, thin = random_sparse(400, 200, density=0.5), random_sparse(400, 200, density=0.05)
-    skewed = sp.csr_array(sp.vstack([dense, thin]))
-    encode(skewed, tmp_path / "S", 4, copies=4)
-    recorder = MemoryRecorder()
-    with open_in_process(tmp_path / "S", recorder=recorder, speeds=(1.0, 1.0, 1.0, 1.0)) as A:
-        np.testing.assert_allclose(A @ np.ones(200), skewed @ np.ones(200))
-    loads = recorder.records[0].rows
-    assert max(loads) > 2 * min(loads)
-    assert sum(loads) == skewed.shape[0]
 
 
 def test_a_machine_without_rows_has_no_speed(tmp_path):

@@ -165,15 +165,6 @@ def test_bus_errors_of_other_files_are_not_handled(path, tmp_path, run):
     assert "cec-mpi" not in process.stderr
 
 
-def test_rows_in_memory_are_not_read_again(path):
-    opened = open_store(path).open_shard(2, "ram")
-    opened.load([(0, 150)])
-    right = opened.rows.copy()
-    overwrite(path / "shard-0002.npy")
-    assert not opened.has_changed()
-    assert np.array_equal(opened.rows, right)
-
-
 # --- few file descriptors -----------------------------------------------------------------
 
 

@@ -131,10 +131,6 @@ def test_no_operation_writes_through_a_link_in_a_store(path, precious):
     assert verify(path).damaged == []
 
 
-def test_temporary_names_cannot_be_guessed(path):
-    assert partial_path(path / "a") != partial_path(path / "a")
-
-
 def test_a_lock_that_is_a_link_is_refused(path, precious):
     link(path / ".lock", precious)
     with pytest.raises(InputError, match=r"\.lock is a link, expected a file: remove it"):

@@ -124,16 +124,3 @@ def test_long_sums_of_float32_are_accurate():
     X, U = np.ones((rows, 1), np.float32), np.ones((rows, 2), np.float32)
     add_transposed_block(X, U, sums, Scratch())
     assert (sums == rows).all()
-
-
-def test_scratch_arrays_depend_on_thread_and_dtype():
-    from threading import Thread
-
-    scratch, arrays = Scratch(), []
-    array = scratch.array("a", (2, 3), np.dtype("f8"))
-    assert np.shares_memory(array, scratch.array("a", (4,), np.dtype("f8")))
-    assert not np.shares_memory(array, scratch.array("a", (4,), np.dtype("f4")))
-    thread = Thread(target=lambda: arrays.append(scratch.array("a", (2, 3), np.dtype("f8"))))
-    thread.start()
-    thread.join()
-    assert not np.shares_memory(array, arrays[0])

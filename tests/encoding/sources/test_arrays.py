@@ -107,17 +107,6 @@ def test_every_array_gives_the_store_of_a_file(tmp_path, make):
     assert manifests[0] == manifests[1]
 
 
-@pytest.mark.parametrize("dtype", ["f2", ">f4", "i8", ">i2", "u1", "?"])
-def test_dtypes_of_arrays_are_those_of_files(tmp_path, dtype):
-    matrix = np.abs(10 * X).astype(dtype)
-    np.save(tmp_path / "file.npy", matrix)
-    expected = encode(tmp_path / "file.npy", tmp_path / "expected", 5, 3)
-    frame = pandas.DataFrame(matrix.astype(matrix.dtype.newbyteorder("=")))
-    for name, array in {"array": matrix, "rows": Rows(matrix), "frame": frame}.items():
-        assert encode(array, tmp_path / name, 5, 3).dtype == expected.dtype
-        assert shards(tmp_path / name) == shards(tmp_path / "expected")
-
-
 def test_a_private_memory_map_keeps_its_changes(tmp_path):
     np.save(tmp_path / "X.npy", np.zeros((4096, 7)))
     private = np.load(tmp_path / "X.npy", mmap_mode="c")
@@ -226,12 +215,8 @@ class Torch:
 
 BAD = {
     "a list": ([[1.0, 2.0]], r"X is a list, expected a path, or an array with .*numpy\.asarray"),
-    "nothing": (None, r"X is a NoneType, expected a path, or an array with a shape"),
-    "a number": (np.float64(3), r"the float64 has shape \(\), expected \(rows, columns\)"),
     "a cube": (X[None], r"the ndarray has shape \(1, 203, 7\), expected \(rows, columns\)"),
     "no rows": (X[:0], r"the ndarray has shape \(0, 7\), expected"),
-    "no columns": (pandas.DataFrame(index=[1, 2]), r"the DataFrame has shape \(2, 0\), exp"),
-    "objects": (X.astype(object), r"the ndarray has dtype object, expected real numbers"),
     "a Dataset": (xarray.Dataset({"a": ("t", X[0])}), r"X is a xarray.*Dataset, expected a path"),
     "a group": (
         h5py.File("group.h5", "w", driver="core", backing_store=False),
@@ -243,9 +228,7 @@ BAD = {
         r"leave them out with X\.drop\(columns=\.\.\.\)",
     ),
     "NaN": (changed(150, 3, np.nan), r"the ndarray holds nan at row 150, column 3 \(counted f"),
-    "infinity": (Rows(changed(9, 6, -np.inf)), r"the Rows holds -inf at row 9, column 6"),
     "too large": (Rows(changed(9, 6, 1e300)), r"1e\+300 at row 9, column 6 .*the range of float32"),
-    "NaN in a frame": (pandas.DataFrame(changed(2, 1, np.nan)), "the DataFrame holds nan at row 2"),
     "a missing number": (FRAME, r"holds nan at row 1, column 1 \(counted from 0\), 'b', expected"),
     "masked": (np.ma.masked_equal(X, X[99, 4]), r"is masked at row 99, column 4 .*X\.filled\(0\)"),
     "a closed file": (in_closed_file(), r"X, a h5py.*Dataset, cannot be read: "),
@@ -253,7 +236,6 @@ BAD = {
     "a shape without numbers": (Rows(X, shape=(None, 7)), r"has shape \(None, 7\), expected num"),
     "a dtype of torch": (Torch(), r"has dtype torch\.float32, expected a NumPy dtype"),
     "fewer rows": (Rows(X, shape=(300, 7)), r"shape .* from row \d+ on, expected \(\d+, 7\)"),
-    "wrong columns": (Rows(X, shape=(203, 1)), r"the Rows returned shape \(\d+, 7\) for"),
     "wrong dtype": (Rows(X, dtype=np.dtype("f4")), r"returned float64 at row \d+, expected its"),
     "wrong chunks": (
         DASK.map_blocks(lambda block: block[:-1], dtype=float),

@@ -90,13 +90,6 @@ def test_attributes_without_effect_are_accepted(tmp_path, write):
     assert np.array_equal(read(path, decode_cf=True), X)
 
 
-@writers
-@pytest.mark.parametrize("dtype", [">i2", "u1", "f4", "i8"])
-def test_packed_numbers_are_decoded(tmp_path, write, dtype):
-    path = write(tmp_path, X.astype(dtype), **PACKED)
-    assert np.array_equal(read(path, decode_cf=True), X / 2 - 3)
-
-
 I2 = np.array([[1, 2, 3]], "i2")
 UNSIGNED = {"_Unsigned": "true"}
 
@@ -265,16 +258,6 @@ def test_missing_chunks_of_zarr_are_counted(tmp_path, version):
     array[:] = 1
     with warnings.catch_warnings(action="error"):
         encode(tmp_path / "x.zarr", tmp_path / "full", 3, 2)
-
-
-def test_zarr_without_fill_value_does_not_store_chunks_of_zeros(tmp_path):
-    path = tmp_path / "x.zarr"
-    zeros = np.zeros((4, 3), "i8")
-    zarr.create_array(path, data=zeros, chunks=(2, 3), zarr_format=2, fill_value=None)
-    message = "lacks 2 of its 2 chunks, .* as 0, because it has no fill"
-    with pytest.warns(UserWarning, match=message):
-        encode(path, tmp_path / "store", 3, 2)
-    assert not read(path).any()
 
 
 def test_missing_parts_of_hdf5_are_counted(tmp_path):

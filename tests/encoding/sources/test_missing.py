@@ -69,15 +69,6 @@ def test_every_source_has_the_same_treatments(tmp_path, make):
         assert open_store(tmp_path / missing).manifest.missing == made.missing
 
 
-@pytest.mark.parametrize("dtype", ["<f4", ">f8", "f2", "g"])
-def test_every_float_dtype_has_means(tmp_path, dtype):
-    rows = np.arange(15.0).reshape(5, 3).astype(dtype)
-    rows[1, 2] = np.nan
-    _, out = encoded(tmp_path, rows, "mean")
-    rows[1, 2] = 8.75
-    assert np.allclose(out, rows.astype(np.float64), rtol=1e-6)
-
-
 def test_rows_are_dropped_from_all_pieces(tmp_path):
     rows = np.arange(3_000_000.0).reshape(-1, 2)
     rows[[5, 700_000, 1_499_999], 1] = np.nan

@@ -11,12 +11,10 @@ import scipy.sparse as sp
 from scipy.io import mmwrite
 
 from cec_mpi import encode
-from cec_mpi.encoding import replicas
 from cec_mpi.encoding import sparse as sparse_encoding
 from cec_mpi.encoding.sources import market as market_reading
 from cec_mpi.errors import InputError
-from cec_mpi.store import decode, open_store
-from helpers.dying import die, run_until_death
+from cec_mpi.store import decode
 from helpers.sparse import SlicedArray, random_sparse, write_group, write_npz
 from helpers.stores import contents
 
@@ -240,9 +238,7 @@ BAD = {
     "no file": (lambda d: str(d / "X.npz"), "X.npz does not exist"),
     "no rows": (in_memory(sp.csr_array((0, 5))), "has shape (0, 5): expected at least one"),
     "no entry": (in_memory(sp.csr_array((5, 5))), "has no nonzero entry"),
-    "one dimension": (in_memory(sp.coo_array(np.array([0, 1.0]))), "has shape (2,): expected"),
     "dense": (in_memory(X.toarray()), "a dense X needs a recovery threshold (recovery=L)"),
-    "dense npy": (dense(np.save, "X.npy"), "X.npy is not a sparse matrix"),
     "dense npz": (dense(np.savez, "X.npz"), "expected a file written by scipy.sparse.save_npz"),
     "dense mtx": (dense(mmwrite, "X.mtx"), "X.mtx is dense; a dense X needs a recovery threshold"),
     "slices that raise": (slices(lambda rows: 1 / 0), "ZeroDivisionError"),
@@ -340,20 +336,6 @@ def test_a_file_that_changes_during_the_encode_is_refused(tmp_path, monkeypatch)
     with pytest.raises(InputError, match="changed during the encode"):
         encode(path, tmp_path / "S", 3, copies=2)
     assert [file.name for file in tmp_path.iterdir()] == ["X.npz"]
-
-
-@pytest.mark.filterwarnings("ignore:.*fork")
-@pytest.mark.parametrize("source", [X, SlicedArray(X, die)], ids=["writing", "reading"])
-def test_partial_files_of_a_killed_encode_are_removed_by_the_next(source, tmp_path, monkeypatch):
-    with monkeypatch.context() as killed:
-        killed.setattr(replicas, "publish_manifest", die)
-        run_until_death(lambda: encode(source, tmp_path / "S", 4, copies=2))
-    names = [path.name for path in tmp_path.iterdir()]
-    assert names
-    assert all(name.startswith(".S.partial.") for name in names)
-    encode(X, tmp_path / "S", 4, copies=2)
-    assert [path.name for path in tmp_path.iterdir()] == ["S"]
-    assert open_store(tmp_path / "S").manifest.rows == 60
 
 
 # --- attributes, and MATLAB ---------------------------------------------------------------

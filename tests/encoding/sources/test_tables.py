@@ -363,7 +363,8 @@ SIZES = ("--machines", 2, "--recovery", 1)
 
 
 def test_encode_prints_the_columns_of_x_and_targets(table, tmp_path, call):
-    arguments = ("encode", table(PEOPLE), "store", *SIZES, "--columns", 'age,"size, cm"')
+    arguments = ("encode", table(PEOPLE), "store", *SIZES)
+    arguments += ("--columns", "age", "--columns", '"size, cm"')
     code, printed, _ = call([*arguments, "--target", "score:y.npy"], tmp_path)
     assert code == 0
     assert printed.splitlines()[1:] == [
@@ -377,17 +378,6 @@ def test_encode_prints_the_columns_of_x_and_targets(table, tmp_path, call):
     ):
         store = f"store {len(content)}"
         assert message in call(["encode", table(content), store, *SIZES], tmp_path)[1]
-
-
-@pytest.mark.usefixtures("no_launcher")
-@pytest.mark.parametrize(
-    "words", [("--drop", "b", "--drop", "d,e"), ("--columns", "a", "--columns", "c")]
-)
-def test_columns_may_be_named_by_several_options(table, tmp_path, call, words):
-    path = table("a,b,c,d,e\n1,x,2,3,4\n")
-    code, printed, _ = call(["encode", path, "store", *SIZES, *words], tmp_path)
-    assert code == 0
-    assert "2 columns: a, c" in printed
 
 
 @pytest.mark.usefixtures("no_launcher")

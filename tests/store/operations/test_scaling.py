@@ -65,13 +65,6 @@ def test_equilibrated_rows_have_similar_sizes(dtype, data):
     assert (exponents[largest == 0] == ZERO_ROW).all()
 
 
-def test_rows_that_are_not_finite_are_not_equilibrated():
-    for columns, value in (1, np.nan), (5, np.inf), (33, -np.inf), (300, np.nan):
-        rows = np.ones((4, columns))
-        rows[2, -1] = value
-        assert equilibrate(rows, np.empty_like(rows), np.empty_like(rows)) is None
-
-
 # --- a store ------------------------------------------------------------------------------
 
 
