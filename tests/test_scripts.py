@@ -89,13 +89,6 @@ def test_all_stages_run_and_those_that_failed_are_listed(script, tmp_path):
     assert second.endswith("python -m pytest -q tests/packages (exit code 3)")
 
 
-def test_without_failures_it_says_so(script):
-    process = script("types,slurm")
-    said, _ = process.communicate(timeout=LIMIT)
-    assert process.returncode == 0
-    assert said.splitlines()[-1].startswith("All passed with ")
-
-
 def test_an_interrupt_ends_all_at_once(script, tmp_path):
     process = script("docs,ranks,packages,hosts,slurm,launch")
     wait_until(lambda: (tmp_path / "ran").exists() and ran(tmp_path).count("waits") == 3)

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from cec_mpi.errors import InputError
 from cec_mpi.report.data import page_data
 from cec_mpi.report.page import render_page
 from cec_mpi.report.recorded_run import Run
@@ -168,16 +167,3 @@ def test_names_do_not_break_the_page(make_run):
     assert not set("<>&\u2028") & set(inside)
     assert "/\\\\udcff\\u003c" in inside
     assert json.loads(inside)["runs"][0]["hosts"][0] == printable(hostile)
-
-
-def test_a_directory_without_a_run_is_refused(tmp_path):
-    with pytest.raises(InputError, match="does not exist: expected the directory of the results"):
-        Run(str(tmp_path / "absent"))
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="is not a directory"):
-        Run(str(tmp_path / "file"))
-    with pytest.raises(InputError, match=r"contains no run: expected steps\.jsonl in it"):
-        Run(str(tmp_path))
-    os.mkfifo(tmp_path / "steps.jsonl")
-    with pytest.raises(InputError, match="expected a file"):
-        Run(str(tmp_path))

@@ -1,6 +1,5 @@
 """PageRank against the solution of the dense linear system."""
 
-import json
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +10,6 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import aslinearoperator
 
 from cec_mpi import encode, open_operator
-from cec_mpi.cli import main
 from cec_mpi.errors import InputError
 from cec_mpi.tasks import pagerank
 from helpers.operators import CountingOperator, NoisyOperator
@@ -104,16 +102,6 @@ def test_dangling_nodes_are_recognised_despite_rounding_errors(accuracy, links):
     assert found["converged"]
     assert found["dangling"] == (weights.sum(axis=1) == 0).sum()
     assert np.allclose(found["result"], exact_scores(weights), atol=1e-4 / 5)
-
-
-def test_a_run_recognises_dangling_nodes_despite_rounding_errors(tmp_path):
-    rng = np.random.default_rng(3)
-    weights = (rng.random((60, 60)) < 0.2) * rng.random((60, 60))
-    weights[[3, 17, 40]] = 0
-    encode(weights, tmp_path / "store", 6, 3, scaling="none")  # otherwise the products are 0
-    words = ["run", tmp_path / "store", "pagerank", "--serial", "--out", tmp_path / "out"]
-    assert main([*map(str, words)]) == 0
-    assert json.loads((tmp_path / "out" / "summary.json").read_text())["dangling"] == 3
 
 
 def test_links_that_may_be_rounding_errors_are_refused(tmp_path):

@@ -22,6 +22,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.directory import has_checkpoint
 from cec_mpi.tasks.common.checkpoint import restore_state
+from helpers.operators import MemoryCheckpoint
 
 ABOUT = {"task": "power", "options": {"tol": "1e-08"}, "shards": ["0123456789abcdef"]}
 NEWEST, PREVIOUS_CHECKPOINT = "checkpoint.npz", "checkpoint.previous.npz"
@@ -172,15 +173,6 @@ def test_invalid_descriptions_are_refused(tmp_path, shards):
         assert len(str(refused.value)) < 600 + len(str(tmp_path))
 
 
-class _Given:
-    """A checkpoint with this state."""
-
-    wanted, every = True, 1
-
-    def __init__(self, **state):
-        self.state = {name: np.array(value) for name, value in state.items()}
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -189,9 +181,9 @@ class _Given:
     ],
 )
 def test_a_state_of_another_type_does_not_fit_a_task(name, value):
-    state = {"x": [1.0, 2.0], "iterations": 3, name: value}
+    state = {"x": np.array([1.0, 2.0]), "iterations": np.array(3), name: np.array(value)}
     with pytest.raises(InputError, match=f"does not fit this task: {name}"):
-        restore_state(_Given(**state), x=(2,), iterations=())
+        restore_state(MemoryCheckpoint(state), x=(2,), iterations=())
 
 
 MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -129,16 +129,6 @@ def summary_in(tmp_path):
     return json.loads((tmp_path / "out" / "summary.json").read_text())
 
 
-def test_a_run_prints_its_outcome(run, tmp_path):
-    code, out, err = run()
-    assert (code, err) == (0, [])
-    assert out[0].startswith("lstsq converged in ")
-    assert " steps on 3 machines, " in out[0]
-    assert out[1] == f"results: {tmp_path / 'out'} (result.npy, summary.json)"
-    assert set(summary_in(tmp_path)["events"].values()) == {0}
-    assert summary_in(tmp_path)["warnings"] == []
-
-
 def test_a_solver_that_did_not_converge_leaves_its_results_and_an_error(run, tmp_path):
     code, out, err = run("iterations=1")
     assert code == 8

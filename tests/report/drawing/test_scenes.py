@@ -36,16 +36,6 @@ def texts(picture):
     return [element.text for element in ET.fromstring(picture).iter(f"{SVG}text")]
 
 
-def test_a_picture_shows_machines_blocks_and_rows_in_words():
-    found = texts(picture([example()]))
-    for word in ("Heading", "Title", "subtitle", "machine 1", "machine 6", "preempted", "400"):
-        assert word in found
-    assert found.count("a") == 3  # on three machines
-    assert "a: 168 rows on machines 1, 5, 6" in found
-    rows = [text for text in found if text in ("168", "252", "336")]
-    assert rows == ["168", "168", "252", "336", "336"]
-
-
 def test_a_picture_has_a_title_and_no_scripts():
     root = ET.fromstring(picture([example()]))
     assert root.find(f"{SVG}title").text == "Heading"
