@@ -29,15 +29,6 @@ def test_a_bin_has_the_minimum_median_and_maximum(values, width):
         assert each == pytest.approx(wanted, rel=1e-5) if known else each == wanted
 
 
-@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40))
-def test_cyclic_loads_equal_those_of_the_assignment(count, copies, rows):
-    copies = min(copies, count)
-    plan = assign_cyclically(tuple(range(1, count + 1)), copies, rows)
-    assert cyclic_loads(count, copies, rows).tolist() == plan.loads.tolist()
-    each = [sum(stop - start for start, stop in plan.intervals(n + 1)) for n in range(count)]
-    assert plan.loads.tolist() == each
-
-
 @st.composite
 def plans(draw):
     count = draw(st.integers(2, 7))

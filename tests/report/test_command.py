@@ -251,12 +251,3 @@ def test_a_line_that_is_too_long_is_an_error(run, tmp_path, monkeypatch, capsys)
     assert "or more: expected one JSON object" in capsys.readouterr().err
     with pytest.raises(InputError, match="or more"):
         resume_steps(run / "steps.jsonl")
-
-
-def test_a_failed_report_keeps_the_previous_file(run, tmp_path, capsys):
-    out = tmp_path / "report.html"
-    out.write_text("before")
-    (run / "steps.jsonl").write_text('{"kind": "header"}\n')
-    assert report(run, "--out", out) == 2
-    assert "begins records of version 1: expected version 4" in capsys.readouterr().err
-    assert out.read_text() == "before"

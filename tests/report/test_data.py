@@ -9,7 +9,6 @@ import pytest
 from cec_mpi.report.data import page_data
 from cec_mpi.report.page import render_page
 from cec_mpi.report.recorded_run import Run
-from cec_mpi.store.files.durable import locked
 from cec_mpi.text import printable
 from helpers.steps import step_of
 
@@ -112,16 +111,6 @@ def test_times_of_a_resumed_run_exclude_the_break(make_run):
     assert one["progress"] == [{"name": "residual", "log": True, "step": [0], "value": [0.5]}]
     assert one["parts"]["waiting"]["value"] == [0, 0, 3.25]
     assert one["figures"][0]["note"] == "3 steps in 2 parts, resumed after 2 steps"
-
-
-def test_a_run_is_running_while_its_directory_is_locked(make_run):
-    run = make_run([step_of(0), step_of(1)], summary={"task": "power"})
-    with (run / "steps.jsonl").open("a") as stream:
-        stream.write('{"kind":"step","step":2,"se')  # an incomplete line
-    with locked(run, "busy"):
-        (one,) = data(run)["runs"]
-        assert (one["state"], one["steps"]) == ("running", 2)
-    assert data(run)["runs"][0]["state"] == "done"
 
 
 @pytest.mark.parametrize("with_events", [{101, 1202}, set(range(2000))])

@@ -139,23 +139,6 @@ def test_chunks_of_any_size_have_the_numbers_of_the_lines(tmp_path, max_steps):
     check(path, max_steps)
 
 
-@pytest.fixture
-def many(make_run):
-    """A run of two parts."""
-    steps = [
-        step_of(n, **(GONE if n % 5 == 1 else {}), events=[{"late": 1}] * (n % 3))
-        for n in range(99)
-    ]
-    return make_run(steps[:50], steps[50:])
-
-
-def test_chunks_of_two_parts_hold_all_steps(many):
-    check(many / "steps.jsonl", 20)
-    chunks = list(read_chunks(many / "steps.jsonl", 20))
-    assert [chunk.steps_before for chunk in chunks] == [0, 20, 40, 50, 70, 90]
-    assert [chunk.begins_part for chunk in chunks] == [True, False, False, True, False, False]
-
-
 def test_an_assignment_that_is_too_large_is_omitted_with_a_warning(make_run):
     bounds = [3 * n + end for n in range(100_000) for end in (0, 1)]
     nested = [[n, 10_000 - n] for n in range(2000)]

@@ -82,22 +82,6 @@ def test_plan_prints_the_example_of_the_paper(cec):
     }
 
 
-def test_a_plan_is_printed_as_tables(cec):
-    code, out, err = cec(*EXAMPLE, "--available", "1,2,3,5", "--exact")
-    assert (code, err) == (0, "")
-    rows = [line.split() for line in out.splitlines()]
-    assert ["1", "2", "240"] in rows
-    assert ["4", "3", "preempted"] in rows
-    assert ["5", "4", "420"] in rows
-    spans = [row[1:] for row in rows if row[1:] and ".." in row[1]]
-    assert sorted(row[1:] for row in spans) == [["1", "2", "5"], ["1", "3", "5"], ["2", "3", "5"]]
-    assert spans[0][0].startswith("0..")
-    assert spans[-1][0].endswith("..419")
-    assert "makespan 120 " in out
-    assert ["mu", "4/7", "4/7", "6/7", "1"] in rows
-    assert "2/7" in out
-
-
 # --- encode, info, verify -----------------------------------------------------------------
 
 
@@ -278,12 +262,6 @@ def test_serial_is_refused_under_a_launcher(cec, monkeypatch, made, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_module_is_the_command():
-    done = in_a_process(*EXAMPLE, "--json", stdout=subprocess.PIPE)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["loads"] == [140, 140, 210, 210, 280, 280]
-
-
 @pytest.mark.parametrize("machines", [3, 3000])
 def test_output_without_a_reader_is_no_error_and_a_full_disk_is_one_message(machines):
     words = ["--speeds", ",".join(["2"] * machines), "--recovery", 2, "--rows", 20]
@@ -306,14 +284,6 @@ def test_help_has_priority_over_errors(cec):
         code, out, err = cec(*line.split())
         assert (code, err) == (0, "")
         assert out.startswith("usage: ")
-
-
-def test_values_may_begin_with_a_minus_sign(cec, made, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = ["--serial", f"vectors={made / 'W.npy'}", "--out", "-results"]
-    code, _, err = cec("run", made / "store", *words)
-    assert (code, err) == (0, "")
-    assert (tmp_path / "-results" / "result.npy").exists()
 
 
 @pytest.mark.parametrize("line", ["run x --out y --seri", "run --he", "plan --spe 1,2"])

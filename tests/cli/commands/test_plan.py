@@ -112,15 +112,6 @@ def test_steps_are_added_to_the_output(cec):
     assert "m[4] = 70, of the last 3 machines" in cec(*EXAMPLE, "--steps")[1]
 
 
-def test_the_table_of_steps_fits_the_terminal(cec, monkeypatch):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "72")
-    text = cec(*EXAMPLE, "--available", "1-3,5-6", "--steps")[1]
-    assert max(map(len, text.splitlines())) <= 72
-    assert "a      0..167    1 5 6\n" in text
-    assert re.search(r"^\(m of \d more machines: ", text, re.MULTILINE)
-
-
 # --- fractions of the paper ----------------------------------------------------------------
 
 

@@ -37,17 +37,6 @@ def store(tmp_path):
     return tmp_path / "store"
 
 
-def test_simulate_prints_a_table(cec):
-    done = cec("simulate", *X, "--speeds", SPEEDS, "--steps", 10, "--price", 0.5)
-    assert done.code == 0
-    head, row, *_ = done.out.splitlines()
-    assert head.split() == [
-        "scheme", "steps", "time", "a", "step", "waiting", "over", "read", "machine", "hours",
-        "cost", "events",
-    ]  # fmt: skip
-    assert row.split()[:2] == ["heterogeneous", "10"]
-
-
 def test_simulate_gives_the_outcome_of_python(cec):
     words = "--emulate-noise", 0.1, "--seed", 3, "--elastic", "--lost", "1s:2", "--joins", "2s:2"
     done = cec("simulate", *X, "--emulate-speeds", SPEEDS, *words, "--steps", 20, "--json")
@@ -77,16 +66,6 @@ def test_a_computer_carries_as_many_machines_as_fit_into_its_memory(cec):
     assert outcome["events"] == {"lost": 2}  # machine 5 and 6 are on computers 3 and 4
     assert len(outcome["machine_seconds"]) == 4
     assert outcome["cost"] == pytest.approx(sum(outcome["machine_seconds"]))
-
-
-def test_simulate_compares_schemes(cec):
-    done = cec("simulate", *X, "--speeds", SPEEDS, "--steps", 100, "--compare", "--json")
-    found = json.loads(done.out)
-    assert [*found] == [
-        "heterogeneous", "cyclic", "4 copies", "equal shares", "fastest", "restarting"
-    ]  # fmt: skip
-    assert found["heterogeneous"]["seconds"] < found["cyclic"]["seconds"]
-    assert found["heterogeneous"]["seconds"] < found["equal shares"]["seconds"]
 
 
 def test_a_store_and_its_records(cec, store, tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import socket
 import sys
@@ -155,20 +154,6 @@ def test_task_options_are_numbers_lists_or_text(run, module):
     assert np.load(done.out / "d.npy").tolist() == [1, 2]
 
 
-@pytest.mark.parametrize(
-    ("task", "words", "said"),
-    [
-        ("ridge", [], "task ridge needs y: expected y=..."),
-        ("ridge", ["y=1", "y=2"], "y=2: y is already set to 1, expected it once"),
-        ("{module}:bare", ["k=3"], "task {module}:bare has no option k: expected no options"),
-    ],
-)
-def test_wrong_options_of_a_task_are_refused(run, module, task, words, said):
-    done = run(*words, task=task.format(module=module))
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert said.format(module=module) in done.err
-
-
 def test_converged_may_be_an_array(run, module):
     done = run(task=f"{module}:unconverged")
     assert done.code == 8
@@ -198,18 +183,6 @@ def test_steps_use_the_machines_of_their_tick(run, tmp_path):
     assert done.of_steps("waited_ticks") == [2, 1, 2, 1]
     assert done.summary["waited_ticks"] == 6
     assert relative_error(done.result, W[:4] @ X.T) < 1e-12
-
-
-def test_a_command_is_called_again_after_its_interval_or_while_the_run_waits(run, tmp_path):
-    command = f"sh -c 'echo >> \"{tmp_path}/asked\"; echo 1 2 3'"
-    assert run("--availability-command", command).code == 0
-    assert 1 <= len((tmp_path / "asked").read_text()) < STEPS
-    command = "sh -c 'test $CEC_TICK -lt 5 || echo 1 2 4'"
-    words = "--availability-command", command
-    done = run(*words, "--availability-every", 0.05, "--wait", out="waiting")
-    assert done.steps[0]["waited_ticks"] == 5
-    assert done.of_steps("available") == [[1, 2, 4]] * STEPS
-    assert run(*words, out="other").code == 4
 
 
 def test_a_run_ended_by_a_failing_command_can_be_resumed(run, tmp_path):
@@ -311,17 +284,6 @@ def test_records_and_summary_agree(run):
     assert done.summary["rows_per_second_per_speed"] > 0
 
 
-def test_the_header_describes_the_run(run):
-    header = run("--speeds", "1,2,3,4,5,6", "--threads", 1, "--scheme", "cyclic").header
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", header["started"])
-    expected = {"mpi_library": "none", "threads": [1], "rows": ROWS, "columns": COLUMNS}
-    expected |= {"rows_per_shard": 420, "dtype": "float64", "machines": 6, "recovery": 3}
-    expected |= {"participants": [1, 2, 3, 4, 5, 6], "scheme": "cyclic"}
-    expected |= {"speeds": [1, 2, 3, 4, 5, 6], "emulation": None}
-    assert expected.items() <= header.items()
-    assert header["versions"]["numpy"] == np.__version__
-
-
 def test_the_map_lists_nodes_and_shard_files(made, tmp_path, capsys):
     store, vectors = str(made / "float64"), str(made / "W.npy")
     words = ["run", store, "--out", str(tmp_path / "out"), f"vectors={vectors}"]
@@ -411,14 +373,6 @@ def test_an_emulated_machine_takes_at_least_its_time(run):
 # --- the operator -------------------------------------------------------------------------
 
 
-def test_a_run_without_a_step_keeps_earlier_results(run, tmp_path):
-    first = run()
-    path = written(tmp_path, {"available": [[1]]})
-    failed = run("--availability", path, "--overwrite")
-    assert failed.code == 4
-    assert np.array_equal(np.load(tmp_path / "out" / "result.npy"), first.result)
-
-
 def test_modified_vectors_end_the_run(run, made, tmp_path):
     vectors = tmp_path / "W.npy"
     vectors.write_bytes((made / "W.npy").read_bytes())
@@ -493,12 +447,6 @@ def test_a_broken_run_is_not_resumed(made, unfinished, capsys, line, changes, sa
     assert says in err
     after = {path.name: path.read_bytes() for path in unfinished.iterdir() if path.is_file()}
     assert after == before
-
-
-@pytest.mark.parametrize("summary", [[], {"run": []}])
-def test_an_invalid_summary_does_not_prevent_resuming(run, unfinished, summary):
-    (unfinished / "summary.json").write_text(json.dumps(summary))
-    assert run("--resume", "iterations=9", store="symmetric", task="power").code == 8
 
 
 @pytest.mark.parametrize("change", [-1, 8])

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from cec_mpi.core.plan.planner import plan_step
-from cec_mpi.report.drawing.drawn_assignment import DrawnAssignment, find_new_rows
+from cec_mpi.report.drawing.drawn_assignment import DrawnAssignment
 from cec_mpi.report.drawing.lanes import draw
 from cec_mpi.report.drawing.pictures import picture_style, render_figure
 
@@ -77,11 +77,3 @@ def test_equal_assignments_give_equal_files_of_their_kind(kind, begins):
     one, other = picture([example()], kind=kind), picture([example()], kind=kind)
     assert one == other
     assert one.startswith(begins)
-
-
-def test_new_rows_are_marked():
-    before, after = example((1, 2, 3, 4, 5, 6)), example()
-    new = find_new_rows(before.blocks, after.blocks)
-    marked = texts(picture([before, example(new_rows=new)]))
-    assert "black line: rows new to the machine" in marked
-    assert "black line: rows new to the machine" not in texts(picture([before, after]))

@@ -190,21 +190,6 @@ def test_a_run_survives_the_loss_of_its_terminal(on_terminal):
     print_stderr("nor this")
 
 
-def test_steps_are_shown_at_once(on_terminal):
-    terminal = on_terminal()
-    recorder = Recorder()
-    recorder.set_header(header(planned_steps=10**6))
-    with show_progress(recorder):
-        for number in range(9):
-            recorder.record_step(record(number))
-        terminal.await_text("step 9 of")
-        recorder.record_step(record(9))
-        terminal.await_text("step 10 of")
-    print("end")
-    terminal.await_text("end")
-    assert terminal.text == "end"
-
-
 def test_the_time_of_a_long_step_is_updated(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("cec_mpi.report.live.progress.time.monotonic", lambda: now[0])

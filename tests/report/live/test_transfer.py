@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from cec_mpi.cli import main
 from cec_mpi.report.live.display import Display, show
 from cec_mpi.report.live.transfer import TransferView, show_transfer
 
@@ -55,16 +54,3 @@ def test_lines_are_printed_at_intervals(monkeypatch, capsys, no_launcher):
             time.sleep(0.01)
             told = capsys.readouterr().err
     assert re.fullmatch(r"cec-mpi: encoding 25% of .*, \d:\d\d so far\n", told)
-
-
-def test_commands_on_stores_have_the_option_progress(small_store, tmp_path, capsys, no_launcher):
-    store = str(small_store.path)
-    for words in (
-        ["verify", store],
-        ["repair", store],
-        ["decode", store, str(tmp_path / "X.npy")],
-    ):
-        assert main([*words, "--progress", "off"]) == 0
-        assert capsys.readouterr().err == ""
-    assert main(["verify", store, "--progress", "loud"]) == 2
-    assert "expected one of auto, plain, off" in capsys.readouterr().err
