@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from cec_mpi.errors import ScaleWarning
 from cec_mpi.tasks import logistic
-from helpers.operators import CountingOperator, MemoryCheckpoint, state_after
+from helpers.operators import CountingOperator
 
 RNG = np.random.default_rng(17)
 
@@ -83,13 +83,3 @@ def test_columns_of_similar_scale_and_constants_cause_no_warning(constant, fit_i
         samples[:, 2] = constant if fit_intercept or not constant else 1.0
     with warnings.catch_warnings(action="error"):
         logistic(aslinearoperator(samples), y=y, iterations=5, fit_intercept=fit_intercept)
-
-
-def test_a_resumed_run_measures_no_scales():
-    samples, y = problem(100, 5)
-    samples[:, 1] *= 1e6
-    with pytest.warns(ScaleWarning):
-        state = state_after(2, logistic, aslinearoperator(samples), y=y)
-    operator = CountingOperator(samples)
-    logistic(operator, y=y, iterations=3, checkpoint=MemoryCheckpoint(state))
-    assert operator.calls[0][0] == "X"

@@ -11,7 +11,6 @@ from sklearn.decomposition import PCA
 
 from cec_mpi.errors import InputError, ToleranceWarning
 from cec_mpi.tasks import pca, svd
-from cec_mpi.tasks.common.centring import centre_rows
 from helpers.operators import CountingOperator, MemoryCheckpoint, NoisyOperator
 
 RNG = np.random.default_rng(3)
@@ -150,18 +149,6 @@ def test_singular_values_of_a_zero_matrix_are_zero():
 
 
 # --- principal components -----------------------------------------------------------------
-
-
-@shapes
-def test_the_centred_operator_subtracts_the_mean_of_rows(shape):
-    matrix = RNG.standard_normal(shape) + RNG.uniform(0, 9, shape[1])
-    operator, mean = centre_rows(aslinearoperator(matrix))
-    dense = matrix - matrix.mean(axis=0)
-    assert np.allclose(mean, matrix.mean(axis=0))
-    for size in ((), (1,), (4,)):
-        right, left = (RNG.standard_normal((length, *size)) for length in shape[::-1])
-        assert np.allclose(operator @ right, dense @ right)
-        assert np.allclose(operator.H @ left, dense.T @ left)
 
 
 @shapes

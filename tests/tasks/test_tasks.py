@@ -192,15 +192,6 @@ def test_a_square_matrix_is_needed(task):
         task(aslinearoperator(np.ones((3, 4))), **REQUIRED.get(task, {}))
 
 
-def test_a_vector_may_be_a_file(tmp_path):
-    vector = RNG.standard_normal(3)
-    np.save(tmp_path / "v.npy", vector)
-    matrix = aslinearoperator(np.diag([1.0, 2.0, 3.0]))
-    expected = cg(matrix, b=vector)["result"]
-    for value in (tmp_path / "v.npy", str(tmp_path / "v.npy"), list(vector)):
-        assert np.array_equal(cg(matrix, b=value)["result"], expected)
-
-
 # --- matvec -------------------------------------------------------------------------------
 
 

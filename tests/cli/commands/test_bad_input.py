@@ -306,17 +306,10 @@ def _in_the_way(name: str) -> Make:
 
 FIFOS = """
 2 S/manifest.json info {here}/S
-2 S/manifest.json repair {here}/S
-2 S/manifest.json decode {here}/S {here}/Y.npy
-2 S/manifest.json run {here}/S --serial --out {here}/out vectors={good}/W.npy
-5 S/shard-0002.npy info {here}/S
 5 S/shard-0002.npy verify {here}/S
-2 S/shard-0002.npy repair {here}/S
 5 S/shard-0002.npy run {here}/S --serial --out {here}/out vectors={good}/W.npy
 5 S/checksums-1.npy,S/checksums-1.copy.npy verify {here}/S
-5 S/checksums-1.npy,S/checksums-1.copy.npy run {here}/S --serial --out {here}/out pca
 2 manifest.json encode {good}/X.npy {here} --machines 3 --recovery 2 --resume
-2 incomplete.json encode {good}/X.npy {here} --machines 3 --recovery 2 --resume
 2 X.npy encode {here}/X.npy {here}/T --machines 3 --recovery 2
 2 X.csv encode {here}/X.csv {here}/T --machines 3 --recovery 2
 2 X.mtx encode {here}/X.mtx {here}/T --machines 3 --recovery 2

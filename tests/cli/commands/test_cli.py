@@ -85,26 +85,6 @@ def test_plan_prints_the_example_of_the_paper(cec):
 # --- encode, info, verify -----------------------------------------------------------------
 
 
-def test_a_store_is_made_described_and_verified(cec, made, tmp_path):
-    store = tmp_path / "new"
-    words = ["--machines", 5, "--recovery", 3, "--code", "gaussian", "--systematic", "--seed", 9]
-    code, out, err = cec("encode", made / "X.npy", store, *words, "--dtype", "float32")
-    assert (code, err, out.count("\n")) == (0, "", 1)
-    assert "120 x 80 float32 on 5 machines" in out
-    assert "40 rows per shard" in out
-    assert "systematic gaussian" in out
-    code, out, err = cec("info", store)
-    assert (code, err) == (0, "")
-    assert re.search(r"^code +systematic gaussian code, .* on all 10 sets of machines$", out, re.M)
-    assert re.search(
-        r"any 4 machines detect errors above \S+ .* of a row's terms\n",
-        out,
-    )
-    code, out, err = cec("verify", store)
-    assert (code, err) == (0, "")
-    assert out == "".join(f"shard-000{n}.npy: good\n" for n in range(1, 6))
-
-
 @pytest.mark.parametrize(
     ("machines", "recovery", "said", "seen_by"),
     [

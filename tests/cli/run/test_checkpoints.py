@@ -15,14 +15,11 @@ from hypothesis import strategies as st
 from cec_mpi.cli.run.checkpoints import (
     CheckpointFile,
     ResumeState,
-    check_description,
     read_checkpoint,
 )
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.directory import has_checkpoint
-from cec_mpi.tasks.common.checkpoint import restore_state
-from helpers.operators import MemoryCheckpoint
 
 ABOUT = {"task": "power", "options": {"tol": "1e-08"}, "shards": ["0123456789abcdef"]}
 NEWEST, PREVIOUS_CHECKPOINT = "checkpoint.npz", "checkpoint.previous.npz"
@@ -161,29 +158,6 @@ def test_archives_that_expand_too_much_are_refused(two, newest, bomb):
     assert "cannot be read as a checkpoint" in found.problem
     assert_complete(found)
     assert most < 1 << 24
-
-
-@pytest.mark.parametrize(
-    "shards", [None, 3, "0123456789abcdef", [], [[]], [{}], {"0123456789abcdef": 1}]
-)
-def test_invalid_descriptions_are_refused(tmp_path, shards):
-    for found in ({"shards": shards}, {"shards": shards, "task": ["power"] * 10_000}):
-        with pytest.raises(InputError, match="the same task, options and matrix") as refused:
-            check_description(tmp_path, found, ABOUT)
-        assert len(str(refused.value)) < 600 + len(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("iterations", value) for value in ("3", -1, 2**60, np.nan, np.inf, 1j, True)),
-        *(("x", value) for value in (["a", "b"], [np.nan, 0.0], [np.inf, 0.0], [1j, 0.0], [1, 2])),
-    ],
-)
-def test_a_state_of_another_type_does_not_fit_a_task(name, value):
-    state = {"x": np.array([1.0, 2.0]), "iterations": np.array(3), name: np.array(value)}
-    with pytest.raises(InputError, match=f"does not fit this task: {name}"):
-        restore_state(MemoryCheckpoint(state), x=(2,), iterations=())
 
 
 MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -37,14 +37,6 @@ def ending(**changes):
     return RunEnd(**about | changes)
 
 
-def test_a_run_without_events_has_three_lines():
-    assert closing_lines(ending()) == [
-        "cg is done: 40 steps on 6 machines, 12.3 s",
-        "results: out (result.npy, u.npy, summary.json)",
-        "report: cec-mpi report out --out report.html",
-    ]
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
