@@ -53,10 +53,15 @@ def cec(capsys, tmp_path, monkeypatch):
     return run
 
 
-def without_docstrings(line):
-    command = [sys.executable, "-OO", "-m", "cec_mpi", *line.split()]
+def without_docstrings(*words):
+    command = [sys.executable, "-OO", *words]
     environment = remove_launcher_variables(os.environ)
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+
+
+def test_all_commands_have_help_without_docstrings():
+    program = "from cec_mpi.cli import build_parser as b; [p.format_help() for _, p in b().walk()]"
+    without_docstrings("-c", program)
 
 
 def test_the_tasks_are_listed(cec):
@@ -136,7 +141,7 @@ def test_a_task_of_a_user(cec, tmp_path):
         "result (r,) ndarray, x",
         "rounds of them",
     ]
-    assert without_docstrings(f"task {name}").stdout == out
+    assert without_docstrings("-m", "cec_mpi", "task", name).stdout == out
     code, out, _ = cec("task", f"mine_{tmp_path.name}:bare")
     assert code == 0
     assert "  k                default 3" in out
