@@ -19,7 +19,7 @@ from cec_mpi.text import join_names, plural
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Natural = Annotated[int, Meta(ge=0, lt=1 << 62)]
 _SYSTEM = Path("/sys/devices/system")
 
 
@@ -58,18 +58,18 @@ class ProcessInfo:
     """
 
     host_name: str
-    ranks: Count
-    cores: Count
-    own_cores: Count
-    domains: Count = 1
-    own_domains: Count = 1
-    node: Count = 0
-    unbound_cores: Count = 0
+    ranks: Natural
+    cores: Natural
+    own_cores: Natural
+    domains: Natural = 1
+    own_domains: Natural = 1
+    node: Natural = 0
+    unbound_cores: Natural = 0
     network: str = ""
-    memory: Count = 0
-    group: Count = 0
-    core_numbers: Annotated[tuple[Count, ...], Meta(max_length=1 << 16)] = ()
-    pid: Count = 0
+    memory: Natural = 0
+    group: Natural = 0
+    core_numbers: Annotated[tuple[Natural, ...], Meta(max_length=1 << 16)] = ()
+    pid: Natural = 0
 
     @property
     def threads(self) -> int:

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from cec_mpi._version import __version__
 from cec_mpi.core.plan.assignment import count_rows
 from cec_mpi.runtime.processes.packing import unpack
-from cec_mpi.runtime.processes.resources import Count, ProcessInfo
+from cec_mpi.runtime.processes.resources import Natural, ProcessInfo
 from cec_mpi.runtime.processes.start import fingerprint
 from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import (
@@ -233,10 +233,10 @@ class Hello:
 
     package: tuple[str, str, str]
     process: ProcessInfo
-    launcher_rank: Count = 0
-    machines: Annotated[tuple[Count, ...], Meta(max_length=1 << 16)] = ()
-    slots: Count = 1
-    memory: Count = (1 << 62) - 1
+    launcher_rank: Natural = 0
+    machines: Annotated[tuple[Natural, ...], Meta(max_length=1 << 16)] = ()
+    slots: Natural = 1
+    memory: Natural = (1 << 62) - 1
     is_limited: bool = False
     device: str = ""
 
