@@ -23,7 +23,7 @@ from cec_mpi.runtime.roster import LEAVE_REASON, Roster, State
 from cec_mpi.runtime.session.local import LocalHub, LocalMasterEndpoint
 from cec_mpi.runtime.wire.answers import Answers
 from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEndpoint
-from cec_mpi.runtime.wire.orders import MAX_INLINE_ANSWERS, MAX_INLINE_VECTOR, Opening
+from cec_mpi.runtime.wire.orders import MAX_INLINE_ANSWERS, MAX_INLINE_OPERAND, Opening
 from cec_mpi.runtime.wire.protocol import StaticHub
 from cec_mpi.simulation.clock import SimulatedClock
 from cec_mpi.simulation.machine import SimulatedMachine
@@ -301,7 +301,7 @@ class SimulatedEndpoint(LocalMasterEndpoint):
         return scale * values.nbytes
 
     def _is_inline(self, values: NDArray[Any]) -> bool:
-        return not self._product.adjoint and self._represented_bytes(values) <= MAX_INLINE_VECTOR
+        return not self._product.adjoint and self._represented_bytes(values) <= MAX_INLINE_OPERAND
 
     def _broadcast(self, size: float) -> None:
         """Advance the clock by the time of a broadcast along the tree."""

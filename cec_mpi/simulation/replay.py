@@ -19,7 +19,7 @@ from cec_mpi.core.plan.load import check_speeds, fractional_load, optimal_c_star
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.availability.models import Availability, valid_seconds
 from cec_mpi.runtime.options.available import AvailabilityOptions
-from cec_mpi.runtime.wire.orders import MAX_INLINE_ANSWERS, MAX_INLINE_VECTOR
+from cec_mpi.runtime.wire.orders import MAX_INLINE_ANSWERS, MAX_INLINE_OPERAND
 from cec_mpi.simulation.scenario import Outcome, Scenario
 from cec_mpi.simulation.store import csr_row_bytes
 from cec_mpi.text import plural
@@ -161,7 +161,7 @@ def step_traffic(
     if is_elastic:  # each machine gets its rows of v
         return 2, vector + machines * answers if adjoint else machines * vector + answers
     depth = math.ceil(math.log2(machines + 1))
-    is_short = not adjoint and vector <= MAX_INLINE_VECTOR
+    is_short = not adjoint and vector <= MAX_INLINE_OPERAND
     messages = depth * (1 if is_short else 2) + (1 if answers <= MAX_INLINE_ANSWERS else 2)
     return messages, vector * (depth if is_short else 1) + answers
 

@@ -60,7 +60,7 @@ def serve(
             match order := endpoint.receive_order(signals):
                 case Multiply():
                     values, reports = compute_answers(
-                        machines, order, endpoint.receive_vector(order)
+                        machines, order, endpoint.receive_operand(order)
                     )
                     if signals.first_signal is not None:
                         reports = [report._replace(leaving=True) for report in reports]

@@ -25,7 +25,7 @@ from cec_mpi.store.format.manifest import Manifest
 MASTER = 0  # rank
 # Limits, in bytes, of an operand that is sent in the message of its order (its size, and its size
 # times the number of machines), and of answers that are sent in the message of their report.
-MAX_INLINE_VECTOR, MAX_INLINE_TOTAL, MAX_INLINE_ANSWERS = 1 << 16, 1 << 22, 1 << 17
+MAX_INLINE_OPERAND, MAX_INLINE_TOTAL, MAX_INLINE_ANSWERS = 1 << 16, 1 << 22, 1 << 17
 
 Number = TypeVar("Number")
 

@@ -169,7 +169,7 @@ class MachineEndpoint(Protocol):
     def check_connection(self) -> None:
         """Raise if the master is lost or this machine must leave; called during long operations."""
 
-    def receive_vector(self, order: Multiply) -> NDArray[Any]:
+    def receive_operand(self, order: Multiply) -> NDArray[Any]:
         """Receive W, shape (k, r), or the coefficients of all parts of the order, (rows, k)."""
 
     def send_answer(

@@ -115,7 +115,7 @@ class CollectiveMachineEndpoint:
             )
         return admission
 
-    def receive_vector(self, order: Multiply) -> NDArray[Any]:
+    def receive_operand(self, order: Multiply) -> NDArray[Any]:
         """Receive W, or the coefficients of this machine."""
         if self._exchange.operand is not None:
             return self._exchange.operand

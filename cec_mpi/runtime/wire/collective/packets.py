@@ -27,8 +27,8 @@ from cec_mpi.runtime.times import MAX_ORDER_SLEEP
 from cec_mpi.runtime.wire.orders import (
     MASTER,
     MAX_INLINE_ANSWERS,
+    MAX_INLINE_OPERAND,
     MAX_INLINE_TOTAL,
-    MAX_INLINE_VECTOR,
     Opening,
     Order,
     ReportFields,
@@ -88,7 +88,7 @@ class OrderChannel:
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self._comm, self._machine_ranks = comm, range(1, comm.size)
-        max_bytes = min(MAX_INLINE_VECTOR, MAX_INLINE_TOTAL // max(1, comm.size - 1))
+        max_bytes = min(MAX_INLINE_OPERAND, MAX_INLINE_TOTAL // max(1, comm.size - 1))
         self._message = np.zeros(_HEADER_LENGTH + max_bytes // _NUMBER_BYTES, dtype=np.int64)
         self.header = self._message[:_HEADER_LENGTH]
         self._operand = self._message[_HEADER_LENGTH:].view(np.uint8)

@@ -473,7 +473,7 @@ class SocketMachineEndpoint:
                 print_note(f"this is machine {order.machine} of {order.opening.store}")
         return admission
 
-    def receive_vector(self, order: Multiply) -> NDArray[Any]:
+    def receive_operand(self, order: Multiply) -> NDArray[Any]:
         """Return the operand of jobs."""
         opening = self._served_opening
         assert opening is not None

@@ -44,7 +44,7 @@ from cec_mpi.runtime.processes.resources import Natural, ProcessInfo
 from cec_mpi.runtime.processes.start import fingerprint
 from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import (
-    MAX_INLINE_VECTOR,
+    MAX_INLINE_OPERAND,
     Multiply,
     Opening,
     OpenReport,
@@ -122,7 +122,7 @@ def pack_jobs(jobs: Sequence[Job]) -> tuple[bytes, list[NDArray[Any]]]:
     product, step = jobs[0].product, jobs[0].step
     operands = [job.operand for job in (jobs if product.adjoint else jobs[:1])]
     size = sum([operand.nbytes for operand in operands])
-    length = size if size <= MAX_INLINE_VECTOR else 0
+    length = size if size <= MAX_INLINE_OPERAND else 0
     numbers: list[int] = [*Order.for_step(product, len(jobs), step, length)]
     for job in jobs:
         numbers += job.machine, len(job.intervals)
