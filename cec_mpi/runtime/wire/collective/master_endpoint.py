@@ -169,8 +169,8 @@ class CollectiveMasterEndpoint:
         manifest = opening.manifest
         self.hub = hub
         self._manifest = manifest
-        self._ranks = np.flatnonzero(opening.machines)  # ranks with machines, from 0 for rank 1
-        self._machines = np.array(opening.machines)[self._ranks] - 1  # their machines, from 0
+        self._ranks = np.flatnonzero(opening.machines) + 1  # with machines
+        self._machine_indices = np.take(opening.machines, self._ranks - 1) - 1  # 0 for machine 1
         self._dtype = opening.arithmetic
         self._answer_rows = manifest.code.recovery * manifest.rows_per_shard
         self._product = Product()
@@ -180,13 +180,11 @@ class CollectiveMasterEndpoint:
         self._empty = np.empty(0, self._dtype)
         self._no_report = np.zeros(ReportFields.size())
         self._reports = np.zeros((comm.size, ReportFields.size()))
-        all_indices = np.arange(manifest.code.machines)
-        self._is_identity_order = all(
-            np.array_equal(indices, all_indices) for indices in (self._ranks, self._machines)
-        )
-        self._report_table = np.zeros((ReportFields.size(), manifest.code.machines))
-        if self._is_identity_order:
-            self._report_table = self._reports[1 : all_indices.size + 1].T
+        total = manifest.code.machines
+        self._is_identity_order = opening.machines[:total] == tuple(range(1, total + 1))
+        self._report_table = np.zeros((ReportFields.size(), total))
+        if self._is_identity_order:  # rank n is machine n
+            self._report_table = self._reports[1 : total + 1].T
         fields = ReportFields(*range(ReportFields.size()))
         self._times_and_bytes = self._report_table[fields.seconds : fields.load_bytes + 1]
         self._flags = self._report_table[fields.failed : fields.damaged + 1]
@@ -246,7 +244,7 @@ class CollectiveMasterEndpoint:
         self.hub.orders.finish()
         self.hub.is_mid_step = False
         if not self._is_identity_order:
-            self._report_table[:, self._machines] = self._reports[1:][self._ranks].T
+            self._report_table[:, self._machine_indices] = self._reports[self._ranks].T
         seconds, load_seconds, load_bytes = zero_invalid_reports(self._times_and_bytes)
         if not self._flags.item(self._flags.argmax()):  # in nearly every step
             return Answers(values, seconds, load_seconds, load_bytes, [])
@@ -312,17 +310,17 @@ class CollectiveMasterEndpoint:
     def last_errors(self) -> dict[int, str]:
         """See `LockstepEndpoint.last_errors`."""
         self.hub.broadcast_order(Order(OrderKind.LAST_ERRORS))
-        texts = gather(self._comm, "", str)[1:]
+        texts = gather(self._comm, "", str)
         self.hub.is_mid_step = False
-        pairs = zip(self._machines, (texts[rank] for rank in self._ranks), strict=True)
-        return {int(n) + 1: text for n, text in pairs if text}
+        pairs = zip(self._machine_indices, self._ranks, strict=True)
+        return {int(index) + 1: texts[rank] for index, rank in pairs if texts[rank]}
 
     def _rows_of(self, assignment: Assignment) -> NDArray[np.int64]:
         """Return the number of rows of each rank."""
         counts = assignment.row_counts(self._manifest.code.machines)
-        counts_without_rank = np.delete(counts, self._machines)
-        if counts_without_rank.any() or counts.sum() != self._answer_rows:
+        rankless_counts = np.delete(counts, self._machine_indices)
+        if rankless_counts.any() or counts.sum() != self._answer_rows:
             raise InputError(f"{assignment!r} does not fit the ranks or the store")
         rows = np.zeros(self._comm.size, dtype=np.int64)
-        rows[1:][self._ranks] = counts[self._machines]
+        rows[self._ranks] = counts[self._machine_indices]
         return rows
