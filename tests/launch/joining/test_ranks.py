@@ -57,7 +57,7 @@ def test_a_run_that_a_signal_ends_releases_ranks_and_machines(
 def test_lost_ranks_are_replaced_by_machines_that_join(begin, join, store, tmp_path):
     run = begin(2, "--inject", "kill:1@5", launcher=continuing_mpirun())
     lines = iter(run.stdout.readline, "")
-    assert any("waiting for 1 more machine (1 machine here)" in line for line in lines)
+    assert any("waiting for 1 more machine (1 present)" in line for line in lines)
     machines = join(2, "-q")
     stderr = run.communicate(timeout=LIMIT)[1]
     assert run.returncode == exit_code_after_kill(0), stderr

@@ -131,7 +131,7 @@ class ShortageReporter:
         reasons = {n: change.kind for n, change in unavailable if n not in present}
         self._roster.on_shortage(missing_count, present, reasons)
         more = plural(missing_count, "more machine")
-        print_note(f"waiting for {more} ({plural(len(present), 'machine')} here)")
+        print_note(f"waiting for {more} ({len(present)} present)")
 
 
 class SocketHub:
@@ -822,7 +822,7 @@ class SocketHub:
                 return
             self._peer_of(previous_host).send_order(Order(OrderKind.CLOSE, machine))
         if open_report.cache_problem and notify:  # otherwise printed at the start
-            self._report_problem("a machine has no copy", open_report.cache_problem)
+            self._report_problem("a machine cannot use its cache", open_report.cache_problem)
         peer.send_admission(Admission(self._emulation))
         peer.host.devices[machine] = open_report.device
         self.roster.mark_joined(peer.rank, machine, notify)
