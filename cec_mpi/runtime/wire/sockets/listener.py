@@ -380,17 +380,17 @@ class Listener:
         for address in addresses:
             ip = _resolve(address)
             tcp.ipv6 = ":" in ip or (not address and socket.has_dualstack_ipv6())
-            ip_pattern = f"[{ip}]" if ":" in ip else ip or "*"
-            bound.append((address, self._bind_port(tcp, ip_pattern, ports)))
+            bind_address = f"[{ip}]" if ":" in ip else ip or "*"
+            bound.append((address, self._bind_port(tcp, bind_address, ports)))
         return bound
 
-    def _bind_port(self, tcp: Any, ip_pattern: str, ports: tuple[int, int] | None) -> int:
+    def _bind_port(self, tcp: Any, bind_address: str, ports: tuple[int, int] | None) -> int:
         """Bind the first free port; return it."""
         zmq = self._zmq
         reason = ""
         for port in range(ports[0], ports[1] + 1) if ports else ("*",):
             try:
-                tcp.bind(f"tcp://{ip_pattern}:{port}")
+                tcp.bind(f"tcp://{bind_address}:{port}")
             except zmq.ZMQError as error:
                 reason = zmq.strerror(error.errno)
                 continue
@@ -399,7 +399,7 @@ class Listener:
         if ports is not None:
             first, last = ports
             ports_text = f"port {first}" if first == last else f"any of ports {first}-{last}"
-        ip_text = "" if ip_pattern == "*" else f" of {ip_pattern}"
+        ip_text = "" if bind_address == "*" else f" of {bind_address}"
         raise InputError(f"the master cannot listen on {ports_text}{ip_text}: {reason}")
 
     def _bind_unix(self) -> str:

@@ -184,20 +184,20 @@ def _pop_values(pieces: list[NDArray[Any]], count: int) -> list[NDArray[Any]]:
     return removed
 
 
-def unpack_order(message: NDArray[np.int64]) -> tuple[Order, Multiply | None, NDArray[np.uint8]]:
+def unpack_order(head: NDArray[np.int64]) -> tuple[Order, Multiply | None, NDArray[np.uint8]]:
     """Return the header of an order, its jobs (None for other orders), and short operands."""
-    order = Order(*message[:_HEADER_LENGTH].tolist())
+    order = Order(*head[:_HEADER_LENGTH].tolist())
     if not order.is_step:
         return order, None, np.empty(0, np.uint8)
-    end = message.size - -(-order.length // _NUMBER_BYTES)
-    pairs = message[_HEADER_LENGTH:end].reshape(-1, 2).tolist()
+    end = head.size - -(-order.length // _NUMBER_BYTES)
+    pairs = head[_HEADER_LENGTH:end].reshape(-1, 2).tolist()
     parts, begin = [], order.machine_or_count
     for machine, count in pairs[:begin]:
         intervals = tuple((start, stop) for start, stop in pairs[begin : begin + count])
         parts.append(Part(machine, intervals))
         begin += count
     jobs = Multiply(order.step_or_threads, order.product, tuple(parts))
-    return order, jobs, message[end:].view(np.uint8)[: order.length]
+    return order, jobs, head[end:].view(np.uint8)[: order.length]
 
 
 def operand_shape(jobs: Multiply, opening: Opening) -> tuple[int, int]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import zmq
 
 USER = b"cec_mpi"  # user name of machines in unencrypted runs, whose password is a key
-_HEARTBEATS = 5  # within a heartbeat timeout
+_HEARTBEATS_PER_TIMEOUT = 5
 _EVENTS, _READABLE, _MORE = 15, 1, 2  # ZMQ_EVENTS, ZMQ_POLLIN, ZMQ_SNDMORE, because enums are slow
 FRAME_BYTES = 1 << 20  # of a long message; heartbeats are sent between its frames
 MAX_FRAME_BYTES = 2 * FRAME_BYTES  # a process that sends more is excluded with an error message
@@ -56,7 +56,7 @@ def configure_socket(socket: zmq.Socket[bytes], heartbeat_timeout: float) -> Non
         Seconds without a heartbeat after which the connection ends; 0 for no limit.
     """
     if heartbeat_timeout:
-        socket.heartbeat_ivl = int(1e3 * heartbeat_timeout / _HEARTBEATS)
+        socket.heartbeat_ivl = int(1e3 * heartbeat_timeout / _HEARTBEATS_PER_TIMEOUT)
         socket.heartbeat_timeout = int(1e3 * heartbeat_timeout)
     socket.handshake_ivl = int(1e3 * HANDSHAKE_SECONDS)
     socket.linger = int(1e3 * LINGER_SECONDS)
