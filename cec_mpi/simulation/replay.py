@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.plan.load import check_speeds, fractional_load, optimal_c_star
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.availability.models import Availability, valid_seconds
-from cec_mpi.runtime.options.available import AvailabilityOptions
+from cec_mpi.runtime.options.availability import AvailabilityOptions
 from cec_mpi.runtime.wire.orders import MAX_INLINE_ANSWERS, MAX_INLINE_OPERAND
 from cec_mpi.simulation.scenario import Outcome, Scenario
 from cec_mpi.simulation.store import csr_row_bytes

@@ -10,7 +10,7 @@ import numpy as np
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.availability.models import ListedAvailability
-from cec_mpi.runtime.options.available import AvailabilityOptions
+from cec_mpi.runtime.options.availability import AvailabilityOptions
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.computers import (
     ComputerAvailability,

@@ -15,7 +15,7 @@ from cec_mpi.cli.commands.parser import Parser
 from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.available import AvailabilityFlags, AvailabilityOptions
+from cec_mpi.runtime.options.availability import AvailabilityFlags, AvailabilityOptions
 from cec_mpi.runtime.options.option import add_flag, add_option, from_flags
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.text import format_bytes, format_count, format_duration, plural

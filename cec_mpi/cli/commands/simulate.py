@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.cli.commands.parser import Parser
 from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.errors import InfeasibleError
-from cec_mpi.runtime.options.available import AvailabilityFlags, AvailabilityOptions
+from cec_mpi.runtime.options.availability import AvailabilityFlags, AvailabilityOptions
 from cec_mpi.runtime.options.elastic import ElasticOptions
-from cec_mpi.runtime.options.emulated import EmulationOptions
+from cec_mpi.runtime.options.emulation import EmulationOptions
 from cec_mpi.runtime.options.option import SIMULATION_TITLE, add_option, add_options, from_flags
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.options.shards import AssignmentOptions

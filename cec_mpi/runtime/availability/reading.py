@@ -18,7 +18,7 @@ from cec_mpi.runtime.availability.models import (
     from_counts,
     validate_machines,
 )
-from cec_mpi.runtime.availability.timed import (
+from cec_mpi.runtime.availability.timed_traces import (
     is_event_trace,
     is_job_trace,
     read_events,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.available import AvailabilityOptions, check_enough_machines
+from cec_mpi.runtime.options.availability import AvailabilityOptions, check_enough_machines
 from cec_mpi.runtime.options.elastic import ElasticOptions
-from cec_mpi.runtime.options.emulated import EmulationOptions
+from cec_mpi.runtime.options.emulation import EmulationOptions
 from cec_mpi.runtime.options.option import as_int, option
 from cec_mpi.runtime.options.shards import (
     AssignmentOptions,

@@ -18,7 +18,7 @@ from cec_mpi.core.plan.assignment import SCHEMES
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.available import AvailabilityFlags
+from cec_mpi.runtime.options.availability import AvailabilityFlags
 from cec_mpi.runtime.options.elastic import implies_elastic
 from cec_mpi.runtime.options.option import from_flags, own_options
 from cec_mpi.runtime.options.session import GROUPS, SessionOptions
