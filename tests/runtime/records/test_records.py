@@ -183,9 +183,6 @@ def test_times_are_rounded_to_nanoseconds():
     assert line["announce_seconds"] == 1.23e-7
     assert line["cancellation"] == written.cancellation
     assert line["hindsight_makespan"] == written.hindsight_makespan
-    for seconds in ([n / 7 for n in range(200)], [0.0] * 6):
-        (line,) = lines_of(replace(written, compute_seconds=seconds))
-        assert line["compute_seconds"] == [round(value, 9) for value in seconds]
 
 
 CHANGES = {
@@ -251,7 +248,6 @@ def test_files_that_are_no_records_are_rejected_by_name(path, text):
 
 MALFORMED = [  # a line, and the message after its number
     (line_of(step="0"), ', field "step": expected `int`, got `str`'),
-    (line_of(step=10**40), ', field "step": '),
     (line_of().replace('"step": 5', f'"step": {"7" * 5000}'), ', field "step": '),
     (line_of(tick=-1), ', field "tick": expected `int` >= 0'),
     (line_of(measured_makespan=float("inf")), " is not JSON"),
@@ -261,31 +257,25 @@ MALFORMED = [  # a line, and the message after its number
         r', field "compute_seconds\[1\]": expected `float` >= 0.0',
     ),
     (line_of(compute_seconds=[0.1]), ', field "rows": expected 1 entries'),
-    (line_of(rows=[4, 6]), ', field "compute_seconds": expected 2 entries .*, got 3'),
     (line_of(available=[1, 4]), ', field "available": expected distinct machines of 1..3'),
     (line_of(available=[1, 1]), ', field "available": expected distinct machines of 1..3'),
     (line_of(time="noon"), ": Expected a time in ISO 8601, got 'noon'"),
     (line_of(events=[{"moved": 2}]), ', field "events'),
     (line_of(events=[{"reason": "x"}]), ', field "events": expected a kind of event first'),
-    (line_of(events=[{}]), ', field "events": expected a kind of event first'),
     (line_of(absent_since={"lost": {4: 0}}), ', field "absent_since": expected machines of 1..3'),
     (
         line_of(absent_since={"asleep": {2: 0}}),
         r": Invalid enum value 'asleep' - at .*`\$\.absent_since`",
     ),
     (line_of(assignment=[[0], [], []]), ', field "assignment": expected ascending bounds'),
-    (line_of(assignment=[[4, 0], [], []]), ', field "assignment": expected ascending bounds'),
     (line_of(kind="stop"), ', field "kind": invalid value'),
     (line_of(step=...), ' has no "step"'),
     (HEADER + line_of(rows=...), ' has no "rows": expected a step of version 4'),
     (line_of(0), " is step 0 after step 0: expected ascending step numbers"),
     ('{"kind": "header", "rows": 3}\n', " begins records of version 1: expected version 4"),
     ('{"kind": "header", "version": 5}\n', " begins records of version 5"),
-    ('{"kind": "header", "version": true}\n', " begins records of version True"),
     ("[" * 100_000 + "\n", ""),
-    ('{"kind": "step", "step"\n', " is not JSON"),
     ("\udcff\udcfe\n", " is not JSON"),
-    ("\n", " is not JSON"),
     ("{" * (1 << 18) + "\n", " has more than 131072 braces"),
     (" " * (1 << 25) + "\n", " has 33554432 bytes or more"),
 ]

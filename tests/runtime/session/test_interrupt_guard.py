@@ -35,11 +35,6 @@ def press(seconds=0.3):
     return timer
 
 
-def interrupt(product, X):
-    press()
-    product(X)
-
-
 PRODUCTS = (
     lambda X: X @ np.ones(12),
     lambda X: X.H @ np.ones(31),
@@ -56,8 +51,9 @@ def test_ctrl_c_in_a_product_raises_and_the_next_product_is_right(small_store):
             machines = local_machines()
             for machine in machines:
                 machine.suspend()
+            press()
             with pytest.raises(KeyboardInterrupt):
-                interrupt(product, X)
+                product(X)
             for machine in machines:
                 machine.resume()
             check_products(X, small_store.X)
@@ -79,17 +75,15 @@ def test_ctrl_c_raises_during_a_wait_or_a_callback(small_store):
     def hang(tick):
         press(0.1)
         press(1.6)  # a second Ctrl-C is not delayed
-        time.sleep(60)
+        time.sleep(1e6)
 
     options = {"wait": True, "tick_seconds": 0.1}
     for available in (wait, hang):
         with cec_mpi.open_operator(
             small_store.path, local=3, availability=available, **options
         ) as X:
-            begin = time.monotonic()
             with pytest.raises(KeyboardInterrupt):
                 X @ np.ones(12)
-            assert time.monotonic() - begin < 50
             X.available = {1, 2}
             check_products(X, small_store.X)
 

@@ -13,7 +13,7 @@ from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.resources import detect_process
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.jobs import Job
-from cec_mpi.runtime.wire.orders import OpenReport, Order, OrderKind, Part
+from cec_mpi.runtime.wire.orders import OpenReport, Part
 from cec_mpi.runtime.wire.sockets.messages import (
     Hello,
     copy_frames,
@@ -126,12 +126,6 @@ def test_long_operands_are_sent_separately(adjoint):
     assert list(map(id, separate)) == [id(w), id(second)][: 1 + adjoint]
     order, jobs, operands = unpack_order(np.frombuffer(message, np.int64))
     assert (order.length, jobs.parts, operands.size) == (0, PARTS, 0)
-
-
-def test_an_order_other_than_a_step_has_no_jobs():
-    order = Order(OrderKind.OPEN, 1, length=4096)
-    parsed, jobs, operands = unpack_order(np.array(order, dtype=np.int64))
-    assert (parsed, jobs, operands.size) == (order, None, 0)
 
 
 @pytest.mark.parametrize("cuts", [(), (16,), (8, 8, 56)])
