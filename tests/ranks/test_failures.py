@@ -21,7 +21,6 @@ from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.resources import ProcessInfo
-from cec_mpi.runtime.processes.start import call_on_master
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.session.session import Session
@@ -152,20 +151,3 @@ def test_vectors_too_long_for_one_message_are_rejected(store):
     check_message_sizes(manifest, 10**6)
     with pytest.raises(InputError, match="at most"):
         check_message_sizes(manifest, 2**31 // 40 + 1)
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "message"),
-    [
-        (InputError("not like this"), InputError, "not like this"),
-        (ZeroDivisionError("by nothing"), CecError, "ZeroDivisionError: by nothing"),
-        (FileNotFoundError(2, "gone", "a file"), InputError, "a file: gone"),
-    ],
-)
-def test_an_error_of_rank_0_is_raised_on_all_ranks(comm, error, kind, message):
-    def fail():
-        raise error
-
-    assert call_on_master(comm, lambda: comm.rank, int) == 0
-    with pytest.raises(kind, match=message):
-        call_on_master(comm, fail, type(None))
