@@ -239,6 +239,9 @@ def test_an_invalid_value_is_rejected_with_its_name(manifest, name, value):
         ({"emulate_speeds": (1, 1)}, "found 2 emulated speeds, expected 3, one for each machine"),
         ({"speeds": (1, 2, 1e200)}, "speeds: the speed 1e+200: expected 1e-100 to 1e+100"),
         ({"cache_limit": 5}, "--cache-limit SIZE needs --cache DIR"),
+        ({"cache": "c", "cache_limit": 0}, "expected at least 1 byte"),
+        ({"cache": "c", "cache_limit": "2G"}, "expected a whole number"),
+        ({"cache": ""}, "expected the name of a file or directory"),
         ({"seed": -1}, "seed -1: expected at least 0"),
         ({"device": ("cpu", "cpu")}, "device"),
         *(({"accept": name}, f"accept {name!r}: expected a file name")

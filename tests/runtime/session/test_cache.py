@@ -258,19 +258,9 @@ def test_damage_of_the_store_is_reported_with_a_cache_too(store, cache):
         open_operator(store, cache=cache).__enter__()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"cache": ""}, "expected the name of a file or directory"),
-        ({"cache": "store/c"}, "is inside the store .*: expected a directory elsewhere"),
-        ({"cache": "c", "cache_limit": 0}, "expected at least 1 byte"),
-        ({"cache": "c", "cache_limit": "2G"}, "expected a whole number"),
-    ],
-)
-def test_invalid_options_are_rejected(tmp_path, store, options, message, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=message):
-        open_operator(store, **options).__enter__()
+def test_a_cache_is_not_in_the_store(store):
+    with pytest.raises(InputError, match=r"is inside the store .*: expected a directory elsewhere"):
+        open_operator(store, cache=store / "c").__enter__()
 
 
 def test_the_directory_may_contain_the_name_of_the_computer(tmp_path, store, monkeypatch):

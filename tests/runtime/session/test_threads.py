@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -164,20 +163,12 @@ def test_callbacks_of_a_step_cannot_compute_products(store, callback):
         np.testing.assert_allclose(A @ ONES, SUM)
 
 
-@contextmanager
-def signal_while_one_waits(number):
-    def send():
-        await_threads(1)
-        os.kill(os.getpid(), number)
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    yield
-    sender.join(SECONDS)
-
-
 def test_a_signal_handler_cannot_compute_a_product_while_its_thread_waits(store, gate):
     messages = []
+
+    def send():
+        await_threads(1)
+        os.kill(os.getpid(), signal.SIGUSR2)
 
     def handler(number, frame):
         try:
@@ -186,6 +177,7 @@ def test_a_signal_handler_cannot_compute_a_product_while_its_thread_waits(store,
             messages.append(str(error))
         gate.open.set()
 
+    sender = threading.Thread(target=send)
     before = signal.signal(signal.SIGUSR2, handler)
     try:
         with (
@@ -194,8 +186,9 @@ def test_a_signal_handler_cannot_compute_a_product_while_its_thread_waits(store,
         ):
             pool.submit(lambda: A @ ONES)
             assert gate.reached.wait(SECONDS)
-            with signal_while_one_waits(signal.SIGUSR2):
-                A @ ONES
+            sender.start()
+            A @ ONES
+            sender.join(SECONDS)
     finally:
         signal.signal(signal.SIGUSR2, before)
     (message,) = messages
