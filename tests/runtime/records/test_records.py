@@ -1,12 +1,15 @@
 """The record of a run: lines for steps and events, and totals."""
 
 import json
+import math
 import os
+import sys
 from datetime import UTC, datetime
 
 import msgspec
+import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
@@ -14,9 +17,10 @@ from cec_mpi.core.elastic.events import MachineJoined, MachineLate, MachineLeft,
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.records.events import KINDS_BY_NAME
 from cec_mpi.runtime.records.lines import DEFAULTS, LineFormatter
-from cec_mpi.runtime.records.recorder import Recorder, read_steps, resume_steps
-from cec_mpi.runtime.records.step import FIELDS
-from helpers.steps import record, step
+from cec_mpi.runtime.records.reading import RecordFollower
+from cec_mpi.runtime.records.recorder import Recorder, RunningMedian, read_steps, resume_steps
+from cec_mpi.runtime.records.step import FIELDS, StepRecord
+from helpers.steps import header, record, step, write
 
 
 @pytest.fixture
@@ -144,6 +148,37 @@ def test_a_resumed_run_continues_the_numbers_and_totals(path):
     assert (header["kind"], header["rows"]) == ("header", 10)
     assert [each["step"] for each in steps] == [0, 1, 2, 3]
     assert recorder.steps == 4
+
+
+# --- medians ------------------------------------------------------------------------------
+
+
+MANY = 10_001  # more than have an exact median
+
+
+def median_of(numbers):
+    median = RunningMedian()
+    for number in numbers:
+        median.add(number)
+    return median
+
+
+@settings(max_examples=4)  # each adds 20,000 numbers
+@given(st.lists(st.floats(1e-12, 1e12), min_size=1, max_size=60))
+def test_the_median_is_exact_for_few_numbers_and_close_for_many(numbers):
+    expected = float(np.median(numbers))
+    assert median_of(numbers).value == pytest.approx(expected, rel=1e-15)
+    many = numbers * (MANY // len(numbers) + 1)  # with the same median
+    assert median_of(many).value == pytest.approx(expected, rel=3e-3, abs=0)
+    assert median_of(sorted(many)).value == median_of(many).value
+
+
+def test_memory_does_not_grow_with_more_numbers():
+    numbers = np.random.default_rng(0).lognormal(math.log(3e-4), 1.0, 100_000)
+    median = median_of(numbers)
+    sizes = [sys.getsizeof(each) for each in vars(median_of(numbers[:10_000])).values()]
+    assert sum(map(sys.getsizeof, vars(median).values())) <= 1.1 * sum(sizes)
+    assert median.value == pytest.approx(np.median(numbers), rel=3e-3)
 
 
 # --- lines --------------------------------------------------------------------------------
@@ -302,3 +337,67 @@ def test_anything_but_a_regular_file_is_rejected(tmp_path):
         for read in (read_steps, resume_steps):
             with pytest.raises(InputError, match=message):
                 read(tmp_path / name)
+
+
+# --- reading while steps are written -----------------------------------------------------------
+
+
+def numbers(lines):
+    return [line.step if isinstance(line, StepRecord) else "header" for line in lines]
+
+
+def test_only_new_and_complete_lines_are_returned(path):
+    follower = RecordFollower(path)
+    assert (follower.read_new(), follower.exists) == ((False, []), False)
+    write(path, header(), step(0), header(), step(1))
+    assert numbers(follower.read_new()[1]) == ["header", 0, "header", 1]
+    assert (follower.read_new(), follower.exists) == ((False, []), True)
+    line = json.dumps(step(2)) + "\n"
+    with path.open("a", buffering=1) as file:
+        for part in (line[:100], line[100:200]):
+            file.write(part)
+            file.flush()
+            assert follower.read_new() == (False, [])
+        file.write(line[200:])
+    assert numbers(follower.read_new()[1]) == [2]
+
+
+def test_a_large_record_is_read_in_parts(path):
+    write(path, header(), *map(step, range(50)))
+    follower, lines, parts = RecordFollower(path), [], 0
+    while not parts or follower.unread_bytes:
+        lines += follower.read_new(1000)[1]
+        parts += 1
+    assert numbers(lines) == ["header", *range(50)]
+    assert parts > 10
+
+
+def test_a_replaced_or_shortened_record_is_read_from_its_beginning(path):
+    write(path, header(), step(0), step(1))
+    follower = RecordFollower(path)
+    follower.read_new()
+    other = path.with_name("other")
+    write(other, header(), step(0))
+    os.replace(other, path)  # noqa: PTH105
+    is_replaced, lines = follower.read_new()
+    assert (is_replaced, numbers(lines)) == (True, ["header", 0])
+    write(path, header())
+    is_replaced, lines = follower.read_new()
+    assert (is_replaced, numbers(lines)) == (True, ["header"])
+    path.unlink()
+    assert follower.read_new() == (True, [])
+
+
+def test_errors_name_the_file_and_the_line(path):
+    write(path, header())
+    with path.open("a") as file:
+        file.write("[]\n")
+    with pytest.raises(InputError, match=r"steps\.jsonl, line 2: Expected `object`, got `array`"):
+        RecordFollower(path).read_new()
+    path.write_bytes(b" " * ((1 << 25) + 1))
+    with pytest.raises(InputError, match="has a line of more than 33554432 bytes"):
+        RecordFollower(path).read_new(1 << 26)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(InputError, match="is a directory: expected a file"):
+        RecordFollower(path).read_new()

@@ -1,5 +1,7 @@
-"""X encoded collectively, from arrays of all ranks or a shared file."""
+"""Stores that all ranks encode, verify, repair, extend and decode."""
 
+import shutil
+from dataclasses import dataclass, field
 from itertools import chain
 
 import dask.array
@@ -8,7 +10,10 @@ import pytest
 import scipy.sparse
 
 from cec_mpi import encode
-from cec_mpi.errors import InputError
+from cec_mpi.encoding.collective import WORK_TYPES
+from cec_mpi.errors import CecError, InputError
+from cec_mpi.runtime.wire.collective.shared_work import run_shared
+from cec_mpi.store import add_machine, decode, repair, verify
 from cec_mpi.store.manifest_files import manifest_text
 from helpers.sparse import random_sparse
 from helpers.stores import encode_blocks
@@ -107,3 +112,70 @@ def test_an_existing_store_is_rejected_on_all_ranks(comm, here):
     encode(X, here / "store", 5, 3, comm=comm)
     with pytest.raises(InputError, match="exists already: choose another name for the store"):
         encode(X, here / "store", 5, 3, comm=comm)
+
+
+# --- operations on stores -----------------------------------------------------------------
+
+
+def contents(store):
+    return {path.name: path.read_bytes() for path in store.iterdir()}
+
+
+def test_each_operation_gives_the_files_of_one_process(comm, here):
+    progress = []
+
+    def work(runner):
+        np.save(here / "X.npy", X)
+        encode_blocks(here / "X.npy", here / "store", 5, 3, runner=runner)
+        (here / "store" / "shard-0002.npy").unlink()
+        shard = np.load(here / "store" / "shard-0004.npy", mmap_mode="r+")
+        shard[100, 5] += 1
+        shard.flush()
+        alone = shutil.copytree(here / "store", here / "alone")
+        assert verify(here / "store", runner).problems == verify(alone).problems
+        done = repair(here / "store", runner=runner)
+        assert done == repair(alone)
+        assert list(done.rebuilt) == [2, 4]
+        assert contents(here / "store") == contents(alone)
+        assert add_machine(here / "store", runner=runner).code.machines == 6
+        add_machine(alone)
+        assert contents(here / "store") == contents(alone)
+        decode(here / "store", here / "Y.npy", runner=runner)
+        np.testing.assert_allclose(np.load(here / "Y.npy"), X, rtol=0, atol=1e-13)
+        return 0
+
+    run_shared(comm, work, WORK_TYPES, lambda done, total: progress.append((done, total)))
+    if comm.rank == 0:
+        assert progress[-1][0] == progress[-1][1] > 0
+        assert len(progress) >= comm.size
+
+
+@dataclass
+class Failing:
+    """Work of 40 pieces, one of which fails."""
+
+    piece: int
+    pieces: list[int] = field(default_factory=lambda: list(range(40)))
+    threads: int = 1
+
+    def size(self, piece):
+        return 1
+
+    def process(self, piece) -> int:
+        if piece == self.piece:
+            raise ZeroDivisionError("by nothing")
+        return piece
+
+    def flush(self):
+        pass
+
+
+@pytest.mark.parametrize("piece", [0, 15, 39])
+def test_an_unexpected_error_ends_the_work_but_not_the_ranks(comm, piece):
+    def body(runner):
+        with pytest.raises((CecError, ZeroDivisionError), match="by nothing"):
+            runner.run(Failing(piece))
+        assert sorted(runner.run(Failing(77))) == list(range(40))
+        return 0
+
+    run_shared(comm, body, [Failing])
