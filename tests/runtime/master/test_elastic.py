@@ -11,6 +11,7 @@ import cec_mpi
 from cec_mpi.core.elastic.events import MachineExcluded
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.availability.models import ListedAvailability
+from cec_mpi.runtime.master.computation import copy_and_check_finite
 from cec_mpi.runtime.roster import State
 from cec_mpi.store.reader import open_store
 from helpers.elastic import open_master
@@ -256,6 +257,14 @@ def test_a_step_fails_with_the_cause(make, total, options, faults, adjoint, mess
     with pytest.raises((InfeasibleError, MachineError), match=message):
         check_block(master, adjoint)
     assert not hub.is_poisoned
+
+
+@pytest.mark.parametrize("value", [1.0, np.nan, np.inf])
+def test_a_number_that_is_not_finite_is_found_in_any_piece_of_an_answer(value):
+    numbers, copy = np.arange(7.0), np.zeros(7)
+    numbers[1] = value
+    assert copy_and_check_finite(np.split(numbers, (2, 5)), copy) is (value == 1)
+    np.testing.assert_array_equal(copy, numbers)
 
 
 def test_too_few_machines_for_a_check_are_reported_before_the_step(make):
