@@ -12,14 +12,13 @@ import pytest
 
 import cec_mpi
 from cec_mpi.core.elastic.events import (
-    MachineExcluded,
     MachineGivenUp,
     MachineJoined,
     MachineLeft,
     MachineLost,
     Request,
 )
-from cec_mpi.errors import DismissedError, InputError, MachineError
+from cec_mpi.errors import InputError, MachineError
 from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.packing import pack, unpack
@@ -312,19 +311,6 @@ def test_a_process_that_floods_the_master_is_excluded(serve):
     assert spare.open_shard() == 1
 
 
-def test_a_process_with_too_large_messages_is_excluded_with_one_message(serve):
-    hub, endpoint, (first, *_, spare) = serve(spares=1)
-    send_jobs(endpoint, 1)
-    first.receive_order(OrderKind.MULTIPLY)
-    for _ in range(3):
-        first.send(ANSWER, bytes(MAX_FRAME_BYTES))
-    reason = f"it sends {MAX_FRAME_BYTES + 8} bytes at once, expected at most {MAX_FRAME_BYTES}"
-    assert collect_events(hub, MachineLost)[-1] == MachineLost(1, reason)
-    first.expect_error(MachineError, f"has excluded this machine: {reason}")
-    assert first.connection.receive(0.5) is None
-    assert spare.open_shard() == 1
-
-
 def test_a_process_that_is_lost_repeatedly_waits_before_it_gets_a_machine(serve, connect):
     hub, _, (process, *_) = serve()
     for min_pause in (0.0, 0.4, 0.9):
@@ -335,18 +321,6 @@ def test_a_process_that_is_lost_repeatedly_waits_before_it_gets_a_machine(serve,
         run_until(hub, lambda: not hub.roster.vacant)
         assert time.monotonic() - lost > min_pause
         process.open_shard()
-
-
-@pytest.mark.parametrize("cores", [0, 2**61])
-def test_wrong_resources_of_a_process_do_not_affect_others(cores, serve, connect):
-    hub, _, _ = serve(machines=1)
-    wrong = {"ranks": 0, "cores": cores, "own_cores": cores, "unbound_cores": cores, "node": 9}
-    connect(process=wrong, machines=(3,))
-    run_until(hub, lambda: hub.roster.vacant == [2])
-    other = connect(machines=(2,))
-    run_until(hub, lambda: not hub.roster.vacant)
-    order, _ = other.receive_order(OrderKind.OPEN)
-    assert order.step_or_threads == 1  # threads
 
 
 # --- open a store -------------------------------------------------------------------------
@@ -578,26 +552,6 @@ def test_a_host_that_leaves_answers_its_job_first(with_host):
     assert len(hub.roster.hosts) == 1
 
 
-def test_all_machines_of_a_host_are_given_up_and_a_spare_opens_one(with_host, connect):
-    hub, endpoint, host = with_host
-    send_jobs(endpoint, 2)
-    host.receive_order(OrderKind.MULTIPLY)
-    hub.give_up(2, "silent")
-    assert collect_events(hub, MachineGivenUp) == [
-        MachineGivenUp(2, "silent"),
-        MachineGivenUp(3, "silent"),
-    ]
-    spare = connect()
-    run_until(hub, lambda: hub.roster.opening)
-    opened = serve_next(spare, hub)
-    order, _ = host.receive_order(OrderKind.CLOSE)
-    host.answer(2)
-    (_, joined) = collect_events(hub, JobsAnswered, MachineJoined)
-    assert opened == order.machine_or_count
-    assert {opened, joined.machine} == {2, 3}
-    assert hub.roster.machines(State.IDLE) == {1, 2, 3}
-
-
 def test_a_host_that_cannot_open_a_machine_keeps_its_others(serve, connect, capsys):
     hub, endpoint, _ = serve(machines=1)
     host = connect(slots=2)
@@ -620,14 +574,6 @@ def test_a_failed_machine_is_removed_from_its_host(with_host):
     assert order.machine_or_count == 3
     assert collect_events(hub, MachineLost) == [MachineLost(3, "its shard is damaged")]
     assert hub.roster.available == {1, 2}
-
-
-def test_wrong_answers_of_one_machine_exclude_its_host(with_host):
-    hub, _, host = with_host
-    hub.exclude(3, "wrong", MachineExcluded)
-    excluded = [MachineExcluded(machine, "wrong") for machine in (2, 3)]
-    assert collect_events(hub, MachineExcluded) == excluded
-    host.expect_error(DismissedError, "wrong")
 
 
 def test_an_adopted_machine_moves_to_a_new_host_between_two_jobs(serve, connect):
@@ -680,15 +626,6 @@ def test_a_host_that_requests_too_much_is_refused(
     for host in (early, late):
         host.expect_error(InputError, message)
     assert hub.roster.vacant == [1, 2, 3]
-
-
-def test_a_host_gets_as_many_machines_as_fit_into_its_memory(serve, connect, manifest):
-    hub, _, _ = serve(machines=1)
-    host = connect(slots=2, memory=2 * manifest.shard_bytes - 1)
-    run_until(hub, lambda: hub.roster.opening)
-    assert serve_next(host, hub) == 2
-    run_without_events(hub)
-    assert hub.roster.vacant == [3]
 
 
 def test_hosts_on_a_computer_share_its_memory_but_not_that_of_devices(serve, connect, manifest):
