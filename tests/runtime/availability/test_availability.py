@@ -58,15 +58,6 @@ def test_formats_of_files(tmp_path, content, expected, gap):
     assert availability.gap_seconds == availability.restrict_to([1]).gap_seconds == gap
 
 
-@pytest.mark.parametrize(
-    "content", [{"available": [[1], [2, 1]]}, counts([1, 2]), "1,0\n1,1\n"], ids=str
-)
-def test_each_format_can_be_repeated(tmp_path, content):
-    repeated = read_availability([write(tmp_path, content)], 2, repeat=True)
-    assert ticks(repeated, 5) == [(1,), (1, 2), (1,), (1, 2), (1,)]
-    assert repeated.at(1_000_001) == (1, 2)
-
-
 def test_counts_of_several_files_are_added(tmp_path):
     data = [1, 2, 0, 5], [1], [0, 1, 0]
     paths = [write(tmp_path, counts(each), f"{n}.json") for n, each in enumerate(data)]

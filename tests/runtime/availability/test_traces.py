@@ -131,13 +131,6 @@ def test_nodes_are_up_while_jobs_run_on_them(tmp_path):
     assert ticks(read(tmp_path, text, 3)) == [*[(1, 2)] * 3, (), *[(1, 2, 3)] * 2, (2, 3)]
 
 
-def test_a_running_job_lasts_to_the_end(tmp_path):
-    rows = "1|2026-01-05T08:00:00|Unknown|R|a\n2|2026-01-05T10:00:00|Unknown|R|b\n"
-    found = read(tmp_path, JOBS + rows, 2)
-    assert ticks(found) == [*[(1,)] * 120, (1, 2)]
-    assert found.at(10_000) == (1, 2)
-
-
 def test_jobs_that_overlap_on_a_node_are_merged(tmp_path):
     rows = ["1|2026-01-05T10:00:00|2026-01-05T10:02:30|X|n1", "2|2026-01-05T10:02:10"]
     text = JOBS + rows[0] + "\n" + rows[1] + "|2026-01-05T10:05:00|X|n1\n"
@@ -210,15 +203,6 @@ def test_a_list_that_cannot_be_read(text):
 
 
 # --- the example --------------------------------------------------------------------------
-
-
-def test_the_example_is_a_day_of_16_machines():
-    example = read_availability(["example"], 16)
-    numbers = [len(up) for up in ticks(example)]
-    assert 23 * 60 < len(example) <= 24 * 60
-    assert max(numbers) == 16
-    assert min(numbers) < 8
-    assert sum(numbers) / len(numbers) > 12
 
 
 def test_the_example_is_the_output_of_its_script():

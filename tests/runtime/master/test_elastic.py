@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.core.elastic.events import MachineExcluded
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.master.computation import copy_and_check_finite
@@ -267,32 +266,6 @@ def test_a_number_that_is_not_finite_is_found_in_any_piece_of_an_answer(value):
     np.testing.assert_array_equal(copy, numbers)
 
 
-def test_too_few_machines_for_a_check_are_reported_before_the_step(make):
-    master, hub = make(check=True)
-    for n in (4, 5):
-        hub.exclude(n, "gone", MachineExcluded)
-    for adjoint in (False, True):
-        with pytest.raises(InfeasibleError, match="a step needs 4"):
-            check_block(master, adjoint)
-
-
-def test_each_machine_multiplies_its_shard_by_the_probe_once(make):
-    master, hub = make(check=True, spares=1)
-    jobs, send_jobs = [], hub.send_jobs
-    hub.send_jobs = lambda rank, sent: (
-        jobs.append((sent[0].machine, sent[0].step)),
-        send_jobs(rank, sent),
-    )
-    for _ in range(2):
-        check_block(master, adjoint=True)
-    assert [step for _, step in jobs] == [0] * 10 + [1] * 5
-    assert {machine for machine, _ in jobs[:5]} == {1, 2, 3, 4, 5}
-    hub.dying = {2}
-    check_block(master, adjoint=True)
-    check_block(master, adjoint=True)  # the product of machine 2 is that of its last host
-    assert [step for _, step in jobs].count(3) == 5
-
-
 def test_a_machine_that_joins_is_checked_first(make):
     master, hub = make(6, check=True, machines=(1, 2, 3, 4, 5), spares=1)
     check_block(master, adjoint=True)
@@ -301,19 +274,6 @@ def test_a_machine_that_joins_is_checked_first(make):
     hub.spoil = lambda job, values: values
     check_block(master, adjoint=True)
     assert hub.roster.machines(State.IDLE) == {1, 2, 3, 4, 5}
-
-
-def test_a_step_continues_without_a_machine_that_is_late_with_the_probe(make, recorder):
-    master, hub = make(check=True, deadline=0.05)
-    hub_events = hub.events
-
-    def events(until):
-        hub.silent = {n for n, job in hub.pending_jobs().items() if not job.product.adjoint} & {3}
-        return hub_events(until)
-
-    hub.events = events
-    check_block(master, adjoint=True)
-    assert recorder.records[0].events == [{"late": 3}]
 
 
 def test_products_that_cancel_are_not_suspected(tmp_path, recorder):

@@ -7,9 +7,7 @@ import pytest
 
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import MachineError, ScaleWarning
-from cec_mpi.runtime.availability.models import ListedAvailability
 from helpers.elastic import open_in_process
-from helpers.products import check_products
 from helpers.recording import MemoryRecorder
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
@@ -27,16 +25,6 @@ def stores(make_store):
 @pytest.fixture(scope="module")
 def store(stores):
     return stores["float64"]
-
-
-@pytest.mark.parametrize("scheme", ["heterogeneous", "cyclic"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 3e-6)])
-def test_products_with_each_set_of_available_machines(stores, dtype, tolerance, scheme):
-    masks = ListedAvailability([(1, 2, 3), (1, 2), (1, 3), (2, 3)], repeat=True)
-    options = {"availability": masks, "stragglers": 1, "scheme": scheme}
-    with open_in_process(stores[dtype], **options) as operator:
-        for _ in range(5):
-            check_products(operator, X, tolerance=tolerance)
 
 
 def test_a_step_does_not_wait_for_a_straggler(store):

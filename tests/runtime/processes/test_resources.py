@@ -153,9 +153,9 @@ def advice(processes, implementation="Open MPI"):
             nodes(7, cores=2),
             None,
             [
-                "oversubscribed: more machines than cores on n1 (6 machines on 2 cores); this is fine "
-                "for a test, but measured speeds are unreliable: use more nodes, or fewer machines on "
-                "each node"
+                "oversubscribed: more machines than cores on n1 (6 machines on 2 cores); this is "
+                "fine for a test, but measured speeds are unreliable: use more nodes, or fewer "
+                "machines on each node"
             ],
         ),
         (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -161,38 +159,6 @@ def test_callbacks_of_a_step_cannot_compute_products(store, callback):
             A @ ONES
         A.available = {1, 2, 3}
         np.testing.assert_allclose(A @ ONES, SUM)
-
-
-def test_a_signal_handler_cannot_compute_a_product_while_its_thread_waits(store, gate):
-    messages = []
-
-    def send():
-        await_threads(1)
-        os.kill(os.getpid(), signal.SIGUSR2)
-
-    def handler(number, frame):
-        try:
-            A @ ONES
-        except InputError as error:
-            messages.append(str(error))
-        gate.open.set()
-
-    sender = threading.Thread(target=send)
-    before = signal.signal(signal.SIGUSR2, handler)
-    try:
-        with (
-            cec_mpi.open_operator(store, None, availability=gate) as A,
-            ThreadPoolExecutor(1) as pool,
-        ):
-            pool.submit(lambda: A @ ONES)
-            assert gate.reached.wait(SECONDS)
-            sender.start()
-            A @ ONES
-            sender.join(SECONDS)
-    finally:
-        signal.signal(signal.SIGUSR2, before)
-    (message,) = messages
-    assert "in the middle of a step" in message
 
 
 def test_products_that_wait_for_the_lock_are_refused_when_the_operator_closes(store, gate):
