@@ -146,15 +146,6 @@ def test_only_requested_blocks_are_read_and_checked(small_blocks, tmp_path):
 # --- no store, or a damaged manifest ------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["absent", "file", "directory", "file/below"])
-def test_a_path_that_is_not_a_store_is_named(tmp_path, name):
-    (tmp_path / "file").write_text("hello")
-    (tmp_path / "directory").mkdir()
-    with pytest.raises(StoreError, match=name) as refused:
-        open_store(tmp_path / name)
-    assert refused.value.exit_code == 2
-
-
 @pytest.mark.parametrize(
     "data",
     [b"", b"{", b"\xff\xfe\x00garbage", b"[]", b"{}", b"[" * 100_000, None],
