@@ -184,16 +184,8 @@ def test_records_are_those_of_a_run(tmp_path, elastic):
 
 
 def test_replicas():
-    given = Scenario(
-        machines=6,
-        copies=3,
-        rows=1_000_000,
-        columns=50,
-        density=0.1,
-        options=SessionOptions(emulate_speeds=SPEEDS, speeds=SPEEDS, emulate_base=1e5),
-        costs=FREE,
-        steps=4,
-    )
+    coded = scenario(rows=1_000_000, steps=4, emulate_base=1e5)
+    given = replace(coded, recovery=None, copies=3, density=0.5)
     outcome = simulate(given)
     assert outcome.seconds == pytest.approx(4 * 1e6 / (sum(SPEEDS) * 1e5), rel=0.03)
     assert simulate(replace(given, options=replace(given.options, elastic=True))).events == {}
@@ -235,7 +227,7 @@ def test_too_few_machines_from_the_beginning():
 
 @st.composite
 def traces(draw):
-    """A code or replicas, who is up at each tick, and who is lost and joins."""
+    """Draw scenarios: a code or copies, machines available at each tick, losses and joins."""
     machines = draw(st.integers(2, 7))
     recovery = draw(st.integers(1, machines))
     is_coded = draw(st.booleans())
@@ -271,14 +263,12 @@ def traces(draw):
 @given(traces())
 def test_products_are_those_of_numpy_whatever_happens(given):
     with open_simulation(given) as run:
-        X, made = run.X, 0
-        rng = np.random.default_rng(1)
-        while made < 6:
+        X, rng = run.X, np.random.default_rng(1)
+        for _ in range(3):
             w, v = rng.standard_normal(X.shape[1]), rng.standard_normal(X.shape[0])
             try:
-                found = run.master.rmatvec(v) if made % 2 else run.master.matvec(w)
-            except InfeasibleError:  # the trace leaves too few for good
+                products = run.master.matvec(w), run.master.rmatvec(v)
+            except InfeasibleError:  # too few machines remain
                 return
-            expected = X.T @ v if made % 2 else X @ w
-            np.testing.assert_allclose(found, expected, atol=1e-8 * max(1, np.abs(v).sum()))
-            made += 1
+            for product, expected in zip(products, (X @ w, X.T @ v), strict=True):
+                np.testing.assert_allclose(product, expected, atol=1e-8 * max(1, np.abs(v).sum()))
