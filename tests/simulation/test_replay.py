@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from cec_mpi.runtime.options.session import SessionOptions
@@ -11,6 +9,7 @@ from cec_mpi.simulation.replay import CodedScheme, TimeModel, replay, step_traff
 from cec_mpi.simulation.scenario import Costs, Scenario, Source
 from cec_mpi.simulation.simulate import simulate
 
+LOCAL = Source(1e12, is_shared=False)
 SPEEDS = (1.0, 1.0, 2.0, 2.0, 3.0, 3.0)
 TICKS = [{1, 2, 3, 4, 5, 6}, {1, 2, 4, 5}, {2, 3, 4, 5, 6}, {1, 6}, {1, 2, 3, 4, 5, 6}]
 SHAPES = {
@@ -32,19 +31,17 @@ def test_times_are_those_of_a_simulation(shape, elastic):
         speeds=SPEEDS,
         elastic=elastic,
     )
-    given = {"machines": 6, "rows": 3_000_000, "columns": 1000, "steps": 150, "adjoint": False}
-    scenario = Scenario(
-        **given, **SHAPES[shape], options=options, costs=Costs(source=Source(1e12, is_shared=False))
-    )
+    given = {"machines": 6, "rows": 3_000_000, "columns": 1000, "steps": 150}
+    costs = Costs(source=LOCAL)
+    scenario = Scenario(**given, **SHAPES[shape], options=options, costs=costs)
     model = TimeModel(scenario)
     replayed = replay(model, CodedScheme(model))
     simulated = simulate(scenario)
     assert replayed.steps == simulated.steps == 150
     assert replayed.seconds == pytest.approx(simulated.seconds, rel=0.03)
     assert replayed.waiting_seconds == pytest.approx(simulated.waiting_seconds, abs=2)
-    assert replayed.excess_seconds == pytest.approx(
-        simulated.excess_seconds, rel=0.1, abs=0.02 * replayed.seconds
-    )
+    tolerance = {"rel": 0.1, "abs": 0.02 * replayed.seconds}
+    assert replayed.excess_seconds == pytest.approx(simulated.excess_seconds, **tolerance)
 
 
 @pytest.mark.parametrize("elastic", [False, True])
@@ -52,16 +49,13 @@ def test_times_are_those_of_a_simulation(shape, elastic):
 def test_adjoint_steps_take_as_long_as_in_a_simulation(recovery, elastic):
     options = SessionOptions(emulate_speeds=SPEEDS, speeds=SPEEDS, elastic=elastic)
     given = {"machines": 6, "recovery": recovery, "rows": 600, "columns": 2_000_000, "steps": 20}
-    costs = Costs(
-        source=Source(1e12, is_shared=False), bandwidth=1e8, decode=1e-7
-    )  # columns take most of the time
-    scenario = Scenario(**given, options=options, costs=costs, rate=1e13)
-    scheme = CodedScheme(TimeModel(scenario))
-    both = [
-        [run(replace(scenario, adjoint=adjoint)).seconds for adjoint in (False, True)]
-        for run in (simulate, lambda build_scenario: replay(TimeModel(build_scenario), scheme))
-    ]
-    assert both[0] == pytest.approx(both[1], rel=0.05)
+    # Columns take most of the time.
+    costs = Costs(source=LOCAL, bandwidth=1e8, decode=1e-7)
+    for adjoint in (False, True):
+        scenario = Scenario(**given, adjoint=adjoint, options=options, costs=costs, rate=1e13)
+        model = TimeModel(scenario)
+        replayed = replay(model, CodedScheme(model))
+        assert replayed.seconds == pytest.approx(simulate(scenario).seconds, rel=0.05)
 
 
 @pytest.mark.parametrize(
