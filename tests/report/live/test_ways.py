@@ -17,6 +17,7 @@ from cec_mpi.report.live.display import (
 from cec_mpi.text.terminal import NORMAL, QUIET, VERBOSE, set_verbosity
 
 SRUN = {"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
+MPIRUN = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}
 BATCH = {**SRUN, "ENVIRONMENT": "BATCH"}
 
 
@@ -26,6 +27,7 @@ BATCH = {**SRUN, "ENVIRONMENT": "BATCH"}
     [
         (True, AUTO, {}, NORMAL, LIVE),
         (True, AUTO, {"TERM": "dumb"}, NORMAL, TERMINAL_LINES),
+        (True, AUTO, MPIRUN, NORMAL, TERMINAL_LINES),
         (True, AUTO, {"JPY_PARENT_PID": "12"}, NORMAL, TERMINAL_LINES),
         (True, PLAIN, {}, NORMAL, TERMINAL_LINES),
         (True, OFF, {}, VERBOSE, None),
