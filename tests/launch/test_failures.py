@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import signal
+from unittest.mock import Mock
 
 import numpy as np
 import psutil
 import pytest
 
+from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.records.recorder import read_steps
 from helpers.mpi_at_hand import library
 from helpers.processes import ranks_of
@@ -67,6 +69,17 @@ def test_a_killed_rank_is_one_message_if_mpi_reports_it(multiply):
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("cec-mpi: error:")]
     assert "one of 4 ranks was lost" in line
     assert "with --elastic a run continues" in line
+
+
+@pytest.mark.any_mpi
+@pytest.mark.parametrize(
+    "error", [MemoryError("no 1.00 EiB"), RuntimeError("can't start new thread")], ids=str
+)
+def test_too_little_memory_is_one_message_and_code_2(cec, small_store, monkeypatch, error):
+    monkeypatch.setattr(Machine, "assign", Mock(side_effect=error))
+    done = cec("run", small_store.path, "--out", "out", "svd", "--serial")
+    assert (done.returncode, done.errors.count("\n")) == (2, 0)
+    assert f"too little memory: {error}" in done.errors
 
 
 def test_a_machine_that_exits_with_0_ends_the_job(multiply, tmp_path):
