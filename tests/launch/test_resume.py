@@ -8,39 +8,24 @@ import shlex
 import signal
 import subprocess
 import time
-from contextlib import suppress
 
 import numpy as np
-import psutil
 import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
 from helpers.commands import count_steps, job_exit_code
 from helpers.processes import ranks_of
-from helpers.waiting import LIMIT, wait_for_file, wait_until
+from helpers.waiting import LIMIT, wait_until
 
 
 @pytest.fixture(scope="module")
 def slow_store(make_store):
     """Symmetric, and power iteration takes some 150 steps."""
-    rng = np.random.default_rng(6)
-    basis, _ = np.linalg.qr(rng.standard_normal((60, 60)))
-    values = np.append(np.linspace(0, 9, 59), 10)
-    return make_store(basis * values @ basis.T, 3, 2)
+    basis, _ = np.linalg.qr(np.random.default_rng(6).standard_normal((60, 60)))
+    return make_store(basis * np.append(np.linspace(0, 9, 59), 10) @ basis.T, 3, 2)
 
 
 SLOWLY = ("--emulate-speeds", "2,3,4", "--emulate-base", 40)  # 0.2 s a step, 150 steps
-
-
-@pytest.fixture
-def only(tmp_path):
-    """Options that end a run after some steps, with a checkpoint: too few machines remain."""
-
-    def only(steps):
-        (tmp_path / "only.json").write_text(json.dumps({"available": [[1, 2, 3]] * steps + [[1]]}))
-        return "--availability", tmp_path / "only.json"
-
-    return only
 
 
 def wait_for_steps(process, out, steps):
@@ -49,39 +34,23 @@ def wait_for_steps(process, out, steps):
 
 def test_a_killed_run_is_resumed_with_other_machines(start, cec, slow_store, tmp_path):
     out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "power", "tol=1e-9"]
-    words += ["--checkpoint-every", 5]
-    command = ["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY]
-    process = start(command)
+    words = ["run", slow_store.path, "--out", out, "power", "--checkpoint-every", 5]
+    process = start(["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY])
     wait_for_steps(process, out, 8)
     process.terminate()
     process.wait(timeout=LIMIT)
     assert (out / "checkpoint.npz").exists()
     assert not (out / "summary.json").exists()
     before = count_steps(out)
-
-    refused = cec(*words, "--serial")
-    assert refused.returncode == 2
-    assert "--resume" in refused.errors
-
     done = cec(*words, "--resume", "--machines", "2,3", ranks=3)
     assert done.returncode == 0, done.stderr
-    summary = json.loads((out / "summary.json").read_text())
-    assert summary["converged"]
-    assert summary["eigenvalue"] == pytest.approx(10, rel=1e-12)
     assert not (out / "checkpoint.npz").exists()
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["eigenvalue"] == pytest.approx(10, rel=1e-12)
     _, steps = read_steps(out / "steps.jsonl")
-    assert [step["step"] for step in steps] == list(range(len(steps)))
-    assert summary["steps"] == len(steps) > before
-    # Steps before the last checkpoint are not repeated.
-    alone = cec(*words[:3], tmp_path / "alone", *words[4:], "--serial")
-    assert alone.returncode == 0
-    expected = json.loads((tmp_path / "alone" / "summary.json").read_text())
-    assert summary["iterations"] == expected["iterations"]
-    assert len(steps) <= expected["steps"] + 5 + 1
-    np.testing.assert_allclose(
-        np.load(out / "result.npy"), np.load(tmp_path / "alone" / "result.npy"), atol=1e-9
-    )
+    assert [step["step"] for step in steps] == list(range(summary["steps"]))
+    # Only steps after the last checkpoint are repeated.
+    assert before < summary["steps"] <= summary["iterations"] + 5 + 1
 
 
 @pytest.mark.needs("openmpi")  # its mpirun drops the output of ranks while it ends
@@ -103,48 +72,22 @@ def test_the_terminal_shows_how_to_continue(start, slow_store, tmp_path, end):
 
 
 @pytest.mark.any_mpi
-def test_a_killed_run_is_not_resumed_from_the_run_that_it_overwrote(
-    start, cec, slow_store, tmp_path, only
-):
-    out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "power"]
-    stopped = cec(*words, *only(20), "--serial")
-    assert stopped.returncode == 4
-    process = start(["cec-mpi", *words, *SLOWLY, "--serial", "--overwrite"])
-    wait_for_file(out / ".earlier" / "steps.jsonl", process=process)
-    wait_for_steps(process, out, 1)
-    process.kill()
-    process.wait(timeout=LIMIT)
-    assert not (out / "checkpoint.npz").exists()
-    done = cec(*words, "--resume", "--serial")
-    assert done.returncode == 0, done.stderr
-    assert json.loads((out / "summary.json").read_text())["steps"] == count_steps(out)
-    assert not (out / ".earlier").exists()
-
-
-@pytest.mark.any_mpi
-@pytest.mark.parametrize("by", ["option", "end of a Slurm job"])
-def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path, by):
-    out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "power", "tol=1e-9", "--serial"]
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [("option", "time limit of 2 seconds"), ("end of a job", "time limit of the job is near")],
+)
+def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path, by, message):
+    words = ["run", slow_store.path, "--out", "out", "power", "--serial", *SLOWLY]
     if by == "option":
-        stopped = cec(*words, *SLOWLY, "--time-limit", 2)
-        message = "time limit of 2 seconds"
+        stopped = cec(*words, "--time-limit", 2)
     else:
-        end = {"SLURM_JOB_END_TIME": str(int(time.time()) + 3)}
-        stopped = cec(*words, *SLOWLY, variables=end)
-        message = "time limit of the job is near"
+        stopped = cec(*words, variables={"SLURM_JOB_END_TIME": str(int(time.time()) + 3)})
     assert stopped.returncode == 6
     assert stopped.errors.count("cec-mpi: error:") == 1
     assert message in stopped.errors
     assert "--resume continues" in stopped.errors
-    steps = count_steps(out)
-    assert 0 < steps < 100
-    done = cec(*words, "--resume")
-    assert done.returncode == 0, done.stderr
-    summary = json.loads((out / "summary.json").read_text())
-    assert summary["converged"]
-    assert summary["steps"] > steps
+    assert 0 < count_steps(tmp_path / "out") < 100
+    assert (tmp_path / "out" / "checkpoint.npz").exists()
 
 
 def warn_launcher(process):
@@ -175,7 +118,6 @@ def warn_all_twice(process):
         pytest.param(warn_launcher, "SIGUSR1", (), marks=pytest.mark.needs("code after a signal")),
         (warn_master_last, "SIGTERM", ()),
         # Python may see the second signal first, if it comes while the first one is handled.
-        (warn_all_twice, "SIGUSR1|SIGTERM", ()),
         (warn_all_twice, "SIGUSR1|SIGTERM", ["--elastic"]),
     ],
 )
@@ -250,47 +192,22 @@ def test_a_signal_ends_a_run_that_waits_for_machines(start, slow_store, tmp_path
     assert (out / "checkpoint.npz").exists()
 
 
-def test_a_second_sigterm_ends_a_run_at_once(start, slow_store, tmp_path):
-    """The first step does not end: machine 3 suspends itself."""
-    out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "power", "--inject", "stop:3@0"]
-    process = start(["mpirun", "-n", 4, "cec-mpi", *words])
-    wait_for_file(out / "logs" / "machine-0003.log", "stop, injected", process)
-    master = ranks_of(process)[0]
-    master.send_signal(signal.SIGTERM)
-    time.sleep(0.5)
-    assert process.poll() is None
-
-    def has_ended():  # signals that arrive together count as one
-        with suppress(psutil.NoSuchProcess):
-            master.send_signal(signal.SIGTERM)
-        return process.poll() is not None
-
-    wait_until(has_ended)
-    assert process.returncode not in (0, 6)
-
-
 @pytest.mark.any_mpi
-def test_a_run_with_a_damaged_checkpoint_resumes_from_the_previous_one(cec, large_store, tmp_path):
+def test_a_run_with_a_damaged_checkpoint_resumes_from_the_previous_one(cec, small_store, tmp_path):
     W = np.random.default_rng(7).standard_normal((60, 12))
     np.save(tmp_path / "W.npy", W)
-    ticks = [[1, 2, 3, 4, 5, 6]] * 25 + [[1]]
+    ticks = [[1, 2, 3]] * 25 + [[1]]
     (tmp_path / "a.json").write_text(json.dumps({"available": ticks}))
-    out = tmp_path / "out"
-    words = ["run", large_store.path, "--out", out, f"vectors={tmp_path / 'W.npy'}", "--serial"]
+    words = ["run", small_store.path, "--out", "out", "vectors=W.npy", "--serial"]
     words += ["--checkpoint-every", 10]
-    assert cec(*words, "--availability", tmp_path / "a.json").returncode == 4
-    content = bytearray((out / "checkpoint.npz").read_bytes())
-    content[len(content) // 2] ^= 1
-    (out / "checkpoint.npz").write_bytes(content)
+    assert cec(*words, "--availability", "a.json").returncode == 4
+    (tmp_path / "out" / "checkpoint.npz").write_bytes(b"damaged")
     done = cec(*words, "--resume")
     assert done.returncode == 0, done.stderr
-    assert done.errors.count("cec-mpi: warning: ") == 1
-    for shown in done.errors, (out / "logs" / "master.log").read_text():
-        assert f"{out / 'checkpoint.npz'} cannot be read as a checkpoint" in shown
+    for shown in done.errors, (tmp_path / "out" / "logs" / "master.log").read_text():
+        assert "out/checkpoint.npz cannot be read as a checkpoint" in shown
         assert "continues from checkpoint.previous.npz" in shown
-    assert not list(out.glob("checkpoint*"))
-    np.testing.assert_allclose(np.load(out / "result.npy"), W @ large_store.X.T, atol=1e-11)
-    _, steps = read_steps(out / "steps.jsonl")
+    result = np.load(tmp_path / "out" / "result.npy")
+    np.testing.assert_allclose(result, W @ small_store.X.T, atol=1e-11)
+    _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
     assert [step["step"] for step in steps] == list(range(25 + 60 - 20))
-    assert json.loads((out / "summary.json").read_text())["steps"] == len(steps)
