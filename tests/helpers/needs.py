@@ -111,14 +111,6 @@ NEEDS = {
         lambda: all(shutil.which(name, path=_PATH) for name in ("slurmctld", "slurmd", "munged")),
         "jobs are submitted to a real Slurm (on Debian: apt install slurm-wlm munge)",
     ),
-    "pmi2": Requirement(
-        lambda: library().startswith(("MPICH", "Intel")),
-        "srun starts ranks with its PMI-2, which Open MPI does not speak",
-    ),
-    "import-anywhere": Requirement(
-        lambda: not library().startswith("Open MPI v4"),
-        "Open MPI 4 aborts when a program imports mpi4py.MPI under an srun that connects no ranks",
-    ),
     "openmpi": Requirement(
         lambda: library().startswith("Open MPI v5"),
         "the page has commands of Open MPI 5",

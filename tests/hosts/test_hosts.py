@@ -1,12 +1,8 @@
 """Runs on several hosts: where machines are started, and where they read their shards."""
 
 import shutil
-import subprocess
 
 import pytest
-
-from helpers import ROOT
-from helpers.waiting import LIMIT
 
 pytestmark = pytest.mark.needs("hosts", "hosts-that-meet")
 
@@ -57,33 +53,3 @@ def test_each_host_can_have_its_own_store(hosts, multiply, own_stores):
     run = multiply(store=own_stores)
     assert run.header["machines_with_copies"] == []
     assert run.header["shard_files"][3] == str(hosts.local / "data-node3" / "shard-0003.npy")
-
-
-@pytest.mark.any_mpi
-def test_a_shard_that_is_missing_on_a_host_is_one_message(hosts, multiply, own_stores):
-    (hosts.directory / "node3" / "local" / "data-node3" / "shard-0003.npy").unlink()
-    run = multiply(store=own_stores, code=5)
-    missing = hosts.local / "data-node3" / "shard-0003.npy"
-    (message,) = run.messages
-    assert message.startswith("cec-mpi: error: machine 3 on node3 cannot start: ")
-    assert str(missing) in message
-
-
-@pytest.mark.any_mpi
-def test_removing_hosts_ends_their_processes(tmp_path):
-    script = ROOT / "scripts" / "hosts"
-    directory = tmp_path / "hosts"
-    subprocess.run([script, "up", "1", directory], check=True, timeout=LIMIT)
-    with subprocess.Popen([script, "on", directory, "node1", "sleep", "1000"]) as sleeper:
-        again = subprocess.run(
-            [script, "up", "1", directory],
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            check=False,
-        )
-        assert again.returncode == 1
-        assert again.stderr == f"scripts/hosts: {directory} is not empty\n"
-        subprocess.run([script, "down", directory], check=True, timeout=LIMIT)
-        assert sleeper.wait(LIMIT) != 0
-    assert not directory.exists()

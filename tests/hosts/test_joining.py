@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,19 +99,3 @@ def test_the_loop_of_the_page_starts_machines_on_each_host(hosts, inputs, tmp_pa
     found = np.load(tmp_path / "out" / "result.npy")
     np.testing.assert_allclose(found, inputs.expected, atol=1e-9)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["steps"] == len(found)
-
-
-@pytest.mark.needs("hosts-that-meet")
-def test_a_run_has_a_launched_machine_and_one_from_another_host(hosts, multiply, tmp_path):
-    """The machine of the third host may start before the run."""
-    join = [Path(sys.executable).parent / "cec-mpi", "join", tmp_path / "conn", "--retry", LIMIT]
-    with hosts.start("node3", *join) as machine:
-        run = multiply("--accept", tmp_path / "conn", ranks=(1, 1, 0))
-        assert machine.wait(LIMIT) == 0
-    where = run.hosts_of_machines()
-    assert where.pop(1) == "node2"
-    events = [event for step in run.steps for event in step["events"]]
-    for event in events:
-        where[event.pop("joined")] = event.pop("host")
-    assert where == {2: "node3"}
-    assert {tuple(step["available"]) for step in run.steps} == {(1, 2)}

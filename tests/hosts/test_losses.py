@@ -1,6 +1,5 @@
 """Losses of processes and hosts, and how machines on other hosts find the master."""
 
-import json
 import sys
 import threading
 
@@ -150,14 +149,6 @@ def test_a_run_continues_after_kills_on_other_hosts(multiply):
     assert run.hosts_of_machines()[2] == "node2"
     assert run.header["hosts"][4] == "node3"
     assert "cannot be reached" not in run.done.stderr
-
-
-def test_a_suspended_process_on_another_host_ends_with_the_run(multiply):
-    """The launcher ends it, with any exit code; the results are complete."""
-    run = multiply("--speeds", "1,1,1", "--deadline", 3, "--inject", "stop:3@3", code=None)
-    events = [event for step in run.steps for event in step["events"]]
-    assert [event for event in events if 3 in event.values()][-1] == {"late": 3}
-    assert json.loads((run.out / "summary.json").read_text())["steps"] == 12
 
 
 def call_when(condition, function):
