@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import sys
-import time
 
 import numpy as np
 import psutil
@@ -16,23 +14,11 @@ from cec_mpi.runtime.records.recorder import read_steps
 from helpers import ROOT
 from helpers.commands import count_steps
 from helpers.mpi_at_hand import continuing_mpirun, exit_code_after_kill
-from helpers.processes import local_machines, processes_of, ranks_of
-from helpers.waiting import LIMIT, wait_for_file, wait_until
+from helpers.processes import local_machines, ranks_of
+from helpers.waiting import LIMIT, wait_until
 
 SLOWLY = ("--emulate-speeds", "1,1,1,1", "--emulate-base", 3000)  # a machine can join in time
 ulfm = pytest.mark.needs("ulfm")
-local_and_launched = pytest.mark.parametrize(
-    "launched",
-    [pytest.param(False, marks=pytest.mark.any_mpi), pytest.param(True, marks=ulfm)],
-    ids=["local", "launched"],
-)
-
-
-def starting(launched, machines):
-    """Return the launcher and the options of a run on this number of machines."""
-    if launched:
-        return [*continuing_mpirun(), "-n", machines + 1], ["--elastic"]
-    return [], ["--local", machines]
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +33,10 @@ def multiply(run, store, tmp_path):
     W = np.random.default_rng(5).standard_normal((30, 60))
     np.save(tmp_path / "W.npy", W)
 
-    def multiply(*options, machines=4, launched=False, code=0):
-        out, (launcher, how) = tmp_path / "out", starting(launched, machines)
+    def multiply(*options, launched, code=0):
+        launcher = [*continuing_mpirun(), "-n", 5] if launched else []
+        how = ["--elastic"] if launched else ["--local", 4]
+        out = tmp_path / "out"
         words = ["cec-mpi", "run", store.path, "--out", out, f"vectors={tmp_path / 'W.npy'}"]
         words += ["--speeds", "1,1,1,1"]  # with learned ones a machine may have no rows
         done = run([*launcher, *words, *how, *options])
@@ -72,7 +60,11 @@ def events(out):
 # --- killed -----------------------------------------------------------------------------------
 
 
-@local_and_launched
+@pytest.mark.parametrize(
+    "launched",
+    [pytest.param(False, marks=pytest.mark.any_mpi), pytest.param(True, marks=ulfm)],
+    ids=["local", "launched"],
+)
 def test_killed_machines_have_no_rows_from_the_step_in_which_they_die(multiply, tmp_path, launched):
     done = multiply("--inject", "kill:1@10,kill:3@20", launched=launched)
     assert done.errors.splitlines() == [
@@ -88,64 +80,32 @@ def test_killed_machines_have_no_rows_from_the_step_in_which_they_die(multiply, 
     assert steps[-1]["available"] == [2, 4]
 
 
-@local_and_launched
-def test_too_few_machines_leave_a_checkpoint_and_code_4(multiply, tmp_path, launched):
+@ulfm
+def test_too_few_machines_leave_a_checkpoint_and_code_4(multiply, tmp_path):
     kills = "kill:1@5,kill:2@10,kill:3@12"
-    options = ("--checkpoint-every", 4, "--inject", kills)
-    done = multiply(*options, launched=launched, code=4)
+    done = multiply("--checkpoint-every", 4, "--inject", kills, launched=True, code=4)
     assert done.errors.count("cec-mpi: error: ") == 1
     assert "cec-mpi: error: step 12 cannot be completed: 1 machine remains (4)" in done.errors
     assert (tmp_path / "out" / "checkpoint.npz").exists()
-    if not launched:
-        multiply("--checkpoint-every", 4, "--resume", "--machines", "2,3", machines=2)
 
 
 @pytest.mark.any_mpi
-@pytest.mark.parametrize(
-    "way", ["local", pytest.param("mpirun", marks=pytest.mark.needs("openmpi"))]
-)
-def test_a_run_survives_a_signal_at_a_random_moment(run, way):
+def test_a_run_survives_a_signal_at_a_random_moment(run):
     """A short run of the campaign in scripts."""
     script = ROOT / "scripts" / "campaigns" / "chaos.py"
-    words = ["--seed", 5, "--runs", 1, "--ways", way, "--most", 1]
+    words = ["--seed", 5, "--runs", 1, "--ways", "local", "--most", 1]
     done = run([sys.executable, script, *words])
     assert done.returncode == 0, done.stdout + done.stderr
     assert " runs: 0 problems\n" in done.stdout
-
-
-@local_and_launched
-def test_machines_leave_when_the_master_is_killed(start, run, store, tmp_path, launched):
-    np.save(tmp_path / "W.npy", np.ones((200, 60)))
-    out, (launcher, how) = tmp_path / "out", starting(launched, 4)
-    words = ["cec-mpi", "run", store.path, "--out", out, f"vectors={tmp_path / 'W.npy'}"]
-    words += ["--checkpoint-every", 5, *how]
-    process = start([*launcher, *words, *SLOWLY])
-    wait_for_file(out / "checkpoint.npz", process=process)
-    processes = processes_of(process)
-    processes[0].kill()
-    _, stderr = process.communicate(timeout=LIMIT)
-    assert process.returncode != 0
-    message = "cec-mpi: error: the connection to the master has ended\n"
-    assert launched <= stderr.count(message) <= 2 * launched, stderr  # of the first two ranks
-    assert stderr.count(message) == stderr.count("cec-mpi: error: ")
-    assert not psutil.wait_procs(list(processes.values()), timeout=LIMIT)[1]
-    if not launched:
-        resumed = run([*words, "--resume"])
-        assert resumed.returncode == 0, resumed.stderr
-        assert np.allclose(np.load(out / "result.npy"), np.ones((200, 60)) @ store.X.T)
-        assert not (out / "connection.json").exists()
-
-
-# --- stopped, continued, ended by a signal ----------------------------------------------------
 
 
 @pytest.fixture
 def start_endless(start, store, endless_task, tmp_path):
     """Start a run of the endless task: its process, and a function that waits for its steps."""
 
-    def start_endless(*options, launcher=(), how=("--local", 4), variables=None):
+    def start_endless(launcher, *options):
         words = ["cec-mpi", "run", store.path, "--out", "out", *endless_task.words(store)]
-        process = start([*launcher, *words, *how, *SLOWLY, *options], variables=variables)
+        process = start([*launcher, *words, *SLOWLY, *options])
 
         def await_steps(condition):
             out = tmp_path / "out"
@@ -158,6 +118,23 @@ def start_endless(start, store, endless_task, tmp_path):
     return start_endless
 
 
+@ulfm
+def test_machines_leave_when_the_master_is_killed(start_endless):
+    process, await_steps = start_endless([*continuing_mpirun(), "-n", 5], "--elastic")
+    await_steps(lambda steps: len(steps) > 5)
+    ranks = ranks_of(process)
+    ranks[0].kill()
+    _, stderr = process.communicate(timeout=LIMIT)
+    assert process.returncode != 0
+    message = "cec-mpi: error: the connection to the master has ended\n"
+    assert 1 <= stderr.count(message) <= 2, stderr  # of the first two ranks
+    assert stderr.count(message) == stderr.count("cec-mpi: error: ")
+    assert not psutil.wait_procs(list(ranks.values()), timeout=LIMIT)[1]
+
+
+# --- stopped, continued, ended by a signal ----------------------------------------------------
+
+
 def assert_right(out):
     assert json.loads((out / "summary.json").read_text())["wrong"] == 0
     assert not (out / "connection.json").exists()
@@ -167,7 +144,7 @@ def assert_right(out):
 def test_lost_and_suspended_machines_come_back_or_are_given_up(
     start_endless, start, endless_task, tmp_path
 ):
-    process, await_steps = start_endless("--deadline", 0.5)
+    process, await_steps = start_endless((), "--local", 4, "--deadline", 0.5)
     await_steps(lambda steps: {1, 2, 3, 4} == set(steps[-1]["available"]))
     killed, _, suspended, silent = local_machines(process.pid)
     killed.kill()
@@ -191,35 +168,10 @@ def test_lost_and_suspended_machines_come_back_or_are_given_up(
     assert_right(tmp_path / "out")
 
 
-@pytest.mark.any_mpi
-def test_a_run_continues_after_suspensions_longer_than_the_heartbeat_timeout(
-    start_endless, start, endless_task, tmp_path
-):
-    """Machines connect over TCP by an address and a key, without a connection file."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    key = {"CEC_MPI_KEY": "0123456789abcdef"}
-    process, await_steps = start_endless("--listen", address, how=("--local", 3), variables=key)
-    joined = start(["cec-mpi", "join", address, "--retry", LIMIT], variables=key)
-    await_steps(lambda steps: len(steps[-1]["available"]) == 4)
-    master, machine = psutil.Process(process.pid), local_machines(process.pid)[1]
-    machine.suspend()
-    master.suspend()
-    time.sleep(12)
-    master.resume()
-    await_steps(lambda steps: 2 not in steps[-1]["available"])
-    machine.resume()
-    await_steps(lambda steps: len(steps[-1]["available"]) == 4)
-    endless_task.stop()
-    assert process.wait(LIMIT) == joined.wait(LIMIT) == 0
-    assert_right(tmp_path / "out")
-    assert not (tmp_path / "conn").exists()
-
-
 def test_signals_to_launched_machines_make_them_leave_without_an_error(
     start_endless, endless_task, tmp_path
 ):
-    process, await_steps = start_endless(launcher=["mpirun", "-n", 6], how=["--elastic"])
+    process, await_steps = start_endless(["mpirun", "-n", 6], "--elastic")
     await_steps(lambda steps: 4 in steps[-1]["available"])
     ranks = ranks_of(process)
     ranks[4].send_signal(signal.SIGTERM)
