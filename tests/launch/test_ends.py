@@ -77,7 +77,7 @@ def test_a_rank_that_exits_before_opening_is_named_and_ends_the_job(program):
 
 ELASTIC = [
     pytest.param(task, 0, marks=pytest.mark.any_mpi, id=f"{task}, elastic")
-    for task in ("leaves", "raises", "forks", "thread_that_outlives_it")
+    for task in ("leaves", "forks")
 ]
 
 

@@ -1,4 +1,4 @@
-"""Machines end with a master that is killed; each directory has one run."""
+"""Machines end with a master that is killed; one of several runs gets the directory."""
 
 from __future__ import annotations
 
@@ -84,58 +84,32 @@ import numpy as np
 import cec_mpi
 X = cec_mpi.open_operator(sys.argv[1], local=2)
 X @ np.ones(12)
-if not os.fork(): time.sleep(600)
+print(*X.pids.values(), flush=True)
+fork = os.fork()
+if not fork: time.sleep(600)
+print(fork, flush=True)
 os.kill(os.getpid(), 9)
 """
 
 
 def test_machines_end_with_a_killed_program_whose_fork_continues(small_store, start, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    process = start(
-        [sys.executable, "program.py", small_store.path], variables={"TMPDIR": str(scratch)}
-    )
+    process = start([sys.executable, "program.py", small_store.path])
+    pids = process.stdout.readline().split()
+    fork = psutil.Process(int(process.stdout.readline()))
+    wait_until(lambda: not any(psutil.pid_exists(int(pid)) for pid in pids))
+    fork.kill()
     assert process.wait(LIMIT) == -signal.SIGKILL
-    due = time.monotonic() + END_LIMIT
-    while found := processes_with(scratch, "cec_mpi.runtime.session.host"):
-        assert time.monotonic() < due, found
-        time.sleep(0.1)
-    remaining = processes_with(scratch)
-    for child in remaining:
-        child.kill()
-    assert len(remaining) == 1
-    assert list(scratch.iterdir()) == []
 
 
-def processes_with(scratch, *words):
-    found = []
-    for process in psutil.process_iter():
-        try:
-            is_of_it = process.environ().get("TMPDIR") == str(scratch)
-            if is_of_it and {*words} <= {*process.cmdline()}:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
-@pytest.mark.parametrize("accept", [False, True], ids=["directory", "connection file"])
-def test_one_of_several_simultaneous_runs_completes(words, start, tmp_path, accept):
-    commands = [[*words, "--out", f"out{n}" if accept else "out"] for n in range(3)]
-    if accept:
-        commands = [[*command, "--accept", "run.json"] for command in commands]
-    runs = [start(command) for command in commands]
-    ended = [(run.communicate(timeout=LIMIT)[1], run.returncode) for run in runs]
-    done = [n for n, (_, code) in enumerate(ended) if code == 0]
-    assert done, ended
-    for error, code in ended:
-        assert code in (0, 2)
-        assert error.count("cec-mpi: error: ") == (code == 2)
-        if code == 2:
-            assert any(text in error for text in ("another run", "holds results")), error
-    for n in done:
-        out = tmp_path / (f"out{n}" if accept else "out")
-        assert json.loads((out / "summary.json").read_text())["steps"] == 200
-    assert not (tmp_path / "run.json").exists()
+def test_one_of_several_simultaneous_runs_completes(words, start, tmp_path):
+    runs = [start([*words, "--out", "out"]) for _ in range(3)]
+    errors = [run.communicate(timeout=LIMIT)[1] for run in runs]
+    assert {run.returncode for run in runs} <= {0, 2}
+    assert any(run.returncode == 0 for run in runs)
+    for run, error in zip(runs, errors, strict=True):
+        assert error.count("cec-mpi: error: ") == (run.returncode == 2)
+        if error:
+            assert "another run" in error or "holds results" in error
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["steps"] == 200
     assert not list(tmp_path.glob(".*lock"))
