@@ -72,29 +72,17 @@ SKIPPED = {
     "test_expm_multiply.py::test_expm_multiply_dtype[*": _MANY,
 }
 
-# By the dtype of all stores, or "" if stores have the dtype of the matrices.
 _ZERO = "compares rounding errors of zeros with those of SciPy"
-_BEFORE = "compares with results for the matrix before it was rounded to float32"
 EXPECTED_FAILURES = {
-    "": {
-        "test_onenormest.py::TestOnenormest::test_returns": _ZERO,
-        "test_onenormest.py::TestOnenormest::test_onenormest_table_5_t_1": _ZERO,
-        "test_lobpcg.py::test_inplace_warning": "only products with arrays cause this warning",
-    },
-    "float32": {
-        "test_propack.py::test_svdp[LM-*-float64-*": _BEFORE,
-        "test_propack.py::test_svdp[LM-*-complex128-*": _BEFORE,
-        "test_propack.py::test_svdp[SM-True-float64-*": _BEFORE,
-        "test_propack.py::test_svdp[SM-True-complex128-*": _BEFORE,
-        "test_lsqr.py::test_lsqr_basic": _BEFORE,
-        "test_expm_multiply.py::TestExpmActionSimple::test_sparse_expm_multiply": _BEFORE,
-    },
+    "test_onenormest.py::TestOnenormest::test_returns": _ZERO,
+    "test_onenormest.py::TestOnenormest::test_onenormest_table_5_t_1": _ZERO,
+    "test_lobpcg.py::test_inplace_warning": "only products with arrays cause this warning",
 }
 
 _SPARSE = "multiplies with a sparse matrix, which operators refuse"
 _DTYPE = "compares dtypes: operators and their products have float64 or complex128"
 if tuple(map(int, scipy.__version__.split(".")[:2])) >= (1, 18):
-    EXPECTED_FAILURES[""] |= {
+    EXPECTED_FAILURES |= {
         "test_iterative.py::test_convergence[*-F-*": _DTYPE,
         "test_iterative.py::test_precond_dummy[*-F-*": _DTYPE,
         "test_iterative.py::test_x0_equals_Mb[*-F-*": _DTYPE,
@@ -104,23 +92,6 @@ if tuple(map(int, scipy.__version__.split(".")[:2])) >= (1, 18):
         "test_interface.py::TestAsLinearOperator::test_xp[numpy-complex128]": _DTYPE,
         "test_interface.py::test_sparse_matmat_exception": _SPARSE,
     }
-
-FLOAT32_TESTS = (
-    "test_interface.py::*",
-    "test_lsqr.py::*",
-    "test_lsmr.py::*",
-    "test_minres.py::*",
-    "test_gcrotmk.py::*",
-    "test_lgmres.py::*",
-    "test_iterative.py::test_convergence[poisson1d*",
-    "test_iterative.py::test_convergence[rand-cmplx-sym-pd*",
-    "test_propack.py::test_svdp[*",
-    "test_svds.py::*::test_svd_linop",
-    "test_arpack.py::test_symmetric_modes[D0-f-LM-*",
-    "test_lobpcg.py::test_ElasticRod[*",
-    "test_expm_multiply.py::TestExpmActionSimple::test_sparse_expm_multiply",
-    "test_onenormest.py::TestOnenormest::test_onenormest_table_5_t_1",
-)
 
 
 def name_of(nodeid: str) -> str:
@@ -134,36 +105,18 @@ def match(patterns: Iterable[str], name: str) -> str | None:
     return next((p for p in patterns if fnmatchcase(name, p.replace("[", "[[]"))), None)
 
 
-class Expected:
-    """Selection and expected results of the tests of one run.
+def mark(items: list[pytest.Item]) -> None:
+    """Skip tests, and mark those that must fail."""
+    for item in items:
+        name = name_of(item.nodeid)
+        if pattern := match(SKIPPED, name):
+            item.add_marker(pytest.mark.skip(reason=SKIPPED[pattern]))
+        if pattern := match(EXPECTED_FAILURES, name):
+            item.add_marker(pytest.mark.xfail(reason=EXPECTED_FAILURES[pattern], strict=True))
 
-    Parameters
-    ----------
-    stores : str
-        Dtype of all stores; empty if stores have the dtype of the matrices.
-    selected : tuple of str, optional
-        Patterns of the tests that run.
-    """
 
-    def __init__(self, stores: str, selected: tuple[str, ...] = ("*",)) -> None:
-        self._failures = EXPECTED_FAILURES[stores]
-        self._selected = selected
-
-    def mark(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Deselect tests, skip tests, and mark those that must fail."""
-        deselected, run = [], []
-        for item in items:
-            name = name_of(item.nodeid)
-            (run if match(self._selected, name) else deselected).append(item)
-            if pattern := match(SKIPPED, name):
-                item.add_marker(pytest.mark.skip(reason=SKIPPED[pattern]))
-            if pattern := match(self._failures, name):
-                item.add_marker(pytest.mark.xfail(reason=self._failures[pattern], strict=True))
-        items[:] = run
-        config.hook.pytest_deselected(items=deselected)
-
-    def unmatched(self, names: Iterable[str]) -> list[str]:
-        """Patterns that match no test of these names."""
-        names = [*names]
-        expected = {*SKIPPED, *self._failures} if "*" in self._selected else {*self._selected}
-        return sorted(p for p in expected if not any(match([p], name) for name in names))
+def unmatched_patterns(names: Iterable[str]) -> list[str]:
+    """Patterns that match no test of these names."""
+    names = [*names]
+    patterns = {*SKIPPED, *EXPECTED_FAILURES}
+    return sorted(p for p in patterns if not any(match([p], name) for name in names))

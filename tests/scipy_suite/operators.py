@@ -33,20 +33,16 @@ class Operators:
     ----------
     directory : Path
         Directory of the stores.
-    stores : str
-        If "float32", all stores have float32, and matrices are first rounded to float32 in place,
-        so that tests compare only errors of products.
 
     Notes
     -----
-    With stores of float64 the available machines change between products. With stores of float32
-    only machines with rows of X compute, because shards that are linear combinations are rounded,
-    and do not decode to exactly the matrix of the test.
+    The available machines change between products. With stores of float32 only machines with rows
+    of X compute, because shards that are linear combinations are rounded, and do not decode to
+    exactly the matrix of the test.
     """
 
-    def __init__(self, directory: Path, stores: str) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._is_float32 = stores == "float32"
         self._recorder = Recorder()
         self._open: list[CodedOperator] = []
         self._lock = Lock()
@@ -60,7 +56,7 @@ class Operators:
 
     def begin(self, exact: bool) -> None:
         """Start a test with the same availability, whichever test ran before."""
-        self._exact = exact or self._is_float32
+        self._exact = exact
         self._first_tick = None
 
     def end(self) -> None:
@@ -82,8 +78,6 @@ class Operators:
             return operand
         if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.char not in "?bhilBHILfdFD":
             return operand
-        if self._is_float32 and matrix.dtype.char in "dD":
-            _round(matrix)
         dense = matrix.toarray() if issparse(matrix) else np.asarray(matrix)
         if not np.isfinite(dense).all():
             return operand
@@ -94,7 +88,7 @@ class Operators:
         if np.iscomplexobj(dense):
             real = self.of_array(dense.real)
             return real + 1j * self.of_array(dense.imag) if dense.imag.any() else real
-        dtype = np.dtype(np.float32 if self._is_float32 or dense.dtype.char == "f" else np.float64)
+        dtype = np.dtype(np.float32 if dense.dtype.char == "f" else np.float64)
         self._exact |= dtype == np.float32
         array = np.ascontiguousarray(dense, dtype)
         digest = hashlib.sha256(array.tobytes() + repr((array.shape, dtype, self._exact)).encode())
@@ -107,10 +101,3 @@ class Operators:
         ).start()
         self._open.append(operator)
         return operator
-
-
-def _round(matrix: Any) -> None:
-    numbers = matrix.data if issparse(matrix) else matrix
-    if numbers.dtype.char in "dD":  # LIL has lists of objects
-        with np.errstate(over="ignore"):
-            numbers[...] = numbers.astype({"d": "f", "D": "F"}[numbers.dtype.char])

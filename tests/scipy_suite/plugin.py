@@ -14,41 +14,32 @@ import pytest
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, lobpcg
 from scipy.sparse.linalg import _interface as interface
 
-from scipy_suite.expected import EXACT, FLOAT32_TESTS, Expected, name_of
+from scipy_suite.expected import EXACT, mark, name_of, unmatched_patterns
 from scipy_suite.operators import Operators
 
-STORES = "CEC_SCIPY_STORES"  # variable with the dtype of all stores, or empty
 _PRODUCTS = "coded products"
 
 
 def pytest_configure(config):
     os.fsync = lambda file: None  # stores are temporary
-    replacement = Replacement(os.environ.get(STORES, ""))
     if not config.getoption("numprocesses", None):  # otherwise workers run the tests
-        config.pluginmanager.register(replacement)
-    config.pluginmanager.register(Counts(replacement.expected))
+        config.pluginmanager.register(Replacement())
+    config.pluginmanager.register(Counts())
 
 
 class Replacement:
-    """Replaces SciPy's operators by coded ones, and marks the expected results of tests.
+    """Replaces SciPy's operators by coded ones, and marks the expected results of tests."""
 
-    Parameters
-    ----------
-    stores : str
-        Dtype of all stores; empty if stores have the dtype of the matrices.
-    """
-
-    def __init__(self, stores: str) -> None:
+    def __init__(self) -> None:
         self._directory = TemporaryDirectory()
-        self._operators = Operators(Path(self._directory.name), stores)
-        self.expected = Expected(stores, FLOAT32_TESTS) if stores else Expected(stores)
+        self._operators = Operators(Path(self._directory.name))
         self._before = 0
 
     def pytest_sessionfinish(self):
         self._directory.cleanup()
 
-    def pytest_collection_modifyitems(self, config, items):
-        self.expected.mark(config, items)
+    def pytest_collection_modifyitems(self, items):
+        mark(items)
         self._replace()
 
     def _replace(self) -> None:
@@ -112,16 +103,9 @@ class Replacement:
 
 
 class Counts:
-    """Counts the tests of each module that multiply with coded operators; 0 is an error.
+    """Counts the tests of each module that multiply with coded operators; 0 is an error."""
 
-    Parameters
-    ----------
-    expected : Expected
-        All of its patterns must match a test, unless the user selects tests.
-    """
-
-    def __init__(self, expected: Expected) -> None:
-        self._expected = expected
+    def __init__(self) -> None:
         self._products: dict[str, int] = {}  # by test
 
     def pytest_runtest_logreport(self, report):
@@ -132,7 +116,7 @@ class Counts:
     def _problems(self, config: pytest.Config) -> list[str]:
         if config.getoption("keyword"):
             return []
-        unmatched = self._expected.unmatched(self._products)
+        unmatched = unmatched_patterns(self._products)
         problems = [f"expected.py: no test of this SciPy is {pattern}" for pattern in unmatched]
         without = [module for module, (_, coded, _) in self._modules().items() if not coded]
         return problems + [f"{module}: no coded operator was used" for module in without]
