@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
@@ -27,21 +25,3 @@ def test_a_run_starts_its_machines_itself(run, cluster, symmetric, tmp_path, wor
     _, steps = read_steps(out / "steps.jsonl")
     lost = [event["lost"] for step in steps for event in step["events"]]
     assert lost == [1]
-
-
-STOPPED = """
-import os, signal, sys
-import numpy as np
-import cec_mpi
-X = cec_mpi.open_operator(sys.argv[1], local=3)
-X @ np.ones(X.shape[1])
-os.kill(X.pids[1], signal.SIGSTOP)
-print((X @ np.ones(X.shape[1])).size)
-"""
-
-
-def test_a_stopped_machine_does_not_fail_the_job(run, cluster, symmetric, tmp_path):
-    (tmp_path / "program.py").write_text(STOPPED)
-    words = ["srun", "-n", 1, sys.executable, tmp_path / "program.py", symmetric.path]
-    done = run(words, variables=cluster)
-    assert (done.returncode, done.stdout) == (0, f"{symmetric.X.shape[0]}\n"), done.stderr
