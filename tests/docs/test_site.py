@@ -10,10 +10,10 @@ import importlib
 import json
 import re
 import zlib
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
 
 import cec_mpi
 from cec_mpi.cli import build_parser
@@ -31,39 +31,23 @@ LOADS = {"img": "src", "script": "src", "link": "href", "iframe": "src", "source
 LINKS = {"canonical", "next", "prev", "author", "index", "search"}  # which load nothing
 
 
-class Loaded(HTMLParser):
-    """What a page has a browser load, and where its links lead."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.loaded, self.linked, self.names = [], [], set()
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        given = dict(attributes)
-        self.names.add(given.get("id"))
-        if tag == "a" and "href" in given:
-            self.linked.append(given["href"])
-        relation = set((given.get("rel") or "").split())
-        if LOADS.get(tag) in given and not (tag == "link" and relation & LINKS):
-            self.loaded.append(given[LOADS[tag]])
-
-
 @functools.cache
 def page_of(name):
-    return Loaded((SITE / name).read_text(encoding="utf-8"))
+    return BeautifulSoup((SITE / name).read_text(encoding="utf-8"), "html.parser")
 
 
-def test_there_are_pages():
+def ids_of(name):
+    return {element["id"] for element in page_of(name).find_all(id=True)}
+
+
+def test_pages_load_files_beside_them_alone():
     assert len(PAGES) > 30
-    assert {"index.html", "search.html", "reference/commands.html"} <= set(PAGES)
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_loads_files_beside_it_alone(name):
-    for address in page_of(name).loaded:
-        assert not re.match(r"[a-z]+:|//", address) or address.startswith("data:"), address
-        assert ((SITE / name).parent / address.partition("?")[0]).exists(), address
+    for name in PAGES:
+        for element in page_of(name).find_all(LOADS):
+            address = element.get(LOADS[element.name])
+            if address and not LINKS & {*element.get("rel", ())}:
+                assert not re.match(r"(?!data:)[a-z]+:|//", address), address
+                assert ((SITE / name).parent / address.partition("?")[0]).exists(), address
 
 
 def test_styles_load_files_beside_them_alone():
@@ -76,19 +60,15 @@ def test_styles_load_files_beside_them_alone():
 
 
 def test_links_within_the_site_lead_somewhere():
-    pages = {name: page_of(name) for name in PAGES}
+    ids = {str(SITE / name): {"", *ids_of(name)} for name in PAGES}
     wrong = []
-    for name, page in pages.items():
-        for address in page.linked:
-            file, _, anchor = address.partition("#")
-            if re.match(r"[a-z]+:", address) or not address:
-                continue
-            target = (SITE / name).parent / file if file else SITE / name
-            found = target.resolve()
-            inside = found.is_file() and str(found.relative_to(SITE))
-            known = pages[inside].names if inside in pages else set()
-            if not inside or (anchor and inside in pages and anchor not in known):
-                wrong.append(f"{name}: {address}")
+    for name in PAGES:
+        for link in page_of(name).find_all("a", href=True):
+            file, _, anchor = link["href"].partition("#")
+            if not re.match(r"[a-z]+:", link["href"]):
+                target = ((SITE / name).parent / file if file else SITE / name).resolve()
+                if not target.is_file() or anchor not in ids.get(str(target), [anchor]):
+                    wrong.append(f"{name}: {link['href']}")
     assert not wrong
 
 
@@ -116,7 +96,7 @@ def test_every_public_name_has_an_entry():
 
 
 def test_every_option_of_every_command_has_an_entry():
-    described = page_of("reference/commands.html").names
+    described = ids_of("reference/commands.html")
     for title, each in build_parser().walk():
         for action in each._actions:
             for_all = title and {"-h", "-q", "-v"} & set(action.option_strings)
@@ -159,19 +139,19 @@ class Reader:
 
         return WebDriverWait(self.driver, LIMIT, 0.02).until(lambda _: self.run(script))
 
-    def said(self):
-        """What went wrong in the pages since the last call."""
+    def take_problems(self):
+        """Return warnings and errors of the pages since the last call."""
         entries = self.driver.get_log("browser")
         return [each["message"] for each in entries if each["level"] in ("WARNING", "SEVERE")]
 
-    def asked_for(self):
-        """The addresses that were asked for since the last call."""
-        messages = [json.loads(entry["message"]) for entry in self.driver.get_log("performance")]
-        asked = [each["message"] for each in messages]
+    def take_requests(self):
+        """Return the addresses that were requested since the last call."""
+        entries = self.driver.get_log("performance")
+        messages = [json.loads(entry["message"])["message"] for entry in entries]
         return {
-            each["params"]["request"]["url"]
-            for each in asked
-            if each["method"] == "Network.requestWillBeSent"
+            message["params"]["request"]["url"]
+            for message in messages
+            if message["method"] == "Network.requestWillBeSent"
         }
 
 
@@ -190,7 +170,7 @@ def reader(tmp_path_factory):
     try:
         driver.get("about:blank")
         found = Reader(driver)
-        found.asked_for()  # what the browser's own first page has loaded
+        found.take_requests()  # what the browser's own first page has loaded
         yield found
     finally:
         driver.quit()
@@ -208,8 +188,8 @@ def test_pages_open_from_disk_and_fit_on_a_telephone(reader, dark):
         if reader.run("return document.documentElement.scrollWidth") > 360 or reader.run(CUT):
             wide.append(name)
     assert not wide
-    assert not reader.said()
-    assert {address.partition(":")[0] for address in reader.asked_for()} <= {"file", "data"}
+    assert not reader.take_problems()
+    assert {address.partition(":")[0] for address in reader.take_requests()} <= {"file", "data"}
     (ground,) = grounds
     assert (max(map(int, re.findall(r"\d+", ground)[:3])) < 128) is dark
 
@@ -227,7 +207,7 @@ def test_search_finds_pages_options_and_names(reader):
             "return [...document.querySelectorAll('#search-results li a')]"
             f".some(link => link.href.includes('{page}'))"
         )
-    assert not reader.said()
+    assert not reader.take_problems()
 
 
 def test_the_built_site_names_nothing_of_the_computer():
