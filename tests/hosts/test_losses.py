@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
-from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from helpers.mpi_at_hand import library
 from helpers.waiting import LIMIT, wait_until
 
@@ -38,7 +37,7 @@ import sys
 from pathlib import Path
 from cec_mpi.runtime.wire.sockets.interfaces import listen_addresses
 from cec_mpi.runtime.wire.sockets.listener import Listener
-listener = Listener(listen_addresses(*sys.argv[2:] or [None]), None)
+listener = Listener(listen_addresses(None), None)
 listener.file.write(Path(sys.argv[1]))
 print(*(name for name, _ in listener.file.addresses), flush=True)
 while listener.receive() is None:
@@ -60,32 +59,6 @@ connection.close()
 """
 
 
-@pytest.fixture
-def start_master(hosts, tmp_path):
-    """Start a master that listens on the first host: the addresses in its connection file."""
-    started = []
-
-    def start_master(*interface):
-        master = hosts.start("node1", sys.executable, "-c", MASTER, tmp_path / "conn", *interface)
-        started.append(master)
-        return master.stdout.readline().split()
-
-    yield start_master
-    (master,) = started
-    assert master.communicate("\n", timeout=LIMIT)[0] == "received\n"
-
-
-@pytest.fixture
-def reached_at(hosts, tmp_path):
-    """Return the address at which a machine on a host reaches the master."""
-
-    def reached_at(host):
-        done = hosts.on(host, sys.executable, "-c", MACHINE, tmp_path / "conn")
-        return done.stdout.strip() or done.stderr
-
-    return reached_at
-
-
 @pytest.mark.any_mpi
 @pytest.mark.parametrize(
     ("names_on_node3", "address"),
@@ -98,25 +71,14 @@ def reached_at(hosts, tmp_path):
 )
 @pytest.mark.usefixtures("ambiguous_addresses", "nothing_is_left")
 def test_a_machine_reaches_the_master_by_name_or_by_address(
-    hosts, start_master, reached_at, names_on_node3, address
+    hosts, tmp_path, names_on_node3, address
 ):
     (hosts.directory / "node3" / "hosts").write_text(f"127.0.1.1 node3\n{names_on_node3}\n")
-    assert start_master() == ["node1", "10.77.0.1", "172.17.0.1", "127.0.0.1"]
-    assert reached_at("node3") == address
-
-
-CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)"
-
-
-@pytest.mark.any_mpi
-@pytest.mark.usefixtures("ambiguous_addresses", "nothing_is_left")
-def test_the_master_listens_only_at_the_chosen_interface(hosts, start_master, reached_at, tmp_path):
-    assert start_master("eth0") == ["10.77.0.1"]
-    ((_, port),) = read_connection_file(tmp_path / "conn").addresses
-    for other in ("172.17.0.1", "127.0.0.1"):
-        done = hosts.on("node1", sys.executable, "-c", CONNECT, other, port)
-        assert "refused" in done.stderr
-    assert reached_at("node3") == "10.77.0.1"
+    master = hosts.start("node1", sys.executable, "-c", MASTER, tmp_path / "conn")
+    assert master.stdout.readline() == "node1 10.77.0.1 172.17.0.1 127.0.0.1\n"
+    done = hosts.on("node3", sys.executable, "-c", MACHINE, tmp_path / "conn")
+    assert done.stdout == f"{address}\n", done.stderr
+    assert master.communicate("\n", timeout=LIMIT)[0] == "received\n"
 
 
 @pytest.mark.any_mpi
