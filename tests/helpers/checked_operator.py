@@ -14,17 +14,16 @@ from helpers.waiting import wait_until
 class CheckedOperator:
     """An operator whose machines come and go, and its recorder."""
 
-    def __init__(self, operator, X, recorder, tolerance):
+    def __init__(self, operator, X, recorder):
         self.operator, self.X, self.recorder = operator, X, recorder
-        self.tolerance = tolerance
         self.random = np.random.default_rng(5)
 
     def step(self):
         """Compare products of random vectors with X and its adjoint."""
         rows, columns = self.X.shape
         w, v = self.random.standard_normal(columns), self.random.standard_normal(rows)
-        np.testing.assert_allclose(self.operator @ w, self.X @ w, atol=self.tolerance)
-        np.testing.assert_allclose(self.operator.rmatvec(v), self.X.T @ v, atol=self.tolerance)
+        np.testing.assert_allclose(self.operator @ w, self.X @ w, atol=1e-10)
+        np.testing.assert_allclose(self.operator.rmatvec(v), self.X.T @ v, atol=1e-10)
 
     def until(self, condition):
         """Make steps until a condition is true."""
@@ -37,8 +36,8 @@ class CheckedOperator:
 
 
 @contextmanager
-def open_checked(store, tolerance=1e-10, **options):
+def open_checked(store, **options):
     """Open an operator of a `SmallStore`; yield a `CheckedOperator`."""
     recorder = MemoryRecorder()
     with cec_mpi.open_operator(store.path, recorder=recorder, **options) as operator:
-        yield CheckedOperator(operator, store.X, recorder, tolerance)
+        yield CheckedOperator(operator, store.X, recorder)

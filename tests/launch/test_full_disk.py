@@ -136,16 +136,6 @@ def test_a_rank_without_space_for_its_log_ends_the_run(on_small_disk):
     assert re.fullmatch(message, done.errors)
 
 
-@pytest.mark.parametrize("inodes", [2, 17])
-def test_encode_names_the_store_that_has_no_space(run, files, inodes):
-    text = f"""
-        mount -t tmpfs -o nr_inodes={inodes} none small
-        cec-mpi encode few.npy small/store --machines 3 --recovery 2"""
-    done = run(["unshare", "--mount", "bash", "-c", text], cwd=files)
-    assert done.returncode == 2
-    assert re.fullmatch("cec-mpi: error: small/store cannot be written: No space .*", done.errors)
-
-
 def test_a_read_only_directory_is_refused(on_small_disk):
     done = on_small_disk("1m", "mount -o remount,ro small", "cec vectors=few.npy")
     assert done.returncode == 2

@@ -54,23 +54,6 @@ def test_connections_without_the_keys_do_not_disturb_a_run(
     }
 
 
-@pytest.mark.parametrize(("adopt", "others"), [(None, 2), (0.2, 1)])
-def test_a_machine_that_opens_no_shard_delays_no_step(
-    adopt, others, open_accepting, store, join, conn, monkeypatch
-):
-    """Four of them take all machines before others join, or one that adopts several."""
-    monkeypatch.setattr("cec_mpi.runtime.wire.sockets.hub.SLOW_OPEN_SECONDS", 1.0)
-    with open_accepting(store, adopt=adopt) as checked:
-        callers = [Connection(read_connection_file(conn)) for _ in range(4)]
-        for connection in callers:
-            connection.send(HELLO, HERE)
-        processes = join(others)
-        checked.step()
-        for connection in callers:
-            connection.close()
-    assert exit_codes(processes) == [0] * others
-
-
 def test_machines_that_come_and_go_leak_no_memory_or_descriptors(open_accepting, store, join, conn):
     def come_and_go(times):
         for _ in range(times):

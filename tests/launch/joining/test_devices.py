@@ -35,18 +35,11 @@ def test_hosts_on_different_devices_serve_one_run(open_accepting, join, store):
     assert "would fit in" in printed
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["--device", "cuda:99"], "device cuda:99: "),
-        (["--device", "gpu"], "device gpu: expected cpu, auto, cuda"),
-    ],
-)
-def test_a_host_with_an_unusable_device_does_not_join(call, conn, tmp_path, words, expected):
+def test_a_host_with_an_unusable_device_does_not_join(call, conn, tmp_path):
     conn.write_text("{}")
-    code, _, stderr = call(["join", conn, *words], tmp_path)
+    code, _, stderr = call(["join", conn, "--device", "cuda:99"], tmp_path)
     assert code == 2
-    assert expected in stderr
+    assert "device cuda:99: " in stderr
     assert len(stderr.splitlines()) == 1
 
 

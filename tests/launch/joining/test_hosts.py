@@ -37,16 +37,6 @@ def test_all_machines_of_a_host_are_lost_or_leave_together(open_accepting, store
     )
 
 
-def test_machines_of_a_host_can_be_preempted_separately(open_accepting, store, join):
-    with open_accepting(store, availability={1, 2, 3}) as checked:
-        hosts = join(2, "--machines", 2)
-        checked.until(lambda: len(checked.machines("joined")) == 4)
-        for available in ({1, 2}, {2, 4}, {1, 3, 4}, {1, 2, 3, 4}):
-            checked.operator.available = available
-            checked.step()
-    assert exit_codes(hosts) == [0, 0]
-
-
 HOST = "import sys, cec_mpi; cec_mpi.join(sys.argv[1], machines=2, retry=60.0)"
 
 

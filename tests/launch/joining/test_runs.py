@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import time
 
 import numpy as np
 import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
-from cec_mpi.runtime.wire.sockets.connection_file import KEY_VARIABLE
 from helpers.processes import error_message, exit_codes
 from helpers.waiting import LIMIT, wait_for_file, wait_until
 
@@ -64,37 +62,23 @@ def test_an_interrupt_at_the_end_of_a_run_removes_its_connection_file(start, sto
     assert not (tmp_path / "out" / "connection.json").exists()
 
 
-@pytest.mark.parametrize("by", ["file", "address"])
 def test_machines_rejoin_a_run_whose_master_was_killed(
-    start, store, join, conn, endless_task, tmp_path, by
+    start, store, join, conn, endless_task, tmp_path
 ):
-    relative, elsewhere = os.path.relpath(store.path, tmp_path), store.path.parent
-    records, source, variables = tmp_path / "out" / "steps.jsonl", conn, {}
-    run = ["cec-mpi", "run", relative, "--out", "out", "--accept", conn]
-    if by == "address":
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            source = f"127.0.0.1:{free.getsockname()[1]}"
-        variables = {KEY_VARIABLE: "k" * 16}
-        run[-2:] = ["--listen", source]
-    run += ["--wait", *endless_task.words(store), "--checkpoint-every", 10]
-    where = {"file": source, "cwd": elsewhere, "variables": variables}
-    master = start(run, variables=variables)
-    hosts, per_host = (1, 2) if by == "address" else (2, 1)
-    machines = join(hosts, "--retry", LIMIT, "--machines", per_host, **where)
+    records = tmp_path / "out" / "steps.jsonl"
+    run = ["cec-mpi", "run", os.path.relpath(store.path, tmp_path), "--out", "out"]
+    run += ["--accept", conn, "--wait", *endless_task.words(store), "--checkpoint-every", 10]
+    master = start(run)
+    machines = join(2, "--retry", LIMIT, cwd=store.path.parent)
     wait_for_file(tmp_path / "out" / "checkpoint.npz", process=master)
-    master.kill()
-    for moment in range(3):
+    for more in (1, 1000, 1000):  # while it begins to listen, and during steps of both machines
+        master.kill()
+        master.wait()
         before = records.stat().st_size
-        master = start([*run, "--resume"], variables=variables)
-        if not moment:  # while it begins to listen
-            wait_until(lambda before=before: records.stat().st_size != before, master)
-        else:  # during steps, which need both machines
-            wait_until(lambda before=before: records.stat().st_size >= before + 1000, master)
-        if moment < 2:
-            master.kill()
-            master.wait()
+        master = start([*run, "--resume"])
+        wait_until(lambda b=before, m=more: records.stat().st_size >= b + m, master)
     endless_task.stop()
-    assert exit_codes([master, *machines]) == [0] * (1 + hosts), error_message(master)
+    assert exit_codes([master, *machines]) == [0] * 3, error_message(master)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["wrong"] == 0
     header, _ = read_steps(records)
     assert header["mpi_library"] == "none"

@@ -71,16 +71,6 @@ def test_a_machine_that_joins_after_the_last_step_exits_with_0(open_accepting, s
     assert exit_codes([*first, late]) == [0] * 3, error_message(late)
 
 
-def test_vectors_and_answers_of_several_pieces(open_accepting, make_store, join):
-    X = np.random.default_rng(6).standard_normal((90, 200_000), dtype=np.float32)
-    large = make_store(X, 3, 2)
-    with open_accepting(large, tolerance=0.05) as checked:
-        join(2)
-        checked.until(lambda: len(checked.machines("joined")) == 2)
-        W = np.random.default_rng(9).standard_normal((200_000, 2), dtype=np.float32)
-        np.testing.assert_allclose(checked.operator @ W, X @ W, atol=0.05)
-
-
 FAULTY = """
 import sys
 from cec_mpi import cli
@@ -90,32 +80,24 @@ multiply = DenseShard.multiply
 
 def multiply_wrongly(self, W, intervals, out):
     multiply(self, W, intervals, out)
-    {statement}
+    out += 1
 
 DenseShard.multiply = multiply_wrongly
 sys.exit(cli.main(["join", sys.argv[1], "--retry", "60"]))
 """
 
 
-@pytest.mark.parametrize(
-    ("statement", "event", "code", "reason"),
-    [
-        ("out += 1", "excluded", 7, r"wrong in step \d+"),
-        ("raise ArithmeticError('no luck')", "lost", 3, "ArithmeticError: no luck"),
-    ],
-)
 def test_a_faulty_machine_is_excluded_and_exits_with_the_reason(
-    open_accepting, make_store, join, start, conn, statement, event, code, reason
+    open_accepting, make_store, join, start, conn
 ):
     store = make_store(np.random.default_rng(4).standard_normal((600, 60)), 4, 1)
     with open_accepting(store, check=True, stragglers=2) as checked:
         others = join(3)
         checked.until(lambda: len(checked.machines("joined")) == 3)
-        program = FAULTY.format(statement=statement)
-        faulty = start([sys.executable, "-c", program, conn])
-        checked.until(lambda: checked.machines(event))
-        assert exit_codes([faulty]) == [code]
-        message = f"the master has excluded this machine: {reason}\n"
+        faulty = start([sys.executable, "-c", FAULTY, conn])
+        checked.until(lambda: checked.machines("excluded"))
+        assert exit_codes([faulty]) == [7]
+        message = r"the master has excluded this machine: wrong in step \d+\n"
         assert re.fullmatch(message, error_message(faulty))
         checked.step()
     assert exit_codes(others) == [0] * 3
