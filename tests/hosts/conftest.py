@@ -15,18 +15,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-import cec_mpi
 from cec_mpi.runtime.records.recorder import read_steps
 from helpers import ROOT
 from helpers.commands import CommandResult, environment, mpirun, run_to_end
 from helpers.mpi_at_hand import ONE_HOST_ONLY, library
 from helpers.waiting import END_LIMIT, LIMIT
 
-ROWS, COLUMNS, STEPS = 600, 60, 12
 BIN = Path(sys.executable).parent
 
 
@@ -52,21 +51,19 @@ class Hosts:
         self, host: str, *words: object, variables: dict[str, str] | None = None
     ) -> CommandResult:
         """Run a command on a host to its end."""
-        command = [ROOT / "scripts" / "hosts", "on", self.directory, host, *words]
-        done = run_to_end(command, variables=variables)
+        done = run_to_end(self._command(host, words), variables=variables)
         assert done.returncode is not None, f"no end of {words}: {done.stderr}"
         return done
 
     def start(self, host: str, *words: object) -> subprocess.Popen[str]:
         """Start a command on a host."""
-        command = [ROOT / "scripts" / "hosts", "on", self.directory, host, *words]
-        return subprocess.Popen(
-            [str(word) for word in command],
-            env=environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        pipe = subprocess.PIPE
+        command = self._command(host, words)
+        return subprocess.Popen(command, env=environment(), stdin=pipe, stdout=pipe, text=True)
+
+    def _command(self, host: str, words: Sequence[object]) -> list[str]:
+        script = ROOT / "scripts" / "hosts"
+        return [str(word) for word in (script, "on", self.directory, host, *words)]
 
     def link(self, host: str, *words: object) -> None:
         scripts_hosts("link", self.directory, host, *words)
@@ -131,27 +128,6 @@ def nothing_is_left(hosts):
 
 
 @pytest.fixture
-def run_here():
-    """Run a command on this computer; hosts that it starts may outlive it."""
-    variables = environment(OMPI_MCA_mpi_yield_when_idle="1")
-    for name in ONE_HOST_ONLY:
-        variables.pop(name, None)
-
-    def run_here(words, cwd):
-        return subprocess.run(
-            words,
-            cwd=cwd,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-        )
-
-    return run_here
-
-
-@pytest.fixture
 def start(hosts, tmp_path, nothing_is_left):
     """Run ``cec-mpi`` with these numbers of ranks on the hosts, started on the first one."""
     open_mpi = library().startswith("Open MPI")
@@ -196,24 +172,14 @@ class Run:
         return {machine: host for machine, host in pairs if machine}
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """A store of three machines, any two of which are enough, vectors, and their products."""
-
-    store: Path
-    vectors: Path
-    expected: np.ndarray
-
-
 @pytest.fixture(scope="session")
-def inputs(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("inputs")
+def inputs(make_store):
+    """A store of three machines, any two of which are enough, vectors, and their products."""
     rng = np.random.default_rng(0)
-    X, W = rng.standard_normal((ROWS, COLUMNS)), rng.standard_normal((STEPS, COLUMNS))
-    np.save(directory / "X.npy", X)
-    np.save(directory / "W.npy", W)
-    cec_mpi.encode(directory / "X.npy", directory / "store", 3, 2)
-    return Inputs(directory / "store", directory / "W.npy", W @ X.T)
+    X, W = rng.standard_normal((600, 60)), rng.standard_normal((12, 60))
+    store = make_store(X, 3, 2).path
+    np.save(store.parent / "W.npy", W)
+    return SimpleNamespace(store=store, vectors=store.parent / "W.npy", expected=W @ X.T)
 
 
 @pytest.fixture

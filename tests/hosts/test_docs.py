@@ -1,11 +1,15 @@
 """The commands of the page about several hosts print what the page shows."""
 
 import re
+import subprocess
 
 import pytest
 
 from helpers import ROOT
+from helpers.commands import environment
+from helpers.mpi_at_hand import ONE_HOST_ONLY
 from helpers.pages import blocks_of
+from helpers.waiting import LIMIT
 
 pytestmark = pytest.mark.needs("hosts", "openmpi")
 
@@ -15,7 +19,16 @@ def without_numbers(map_lines: str) -> list[list[str]]:
     return [re.sub(r"(node\d) +\d+ +\d+", r"\1", line).split() for line in map_lines.splitlines()]
 
 
-def test_the_page_runs_from_top_to_bottom(run_here, tmp_path):
+def run_here(words, cwd):
+    """Run a command on this computer; hosts that it starts may outlive it."""
+    variables = environment(OMPI_MCA_mpi_yield_when_idle="1")
+    for name in ONE_HOST_ONLY:
+        variables.pop(name, None)
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.run(words, cwd=cwd, env=variables, text=True, timeout=LIMIT, **pipes)
+
+
+def test_the_page_runs_from_top_to_bottom(tmp_path):
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
     try:
         for block in blocks_of((ROOT / "docs" / "howto" / "hosts.md").read_text("utf-8")):
