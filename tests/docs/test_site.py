@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 import re
 import zlib
 from pathlib import Path
@@ -18,8 +17,7 @@ from bs4 import BeautifulSoup
 import cec_mpi
 from cec_mpi.cli import build_parser
 from helpers import ROOT
-from helpers.needs import CHROMEDRIVER, CHROMIUM
-from helpers.waiting import LIMIT
+from helpers.browser import Browser, start_driver
 
 SITE = ROOT / "docs" / "_build" / "html"
 PAGES = sorted(
@@ -114,100 +112,50 @@ CUT = """return [...document.querySelectorAll(
         || element.getBoundingClientRect().right > 361)"""
 
 
-class Reader:
-    """A browser that opens pages of the site."""
-
-    def __init__(self, driver):
-        self.driver = driver
-
-    def resize(self, width):
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-    def open(self, name, *, dark=False):
-        self.resize(1200)
-        feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        self.driver.get(f"{SITE.as_uri()}/{name}")
-        self.until("return document.readyState == 'complete'")
-
-    def run(self, script):
-        return self.driver.execute_script(script)
-
-    def until(self, script):
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        return WebDriverWait(self.driver, LIMIT, 0.02).until(lambda _: self.run(script))
-
-    def take_problems(self):
-        """Return warnings and errors of the pages since the last call."""
-        entries = self.driver.get_log("browser")
-        return [each["message"] for each in entries if each["level"] in ("WARNING", "SEVERE")]
-
-    def take_requests(self):
-        """Return the addresses that were requested since the last call."""
-        entries = self.driver.get_log("performance")
-        messages = [json.loads(entry["message"])["message"] for entry in entries]
-        return {
-            message["params"]["request"]["url"]
-            for message in messages
-            if message["method"] == "Network.requestWillBeSent"
-        }
-
-
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory):
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(word)
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('browser')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
-    try:
+def browser():
+    with start_driver() as driver:
+        browser = Browser(driver)
         driver.get("about:blank")
-        found = Reader(driver)
-        found.take_requests()  # what the browser's own first page has loaded
-        yield found
-    finally:
-        driver.quit()
+        browser.requested()  # what the browser's own first page has loaded
+        yield browser
+
+
+def open_page(browser, name, *, dark=False):
+    browser.load(f"{SITE.as_uri()}/{name}", dark=dark)
+    browser.until(lambda: browser.run("return document.readyState == 'complete'"))
 
 
 @pytest.mark.needs("chromium")
 @pytest.mark.parametrize("dark", [False, True], ids=["by day", "by night"])
-def test_pages_open_from_disk_and_fit_on_a_telephone(reader, dark):
+def test_pages_open_from_disk_and_fit_on_a_telephone(browser, dark):
     """Without a network, and without complaints."""
     grounds, wide = set(), []
     for name in PAGES[::5] if dark else PAGES:
-        reader.open(name, dark=dark)
-        grounds.add(reader.run("return getComputedStyle(document.body).backgroundColor"))
-        reader.resize(360)
-        if reader.run("return document.documentElement.scrollWidth") > 360 or reader.run(CUT):
+        open_page(browser, name, dark=dark)
+        grounds.add(browser.run("return getComputedStyle(document.body).backgroundColor"))
+        browser.set_width(360)
+        if browser.run("return document.documentElement.scrollWidth") > 360 or browser.run(CUT):
             wide.append(name)
     assert not wide
-    assert not reader.take_problems()
-    assert {address.partition(":")[0] for address in reader.take_requests()} <= {"file", "data"}
+    assert not browser.logged()
+    assert {address.partition(":")[0] for address in browser.requested()} <= {"file", "data"}
     (ground,) = grounds
     assert (max(map(int, re.findall(r"\d+", ground)[:3])) < 128) is dark
 
 
 @pytest.mark.needs("chromium")
-def test_search_finds_pages_options_and_names(reader):
+def test_search_finds_pages_options_and_names(browser):
     for words, page in (
         ("checksum manifest", "reference/store.html"),
         ("start-timeout", "reference/commands.html"),
         ("open_operator", "reference/python/operator.html"),
         ("InfeasibleError", "reference/python/errors.html"),
     ):
-        reader.open(f"search.html?q={words.replace(' ', '+')}")
-        reader.until(  # the page shows its results one after the other
-            "return [...document.querySelectorAll('#search-results li a')]"
-            f".some(link => link.href.includes('{page}'))"
-        )
-    assert not reader.take_problems()
+        open_page(browser, f"search.html?q={words.replace(' ', '+')}")
+        found = f"return document.querySelector('#search-results li a[href*=\"{page}\"]')"
+        browser.until(lambda found=found: browser.run(found))  # results appear one after the other
+    assert not browser.logged()
 
 
 def test_the_built_site_names_nothing_of_the_computer():

@@ -13,7 +13,7 @@ from cec_mpi.report.page import render_page
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.text import printable
 from helpers import report_data
-from helpers.waiting import LIMIT
+from helpers.browser import Browser, start_driver
 
 pytestmark = pytest.mark.needs("chromium")
 HOSTILE = "</script><img src=x onerror=\"document.title='injected'\">&amp;\u2028"
@@ -43,44 +43,23 @@ def wide():
     return render_page(report_data.report(many))
 
 
-class Page:
-    """A page in the browser."""
+class Page(Browser):
+    """The page of a report."""
 
     def __init__(self, driver, directory):
-        from selenium.common.exceptions import JavascriptException
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        self.driver = driver
+        super().__init__(driver)
         self._path = directory / "report.html"
-        gone = [JavascriptException]  # raised while a page is unloaded
-        self._wait = WebDriverWait(driver, LIMIT, poll_frequency=0.02, ignored_exceptions=gone)
 
     def open(self, text, *, width=1200, dark=False, place=""):
         self._path.write_text(text, encoding="utf-8")
         self.cdp("Emulation.setScriptExecutionDisabled", value=False)
-        self.set_width(width)
-        feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.cdp("Emulation.setEmulatedMedia", features=[feature])
         self.driver.get("about:blank")
-        self.driver.get(f"{self._path.as_uri()}{place}")
+        self.load(f"{self._path.as_uri()}{place}", width=width, dark=dark)
         self.ready()
         return self
 
     def ready(self):
         self.until(lambda: self.run("return document.documentElement.dataset.ready"))
-
-    def until(self, is_so):
-        return self._wait.until(lambda _: is_so())
-
-    def cdp(self, command, **options):
-        return self.driver.execute_cdp_cmd(command, options)
-
-    def set_width(self, width):
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.cdp("Emulation.setDeviceMetricsOverride", **metrics)
-
-    def run(self, script, *words):
-        return self.driver.execute_script(script, *words)
 
     def find(self, css):
         return self.driver.find_element("css selector", css)
@@ -101,46 +80,21 @@ class Page:
     def picture(self, css):
         return self.run("return document.querySelector(arguments[0]).toDataURL()", css)
 
-    def logged(self):
-        return [entry["message"] for entry in self.driver.get_log("browser")]
-
-    def asked(self):
-        """Return the addresses that were requested since the last call."""
-        messages = [json.loads(entry["message"]) for entry in self.driver.get_log("performance")]
-        return [
-            each["message"]["params"]["request"]["url"]
-            for each in messages
-            if each["message"]["method"] == "Network.requestWillBeSent"
-        ]
-
 
 @pytest.fixture(scope="module")
 def driver():
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    from helpers.needs import CHROMEDRIVER, CHROMIUM
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for word in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
-    driver.set_page_load_timeout(LIMIT)
-    driver.set_script_timeout(LIMIT)
-    yield driver
-    driver.quit()
+    with start_driver() as driver:
+        yield driver
 
 
 @pytest.fixture
 def browser(driver, tmp_path):
     opened = Page(driver, tmp_path)
-    opened.asked()
+    opened.requested()
     opened.logged()
     yield opened
     assert opened.logged() == []
-    asked = [url for url in opened.asked() if not url.startswith(("file:", "about:", "data:"))]
+    asked = [url for url in opened.requested() if not url.startswith(("file:", "about:", "data:"))]
     assert asked == []
 
 
@@ -431,7 +385,7 @@ def test_the_policy_of_the_page_forbids_network_access(driver, tmp_path):
     """)
     assert blocked == ["connect-src", "img-src", "script-src-elem"]
     opened.logged()
-    opened.asked()
+    opened.requested()
 
 
 def test_printed_pages_are_light(browser):
@@ -477,7 +431,7 @@ def test_broken_data_hide_the_figures(driver, tmp_path):
     assert opened.find("#runs table").is_displayed()
     assert not opened.find("#time-heading").is_displayed()
     opened.logged()
-    opened.asked()
+    opened.requested()
 
 
 def test_the_line_of_a_machine_has_a_gap_while_it_is_absent(browser):
