@@ -138,7 +138,7 @@ def test_pages_open_from_disk_and_fit_on_a_telephone(browser, dark):
         if browser.run("return document.documentElement.scrollWidth") > 360 or browser.run(CUT):
             wide.append(name)
     assert not wide
-    assert not browser.logged()
+    assert not browser.logged("INFO")
     assert {address.partition(":")[0] for address in browser.requested()} <= {"file", "data"}
     (ground,) = grounds
     assert (max(map(int, re.findall(r"\d+", ground)[:3])) < 128) is dark
@@ -155,7 +155,7 @@ def test_search_finds_pages_options_and_names(browser):
         open_page(browser, f"search.html?q={words.replace(' ', '+')}")
         found = f"return document.querySelector('#search-results li a[href*=\"{page}\"]')"
         browser.until(lambda found=found: browser.run(found))  # results appear one after the other
-    assert not browser.logged()
+    assert not browser.logged("INFO")
 
 
 def test_the_built_site_names_nothing_of_the_computer():

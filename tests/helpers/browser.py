@@ -62,9 +62,10 @@ class Browser:
     def until(self, condition: Callable[[], Any]) -> Any:
         return self._wait.until(lambda _: condition())
 
-    def logged(self) -> list[str]:
+    def logged(self, *ignored_levels: str) -> list[str]:
         """Return the messages in the console since the last call."""
-        return [entry["message"] for entry in self.driver.get_log("browser")]
+        entries = self.driver.get_log("browser")
+        return [entry["message"] for entry in entries if entry["level"] not in ignored_levels]
 
     def requested(self) -> set[str]:
         """Return the addresses that were requested since the last call."""
