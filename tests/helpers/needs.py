@@ -62,7 +62,6 @@ def _slurm_loads_pmix() -> bool:
             return "pmix" in (list_srun_types() or ()) and not find_srun_problem("pmix")
 
 
-FAKETIME = next(map(str, Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), "")
 CHROMIUM, CHROMEDRIVER = (shutil.which(name) or "" for name in ("chromium", "chromedriver"))
 
 
@@ -122,10 +121,6 @@ NEEDS = {
     "cpu-groups": Requirement(
         _can_limit_processors,
         "the CPU quota of a container is that of a control group, which only root can create",
-    ),
-    "faketime": Requirement(
-        lambda: bool(FAKETIME),
-        "the clock of one process is set by hours while it runs (on Debian: apt install faketime)",
     ),
     "chromium": Requirement(
         lambda: bool(CHROMIUM and CHROMEDRIVER),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from datetime import UTC, datetime
 
 import msgspec
@@ -66,6 +67,19 @@ def test_lines_are_complete_and_flushed_ten_times_a_second(path):
         clock.now += 0.1
         recorder.flush_if_due()
         assert len(read()) == 105
+
+
+def test_times_ascend_although_the_clock_is_set(monkeypatch):
+    clock = Clock()
+    recorder = Recorder(clock=clock)
+    recorder.set_header({})
+    moments = [recorder.header["started"]]
+    for year in (2040, 1990):
+        monkeypatch.setattr(time, "time", datetime(year, 1, 1, tzinfo=UTC).timestamp)
+        clock.now += 1
+        moments.append(recorder.timestamp())
+    first, *others = map(datetime.fromisoformat, moments)
+    assert [(other - first).total_seconds() for other in others] == [1, 2]
 
 
 def test_the_summary_has_totals_and_medians():
