@@ -1,7 +1,6 @@
 """The page of a report in a browser, with pointer and keys."""
 
 import base64
-import json
 import re
 from functools import cache
 from itertools import pairwise
