@@ -222,6 +222,8 @@ def test_a_run_without_steps_is_a_warning(make_run, tmp_path, capsys):
     assert report(run, "--out", tmp_path / "x.html") == 0
     assert capsys.readouterr().err == f"cec-mpi: warning: {run} has no steps\n"
     assert (tmp_path / "x.html").exists()
+    assert report(run, "--out", tmp_path / "y.html", "--step", "5") == 2
+    assert f"--step 5: {run} has no steps" in capsys.readouterr().err
 
 
 def test_only_regular_files_are_replaced(run, tmp_path, capsys):

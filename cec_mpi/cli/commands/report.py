@@ -182,9 +182,9 @@ def _check_steps(steps: frozenset[int], runs: Sequence[Run], is_watching: bool) 
         return
     ranges = []
     for run in runs:
-        step_numbers = run.step_columns["step"]
-        steps_text = f"steps {step_numbers.min():.0f} to {step_numbers.max():.0f}"
-        ranges.append(f"{run.name} has {steps_text if run.steps else 'no steps'}")
+        numbers = run.step_columns["step"]
+        text = f"steps {numbers.min():.0f} to {numbers.max():.0f}" if run.steps else "no steps"
+        ranges.append(f"{run.name} has {text}")
     problem = f"--step {truncate(missing, 5)}: {join_names(ranges, 5)}"
     if not is_watching:
         raise InputError(problem)
