@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.common.centring import Product
+from cec_mpi.tasks.common.centring import LinearMap
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_array, restore_state
 from cec_mpi.tasks.common.options import (
     check_choice,
@@ -124,7 +124,7 @@ def pagerank(
         check_range(f"the largest sum of the {links} of X", degrees, may_underflow=True)
         accuracy = _sum_accuracy(X, links)  # of the sums of links
     has_links = _links_mask(degrees, accuracy, links, is_strict=hasattr(X, "accurate_along"))
-    propagate = _make_propagate(X, np.where(has_links, degrees, 0.0), links)
+    propagate = _make_propagator(X, np.where(has_links, degrees, 0.0), links)
     dangling = np.flatnonzero(~has_links)
     difference = np.empty(size)
     converged = False
@@ -180,7 +180,7 @@ def _sum_accuracy(X: Any, links: str) -> float:
     return float(getattr(X, "accuracy", 0.0))
 
 
-def _make_propagate(X: Any, degrees: NDArray[Any], links: str) -> Product:
+def _make_propagator(X: Any, degrees: NDArray[Any], links: str) -> LinearMap:
     """Return the function that propagates scores along links, ``A' (x / s)``.
 
     Nodes whose sums s are within a factor of ``2**_BAND_LOG2`` share a product, so that
@@ -190,21 +190,21 @@ def _make_propagate(X: Any, degrees: NDArray[Any], links: str) -> Product:
     has_links = degrees > 0
     max_exponent = int(exponents[has_links].max(initial=-_MAX_EXPONENT))
     bands = np.where(has_links, (max_exponent - exponents) // _BAND_LOG2, -1)
-    products: list[tuple[Product, NDArray[Any], float]] = []
+    multiply: LinearMap = X.rmatvec if links == "rows" else X.matvec
+    factors: list[tuple[NDArray[Any], float]] = []  # of vectors and of products, by band
     for band in np.unique(bands[has_links]).tolist():
         exponent = max_exponent - _BAND_LOG2 * band
         is_in_band = bands == band
         weights = np.divide(1.0, mantissas, out=np.zeros(len(degrees)), where=is_in_band)
         weights = np.ldexp(weights, np.where(is_in_band, exponent - exponents, 0))
         input_factor, output_factor = factors_of_division(exponent)
-        product = X.rmatvec if links == "rows" else X.matvec
-        products.append((product, weights * input_factor, output_factor))
+        factors.append((weights * input_factor, output_factor))
     weighted = np.empty(len(degrees))
 
     def propagate(scores: NDArray[Any]) -> NDArray[Any]:
         terms = [
-            factor * product(np.multiply(scores, weights, out=weighted))
-            for product, weights, factor in products
+            output_factor * multiply(np.multiply(scores, input_factors, out=weighted))
+            for input_factors, output_factor in factors
         ]
         return reduce(np.add, terms) if terms else np.zeros(len(scores))
 

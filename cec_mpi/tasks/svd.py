@@ -141,11 +141,11 @@ def compute_triplets(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], dict[str, Any]]:
     """Return the results of `svd` for an operator and a state from `prepare_lanczos`."""
     is_tall = X.shape[0] >= X.shape[1]
-    product, adjoint = (X.matvec, X.rmatvec) if is_tall else (X.rmatvec, X.matvec)
+    forward, adjoint = (X.matvec, X.rmatvec) if is_tall else (X.rmatvec, X.matvec)
     lanczos = Lanczos(min(X.shape), k, tol, seed, state)
     max_iterations = max(iterations or 100 * min(X.shape), lanczos.iterations + 1)
     while not lanczos.converged and lanczos.iterations < max_iterations:
-        lanczos.advance(_check_product(adjoint(product(lanczos.vector))))
+        lanczos.advance(_check_product(adjoint(forward(lanczos.vector))))
         if not lanczos.converged:
             checkpoint.save(exponent=np.array([float(exponent)]), **lanczos.state())
         checkpoint.progress(residual=lanczos.residual)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-Product = Callable[[NDArray[Any]], NDArray[Any]]
+LinearMap = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 def centre_rows(X: Any) -> tuple[LinearOperator, NDArray[np.float64]]:
@@ -35,10 +35,10 @@ def centre_rows(X: Any) -> tuple[LinearOperator, NDArray[np.float64]]:
 
     mean = X.rmatvec(np.ones(X.shape[0])) / X.shape[0]
 
-    def subtract_mean(multiply: Product) -> Product:
+    def subtract_mean(multiply: LinearMap) -> LinearMap:
         return lambda w: multiply(w) - mean @ w
 
-    def subtract_mean_transposed(multiply: Product) -> Product:
+    def subtract_mean_transposed(multiply: LinearMap) -> LinearMap:
         return lambda u: multiply(u) - np.multiply.outer(mean, u.sum(axis=0))
 
     operator = LinearOperator(
