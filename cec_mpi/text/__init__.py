@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 
-_SKIPPED_PACKAGES = ("cec_mpi", "scipy", "contextlib")  # whose frames are not the caller
+_SKIPPED_PACKAGES = ("cec_mpi", "scipy", "contextlib")  # their frames are not the caller's
 
-_SIZES = "kMGTPE"
+_SI_PREFIXES = "kMGTPE"
 _ES_ENDINGS = ("s", "x", "ch", "sh")  # nouns with these endings have the plural -es
 
 # Spaces and joiners are harmless, although str.isprintable is False for them.
@@ -97,7 +97,7 @@ def format_bytes(count: float) -> str:
         return plural(int(count), "byte")
     digits, _, power = f"{count:.2e}".partition("e")
     thousands, remainder = divmod(int(power), 3)
-    return f"{float(digits) * 10**remainder:.{2 - remainder}f} {_SIZES[thousands - 1]}B"
+    return f"{float(digits) * 10**remainder:.{2 - remainder}f} {_SI_PREFIXES[thousands - 1]}B"
 
 
 def format_count(count: int, word: str) -> str:

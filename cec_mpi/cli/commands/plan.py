@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.elastic import ElasticOptions
 from cec_mpi.runtime.options.option import add_flag, add_option
 from cec_mpi.runtime.options.shards import AssignmentOptions
-from cec_mpi.text import plural
+from cec_mpi.text import plural, truncate
 from cec_mpi.text.terminal import facts_table, format_table, print_result
 
 if TYPE_CHECKING:
@@ -122,10 +123,9 @@ def _complete_arguments(arguments: argparse.Namespace) -> tuple[Parts, Holders] 
             f"--speeds: found {plural(len(arguments.speeds), 'speed')}, expected one for each of "
             f"the {code.machines} machines of {arguments.store}"
         )
-    parts = store.parts()
-    if parts is not None:
-        row_parts, placement = parts
-        return row_parts, placement.holders
+    if (replicas := store.parts()) is not None:
+        parts, placement = replicas
+        return parts, placement.holders
     arguments.recovery, arguments.rows = code.recovery, store.manifest.rows_per_shard
     return None
 
@@ -218,8 +218,6 @@ def _explain_code(arguments: argparse.Namespace, available: Sequence[int]) -> di
 
 
 def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
-    from dataclasses import replace
-
     from cec_mpi.report.drawing.drawn_assignment import find_new_rows
     from cec_mpi.report.drawing.lanes import draw
     from cec_mpi.report.drawing.pictures import check_suffix, picture_style, write_picture
@@ -249,7 +247,6 @@ def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
 
 def _drawn_assignment(plan: dict[str, Any], speeds: Sequence[Fraction]) -> DrawnAssignment:
     from cec_mpi.core.plan.assignment import Block
-    from cec_mpi.text import truncate
 
     labels = [f"{n} (speed {float(speed):.4g})" for n, speed in enumerate(speeds, start=1)]
     blocks = [Block(b["start"], b["stop"], tuple(b["machines"])) for b in plan["blocks"]]
