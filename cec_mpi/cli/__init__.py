@@ -16,6 +16,7 @@ from typing import Any
 from cec_mpi._version import __version__
 from cec_mpi.cli.commands.parser import HELP_FLAGS, Parser, Processes
 from cec_mpi.errors import CecError, InputError
+from cec_mpi.runtime.options.elastic import implies_elastic
 from cec_mpi.runtime.processes.ending import (
     as_cec_error,
     as_shortage_error,
@@ -80,7 +81,7 @@ def _main(argv: Sequence[str] | None) -> int:
     processes = parser.commands.get(name, parser).processes
     flags = {word.partition("=")[0] for word in argv}
     wants_help = bool(HELP_FLAGS & flags)
-    is_elastic = processes is Processes.RANKS and (launcher is None or _implies_elastic(flags))
+    is_elastic = processes is Processes.RANKS and (launcher is None or implies_elastic(flags))
     has_ranks = processes is Processes.RANKS or (
         processes is Processes.SHARED and launcher is not None
     )
@@ -130,12 +131,6 @@ def _main(argv: Sequence[str] | None) -> int:
             return _report_error(shortage)
         print_unexpected_error(error)
         return CecError.exit_code
-
-
-def _implies_elastic(flags: set[str]) -> bool:
-    from cec_mpi.runtime.options.elastic import implies_elastic
-
-    return implies_elastic(flags)
 
 
 def _raise_on_signals() -> None:

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Any
 
 from cec_mpi.cli.commands.parser import Parser, Processes
 from cec_mpi.cli.commands.task import task_help, task_option_hint
@@ -141,8 +140,6 @@ def _run(arguments: argparse.Namespace) -> int:
     with SignalRecorder(
         exit_on_second_sigterm=is_rank_0, on_first_signal=on_first_signal
     ) as signals:
-
-        def on_ranks(comm: Any) -> int:
-            return run_in_lockstep(comm, run, options, signals)
-
-        return run_on_ranks(on_ranks, options.start_timeout)
+        return run_on_ranks(
+            lambda comm: run_in_lockstep(comm, run, options, signals), options.start_timeout
+        )

@@ -40,14 +40,14 @@ def share_work(activity: str, body: Callable[[Runner], int], arguments: argparse
         with show_transfer(activity, progress) as on_progress:
             return body(LocalRunner(on_progress))
 
-    def on_ranks(comm: Any) -> int:
+    def share_with_ranks(comm: Any) -> int:
         from cec_mpi.encoding.collective import WORK_TYPES
         from cec_mpi.runtime.wire.collective.shared_work import run_shared
 
         with show_transfer(activity if comm.rank == 0 else "", progress) as on_progress:
             return run_shared(comm, body, WORK_TYPES, on_progress)
 
-    return run_on_ranks(on_ranks, arguments.start_timeout)
+    return run_on_ranks(share_with_ranks, arguments.start_timeout)
 
 
 def add_store(parser: Parser, perform: Callable[[argparse.Namespace], int]) -> None:
