@@ -57,7 +57,7 @@ class ResumeState:
     problem: str = ""
 
     def remaining_products(self, products: int) -> int | None:
-        """Return how many of these products are left to compute; None unless `matvec` saved it."""
+        """Return how many of these products are left to compute; None if the state is invalid."""
         done = self.state.get("done", 0)
         if np.ndim(done) or not np.issubdtype(np.asarray(done).dtype, np.integer):
             return None  # `matvec` rejects this value when it begins
@@ -103,7 +103,7 @@ class CheckpointFile:
         self._interval = interval
         self._clock = clock
         self._start = self._last_write = steps(), clock()
-        self._unwritten: dict[str, NDArray[Any] | Callable[[], ArrayLike]] = {}
+        self._unwritten_state: dict[str, NDArray[Any] | Callable[[], ArrayLike]] = {}
         self._newest_is_valid = bool(resume_state.state) and not resume_state.problem
 
     @property
@@ -128,7 +128,7 @@ class CheckpointFile:
 
     def save(self, **state: ArrayLike | Callable[[], ArrayLike]) -> None:
         """Save the state from which a run can continue; write it to the file if that is due."""
-        self._unwritten = {
+        self._unwritten_state = {
             name: value if callable(value) else np.array(value) for name, value in state.items()
         }
         steps, seconds = self._last_write
@@ -146,10 +146,10 @@ class CheckpointFile:
         ResultsError
             The checkpoint cannot be written; the previous one is unchanged.
         """
-        if not self._unwritten:
+        if not self._unwritten_state:
             return False
         newest = self._directory / CHECKPOINT
-        state = {k: np.asarray(v() if callable(v) else v) for k, v in self._unwritten.items()}
+        state = {k: np.asarray(v() if callable(v) else v) for k, v in self._unwritten_state.items()}
         content = _serialize(self._description, state)
         with convert_to_results_error(newest):
             self.before_writing()
@@ -160,7 +160,7 @@ class CheckpointFile:
         log.info("checkpoint after %d steps", self.steps())
         self._newest_is_valid = True
         self._last_write = self.steps(), self._clock()
-        self._unwritten = {}
+        self._unwritten_state = {}
         return True
 
     def remove(self) -> None:
@@ -308,7 +308,7 @@ def check_description(path: Path, recorded: Mapping[str, Any], expected: Mapping
         if name == _SHARDS:
             continue
         if recorded.get(name) != expected.get(name):
-            old, new = (_value_text(run.get(name)) for run in (recorded, expected))
+            old, new = (_value_text(d.get(name)) for d in (recorded, expected))
             raise InputError(
                 f"{path} has {name} {old}, but this run has {new}: --resume continues only with "
                 "the same task, options and matrix"

@@ -92,7 +92,7 @@ def make_run_end(
     out_state : str
         See `RunEnd`.
     """
-    converged, iterations = (_number(outcome, name) for name in ("converged", "iterations"))
+    converged, iterations = (_integer_result(outcome, name) for name in ("converged", "iterations"))
     return RunEnd(
         task=task,
         out=out,
@@ -109,7 +109,7 @@ def make_run_end(
     )
 
 
-def _number(outcome: Mapping[str, Any] | None, name: str) -> Any:
+def _integer_result(outcome: Mapping[str, Any] | None, name: str) -> Any:
     """Return the bool or integer that a task returned under a name, or None."""
     value = np.asarray((outcome or {}).get(name))
     return value.item() if value.ndim == 0 and value.dtype.kind in "biu" else None
@@ -165,7 +165,7 @@ def closing_warnings(end: RunEnd) -> list[str]:
 
 
 def stop_message(steps: int, has_checkpoint: bool, resume_flag: str) -> str:
-    """Return the number of steps before a run was stopped, and how to continue it.
+    """Return a message: after how many steps a run was stopped, and how to continue it.
 
     Examples
     --------

@@ -94,9 +94,9 @@ class Outputs:
             array = _to_object_array(value)
         is_plain = array.dtype.kind in "biufU" or value is None
         if array.ndim == 0 and is_plain and name != _RESULT_NAME and not is_reserved:
-            number = array.astype(np.float64).item() if array.dtype.kind == "f" else array.item()
-            is_finite = not isinstance(number, float) or math.isfinite(number)
-            saved.summary_values[name] = number if is_finite else str(number)
+            scalar = array.astype(np.float64).item() if array.dtype.kind == "f" else array.item()
+            is_finite = not isinstance(scalar, float) or math.isfinite(scalar)
+            saved.summary_values[name] = scalar if is_finite else str(scalar)
             return
         path = self._directory / f"{name}.npy"
         if array.dtype.hasobject:

@@ -97,16 +97,16 @@ log = logging.getLogger(__name__)
 _DEFAULT_INTERVAL = Interval(seconds=60.0)  # between checkpoints of runs that may end early
 _JOB_END_VARIABLE = "SLURM_JOB_END_TIME"  # its value is in seconds since 1970
 _MARGIN_SECONDS = 60.0  # before the end of a job: time for the last step and the shutdown
-_MARGIN_FRACTION = 0.1  # of the remaining time of the job: an upper bound of this margin
+_MARGIN_FRACTION = 0.1  # largest margin, relative to the remaining time of the job
 _PRODUCTS = "matvec", "rmatvec", "matmat", "rmatmat"  # methods of X
 
 
-class _AcceptedError(Exception):
-    """A task has accepted its options."""
+class _OptionsAccepted(Exception):
+    """Raised by the first product with X, when a task has accepted its options."""
 
 
 class _BuiltInOperator(SimpleNamespace):
-    """X of a task of this package: what these use of `CodedOperator`, which needs SciPy."""
+    """The part of X that tasks of this package use, because a `CodedOperator` imports SciPy."""
 
     master: Master
 
@@ -212,7 +212,7 @@ class TaskRun:
             return
 
         def accept(*_: object) -> None:
-            raise _AcceptedError
+            raise _OptionsAccepted
 
         X = SimpleNamespace(
             shape=(self.manifest.rows, self.manifest.columns),
@@ -223,7 +223,7 @@ class TaskRun:
             self.out, self.description, self.resume_state, Interval(), lambda: 0
         )
         arguments = select_arguments(self.task, checkpoint=checkpoint)
-        with suppress(_AcceptedError), warnings.catch_warnings():
+        with suppress(_OptionsAccepted), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the run will show them
             self.task(X, **arguments, **self.task_options)
 
