@@ -21,12 +21,19 @@ FACTORS = {"matvec": 1.0, "rmatvec": 1.3, "block": 2.0}  # time of an operation
 OVERHEADS = 3000 / SPEEDS / BASE_RATE  # seconds of a call; a step takes about 0.1
 
 
-class Cluster:
-    """Machines with log-normal noise of their speeds; equal seeds give equal noise."""
+class Run:
+    """Steps of machines, planned with `speeds`, or with the true ones if None.
 
-    def __init__(self, noise=0.0, seed=0, overheads=0.0, speeds=SPEEDS):
-        self.rates, self.noise, self.overheads = np.array(speeds) * BASE_RATE, noise, overheads
-        self.rng = np.random.default_rng(seed)
+    The noise of the machines' rates is log-normal; equal seeds give equal noise.
+    """
+
+    def __init__(
+        self, speeds=None, rows=ROWS, noise=0.0, seed=0, overheads=0.0, true_speeds=SPEEDS
+    ):
+        self.speeds, self.rates = speeds, np.array(true_speeds) * BASE_RATE
+        self.noise, self.overheads, self.rng = noise, overheads, np.random.default_rng(seed)
+        self.planner, self.plan = Planner(MACHINES_PER_ROW, rows), None
+        self.makespans, self.predicted, self.plan_speeds, self.rows = [], [], [], []
 
     def draw_available(self, probability):
         while True:
@@ -39,30 +46,20 @@ class Cluster:
         rates = self.rates / FACTORS[operation] * factors
         return np.where(rows > 0, self.overheads + rows / rates, 0.0)
 
-
-class Run:
-    """Steps of a cluster, planned with `speeds`, or with the true ones."""
-
-    def __init__(self, cluster, speeds=None, rows=ROWS):
-        self.cluster, self.speeds = cluster, speeds
-        self.planner = Planner(MACHINES_PER_ROW, rows)
-        self.makespans, self.predicted, self.plan_speeds, self.rows = [], [], [], []
-        self.plan = None
-
     def steps(self, count, probability=1.0, operations=("matvec",), late=None, factor=100):
         """Make steps; in the first of them, machine index `late` takes `factor` times as long."""
         for step in range(count):
             operation = operations[step % len(operations)]
-            available = MACHINES if probability == 1 else self.cluster.draw_available(probability)
+            available = MACHINES if probability == 1 else self.draw_available(probability)
             if self.speeds is None:
-                speeds = tuple(self.cluster.rates.tolist())
+                speeds = tuple(self.rates.tolist())
             else:
                 speeds = self.speeds.plan_speeds(available)
             plan = self.planner.plan(available, speeds)
             if plan is not self.plan:
                 self.plan, self.plan_rows = plan, plan.assignment.row_counts(len(SPEEDS))
             rows = self.plan_rows
-            seconds = self.cluster.seconds(rows, operation)
+            seconds = self.seconds(rows, operation)
             if late is not None and step == 0:
                 seconds[late] *= factor
             if self.speeds is not None:
@@ -81,8 +78,9 @@ def estimator(rows=ROWS):
     return SpeedEstimator(CodedDemand(6, MACHINES_PER_ROW, rows))
 
 
-def estimated(count=10, **cluster):
-    return Run(Cluster(**cluster), estimator()).steps(count)
+def estimated(count=10, rows=ROWS, **machines):
+    """Return a run after this number of steps."""
+    return Run(estimator(rows), rows, **machines).steps(count)
 
 
 def approx_relative(speeds, rel=1e-6):
@@ -102,17 +100,17 @@ def excess(run, reference, first, last):
 )
 def test_estimates_cost_less_than_5_percent_after_ten_steps_and_after_a_change(steps):
     for seed in range(8):
-        runs = Run(Cluster(0.1, seed), estimator()), Run(Cluster(0.1, seed))
+        runs = estimated(0, noise=0.1, seed=seed), Run(noise=0.1, seed=seed)
         for run in runs:
             run.steps(30, **steps)
-            run.cluster.rates[seed % 6] /= 2
+            run.rates[seed % 6] /= 2
             run.steps(30, **steps)
         assert excess(*runs, 10, 30) < 0.05
         assert excess(*runs, 40, 60) < 0.05
 
 
 def test_without_noise_one_step_determines_the_speeds():
-    run, reference = estimated(5), Run(Cluster()).steps(5)
+    run, reference = estimated(5), Run().steps(5)
     assert run.makespans[1:] == pytest.approx(reference.makespans[1:], rel=1e-3)
     assert run.plan_speeds[1] == approx_relative(SPEEDS, rel=1e-12)
 
@@ -123,7 +121,7 @@ def test_without_noise_one_step_determines_the_speeds():
 @pytest.mark.parametrize(("factor", "same"), [(0.99, True), (1.01, True), (0.9, False)])
 def test_only_an_improvement_of_2_percent_changes_the_plan(factor, same):
     run = estimated()
-    run.cluster.rates[2] *= factor
+    run.rates[2] *= factor
     run.steps(30)
     assert (run.plan_speeds[-1] is run.plan_speeds[5]) == same
 
@@ -147,7 +145,7 @@ def test_one_late_answer_does_not_change_the_plan(steps):
 
 
 def test_a_late_first_answer_counts_only_until_the_second():
-    run = Run(Cluster(), estimator()).steps(4, late=3)
+    run = estimated(0).steps(4, late=3)
     assert run.plan_speeds[2] == approx_relative(SPEEDS, rel=1e-9)
     speeds = estimator()
     for factor in (20, 1, 1):  # all machines are late
@@ -160,7 +158,7 @@ def test_a_late_first_answer_counts_only_until_the_second():
 def test_a_slowdown_of_all_machines_changes_predictions_but_not_the_plan():
     operations = "matvec", "block"
     run = estimated().steps(10, operations=operations)
-    run.cluster.rates /= 3
+    run.rates /= 3
     run.steps(10, operations=operations)
     assert all(speeds is run.plan_speeds[5] for speeds in run.plan_speeds[5:])
     assert run.predicted[-2:] == pytest.approx(run.makespans[-2:], rel=1e-9)
@@ -174,7 +172,7 @@ def test_noise_changes_the_plan_in_less_than_a_quarter_of_the_steps():
 def test_frequent_late_answers_rarely_change_the_plan():
     run = estimated(60, noise=0.05)
     for _ in range(50):
-        run.steps(4, late=run.cluster.rng.integers(6), factor=5)
+        run.steps(4, late=run.rng.integers(6), factor=5)
     assert run.count_plans(100) < 0.3 * 160
 
 
@@ -210,10 +208,10 @@ def test_times_of_zero_are_ignored():
 
 
 def test_times_of_short_steps_are_averaged():
-    run = Run(Cluster(0.05), estimator(rows=60), rows=60).steps(60)  # of 1 ms
+    run = estimated(60, rows=60, noise=0.05)  # of 1 ms
     assert run.plan_speeds[-1] == approx_relative(SPEEDS, rel=0.1)
     for _ in range(15):
-        run.cluster.rates *= 0.99
+        run.rates *= 0.99
         run.steps(1)
     run.steps(40)
     seconds = 60 / 6 / BASE_RATE / 0.99**15
@@ -248,11 +246,11 @@ def test_speeds_stay_positive_and_finite(steps):
 @pytest.mark.parametrize(("steps", "probability"), [(0, 1.0), (3, 0.6)])
 def test_estimates_after_an_interrupt_at_any_line_are_discarded(steps, probability):
     for line in range(400):
-        run = Run(Cluster(), estimator()).steps(steps)
-        run.cluster.rates *= [1, 1, 1, 1, 1, 1 / 4]
+        run = estimated(steps)
+        run.rates *= [1, 1, 1, 1, 1, 1 / 4]
         was_interrupted = interrupt_at_line(line, "core/speeds", partial(run.steps, 1, probability))
         run.steps(4)
-        assert run.plan_speeds[-1] == approx_relative(run.cluster.rates, rel=1e-9)
+        assert run.plan_speeds[-1] == approx_relative(run.rates, rel=1e-9)
         if not was_interrupted:
             break
     assert not was_interrupted
@@ -277,14 +275,14 @@ def observe_without_machine_6(run, steps):
     for _ in range(steps):
         run.speeds.plan_speeds((1, 2, 3, 4, 5))
         rows = np.array([600, 600, 900, 900, 1200, 0])
-        run.speeds.observe("matvec", rows, run.cluster.seconds(rows))
+        run.speeds.observe("matvec", rows, run.seconds(rows))
 
 
 @pytest.mark.parametrize("factor", [1 / 4, 3])
 def test_a_machine_that_returns_after_long_gets_few_rows_first(factor):
     run = estimated()
     observe_without_machine_6(run, 60)
-    run.cluster.rates[5] *= factor
+    run.rates[5] *= factor
     run.steps(3)
     assert run.plan_speeds[-3] == approx_relative([2, 2, 3, 3, 4, 4 / 3], rel=1e-9)
     assert run.plan_speeds[-2] == approx_relative([2, 2, 3, 3, 4, 4 * factor], rel=1e-9)
@@ -303,28 +301,28 @@ def test_estimates_follow_machines_to_other_hosts():
     hosts = {n: f"node{n}" for n in MACHINES}
     speeds = estimator()
     speeds.set_hosts(hosts)
-    run = Run(Cluster(), speeds).steps(10)
+    run = Run(speeds).steps(10)
     speeds.set_hosts({**hosts, 5: "node1", 1: "node5"})  # exchanged
     assert speeds.plan_speeds(MACHINES) == approx_relative([4, 2, 3, 3, 2, 4])
     speeds.set_hosts({**hosts, 5: "node1", 1: "node5", 2: "node5"})
     assert speeds.plan_speeds(MACHINES) == approx_relative([4, 4, 3, 3, 2, 4])
     speeds.set_hosts({**hosts, 6: "new"})
     assert speeds.plan_speeds(MACHINES) == approx_relative([2, 2, 3, 3, 4, 3])
-    run.cluster.rates[5] /= 4
+    run.rates[5] /= 4
     run.steps(10)
     assert run.plan_speeds[-1] == approx_relative([2, 2, 3, 3, 4, 1])
     speeds.set_hosts({**hosts, 6: "new", 1: "node6"})  # unavailable for ten steps
     assert 2 / 2.5 < speeds.plan_speeds(MACHINES)[0] < 4 / 2.5
-    run.cluster.rates[0] *= 2
+    run.rates[0] *= 2
     run.steps(2)
     assert run.plan_speeds[-1] == approx_relative([4, 2, 3, 3, 4, 1])
 
 
 def test_a_machine_too_slow_for_one_row_gets_rows_again_later():
     speeds = np.array([2, 2, 3, 3, 4, 0.001]) / 100
-    run = Run(Cluster(speeds=speeds), estimator(rows=30), rows=30).steps(5)
+    run = estimated(5, rows=30, true_speeds=speeds)
     assert [rows[5] for rows in run.rows[2:]] == [0, 0, 0]
-    run.cluster.rates[5] = 4 * BASE_RATE / 100
+    run.rates[5] = 4 * BASE_RATE / 100
     run.steps(600)
     assert run.rows[-1].tolist() == [10, 10, 15, 15, 20, 20]
 
@@ -359,8 +357,9 @@ def has_overhead(speeds):
 def test_estimated_overheads_improve_plans_and_predictions():
     gains, errors = [], []
     for seed in range(3):
-        run = Run(Cluster(0.02, seed, OVERHEADS), estimator()).steps(200, probability=0.6)
-        reference = Run(Cluster(0.02, seed, OVERHEADS)).steps(200, probability=0.6)
+        machines = {"noise": 0.02, "seed": seed, "overheads": OVERHEADS}
+        run = estimated(0, **machines).steps(200, probability=0.6)
+        reference = Run(**machines).steps(200, probability=0.6)
         gains.append(-excess(run, reference, 50, 200))
         errors.append(np.log(run.makespans[50:]) - np.log(run.predicted[50:]))
         assert has_overhead(run.speeds)
@@ -370,11 +369,11 @@ def test_estimated_overheads_improve_plans_and_predictions():
 
 @pytest.mark.parametrize(("noise", "probability"), [(0.0, 0.6), (0.1, 1.0), (0.3, 0.6)])
 def test_noise_and_changes_do_not_look_like_an_overhead(probability, noise):
-    run = Run(Cluster(noise, 1), estimator()).steps(150, probability=probability)
+    run = estimated(0, noise=noise, seed=1).steps(150, probability=probability)
     assert not has_overhead(run.speeds)
     run = estimated(10, noise=min(noise, 0.02))
     for factor in [0.5, 2.0] * 8:
-        run.cluster.rates[1] *= factor
+        run.rates[1] *= factor
         run.steps(12)
     assert not has_overhead(run.speeds)
 
