@@ -54,7 +54,6 @@ def test_no_plan_beats_its_bound_and_cyclic_never_beats_heterogeneous(seed):
     ("arguments", "message"),
     [
         (((1, 7), SPEEDS, 2, 420), r"\(1, 7\): only 6 speeds are specified"),
-        (((1, 2), (1, -1), 2, 420), "position 2 is -1.0"),
         (((1, 2, 3), SPEEDS, 2, 0), "0 rows per shard"),
         ((MACHINES, SPEEDS, 3, 420, "fast"), "'fast': expected one of heterogeneous, cyclic"),
     ],

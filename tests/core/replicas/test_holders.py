@@ -91,7 +91,6 @@ def test_machines_that_hold_all_parts_have_the_ideal_makespan():
     [
         ((4, [1, 1], 3), "copies 3: expected from 1 to 2"),
         ((4, [1, 1], 0), "copies 0: expected from 1 to 2"),
-        ((4, [1, -1], 1), "-1"),
         ((0, [1, 1], 1), "0 parts in 4 orders"),
         ((4, [1, 1], 1, 0), "4 parts in 0 orders"),
     ],

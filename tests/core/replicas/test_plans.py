@@ -203,20 +203,6 @@ def test_equal_arguments_give_the_same_plan():
     assert planner.plan((1, 2, 3, 4), (1.0, 2.0, 9.0, 4.0)) is plan
 
 
-@pytest.mark.parametrize(
-    ("available", "speeds", "message"),
-    [
-        ((), (1.0, 1.0, 1.0), "expected ascending numbers from 1"),
-        ((2, 1), (1.0, 1.0, 1.0), "expected ascending numbers from 1"),
-        ((1, 2, 3), (1.0, 0.0, 1.0), "position 2 is 0.0"),
-    ],
-)
-def test_invalid_arguments_are_rejected(available, speeds, message):
-    _, _, planner = make_planner(range(20), 3, 2)
-    with pytest.raises(InputError, match=message):
-        planner.plan(available, speeds)
-
-
 def test_tolerated_losses_are_those_of_brute_force():
     _, placement, _ = make_planner(range(400), 7, 3)
     for count in range(8):
