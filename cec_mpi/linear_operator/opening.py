@@ -31,7 +31,7 @@ from cec_mpi.runtime.session.static import static_session
 from cec_mpi.runtime.wire.sockets.connection_file import SCRATCH_PREFIX
 from cec_mpi.store.cache import check_cache_location
 from cec_mpi.store.files.paths import as_path, expand_host
-from cec_mpi.store.reader import open_store as read_store
+from cec_mpi.store.reader import open_store
 from cec_mpi.text import shorten
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cec_mpi.runtime.master.master import Master
     from cec_mpi.runtime.session.session import Session
 
-_ERRORS_OF_NONE = AttributeError, TypeError, ValueError  # raised if X is None, also by NumPy
+_ERRORS_IF_X_IS_NONE = AttributeError, TypeError, ValueError  # by Python or NumPy
 
 
 class _NotOpenError(InputError, AttributeError):
@@ -116,7 +116,7 @@ class OperatorContext:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._is_machine and isinstance(error, _ERRORS_OF_NONE):
+        if self._is_machine and isinstance(error, _ERRORS_IF_X_IS_NONE):
             rank = self._comm.rank if self._comm is not None else detect_rank()
             error.add_note(
                 f"rank {rank} is a machine, where X is None: put all code that uses X under "
@@ -163,7 +163,7 @@ class OperatorContext:
     __add__ = __radd__ = __sub__ = __rsub__ = __neg__ = _raise_unopened
 
 
-_KEYWORDS = {field.name for field in fields(SessionOptions)}
+_SESSION_KEYWORDS = {field.name for field in fields(SessionOptions)}
 
 
 @with_keywords(*GROUPS, SessionOptions)
@@ -258,7 +258,7 @@ def open_operator(
     keywords = "".join(f", {name}={shorten(value)}" for name, value in options.items())
     call = f"open_operator({str(store)!r}, {'None' if comm is None else 'comm'}{keywords})"
 
-    session_keywords = {name: options[name] for name in options if name in _KEYWORDS}
+    session_keywords = {name: options[name] for name in options if name in _SESSION_KEYWORDS}
     session_options = SessionOptions(**session_keywords)
     if engine is not None:
         _check_single_process(comm)
@@ -284,7 +284,7 @@ def open_operator(
             return _connect_elastic(comm, session_options, lifetime.check_open, engine)
         return static_session(comm, options=session_options)
 
-    def open_store(session: Session) -> Master:
+    def open_on_machines(session: Session) -> Master:
         with rename_flags_in_errors(*GROUPS, SessionOptions):
             check_keywords()
             return session.open(store, session_options, recorder or Recorder())
@@ -292,16 +292,17 @@ def open_operator(
     def make_operator() -> CodedOperator:
         from cec_mpi.linear_operator.coded_operator import CodedOperator
 
-        reader = read_store(expand_host(as_path(store)))
+        path = expand_host(as_path(store))
+        manifest = open_store(path).manifest
         with rename_flags_in_errors(*GROUPS, SessionOptions):
-            session_options.validate(reader.manifest)
+            session_options.validate(manifest)
             if session_options.cache is not None:
-                check_cache_location(expand_host(session_options.cache), {"store": reader.path})
+                check_cache_location(expand_host(session_options.cache), {"store": path})
             if session_options.metrics is not None:
                 check_metrics(session_options.metrics)
-        return CodedOperator(lifetime, reader.manifest, store)
+        return CodedOperator(lifetime, manifest, store)
 
-    lifetime = Lifetime(connect, open_store)
+    lifetime = Lifetime(connect, open_on_machines)
     if has_several_processes:
         return OperatorContext(lifetime, make_operator, call, comm)
     check_keywords()
