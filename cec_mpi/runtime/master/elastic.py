@@ -97,6 +97,7 @@ class ElasticExecutor:
         MachineError
             An earlier step was interrupted.
         """
+        self._planner.schedule.check_cancelled()  # before the hub, which may have stopped
         if self._hub.is_poisoned:
             raise MachineError(HUB_POISONED)
         return self._planner.plan(self._wait_for_machines(), 0 if adjoint else self._extra_machines)

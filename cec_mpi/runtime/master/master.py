@@ -84,7 +84,6 @@ class Master:
         row_exponents = None if exponents is None else exponents.reshape(-1)
         self.scaler = Scaler(column_sizes, store.arithmetic, row_exponents, manifest.rounded)
         self._threads = store.threads
-        self._closed = False
         self._overflow_note = ""  # describes the last product if its square overflows
         self._buffers: dict[int, Buffers] = {}
         self._executor: ElasticExecutor | LockstepExecutor
@@ -189,10 +188,6 @@ class Master:
         """
         return self._condition_number * self._answer_error
 
-    def close(self) -> None:
-        """Close the operator; further products raise `InputError`."""
-        self._closed = True
-
     def _multiply(
         self, adjoint: bool, name: str, block: NDArray[Any], out: Floats | None
     ) -> Floats:
@@ -226,7 +221,6 @@ class Master:
                 if not self._overflow_note or block.dtype.kind != "f":  # integers are finite
                     raise
                 raise InputError(f"{error} ({self._overflow_note})") from None
-            self._check_open()
             step = self._executor.next_step(adjoint)
             step.product = Product(adjoint, columns)
             if adjoint:
@@ -304,10 +298,6 @@ class Master:
             machine = "machine" if len(suspects) == 1 else "one of machines"
             names = join_names(suspects, len(suspects))
             self._overflow_note += f", the largest in an answer of {machine} {names}"
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise InputError("this operator is closed: its machines have left")
 
     def _record_step(
         self, step: Step, result: ProductResult, cancellation_ratio: float | None

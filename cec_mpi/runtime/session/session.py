@@ -160,7 +160,7 @@ class Session:
         self.schedule.on_shortage = self._hub.roster.on_shortage = recorder.record_wait
         self._exit_stack.enter_context(limit_threads(options.threads or self._processes[0].threads))
         master = self._make_master(path, store, options, recorder)
-        self._exit_stack.callback(self._end, master)
+        self._exit_stack.callback(self.refuse_steps)
         return master
 
     @property
@@ -200,12 +200,6 @@ class Session:
         self._has_ended = True
         if not self.lock.is_forked:  # a forked process must not end the session
             self.lock.run(lambda: None)
-
-    def _end(self, master: Master) -> None:
-        """End the session after the current step of another thread."""
-        self.refuse_steps()
-        if not self.lock.is_forked:
-            self.lock.run(master.close)
 
     def _make_master(
         self,
