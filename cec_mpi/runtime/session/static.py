@@ -119,15 +119,6 @@ def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session 
     hub.stop(None)
 
 
-def has_operator(comm: MPI.Intracomm) -> bool:
-    """Return whether processes of this communicator already have an operator."""
-    group = comm.Get_group()
-    try:
-        return any(_have_two_common_ranks(group, other) for other in this_process.operator_groups)
-    finally:
-        group.Free()
-
-
 def _have_two_common_ranks(group: MPI.Group, other: MPI.Group) -> bool:
     common = type(group).Intersection(group, other)
     try:
@@ -141,7 +132,7 @@ def _reserve_ranks(comm: MPI.Intracomm) -> Iterator[None]:
     """Reserve the processes for one operator; raise if another has them, to avoid a deadlock."""
     group = comm.Get_group()
     try:
-        if has_operator(comm):
+        if any(_have_two_common_ranks(group, other) for other in this_process.operator_groups):
             raise mark_shared_error(
                 comm.rank,
                 InputError(
