@@ -155,12 +155,3 @@ def _not_finite_error(name: str, block: NDArray[Any]) -> InputError:
     row, column = np.argwhere(~np.isfinite(values))[0].tolist()
     index = f"{row}, {column}" if block.shape[1] > 1 else row
     return InputError(f"{name}[{index}] is {block[row, column]}: expected finite float64 numbers")
-
-
-def check_out(out: Floats | None, length: int) -> Floats | None:
-    """Return `out` after checking its shape and dtype."""
-    if out is not None and (out.shape != (length,) or out.dtype != np.float64):
-        raise InputError(
-            f"out has shape {out.shape} and dtype {out.dtype}: expected ({length},) of float64"
-        )
-    return out

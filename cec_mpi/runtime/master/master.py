@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.core.accuracy.rounding import estimate_answer_error
 from cec_mpi.core.accuracy.vectors import Scaler, cancellation, scale_by_powers, vector_max_abs
 from cec_mpi.errors import InputError, MachineError, ScaleWarning
-from cec_mpi.runtime.master.buffers import Buffers, as_block, as_column, check_out
+from cec_mpi.runtime.master.buffers import Buffers, as_block, as_column
 from cec_mpi.runtime.master.elastic import ElasticExecutor
 from cec_mpi.runtime.master.lockstep import LockstepExecutor
 from cec_mpi.runtime.master.planning import ServedStore
@@ -92,15 +92,13 @@ class Master:
         else:
             self._executor = LockstepExecutor(endpoint, self.planner, self.recorder)
 
-    def matvec(self, w: ArrayLike, out: Floats | None = None) -> Floats:
+    def matvec(self, w: ArrayLike) -> Floats:
         """Compute y = X w on the available machines, in one step.
 
         Parameters
         ----------
         w : (r,) or (r, 1) array_like
             Real and finite.
-        out : (q,) ndarray of float64, optional
-            Receives y; by default a new array.
 
         Returns
         -------
@@ -115,16 +113,15 @@ class Master:
         MachineError
             A machine failed.
         """
-        return self._multiply(False, "w", as_column("w", w, self.shape[1]), out)[:, 0]
+        return self._multiply(False, "w", as_column("w", w, self.shape[1]))[:, 0]
 
-    def rmatvec(self, v: ArrayLike, out: Floats | None = None) -> Floats:
+    def rmatvec(self, v: ArrayLike) -> Floats:
         """Compute X' v in one step, with the assignment, loads and time of X w.
 
         Parameters
         ----------
         v : (q,) or (q, 1) array_like
             Real and finite.
-        out : (r,) ndarray of float64, optional
 
         Returns
         -------
@@ -135,7 +132,7 @@ class Master:
         InputError, InfeasibleError, MachineError
             See `matvec`.
         """
-        return self._multiply(True, "v", as_column("v", v, self.shape[0]), out)[:, 0]
+        return self._multiply(True, "v", as_column("v", v, self.shape[0]))[:, 0]
 
     def matmat(self, W: ArrayLike) -> Floats:
         """Compute X W for all columns of W in one step.
@@ -154,7 +151,7 @@ class Master:
         InputError, InfeasibleError, MachineError
             See `matvec`.
         """
-        return self._multiply(False, "W", as_block("W", W, self.shape[1]), None)
+        return self._multiply(False, "W", as_block("W", W, self.shape[1]))
 
     def rmatmat(self, V: ArrayLike) -> Floats:
         """Compute X' V for all columns of V in one step.
@@ -173,7 +170,7 @@ class Master:
         InputError, InfeasibleError, MachineError
             See `matvec`.
         """
-        return self._multiply(True, "V", as_block("V", V, self.shape[0]), None)
+        return self._multiply(True, "V", as_block("V", V, self.shape[0]))
 
     @property
     def accuracy(self) -> float:
@@ -188,12 +185,10 @@ class Master:
         """
         return self._condition_number * self._answer_error
 
-    def _multiply(
-        self, adjoint: bool, name: str, block: NDArray[Any], out: Floats | None
-    ) -> Floats:
+    def _multiply(self, adjoint: bool, name: str, block: NDArray[Any]) -> Floats:
         """Compute a product, and issue its warnings when it is complete."""
         try:
-            result = self._execute(adjoint, name, block, out)
+            result = self._execute(adjoint, name, block)
         except BaseException:
             with suppress(Warning):  # if warnings are errors, the original error is more useful
                 self._warnings.issue()
@@ -201,13 +196,12 @@ class Master:
         self._warnings.issue()
         return result
 
-    def _execute(self, adjoint: bool, name: str, block: NDArray[Any], out: Floats | None) -> Floats:
+    def _execute(self, adjoint: bool, name: str, block: NDArray[Any]) -> Floats:
         """Compute X W for W of shape (r, k), or X' V for V of shape (q, k).
 
         If the run waits for machines, a step that loses too many machines is repeated.
         """
         columns = block.shape[1]
-        out = check_out(out, self.shape[1 if adjoint else 0])
         buffers = self._buffers_for(columns)
         while True:
             if isinstance(self._endpoint, JobsEndpoint):
@@ -233,21 +227,17 @@ class Master:
             except StepInfeasibleError:
                 if not self.planner.schedule.waits:
                     raise
-        out_block = None if out is None else out.reshape(-1, 1)
         exponents, decoded = buffers.exponents, None if adjoint else buffers.parts
         if adjoint:
-            unscaled = result.answers.values.reshape(-1, columns)
-            if out is None and not any(exponents):
-                values = unscaled
-            else:
-                values = scale_by_powers(unscaled, np.array(exponents), out_block)
+            values = result.answers.values.reshape(-1, columns)
+            if any(exponents):
+                values = scale_by_powers(values, np.array(exponents))
         else:
-            unscaled = buffers.padded[: self.shape[0]]
-            if out is None and self.scaler.row_exponents is None and not buffers.is_scaled:
+            values = buffers.padded[: self.shape[0]]
+            if self.scaler.row_exponents is None and not buffers.is_scaled:
                 buffers.renew_parts()
-                values = unscaled
             else:
-                values = self.scaler.scale_rows(unscaled, exponents, out_block)
+                values = self.scaler.scale_rows(values, exponents)
                 exponents = [exponent + self.scaler.max_row_exponent for exponent in exponents]
         maxima = vector_max_abs(values)
         is_finite = all(map(math.isfinite, maxima))
