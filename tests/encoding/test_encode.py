@@ -219,12 +219,12 @@ def test_bad_numbers_and_options_leave_no_files(tmp_path, matrix, options, error
     ],
     ids=["store", "directory", "file", "dangling link"],
 )
-def test_an_existing_name_stays(tmp_path, occupy):
-    np.save(tmp_path / "X.npy", X)
+@pytest.mark.parametrize("options", [{"recovery": 2}, {"copies": 2}], ids=str)
+def test_an_existing_name_stays(tmp_path, occupy, options):
     occupy(tmp_path / "store")
     before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
-    with pytest.raises(InputError, match="store exists"):
-        encode(tmp_path / "X.npy", tmp_path / "store", 4, 2)
+    with pytest.raises(InputError, match="store exists already: choose another name"):
+        encode(csr_array(X), tmp_path / "store", 4, **options)
     assert {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")} == before
 
 

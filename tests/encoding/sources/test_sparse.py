@@ -315,14 +315,6 @@ def test_numbers_beyond_float32_name_the_option(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_existing_store_stays(tmp_path):
-    encode(X, tmp_path / "S", 3, copies=2)
-    before = contents(tmp_path / "S")
-    with pytest.raises(InputError, match="S exists already: choose another name"):
-        encode(X * 2, tmp_path / "S", 3, copies=2)
-    assert contents(tmp_path / "S") == before
-
-
 def test_a_file_that_changes_during_the_encode_is_refused(tmp_path, monkeypatch):
     path = saved(tmp_path / "X.npz", X)
     read = sparse_encoding.read_sparse

@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import shutil
 
 import numpy as np
@@ -137,11 +136,8 @@ def test_damage_is_found_and_repaired(store, name, how):
     elif how == "truncated":
         os.truncate(file, len(before) - 3)
     else:
-        flip_bit(file, random.Random(name).randrange(128, len(before)))
-    if is_undamaged(store):  # the byte was in the padding between sections
-        assert how == "flipped"
-        assert name.startswith("shard")
-        return
+        flip_bit(file, len(before) // 2)
+    assert not is_undamaged(store)
     repair(store)
     assert is_undamaged(store)
     assert file.read_bytes() == before
@@ -150,13 +146,12 @@ def test_damage_is_found_and_repaired(store, name, how):
 def test_every_section_of_a_file_is_verified(store):
     layout = open_store(store).manifest.layout
     file = layout.file_layout(2)
-    itemsizes = layout.itemsizes
-    rng = random.Random(1)
-    for begin, count, size in zip(file.section_offsets, file.entry_counts, itemsizes, strict=True):
-        for place in [begin, begin + count * size - 1, rng.randrange(begin, begin + count * size)]:
-            flip_bit(store / "shard-0002.csr", place)
+    sections = zip(file.section_offsets, file.entry_counts, layout.itemsizes, strict=True)
+    for begin, count, size in sections:
+        for position in (begin, begin + count * size - 1):
+            flip_bit(store / "shard-0002.csr", position)
             assert verify(store).damaged == [2]
-            flip_bit(store / "shard-0002.csr", place)
+            flip_bit(store / "shard-0002.csr", position)
     assert is_undamaged(store)
 
 
