@@ -89,10 +89,10 @@ def _slurm(arguments: argparse.Namespace) -> int:
     if words[:1] != ["run"]:
         found = repr(words[0]) if words else "nothing"
         raise InputError(f"found {found} after the options, expected run STORE --out DIR ...")
-    run = _parse_run(words[1:])
-    if run.serial:
+    run_arguments = _parse_run(words[1:])
+    if run_arguments.serial:
         raise InputError("--serial cannot be used in a Slurm job, which runs several processes")
-    if run.overwrite:
+    if run_arguments.overwrite:
         raise InputError(
             "--overwrite would discard the progress when the job is queued again: remove DIR first"
         )
@@ -109,22 +109,22 @@ def _slurm(arguments: argparse.Namespace) -> int:
     if arguments.elastic and arguments.keep:
         raise InputError("--elastic and --keep cannot be combined: expected one of them")
     if arguments.elastic or arguments.keep:
-        return _write_elastic(arguments, run, run_words, options)
-    if run.local is not None and arguments.ntasks != 1:
+        return _write_elastic(arguments, run_arguments, run_words, options)
+    if run_arguments.local is not None and arguments.ntasks != 1:
         raise InputError(
             "--local cannot be combined with several ranks, because the ranks are the machines: "
             "remove it, or use --ntasks 1"
         )
     # A job of one process starts its machines itself, without MPI.
-    is_elastic = arguments.ntasks == 1 or from_flags(ElasticOptions, run).is_elastic
+    is_elastic = arguments.ntasks == 1 or from_flags(ElasticOptions, run_arguments).is_elastic
     if is_elastic and arguments.launcher:
         raise InputError("--launcher: expected a lockstep run (srun starts an elastic run)")
     text = batch_script(
         "elastic" if is_elastic else "lockstep",
-        {**options, "ntasks": arguments.ntasks or _count_ranks(run)},
+        {**options, "ntasks": arguments.ntasks or _count_ranks(run_arguments)},
         _parse_sbatch(arguments.sbatch),
         run_words=run_words,
-        out=run.out,
+        out=run_arguments.out,
         launcher=arguments.launcher or "mpirun",
         setup=arguments.setup,
     )
@@ -134,7 +134,7 @@ def _slurm(arguments: argparse.Namespace) -> int:
 
 def _write_elastic(
     arguments: argparse.Namespace,
-    run: argparse.Namespace,
+    run_arguments: argparse.Namespace,
     run_words: Sequence[str],
     options: dict[str, Any],
 ) -> int:
@@ -148,17 +148,17 @@ def _write_elastic(
                 f"--{name} cannot be combined with {flag}, where each machine is a job of one "
                 "process"
             )
-    if run.local is not None:
+    if run_arguments.local is not None:
         raise InputError(
             f"--local cannot be combined with {flag}, whose machines are jobs of their own"
         )
-    check_device(run.device)  # refuses a list, because each job is one machine
+    check_device(run_arguments.device)  # refuses a list, because each job is one machine
     name = arguments.job_name
     if "/" in name or name[:1] in ("", "-"):
         raise InputError(f"--job-name {name!r}: expected a valid file name")
-    connection_file = run.accept or f"{run.out.rstrip('/')}/{CONNECTION_FILE}"
-    replace(from_flags(ElasticOptions, run), accept=connection_file).check_listening()
-    accept_words = [] if run.accept else ["--accept", connection_file]
+    connection_file = run_arguments.accept or f"{run_arguments.out.rstrip('/')}/{CONNECTION_FILE}"
+    replace(from_flags(ElasticOptions, run_arguments), accept=connection_file).check_listening()
+    accept_words = [] if run_arguments.accept else ["--accept", connection_file]
     master_options = {"ntasks": 1, "cpus-per-task": 1, "partition": None}
     machine_options = {"ntasks": 1, "array": f"1-{arguments.keep or arguments.elastic}"}
     machines_script = f"{name}-machines.sbatch"
@@ -167,7 +167,7 @@ def _write_elastic(
             "elastic",
             {**options, "job-name": f"{name}-master", **master_options},
             run_words=[*run_words, *accept_words],
-            out=run.out,
+            out=run_arguments.out,
             setup=arguments.setup,
             keep=arguments.keep or 0,
             machines_script=machines_script,
@@ -177,7 +177,7 @@ def _write_elastic(
             {**options, "job-name": f"{name}-machines", **machine_options},
             _parse_sbatch(arguments.sbatch),
             connection_file=connection_file,
-            join_words=["--device", run.device] if run.device != "cpu" else [],
+            join_words=["--device", run_arguments.device] if run_arguments.device != "cpu" else [],
             setup=arguments.setup,
         ),
     }
@@ -194,9 +194,6 @@ def _write_elastic(
         f"sbatch {master}" if arguments.keep else f"sbatch {machines} $(sbatch --parsable {master})"
     )
     return 0
-
-
-# --- arguments of cec-mpi run ---------------------------------------------------------------
 
 
 def _parse_run(words: Sequence[str]) -> argparse.Namespace:
@@ -237,14 +234,14 @@ def _parse_sbatch(texts: Sequence[str]) -> dict[str, str | None]:
     return parsed
 
 
-def _count_ranks(run: argparse.Namespace) -> int:
+def _count_ranks(run_arguments: argparse.Namespace) -> int:
     """Return the number of ranks of a run: its machines, and one for the master."""
     from cec_mpi.store.files.paths import expand_host
     from cec_mpi.store.reader import open_store
 
-    if run.machines:
-        return 1 + len(run.machines)
+    if run_arguments.machines:
+        return 1 + len(run_arguments.machines)
     try:
-        return 1 + open_store(expand_host(run.store)).manifest.code.machines
+        return 1 + open_store(expand_host(run_arguments.store)).manifest.code.machines
     except CecError as error:
         raise type(error)(f"{error}; use --ntasks RANKS if the store cannot be read here") from None
