@@ -28,7 +28,7 @@ from cec_mpi.tasks.common.scaling import (
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-_CONVERGED = {0, 1, 2, 4, 5}  # SciPy's codes; 3 and 6 mean that X is too ill-conditioned
+_CONVERGED_CODES = {0, 1, 2, 4, 5}  # SciPy's codes; 3 and 6 mean that X is too ill-conditioned
 _LIMIT_REACHED = 7
 # For X with entries of about 1; with a larger d, x is X'b / d**2 to float64 precision.
 _MAX_DAMP_LOG2 = 64
@@ -118,17 +118,17 @@ def lstsq(
     done_iterations = int(state["iterations"]) if state else 0
     max_iterations = max(max_iterations, done_iterations + 1)
     operator, X_exponent = normalise_operator(X, "lstsq", warn_of_ratios=True)
-    target, b_exponent = normalise_vector(b)
+    scaled_b, b_exponent = normalise_vector(b)
     damp_excess = max(0, binary_exponent(damp) - X_exponent - _MAX_DAMP_LOG2) if damp else 0
     # Reducing such a large damping only multiplies x by 2**(2 * damp_excess).
     damp = float(np.ldexp(damp, -X_exponent - damp_excess))
     exponent = b_exponent - X_exponent - 2 * damp_excess
     input_exponents = {"X": X_exponent, "b": b_exponent}
     x: Any = restore_array("x", state["x"], -exponent) if state else None
-    system, rhs = operator, target
+    system, rhs = operator, scaled_b
     if damp:
         input_exponents["damp"] = binary_exponent(damp) + X_exponent + damp_excess
-        system, rhs = _stack_damping(operator, damp), np.append(target, np.zeros(columns))
+        system, rhs = _stack_damping(operator, damp), np.append(scaled_b, np.zeros(columns))
     stop_code, norm_estimate = _LIMIT_REACHED, 0.0
     while stop_code == _LIMIT_REACHED and done_iterations < max_iterations:
         if x is not None:
@@ -148,7 +148,7 @@ def lstsq(
     system_residual = rhs - system.matvec(x)
     true_residual = system_residual[:rows]
     if damp_excess:
-        true_residual = target - operator.matvec(np.ldexp(x, -2 * damp_excess))
+        true_residual = scaled_b - operator.matvec(np.ldexp(x, -2 * damp_excess))
     residual_norm = np.linalg.norm(system_residual)
     gradient_norm = np.linalg.norm(system.rmatvec(system_residual))
     tolerance = 10 * max(tol, float(getattr(X, "attainable", 0.0)), float(np.finfo(np.float64).eps))
@@ -166,7 +166,7 @@ def lstsq(
             may_underflow=True,
         ),
         "iterations": done_iterations,
-        "converged": stop_code in _CONVERGED and bool(is_solved),
+        "converged": stop_code in _CONVERGED_CODES and bool(is_solved),
     }
 
 

@@ -57,7 +57,7 @@ def matvec(
         raise InputError(f"vectors have shape {vectors.shape}, expected (T, {X.shape[1]})")
     state = restore_state(checkpoint, done=(), checksum=(_CHECKSUM_SIZE,))
     done = int(state["done"]) if state else 0
-    if state and (out is None or not 0 <= done <= len(vectors)):
+    if state and (out is None or done > len(vectors)):
         call = "without out" if out is None else f"with {plural(len(vectors), 'vector')}"
         raise InputError(
             f"the checkpoint does not fit a task {call}: it states that "
