@@ -38,7 +38,7 @@ _STEP_VARIABLES = {
 }
 
 _WARNING_SECONDS = 120  # before the time limit, as in the templates
-_STARTS_PER_MACHINE = 5  # within ten minutes; a machine that ends more often is not started again
+_STARTS_PER_MACHINE = 5  # in ten minutes, on average; a job that needs more submits none
 
 
 def batch_script(

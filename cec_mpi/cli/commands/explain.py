@@ -128,19 +128,19 @@ def _iteration(block: Block, denominator: int | None) -> dict[str, Any]:
     if block.next_largest is not None:
         margin = block.total / Fraction(len(block.P)) - block.m[block.next_largest]
 
-    def in_unit(number: int | Fraction) -> int | str:
+    def convert(number: int | Fraction) -> int | str:
         return int(number) if denominator is None else str(Fraction(number) / denominator)
 
     return {
-        "alpha": in_unit(block.alpha),
+        "alpha": convert(block.alpha),
         "machines": list(block.P),
         "smallest": block.smallest,
-        "load": in_unit(load),
+        "load": convert(load),
         "next_largest": block.next_largest,
-        "margin": None if margin is None else in_unit(margin),
+        "margin": None if margin is None else convert(margin),
         "decided_by": "load" if block.alpha == load else "margin",
-        "loads": [in_unit(number) for number in block.m.values()],
-        "total": in_unit(block.total),
+        "loads": [convert(number) for number in block.m.values()],
+        "total": convert(block.total),
     }
 
 

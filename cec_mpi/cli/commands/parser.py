@@ -13,7 +13,7 @@ from cec_mpi.runtime.options.removed import removed_command_hint, removed_option
 from cec_mpi.text import suggest
 from cec_mpi.text.terminal import QUIET, VERBOSE, print_result
 
-_NUMBER = re.compile(r"-\.?\d")
+_NEGATIVE_NUMBER = re.compile(r"-\.?\d")
 _HELP_ALL = "--help-all"
 HELP_FLAGS = {"-h", "--help", _HELP_ALL}
 
@@ -232,7 +232,7 @@ class _CommandLine:
         pending_option = ""
         while words:
             word = words.pop(0)
-            is_option = word.startswith("-") and word != "-" and not _NUMBER.match(word)
+            is_option = word.startswith("-") and word != "-" and not _NEGATIVE_NUMBER.match(word)
             if word == "--" or (has_subparser and not is_option):
                 self.words += [word, *words]
                 break

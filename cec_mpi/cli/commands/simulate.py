@@ -43,8 +43,8 @@ def add_simulate(parser: Parser) -> None:
     for name in _ELASTIC_OPTIONS:
         add_option(elastic, ElasticOptions, name)
     add_option(parser, AssignmentOptions, "speeds")
-    studies = parser.add_argument_group(SIMULATION_TITLE)
-    add_option(studies, AssignmentOptions, "scheme")
+    simulation = parser.add_argument_group(SIMULATION_TITLE)
+    add_option(simulation, AssignmentOptions, "scheme")
     add_options(parser, AvailabilityOptions, exclude=("machines",))
     add_options(parser, EmulationOptions)
     add_options(parser, SessionOptions)
