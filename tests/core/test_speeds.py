@@ -155,6 +155,17 @@ def test_a_late_first_answer_counts_only_until_the_second():
     assert speeds.predict("matvec", 100 * SPEEDS) == pytest.approx(1.0)
 
 
+def test_a_change_that_is_no_outlier_is_detected_after_a_few_steps():
+    """Averages alone have a mean error of 13 %."""
+    errors, machine = [], np.eye(6)[2]
+    for seed in range(20):
+        run = estimated(40, noise=0.2, seed=seed)
+        run.rates[2] *= 0.6
+        run.steps(8)
+        errors.append(np.log(run.speeds.predict("matvec", machine) * run.rates[2]))
+    assert np.mean(np.abs(errors)) < 0.1
+
+
 def test_a_slowdown_of_all_machines_changes_predictions_but_not_the_plan():
     operations = "matvec", "block"
     run = estimated().steps(10, operations=operations)
