@@ -26,8 +26,8 @@ COSTS = replace(FREE, source=Source(1e7, is_shared=False), process_start=3)
 X = {"rows": 1200, "columns": 125, "rate": 1e6, "costs": COSTS}
 
 
-def scenario(up, speeds=(1.0, 1.0, 1.0, 2.0), recovery=2, **more):
-    options = {"availability": up, "emulate_speeds": speeds}
+def scenario(availability, speeds=(1.0, 1.0, 1.0, 2.0), recovery=2, **more):
+    options = {"availability": availability, "emulate_speeds": speeds}
     options |= {name: more.pop(name) for name in list(more) if hasattr(SessionOptions, name)}
     given = {"machines": len(speeds), "recovery": recovery, **X, "steps": 1, **more}
     return Scenario(options=SessionOptions(**options), **given)
@@ -39,12 +39,12 @@ def run(make_scheme, given, **more):
 
 
 def test_equal_shares_are_as_slow_as_the_slowest_machine():
-    done = run(EqualShares, scenario([{1, 2, 3, 4}], steps=10))
-    assert done.seconds == pytest.approx(10 * 0.3 + 300 / 10_000)
-    assert done.excess_seconds == pytest.approx(10 * (0.3 - 1200 / 5000) + 0.03)
-    assert done.bytes_read == 1_200_000
-    assert sum(done.machine_seconds) == pytest.approx(4 * done.seconds)
-    assert done.cost(3600.0) == pytest.approx(sum(done.machine_seconds))
+    outcome = run(EqualShares, scenario([{1, 2, 3, 4}], steps=10))
+    assert outcome.seconds == pytest.approx(10 * 0.3 + 300 / 10_000)
+    assert outcome.excess_seconds == pytest.approx(10 * (0.3 - 1200 / 5000) + 0.03)
+    assert outcome.bytes_read == 1_200_000
+    assert sum(outcome.machine_seconds) == pytest.approx(4 * outcome.seconds)
+    assert outcome.cost(3600.0) == pytest.approx(sum(outcome.machine_seconds))
 
 
 def test_equal_shares_move_as_few_bytes_as_they_can():
@@ -58,9 +58,9 @@ def test_equal_shares_move_as_few_bytes_as_they_can():
 
 def test_the_fastest_machines_compute_whole_shards_and_read_them_once():
     ticks = [{1, 2, 3, 4}, {1, 2, 3}, {2, 3, 4}]
-    done = run(FastestMachines, scenario(ticks, steps=3))
-    assert done.seconds == pytest.approx(3 * 0.6 + 2 * 0.06)  # 4 and 1, 1 and 2, 4 and 2
-    assert done.bytes_read == 3 * 600_000
+    outcome = run(FastestMachines, scenario(ticks, steps=3))
+    assert outcome.seconds == pytest.approx(3 * 0.6 + 2 * 0.06)  # 4 and 1, 1 and 2, 4 and 2
+    assert outcome.bytes_read == 3 * 600_000
 
 
 def test_a_loss_costs_the_steps_since_the_last_checkpoint():
@@ -79,20 +79,19 @@ def test_a_loss_costs_the_steps_since_the_last_checkpoint():
 
 def test_a_machine_that_joins_costs_a_restart_but_no_steps():
     more = scenario([{1, 2, 3}, {1, 2, 3, 4}], steps=12, tick_seconds=2.0)
-    done = run(RestartOnChange, more, checkpoint_seconds=1000)
-    assert done.seconds == pytest.approx(0.04 + 5 * 0.4 + 3 + 0.048 + 7 * 0.24)
-    assert done.bytes_read == 2 * 1_200_000
+    outcome = run(RestartOnChange, more, checkpoint_seconds=1000)
+    assert outcome.seconds == pytest.approx(0.04 + 5 * 0.4 + 3 + 0.048 + 7 * 0.24)
+    assert outcome.bytes_read == 2 * 1_200_000
 
 
 def test_machines_that_were_away_while_a_step_waited_have_left():
     # Three of speed 1 take 0.4 s for a step: five begin before all are away, from 2 to 6.
     ticks = [{1, 2, 3}, set(), set(), {1, 2, 3}]
-    some = {"tick_seconds": 2.0, "wait": True, "steps": 12}
-    given = scenario(ticks, (1.0, 1.0, 1.0), **some)
-    done = run(RestartOnChange, given, checkpoint_seconds=1000)
-    assert done.events == {"restarted": 1, "waits": 1}
-    assert done.bytes_read == 2 * 1_200_000
-    assert done.seconds == pytest.approx(6 + 3 + 0.04 + 12 * 0.4)
+    given = scenario(ticks, (1.0, 1.0, 1.0), tick_seconds=2.0, wait=True, steps=12)
+    outcome = run(RestartOnChange, given, checkpoint_seconds=1000)
+    assert outcome.events == {"restarted": 1, "waits": 1}
+    assert outcome.bytes_read == 2 * 1_200_000
+    assert outcome.seconds == pytest.approx(6 + 3 + 0.04 + 12 * 0.4)
     assert run(EqualShares, given).events == {"moved": 1, "waits": 1}
     assert run(CodedScheme, given).bytes_read == 2 * 3 * 600_000
 
@@ -107,32 +106,31 @@ def test_the_fastest_read_again_only_where_processes_end():
 @pytest.mark.parametrize("name", BASELINES)
 def test_too_few_machines_are_waited_for_or_end_the_run(name):
     ticks = [{1, 2}, {1}, {1, 2}]
-    some = {"tick_seconds": 10.0, "steps": 30}
-    waiting = run(BASELINES[name], scenario(ticks, wait=True, **some))
+    options = {"tick_seconds": 10.0, "steps": 30}
+    waiting = run(BASELINES[name], scenario(ticks, wait=True, **options))
     assert 9 < waiting.waiting_seconds <= 10
     assert waiting.steps == 30
     assert waiting.end_reason == ""
-    ending = run(BASELINES[name], scenario(ticks, **some))
+    ending = run(BASELINES[name], scenario(ticks, **options))
     assert ending.steps < 30
     assert ending.end_reason == "1 machine is available at tick 1: a step needs 2"
-    never = run(BASELINES[name], scenario(ticks[:2], wait=True, **some))
+    never = run(BASELINES[name], scenario(ticks[:2], wait=True, **options))
     assert never.end_reason == ending.end_reason
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_run_ends_with_its_time(name):
-    done = run(BASELINES[name], scenario([{1, 2, 3, 4}], steps=None, seconds=100.0))
-    assert 100 <= done.seconds < 101
-    assert done.steps > 100
+    outcome = run(BASELINES[name], scenario([{1, 2, 3, 4}], steps=None, seconds=100.0))
+    assert 100 <= outcome.seconds < 101
+    assert outcome.steps > 100
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_steps_are_as_long_without_ticks_as_within_one(name):
     given = scenario([{1, 2, 3, 4}], steps=100)
     one_by_one = run(BASELINES[name], given)
-    in_one_go = run(
-        BASELINES[name], replace(given, options=replace(given.options, tick_seconds=1e6))
-    )
+    one_tick = replace(given, options=replace(given.options, tick_seconds=1e6))
+    in_one_go = run(BASELINES[name], one_tick)
     assert in_one_go.seconds == pytest.approx(one_by_one.seconds)
     assert (in_one_go.steps, in_one_go.bytes_read) == (100, one_by_one.bytes_read)
     assert in_one_go.excess_seconds == pytest.approx(one_by_one.excess_seconds)
@@ -141,12 +139,12 @@ def test_steps_are_as_long_without_ticks_as_within_one(name):
 def test_a_sparse_x_takes_what_its_nonzeros_take():
     dense = run(RestartOnChange, scenario([{1, 2, 3, 4}]))
     sparse = scenario([{1, 2, 3, 4}], recovery=None, copies=2, density=0.01)
-    done = run(RestartOnChange, sparse)
-    assert done.bytes_read == pytest.approx(1200 * (1.25 * 12 + 4))
-    assert done.seconds < 0.05 * dense.seconds
+    outcome = run(RestartOnChange, sparse)
+    assert outcome.bytes_read == pytest.approx(1200 * (1.25 * 12 + 4))
+    assert outcome.seconds < 0.05 * dense.seconds
 
 
-def test_only_a_code_has_the_fastest_l():
+def test_the_fastest_machines_need_a_code():
     with pytest.raises(InputError, match="expected a scenario with a code"):
         run(FastestMachines, scenario([{1, 2, 3, 4}], recovery=None))
 

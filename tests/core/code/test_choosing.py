@@ -45,7 +45,7 @@ def test_the_choice_from_more_machines_is_nearly_optimal(redundancy):
     assert np.median(ratios) < 1.05
 
 
-def test_a_choice_needs_l_machines_but_no_regular_rows():
+def test_a_choice_needs_l_machines_whose_rows_may_be_singular():
     assert choose_machines(make_code(7, 4).generator, (6, 1, 7, 3)) == (1, 3, 6, 7)
     singular = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0], [0.0, 0.0]])
     assert len(choose_machines(singular, (1, 2, 3, 4))) == 2
