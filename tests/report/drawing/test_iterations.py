@@ -15,17 +15,6 @@ AVAILABLE = (1, 2, 3, 5, 6)
 PLAN = explain_plan(
     AVAILABLE, [Fraction(s) for s in (2, 2, 3, 3, 4, 4)], 3, 420, exact=True, steps=True
 )
-TABLE = """\
-f  alpha  P_f    alpha is                                    m[1]  m[2]  m[3]  m[5]  m[6]   L'
-1  2/5    1 5 6  m[1] = 2/5, no more than L'/3 - m[3] = 2/5   2/5   2/5   3/5   4/5   4/5    3
-2  1/5    2 3 6  L'/3 - m[5] = 1/5, less than m[2] = 2/5        0   2/5   3/5   2/5   2/5  9/5
-3  1/5    2 3 5  m[2] = 1/5, no more than L'/3 - m[6] = 1/5     0   1/5   2/5   2/5   1/5  6/5
-4  1/5    3 5 6  m[3] = 1/5, of the last 3 machines             0     0   1/5   1/5   1/5  3/5
-                 all rows assigned                              0     0     0     0     0    0"""
-
-
-def test_figure_2_of_the_paper():
-    assert "\n".join(iterations_table(AVAILABLE, PLAN["iterations"])) == TABLE
 
 
 def test_a_narrow_terminal_counts_omitted_machines():
