@@ -35,7 +35,8 @@ class Terminal:
         self.raw = b""
         self._mark_count = 0
         self.history: list[str] = []
-        self.resize(columns, lines)
+        size = struct.pack("HHHH", lines, columns, 0, 0)
+        fcntl.ioctl(self._controller, termios.TIOCSWINSZ, size)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -51,13 +52,6 @@ class Terminal:
                 self.raw += data
                 self._stream.feed(data)
                 self.history.append(self._text())
-
-    def resize(self, columns: int, lines: int) -> None:
-        """Change the size of the terminal."""
-        size = struct.pack("HHHH", lines, columns, 0, 0)
-        fcntl.ioctl(self._controller, termios.TIOCSWINSZ, size)
-        with self._lock:
-            self._screen.resize(lines, columns)
 
     def close(self) -> None:
         """Read the remaining output and close the terminal."""

@@ -256,7 +256,7 @@ def test_dragging_zooms(browser):
     browser.until(lambda: 600 < steps_in(browser.text("#range")) < 1200)
 
 
-def test_a_link_in_the_table_of_events_selects_the_step(browser):
+def test_links_in_tables_select_steps_and_machines(browser):
     made = report_data.run()
     browser.open(render_page(report_data.report(made)))
     step, _, machine, _ = next(event for event in made["events"] if event[1] == 0)
@@ -268,14 +268,7 @@ def test_a_link_in_the_table_of_events_selects_the_step(browser):
     assert said.startswith(f"Step {step:,} ")
     assert f"machine {machine} (" in said
     assert said.endswith("was lost (its process ended: signal 9)")
-
-
-def test_a_machine_of_the_table_is_selected_by_its_link(browser):
-    made = report_data.run(speeds=range(1, 21), steps=200)
-    browser.open(render_page(report_data.report(made)))
-    first, second = (str(row[0]) for row in made["by_machine"]["rows"][:2])
-    assert browser.run(ROWS, "table.by-machine")[0][0] == first
-    assert f"machine {first} (" in browser.text("#charts")
+    second = str(made["by_machine"]["rows"][1][0])
     browser.click(".by-machine tbody tr:nth-child(2) a")
     browser.until(lambda: browser.find("#machine").get_attribute("value") == second)
     assert browser.text(".by-machine tr.selected th") == second

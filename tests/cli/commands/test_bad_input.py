@@ -14,9 +14,8 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -26,26 +25,16 @@ from cec_mpi import encode
 Make = Callable[[Path], None]  # makes files in the directory of a case
 
 
-@dataclass(frozen=True)
-class Case:
-    """A command that must fail.
+class Case(NamedTuple):
+    """A command that must fail with this exit code.
 
-    Attributes
-    ----------
-    words : tuple of str
-        ``{here}`` is the directory of the case, ``{good}`` that of the fixture `good`.
-    code : int
-        The expected exit code.
-    make : callable, optional
-        Makes the files of the case.
-    suffix : str
-        Distinguishes cases with the same words.
+    In `words`, ``{here}`` is the directory of the case, and ``{good}`` that of the fixture `good`.
     """
 
     words: tuple[str, ...]
     code: int = 2
-    make: Make | None = None
-    suffix: str = ""
+    make: Make | None = None  # makes the files of the case
+    suffix: str = ""  # distinguishes cases with the same words
 
     @property
     def name(self) -> str:

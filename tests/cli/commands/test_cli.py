@@ -28,7 +28,6 @@ def made(tmp_path_factory):
     directory = tmp_path_factory.mktemp("made")
     np.save(directory / "X.npy", X)
     np.save(directory / "W.npy", RNG.standard_normal((3, 80)))
-    np.save(directory / "short.npy", RNG.standard_normal((3, 79)))
     np.save(directory / "square.npy", np.eye(9))
     (directory / "few.json").write_text('{"available": [[1], [1, 2, 3, 4]]}')
     cec_mpi.encode(directory / "X.npy", directory / "store", 4, 2)
@@ -159,11 +158,6 @@ POWER = SQUARE + "power "
             ["machine 7, expected 1 to 2"],
         ),
         ("run {}/store --serial --out {}/out", ["vectors=W.npy"]),
-        (
-            "run {}/store --serial --out {}/out vectors={}/short.npy",
-            ["short.npy", "(3, 79)", "(T, 80)"],
-        ),
-        (RUN + "--machines 3", ["1 machine takes part", "2"]),
         (RUN + "--machines 1,5", ["machines 1,5", "from 1 to 4"]),
         (RUN + "--availability {}/few.json", ["tick 0", "needs 2", "--wait"]),
         (RUN + "nonsense", ["'nonsense'", "matvec", "power", "my_module:function"]),

@@ -121,8 +121,6 @@ def module(tmp_path, monkeypatch):
         "def three(X, *, checkpoint, times=2):\n"
         "    y = [X.matvec(np.full(X.shape[1], t + 1.0)) for t in range(times)]\n"
         "    return {'result': np.array(y), 'first': y[0], 'times': times, 'odd': [[1], [2, 3]]}\n"
-        "def bare(X):\n"
-        "    return {'result': X.matvec(np.ones(X.shape[1]))}\n"
         "def unconverged(X):\n"
         "    return {'result': np.ones(1), 'converged': np.array(False)}\n"
         "def nothing(X):\n"

@@ -270,9 +270,9 @@ def start_top(out):
     processes = []
     write(out / "steps.jsonl", header(), *STEPS)
 
-    def begin(end):
+    def begin(end, errors=None):
         words = [sys.executable, "-m", "cec_mpi", "top", str(out), "--every", "0.05"]
-        streams = {"stdin": end, "stdout": end, "stderr": end}
+        streams = {"stdin": end, "stdout": end, "stderr": errors or end}
         environ = {**remove_launcher_variables(os.environ), "TERM": "xterm-256color"}
         processes.append(subprocess.Popen(words, env=environ, process_group=0, **streams))
         return processes[-1]
@@ -320,10 +320,7 @@ def test_signals_leave_the_terminal_as_it_was(start_top, number):
 def test_top_ends_if_its_terminal_is_closed_without_a_signal(start_top, tmp_path):
     ours, end = pty.openpty()
     with (tmp_path / "errors").open("w+") as errors:
-        streams = {"stdin": end, "stdout": end, "stderr": errors}
-        environ = {**remove_launcher_variables(os.environ), "TERM": "xterm-256color"}
-        words = [sys.executable, "-m", "cec_mpi", "top", str(tmp_path / "out")]
-        process = subprocess.Popen(words, env=environ, process_group=0, **streams)
+        process = start_top(end, errors)
         os.close(end)
         while b"node6" not in os.read(ours, 65536):
             pass
