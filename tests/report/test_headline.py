@@ -1,5 +1,8 @@
-"""Facts, figures and machines in the head of a report."""
+"""Facts, figures and machines in the head of a report, and absences of machines."""
 
+import base64
+
+import numpy as np
 import pytest
 
 from cec_mpi.report.breakdown import time_breakdown
@@ -12,13 +15,20 @@ from cec_mpi.report.headline import (
     status_sentences,
 )
 from cec_mpi.report.recorded_run import Run
+from cec_mpi.report.states import PREEMPTED, STATE_INDEX
 from helpers.steps import step_of
 
+THREE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
+LOST = {"lost": 4, "reason": "gone"}
 LOADED = {"load_seconds": [0.5, 0.5, 0.5, 0.5], "load_bytes": [4000] * 4}
 
 
 def words(directory):
     return "\n".join(status_sentences(Run(str(directory))))
+
+
+def facts(directory):
+    return {each["label"]: each["text"] for each in run_facts(Run(str(directory)))}
 
 
 def figures(directory):
@@ -61,18 +71,17 @@ def test_the_head_of_the_report_of_a_small_run(make_run):
     compared = cyclic_comparison(Run(str(run)))
     assert (compared["steps"], compared["text"]) == (10, "as long")
     assert run_warnings(Run(str(run))) == ["mind the gap"]
-    facts = {each["label"]: each["text"] for each in run_facts(Run(str(run)))}
-    assert facts["X"] == "200 x 10, float64"
-    assert facts["Code"] == "cauchy: any 2 of 4 machines suffice"
-    assert facts["Hosts"] == "front, node1, node2"
+    found = facts(run)
+    assert found["X"] == "200 x 10, float64"
+    assert found["Code"] == "cauchy: any 2 of 4 machines suffice"
+    assert found["Hosts"] == "front, node1, node2"
 
 
 def test_a_store_of_copies_has_no_code(make_run):
-    run = Run(str(make_run([step_of(0)], header={"copies": 2})))
-    facts = {each["label"]: each["text"] for each in run_facts(run)}
-    assert facts["Copies"] == "each row is on 2 machines: any 3 of 4 machines suffice"
-    assert "Code" not in facts
-    assert cyclic_comparison(run) is None
+    run = make_run([step_of(0)], header={"copies": 2})
+    assert facts(run)["Copies"] == "each row is on 2 machines: any 3 of 4 machines suffice"
+    assert "Code" not in facts(run)
+    assert cyclic_comparison(Run(str(run))) is None
 
 
 def test_steps_with_tiny_loads_are_not_compared(make_run):
@@ -98,22 +107,19 @@ def test_reading_counts_only_as_far_as_it_delays_a_step(make_run):
 
 def test_stalls_are_charged_to_the_machines_that_cause_them(make_run):
     """A stall is the part of the collection without reading and computing: 0.4 s in step 3."""
-    gone = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
-    lost = [{"lost": 4, "reason": "gone"}]
     both = [{"late": 1}, {"given up": 4, "reason": "slow"}, {"late": 1}, {"joined": 2, "rank": 2}]
     run = make_run(
         [
             step_of(0, events=[{"joined": 2, "rank": 2}]),
             step_of(1),
-            step_of(2, **gone, collect_seconds=2.02, events=lost, delays={4: 1.81}),
-            step_of(3, **gone, collect_seconds=0.6, events=both, delays={1: 0.3, 4: 0.3}),
+            step_of(2, **THREE, collect_seconds=2.02, events=[LOST], delays={4: 1.81}),
+            step_of(3, **THREE, collect_seconds=0.6, events=both, delays={1: 0.3, 4: 0.3}),
             step_of(4, events=[{"wrong": 3}]),
             step_of(5, delays={2: 0.005}),
         ]
     )
     totals = Run(str(run)).time_totals
-    facts = {each["label"]: each["text"] for each in run_facts(Run(str(run)))}
-    assert facts["Events"] == "1 lost, 2 joined, 1 given up, 2 late answers, 1 wrong answer"
+    assert facts(run)["Events"] == "1 lost, 2 joined, 1 given up, 2 late answers, 1 wrong answer"
     assert totals.stall_delays == pytest.approx([0.2, 0, 0, 1.81 + 0.2], abs=1e-9)
     assert totals.stall_seconds == pytest.approx([0, 0, 1.81, 0.4, 0, 0], abs=1e-9)
     assert figures(run)[1][1:] == (
@@ -148,7 +154,7 @@ def test_a_step_that_waits_for_a_lost_machine_is_waiting(make_run):
         '{"kind":"waiting","time":"2026-01-02T03:04:08+00:00","missing":1,"available":[1],'
         '"absence_reasons":{"4":"lost"}}\n'
     )
-    events = [{"lost": 4, "reason": "gone"}, {"joined": 4, "rank": 5}]
+    events = [LOST, {"joined": 4, "rank": 5}]
     long = step_of(1, collect_seconds=3.21, events=events, delays={4: 3.0})
     run = make_run([step_of(0), line, long])
     assert figures(run)[1][2] == "0.08 s losses, 3.00 s waiting"
@@ -157,9 +163,8 @@ def test_a_step_that_waits_for_a_lost_machine_is_waiting(make_run):
 
 def test_unused_answers_are_not_compared(make_run):
     """In step 1 the time of machine 4 is unknown, because its answer was not used."""
-    uncounted = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
     reading = {"load_seconds": [0.5, 0.0, 0.0, 0.0], "load_bytes": [400, 0, 0, 0]}
-    steps = [step_of(0), step_of(1, **uncounted), step_of(2, **reading)]
+    steps = [step_of(0), step_of(1, **THREE), step_of(2, **reading)]
     run = make_run(steps, header={"stragglers": 1})
     totals = Run(str(run)).time_totals
     assert (totals.hindsight_steps, totals.compared_steps, totals.slowness_delays.tolist()) == (
@@ -177,16 +182,15 @@ def test_unused_answers_are_not_compared(make_run):
 def test_with_stragglers_machines_are_sorted_by_missing_answers(make_run):
     """Machine 4 does not answer steps 1 and 4 in time, and is late in steps 2 and 3."""
     asked = [[0, 50], [0, 50], [50, 100], [50, 100]]
-    three = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
     everyone = {"available": (1, 2, 3, 4), "assignment": asked, "absent_since": {}}
-    silent = three | everyone | {"unanswered": [4]}
+    silent = THREE | everyone | {"unanswered": [4]}
     other = {"rows": (50, 50, 0, 50), **everyone, "unanswered": [3]}
     lost = {"events": [{"lost": 2, "reason": "gone"}], "rows": (50, 0, 50, 50), "unanswered": []}
     steps = [
         step_of(0),
         step_of(1, **silent),
-        step_of(2, **three, why="late"),
-        step_of(3, **three, why="late"),
+        step_of(2, **THREE, why="late"),
+        step_of(3, **THREE, why="late"),
     ]
     steps += [step_of(4, **silent), step_of(5, **other), step_of(6, **{**silent, **lost})]
     run = Run(str(make_run(steps, header={"stragglers": 1})))
@@ -218,14 +222,94 @@ def test_a_machine_without_time_is_not_infinitely_fast(make_run):
 
 def test_facts_on_restarting_and_digits(make_run):
     """Decoding takes 3 ms a step; a machine is away in step 1, and back in step 2: two changes."""
-    gone = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
     worst = {"condition_number": 1e4, "cancellation": 10.0}
-    run = make_run([step_of(0), step_of(1, **gone), step_of(2, **worst), step_of(3)])
-    facts = {each["label"]: each["text"] for each in run_facts(Run(str(run)))}
-    assert facts["Restarting"] == (
+    run = make_run([step_of(0), step_of(1, **THREE), step_of(2, **worst), step_of(3)])
+    assert facts(run)["Restarting"] == (
         "slower without a code if a restart after each of 2 changes had taken more than 6.00 ms "
         "(decoding took 12.0 ms)"
     )
-    assert facts["Digits"] == "at least about 10 are correct in all steps"
-    without = {each["label"] for each in run_facts(Run(str(make_run([step_of(0)], name="one"))))}
-    assert "Restarting" not in without
+    assert facts(run)["Digits"] == "at least about 10 are correct in all steps"
+    assert "Restarting" not in facts(make_run([step_of(0)], name="one"))
+
+
+# --- absences -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("why", ["lost", "given up", "left", "excluded", "late", "not joined"])
+def test_map_and_assignments_show_why_a_machine_is_absent(make_run, why):
+    steps = [step_of(0), step_of(1, **THREE, why=why), step_of(2), step_of(3, **THREE)]
+    run = Run(str(make_run(steps)))
+    cells = np.frombuffer(base64.b64decode(run.bins.encode_cells()), np.uint8).reshape(4, 4)[3]
+    state = STATE_INDEX["lost" if why == "given up" else why]
+    assert cells.tolist() == [cells[0], state, cells[0], PREEMPTED]
+    assert cells[0] > 16
+    _, away, _, preempted = run.assignments.select()
+    assert (away.absent, preempted.absent) == ({why: {4: 1}}, {"preempted": {4: 3}})
+
+
+LATE = {"late": 4}
+UNFINISHED = '{"kind":"unfinished","events":[{"lost":4,"reason":"gone"}]}\n'
+LATE_STEPS = [step_of(0), step_of(1, events=[LATE]), step_of(2, **THREE, why="late")]
+GIVEN_UP = step_of(3, **THREE, why="given up", events=[{"given up": 4, "reason": "slow"}])
+ANSWERED_LATE = [
+    step_of(0),
+    step_of(1, unanswered=[4]),
+    *(step_of(n, **THREE, why="late") for n in range(2, 30)),
+]
+
+
+@pytest.mark.parametrize(
+    ("steps", "text", "counts"),
+    [
+        (
+            [step_of(0), step_of(1, events=[LOST]), step_of(2, **THREE, why="lost"), step_of(3)],
+            "step 1 (lost), returned in step 3",
+            {"departure_steps": 1},
+        ),
+        (
+            [step_of(0), step_of(1, events=[LOST]), step_of(2, **THREE, why="lost")],
+            "step 1 (lost), not returned",
+            {"departure_steps": 1},
+        ),
+        ([step_of(0), step_of(1), UNFINISHED], "step 1 (lost), not returned", {}),
+        (
+            [step_of(0), step_of(1, events=[LOST, {"joined": 4, "rank": 5}]), step_of(2)],
+            "step 1 (lost), returned in the same step",
+            {"departure_steps": 1},
+        ),
+        (LATE_STEPS, "step 1 (late), not returned", {"late_steps": 1}),
+        (
+            [*LATE_STEPS, GIVEN_UP, step_of(4)],
+            "step 1 (late, given up), returned in step 4",
+            {"late_steps": 1},
+        ),
+        (
+            [step_of(0), step_of(1, **THREE), step_of(2)],
+            "step 1 (preempted), returned in step 2",
+            {},
+        ),
+        ([step_of(1, **THREE), step_of(2)], "", {}),
+    ],
+)
+def test_absences_of_a_machine_with_their_reasons(make_run, steps, text, counts):
+    directory = make_run(steps)
+    assert table(directory)[4].get("Left", "") == text
+    run = Run(str(directory))
+    for name in ("late_steps", "departure_steps", "unanswered_steps"):
+        assert getattr(run.absences, name) == ({4: counts[name]} if name in counts else {})
+
+
+def test_with_stragglers_a_late_machine_has_not_left(make_run):
+    directory = make_run(ANSWERED_LATE, header={"stragglers": 1})
+    absences = Run(str(directory)).absences
+    assert (absences.late_steps, absences.unanswered_steps) == ({4: 28}, {4: 1})
+    assert table(directory)[4].get("Left", "") == ""
+
+
+@pytest.mark.parametrize(
+    ("resumed", "return_step"), [(step_of(2), 2), (step_of(2, **THREE, why="not joined"), None)]
+)
+def test_a_resumed_run_begins_with_the_machines_of_its_first_step(make_run, resumed, return_step):
+    run = Run(str(make_run([step_of(0), step_of(1, events=[LOST])], [resumed])))
+    (absence,) = run.absences.periods
+    assert (absence.step, absence.return_step) == (1, return_step)
