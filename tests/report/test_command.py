@@ -226,13 +226,6 @@ def test_a_run_without_steps_is_a_warning(make_run, tmp_path, capsys):
     assert f"--step 5: {run} has no steps" in capsys.readouterr().err
 
 
-def test_only_regular_files_are_replaced(run, tmp_path, capsys):
-    os.mkfifo(tmp_path / "fifo")
-    assert report(run, "--csv", tmp_path / "fifo") == 2
-    assert "fifo cannot be written: " in capsys.readouterr().err
-    assert (tmp_path / "fifo").is_fifo()
-
-
 def test_printed_names_are_escaped(run, tmp_path, capsys):
     assert report(run, "--out", tmp_path / "a\x1b[31m.html") == 0
     assert "\x1b" not in capsys.readouterr().out

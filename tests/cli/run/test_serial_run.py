@@ -183,18 +183,6 @@ def test_steps_use_the_machines_of_their_tick(run, tmp_path):
     assert relative_error(done.result, W[:4] @ X.T) < 1e-12
 
 
-def test_a_run_ended_by_a_failing_command_can_be_resumed(run, tmp_path):
-    command = "sh -c 'test $CEC_TICK -lt 7 && echo 1 2 3'"
-    words = ["--availability-command", command, "--availability-every", 1e-9]
-    failed = run(*words)
-    assert failed.code == 2
-    assert f"command {command!r} for tick 7 failed with exit code 1" in failed.err
-    assert len(failed.steps) == 7
-    done = run("--resume")
-    assert (done.code, len(done.steps)) == (0, STEPS)
-    assert relative_error(done.result, W @ X.T) < 1e-12
-
-
 def test_a_product_whose_square_overflows_is_named_with_its_step_and_machine(tmp_path):
     made = cec_mpi.encode(X, tmp_path / "store", MACHINES, RECOVERY, scaling="none")
     shard = np.load(tmp_path / "store" / made.shards[1].file, mmap_mode="r+")
