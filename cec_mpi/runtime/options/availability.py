@@ -11,7 +11,7 @@ from cec_mpi.runtime.availability.numbers import read_machines
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import (
     SIMULATION_TITLE,
-    Group,
+    Options,
     as_float,
     as_int,
     as_tuple,
@@ -77,7 +77,7 @@ class AvailabilityFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AvailabilityOptions(Group):
+class AvailabilityOptions(Options):
     """The available machines.
 
     Attributes

@@ -11,7 +11,7 @@ from cec_mpi.core.elastic.states import Deadline
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import (
-    Group,
+    Options,
     as_int,
     as_tuple,
     check_choices,
@@ -84,7 +84,7 @@ _DEFAULT_DEADLINE = Deadline(factor=DEFAULT_DEADLINE_FACTOR, min_seconds=MIN_DEA
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElasticOptions(Group):
+class ElasticOptions(Options):
     """Elastic runs: machines that are late, are lost or join.
 
     Attributes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.option import SIMULATION_TITLE, Group, as_float, as_tuple, option
+from cec_mpi.runtime.options.option import SIMULATION_TITLE, Options, as_float, as_tuple, option
 from cec_mpi.runtime.options.shards import validate_speeds
 from cec_mpi.text import plural, shorten
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmulationOptions(Group):
+class EmulationOptions(Options):
     """Emulation of slower machines and of faults.
 
     Attributes

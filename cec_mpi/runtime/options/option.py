@@ -69,7 +69,7 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-class Group:
+class Options:
     """Base class of groups of options: frozen dataclasses with fields of `option`."""
 
     title: ClassVar[str] = ""  # of the group in the help

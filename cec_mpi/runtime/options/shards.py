@@ -11,7 +11,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import (
     SIMULATION_TITLE,
-    Group,
+    Options,
     as_int,
     as_tuple,
     check_choices,
@@ -29,7 +29,7 @@ SpeedsOption = Sequence[float] | Mapping[str, float] | Literal["learn"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AssignmentOptions(Group):
+class AssignmentOptions(Options):
     """Assignment of rows to machines.
 
     Attributes
@@ -82,7 +82,7 @@ class AssignmentOptions(Group):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadOptions(Group):
+class ReadOptions(Options):
     """Reading of shards, and precision of the arithmetic.
 
     Attributes
@@ -143,7 +143,7 @@ class ReadOptions(Group):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CacheOptions(Group):
+class CacheOptions(Options):
     """Copies of shards on the disks of machines.
 
     Attributes
