@@ -216,7 +216,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
         0,
         "--seed I",
         "seed of random codes, and of the orders of --spread (default: 0)",
-        values.whole,
+        values.natural,
     )
     dtype: str | None = option(
         None,

@@ -60,8 +60,8 @@ def _parse_steps(text: str) -> frozenset[int]:
     steps: set[int] = set()
     for range_text in text.split(","):
         first, dash, last = range_text.strip().partition("-")
-        low = values.whole(first)
-        high = values.whole(last) if dash else low
+        low = values.natural(first)
+        high = values.natural(last) if dash else low
         if not low <= high < low + _MAX_RANGE_STEPS:
             raise argparse.ArgumentTypeError(
                 f"{text!r}: expected step numbers, and ranges of at most {_MAX_RANGE_STEPS} steps, "

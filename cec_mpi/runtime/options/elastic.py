@@ -161,7 +161,7 @@ class ElasticOptions(Options):
         "--stragglers S",
         "compute each row on L + S machines and use the first L answers, so that S slow machines "
         "do not delay a step; implies --elastic (default: 0)",
-        values.whole,
+        values.natural,
         elastic=True,
         is_common=True,
     )

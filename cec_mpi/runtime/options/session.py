@@ -61,7 +61,7 @@ class SessionOptions(
 
     title = ""
 
-    seed: int = option(0, "--seed I", "seed of all random numbers (default: 0)", values.whole)
+    seed: int = option(0, "--seed I", "seed of all random numbers (default: 0)", values.natural)
     metrics: int | str | os.PathLike[str] | None = option(
         None,
         "--metrics PORT|FILE",

@@ -36,7 +36,7 @@ def positive(text: str) -> int:
     return _parse_int(text, 1)
 
 
-def whole(text: str) -> int:
+def natural(text: str) -> int:
     """Parse a whole number of at least 0."""
     return _parse_int(text, 0)
 
@@ -254,7 +254,7 @@ def speed_change(text: str) -> SpeedChange:
 
     try:
         step, machine, factor = text.split(":")
-        return SpeedChange(whole(step), positive(machine), float(factor))
+        return SpeedChange(natural(step), positive(machine), float(factor))
     except (ValueError, argparse.ArgumentTypeError):
         raise argparse.ArgumentTypeError(f"{text!r}: expected STEP:MACHINE:FACTOR") from None
 
