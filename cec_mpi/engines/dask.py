@@ -19,7 +19,7 @@ except ImportError:
     ) from None
 
 from cec_mpi.engines.machine_process import (
-    Connection,
+    ConnectionSource,
     check_join_options,
     read_connection,
     run_machines,
@@ -36,7 +36,7 @@ _SCALE_SECONDS = 60.0  # within which a cluster requests workers
 
 def machines(
     client: Client,
-    connection: Connection,
+    connection: ConnectionSource,
     per_worker: int = 1,
     *,
     keep: int | None = None,

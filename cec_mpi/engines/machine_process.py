@@ -21,7 +21,7 @@ from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile, read_co
 from cec_mpi.text import shorten
 from cec_mpi.text.terminal import QUIET, print_note, remove_error_filters, set_verbosity
 
-Connection = str | os.PathLike[str] | ConnectionFile
+ConnectionSource = str | os.PathLike[str] | ConnectionFile
 
 _MAX_STARTS = 5  # of the child process within `START_WINDOW`
 _RESTART_SECONDS = 1.0  # between the end of a child process and the next start
@@ -117,7 +117,7 @@ def check_join_options(join_options: Mapping[str, Any] | None) -> dict[str, Any]
     return converted
 
 
-def read_connection(connection: Connection) -> ConnectionFile:
+def read_connection(connection: ConnectionSource) -> ConnectionFile:
     """Return the addresses and keys of a run.
 
     Parameters

@@ -11,7 +11,7 @@ from typing import Any
 
 from cec_mpi.engines.machine_process import (
     FINAL_CODES,
-    Connection,
+    ConnectionSource,
     check_join_options,
     read_connection,
     run_machines,
@@ -27,7 +27,7 @@ _CANCEL_SECONDS = 10.0  # for tasks to end, before their processes are killed
 
 def machines(
     n: int,
-    connection: Connection,
+    connection: ConnectionSource,
     per_task: int = 1,
     *,
     keep: int | None = None,
