@@ -76,8 +76,8 @@ class AnswerBuffers:
     """
 
     def __init__(self, manifest: Manifest, arithmetic: np.dtype[Any]) -> None:
-        self._forward_rows_and_dtype = manifest.code.recovery * manifest.rows_per_shard, arithmetic
-        self._adjoint_rows_and_dtype = manifest.columns, np.dtype(np.float64)
+        self._forward_size_and_dtype = manifest.code.recovery * manifest.rows_per_shard, arithmetic
+        self._adjoint_size_and_dtype = manifest.columns, np.dtype(np.float64)
         self._arrays: dict[Product, NDArray[Any]] = {}
 
     def get(self, product: Product) -> NDArray[Any]:
@@ -89,10 +89,10 @@ class AnswerBuffers:
                 for p, array in self._arrays.items()
                 if p.columns == 1 or p.adjoint != product.adjoint
             }
-            rows, dtype = (
-                self._adjoint_rows_and_dtype if product.adjoint else self._forward_rows_and_dtype
+            size, dtype = (
+                self._adjoint_size_and_dtype if product.adjoint else self._forward_size_and_dtype
             )
-            self._arrays[product] = np.empty(rows * product.columns, dtype)
+            self._arrays[product] = np.empty(size * product.columns, dtype)
         return self._arrays[product]
 
     def take(self, product: Product) -> NDArray[Any]:
