@@ -246,8 +246,6 @@ class ElasticOptions(Options):
         """Check these options against a store."""
         from cec_mpi.runtime.processes.start import start_limit_seconds
 
-        if not isinstance(self.wait, bool):
-            raise InputError(f"wait {self.wait!r}: expected True or False")
         if not isinstance(self.check, bool):
             hint = removed_option_hint("check", value=str(self.check))
             raise InputError(f"check {shorten(self.check)}{hint or ': expected True or False'}")
