@@ -145,9 +145,8 @@ def parse_library(text: str, path: Path | None) -> Library:
         # Exclude the root directory, because /bin belongs to /usr.
         roots = [parent.parent for parent in path.parents if parent.name in ("lib", "lib64")]
         roots = [root for root in roots if root.name]
-        candidates = [
-            root / "bin" / name for root in roots for name in _LAUNCHERS.get(implementation, ())
-        ]
+        programs = _LAUNCHERS.get(implementation, ())
+        candidates = [root / "bin" / program for root in roots for program in programs]
         launcher_path = next((file for file in candidates if os.access(file, os.X_OK)), None)
     major = int(version.group()) if version else 0
     return Library(name, implementation, major, frozenset(interfaces), launcher_path)
