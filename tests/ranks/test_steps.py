@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections import Counter
-from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from mpi4py import MPI
 
 from cec_mpi import open_operator
 from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.processes.resources import ProcessInfo
 from cec_mpi.runtime.records.recorder import Recorder
-from cec_mpi.runtime.session.serving import serve
-from cec_mpi.runtime.session.session import Session
 from cec_mpi.runtime.session.static import static_session
-from cec_mpi.runtime.wire.collective.machine_endpoint import CollectiveMachineEndpoint
-from cec_mpi.runtime.wire.collective.master_endpoint import CollectiveHub
 from helpers.recording import MemoryRecorder
 
 pytestmark = pytest.mark.mpi(min_size=4)
 
 HEADER_BYTES = 40
-MANY_COLUMNS = 200  # vectors and answers have messages of their own
 
 
 def multiply(comm, store, vectors, **options):
@@ -75,51 +66,6 @@ def test_an_unchanged_step_allocates_only_its_product(comm, store, X):
             # Records, requests and views are small objects; w, answers and products are not.
             assert sum(s.size_diff for s in after.compare_to(before, "lineno")) < w.nbytes
             assert peak < 3 * size
-
-
-class CountingComm(MPI.Intracomm):
-    """A communicator that counts the messages that it starts."""
-
-    started: Counter[str]
-
-
-def _count_calls(name):
-    def start(self, *args, **keywords):
-        self.started[name] += 1
-        return getattr(MPI.Intracomm, name)(self, *args, **keywords)
-
-    return start
-
-
-for _name in (
-    *("Isend", "Irecv", "Send_init", "Recv_init"),
-    *("Ibcast", "Iscatterv", "Igatherv", "Igather", "Ireduce"),
-):
-    setattr(CountingComm, _name, _count_calls(_name))
-
-
-def test_an_unchanged_small_step_is_one_message_to_and_from_each_machine(comm, store, X):
-    if comm.rank:
-        serve(CollectiveMachineEndpoint(comm))
-        return
-    counting = CountingComm(comm)
-    counting.started = Counter()
-    hub = CollectiveHub(counting)
-    with ExitStack() as stack:
-        session = Session(hub, [ProcessInfo("here", 1, 1, 1)] * 4, stack, library="MPI")
-        master = session.open(store, SessionOptions(speeds=(1.0, 1.0, 1.0)), Recorder())
-        w, v = np.ones(X.shape[1]), np.ones(X.shape[0])
-        persistent = {"Recv_init": 3, "Send_init": 3}  # started again in later steps
-        counts = []
-        for step in range(8):
-            counting.started = Counter()
-            master.rmatvec(v) if step % 2 else master.matvec(w)
-            counts.append(counting.started)
-        assert counts == [persistent | {"Ibcast": 1}, persistent] + [{}] * 6
-        counting.started = Counter()
-        master.rmatmat(np.ones((X.shape[0], MANY_COLUMNS)))
-        assert counting.started == {"Iscatterv": 1, "Ireduce": 1, "Igather": 1}
-    hub.stop(None)
 
 
 @pytest.mark.parametrize(
