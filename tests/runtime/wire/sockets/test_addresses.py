@@ -1,19 +1,15 @@
 """Addresses of the master: HOST:PORT, names of this host, network interfaces."""
 
-import socket
-
 import pytest
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import (
-    local_addresses,
     order_addresses,
     parse_address,
 )
 from cec_mpi.runtime.wire.sockets.interfaces import (
     NetworkInterface,
     launcher_interfaces,
-    list_interfaces,
     listen_addresses,
 )
 
@@ -59,20 +55,6 @@ def test_loopback_addresses_are_tried_first_and_only_on_the_host_of_the_master()
     assert order_addresses(addresses, True) == expected
     assert order_addresses(addresses, False) == expected[2:]
     assert order_addresses([("localhost", 1)], False) == [("localhost", 1)]
-
-
-def test_addresses_of_this_host_are_unique_and_end_with_loopback():
-    addresses = local_addresses()
-    assert len(set(addresses)) == len(addresses)
-    assert addresses[-1] == "127.0.0.1"
-
-
-def test_the_interfaces_of_this_computer_can_be_bound():
-    interfaces = list_interfaces()
-    assert NetworkInterface("lo", "127.0.0.1") in interfaces
-    for interface in interfaces:
-        family = socket.AF_INET6 if ":" in interface.address else socket.AF_INET
-        socket.create_server((interface.address, 0), family=family).close()
 
 
 @pytest.mark.parametrize(
