@@ -85,13 +85,3 @@ def test_a_long_wait_sleeps_and_ends_in_time(clock):
     wait_for([Request(clock, 0.3)])
     assert sum(clock.sleeps) > 0.95 * 0.3
     assert clock.now - begin < 0.3 + MAX_SLEEP_SECONDS + 1e-5
-
-
-@pytest.mark.parametrize("max_sleep", [MAX_SLEEP_SECONDS, 5e-3])
-def test_sleeps_grow_to_the_longest(clock, max_sleep):
-    timer = PollTimer(max_sleep=max_sleep)
-    for _ in range(600):
-        timer.pause()
-    assert clock.sleeps == sorted(clock.sleeps)
-    assert clock.sleeps[0] < max_sleep / 10
-    assert clock.sleeps[-1] == max_sleep

@@ -10,7 +10,6 @@ import pytest
 
 import cec_mpi
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.product import Product
@@ -88,17 +87,6 @@ def test_machines_of_a_host_share_its_speed_equally(machines):
     _, reports = compute_answers(machines, Multiply(0, Product(False, 1), PARTS), w)
     speeds = [rows / report.seconds for rows, report in zip((40, 80), reports, strict=True)]
     assert speeds[0] == pytest.approx(speeds[1])
-
-
-def test_emulated_machines_of_a_host_compute_at_the_same_time(machines):
-    emulation = Emulation((1.0, 1.0, 1.0), 4000.0)
-    for machine in machines.values():
-        machine.emulation = emulation
-    parts = tuple(Part(n, ((0, 40),)) for n in machines)
-    _, reports = compute_answers(
-        machines, Multiply(0, Product(False, 1), parts), np.ones((1, COLUMNS))
-    )
-    assert all(report.seconds >= 0.01 for report in reports)
 
 
 class Endpoint:
