@@ -162,11 +162,6 @@ def rejection(store, **options):
     return str(error.value)
 
 
-def test_an_unknown_keyword_is_rejected(store):
-    message = rejection(store, spare=1)
-    assert message == "open_operator got an unexpected keyword argument 'spare'"
-
-
 @pytest.mark.parametrize(
     ("name", "value", "replacement"),
     [

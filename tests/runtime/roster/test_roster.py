@@ -69,26 +69,6 @@ def test_hosts_for_adoption_are_ordered_by_spare_capacity(changes):
     assert roster.adoptable == set()
 
 
-def test_a_spare_replaces_a_lost_host(roster, changes):
-    roster.remove_host(1, "gone")
-    assert changes == [MachineLost(1, "gone")]
-    assert (roster.vacant, roster.state_of(1)) == ([1], None)
-    (spare,) = roster.spares()
-    roster.assign(spare.rank, 1)
-    assert (roster.vacant, roster.opening, roster.spares()) == ([], {1}, [])
-    assert roster.serving_host(1) is None
-    roster.mark_joined(3, 1)
-    assert changes[1:] == [MachineJoined(1, 3)]
-    assert roster.serving_host(1) is spare is roster[3]
-    late_comer = roster.add_host(name="node7")
-    assert (late_comer.rank, roster.spares()) == (4, [late_comer])
-    roster.add_vacant([7])
-    roster.assign(4, 7)
-    roster.mark_joined(4, 7)
-    assert changes[2:] == [MachineJoined(7, 4, "node7")]
-    assert roster.host_names == {7: "node7"}
-
-
 @pytest.mark.parametrize("change", [MachineLost, MachineLeft, MachineExcluded])
 def test_all_machines_of_a_host_share_its_fate(change, changes):
     roster = Roster(changes.append)
@@ -103,14 +83,6 @@ def test_all_machines_of_a_host_share_its_fate(change, changes):
     assert (roster.vacant, roster.available, roster.spares()) == ([1, 2], {3}, [])
 
 
-def test_a_host_keeps_its_other_machines_if_one_is_removed(changes):
-    roster = Roster(changes.append)
-    carry(roster, [1, 2])
-    roster.remove_machine(1, MachineLost(2, "damaged"))
-    assert changes == [MachineLost(2, "damaged")]
-    assert (list(roster[1].machines), roster.vacant, roster[1].free_slots) == ([1], [2], 1)
-
-
 def test_machines_of_a_silent_host_are_given_up_until_it_answers(changes):
     roster = Roster(changes.append)
     carry(roster, [1, 2])
@@ -122,19 +94,6 @@ def test_machines_of_a_silent_host_are_given_up_until_it_answers(changes):
         roster.mark_answered(1, machine)
     assert changes[2:] == [MachineJoined(1, 1), MachineJoined(2, 1)]
     assert roster.machines(State.IDLE) == {1, 2}
-
-
-def test_a_silent_host_that_was_replaced_becomes_a_spare_when_it_answers(roster, changes):
-    roster.mark_computing(1)
-    roster.mark_late(1)
-    roster.give_up(1, "silent")
-    roster.vacate(1)
-    roster.assign(3, 1)
-    assert roster.spares() == []
-    roster.mark_answered(1, 1)
-    assert roster.spares() == [roster[1]]
-    roster.mark_joined(3, 1)
-    assert changes == [MachineGivenUp(1, "silent"), MachineJoined(1, 3)]
 
 
 def test_an_adopted_machine_moves_when_another_host_has_opened_it(roster, changes):
