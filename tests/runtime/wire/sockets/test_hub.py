@@ -628,6 +628,15 @@ def test_a_host_that_requests_too_much_is_refused(
     assert hub.roster.vacant == [1, 2, 3]
 
 
+def test_a_host_gets_as_many_machines_as_fit_into_its_memory(serve, connect, manifest):
+    hub, _, _ = serve(machines=1)
+    host = connect(slots=2, memory=2 * manifest.shard_bytes - 1)
+    run_until(hub, lambda: hub.roster.opening)
+    assert serve_next(host, hub) == 2
+    run_without_events(hub)
+    assert hub.roster.vacant == [3]
+
+
 def test_hosts_on_a_computer_share_its_memory_but_not_that_of_devices(serve, connect, manifest):
     hub, _, _ = serve(machines=1)  # also on this computer
 
