@@ -12,13 +12,14 @@ import pytest
 
 import cec_mpi
 from cec_mpi.core.elastic.events import (
+    MachineExcluded,
     MachineGivenUp,
     MachineJoined,
     MachineLeft,
     MachineLost,
     Request,
 )
-from cec_mpi.errors import InputError, MachineError
+from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.packing import pack, unpack
@@ -574,6 +575,14 @@ def test_a_failed_machine_is_removed_from_its_host(with_host):
     assert order.machine_or_count == 3
     assert collect_events(hub, MachineLost) == [MachineLost(3, "its shard is damaged")]
     assert hub.roster.available == {1, 2}
+
+
+def test_wrong_answers_of_one_machine_exclude_its_host(with_host):
+    hub, _, host = with_host
+    hub.exclude(3, "wrong", MachineExcluded)
+    excluded = [MachineExcluded(machine, "wrong") for machine in (2, 3)]
+    assert collect_events(hub, MachineExcluded) == excluded
+    host.expect_error(DismissedError, "wrong")
 
 
 def test_an_adopted_machine_moves_to_a_new_host_between_two_jobs(serve, connect):
