@@ -266,6 +266,15 @@ def test_a_number_that_is_not_finite_is_found_in_any_piece_of_an_answer(value):
     np.testing.assert_array_equal(copy, numbers)
 
 
+def test_later_steps_do_not_multiply_shards_by_the_probe(make):
+    master, hub = make(check=True)
+    check_block(master, adjoint=True)
+    jobs = []
+    hub.should_die = lambda job: jobs.append(job)
+    check_block(master, adjoint=True)
+    assert [job.product.adjoint for job in jobs] == [True] * 5
+
+
 def test_a_machine_that_joins_is_checked_first(make):
     master, hub = make(6, check=True, machines=(1, 2, 3, 4, 5), spares=1)
     check_block(master, adjoint=True)
