@@ -34,19 +34,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def serve(
-    endpoint: MachineEndpoint, factory: Callable[..., Machine] = Machine
-) -> BaseException | None:
+def serve(endpoint: MachineEndpoint) -> BaseException | None:
     """Open shards and answer steps until the master ends the session.
 
     An exception in a computation is logged and reported, and the machine continues. SIGTERM and
     SIGUSR1 announce that the process must end soon: it reports this to the master, and continues.
-
-    Parameters
-    ----------
-    endpoint : MachineEndpoint
-    factory : callable
-        Returns a machine; by default the class `Machine`.
 
     Returns
     -------
@@ -67,7 +59,7 @@ def serve(
                     endpoint.send_answer(order, values, reports)
                 case Open():
                     log_stack = logs[order.machine] = session_stack.enter_context(ExitStack())
-                    machine = _open_and_report(order, endpoint, factory, session_stack, log_stack)
+                    machine = _open_and_report(order, endpoint, session_stack, log_stack)
                     if machine is not None:
                         machines[order.machine] = machine
                 case Close():
@@ -127,7 +119,6 @@ def _sum_terms(terms: list[NDArray[Any]], reports: list[Report]) -> list[NDArray
 def _open_and_report(
     order: Open,
     endpoint: MachineEndpoint,
-    factory: Callable[..., Machine],
     session_stack: ExitStack,
     log_stack: ExitStack,
 ) -> Machine | None:
@@ -144,7 +135,7 @@ def _open_and_report(
         if opening.log_directory is not None and number:
             path = opening.log_directory / f"machine-{number:04d}.log"
             log_stack.enter_context(log_file(path, log_problems.append))
-        machine = open_machine(number, opening, factory, endpoint.check_connection)
+        machine = open_machine(number, opening, endpoint.check_connection)
         log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
     if opening.measures_speed:
         endpoint.wait_for_all()
@@ -176,10 +167,7 @@ def collect_problems(
 
 
 def open_machine(
-    number: int,
-    opening: Opening,
-    factory: Callable[..., Machine] = Machine,
-    check_cancelled: Callable[[], None] = lambda: None,
+    number: int, opening: Opening, check_cancelled: Callable[[], None] = lambda: None
 ) -> Machine:
     """Return a machine that has opened its shard; machine 0 has none.
 
@@ -192,13 +180,13 @@ def open_machine(
     """
     manifest, options = opening.manifest, opening.options
     if not number:
-        return factory(0, None, manifest.columns, opening.arithmetic)
+        return Machine(0, None, manifest.columns, opening.arithmetic)
     store = Store(expand_host(opening.store), manifest)
     device = _choose_device(number, opening)
     shard, cache_problem = _open_shard(store, number, options, check_cancelled, device)
     on_device = "" if device is None else f", and computes on {device}"
     log.info("machine %d reads %s%s", number, shard.path, on_device)
-    machine = factory(number, shard, manifest.columns, opening.arithmetic)
+    machine = Machine(number, shard, manifest.columns, opening.arithmetic)
     machine.device = "" if device is None else device.name
     machine.cache_problem = cache_problem
     machine.faults = parse_faults(options.inject, manifest.code.machines, options.seed)
