@@ -21,7 +21,7 @@ _NO_REPLACEMENT = "no other machine can replace it in lockstep; use --elastic"
 
 
 class LockstepExecutor:
-    """Executes steps with the three verbs of `LockstepEndpoint`.
+    """Executes steps in four phases: announce, share, collect and decode.
 
     Parameters
     ----------

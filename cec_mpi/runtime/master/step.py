@@ -63,7 +63,7 @@ class Step:
     has_begun : bool
         Whether orders were sent.
     payload_bytes : dict
-        Bytes sent or received, by verb.
+        Bytes sent or received in each phase.
     events : list of MachineEvent
     absent_since : dict
         For each reason of absence, the absent machines with the first step of their absence.
@@ -72,7 +72,7 @@ class Step:
     delays : dict of int to float
         See `StepRecord`.
     seconds : dict
-        Seconds of each verb, and of ``decode``: decoding, or the transposed decoding of X' V.
+        Seconds of each phase; ``decode`` is decoding, or the transposed decoding of X' V.
     """
 
     number: int
@@ -96,9 +96,9 @@ class Step:
     )
 
     def count_bytes(self, **sizes: int) -> None:
-        """Add sizes to the byte counts of verbs."""
-        for verb, size in sizes.items():
-            self.payload_bytes[verb] = self.payload_bytes.get(verb, 0) + size
+        """Add sizes to the byte counts of phases."""
+        for phase, size in sizes.items():
+            self.payload_bytes[phase] = self.payload_bytes.get(phase, 0) + size
 
     def make_record(
         self,
@@ -173,22 +173,22 @@ class Step:
             return f"for row {answer.row} of X' v"
         return f"to row {answer.row} of {shard}"
 
-    def timed(self, verb: str) -> _Timer:
-        """Return a context that adds its duration to the seconds of a verb, or of ``decode``."""
-        return _Timer(self, verb)
+    def timed(self, phase: str) -> _Timer:
+        """Return a context that adds its duration to the seconds of a phase."""
+        return _Timer(self, phase)
 
 
 class _Timer:
-    __slots__ = ("_begin", "_step", "_verb")
+    __slots__ = ("_begin", "_phase", "_step")
 
-    def __init__(self, step: Step, verb: str) -> None:
-        self._step, self._verb = step, verb
+    def __init__(self, step: Step, phase: str) -> None:
+        self._step, self._phase = step, phase
 
     def __enter__(self) -> None:
         self._begin = self._step.clock.monotonic()
 
     def __exit__(self, *_: object) -> None:
-        self._step.seconds[self._verb] += self._step.clock.monotonic() - self._begin
+        self._step.seconds[self._phase] += self._step.clock.monotonic() - self._begin
 
 
 class ProductResult(NamedTuple):
