@@ -21,15 +21,10 @@ class Measurements:
         N.
     begin : float
         Start of the step, in seconds of the hub's clock.
-
-    Attributes
-    ----------
-    jobs : list of Job
-        Jobs whose answers were used, in the order of answers.
     """
 
     def __init__(self, machines: int, begin: float) -> None:
-        self.jobs: list[Job] = []
+        self._jobs: list[Job] = []  # whose answers were used
         self._begin, self._machines = begin, machines
         self._arrivals: list[tuple[float, int]] = []  # seconds and machine of each answer
         self._finish_times: dict[int, float] = {}  # of the first computation of each machine
@@ -37,7 +32,7 @@ class Measurements:
     def add(self, job: Job, now: float) -> None:
         """Add a job whose answer has arrived now."""
         report, machine, arrival = job.report_fields, job.machine, now - self._begin
-        self.jobs.append(job)
+        self._jobs.append(job)
         self._arrivals.append((arrival, machine))
         finish = job.sent_at - self._begin + report.load_seconds + report.seconds
         self._finish_times.setdefault(machine, finish if 0 <= finish <= arrival else arrival)
@@ -45,7 +40,7 @@ class Measurements:
     def answers(self, values: NDArray[np.float64]) -> Answers:
         """Return `values` with the total seconds and bytes that each machine reported."""
         sums = np.zeros((3, self._machines))
-        for job in self.jobs:
+        for job in self._jobs:
             sums[:, job.machine - 1] += job.report_fields[1:4]
         seconds, load_seconds, load_bytes = sums
         return Answers(values, seconds, load_seconds, load_bytes, [])
@@ -53,7 +48,7 @@ class Measurements:
     def rows(self) -> list[int]:
         """Return the number of rows that each machine computed."""
         rows = [0] * self._machines
-        for job in self.jobs:
+        for job in self._jobs:
             rows[job.machine - 1] += job.row_count
         return rows
 
