@@ -305,7 +305,7 @@ class CodedOperator(_MaskCheckingOperator):
         return (
             f"<{rows}x{columns} CodedOperator with dtype={self.dtype}, store "
             f"{str(self._path)!r}, any {manifest.sufficient_machines} of "
-            f"{manifest.code.machines} machines, {self._state()}>"
+            f"{manifest.code.machines} machines, {self._describe_state()}>"
         )
 
     def _repr_html_(self) -> str:
@@ -317,7 +317,7 @@ class CodedOperator(_MaskCheckingOperator):
             "machines": f"{machines}, any {self._manifest.sufficient_machines} of which suffice",
         }
         if self._lifetime.closed or not self._lifetime.has_started:
-            properties["state"] = self._state()
+            properties["state"] = self._describe_state()
         else:
             states = self._lifetime.session.schedule.states(machines)
             for state in sorted(set(states.values())):
@@ -328,7 +328,7 @@ class CodedOperator(_MaskCheckingOperator):
         )
         return f"<table>{lines}</table>"
 
-    def _state(self) -> str:
+    def _describe_state(self) -> str:
         if self._lifetime.closed:
             return "closed"
         if not self._lifetime.has_started:

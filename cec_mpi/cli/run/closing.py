@@ -99,7 +99,7 @@ def make_run_end(
         seconds=seconds,
         steps=recorder.steps - earlier_steps,
         earlier_steps=earlier_steps,
-        machines=len(recorder.served_machines),
+        machines=len(recorder.seen_machines),
         events=recorder.events - recorder.earlier_events,
         finished=outcome is not None,
         converged=None if converged is None else bool(converged),

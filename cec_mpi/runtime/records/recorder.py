@@ -125,7 +125,7 @@ class Recorder:
         Number of events by kind and machine.
     earlier_events : Counter of (str, int)
         The events among `events` of earlier runs.
-    served_machines : set of int
+    seen_machines : set of int
         Machines that were available in any step of this run.
     is_stopped : callable
         Returns whether a signal has stopped the run. Machines that leave then are not recorded.
@@ -151,7 +151,7 @@ class Recorder:
         self.waited_ticks = 0
         self.next_step = self.next_tick = 0
         self.events: Counter[tuple[str, int]] = Counter()
-        self.served_machines: set[int] = set()
+        self.seen_machines: set[int] = set()
         self.is_stopped: Callable[[], bool] = lambda: False
         self._available: tuple[int, ...] = ()
         self._pending_events: list[Event] = []
@@ -220,7 +220,7 @@ class Recorder:
         self._last_wait = None
         if record.available != self._available:
             self._available = record.available
-            self.served_machines.update(record.available)
+            self.seen_machines.update(record.available)
         if self._stream is not None:
             self._write(self._formatter.step(record))
         for callback in self._on_step:
