@@ -161,14 +161,20 @@ def test_an_invalid_manifest_is_named(path, data):
         open_store(path)
 
 
+REMOVED = object()
+
+
 def change_manifest(path, *keys, value, with_checksum=False):
-    """Change an entry of the manifest, optionally with a matching checksum."""
+    """Change or remove an entry of the manifest, optionally with a matching checksum."""
     file = path / "manifest.json"
     content = json.loads(file.read_text())
     inner = content
     for key in keys[:-1]:
         inner = inner[key]
-    inner[keys[-1]] = value
+    if value is REMOVED:
+        del inner[keys[-1]]
+    else:
+        inner[keys[-1]] = value
     if with_checksum:
         content["sha256"] = content_checksum(content)
     file.write_text(json.dumps(content))
@@ -181,7 +187,8 @@ def change_manifest(path, *keys, value, with_checksum=False):
         (("rows",), ROWS + 1),
         (("rows",), float(ROWS)),
         (("rows",), str(ROWS)),
-        (("grid",), {"block_rows": 5}),
+        (("grid",), REMOVED),
+        (("grid", "block_rows"), REMOVED),
         (("rows_per_shard",), 151),
         (("dtype",), "float16"),
         (("code", "generator"), [[]]),
