@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.runtime.processes.resources import gather_processes
-from cec_mpi.runtime.wire.collective.packets import broadcast_vector
+from cec_mpi.runtime.wire.collective.messages import broadcast_vector
 
 pytestmark = pytest.mark.mpi(min_size=4)
 

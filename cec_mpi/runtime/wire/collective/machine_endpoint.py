@@ -16,7 +16,7 @@ from cec_mpi.runtime.processes.packing import broadcast as broadcast_object
 from cec_mpi.runtime.processes.packing import gather
 from cec_mpi.runtime.processes.waiting import WaitHistory, wait_for
 from cec_mpi.runtime.product import Product
-from cec_mpi.runtime.wire.collective.packets import (
+from cec_mpi.runtime.wire.collective.messages import (
     MAX_EXCHANGES,
     AnswerMessage,
     OrderChannel,

@@ -1,6 +1,6 @@
 """The master's endpoint in lockstep.
 
-A small step is one message to each machine and one back (`packets`). Long operands and answers are
+A small step is one message to each machine and one back (`messages`). Long operands and answers are
 sent by collectives: Bcast and Gatherv for X W, Scatterv and Reduce for X' V.
 """
 
@@ -26,7 +26,7 @@ from cec_mpi.runtime.wire.answers import (
     check_message_sizes,
     zero_invalid_reports,
 )
-from cec_mpi.runtime.wire.collective.packets import (
+from cec_mpi.runtime.wire.collective.messages import (
     MAX_EXCHANGES,
     ORDER_BYTES,
     GatherBuffer,
