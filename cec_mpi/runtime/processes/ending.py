@@ -578,11 +578,11 @@ _active_recorders: list[SignalRecorder] = []
 def _restore_signals_in_forks() -> None:
     """Give forked processes the signal handlers from before this package set its own.
 
-    Python calls its handlers between bytecodes, so that a child which waits for a lock would never
-    end, and it discards signals that arrive before the child has begun.
+    Python calls its handlers between bytecodes: a child that waits for a lock would not end. Python
+    also discards signals that arrive before the child has begun.
     """
     numbers = *_SHUTDOWN_SIGNALS, signal.SIGHUP
-    masks = threading.local()  # of signals, of the thread that forks
+    masks = threading.local()  # signal masks of threads that fork
 
     def block() -> None:
         masks.previous = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)

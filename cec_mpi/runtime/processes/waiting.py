@@ -44,7 +44,7 @@ class JumpingClock:
 
 
 def sleep_at_most(clock: Clock, seconds: float, limit: float) -> None:
-    """Sleep for some seconds, limited unless the clock is simulated."""
+    """Sleep for this time, but at most `limit` seconds unless the clock is simulated."""
     clock.sleep(seconds if isinstance(clock, JumpingClock) else min(seconds, limit))
 
 
