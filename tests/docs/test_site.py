@@ -1,4 +1,4 @@
-"""The built documentation as people read it: from disk, without a network, by day and by night.
+"""The built documentation as people read it: from disk, without a network, light and dark.
 
 `scripts/docs` builds it, and the stage `docs` of `scripts/test` does that before these tests.
 """
@@ -106,7 +106,7 @@ def test_every_option_of_every_command_has_an_entry():
 # --- in a browser -------------------------------------------------------------------------
 
 
-CUT = """return [...document.querySelectorAll(
+IS_CUT = """return document.documentElement.scrollWidth > 360 || [...document.querySelectorAll(
     '.bd-article pre, .bd-article table, .bd-article div.math')].some(
     element => element.scrollWidth > element.clientWidth + 1
         || element.getBoundingClientRect().right > 361)"""
@@ -127,21 +127,21 @@ def open_page(browser, name, *, dark=False):
 
 
 @pytest.mark.needs("chromium")
-@pytest.mark.parametrize("dark", [False, True], ids=["by day", "by night"])
-def test_pages_open_from_disk_and_fit_on_a_telephone(browser, dark):
-    """Without a network, and without complaints."""
-    grounds, wide = set(), []
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_pages_open_from_disk_and_fit_on_a_phone(browser, dark):
+    """They need no network, and the console has no warnings."""
+    backgrounds, cut = set(), []
     for name in PAGES[::5] if dark else PAGES:
         open_page(browser, name, dark=dark)
-        grounds.add(browser.run("return getComputedStyle(document.body).backgroundColor"))
+        backgrounds.add(browser.run("return getComputedStyle(document.body).backgroundColor"))
         browser.set_width(360)
-        if browser.run("return document.documentElement.scrollWidth") > 360 or browser.run(CUT):
-            wide.append(name)
-    assert not wide
+        if browser.run(IS_CUT):
+            cut.append(name)
+    assert not cut
     assert not browser.logged("INFO")
     assert {address.partition(":")[0] for address in browser.requested()} <= {"file", "data"}
-    (ground,) = grounds
-    assert (max(map(int, re.findall(r"\d+", ground)[:3])) < 128) is dark
+    (background,) = backgrounds
+    assert (max(map(int, re.findall(r"\d+", background)[:3])) < 128) is dark
 
 
 @pytest.mark.needs("chromium")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.needs("hosts", "hosts-that-meet")
 
 @pytest.fixture
 def ambiguous_addresses(hosts):
-    """Each host has the name of 127.0.1.1, and an interface with the same address."""
+    """Each host resolves its own name to 127.0.1.1, and all hosts have one address in common."""
     kept = {}
     for host in hosts.names:
         file = hosts.directory / host / "hosts"
@@ -156,15 +156,8 @@ def test_a_lost_host_ends_a_run_in_lockstep_which_other_hosts_resume(
 ):
     """The launcher may return any exit code; the summary is missing."""
     out = tmp_path / "out"
-    words = [
-        "run",
-        inputs.store,
-        "--out",
-        out,
-        f"vectors={inputs.vectors}",
-        "--checkpoint-every",
-        2,
-    ]
+    words = ["run", inputs.store, "--out", out, f"vectors={inputs.vectors}"]
+    words += ["--checkpoint-every", 2]
     slowly = ["--emulate-speeds", "1,1,1", "--emulate-base", 800]
     thread = call_when((out / "checkpoint.npz").exists, lambda: two_hosts.off("node2"))
     start(*words, *slowly, ranks=(3, 1), on=two_hosts)

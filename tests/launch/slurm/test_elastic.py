@@ -34,19 +34,8 @@ class ElasticRun:
         for file in (store.path.parent / "X.npy", ROOT / "tests" / "helpers" / "endless_task.py"):
             shutil.copy(file, slurm.directory)
         own = "--cpus-per-task 2 --sbatch exclude=n1 --time 10"
-        task = f"endless_task:products --checkpoint-every 5 {SLOWLY}"
-        hint = slurm.run(
-            "cec-mpi",
-            "slurm",
-            "--elastic",
-            4,
-            *own.split(),
-            "run",
-            store.path,
-            "--out",
-            "out",
-            *task.split(),
-        )
+        run = f"run {store.path} --out out endless_task:products --checkpoint-every 5 {SLOWLY}"
+        hint = slurm.run(*f"cec-mpi slurm --elastic 4 {own} {run}".split())
         assert hint == "sbatch cec-mpi-machines.sbatch $(sbatch --parsable cec-mpi-master.sbatch)\n"
         self.master = self.submit("--partition=high", "--nodelist=n1", "cec-mpi-master.sbatch")
         self.tasks: list[Job] = []
