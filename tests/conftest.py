@@ -148,12 +148,3 @@ def small_store(make_store):
 def large_store(make_store):
     """The paper's six machines, any three of which are enough."""
     return make_store(np.random.default_rng(3).standard_normal((1259, 12)), 6, 3)
-
-
-@pytest.fixture(scope="session")
-def square_store(make_store):
-    """A symmetric matrix whose largest eigenvalue, 9, is well separated."""
-    rng = np.random.default_rng(4)
-    basis, _ = np.linalg.qr(rng.standard_normal((20, 20)))
-    values = np.append(np.linspace(-2, 2, 19), 9)
-    return make_store(basis * values @ basis.T, 3, 2)

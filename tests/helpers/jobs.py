@@ -100,9 +100,9 @@ class SlurmClient:
         number = self.run("sbatch", "--parsable", *f"{SPREAD} {options}".split(), script, *words)
         return Job(self, number.strip())
 
-    def write_script(self, line: str, name: str = "job.sbatch") -> Path:
+    def write_script(self, line: str) -> Path:
         """Write the batch script of a ``cec-mpi slurm`` with these words."""
-        path = self.directory / name
+        path = self.directory / "job.sbatch"
         path.write_text(self.run("cec-mpi", "slurm", *shlex.split(line)))
         return path
 
