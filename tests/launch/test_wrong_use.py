@@ -139,8 +139,9 @@ SERVED = 'with cec_mpi.open_operator(store, accept="conn") as X:\n    {body}\n'
 
 
 def test_an_elastic_program_opens_operators_one_after_the_other_under_a_launcher(program, tmp_path):
+    """It may import MPI without its initialisation."""
     body = "if X is not None: print('shape', (X @ w).shape, flush=True)"
-    done = program(2 * SERVED.format(body=body), with_mpi=False)
+    done = program(2 * SERVED.format(body=body), before="mpi4py.rc.initialize = False")
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout.count("shape (31,)") == 2
@@ -166,12 +167,3 @@ def test_an_elastic_program_in_which_mpi_has_started_is_refused(program, tmp_pat
     assert "`import mpi4py; mpi4py.rc.initialize = False` before" in done.stderr
     assert "opened" not in done.stdout
     assert not (tmp_path / "conn").exists()
-
-
-@pytest.mark.any_mpi
-def test_an_elastic_program_may_import_mpi_without_its_initialisation(program):
-    body = "if X is not None: print('shape', (X @ w).shape, flush=True)"
-    text = SERVED.format(body=body)
-    done = program(text, before="mpi4py.rc.initialize = False")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("shape (31,)") == 1
