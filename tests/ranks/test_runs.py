@@ -38,6 +38,10 @@ def test_some_machines_with_random_availability(comm, make_store, shared_directo
     waited = sum(step["waited_ticks"] for step in steps)
     summary = json.loads((out / "summary.json").read_text())
     assert waited == steps[-1]["tick"] - 11 == summary["waited_ticks"] > 0
-    assert header["participants"] == [1, 2, 5]
+    sizes = {"machines": 6, "recovery": 3, "rows": 1259, "columns": 12, "rows_per_shard": 420}
+    assert header.items() >= {"participants": [1, 2, 5], "dtype": "float64", **sizes}.items()
+    assert len(header["hosts"]) == len(header["threads"]) == comm.size
+    assert header["mpi_library"].strip()
+    assert header["versions"]["numpy"] == np.__version__
     logs = {path.name for path in (out / "logs").glob("machine*")}
     assert logs == {"machine-0001.log", "machine-0002.log", "machine-0005.log"}
