@@ -62,9 +62,10 @@ def find_task(name: str) -> Task:
     try:
         function = getattr(module, function_name)
     except AttributeError:
+        functions = [key for key, value in vars(module).items() if callable(value)]
         raise InputError(
             f"task {name!r}: {_describe_module(module)} has no {function_name!r}"
-            f"{suggest(function_name, _callable_names(module))}"
+            f"{suggest(function_name, functions)}"
         ) from None
     if not callable(function):
         raise InputError(f"task {name!r} has type {type(function).__name__}, expected a function")
@@ -122,10 +123,6 @@ def _describe_module(module: ModuleType) -> str:
     if top_level in sys.stdlib_module_names and not (file or "").startswith(str(Path.cwd())):
         return f"{name}, which is part of Python's standard library and hides a file of this name,"
     return name
-
-
-def _callable_names(module: ModuleType) -> list[str]:
-    return [name for name, value in vars(module).items() if callable(value)]
 
 
 def options_of(task: Task) -> set[str] | None:

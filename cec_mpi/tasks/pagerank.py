@@ -122,7 +122,9 @@ def pagerank(
             degrees, done_iterations = sum_links(np.ones(size)), 0
         scores = np.broadcast_to(jump, size)
         check_range(f"the largest sum of the {links} of X", degrees, may_underflow=True)
-        accuracy = _sum_accuracy(X, links)  # of the sums of links
+        # Error of the sums of links, relative to the largest sum; small sums may be exact.
+        has_exact_sums = links in getattr(X, "accurate_along", ())
+        accuracy = 0.0 if has_exact_sums else float(getattr(X, "accuracy", 0.0))
     has_links = _links_mask(degrees, accuracy, links, is_strict=hasattr(X, "accurate_along"))
     propagate = _make_propagator(X, np.where(has_links, degrees, 0.0), links)
     dangling = np.flatnonzero(~has_links)
@@ -171,13 +173,6 @@ def _jump_distribution(
         )
     weights /= weights.max()  # prevents overflow of the sum
     return weights / weights.sum()  # type: ignore[no-any-return]
-
-
-def _sum_accuracy(X: Any, links: str) -> float:
-    """Return the error of sums of links relative to the largest sum; 0 if small sums are exact."""
-    if links in getattr(X, "accurate_along", ()):
-        return 0.0
-    return float(getattr(X, "accuracy", 0.0))
 
 
 def _make_propagator(X: Any, degrees: NDArray[Any], links: str) -> LinearMap:
