@@ -34,12 +34,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-def examine(
-    comm: MPI.Intracomm,
-    store: str | None = None,
-    as_json: bool = False,
-    threads: int | None = None,
-) -> int:
+def examine(comm: MPI.Intracomm, store: str | None, as_json: bool, threads: int | None) -> int:
     """Print the report on rank 0 (collective); return 2 if rank 0 finds errors, else 0.
 
     Parameters

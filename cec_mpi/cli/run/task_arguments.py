@@ -87,21 +87,16 @@ def select_arguments(task: Task, **arguments: Any) -> dict[str, Any]:
 def _parse_options(texts: Sequence[str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for text in texts:
-        key, value = _parse_option(text)
+        key, _, value = text.partition("=")
+        if key == "checkpoint":
+            raise InputError(f"{text}: the run sets the checkpoint itself, expected another option")
         if key in options:
             raise InputError(f"{text}: {key} is already set to {options[key]!r}, expected it once")
-        options[key] = value
+        try:
+            options[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            options[key] = value
     return options
-
-
-def _parse_option(text: str) -> tuple[str, Any]:
-    key, _, value = text.partition("=")
-    if key == "checkpoint":
-        raise InputError(f"{text}: the run sets the checkpoint itself, expected another option")
-    try:
-        return key, ast.literal_eval(value)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return key, value
 
 
 def read_vectors(path: str | None, manifest: Manifest, limit: int | None) -> NDArray[Any]:
