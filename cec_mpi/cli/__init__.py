@@ -81,11 +81,12 @@ def _main(argv: Sequence[str] | None) -> int:
     processes = parser.commands.get(name, parser).processes
     flags = {word.partition("=")[0] for word in argv}
     wants_help = bool(HELP_FLAGS & flags)
-    is_elastic = processes is Processes.RANKS and (launcher is None or implies_elastic(flags))
-    has_ranks = processes is Processes.RANKS or (
-        processes is Processes.SHARED and launcher is not None
+    is_elastic = launcher is not None and processes is Processes.RANKS and implies_elastic(flags)
+    uses_mpi = (
+        launcher is not None
+        and processes in (Processes.RANKS, Processes.SHARED)
+        and not (is_elastic or wants_help or "--serial" in flags)
     )
-    uses_mpi = has_ranks and not is_elastic and not wants_help and "--serial" not in flags
     is_rank_0 = launcher is None or launcher.rank == 0
     runs_on_all_ranks = (
         uses_mpi or processes is Processes.INDEPENDENT or (is_elastic and not wants_help)
