@@ -24,7 +24,7 @@ from cec_mpi.store.files.paths import as_path
 from cec_mpi.tasks.common.options import check_integer
 from cec_mpi.text import truncate, warn_caller
 
-_MAX_LISTED = 5
+_MAX_LISTED = 5  # column names in a message
 
 
 class ScoreMixin:
@@ -68,13 +68,13 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def _fit(self, X: Any, compute: Callable[[Any], dict[str, Any]]) -> Any:
         """Call `compute` with X as an operator; set its results as attributes on all ranks."""
 
-        def fit(operator: Any) -> dict[str, Any]:
+        def compute_attributes(operator: Any) -> dict[str, Any]:
             results = {"n_features_in_": operator.shape[1], **compute(operator)}
             if names := getattr(operator, "column_names", ()):
                 results["feature_names_in_"] = np.array(names, dtype=object)
             return results
 
-        results = self._broadcast_result(X, fit)
+        results = self._broadcast_result(X, compute_attributes)
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         for name, value in results.items():
@@ -103,15 +103,15 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                 )
             return {"product": np.asarray(operator.matmat(W))}
 
-        results: NDArray[Any] = self._broadcast_result(X, multiply)["product"]
-        return results
+        product: NDArray[Any] = self._broadcast_result(X, multiply)["product"]
+        return product
 
     def _decision_values(self, X: Any) -> NDArray[Any]:
         """Return ``X coef_ + intercept_``, of shape (n,)."""
         check_is_fitted(self)
-        results: NDArray[Any] = self._multiply(X, np.reshape(self.coef_, (-1, 1)))[:, 0]
-        results += self.intercept_
-        return results
+        values: NDArray[Any] = self._multiply(X, np.reshape(self.coef_, (-1, 1)))[:, 0]
+        values += self.intercept_
+        return values
 
     def _broadcast_result(self, X: Any, compute: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         """Call `compute` on rank 0 with X as an operator; return its results on all ranks."""

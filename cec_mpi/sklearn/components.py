@@ -158,9 +158,9 @@ class CodedPCA(_Components):
         -------
         (n, k) ndarray
         """
-        results = self._project(X)
-        results -= self.mean_ @ self.components_.T
-        return results
+        projections = self._project(X)
+        projections -= self.mean_ @ self.components_.T
+        return projections
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
         """Transform projections back to samples.
@@ -173,9 +173,9 @@ class CodedPCA(_Components):
         -------
         (n, r) ndarray
         """
-        results = self._inverse_project(X)
-        results += self.mean_
-        return results
+        samples = self._inverse_project(X)
+        samples += self.mean_
+        return samples
 
 
 class CodedTruncatedSVD(_Components):
