@@ -50,7 +50,7 @@ def share_work(activity: str, body: Callable[[Runner], int], arguments: argparse
     return run_on_ranks(share_with_ranks, arguments.start_timeout)
 
 
-def add_store(parser: Parser, perform: Callable[[argparse.Namespace], int]) -> None:
+def set_store_command(parser: Parser, perform: Callable[[argparse.Namespace], int]) -> None:
     """Add the argument STORE, set the command, and let several ranks share its work."""
     parser.add_argument("store", metavar="STORE", help="directory made by encode")
     parser.set_defaults(command=perform)

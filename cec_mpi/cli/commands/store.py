@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from cec_mpi.cli.commands.parser import Parser
-from cec_mpi.cli.commands.shared import add_memory, add_store, share_work
+from cec_mpi.cli.commands.shared import add_memory, set_store_command, share_work
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import add_flag, add_option
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def add_verify(parser: Parser) -> None:
     """``cec-mpi verify``."""
-    add_store(parser, _verify)
+    set_store_command(parser, _verify)
     parser.description = (
         "Read all shards of a store and check every block. Under mpirun all ranks share the work."
     )
@@ -67,7 +67,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 def add_repair(parser: Parser) -> None:
     """``cec-mpi repair``."""
-    add_store(parser, _repair)
+    set_store_command(parser, _repair)
     parser.description = (
         "Rebuild damaged blocks from any L good shards, or blocks of a sparse X from another copy. "
         "If no block is damaged, compare the shards with each other. Under mpirun all ranks share "
@@ -135,7 +135,7 @@ def _repair(arguments: argparse.Namespace) -> int:
 
 def add_decode(parser: Parser) -> None:
     """``cec-mpi decode``."""
-    add_store(parser, _decode)
+    set_store_command(parser, _decode)
     parser.description = (
         "Decode X from any L good shards, or a sparse X from its copies. Under mpirun all ranks "
         "share the work."
@@ -188,7 +188,7 @@ def _bound_text(bound: float, manifest: Manifest) -> str:
 
 def add_add_machine(parser: Parser) -> None:
     """``cec-mpi add-machine``."""
-    add_store(parser, _add_machine)
+    set_store_command(parser, _add_machine)
     parser.description = (
         "Compute the shard of machine N + 1 from any L good shards. Under mpirun all ranks share "
         "the work."
