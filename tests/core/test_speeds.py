@@ -109,12 +109,6 @@ def test_estimates_cost_less_than_5_percent_after_ten_steps_and_after_a_change(s
         assert excess(*runs, 40, 60) < 0.05
 
 
-def test_without_noise_one_step_determines_the_speeds():
-    run, reference = estimated(5), Run().steps(5)
-    assert run.makespans[1:] == pytest.approx(reference.makespans[1:], rel=1e-3)
-    assert run.plan_speeds[1] == approx_relative(SPEEDS, rel=1e-12)
-
-
 # --- changes of plans ---------------------------------------------------------------------
 
 

@@ -58,11 +58,6 @@ def test_times_are_proportional_to_the_rows(elastic):
     assert many.bytes_read == pytest.approx(1000 * few.bytes_read, rel=1e-2)
 
 
-def test_cyclic_assignments_take_longer():
-    outcome = simulate(scenario(scheme="cyclic"))
-    assert outcome.seconds == pytest.approx(3 * 210 / 2, rel=1e-2)
-
-
 @pytest.mark.parametrize("elastic", [False, True])
 def test_machines_read_from_one_server_one_after_the_other(elastic):
     """At equal speeds each of 6 machines reads half of its shard, a sixth of X."""

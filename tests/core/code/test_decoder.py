@@ -61,10 +61,3 @@ def test_ill_conditioned_answers_are_decoded_as_accurately_as_they_are_known(siz
     factor = size + 2 if decoder.condition < 1e15 else 1e3 * size
     assert (np.abs(strided[:, ::2] - exact) <= factor * bounds + 1e-13).all()
     assert (strided[:, 1::2] == 7.0).all()
-
-
-def test_the_transposed_decoder_is_the_transpose():
-    decoder, out, transposed = Decoder(hilbert(9), range(1, 10)), np.empty((9, 9)), np.empty((9, 9))
-    decoder.decode(np.eye(9), out)
-    decoder.decode_transposed(np.eye(9), transposed)
-    assert np.allclose(transposed, out.T, rtol=1e-12, atol=0)

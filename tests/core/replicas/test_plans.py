@@ -193,16 +193,6 @@ def test_a_slow_single_holder_determines_the_bound():
     assert plan.makespan == pytest.approx(plan.bound, rel=1e-6)
 
 
-def test_equal_arguments_give_the_same_plan():
-    _, _, planner = make_planner(range(300), 4, 3)
-    machines, speeds = (1, 2, 3, 4), (1.0, 2.0, 9.0, 4.0)
-    plan = planner.plan(machines, speeds)
-    assert planner.plan(machines, (1.0, 2.0, 3.0, 5.0)) is not plan
-    fewer, same = (planner.plan((1, 2, 4), (1.0, 2.0, speed, 4.0)) for speed in (9.0, 0.1))
-    assert (same.assignment, same.makespan) == (fewer.assignment, fewer.makespan)
-    assert planner.plan((1, 2, 3, 4), (1.0, 2.0, 9.0, 4.0)) is plan
-
-
 def test_tolerated_losses_are_those_of_brute_force():
     _, placement, _ = make_planner(range(400), 7, 3)
     for count in range(8):
