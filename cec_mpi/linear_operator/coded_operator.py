@@ -215,7 +215,7 @@ class CodedOperator(_MaskCheckingOperator):
         """Numbers of the machines that are available for the next step.
 
         Assign machine numbers to set the available machines from the next step on. Assign None to
-        restore the availability with which the operator was opened.
+        restore the availability given to `open_operator`.
         """
         return self._lifetime.session.schedule.available
 

@@ -15,7 +15,7 @@ CONNECT_SECONDS = 2.0  # for a machine to connect to one address of the master
 HANDSHAKE_SECONDS = 3.0  # for the key exchange of a machine and the master
 RECONNECT_INTERVAL = 0.5  # between attempts to connect, and first backoff after a disconnect
 MAX_RECONNECT_SECONDS = 4.0  # limit of the backoff of a machine that is disconnected repeatedly
-MAX_BACKOFF_SECONDS = 60.0  # limit of the time for which the master refuses such a process
+MAX_BACKOFF_SECONDS = 60.0  # limit of the backoff that the master imposes on such a process
 BACKOFF_RESET_SECONDS = 60.0  # without a disconnect, after which the backoff starts again
 SETTLE_SECONDS = 10.0  # to wait for further machines once a step is possible
 OPEN_SECONDS = 3600.0  # to open a shard, which may be copied first
@@ -26,7 +26,7 @@ PROGRESS_INTERVAL = 1.0  # between progress messages of a host that copies its s
 METADATA_SECONDS = 2.0  # for a metadata service to answer
 SERVICE_SECONDS = 10.0  # for the first service to answer, with `--notice auto`
 NOTICE_POLL_SECONDS = 1.0  # between requests
-NOTICE_WAIT_SECONDS = 30.0  # for which a service that supports it delays its answer
+NOTICE_WAIT_SECONDS = 30.0  # that a service, if it can, waits for a notice before it answers
 FIRST_EVENTS_SECONDS = 150.0  # for the first answer of Azure, which may take two minutes
 
 # Detection of losses. The end of a process closes its connection and is detected at once.

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 _HUGE = 1e150  # squares of larger numbers overflow
 _HEADROOM_BITS = 100  # numbers are divided by 2**100 before they are encoded, against overflow
-_SUSPECT_RATIO = 1e-3  # to the largest answer, below which a machine is not suspect
+_SUSPECT_RATIO = 1e-3  # machines with answers below this times the largest are not suspects
 _MAX_ERROR = 1e-3  # relative error above which a warning is issued
 
 
@@ -58,7 +58,7 @@ class Master:
     manifest : Manifest
         The manifest of the store.
     arithmetic : numpy.dtype
-        The dtype in which vectors and answers are sent and products are computed.
+        Dtype of computations on machines, and of vectors and answers in messages.
     """
 
     def __init__(
@@ -176,8 +176,8 @@ class Master:
     def accuracy(self) -> float:
         """Possible error of a product, relative to the size of the terms of a row.
 
-        This is the error of an answer times the largest condition number with which the last step
-        was decoded; before the first step the worst condition number of the code. The error of an
+        This is the error of an answer times the largest condition number in the decoding of the
+        last step; before the first step the worst condition number of the code. The error of an
         answer is the larger of the machine epsilon of the shards and, for rounding in sums, 8
         machine epsilons of the arithmetic. The size of the terms is ``norm(c * w)``, with c the
         largest entry of each column of X. `StepRecord.cancellation` is the ratio of this size to

@@ -186,11 +186,11 @@ class ServedStore:
     ----------
     manifest : Manifest
     scaling : Scaling
-        Powers of two by which rows of X were divided, and sizes of columns.
+        Exponents of the rows of X, and sizes of its columns.
     planner : StepPlanner
     recorder : Recorder
     arithmetic : numpy.dtype
-        The dtype in which vectors and answers are sent and products are computed.
+        Dtype of computations on machines, and of vectors and answers in messages.
     threads : int
         Number of cores on which the master decodes.
     """

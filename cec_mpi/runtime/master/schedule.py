@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cec_mpi.runtime.roster import ShortageCallback
 
 _NO_QUERY = (-1, ())
-_MAX_TICKS = 1_000_000  # for which a step waits
+_MAX_TICKS = 1_000_000  # before a waiting step fails
 
 
 class Schedule:
@@ -257,7 +257,7 @@ class Schedule:
 
     @property
     def _unreachable(self) -> frozenset[int]:
-        """Participants to which no request can be sent."""
+        """Participants that cannot get requests."""
         return frozenset() if self.roster is None else self._participants - self.roster.available
 
     def _current_tick(self) -> int:

@@ -21,7 +21,7 @@ class StepInfeasibleError(InfeasibleError):
 
 
 class Makespans(NamedTuple):
-    """Makespans with which the measured makespan is compared, in seconds; None if unknown.
+    """Makespans to compare the measured one with, in seconds; None if unknown.
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ class Step:
         return "X' v" if self.product.adjoint else "X w"
 
     def describe_nonfinite(self, answer: NonfiniteAnswer) -> str:
-        """Return the value that is not finite, and its row, in words."""
+        """Describe the value that is not finite, and its row."""
         return f"answered {answer.value} {self._describe_row(answer)}"
 
     def conflict_error(self, answer: NonfiniteAnswer) -> MachineError:

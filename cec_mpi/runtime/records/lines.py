@@ -21,7 +21,7 @@ _TYPES = {field.name: field.type for field in fields(StepRecord)}
 _TIME_LISTS = [name for name, type_ in _TYPES.items() if type_ == list[Seconds]]
 _TIMES = [name for name, type_ in _TYPES.items() if type_ == Seconds]
 _WITHOUT_DEFAULT = [name for name in FIELDS if name not in DEFAULTS]
-_MIN_NUMPY_LENGTH = 64  # list length from which NumPy is faster
+_MIN_NUMPY_LENGTH = 64  # of a list, for NumPy to be faster
 _MAX_ROUNDED_SECONDS = 2.0**20  # above this, floats do not resolve nanoseconds
 
 

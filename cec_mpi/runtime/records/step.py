@@ -36,7 +36,7 @@ VERSION = 4
 """Version of the format of ``steps.jsonl``."""
 
 AbsenceReason = Literal["preempted", "late", "lost", "given up", "left", "excluded", "not joined"]
-"""Reason for which a machine is not available."""
+"""Reason why a machine is unavailable."""
 
 AbsenceTable = dict[AbsenceReason, dict[MachineNumber, Count]]
 """Unavailable machines by reason, each with the first step of its absence."""
@@ -106,7 +106,7 @@ class Waiting(Struct, frozen=True, kw_only=True, tag="waiting", tag_field="kind"
     available : tuple of int
         Numbers of the available machines.
     absence_reasons : dict of int to str
-        Known reasons for which other machines are unavailable.
+        Known reasons why other machines are unavailable.
     """
 
     time: str
@@ -184,7 +184,7 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
         each with an equal share of the time from the last answer of the others to the end of the
         step.
     waited_seconds : float
-        Seconds for which the master waited before the step for more machines.
+        Seconds that the master waited for more machines before the step.
     assignment : list of list of int
         Rows of its shard that were assigned to each machine, as the bounds of intervals (``[0, 180,
         240, 420]`` means 0..179 and 240..419); empty for unavailable machines.

@@ -101,7 +101,7 @@ def check_join_values(
     device: str = CPU,
     **_: Any,
 ) -> None:
-    """Check keywords of `join` as far as is possible on another computer.
+    """Check the keywords of `join` that do not depend on the computer of the host.
 
     Raises
     ------
@@ -515,14 +515,14 @@ def _is_listening(file: ConnectionFile) -> bool:
 
 
 def _loss_of_master(error: BaseException) -> BaseException:
-    """Return the error of a host for the exception with which the master has left."""
+    """Return the error of a host, given the exception that ended the run on the master."""
     if isinstance(error, ShutdownRequested | MasterLostError):
         return error
     return MasterLostError(f"the master has left: {_reason(error)}")
 
 
 def _reason(error: BaseException) -> str:
-    """Return why the master has left, in words."""
+    """Describe why the master has left."""
     if isinstance(error, KeyboardInterrupt):
         return "stopped by Ctrl-C"
     if isinstance(error, SystemExit):

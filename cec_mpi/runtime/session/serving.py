@@ -43,7 +43,7 @@ def serve(endpoint: MachineEndpoint) -> BaseException | None:
     Returns
     -------
     BaseException or None
-        The exception with which the master has left.
+        The exception that ended the session on the master.
     """
     machines: dict[int, Machine] = {}
     logs: dict[int, ExitStack] = {}
