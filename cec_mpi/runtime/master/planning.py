@@ -200,4 +200,4 @@ class ServedStore:
     planner: StepPlanner
     recorder: Recorder
     arithmetic: np.dtype[Any]
-    threads: int = 1
+    threads: int
