@@ -61,7 +61,7 @@ class OperatorContext:
         Returns the operator on rank 0.
     call : str
         Text of the call, for messages.
-    comm : mpi4py.MPI.Intracomm, optional
+    comm : mpi4py.MPI.Intracomm or None
         Communicator of the call.
     """
 
@@ -72,7 +72,7 @@ class OperatorContext:
         lifetime: Lifetime,
         make_operator: Callable[[], CodedOperator],
         call: str,
-        comm: MPI.Intracomm | None = None,
+        comm: MPI.Intracomm | None,
     ) -> None:
         self._lifetime, self._make_operator = lifetime, make_operator
         self._call, self._comm = call, comm
@@ -386,7 +386,5 @@ def _connect_elastic(
             yield None
             return
         yield stack.enter_context(
-            elastic_session(
-                options, connection_file, check_cancelled=check_cancelled, engine=engine
-            )
+            elastic_session(options, connection_file, check_cancelled, engine=engine)
         )

@@ -99,6 +99,6 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: SignalRecorde
         if launcher is None and options.local is None and not (options.accept or options.listen):
             options = task.options = replace(task.options, local=task.default_machines())
         logs = Path(run.out) / "logs"
-        with task, elastic_session(options, connection_file, logs, task.check_limits) as session:
+        with task, elastic_session(options, connection_file, task.check_limits, logs) as session:
             task.run(session)
     return 0

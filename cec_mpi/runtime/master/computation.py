@@ -157,7 +157,7 @@ class AdjointComputation:
     intervals : mapping of int to Intervals
         The rows of the plan, by machine.
     generator : (N, L) ndarray of float
-    checker : TermChecker, optional
+    checker : TermChecker or None
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class AdjointComputation:
         coefficients: NDArray[Any],
         intervals: Mapping[int, Intervals],
         generator: Floats,
-        checker: TermChecker | None = None,
+        checker: TermChecker | None,
     ) -> None:
         self.product, self._generator, self._checker = product, generator, checker
         sizes = [count_rows(rows) * product.columns for rows in intervals.values()]

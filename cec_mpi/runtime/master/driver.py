@@ -125,7 +125,7 @@ class StepDriver:
         self._computation: Computation
         self.measurements: Measurements
 
-    def poll_hub(self, until: float = -math.inf) -> bool:
+    def poll_hub(self, until: float) -> bool:
         """Process pending events; return whether there were any. See `ElasticHub.events`."""
         with self._poison_on_interrupt:
             events = list(self._hub.events(until))

@@ -87,7 +87,7 @@ class StepPlanner:
         schedule: Schedule,
         speeds: Sequence[float] | None,
         scheme: Scheme,
-        parts: tuple[Parts, ReplicaPlacement] | None = None,
+        parts: tuple[Parts, ReplicaPlacement] | None,
     ) -> StepPlanner:
         """Return the planner of a store.
 
@@ -98,7 +98,7 @@ class StepPlanner:
         speeds : sequence of float or None
             Speeds of machines 1..N; None to learn them from the times of machines.
         scheme : {"heterogeneous", "cyclic"}
-        parts : (Parts, ReplicaPlacement), optional
+        parts : (Parts, ReplicaPlacement) or None
             For copies of sparse rows, see `Manifest.read_parts`.
         """
         recovery = manifest.code.recovery

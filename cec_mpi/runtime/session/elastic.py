@@ -76,8 +76,8 @@ def serve_launched_rank(options: SessionOptions, file: Path) -> int:
 def elastic_session(
     options: SessionOptions,
     file: Path,
+    check_cancelled: Callable[[], None],
     logs: Path | None = None,
-    check_cancelled: Callable[[], None] = lambda: None,
     engine: Callable[[ConnectionFile], AbstractContextManager[Any]] | None = None,
 ) -> Iterator[Session]:
     """Listen for machines, start those on this computer, and yield their session.
@@ -88,10 +88,10 @@ def elastic_session(
     file : Path
         The connection file. With `listen` it is not written, but its directory is used for end
         notes (see `end_note`).
-    logs : Path, optional
-        Directory for a log of each machine.
     check_cancelled : callable
         Called while the run waits for started processes; an exception ends the run.
+    logs : Path, optional
+        Directory for a log of each machine.
     engine : callable, optional
         Returns a context that starts machines through Dask or Ray.
 

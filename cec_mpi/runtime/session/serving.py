@@ -198,7 +198,7 @@ def make_open_report(
     opening: Opening,
     machine: Machine | None,
     problems: list[CecError],
-    rate: float = 0.0,
+    rate: float,
     log_problem: str = "",
 ) -> OpenReport:
     """Return the report on opening a machine; `machine` is None if that has failed."""
