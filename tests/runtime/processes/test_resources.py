@@ -24,7 +24,6 @@ from cec_mpi.runtime.processes.resources import (
     unbound_processors,
 )
 from cec_mpi.runtime.processes.start import version_mismatch_message
-from cec_mpi.text import join_names
 
 # --- resources ----------------------------------------------------------------------------
 
@@ -236,7 +235,6 @@ def test_shards_that_machines_cannot_see():
         "/s", "n1", {number: f"n{number // 5}" for number in range(5, 105)}
     )
     assert many.startswith("machines 5, 6, 7 and 97 more on n1, n2, n3 and 17 more cannot see ")
-    assert join_names(["a", "b", "c", "d"]) == "a, b, c and d"
 
 
 # --- versions -----------------------------------------------------------------------------

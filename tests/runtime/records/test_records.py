@@ -288,13 +288,8 @@ def test_files_that_are_no_records_are_rejected_by_name(path, text):
 MALFORMED = [  # a line, and the message after its number
     (line_of(step="0"), ', field "step": expected `int`, got `str`'),
     (line_of().replace('"step": 5', f'"step": {"7" * 5000}'), ', field "step": '),
-    (line_of(tick=-1), ', field "tick": expected `int` >= 0'),
     (line_of(measured_makespan=float("inf")), " is not JSON"),
     (line_of(measured_makespan=1e308), ', field "measured_makespan": expected `float` <= 1e'),
-    (
-        line_of(compute_seconds=[0.1, -1.0, 0.5]),
-        r', field "compute_seconds\[1\]": expected `float` >= 0.0',
-    ),
     (line_of(compute_seconds=[0.1]), ', field "rows": expected 1 entries'),
     (line_of(available=[1, 4]), ', field "available": expected distinct machines of 1..3'),
     (line_of(available=[1, 1]), ', field "available": expected distinct machines of 1..3'),
@@ -302,10 +297,6 @@ MALFORMED = [  # a line, and the message after its number
     (line_of(events=[{"moved": 2}]), ', field "events'),
     (line_of(events=[{"reason": "x"}]), ', field "events": expected a kind of event first'),
     (line_of(absent_since={"lost": {4: 0}}), ', field "absent_since": expected machines of 1..3'),
-    (
-        line_of(absent_since={"asleep": {2: 0}}),
-        r": Invalid enum value 'asleep' - at .*`\$\.absent_since`",
-    ),
     (line_of(assignment=[[0], [], []]), ', field "assignment": expected ascending bounds'),
     (line_of(kind="stop"), ', field "kind": invalid value'),
     (line_of(step=...), ' has no "step"'),
