@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from cec_mpi import encode
 from cec_mpi.encoding.collective import WORK_TYPES
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.wire.collective.shared_work import run_shared
@@ -106,12 +105,6 @@ def test_an_error_of_one_rank_is_raised_on_all(comm, here, rank, source, message
         encode_blocks(source if comm.rank == rank else others, here / "store", 5, 3, comm=comm)
     comm.Barrier()
     assert not (here / "store").exists()
-
-
-def test_an_existing_store_is_rejected_on_all_ranks(comm, here):
-    encode(X, here / "store", 5, 3, comm=comm)
-    with pytest.raises(InputError, match="exists already: choose another name for the store"):
-        encode(X, here / "store", 5, 3, comm=comm)
 
 
 # --- operations on stores -----------------------------------------------------------------

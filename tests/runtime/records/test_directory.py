@@ -30,15 +30,6 @@ def names_in(directory):
     return {path.name for path in directory.iterdir()}
 
 
-@pytest.mark.parametrize("name", ["new/below/deep", "existing"])
-def test_a_directory_without_results_is_created_or_used(tmp_path, name):
-    (tmp_path / "existing").mkdir()
-    create(tmp_path / "existing", ["notes.txt"])
-    prepare_directory(tmp_path / name, allow_existing=False)
-    assert (tmp_path / name / "logs").is_dir()
-    assert (tmp_path / "existing" / "notes.txt").read_text() == "old"
-
-
 @pytest.mark.parametrize(
     ("files", "message"),
     [

@@ -71,14 +71,6 @@ def test_an_array_is_sent_in_pieces(size):
     assert not copy_frames([*frames, bytes(8)], received)
 
 
-@pytest.mark.parametrize(
-    "status", [None, "it raised", OpenReport("", "a", 2.5, True, False, "full")]
-)
-def test_a_status_and_a_hello_arrive_as_they_were_sent(status):
-    assert unpack_status(pack(status)) == status
-    assert Hello.unpack(pack(HELLO)) == HELLO
-
-
 def test_texts_are_safe_for_terminals_and_names_are_short():
     assert unpack_status(pack(UNSAFE)) == "a\\x1b[2J\\ud800\nb"
     names = ("problem", "shard_path", "log_problem", "cache_problem")
@@ -159,11 +151,6 @@ def test_an_exception_is_sent_with_class_text_and_exit_code(error, type_, text, 
     assert type(stop.error) is type_
     assert str(stop.error) == text
     assert getattr(stop.error, "exit_code", 1) == code
-
-
-def test_an_unknown_order_is_refused():
-    with pytest.raises(RuntimeError, match="unknown order"):
-        parse_order(Order(99), b"")
 
 
 def test_an_opening_arrives_as_it_was_sent(tmp_path):
