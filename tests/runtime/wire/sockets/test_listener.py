@@ -99,10 +99,8 @@ def receive_hello(listener):
     return peer
 
 
-def wait_for_disconnects(listener, peers, count=1):
-    found: set[bytes] = set()
-    wait_until(lambda: len(found.update(listener.find_disconnected(peers)) or found) == count)
-    return found
+def wait_for_disconnects(listener, peers):
+    return set(wait_until(lambda: listener.find_disconnected(peers)))
 
 
 # --- messages -----------------------------------------------------------------------------
