@@ -86,8 +86,8 @@ def _run_child(input_json: bytes, must_stop: threading.Event) -> tuple[int, str]
             process.kill()
             process.wait()
     assert process.stdout is not None
-    with process.stdout as printed:
-        return process.returncode, printed.read().decode()
+    with process.stdout as output:
+        return process.returncode, output.read().decode()
 
 
 def check_join_options(join_options: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -195,12 +195,12 @@ class Failure:
         Its class is that of the other process if its module is already imported here. Otherwise it
         is the nearest base class that is a `CecError`, or `CecError`.
         """
-        loaded = [_loaded_class(module, name) for module, name in self.classes]
-        if loaded[0] is SystemExit:
+        loaded_classes = [_loaded_class(module, name) for module, name in self.classes]
+        if loaded_classes[0] is SystemExit:
             return SystemExit(self.text or self.exit_code)
-        type_, text = loaded[0], self.text
+        type_, text = loaded_classes[0], self.text
         if type_ is None:
-            type_ = next((base for base in loaded if base and issubclass(base, CecError)), None)
+            type_ = next((c for c in loaded_classes if c and issubclass(c, CecError)), None)
         if type_ is None:
             type_, text = CecError, f"{self.classes[0][1]}: {self.text}"
         error = type_.__new__(type_, text)

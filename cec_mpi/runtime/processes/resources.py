@@ -148,15 +148,15 @@ def unbound_processors() -> set[int]:
     For a moment the process requests all processors. If that fails, the processors that it may use
     are returned.
     """
-    bound = os.sched_getaffinity(0)
+    affinity = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, range(os.sysconf("SC_NPROCESSORS_CONF")))
     except OSError:
-        return bound
+        return affinity
     try:
         return os.sched_getaffinity(0)
     finally:
-        os.sched_setaffinity(0, bound)
+        os.sched_setaffinity(0, affinity)
 
 
 def core_numbers(processors: Set[int], system: Path = _SYSTEM) -> tuple[int, ...]:
@@ -289,9 +289,9 @@ def find_oversubscription(
     for node, node_ranks in ranks_by_node(processes).items():
         ranks = [rank for rank in node_ranks if rank]
         max_threads = max((threads[rank] for rank in ranks), default=0)
-        count, cores = plural(len(ranks), "machine"), plural(node.cores, "core")
+        machines_text, cores_text = plural(len(ranks), "machine"), plural(node.cores, "core")
         if len(ranks) > node.cores:
-            excess_machines[node] = f"{count} on {cores}"
+            excess_machines[node] = f"{machines_text} on {cores_text}"
         total_threads = sum(threads[rank] for rank in ranks)
         own_cores = min((processes[rank].own_cores for rank in ranks), default=0)
         is_bound = any(threads[rank] > processes[rank].own_cores for rank in ranks)
@@ -300,7 +300,7 @@ def find_oversubscription(
                 f"{plural(max_threads, 'thread')} bound to {plural(own_cores, 'core')}"
             )
         elif max_threads > 1 and total_threads > node.cores:
-            excess_threads[node] = f"{count} of {max_threads} threads on {cores}"
+            excess_threads[node] = f"{machines_text} of {max_threads} threads on {cores_text}"
     cases = (
         (
             "machines",
@@ -322,9 +322,9 @@ def find_oversubscription(
     return [
         Finding(
             "warning",
-            f"oversubscribed: more {excess} than cores on {format_nodes(nodes)}; {remedy}",
+            f"oversubscribed: more {noun} than cores on {format_nodes(nodes)}; {remedy}",
         )
-        for excess, nodes, remedy in cases
+        for noun, nodes, remedy in cases
         if nodes
     ]
 

@@ -182,7 +182,7 @@ class JobsEndpoint:
             rank = self.hub.roster.host_of(request.machine).rank
             replaced = request.term.replaces if request.term else None
             groups.setdefault((rank, replaced), []).append(request)
-        sent = []
+        batches = []
         for (rank, _), requests in groups.items():
             now = self.hub.clock.monotonic()
             jobs = tuple(
@@ -190,8 +190,8 @@ class JobsEndpoint:
             )
             self.hub.send_jobs(rank, jobs)
             self._borrowing_jobs += [job for job in jobs if job.is_borrowed]
-            sent.append(jobs)
-        return sent
+            batches.append(jobs)
+        return batches
 
     def is_sending(self, array: NDArray[Any]) -> bool:
         """Whether an array shares memory with an operand that may still be sent to a machine."""

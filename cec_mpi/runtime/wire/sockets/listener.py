@@ -376,13 +376,13 @@ class Listener:
         self, tcp: Any, addresses: Sequence[str], ports: tuple[int, int] | None
     ) -> list[tuple[str, int]]:
         """Bind a port of each address; return the addresses with their ports."""
-        bound = []
+        bound_addresses = []
         for address in addresses:
             ip = _resolve(address)
             tcp.ipv6 = ":" in ip or (not address and socket.has_dualstack_ipv6())
             bind_address = f"[{ip}]" if ":" in ip else ip or "*"
-            bound.append((address, self._bind_port(tcp, bind_address, ports)))
-        return bound
+            bound_addresses.append((address, self._bind_port(tcp, bind_address, ports)))
+        return bound_addresses
 
     def _bind_port(self, tcp: Any, bind_address: str, ports: tuple[int, int] | None) -> int:
         """Bind the first free port; return it."""
