@@ -128,10 +128,9 @@ def _display_name(implementation: str, environ: Mapping[str, str]) -> str:
     if implementation == SLURM:
         mpi_type = environ.get("SLURM_MPI_TYPE")
         return f"srun --mpi={mpi_type}" if mpi_type else "srun without --mpi"
-    programs = {OPEN_MPI: "Open MPI's mpirun", MPICH: "MPICH's mpiexec"}
-    return programs.get(
-        implementation, "Intel MPI's mpirun" if implementation == INTEL else implementation
-    )
+    programs = {OPEN_MPI: "mpirun", MPICH: "mpiexec", INTEL: "mpirun"}
+    program = programs.get(implementation)
+    return f"{implementation}'s {program}" if program else implementation
 
 
 @dataclass(frozen=True)
