@@ -179,16 +179,12 @@ class Cluster(RuleBasedStateMachine):
         """Return the requests of other machines that a host answers with the same sum."""
         if not self.step.is_pending(request):
             return []
-        processes = [
-            other
-            for other in self.processes.values()
-            if other.message == process.message
-            and other.request is not None
-            and not (other.is_given_up or other.is_faulty)
-        ]
-        requests = [other.request for other in processes]
-        for other in processes:
-            other.request = None
+        requests = []
+        for other in self.processes.values():
+            has_message = other.message == process.message and other.request is not None
+            if has_message and not (other.is_given_up or other.is_faulty):
+                requests.append(other.request)
+                other.request = None
         return requests
 
     @precondition(has_computing)
