@@ -107,8 +107,10 @@ def render_top(directory):
     return render_lines(top_lines(run, 120, None), 120, "utf-8")
 
 
-def check(path, max_steps):
-    """Compare the steps in chunks with those of `read_steps`."""
+@pytest.mark.parametrize("max_steps", [1, 2, MAX_STEPS])
+def test_chunks_of_any_size_have_the_numbers_of_the_lines(tmp_path, max_steps):
+    path = tmp_path / "steps.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines_of_a_run()))
     _, steps = read_steps(path)
     remaining = iter(steps)
     for chunk in read_chunks(path, max_steps):
@@ -130,13 +132,6 @@ def check(path, max_steps):
             assert delays.get(at, {}) == step["delays"]
             assert unanswered.get(at, []) == step["unanswered"]
     assert next(remaining, None) is None
-
-
-@pytest.mark.parametrize("max_steps", [1, 2, MAX_STEPS])
-def test_chunks_of_any_size_have_the_numbers_of_the_lines(tmp_path, max_steps):
-    path = tmp_path / "steps.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines_of_a_run()))
-    check(path, max_steps)
 
 
 def test_an_assignment_that_is_too_large_is_omitted_with_a_warning(make_run):
