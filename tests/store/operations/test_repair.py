@@ -206,7 +206,7 @@ def test_error_bounds_grow_with_each_repair(path, X):
         repair(path)
     check_decodes(path, X)
     bounds = [shard.rebuilt[0].error_bound for shard in open_store(path).manifest.shards]
-    assert min(bounds[n - 1] for n in (1, 3, 5)) > max(bounds[n - 1] for n in (2,))
+    assert min(bounds[n - 1] for n in (1, 3, 5)) > bounds[1]
 
 
 @pytest.mark.parametrize("stops", [0, 1, 2, 3])
@@ -257,7 +257,7 @@ def test_other_damaged_files_are_named_and_restored(path, name, change):
     if change == "lose":
         (path / name).unlink()
     else:
-        np.memmap(path / name, np.uint8, "r+")[len(before[name]) // 2] ^= 1
+        flip_bit(path / name, len(before[name]) // 2)
     if name != "manifest.json":
         assert list(verify(path).other_problems) == [name]
         assert open_store(path).shard(2).shape == (R, COLUMNS)
