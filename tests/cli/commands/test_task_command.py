@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy.sparse.linalg import aslinearoperator
 
-from cec_mpi.cli import main
 from cec_mpi.runtime.processes.launcher import remove_launcher_variables
 from cec_mpi.tasks import TASKS, options_of
 from cec_mpi.tasks.common.description import describe_task
@@ -38,19 +37,11 @@ def bare(X, k=3, checkpoint=None):
 
 
 @pytest.fixture
-def cec(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def cec(call, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path.copy())
     (tmp_path / f"mine_{tmp_path.name}.py").write_text(MINE)
 
-    def run(*words):
-        try:
-            code = main([str(word) for word in words])
-        except SystemExit as leaving:
-            code = leaving.code or 0
-        return code, *capsys.readouterr()
-
-    return run
+    return lambda *words: call(words, tmp_path)
 
 
 def without_docstrings(*words):
