@@ -11,6 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -345,7 +346,8 @@ class Listener:
     def _require_keys(self, tcp: Any, keys: Keys, encrypted: bool) -> None:
         """Accept only clients that have the keys."""
         if encrypted:
-            self._authenticator.configure_curve_callback(_DOMAIN, _KeyChecker(keys.public_key))
+            checker = SimpleNamespace(callback=lambda _domain, key: key == keys.public_key)
+            self._authenticator.configure_curve_callback(_DOMAIN, checker)
             tcp.curve_server = True
             tcp.curve_publickey, tcp.curve_secretkey = keys.server_key, keys.server_secret
         else:
@@ -432,13 +434,3 @@ def _resolve(address: str) -> str:
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "not a host name"
         raise InputError(f"the master cannot listen on {address}: {reason}") from None
-
-
-class _KeyChecker:
-    """Callback of the authenticator, which accepts one key."""
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-
-    def callback(self, domain: str, key: bytes) -> bool:
-        return key == self._key
