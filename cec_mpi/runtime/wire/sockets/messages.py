@@ -81,14 +81,11 @@ def split_frame(frame: memoryview) -> tuple[bytes, memoryview]:
 
 def copy_frames(frames: Sequence[Any], array: NDArray[Any]) -> bool:
     """Copy the bytes of frames into an array; return False if they do not fill it exactly."""
-    octets = array.reshape(-1).view(np.uint8)
-    if sum(map(len, frames)) != octets.size:
+    if sum(map(len, frames)) != array.nbytes:
         return False
-    begin = 0
-    for frame in frames:
-        end = begin + len(frame)
-        octets[begin:end] = np.frombuffer(frame, np.uint8)
-        begin = end
+    if frames:
+        octets = array.reshape(-1).view(np.uint8)
+        np.concatenate([np.frombuffer(frame, np.uint8) for frame in frames], out=octets)
     return True
 
 
