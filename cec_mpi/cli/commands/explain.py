@@ -211,7 +211,7 @@ def explain_copies(
     Raises
     ------
     InfeasibleError
-        A part is held by no available machine.
+        A part has no available holder.
     InputError
         There are too few copies for the stragglers.
 

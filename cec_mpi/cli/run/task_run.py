@@ -8,7 +8,6 @@ import os
 import time
 import traceback
 import warnings
-from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -508,25 +507,23 @@ def report_task_error(name: str, error: Exception) -> Exception:
 class TimeLimit:
     """Time limit of a run, set by the user or the batch system.
 
+    If ``SLURM_JOB_END_TIME`` is set, the run ends a minute before it, or after nine tenths of the
+    remaining time if that is later.
+
     Parameters
     ----------
-    seconds : float, optional
-        Time limit from now.
-    environment : mapping
-        Environment variables. If ``SLURM_JOB_END_TIME`` is set, the run ends a minute before it,
-        or after nine tenths of the remaining time if that is later.
+    seconds : float or None
+        Time limit of the user, from now.
     """
 
-    def __init__(
-        self, seconds: float | None = None, environment: Mapping[str, str] = os.environ
-    ) -> None:
+    def __init__(self, seconds: float | None) -> None:
         self._deadline = float("inf")
         self._reason = ""
         if seconds is not None:
             self._deadline = time.monotonic() + seconds
             self._reason = f"after the time limit of {plural(seconds, 'second')}"
         try:
-            remaining = float(environment[_JOB_END_VARIABLE]) - time.time()
+            remaining = float(os.environ[_JOB_END_VARIABLE]) - time.time()
         except (KeyError, ValueError):
             return
         margin = min(_MARGIN_SECONDS, max(0.0, _MARGIN_FRACTION * remaining))
