@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 from cec_mpi import open_operator
 from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.processes.resources import gather_processes
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.static import static_session
+from cec_mpi.runtime.wire.collective.messages import broadcast_vector
 from helpers.recording import MemoryRecorder
 
 pytestmark = pytest.mark.mpi(min_size=4)
@@ -119,3 +122,26 @@ def test_sessions_follow_each_other_without_leaking_communicators(comm, store, X
         with open_operator(store, comm) as operator:
             if operator is not None:
                 np.testing.assert_allclose(operator.matvec(w), X @ w, rtol=1e-10, atol=1e-10)
+
+
+# --- collective messages ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_multi_node", [True, False])
+@pytest.mark.parametrize(("columns", "dtype"), [(1, np.float32), (3, np.float64)])
+@pytest.mark.parametrize("size", [1, 5, 8_191, 100_003])
+def test_all_ranks_receive_the_vector(comm, size, columns, dtype, is_multi_node):
+    sent = np.random.default_rng(0).standard_normal((columns, size)).astype(dtype)
+    array = sent.copy() if comm.rank == 0 else np.full_like(sent, np.nan)
+    for _ in range(2):
+        broadcast_vector(comm, array, is_multi_node)
+        np.testing.assert_array_equal(array, sent)
+
+
+def test_hosts_and_cores_of_all_ranks_are_gathered(comm):
+    processes = gather_processes(comm)
+    assert len(processes) == comm.size
+    assert {p.host_name for p in processes} == {os.uname().nodename}
+    assert all(p.ranks == comm.size for p in processes)
+    mine = processes[comm.rank]
+    assert 1 <= mine.own_cores <= mine.cores <= mine.unbound_cores <= os.cpu_count()
