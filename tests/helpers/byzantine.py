@@ -123,7 +123,7 @@ def hello(random: np.random.Generator) -> bytes:
         process_fields[name] = int(random.choice([0, 1, 1 << 40, (1 << 62) - 1]))
         fields["machines"] = [int(random.choice([0, 1, 6, 7, 1 << 40]))]
         fields["slots"] = int(random.choice([1, 1, 1, 0, 2, 1 << 40]))
-        fields["launcher_rank"] = int(random.choice([0, 1, 1 << 40]))
+        fields["initial_rank"] = int(random.choice([0, 1, 1 << 40]))
         process_fields["host_name"] = str(random.choice(["node1", "x" * 10**5, "\x1b[2J", ""]))
     return pack(fields)
 

@@ -278,7 +278,7 @@ def serve_as_rank(
     """
     launch = _Launch(file, job, os.getppid() if parent is None else parent)
     with SignalRecorder(ignore_interrupts=True) as signals:  # the master handles them
-        hello = replace(_make_hello(DEFAULT_MEMORY_FRACTION * free_memory()), launcher_rank=rank)
+        hello = replace(_make_hello(DEFAULT_MEMORY_FRACTION * free_memory()), initial_rank=rank)
         finder = _MasterFinder(source, signals, start_seconds, launch)
         has_ended = False
         try:

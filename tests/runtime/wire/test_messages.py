@@ -86,7 +86,7 @@ PROCESS = VALID["process"]
 INVALID_REPORT = {"shard_path": [1], "rate": "fast", "is_shard_missing": 2}
 INVALID_HELLO = {
     "package": [["1"], None],
-    "launcher_rank": [-1, 1 << 62],
+    "initial_rank": [-1, 1 << 62],
     "machines": [-1, [-1], [1] * 10**5],
     "slots": [-1, None],
     "memory": [1 << 62],

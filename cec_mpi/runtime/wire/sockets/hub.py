@@ -161,9 +161,9 @@ class SocketHub:
     is_poisoned : bool
         See `ElasticHub`.
     joined_ranks : set of int
-        Ranks of the launcher that have joined.
+        Initial ranks (`Hello.initial_rank`) of the processes that have joined.
     stuck_ranks : list of int
-        Ranks of the launcher that have not left in time.
+        Initial ranks of the processes that have not left in time.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class SocketHub:
         self._hello_senders: set[bytes] = set()  # names of connections that have sent a hello
         self._peers: dict[bytes, Peer] = {}  # by name of the connection
         self._peers_by_rank: dict[int, Peer] = {}
-        self._launcher_machines: tuple[int, ...] = ()  # the n-th is for rank n of the launcher
+        self._initial_machines: tuple[int, ...] = ()  # the n-th is for initial rank n
         self._last_host_names: dict[int, str] = {}  # computer that last carried each machine
         self._opening: Opening | None = None
         self._emulation: Emulation | None = None
@@ -258,7 +258,7 @@ class SocketHub:
         is_settling = False
         while (
             missing_count := count_expected()
-            - sum(hello.launcher_rank > 0 for _, hello in self._pending_hellos)
+            - sum(hello.initial_rank > 0 for _, hello in self._pending_hellos)
         ) > 0:
             self._receive_messages(POLL_SECONDS)
             names = self._listener.find_disconnected([name for name, _ in self._pending_hellos])
@@ -278,11 +278,11 @@ class SocketHub:
     def assign_machines(self, machines: tuple[int, ...], ranks: int) -> tuple[int, ...]:
         """See `Hub.assign_machines`; 0 for a spare.
 
-        The process with rank n of the launcher carries the n-th of these machines, so that the copy
-        of its shard in a cache is on its node. A host that can carry several machines gets the
-        others when it serves the first one.
+        The process with initial rank n carries the n-th of these machines, so that the copy of its
+        shard in a cache is on its node. A host that can carry several machines gets the others when
+        it serves the first one.
         """
-        self._launcher_machines, unassigned = machines, list(machines)
+        self._initial_machines, unassigned = machines, list(machines)
         machine_of_rank: dict[int, int] = {}
         peers = self._connected_peers()
         for peer in peers:
@@ -290,7 +290,7 @@ class SocketHub:
                 unassigned.remove(requested[0])
                 machine_of_rank[peer.rank] = requested[0]
         for peer in peers:
-            if unassigned and peer.rank not in machine_of_rank and not peer.hello.launcher_rank:
+            if unassigned and peer.rank not in machine_of_rank and not peer.hello.initial_rank:
                 machine_of_rank[peer.rank] = unassigned.pop(0)
         return tuple(machine_of_rank.get(rank, 0) for rank in range(1, ranks + 1))
 
@@ -382,7 +382,7 @@ class SocketHub:
                 self._receive_messages(DISCONNECT_POLL_SECONDS)
                 for name in self._listener.find_disconnected(self._peers):
                     del self._peers[name]
-            ranks = [peer.hello.launcher_rank for peer in self._connected_peers()]
+            ranks = [peer.hello.initial_rank for peer in self._connected_peers()]
             self.stuck_ranks = [rank for rank in ranks if rank]
         finally:
             with notify_late_ranks():
@@ -592,7 +592,7 @@ class SocketHub:
             self._refuse(name, None, problem)
             return
         self._listener.track_disconnect()
-        self.joined_ranks.add(hello.launcher_rank)
+        self.joined_ranks.add(hello.initial_rank)
         if self._pending_hellos is None:
             self._register(name, hello)
         else:
@@ -628,7 +628,7 @@ class SocketHub:
             problem = f"--machines {hello.slots}: expected {max_machines} at most, because {reason}"
         elif (machine := max(hello.machines, default=0)) > (last := manifest.code.machines):
             problem = f"--machine {machine}: expected 1 to {last}, the machines of {store}"
-        elif not (capacity or hello.launcher_rank):
+        elif not (capacity or hello.initial_rank):
             owner = hello.device or host.name
             limit = "--memory" if hello.is_limited else f"90 % of the free memory of {owner}"
             problem = (
@@ -771,10 +771,10 @@ class SocketHub:
         return (requested or previous or new or machines)[0]
 
     def _requested_machines(self, hello: Hello) -> tuple[int, ...]:
-        """Return the machines that a host requests, or the machine of its rank of the launcher."""
-        if hello.machines or not 0 < hello.launcher_rank <= len(self._launcher_machines):
+        """Return the machines that a host requests, or the machine for its initial rank."""
+        if hello.machines or not 0 < hello.initial_rank <= len(self._initial_machines):
             return hello.machines
-        return (self._launcher_machines[hello.launcher_rank - 1],)
+        return (self._initial_machines[hello.initial_rank - 1],)
 
     def _assign_machine(self, peer: Peer, machine: int) -> None:
         log.info("rank %d becomes machine %d", peer.rank, machine)
@@ -868,6 +868,6 @@ class SocketHub:
 
 
 def _launch_order(named_hello: tuple[bytes, Hello]) -> tuple[bool, int]:
-    """Sort key: processes of the launcher come first, in the order of ranks."""
-    rank = named_hello[1].launcher_rank
+    """Sort key: processes with an initial rank come first, in the order of these ranks."""
+    rank = named_hello[1].initial_rank
     return not rank, rank

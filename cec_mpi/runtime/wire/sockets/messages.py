@@ -214,8 +214,9 @@ class Hello:
         Version of the package, digest of its files, and their directory.
     process : ProcessInfo
         Its computer and resources, from `detect_process`.
-    launcher_rank : int
-        Its rank in the master's launcher; 0 if it was started otherwise.
+    initial_rank : int
+        Its rank among the processes that the launcher or the master has started for the run; 0 for
+        any other process.
     machines : tuple of int
         Machines that it requests, or has carried before.
     slots : int
@@ -230,7 +231,7 @@ class Hello:
 
     package: tuple[str, str, str]
     process: ProcessInfo
-    launcher_rank: Natural = 0
+    initial_rank: Natural = 0
     machines: Annotated[tuple[Natural, ...], Meta(max_length=1 << 16)] = ()
     slots: Natural = 1
     memory: Natural = (1 << 62) - 1

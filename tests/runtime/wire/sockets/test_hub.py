@@ -158,7 +158,7 @@ def begin_opening(make_hub, connect, manifest, in_background):
 
     def begin_opening(ranks, hub_options=None, **options):
         hub = make_hub(**hub_options or {})
-        processes = [connect(launcher_rank=rank) for rank in range(1, ranks + 1)]
+        processes = [connect(initial_rank=rank) for rank in range(1, ranks + 1)]
         joined = hub.gather(lambda: ranks, 2, LIMIT)
         machines = hub.assign_machines((1, 2, 3), len(joined) - 1)
         later = tuple(n for n in (1, 2, 3) if n not in machines)
@@ -229,7 +229,7 @@ def run_without_events(hub, seconds=0.3):
 def test_processes_get_the_machine_of_their_rank_or_one_that_they_request(make_hub, connect):
     hub = make_hub()
     for rank in (3, 1, 4, 0, 2, 0):
-        connect(launcher_rank=rank, machines=() if rank else (6,))
+        connect(initial_rank=rank, machines=() if rank else (6,))
     processes = hub.gather(lambda: 6, 2, 3.0)  # waits only for ranks of the launcher
     assert len(processes) == 7
     assert {process.ranks for process in processes} == {7}
@@ -239,22 +239,22 @@ def test_processes_get_the_machine_of_their_rank_or_one_that_they_request(make_h
 
 def test_the_hub_waits_for_expected_processes_that_have_not_ended(make_hub, connect, capsys):
     hub = make_hub()
-    connect(launcher_rank=1)
-    connect(launcher_rank=3)
+    connect(initial_rank=1)
+    connect(initial_rank=3)
     assert len(hub.gather(lambda: 3, 3, 0.5)) <= 3
     assert "machines have not joined yet, but can still join" in capsys.readouterr().out
     run_until(hub, lambda: len(hub.roster.hosts) == 2)
     hub = make_hub()
-    connect(launcher_rank=2)
+    connect(initial_rank=2)
     expected = iter([3, 3, 2, 1] + [1] * 10**6)
     assert len(hub.gather(expected.__next__, 3, LIMIT)) == 2
 
 
 def test_a_process_that_ends_before_the_start_gets_no_machine(make_hub, connect):
     hub = make_hub()
-    connect(launcher_rank=1).close()
-    connect(launcher_rank=2)
-    connect(launcher_rank=3)
+    connect(initial_rank=1).close()
+    connect(initial_rank=2)
+    connect(initial_rank=3)
     hub.gather(lambda: 2, 2, LIMIT)
     run_until(hub, lambda: len(hub.roster.hosts) == 2)
     assert len(hub.roster.spares()) == 2
@@ -433,7 +433,7 @@ def test_a_process_that_joins_later_gets_a_vacant_machine(waits_for_joins, serve
     hub, _, _ = serve(machines=2, waits_for_joins=waits_for_joins)
     assert hub.roster.available == {1, 2}
     assert hub.expected_machines() == ({3} if waits_for_joins else set())
-    late = connect(launcher_rank=3)
+    late = connect(initial_rank=3)
     run_until(hub, lambda: hub.roster.opening)
     assert hub.expected_machines() == {3}
     assert late.open_shard() == 3
@@ -672,7 +672,7 @@ def test_stop_ends_all_processes_and_removes_the_file(
     assert f"cec-mpi join {path}" in capsys.readouterr().out
     assert path.stat().st_mode & 0o777 == 0o600
     assert read_connection_file(path).job_id == "7.0"
-    process = connect(launcher_rank=1)
+    process = connect(initial_rank=1)
     hub.gather(lambda: 1, 1, LIMIT)
     stopped = in_background(hub.stop, InputError("no such store"))
     stop = parse_order(*process.receive_order(OrderKind.STOP))
