@@ -101,12 +101,7 @@ def _join(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from cec_mpi.cli.run.ranks import (
-        print_stop_notice,
-        run_elastic,
-        run_in_lockstep,
-        run_serial,
-    )
+    from cec_mpi.cli.run.ranks import print_stop_notice, run_elastic, run_in_lockstep
     from cec_mpi.runtime.processes.start import run_on_ranks
 
     run, options = parse_run_options(arguments), from_flags(SessionOptions, arguments)
@@ -125,7 +120,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 "processes for machines"
             )
     if run.serial or options.is_elastic or launcher is None:
-        perform = run_serial if run.serial else run_elastic
+        perform = partial(run_in_lockstep, None) if run.serial else run_elastic
         with SignalRecorder(
             exit_on_second_sigterm=True, include_hangup=launcher is None
         ) as signals:

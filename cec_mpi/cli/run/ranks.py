@@ -41,14 +41,14 @@ def print_stop_notice(run: RunOptions, received_signal: signal.Signals) -> None:
 
 
 def run_in_lockstep(
-    comm: MPI.Intracomm, run: RunOptions, options: SessionOptions, signals: SignalRecorder
+    comm: MPI.Intracomm | None, run: RunOptions, options: SessionOptions, signals: SignalRecorder
 ) -> int:
-    """Run a task on the ranks of MPI (collective).
+    """Run a task on the ranks of MPI (collective), or in this process if `comm` is None.
 
     A signal to rank 0 ends the run. The machines serve until the master closes the session.
     """
     out, context = Path(run.out), ExitStack()
-    if comm.rank == 0:  # machines do not import this module
+    if comm is None or comm.rank == 0:  # machines do not import this module
         from cec_mpi.runtime.records.directory import remove_if_rejected
 
         context.enter_context(remove_if_rejected(out))
@@ -58,18 +58,6 @@ def run_in_lockstep(
 
             with TaskRun(run, options, signals) as task:
                 task.run(session)
-    return 0
-
-
-def run_serial(run: RunOptions, options: SessionOptions, signals: SignalRecorder) -> int:
-    """Run a task with all machines in this process."""
-    from cec_mpi.cli.run.task_run import TaskRun
-    from cec_mpi.runtime.records.directory import remove_if_rejected
-
-    with remove_if_rejected(Path(run.out)), static_session(None, None, options) as session:
-        assert session is not None
-        with TaskRun(run, options, signals) as task:
-            task.run(session)
     return 0
 
 
