@@ -120,7 +120,7 @@ def logistic(
     if not state:
         warn_of_scales(X, "logistic", has_intercept=fit_intercept, exponent=X_exponent)
     # The variable is v = 2**exponent w. If the penalty dominates the loss, v is enlarged by
-    # 2**penalty_excess and the objective by `weight`, so that both stay near 1. The loss of the
+    # 2**penalty_excess and the objective by `factor`, so that both stay near 1. The loss of the
     # intercept alone (base) is subtracted.
     mantissa, C_exponent = math.frexp(C)
     penalty_exponent = binary_exponent(1 / (mantissa * rows)) - C_exponent - 2 * X_exponent
@@ -128,43 +128,42 @@ def logistic(
     exponent = X_exponent + penalty_excess
     input_exponents = {"X": X_exponent, "C": C_exponent}
     penalty = float(np.ldexp(1 / (mantissa * rows), -C_exponent - 2 * X_exponent - penalty_excess))
-    weight = 2.0 ** min(penalty_excess, _MAX_PENALTY_LOG2)
+    factor = 2.0 ** min(penalty_excess, _MAX_PENALTY_LOG2)
+    c_factor = math.sqrt(factor)  # of the intercept in x
     base_intercept = math.log((signs > 0).sum() / (signs < 0).sum()) if fit_intercept else 0.0
     base_logits = -signs * base_intercept
     base_losses, base_errors = np.logaddexp(0.0, base_logits), expit(base_logits)
     start = np.zeros(size)
     if state:
         start[:columns] = restore_array("x", state["x"][:columns], exponent)
-        start[columns:] = restore_array("x", state["x"][columns:] - base_intercept) * math.sqrt(
-            weight
-        )
+        start[columns:] = restore_array("x", state["x"][columns:] - base_intercept) * c_factor
 
     def objective(x: NDArray[Any]) -> tuple[float, NDArray[Any]]:
-        """Return `weight` times the objective and its gradient; one product with X, one with X'."""
-        v, c = x[:columns], x[columns:].sum() / math.sqrt(weight)
-        logit_changes = -signs * (operator.matvec(v) / weight + c)
+        """Return `factor` times the objective and its gradient; one product with X, one with X'."""
+        v, c = x[:columns], x[columns:].sum() / c_factor
+        logit_changes = -signs * (operator.matvec(v) / factor + c)
         loss_changes = np.where(
             np.abs(logit_changes) < 1,
             np.log1p(base_errors * np.expm1(np.clip(logit_changes, -1, 1))),
             np.logaddexp(0.0, base_logits + logit_changes) - base_losses,
         )
         slopes = -signs * expit(base_logits + logit_changes) / rows
-        value = float(weight * loss_changes.mean() + penalty / 2 * (v @ v))
+        value = float(factor * loss_changes.mean() + penalty / 2 * (v @ v))
         gradient = operator.rmatvec(slopes) + penalty * v
         largest = rescale(
             "the gradient", np.abs(gradient).max(), X_exponent, input_exponents, may_underflow=True
         )
         checkpoint.progress(
-            objective=float(base_losses.mean()) + value / weight,
+            objective=float(base_losses.mean()) + value / factor,
             gradient=max(largest, abs(slopes.sum()) * fit_intercept),
         )
         if fit_intercept:
-            gradient = np.append(gradient, slopes.sum() * math.sqrt(weight))
+            gradient = np.append(gradient, slopes.sum() * c_factor)
         return value, gradient
 
     def unscale(x: NDArray[Any]) -> NDArray[Any]:
         w = rescale("the coefficients", x[:columns], -exponent, input_exponents)
-        return np.append(w, base_intercept + x[columns:] / math.sqrt(weight))
+        return np.append(w, base_intercept + x[columns:] / c_factor)
 
     def save_iterate(x: NDArray[Any]) -> None:
         nonlocal done_iterations
