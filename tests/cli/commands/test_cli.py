@@ -48,15 +48,6 @@ def cec(call):
     return lambda *words: call(words)
 
 
-def in_a_process(*words, **options):
-    """Run a command in a process of its own."""
-    kept = remove_launcher_variables(os.environ)
-    command = [sys.executable, "-m", "cec_mpi", *map(str, words)]
-    return subprocess.run(
-        command, stderr=subprocess.PIPE, text=True, check=False, env=kept, **options
-    )
-
-
 # --- plan ---------------------------------------------------------------------------------
 
 
@@ -238,16 +229,17 @@ def test_serial_is_refused_under_a_launcher(cec, monkeypatch, made, tmp_path):
 
 @pytest.mark.parametrize("machines", [3, 3000])
 def test_output_without_a_reader_is_no_error_and_a_full_disk_is_one_message(machines):
-    words = ["--speeds", ",".join(["2"] * machines), "--recovery", 2, "--rows", 20]
+    speeds = ",".join(["2"] * machines)
+    words = ["plan", "--speeds", speeds, "--recovery", "2", "--rows", "20"]
+    command = [sys.executable, "-m", "cec_mpi", *words]
+    streams = {"stderr": subprocess.PIPE, "env": remove_launcher_variables(os.environ)}
     reading, writing = os.pipe()
     os.close(reading)
-    try:
-        done = in_a_process("plan", *words, stdout=writing)
-    finally:
-        os.close(writing)
+    done = subprocess.run(command, stdout=writing, text=True, check=False, **streams)
+    os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device, no path
-        done = in_a_process("plan", *words, stdout=full)
+        done = subprocess.run(command, stdout=full, text=True, check=False, **streams)
     assert done.returncode == 2
     assert done.stderr.startswith("cec-mpi: error: ")
     assert done.stderr.count("\n") == 1
