@@ -95,13 +95,6 @@ def test_a_missing_matplotlib_is_one_message(cec, tmp_path, monkeypatch):
     assert cec(*EXAMPLE)[0] == 0
 
 
-def test_a_figure_shows_the_steps_if_requested(cec, tmp_path):
-    for words in ((), ("--steps",)):
-        assert cec(*EXAMPLE, "--figure", tmp_path / "a.svg", *words)[0] == 0
-        shown = "Algorithm 1 step by step" in (tmp_path / "a.svg").read_text()
-        assert shown is bool(words)
-
-
 def test_steps_are_added_to_the_output(cec):
     plain = json.loads(cec(*EXAMPLE, "--json")[1])
     stepped = json.loads(cec(*EXAMPLE, "--json", "--steps")[1])
