@@ -165,14 +165,14 @@ def _parse_group(text: str, usable_fraction: float) -> MachineGroup:
 def _format_advice(request: AdviceRequest, advice: Advice) -> str:
     from cec_mpi.simulation.advise import format_percent
 
-    command = f"cec-mpi encode X store --dtype {request.dtype}"
+    encode_header = f"cec-mpi encode X store --dtype {request.dtype}"
     rows = []
     for choice in advice.front:
         simulated, cost, waiting = choice.simulated_total, choice.cost, choice.waiting_fraction
         rows.append(
             {
                 "": "*" if choice is advice.recommended else "",
-                command: choice.encode_options(advice.speeds),
+                encode_header: choice.encode_options(advice.speeds),
                 "with run": choice.run_options(),
                 "per computer": _per_computer_text(choice),
                 "store": format_bytes(choice.storage),
@@ -190,7 +190,7 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
         )
     for name, total in advice.baselines.items():
         totals = {"total": format_duration(total.mean), "95 %": _interval_text(total)}
-        rows.append({"": "", command: f"{name}, without a code", **totals})
+        rows.append({"": "", encode_header: f"{name}, without a code", **totals})
     optional_columns = {
         "with run": any(choice.run_options() for choice in advice.front),
         "per computer": any(choice.machines_per_computer for choice in advice.front),
@@ -201,7 +201,7 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
         f"{plural(len(advice.machines), 'machine')}, {format_count(request.steps, 'step')}",
         "",
     ]
-    right_aligned = {*columns} - {"", command, "with run", "per computer", "95 %"}
+    right_aligned = {*columns} - {"", encode_header, "with run", "per computer", "95 %"}
     lines += format_table(
         columns, [[row.get(column, "-") for column in columns] for row in rows], right_aligned
     )

@@ -110,12 +110,12 @@ def _remedy(scenario: Scenario, outcome: Outcome) -> str:
     availability, tick_seconds = options.availability, options.tick_seconds
     if isinstance(availability, AvailabilityFlags):
         availability = availability.load(scenario.machines)
-    last = getattr(availability, "last_change", None)
+    last_change = getattr(availability, "last_change", None)
     tick = int(outcome.seconds / tick_seconds) if tick_seconds else outcome.steps
-    if not last or not (options.wait or tick >= last):
+    if not last_change or not (options.wait or tick >= last_change):
         return ""
     shorter = f", or --steps {outcome.steps} to end the run there" if outcome.steps else ""
-    return f"; the availability ends at tick {last}: add --repeat to repeat it{shorter}"
+    return f"; the availability ends at tick {last_change}: add --repeat to repeat it{shorter}"
 
 
 def _table(outcomes: Mapping[str, Outcome | Exception], price: float | None) -> list[str]:

@@ -86,44 +86,42 @@ def _repair(arguments: argparse.Namespace) -> int:
     from cec_mpi.store import open_store, repair
 
     def body(runner: Runner) -> int:
-        repaired = repair(
-            arguments.store, arguments.machine, memory=arguments.memory, runner=runner
-        )
+        result = repair(arguments.store, arguments.machine, memory=arguments.memory, runner=runner)
         manifest = open_store(arguments.store).manifest
 
         def shard_name(machine: int) -> str:
             return manifest.shards[machine - 1].file
 
-        for name in repaired.restored:
+        for name in result.restored:
             print_note(f"{name}: restored")
-        for n, kind in repaired.replaced.items():
+        for n, kind in result.replaced.items():
             print_note(
                 f"{shard_name(n)}: replaced {kind} by a regular file (its target is unchanged)"
             )
-        for n, rows in repaired.rebuilt.items():
-            reason = " (wrong numbers with valid checksums)" if n in repaired.faulty else ""
+        for n, rows in result.rebuilt.items():
+            reason = " (wrong numbers with valid checksums)" if n in result.faulty else ""
             print_note(f"{shard_name(n)}: {rows} rebuilt{reason}")
-        if repaired.error_bound:
-            print_note(f"rebuilt numbers: error {_bound_text(repaired.error_bound, manifest)}")
+        if result.error_bound:
+            print_note(f"rebuilt numbers: error {_bound_text(result.error_bound, manifest)}")
         findings = (
-            repaired.restored,
-            repaired.lost,
-            repaired.rebuilt,
-            repaired.unresolved,
-            repaired.still_damaged,
-            repaired.faulty,
+            result.restored,
+            result.lost,
+            result.rebuilt,
+            result.unresolved,
+            result.still_damaged,
+            result.faulty,
         )
         if not any(findings):
             print_note(f"{arguments.store}: nothing to repair")
-        problems = list(repaired.unresolved)
+        problems = list(result.unresolved)
         still_damaged = sorted(
-            {*repaired.still_damaged, *(n for n in repaired.faulty if n not in repaired.rebuilt)}
+            {*result.still_damaged, *(n for n in result.faulty if n not in result.rebuilt)}
         )
         if still_damaged:
             problems.append(f"still damaged: {', '.join(map(shard_name, still_damaged))}")
-        if repaired.lost:
+        if result.lost:
             problems.append(
-                f"{' and '.join(repaired.lost)} cannot be restored: copy one of them from a "
+                f"{' and '.join(result.lost)} cannot be restored: copy one of them from a "
                 "backup, or encode X again"
             )
         if problems:
