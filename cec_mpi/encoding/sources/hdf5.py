@@ -87,7 +87,7 @@ def hdf5_view(
             "expected numbers, or --raw-values, which encodes the numbers of its members"
         )
     _check_filters(dataset, name)
-    files = _external_files(dataset, name)
+    files = _referenced_files(dataset, name)
     if unwritten := _describe_unwritten(dataset):
         warnings.append(f"{name} {unwritten} read as its fill value {dataset.fillvalue}")
     for axis, scales in enumerate(dataset.dims):
@@ -195,11 +195,10 @@ def _check_filters(dataset: Any, name: str) -> None:
 def _netcdf_fill(dataset: Any) -> Any:
     """Return NetCDF's fill value of entries that were never written, or None."""
     h5py = import_library("h5py", dataset.name)
-    fill_value_status = dataset.id.get_create_plist().fill_value_defined()
-    is_default = (
-        fill_value_status != h5py.h5d.FILL_VALUE_USER_DEFINED or dataset.dtype.kind not in "iuf"
-    )
-    if is_default or not any(name in dataset.attrs for name in _NETCDF_ATTRIBUTES):
+    status = dataset.id.get_create_plist().fill_value_defined()
+    if status != h5py.h5d.FILL_VALUE_USER_DEFINED or dataset.dtype.kind not in "iuf":
+        return None
+    if not any(name in dataset.attrs for name in _NETCDF_ATTRIBUTES):
         return None
     value = dataset.fillvalue
     return value if value and np.isfinite(value) else None
@@ -225,13 +224,13 @@ def _describe_unwritten(dataset: Any) -> str:
     return f"lacks {missing} of its {plural(total, 'chunk')}, and they are" if missing > 0 else ""
 
 
-def _external_files(dataset: Any, name: str) -> tuple[Path, ...]:
-    """Return the external files of a dataset.
+def _referenced_files(dataset: Any, name: str) -> tuple[Path, ...]:
+    """Return the other files with data of a dataset: external files, and virtual sources.
 
     Raises
     ------
     InputError
-        A file is missing or too short, so that HDF5 would return fill values.
+        HDF5 would return fill values, because a virtual source is missing or a file is too short.
     """
     for file, offset, size in dataset.external or ():
         path = Path(file)
@@ -249,7 +248,7 @@ def _external_files(dataset: Any, name: str) -> tuple[Path, ...]:
 
 
 def _check_virtual_source(dataset: Any, source: Any, name: str) -> list[Path]:
-    """Open a source of a virtual dataset, and return its files."""
+    """Return the files of a source of a virtual dataset; raise if it is missing or too small."""
     h5py = import_library("h5py", name)
     if "%b" in source.file_name + source.dset_name:  # HDF5 ends a series at a missing file
         return []
@@ -268,7 +267,7 @@ def _check_virtual_source(dataset: Any, source: Any, name: str) -> list[Path]:
     try:
         with nullcontext(dataset.file) if path == own_path else h5py.File(path, "r") as file:
             source_dataset = file[source.dset_name]
-            files = [path, *_external_files(source_dataset, f"{path}::{source.dset_name}")]
+            files = [path, *_referenced_files(source_dataset, f"{path}::{source.dset_name}")]
             selection = source.src_space
             if selection.get_select_type() == h5py.h5s.SEL_HYPERSLABS:
                 last = selection.get_select_bounds()[1]
