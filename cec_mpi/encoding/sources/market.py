@@ -253,11 +253,11 @@ def _negate_signed(path: Path, values: NDArray[Any]) -> NDArray[Any]:
     return -values
 
 
-def _line_of_entry(block: bytes, first: int, entry: int) -> tuple[int, bytes]:
+def _line_of_entry(block: bytes, first_line: int, entry: int) -> tuple[int, bytes]:
     """Return the number and text of the line of an entry; entries count from 0."""
-    lines = enumerate(block.split(b"\n"), start=first)
-    content = ((n, text) for n, text in lines if text.partition(b"%")[0].strip())
-    return next(islice(content, entry, None))
+    lines = enumerate(block.split(b"\n"), start=first_line)
+    entry_lines = ((n, text) for n, text in lines if text.partition(b"%")[0].strip())
+    return next(islice(entry_lines, entry, None))
 
 
 def _bad_line_error(path: Path, number: int, text: bytes, expected: str) -> InputError:
@@ -267,7 +267,7 @@ def _bad_line_error(path: Path, number: int, text: bytes, expected: str) -> Inpu
 
 
 def _dense_matrix(path: Path, header: _Header, values: NDArray[Any]) -> NDArray[Any]:
-    """Return the matrix of values in column-major order; the lower triangle if symmetric."""
+    """Return the matrix of these column-major entries, or of this lower triangle if symmetric."""
     if header.symmetry == "general":
         return values.reshape(header.shape, order="F")
     is_skew = header.symmetry == "skew-symmetric"
@@ -286,7 +286,7 @@ def _sparse_matrix(path: Path, header: _Header, rows: Any, columns: Any, values:
     rows, columns = rows.astype(np.int64) - 1, columns.astype(np.int64) - 1
     values = np.ones(len(rows)) if values is None else values
     if header.symmetry != "general":
-        _check_triangle(path, header, rows, columns, values)
+        _check_symmetry(path, header, rows, columns, values)
         off_diagonal = rows != columns
         is_skew = header.symmetry == "skew-symmetric"
         mirrored = _negate_signed(path, values[off_diagonal]) if is_skew else values[off_diagonal]
@@ -298,8 +298,8 @@ def _sparse_matrix(path: Path, header: _Header, rows: Any, columns: Any, values:
     return to_checked_csr(path, coo_array((values, (rows, columns)), shape=header.shape))
 
 
-def _check_triangle(path: Path, header: _Header, rows: Any, columns: Any, values: Any) -> None:
-    """Raise if a file has both an entry and its mirror image, which would be summed."""
+def _check_symmetry(path: Path, header: _Header, rows: Any, columns: Any, values: Any) -> None:
+    """Raise if an entry and its mirror image would be summed, or a skew diagonal is not 0."""
     lower, upper = rows > columns, rows < columns
     size = header.shape[0]
     if lower.any() and upper.any():
