@@ -244,10 +244,10 @@ def xarray_source(array: Any, options: EncodeOptions) -> ArraySource | DaskMatri
         attributes = {}  # xarray has decoded the array, but keeps limits of the stored values
     view = apply_attributes(View(name_of(array), array.dtype), attributes, options)
     if array.chunks is not None:
-        chunks = array.data
+        dask_array = array.data
         if view.decoder is not None:
-            chunks = chunks.map_blocks(view.decoder, dtype=view.dtype)
-        return dask_matrix(chunks, names)
+            dask_array = dask_array.map_blocks(view.decoder, dtype=view.dtype)
+        return dask_matrix(dask_array, names)
     return replace(view_source(array, view), rows_only=True, column_names=names)
 
 

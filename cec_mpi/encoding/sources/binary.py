@@ -219,9 +219,9 @@ def check_finite(path: Path, rows: int) -> None:
         piece = np.empty((stop - start, columns), array.dtype)
         array.read_into(start, stop, 0, columns, piece)
         with np.errstate(over="ignore", invalid="ignore"):
-            is_good = np.isfinite(piece.astype(np.float64))
-        if not is_good.all():
-            row, column = np.argwhere(~is_good)[0].tolist()
+            is_finite = np.isfinite(piece.astype(np.float64))
+        if not is_finite.all():
+            row, column = np.argwhere(~is_finite)[0].tolist()
             raise InputError(
                 f"{path} holds {piece[row, column]} at row {start + row}, column {column} (counted "
                 "from 0), expected finite numbers in the range of float64"

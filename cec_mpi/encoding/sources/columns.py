@@ -118,7 +118,7 @@ def _column_hint(text: str, names: tuple[str, ...]) -> str:
         return "columns have no names, expected numbers from 1 on"
     if len(names) == 1 and ";" in names[0]:
         return f"its only column is {shorten(names[0])} (try --delimiter semicolon)"
-    same_letters = (name for name in names if name.lower() == text.lower())
-    if similar := closest_match(text, names) or next(same_letters, ""):
+    names_in_other_case = (name for name in names if name.lower() == text.lower())
+    if similar := closest_match(text, names) or next(names_in_other_case, ""):
         return f"did you mean {similar!r}?"
     return f"its columns are {truncate(names, _MAX_LISTED)}"

@@ -440,7 +440,8 @@ def open_text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextT
     elif (
         options.header is None
         and not names
-        and _is_sequence(text, delimiter) > _is_sequence(second_row, delimiter)
+        and _is_sequence(text, delimiter)
+        and not _is_sequence(second_row, delimiter)
     ):
         warning = (
             f"{path}: the first row ({truncate(cells, _MAX_LISTED)}) looks like column names, but "
