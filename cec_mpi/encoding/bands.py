@@ -48,7 +48,7 @@ class Bands:
 
     @property
     def file_bytes(self) -> int:
-        """Size of the file in bytes."""
+        """Size of `INCOMPLETE_SIZES` in bytes."""
         return self._offset(self.count, 0)
 
     def write(self, files: FileCache, band: int, span: int, largest: Floats) -> None:
@@ -63,7 +63,7 @@ class Bands:
         recorded = np.zeros((self.count, self.grid.blocks_across), dtype=bool)
         with _open(path) as descriptor:
             for band, span in np.ndindex(recorded.shape):
-                recorded[band, span] = self._read(descriptor, band, span) is not None
+                recorded[band, span] = self._read_sizes(descriptor, band, span) is not None
         return recorded
 
     def column_sizes(self, path: Path) -> Iterator[Floats]:
@@ -78,7 +78,7 @@ class Bands:
                 yield largest
 
     def _read_sizes_or_raise(self, descriptor: int, band: int, span: int) -> Floats:
-        sizes = self._read(descriptor, band, span)
+        sizes = self._read_sizes(descriptor, band, span)
         if sizes is None:
             raise InputError(
                 f"{INCOMPLETE_SIZES} was altered during the encode: remove the store and encode X "
@@ -86,7 +86,7 @@ class Bands:
             )
         return sizes
 
-    def _read(self, descriptor: int, band: int, span: int) -> Floats | None:
+    def _read_sizes(self, descriptor: int, band: int, span: int) -> Floats | None:
         """Return the column sizes of a band and a span; None if they are not recorded."""
         block = self.grid.block(span)
         width = block.right - block.left

@@ -29,7 +29,7 @@ FORMATS = (
 """Formats that encode reads, for messages."""
 
 _DELIMITER_NAMES = {"\t": "tab", " ": "space"}
-_RESUME_OPTIONS = ("memory", "resume")  # may change when an encode is resumed
+_RESUME_MAY_CHANGE = ("memory", "resume")
 _COPIES_OPTIONS = ("copies", "speeds", "spread")
 _EXPECTED_COLUMNS = "a list of names or numbers"
 _EXPECTED_SHAPE = "two numbers of at least 1"
@@ -359,7 +359,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
         """Return the arguments that a resume must repeat, as JSON values."""
         names = [field.name for group in GROUPS for field in own_options(group)]
         return {
-            **{name: getattr(self, name) for name in names if name not in _RESUME_OPTIONS},
+            **{name: getattr(self, name) for name in names if name not in _RESUME_MAY_CHANGE},
             "shape": None if self.shape is None else list(self.shape),
             "header": None if self.header is None else ("yes" if self.header else "no"),
             "delimiter": _DELIMITER_NAMES.get(self.delimiter or "", self.delimiter),

@@ -300,7 +300,7 @@ def _open_group(path: Path, inner_path: str, options: EncodeOptions) -> _Piecewi
 
 def _sparse_layout(name: str, group: Any) -> tuple[str, tuple[int, int], tuple[str, str, str]]:
     """Return the format of a sparse matrix in HDF5, its shape, and the names of its arrays."""
-    if "MATLAB_sparse" in group.attrs:  # the number of rows
+    if "MATLAB_sparse" in group.attrs:  # its value is the number of rows
         if not {"data", "ir", "jc"} <= set(group):
             raise InputError(f"{name} has no nonzero entry: expected at least one")
         shape = (int(group.attrs["MATLAB_sparse"]), max(0, group["jc"].size - 1))

@@ -82,7 +82,7 @@ class EncodeWork:
             2 * float(np.abs(self.manifest.code.generator).sum(axis=1).max())
         )
         self._buffers = threading.local()
-        self._unsynced = 0  # bytes; approximate, because threads count without a lock
+        self._unsynced_bytes = 0  # approximate, because threads count without a lock
 
     @classmethod
     def create(
@@ -190,9 +190,9 @@ class EncodeWork:
                     )
                     if is_band_end and not self.has_column_sizes[band, piece.span]:
                         self._bands.write(files, band, piece.span, column_sizes)
-        self._unsynced += self.size(piece)
-        if self._unsynced > _MAX_UNSYNCED_BYTES:
-            self._unsynced = 0
+        self._unsynced_bytes += self.size(piece)
+        if self._unsynced_bytes > _MAX_UNSYNCED_BYTES:
+            self._unsynced_bytes = 0
             self.flush()
         return size_ratio, rounding
 

@@ -45,7 +45,7 @@ def to_checked_csr(name: object, array: Any) -> Any:
     """
     sparse_format, shape = array.format, check_shape(name, array.shape)
     check_real(name, np.dtype(array.dtype))
-    with _invalid_sparse_errors(name):
+    with _convert_scipy_errors(name):
         if sparse_format == "lil":
             columns, values = array.rows, array.data
             if len(columns) != shape[0] or list(map(len, columns)) != list(map(len, values)):
@@ -80,7 +80,7 @@ def csr_from_arrays(
     for array in indices:
         check_integers(name, array)
     data = data.astype(scipy_dtype(data.dtype), copy=False)
-    with _invalid_sparse_errors(name):
+    with _convert_scipy_errors(name):
         if sparse_format == "coo":
             matrix: Any = coo_array((data, indices), shape=shape)
         elif sparse_format == "dia":
@@ -101,7 +101,7 @@ def csr_from_arrays(
 
 
 @contextmanager
-def _invalid_sparse_errors(name: object) -> Iterator[None]:
+def _convert_scipy_errors(name: object) -> Iterator[None]:
     """Convert errors of SciPy for inconsistent arrays to `InputError`."""
     try:
         yield
