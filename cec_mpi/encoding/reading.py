@@ -16,6 +16,7 @@ from cec_mpi.core.accuracy.scaling import (
 )
 from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding
 from cec_mpi.encoding.sources import Matrix, Source
+from cec_mpi.encoding.sources.source import read_error
 from cec_mpi.errors import InputError
 from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.work import Runner, fit_memory
@@ -36,8 +37,7 @@ def read_source(
     try:
         return source.read(start, stop, left, right, out)
     except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{source.name} cannot be read: {reason}") from None
+        raise read_error(source.name, error) from None
     except InputError as error:
         raise NotEncodableError(str(error)) from error.__cause__  # an error of the user's array
 

@@ -26,7 +26,7 @@ from cec_mpi.encoding.sources.binary import npy_source, parts_source, raw_source
 from cec_mpi.encoding.sources.hdf5 import hdf5_source
 from cec_mpi.encoding.sources.missing import stream_rows, summarise_missing
 from cec_mpi.encoding.sources.scratch import copy_to_file
-from cec_mpi.encoding.sources.source import Matrix, Source, StreamedMatrix
+from cec_mpi.encoding.sources.source import Matrix, Source, StreamedMatrix, read_error
 from cec_mpi.encoding.sources.table import TextTable, open_text_table
 from cec_mpi.encoding.sources.views import ContainerArray
 from cec_mpi.encoding.sources.zarr_arrays import is_zarr, zarr_source
@@ -208,4 +208,4 @@ def _is_npy(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(6) == b"\x93NUMPY"
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        raise read_error(path, error) from None

@@ -28,7 +28,7 @@ def copy_to_file(
     store: Path,
     dtype: np.dtype[Any],
     is_resumed: bool,
-    missing: str = "refuse",
+    missing: str,
 ) -> Iterator[Source]:
     """Copy a matrix to a temporary file next to the store, and yield its source.
 
