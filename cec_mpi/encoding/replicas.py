@@ -103,11 +103,6 @@ def encode_replicas(
     warn_of_rounding(rows.name, writer.rounding, layout.dtype)
 
 
-def _rounds_floats(dtype: np.dtype[Any], stored: str) -> bool:
-    """Return whether the stored dtype has fewer digits than floats of X."""
-    return dtype.kind == "f" and dtype.itemsize > np.dtype(stored).itemsize
-
-
 def _write_metadata(writer: _ShardWriter, parts: Parts, checksums: NDArray[np.uint64]) -> None:
     """Write all files except the shards: cells, column sizes, checksums, manifest."""
     directory, layout, rows = writer.directory, writer.layout, writer.rows
@@ -123,7 +118,8 @@ def _write_metadata(writer: _ShardWriter, parts: Parts, checksums: NDArray[np.ui
         dtype=layout.dtype,
         machines=layout.machines,
         replicas=PartsEntry.from_layout(layout),
-        rounded=bool(writer.rounding.count) or _rounds_floats(rows.values.dtype, layout.dtype),
+        rounded=bool(writer.rounding.count)
+        or (rows.values.dtype.kind == "f" and not np.can_cast(rows.values.dtype, layout.dtype)),
         checksums=ChecksumsEntry.for_generation(1),
         shards=tuple(
             ShardEntry(
