@@ -77,6 +77,22 @@ def test_closing_ends_the_wait_for_machines_in_another_thread(small_store, tmp_p
     assert not file.exists()
 
 
+def test_joined_machines_leave_a_program_that_never_closes_its_operator(
+    small_store, tmp_path, start
+):
+    file = str(tmp_path / "run.json")
+    program = (
+        "import numpy as np, cec_mpi\n"
+        f"X = cec_mpi.open_operator({str(small_store.path)!r}, accept={file!r})\n"
+        "print(X @ np.ones(12))"
+    )
+    master = start([sys.executable, "-c", program])
+    machines = [start(["cec-mpi", "join", file, "--retry", "60s"]) for _ in range(2)]
+    assert [machine.wait(SECONDS) for machine in machines] == [0, 0]
+    assert "Exception" not in master.communicate(timeout=SECONDS)[1]
+    assert master.returncode == 0
+
+
 def test_a_forked_process_cannot_use_the_machines_and_does_not_stop_them(small_store):
     with cec_mpi.open_operator(small_store.path, local=2) as X:
         child = os.fork()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -162,6 +164,24 @@ def test_threads_that_use_an_operator_start_it_once(store):
         for found in pool.map(lambda _: A @ W, range(16)):
             np.testing.assert_allclose(found, X @ W)
     assert recorder.steps == 16
+
+
+@pytest.mark.parametrize("shards", ["mmap", "ram"])
+def test_a_closed_operator_holds_no_shards(tmp_path, shards):
+    matrix = np.random.default_rng(0).standard_normal((40_000, 50))
+    cec_mpi.encode(matrix, tmp_path / "store", 3, 2)
+    closed = []
+    tracemalloc.start()
+    try:
+        for _ in range(3):
+            A = cec_mpi.open_operator(tmp_path / "store", shards=shards)
+            A @ np.ones(50)
+            A.close()
+            closed.append(A)
+        assert tracemalloc.get_traced_memory()[0] < matrix.nbytes / 2 * 3 / 2
+    finally:
+        tracemalloc.stop()
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
 
 
 def test_accuracy_is_that_of_the_decoders_in_use(tmp_path):

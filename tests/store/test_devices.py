@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import scipy.sparse
 
 import cec_mpi
-from cec_mpi.errors import InputError, ShortageError
+from cec_mpi.errors import DamagedStoreError, InputError, ShortageError
 from cec_mpi.store.devices import Device, check_device, choose_device, devices_of, find_devices
 from cec_mpi.store.replicas.device_shard import SparseDeviceShard
 
@@ -60,6 +62,18 @@ def test_without_an_array_library(monkeypatch):
     assert choose_device("cpu", 1) is choose_device("auto", 1) is None
     with pytest.raises(InputError, match="expected torch, cupy or jax and array-api-compat to be"):
         find_devices("cuda")
+
+
+def test_a_damaged_block_does_not_reach_the_device(tmp_path):
+    cec_mpi.encode(RNG.standard_normal((600, 50)), tmp_path / "store", 3, 2, block_bytes=1 << 12)
+    shard = cec_mpi.open_store(tmp_path / "store").open_shard(1, device=choose_device(STRICT, 1))
+    shard.load([(0, 100)])
+    with shard.path.open("r+b") as stream:
+        stream.seek(-8, os.SEEK_END)
+        stream.write(b"\x01" * 8)
+    assert not shard.has_changed()  # rows on the device stay valid
+    with pytest.raises(DamagedStoreError, match="do not match their checksum"):
+        shard.load([(0, 300)])
 
 
 def test_a_device_without_memory_is_named(tmp_path, monkeypatch):
