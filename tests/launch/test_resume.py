@@ -74,14 +74,14 @@ def test_the_terminal_shows_how_to_continue(start, slow_store, tmp_path, end):
 @pytest.mark.any_mpi
 @pytest.mark.parametrize(
     ("by", "message"),
-    [("option", "time limit of 2 seconds"), ("end of a job", "time limit of the job is near")],
+    [("option", "time limit of 5 seconds"), ("end of a job", "time limit of the job is near")],
 )
 def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path, by, message):
     words = ["run", slow_store.path, "--out", "out", "power", "--serial", *SLOWLY]
     if by == "option":
-        stopped = cec(*words, "--time-limit", 2)
+        stopped = cec(*words, "--time-limit", 5)
     else:
-        stopped = cec(*words, variables={"SLURM_JOB_END_TIME": str(int(time.time()) + 3)})
+        stopped = cec(*words, variables={"SLURM_JOB_END_TIME": str(int(time.time()) + 6)})
     assert stopped.returncode == 6
     assert stopped.errors.count("cec-mpi: error:") == 1
     assert message in stopped.errors
