@@ -1,4 +1,4 @@
-"""Reading of parts of X for encoding, with error messages."""
+"""Reading of parts of X, and the errors for values that cannot be encoded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cec_mpi.store.work import Runner, fit_memory
 
 
 class NotEncodableError(InputError):
-    """X cannot be encoded."""
+    """X cannot be encoded; a resume would fail in the same way."""
 
 
 class MissingValuesError(NotEncodableError):
@@ -33,7 +33,7 @@ class MissingValuesError(NotEncodableError):
 def read_source(
     source: Source, start: int, stop: int, left: int, right: int, out: NDArray[Any]
 ) -> Rounding:
-    """Read a slice like `Source.read`, but raise `NotEncodableError` for bad input."""
+    """Read a slice like `Source.read`; an `InputError` becomes a `NotEncodableError`."""
     try:
         return source.read(start, stop, left, right, out)
     except OSError as error:

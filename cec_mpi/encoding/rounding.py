@@ -18,7 +18,7 @@ class Rounding:
     Attributes
     ----------
     count : int
-        Rounded numbers.
+        Number of rounded values.
     max_error : float
         Largest absolute error.
 

@@ -231,7 +231,7 @@ def pandas_source(frame: Any) -> ArraySource:
 
 
 def xarray_source(array: Any, options: EncodeOptions) -> ArraySource | DaskMatrix:
-    """Return the source of an xarray DataArray, which may be a Dask array."""
+    """Return the source of an xarray DataArray, which may wrap a Dask array."""
     names: tuple[str, ...] = ()
     if len(array.dims) == 2 and array.dims[1] in array.coords:
         names = _text_labels(array.coords[array.dims[1]].values)

@@ -18,7 +18,7 @@ from cec_mpi.text import as_text, truncate
 
 _MAX_LISTED = 6
 # Names without case and punctuation. CF defines the first group; formulas of other attributes vary
-# between files, for example scale * (x - Offset) and scale * x + Offset.
+# between files, for example scale * (x - offset) and scale * x + offset.
 _CF_NAMES = {
     "scalefactor": "scale_factor",
     "addoffset": "add_offset",

@@ -1,4 +1,4 @@
-"""Copying of a streamed matrix to a temporary file with slices."""
+"""Copying of a streamed matrix to a temporary file, from which slices are read."""
 
 from __future__ import annotations
 

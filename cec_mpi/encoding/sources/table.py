@@ -221,7 +221,7 @@ class TextTable(StreamedMatrix):
         """Yield blocks of complete rows: number of the first line, and text."""
         offset, line = self.data_start
         incomplete_row, is_end = b"", False
-        warns_of_comments = self.width > 1  # with one column, every comment looks like a row
+        skips_warning = self.width < 2  # with one column, every comment looks like a row
         with self.path.open("rb") as file:
             file.seek(offset)
             size = os.fstat(file.fileno()).st_size
@@ -235,7 +235,7 @@ class TextTable(StreamedMatrix):
                     text += b"\n"
                 end = self._end_of_rows(text)
                 incomplete_row, text = text[end:], text[:end]
-                warns_of_comments = warns_of_comments and not self._warn_of_comment(line, text)
+                skips_warning = skips_warning or self._warn_of_comment(line, text)
                 yield line, text
                 line += text.count(b"\n")
         if incomplete_row:
