@@ -74,7 +74,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                 results["feature_names_in_"] = np.array(names, dtype=object)
             return results
 
-        results = self._broadcast_result(X, compute_attributes)
+        results = self._call_on_master(X, compute_attributes)
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         for name, value in results.items():
@@ -103,7 +103,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                 )
             return {"product": np.asarray(operator.matmat(W))}
 
-        product: NDArray[Any] = self._broadcast_result(X, multiply)["product"]
+        product: NDArray[Any] = self._call_on_master(X, multiply)["product"]
         return product
 
     def _decision_values(self, X: Any) -> NDArray[Any]:
@@ -113,7 +113,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         values += self.intercept_
         return values
 
-    def _broadcast_result(self, X: Any, compute: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    def _call_on_master(self, X: Any, compute: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         """Call `compute` on rank 0 with X as an operator; return its results on all ranks."""
         results: dict[str, Any] = {}
         with _open_operator(X, self.comm) as operator:
