@@ -40,7 +40,7 @@ def encode_replicas(
     source: Any,
     directory: Path,
     options: EncodeOptions,
-    on_progress: ProgressCallback | None = None,
+    on_progress: ProgressCallback | None,
 ) -> None:
     """Store the rows of a sparse X as CSR, each on several machines, in one process.
 

@@ -105,8 +105,7 @@ def open_source(
         raise InputError(
             f"--input-dtype {options.input_dtype} is only for raw binary: expected --shape as well"
         )
-    is_container = isinstance(getattr(matrix, "array", None), ContainerArray)
-    if not is_container:
+    if not isinstance(getattr(matrix, "array", None), ContainerArray):
         options.reject_container_options(matrix.name)
     if isinstance(matrix, TextTable):
         return matrix

@@ -207,7 +207,7 @@ class Decoder:
 
 
 def make_decoder(
-    name: str, attributes: Iterable[Attribute], dtype: np.dtype[Any], unwritten_value: Any = None
+    name: str, attributes: Iterable[Attribute], dtype: np.dtype[Any], unwritten_value: Any
 ) -> Decoder:
     """Return the decoder of an array with these attributes.
 
