@@ -271,6 +271,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
             check_choices(group, self)
         if self.header is not None and not isinstance(self.header, bool):
             raise InputError(f"header {self.header!r}: expected True or False")
+        shape: Any = None
         if self.shape is not None:
             shape = tuple(
                 as_int("shape", size) for size in as_tuple("shape", self.shape, _EXPECTED_SHAPE)
@@ -279,6 +280,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
                 raise InputError(f"shape {shorten(self.shape)}: expected {_EXPECTED_SHAPE}")
         options = replace(
             self,
+            shape=shape,
             machines=as_int("machines", self.machines),
             recovery=None if self.recovery is None else as_int("recovery", self.recovery),
             copies=None if self.copies is None else as_int("copies", self.copies),

@@ -91,3 +91,6 @@ def test_a_command_names_flags(call, tmp_path):
 def test_numbers_may_be_those_of_numpy(tmp_path):
     made = cec_mpi.encode(DENSE, tmp_path / "S", np.int64(3), np.uint8(2), seed=np.int32(1))
     assert (made.code.machines, made.code.recovery) == (3, 2)
+    DENSE.tofile(tmp_path / "X.bin")
+    options = {"shape": np.array(DENSE.shape), "input_dtype": "float64"}
+    assert cec_mpi.encode(tmp_path / "X.bin", tmp_path / "raw", 3, 2, **options).rows == 4
