@@ -71,13 +71,13 @@ def _iter_rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, in
     _BadRowError
         A line has a NUL byte or a carriage return inside, or a quote is not closed.
     """
-    begin, is_row_start = 0, True
+    start, is_row_start = 0, True
 
     def decoded_lines() -> Iterator[str]:
         nonlocal is_row_start
         for line in lines:
             if b"\0" in line:
-                raise _BadRowError(begin, "contains a NUL byte: the file is damaged or binary")
+                raise _BadRowError(start, "contains a NUL byte: the file is damaged or binary")
             is_skipped = False
             if is_row_start and line[:1] in b"# \t\r\n\v\f":
                 is_blank = line.isspace() and (delimiter == " " or delimiter.encode() not in line)
@@ -91,15 +91,15 @@ def _iter_rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, in
     try:
         for row in reader:
             if row:
-                yield begin, reader.line_num, row
-            begin, is_row_start = reader.line_num, True
+                yield start, reader.line_num, row
+            start, is_row_start = reader.line_num, True
     except csv.Error as error:
         problem = f"cannot be read: {error}"
         if "new-line" in str(error):
             problem = "contains a carriage return, expected lines that end with a line feed"
         if "field limit" in str(error):
             problem = "opens a quote that is never closed, or has a very long cell"
-        raise _BadRowError(begin, problem) from None
+        raise _BadRowError(start, problem) from None
 
 
 def is_number(cell: str) -> bool:
@@ -204,16 +204,16 @@ class TextTable(StreamedMatrix):
     def _checked_rows(self, line: int, text: bytes) -> Iterator[tuple[int, list[str]]]:
         """Yield the line and the cells of each row of a block; raise `InputError` if invalid."""
         try:
-            for begin, _, cells in _iter_rows(BytesIO(text), self.delimiter):
+            for start, _, cells in _iter_rows(BytesIO(text), self.delimiter):
                 if len(cells) != self.width:
                     hint = ""
                     if self.delimiter == "," and any(";" in cell for cell in cells):
                         hint = " (try --delimiter semicolon; numbers need decimal points)"
                     raise InputError(
-                        f"{self.path}: line {line + begin} has {plural(len(cells), 'column')}, but "
+                        f"{self.path}: line {line + start} has {plural(len(cells), 'column')}, but "
                         f"line {self.first_line} has {self.width}{hint}"
                     )
-                yield line + begin, cells
+                yield line + start, cells
         except _BadRowError as error:
             raise InputError(f"{self.path}: line {line + error.line} {error}") from None
 
@@ -248,10 +248,10 @@ class TextTable(StreamedMatrix):
             return end
         lines = BytesIO(text[:end]).readlines()
         try:
-            ((begin, _, row),) = deque(_iter_rows([*lines, _SENTINEL], self.delimiter), maxlen=1)
+            ((start, _, row),) = deque(_iter_rows([*lines, _SENTINEL], self.delimiter), maxlen=1)
         except _BadRowError:  # raised again when the row is parsed
             return end
-        return end if row == [_SENTINEL.decode()] else sum(map(len, lines[:begin]))
+        return end if row == [_SENTINEL.decode()] else sum(map(len, lines[:start]))
 
     def _warn_of_comment(self, line: int, text: bytes) -> bool:
         """Warn if a comment looks like a row, and return whether one does."""
@@ -485,8 +485,8 @@ def _read_row(path: Path, file: BinaryIO, delimiter: str) -> tuple[int, int, lis
             yield line
 
     try:
-        for begin, end, row in _iter_rows(lines(), delimiter):
-            return begin + 1, end + 1, [cell.strip() for cell in row], b"".join(lines_read[begin:])
+        for start, stop, row in _iter_rows(lines(), delimiter):
+            return start + 1, stop + 1, [cell.strip() for cell in row], b"".join(lines_read[start:])
     except _BadRowError as error:
         raise InputError(f"{path}: line {error.line + 1} {error}") from None
     return 1, 1, [], b""
