@@ -178,7 +178,7 @@ def resume(directory: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedM
 
 
 def _progress_files(skeleton: CodedManifest) -> dict[str, int]:
-    """Return the progress files of the journal and their sizes in bytes."""
+    """Return the files of the journal that record written blocks, and their sizes in bytes."""
     sizes = {
         INCOMPLETE_CHECKSUMS: 8 * checksums_per_block(skeleton) * skeleton.grid.count,
         INCOMPLETE_SIZES: Bands(skeleton.grid).file_bytes,

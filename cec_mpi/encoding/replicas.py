@@ -42,7 +42,7 @@ def encode_replicas(
     options: EncodeOptions,
     on_progress: ProgressCallback | None,
 ) -> None:
-    """Store the rows of a sparse X as CSR, each on several machines, in one process.
+    """Store each row of a sparse X, as CSR, on several machines; one process writes all files.
 
     Parameters
     ----------

@@ -86,7 +86,7 @@ def check_is_sparse(source: Any) -> None:
     Raises
     ------
     InputError
-        X is dense.
+        X is dense, or the file does not exist.
     """
     if isinstance(source, str | os.PathLike):
         path, *_ = split_path(str(as_path(source)))
