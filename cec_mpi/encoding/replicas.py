@@ -158,7 +158,7 @@ class _ShardWriter:
         low, high = layout.first_entries[part : part + 2].tolist()
         sections = rows.values[low:high], rows.columns[low:high], rows.pointers[start : stop + 1]
         checksums = []
-        with FileCache(self.directory) as handles:
+        with FileCache(self.directory) as files:
             for block in layout.blocks_of(part):
                 itemsize = layout.itemsizes[block.section]
                 entries = slice(block.start // itemsize, block.stop // itemsize)
@@ -182,7 +182,7 @@ class _ShardWriter:
                 data = stored.view(np.uint8)
                 checksums.append(block_checksum(data))
                 for machine in layout.holders[part]:
-                    handles.write(
+                    files.write(
                         ReplicaManifest.file_of(machine),
                         data,
                         layout.file_layout(machine).block_offset(block),

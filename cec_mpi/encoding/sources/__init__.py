@@ -128,7 +128,7 @@ def open_source(
 def reopen(
     path: str, name: str, column_names: Sequence[str], shape: Any = None, **options: Any
 ) -> Source:
-    """Open the matrix of a `Source.content` from another process."""
+    """Open a matrix from the `Source.content` that another process sent."""
     if (shared := get_shared_source(path)) is not None:
         return shared
     matrix = open_source(path, EncodeOptions(shape=shape and tuple(shape), **options))

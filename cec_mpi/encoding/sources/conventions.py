@@ -158,9 +158,9 @@ class Decoder:
     sentinels : tuple of number
         Other stored values that stand for missing values.
     limits : tuple of number
-        Smallest and largest valid stored value; others are missing.
+        Smallest and largest valid stored value; values beyond them are missing.
     decoded_limits : tuple of number
-        Smallest and largest valid decoded value; others are missing.
+        Smallest and largest valid decoded value; values beyond them are missing.
     """
 
     stored_dtype: np.dtype[Any]

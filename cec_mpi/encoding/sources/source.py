@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import MissingValues
     from cec_mpi.store.work import ProgressCallback
 
+_LOCK = threading.Lock()  # many libraries are not thread-safe
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Matrix:
@@ -194,9 +196,6 @@ class Source(Matrix):
                 )
                 rounding += convert_into(out[first - start : end - start], rows[:, left:right])
         return rounding
-
-
-_LOCK = threading.Lock()  # many libraries are not thread-safe
 
 
 def _release_pages(values: NDArray[Any]) -> None:
