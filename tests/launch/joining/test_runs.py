@@ -141,9 +141,9 @@ def _has_joined(machine):
 
 def test_a_run_with_check_waits_for_one_more_machine(begin, store, join):
     process = begin(store, "--check")
-    assert any("waiting for 3 more machines (0 machines" in line for line in process.stdout)
+    assert any("waiting for 3 more machines (0 present)" in line for line in process.stdout)
     machines = join(2, "-q")
-    assert any("waiting for 1 more machine (2 machines" in line for line in process.stdout)
+    assert any("waiting for 1 more machine (2 present)" in line for line in process.stdout)
     assert exit_codes([process, *machines, *join(1, "-q")]) == [0] * 4
 
 
