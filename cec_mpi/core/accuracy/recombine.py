@@ -1,12 +1,12 @@
 """Shards computed from other shards, with certified error bounds.
 
-Let G_P be the L rows of G of the machines P, and D its inverse. Any row g of a generator satisfies
-``g X = (g D) (G_P X)``, so L shards determine every other shard; with the rows of the identity
-for g they determine X. In floating point the shards and D are inexact, and the sum rounds.
-`Recombination` bounds all three errors, and so the error of a rebuilt shard. An entry of a shard
-combines L entries of X, at the same position of each part. All bounds are relative to the largest
-of these. They exclude underflow, which adds an absolute error of about the smallest normal number
-of the dtype.
+Let G_P be the L rows of G that belong to the machines P, and D the inverse of G_P. Any row g of a
+generator satisfies ``g X = (g D) (G_P X)``, so L shards determine every other shard; with the rows
+of the identity for g they determine X. In floating point the shards and D are inexact, and the sum
+rounds. `Recombination` bounds all three errors, and so the error of a rebuilt shard. An entry of a
+shard combines L entries of X, at the same position in each part. All bounds are relative to the
+largest of these. They exclude underflow, which adds an absolute error of about the smallest normal
+number of the dtype.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class Recombination:
         self._abs_targets = np.abs(targets)
         self._abs_matrix = np.abs(matrix)
         residual = np.abs(targets - coefficients @ matrix)
-        rounding = gamma(recovery + 1, np.float64) * (
+        rounding_error = gamma(recovery + 1, np.float64) * (
             np.abs(coefficients) @ self._abs_matrix + self._abs_targets
         )
-        self.residual: Floats = (residual + rounding).sum(axis=1)
+        self.residual: Floats = (residual + rounding_error).sum(axis=1)
 
     def error_bounds(self, shard_errors: Floats, dtype: DTypeLike) -> Floats:
         """Return error bounds of the targets.
@@ -95,14 +95,14 @@ class Recombination:
         Returns
         -------
         (T,) ndarray of float
-            Relative to the largest entry of X at the same position.
+            Relative to the largest of the L entries of X that are combined.
         """
         magnitudes = self._abs_matrix.sum(axis=1) + shard_errors
-        weights = np.abs(self.coefficients)
-        summation = gamma(len(self.basis) + 1, np.float64) * (weights @ magnitudes)
-        unrounded = self.residual + weights @ shard_errors + summation
-        rounding = unit_roundoff(dtype) * (self._abs_targets.sum(axis=1) + unrounded)
-        total: Floats = unrounded + rounding
+        abs_coefficients = np.abs(self.coefficients)
+        summation = gamma(len(self.basis) + 1, np.float64) * (abs_coefficients @ magnitudes)
+        error_before_rounding = self.residual + abs_coefficients @ shard_errors + summation
+        rounding = unit_roundoff(dtype) * (self._abs_targets.sum(axis=1) + error_before_rounding)
+        total: Floats = error_before_rounding + rounding
         return total
 
     def entry_bounds(
@@ -122,9 +122,9 @@ class Recombination:
         (w,) ndarray
             In the dtype of `magnitudes`.
         """
-        rounding = 1 + 2 * gamma(len(self.basis) + 2, magnitudes.dtype)
-        weights = (np.abs(self._inverse) * rounding).astype(magnitudes.dtype)
-        largest, *rest = np.matmul(weights, magnitudes, out=scratch)
+        growth = 1 + 2 * gamma(len(self.basis) + 2, magnitudes.dtype)
+        abs_inverse = (np.abs(self._inverse) * growth).astype(magnitudes.dtype)
+        largest, *rest = np.matmul(abs_inverse, magnitudes, out=scratch)
         for entries in rest:
             np.maximum(largest, entries, out=largest)
         scale: NDArray[np.floating] = largest
@@ -153,22 +153,21 @@ class Recombiner:
     def candidate_bases(
         self, machines: tuple[int, ...], rebuild_errors: Floats, shard_errors: Floats
     ) -> list[tuple[int, ...]]:
-        """Return the bases to try: of original, well-conditioned, and the most accurate shards.
+        """Return bases to try: of the least rebuilt shards, well conditioned, of the most accurate.
 
         Parameters
         ----------
         machines : tuple of int
             Ascending, at least L.
         rebuild_errors : (N,) ndarray of float
-            Error bounds of rebuilt shards, which grow with each rebuild; 0 for original shards.
+            Error bounds of rebuilding alone, which grow with each rebuild; 0 for original shards.
         shard_errors : (N,) ndarray of float
-            Error bounds of all shards; 0 for uncoded parts of X.
+            Error bounds that include encoding; 0 for uncoded parts of X.
         """
         recovery = self._generator.shape[1]
-        errors = rebuild_errors[np.asarray(machines) - 1]
-        limit = np.sort(errors)[recovery - 1]
-        originals = tuple(n for n, error in zip(machines, errors, strict=True) if error <= limit)
+        limit = sorted(rebuild_errors[n - 1] for n in machines)[recovery - 1]
+        least_rebuilt = tuple(n for n in machines if rebuild_errors[n - 1] <= limit)
         by_error = sorted(machines, key=lambda n: float(shard_errors[n - 1]))
         most_accurate = tuple(sorted(by_error[:recovery]))
-        bases = self.choose_basis(originals), self.choose_basis(machines), most_accurate
+        bases = self.choose_basis(least_rebuilt), self.choose_basis(machines), most_accurate
         return list(dict.fromkeys(bases))
