@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 Floats = NDArray[np.float64]
 
-_SUM_EPSILONS = 8.0  # error of a sum of products, in machine epsilons of the arithmetic
-_DEVIATIONS = 8.0  # bound of the rounding error of a sum, in standard deviations
+_SUM_ERROR_IN_EPSILONS = 8.0  # error of a sum of products, in machine epsilons of the arithmetic
+_BOUND_IN_DEVIATIONS = 8.0  # bound of the rounding error of a sum, in standard deviations
 
 
 def unit_roundoff(dtype: DTypeLike) -> float:
@@ -31,7 +31,7 @@ def estimate_answer_error(dtype: DTypeLike, arithmetic: DTypeLike) -> float:
     >>> [estimate_answer_error(dtype, "float64") for dtype in ("float32", "float64")]
     [1.1920928955078125e-07, 1.7763568394002505e-15]
     """
-    return float(max(np.finfo(dtype).eps, _SUM_EPSILONS * np.finfo(arithmetic).eps))
+    return float(max(np.finfo(dtype).eps, _SUM_ERROR_IN_EPSILONS * np.finfo(arithmetic).eps))
 
 
 def is_lossless_cast(source: DTypeLike, target: DTypeLike) -> bool:
@@ -50,7 +50,9 @@ def is_lossless_cast(source: DTypeLike, target: DTypeLike) -> bool:
 
 
 def gamma(terms: ArrayLike, dtype: DTypeLike) -> Floats:
-    """Return a bound of the relative error of a sum of products: ``gamma_k = k u / (1 - k u)``.
+    """Return ``gamma_k = k u / (1 - k u)``, a bound on the error of a sum of products.
+
+    The error is relative to the sum of their absolute values.
 
     Parameters
     ----------
@@ -86,7 +88,7 @@ def encoding_error_bound(generator: ArrayLike, dtype: DTypeLike) -> Floats:
     Returns
     -------
     (N,) ndarray of float
-        Relative to the largest entry of X at the same position; 0 for an uncoded part of X.
+        Relative to the largest of the L entries of X that are combined; 0 for an uncoded part of X.
 
     Examples
     --------
@@ -111,11 +113,11 @@ def answer_error_bound(
     Parameters
     ----------
     generator : (N, L) array_like of float
-        Entries are exact in `dtype`.
+        Entries must be exactly representable in `dtype`.
     dtype : dtype
         Dtype of the shards, in which machines compute.
     columns : int
-        Columns of X, r, which are the terms of each sum.
+        Number of columns of X, r: each answer is a sum of r products.
     shard_errors : (N,) array_like of float, optional
         Error bounds of the shards; by default those of `encoding_error_bound`.
 
@@ -147,7 +149,7 @@ def answer_error_bound(
 
 
 def summation_error_bound(terms: int, dtype: DTypeLike) -> float:
-    """Return a bound of the relative error of a sum of products; see `answer_error_bound`."""
-    certain = float(gamma(terms, dtype))
-    probabilistic = _DEVIATIONS * terms**0.5 * unit_roundoff(dtype)
-    return min(certain, probabilistic) if terms > 1 else certain
+    """Return a bound on the error of a sum of products, as `gamma`; see `answer_error_bound`."""
+    deterministic = float(gamma(terms, dtype))
+    probabilistic = _BOUND_IN_DEVIATIONS * terms**0.5 * unit_roundoff(dtype)
+    return min(deterministic, probabilistic) if terms > 1 else deterministic
