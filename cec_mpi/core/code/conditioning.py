@@ -1,7 +1,7 @@
 """Condition numbers of the L-row submatrices of G, which amplify rounding errors in decoding.
 
 If there are few submatrices, all are measured; otherwise a sample of random sets of machines and of
-runs of consecutive machines, which are the worst sets of harmonics. Other sets may be worse.
+runs of consecutive machines, which are the worst sets for `fourier`. Other sets may be worse.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Conditioning(Struct, frozen=True, forbid_unknown_fields=True):
     median, worst : float
         Over the measured submatrices; infinite for a singular one.
     worst_machines : tuple of int
-        The machines of the worst submatrix, from 1.
+        The machines of the worst submatrix, numbered from 1.
     measured : int
         Number of measured submatrices.
     complete : bool
@@ -62,7 +62,7 @@ def measure_conditioning(
     max_exhaustive : int
         Largest number of submatrices that are all measured.
     include : sequence of (L,) sequences of int, optional
-        Sets of machines, from 1, to include in the sample.
+        Sets of machines, numbered from 1, to include in the sample.
 
     Returns
     -------
@@ -74,17 +74,17 @@ def measure_conditioning(
     >>> measured.measured, measured.complete, round(measured.worst, 3)
     (3, True, 2.618)
     """
-    machines, recovery = generator.shape
+    machine_count, recovery = generator.shape
     budget = max(_MIN_SAMPLE, int(_MAX_SAMPLE_WORK / recovery**3))
-    # If N = L + 1, all N submatrices are measured although L may be large.
-    min_exhaustive = machines if machines * recovery**3 <= _MAX_COMPLETE_WORK else 0
-    complete = comb(machines, recovery) <= max(min(max_exhaustive, budget), min_exhaustive)
+    # If N = L + 1, all N submatrices are measured even if L is large.
+    min_exhaustive = machine_count if machine_count * recovery**3 <= _MAX_COMPLETE_WORK else 0
+    complete = comb(machine_count, recovery) <= max(min(max_exhaustive, budget), min_exhaustive)
     subsets = (
-        combinations(range(machines), recovery)
+        combinations(range(machine_count), recovery)
         if complete
         else chain(
             (tuple(n - 1 for n in subset) for subset in include),
-            sample_subsets(machines, recovery, min(_SAMPLE_SIZE, budget)),
+            sample_subsets(machine_count, recovery, min(_SAMPLE_SIZE, budget)),
         )
     )
     conditions: list[Floats] = []
@@ -104,14 +104,15 @@ def measure_conditioning(
     )
 
 
-def sample_subsets(machines: int, recovery: int, size: int) -> Iterator[tuple[int, ...]]:
-    """Yield runs of consecutive machines, then random subsets; machines are counted from 0."""
-    firsts = np.linspace(0, machines, min(machines, size // 2), endpoint=False).astype(int)
+def sample_subsets(machine_count: int, recovery: int, count: int) -> Iterator[tuple[int, ...]]:
+    """Yield runs of consecutive machines, then random subsets; machines are numbered from 0."""
+    run_count = min(machine_count, count // 2)
+    firsts = np.linspace(0, machine_count, run_count, endpoint=False).astype(int)
     for first in firsts.tolist():
-        yield tuple(sorted((first + k) % machines for k in range(recovery)))
+        yield tuple(sorted((first + k) % machine_count for k in range(recovery)))
     rng = np.random.default_rng(0)
-    for _ in range(size - len(firsts)):
-        yield tuple(np.sort(rng.choice(machines, recovery, replace=False)).tolist())
+    for _ in range(count - run_count):
+        yield tuple(np.sort(rng.choice(machine_count, recovery, replace=False)).tolist())
 
 
 def condition_numbers(matrices: Floats) -> Floats:
@@ -134,19 +135,19 @@ def condition_numbers(matrices: Floats) -> Floats:
 
 
 def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ...]:
-    """Choose L of these machines whose rows of G have a small condition number.
+    """Choose L of these machines whose rows of G form a well-conditioned matrix.
 
     Parameters
     ----------
     generator : (N, L) ndarray of float
     machines : sequence of int
-        At least L different machines, from 1.
+        At least L different machines, numbered from 1.
 
     Returns
     -------
     (L,) tuple of int
-        Ascending. No exchange of one machine reduces the Frobenius norm of the inverse, so the
-        choice from L + 1 machines is the best one.
+        Ascending. No exchange of one machine noticeably reduces the Frobenius norm of the inverse,
+        so of L + 1 machines the choice is optimal in this norm.
 
     Raises
     ------
@@ -206,7 +207,7 @@ def _exchange_norms(rows: Floats, chosen: NDArray[np.int64]) -> tuple[Floats, fl
     ----------
     rows : (n, L) ndarray of float
     chosen : (L,) ndarray of int
-        Indices of the inverted rows.
+        Indices of the rows that form the matrix to invert.
 
     Returns
     -------
@@ -222,7 +223,7 @@ def _exchange_norms(rows: Floats, chosen: NDArray[np.int64]) -> tuple[Floats, fl
     Notes
     -----
     With B the inverse and c = g B, replacing row j by g changes column k of B to
-    ``b_k - b_j c_k / c_j``, and column j to ``b_j / c_j`` (Sherman and Morrison).
+    ``b_k - b_j c_k / c_j``, and column j to ``b_j / c_j`` (the Sherman-Morrison formula).
 
     Examples
     --------
