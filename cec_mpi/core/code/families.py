@@ -47,7 +47,7 @@ def _orthonormal(machines: int, recovery: int, rng: np.random.Generator) -> Floa
 
 
 def _gaussian(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
-    """Return independent normal entries, the usual choice in publications."""
+    """Return independent normal entries, the usual choice in the literature."""
     return rng.standard_normal((machines, recovery))
 
 
