@@ -304,8 +304,8 @@ def decode(
 ) -> NDArray[Any]:
     """Return y = X w (2) from the answers of L machines to each row.
 
-    The answers to row i are L equations for the entries i of ``X_1 w .. X_L w``. Their coefficients
-    are the rows of G of the machines.
+    The answers for row i are L equations for entry i of each of ``X_1 w .. X_L w``. Their
+    coefficients are the rows of G of the machines.
 
     Parameters
     ----------

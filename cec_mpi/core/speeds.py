@@ -64,7 +64,7 @@ class Speeds(Protocol):
         """Return the predicted makespan in seconds; None before the first measurement."""
 
     def bound(self, operation: Hashable, available: tuple[int, ...]) -> float | None:
-        """Return a lower bound of the makespan in seconds; None before the first measurement."""
+        """Return a lower bound on the makespan in seconds; None before the first measurement."""
 
     def observe(self, operation: Hashable, rows: ArrayLike, seconds: ArrayLike) -> None:
         """Record the rows and seconds of each machine in a step; 0 for unavailable machines."""

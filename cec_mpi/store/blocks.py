@@ -63,7 +63,7 @@ class Outcome:
     block : int
     rebuilt : tuple of RebuiltBlock
     error_bound : float
-        Largest error bound of rebuilt or decoded entries.
+        Largest error bound for rebuilt or decoded entries.
     faulty : tuple of int
         Machines whose contents were excluded as wrong, although their checksums match.
     disagreeing : tuple of int
@@ -90,7 +90,7 @@ class RebuiltContents(NamedTuple):
     ----------
     arrays : iterable of ndarray
     error_bounds : list of float
-        Error bound of each array; see `RebuiltRows`.
+        Error bound for each array; see `RebuiltRows`.
     """
 
     arrays: Iterable[NDArray[Any]]

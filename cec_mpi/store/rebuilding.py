@@ -158,7 +158,7 @@ def publish_rebuilt(
     outcomes: Iterable[Outcome],
     are_checksums_damaged: bool = False,
 ) -> Manifest:
-    """Write the checksums and error bounds of rebuilt blocks.
+    """Write the checksums and error bounds for rebuilt blocks.
 
     Parameters
     ----------

@@ -121,7 +121,7 @@ def conjugate_gradients(
     rhs_norm = float(np.linalg.norm(b))
     updated_residual = b.copy()  # b - X x, as updated by the iteration
     last_product: tuple[NDArray[Any], float] | None = None  # X p and p'Xp of the last product
-    norm_bound = 0.0  # lower bound of ||X|| from products
+    norm_bound = 0.0  # lower bound on ||X|| from products
 
     def multiply_and_check(p: NDArray[Any]) -> NDArray[Any]:
         nonlocal last_product, norm_bound

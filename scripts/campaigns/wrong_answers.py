@@ -11,9 +11,9 @@ size, NaN, 1e300, flipped bits and answers to an earlier vector; two machines mo
 way. The table counts
 
 - `innocent named`: excluded machines whose answers were right; this must be 0
-- `wrong`: results with an error above the bound of undetected errors. For X w the bound is that of
+- `wrong`: results with an error above the bound on undetected errors. For X w the bound is that of
   decoding from L answers with the errors of `answer_error_bound`, one of them with the largest
-  undetected error; for X' v it is the sum of the bounds of all terms and the largest undetected
+  undetected error; for X' v it is the sum of the bounds for all terms and the largest undetected
   error of one entry. With one wrong machine the count must be 0, unless errors in several entries
   of a term cancel by chance
 - `beyond rounding`: results with a larger error than the first part of this bound
@@ -124,7 +124,7 @@ class RandomStore:
         return block
 
     def forward_bounds(self, W: Floats, condition: float) -> tuple[Floats, Floats]:
-        """Return error bounds of X W: of rounding alone, and including undetected errors."""
+        """Return error bounds for X W: of rounding alone, and including undetected errors."""
         W = W.astype(self.arithmetic).astype(float)
         scale = np.ldexp(self.largest @ np.abs(W), self.row_exponents[:, None])
         least = np.linalg.norm(self.code.generator, axis=1).min()
@@ -135,7 +135,7 @@ class RandomStore:
     def adjoint_bounds(
         self, coefficient_sums: Floats, exponents: Any, condition: float
     ) -> tuple[Floats, Floats]:
-        """Return error bounds of X' V from sums of absolute coefficients, (N, k)."""
+        """Return error bounds for X' V from sums of absolute coefficients, (N, k)."""
         eps, arithmetic = np.finfo(float).eps, self.arithmetic
         per_row = summation_error_bound(ROWS, arithmetic) + np.finfo(arithmetic).eps
         per_machine = self.sizes * (per_row + 20 * condition * self.code.recovery * eps)

@@ -1,1 +1,1 @@
-"""Bounds of rounding errors, cancellation, scaling, and recombination of shards."""
+"""Bounds on rounding errors, cancellation, scaling, and recombination of shards."""

@@ -43,7 +43,7 @@ class Recombination:
     coefficients : (T, L) ndarray of float
         Weights of the shards of `basis`.
     residual : (T,) ndarray of float
-        Bound of ``norm1(targets - coefficients @ G_basis)``.
+        Bound on ``norm1(targets - coefficients @ G_basis)``.
 
     Raises
     ------
@@ -83,12 +83,12 @@ class Recombination:
         self.residual: Floats = (residual + rounding_error).sum(axis=1)
 
     def error_bounds(self, shard_errors: Floats, dtype: DTypeLike) -> Floats:
-        """Return error bounds of the targets.
+        """Return error bounds for the targets.
 
         Parameters
         ----------
         shard_errors : (L,) ndarray of float
-            Error bounds of the shards of the basis; see `encoding_error_bound`.
+            Error bounds for the shards of the basis; see `encoding_error_bound`.
         dtype : dtype
             Dtype of the targets.
 
@@ -108,7 +108,7 @@ class Recombination:
     def entry_bounds(
         self, magnitudes: NDArray[np.floating], scratch: NDArray[np.floating]
     ) -> NDArray[np.floating]:
-        """Return an upper bound of the largest of the L entries of X at each position.
+        """Return an upper bound on the largest of the L entries of X at each position.
 
         Parameters
         ----------
@@ -160,7 +160,7 @@ class Recombiner:
         machines : tuple of int
             Ascending, at least L.
         rebuild_errors : (N,) ndarray of float
-            Error bounds of rebuilding alone, which grow with each rebuild; 0 for original shards.
+            Error bounds for rebuilding alone, which grow with each rebuild; 0 for original shards.
         shard_errors : (N,) ndarray of float
             Error bounds that include encoding; 0 for uncoded parts of X.
         """

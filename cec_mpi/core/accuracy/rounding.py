@@ -1,8 +1,8 @@
-"""Bounds of rounding errors in shards, answers and decoded values.
+"""Bounds on rounding errors in shards, answers and decoded values.
 
 The error of an entry of a shard is relative to the largest of the L entries of X that it combines.
 The error of an answer is relative to the scale S of its row, which is
-``S = sum_j max_l |X_l[j]| |w_j|`` or an upper bound of it.
+``S = sum_j max_l |X_l[j]| |w_j|`` or an upper bound on it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 Floats = NDArray[np.float64]
 
 _SUM_ERROR_IN_EPSILONS = 8.0  # error of a sum of products, in machine epsilons of the arithmetic
-_BOUND_IN_DEVIATIONS = 8.0  # bound of the rounding error of a sum, in standard deviations
+_BOUND_IN_DEVIATIONS = 8.0  # bound on the rounding error of a sum, in standard deviations
 
 
 def unit_roundoff(dtype: DTypeLike) -> float:
@@ -22,7 +22,7 @@ def unit_roundoff(dtype: DTypeLike) -> float:
 
 
 def estimate_answer_error(dtype: DTypeLike, arithmetic: DTypeLike) -> float:
-    """Return a practical bound of the error of an answer, relative to the size of its terms.
+    """Return a practical bound on the error of an answer, relative to the size of its terms.
 
     It is the machine epsilon of the shards or 8 times that of the arithmetic, whichever is larger.
 
@@ -77,7 +77,7 @@ def gamma(terms: ArrayLike, dtype: DTypeLike) -> Floats:
 
 
 def encoding_error_bound(generator: ArrayLike, dtype: DTypeLike) -> Floats:
-    """Return error bounds of freshly encoded shards.
+    """Return error bounds for freshly encoded shards.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def answer_error_bound(
     columns: int,
     shard_errors: ArrayLike | None = None,
 ) -> Floats:
-    """Return a bound of the rounding errors of each machine's answers.
+    """Return a bound on the rounding errors of each machine's answers.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def answer_error_bound(
     columns : int
         Number of columns of X, r: each answer is a sum of r products.
     shard_errors : (N,) array_like of float, optional
-        Error bounds of the shards; by default those of `encoding_error_bound`.
+        Error bounds for the shards; by default those of `encoding_error_bound`.
 
     Returns
     -------

@@ -62,7 +62,7 @@ class Scaler:
     row_exponents : (q,) ndarray of int64, or None
     max_row_exponent : int
     underflow_error : float
-        Bound of the error of an entry of X w from entries of w that underflow.
+        Bound on the error of an entry of X w from entries of w that underflow.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Parity checks: L + 1 answers to a row detect a faulty machine, and L + 3 identify it.
+"""Parity checks: L + 1 answers for a row detect a faulty machine, and L + 3 identify it.
 
 The answers of machines P at one row are ``a = G_P x`` with x = (X_1 w .. X_L w) at that row. Any
 L + 1 of them are redundant: their check is the unit vector c with ``c' G_P = 0``, for which
@@ -34,7 +34,7 @@ _MAX_ROWS_COMPARED = 16  # the rows with the largest disagreements
 
 
 class Comparison(NamedTuple):
-    """The result of a comparison of answers to the same rows.
+    """The result of a comparison of answers for the same rows.
 
     Attributes
     ----------
@@ -58,9 +58,9 @@ class ParityChecker:
     ----------
     generator : (N, L) ndarray of float
     errors : (N,) ndarray of float
-        Error bounds of the answers of machines 1..N, relative to S: see `answer_error_bound`.
+        Error bounds for the answers of machines 1..N, relative to S: see `answer_error_bound`.
     underflow_bound : float
-        Error bound of an answer from underflow.
+        Bound on the error of an answer from underflow.
 
     Attributes
     ----------

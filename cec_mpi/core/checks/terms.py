@@ -19,7 +19,7 @@ from cec_mpi.core.plan.assignment import Intervals
 
 Floats = NDArray[np.float64]
 
-_DEVIATIONS = 8.0  # bound of a sum with random signs, exceeded with probability 2 exp(-32)
+_DEVIATIONS = 8.0  # bound on a sum with random signs, exceeded with probability 2 exp(-32)
 
 
 class TermChecker:
@@ -28,7 +28,7 @@ class TermChecker:
     Parameters
     ----------
     entry_bounds : (N,) ndarray of float
-        Bound of the entries of each machine's shard, relative to the largest entry of X in their
+        Bound on the entries of each machine's shard, relative to the largest entry of X in their
         column: the sum of ``|G[n, l]|`` plus the error of the shard.
     column_max : (r,) ndarray of float
         c, the largest absolute value in each column of X.
@@ -110,7 +110,7 @@ class TermChecker:
 
         Notes
         -----
-        Let e be the error bound of a sum (`summation_error_bound`), and s the bound of the entries
+        Let e be the error bound for a sum (`summation_error_bound`), and s the bound on the entries
         of the machine's shard. Entry j of the term has an error of at most ``e_rows s c_j
         norm1(u)``. The signs of g are independent of these errors, so the error of ``g' t`` is at
         most 8 times the root of the sum of their squares, and at most their sum. The right side
@@ -126,7 +126,7 @@ class TermChecker:
         return not bool((differences <= tolerances).all())
 
     def tolerances(self, machine: int, rows: int, norms: Floats) -> Floats:
-        """Return bounds of the difference between both sides that rounding can cause.
+        """Return bounds on the difference between both sides that rounding can cause.
 
         Parameters
         ----------

@@ -204,7 +204,7 @@ class AnswerRejected:
 
 @dataclass(frozen=True)
 class AnsweredRows:
-    """Rows ``start <= row < stop``, and machines with answers to them, ascending."""
+    """Rows ``start <= row < stop``, and machines with answers for them, ascending."""
 
     start: int
     stop: int
@@ -269,7 +269,7 @@ class Compare(AnsweredRows):
 
 
 class IdentifyFaulty(AnsweredRows):
-    """Identify the faulty machines among those with answers to these rows."""
+    """Identify the faulty machines among those with answers for these rows."""
 
 
 class Decode(AnsweredRows):
@@ -330,7 +330,7 @@ class TooFewMachines:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Answers to rows disagree, and no further machine can identify the faulty one.
+    """Answers for rows disagree, and no further machine can identify the faulty one.
 
     Attributes
     ----------

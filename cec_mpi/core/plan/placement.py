@@ -48,7 +48,7 @@ class CodedPlacement:
         self.machines, self._all_machines = machines, tuple(range(1, machines + 1))
 
     def encode_option(self, answers: int) -> str:
-        """Return the option of encode that provides this many answers to a row, or ''."""
+        """Return the option of encode that provides this many answers for a row, or ''."""
         return f"--machines {answers}" if self.machines < answers else ""
 
     def holders_of(self, row: int) -> tuple[int, ...]:
@@ -69,11 +69,11 @@ class CodedPlacement:
         )
 
     def max_tolerated_losses(self, recovery: int, count: int) -> int:
-        """Return an upper bound of `tolerated_losses` if `count` machines are available."""
+        """Return an upper bound on `tolerated_losses` if `count` machines are available."""
         return max(-1, count - recovery)
 
     def count_missing(self, needed: int, machines: Sequence[int]) -> int:
-        """Return how many more machines are needed for `needed` answers to each row."""
+        """Return how many more machines are needed for `needed` answers for each row."""
         return max(0, needed - len(machines))
 
     def describe_need(self, recovery: int, machines: Sequence[int]) -> str:

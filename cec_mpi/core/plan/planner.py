@@ -47,7 +47,7 @@ class Plan:
     makespan : float
         Time of the slowest machine, in rows per unit of speed: ``max(m / s)``.
     bound : float
-        Lower bound of the makespan: c* of Theorem 1 times the rows per shard.
+        Lower bound on the makespan: c* of Theorem 1 times the rows per shard.
     costs : (N,) ndarray of float, or None
         Cost of each machine's rows in nonzeros, for a sparse X. None if all rows cost the same.
     """

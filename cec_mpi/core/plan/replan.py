@@ -33,7 +33,7 @@ class MissingAnswers:
     ----------
     start, stop : int
     answers_per_row : int
-        Missing answers to each row, from different machines.
+        Missing answers for each row, from different machines.
     eligible_machines : tuple of int
         Machines that can provide a missing answer.
     """

@@ -64,7 +64,7 @@ class ReplicaPlacement:
         return f"each row is on {plural(self.tolerated_losses(0), 'machine')}"
 
     def encode_option(self, answers: int) -> str:
-        """Return the option of encode that provides this many answers to a row, or ''."""
+        """Return the option of encode that provides this many answers for a row, or ''."""
         return f"--copies {answers}" if self.tolerated_losses(0) < answers else ""
 
     def min_holders(self, machines: Sequence[int]) -> int:
@@ -77,7 +77,7 @@ class ReplicaPlacement:
         return max(-1, self.min_holders(machines) - recovery)
 
     def max_tolerated_losses(self, recovery: int, count: int) -> int:
-        """Return an upper bound of `tolerated_losses` if `count` machines are available."""
+        """Return an upper bound on `tolerated_losses` if `count` machines are available."""
         return self.tolerated_losses(recovery) if count else -1
 
     def count_missing(self, needed: int, machines: Sequence[int]) -> int:

@@ -46,7 +46,7 @@ class ReplicaPlanner(Planner):
 
     Notes
     -----
-    Parts with the same available holders form a group. The lower bound of the makespan is that of
+    Parts with the same available holders form a group. The lower bound on the makespan is that of
     `WorkGroups`, or the time of the most expensive row on its fastest holder.
 
     Large cells are assigned individually, the most expensive first, by the better of two rules: to
@@ -171,7 +171,7 @@ class _CellGroups:
             self.small_groups = WorkGroups(group_costs, sets, machines, machines_per_row)
 
     def longest_row_time(self, speeds: Floats) -> float:
-        """Return a lower bound of the makespan: the longest time of a single row."""
+        """Return a lower bound on the makespan: the longest time of a single row."""
         rates = speeds[self.groups.machine]
         rates = rates[np.lexsort((-rates, self.groups.group))]  # descending in each group
         fastest = rates[self._pair_ranges[self.large_cells, 0] + self.machines_per_row - 1]

@@ -68,7 +68,7 @@ class ElasticExecutor:
         self._endpoint, self._hub = endpoint, endpoint.hub
         self._manifest, self._planner = store.manifest, store.planner
         self._recorder, self._warnings = store.recorder, warnings
-        self._extra_answers = int(options.check)  # answers to each row beyond L, for comparison
+        self._extra_answers = int(options.check)  # answers for each row beyond L, for comparison
         self._extra_machines = options.stragglers + self._extra_answers  # per row, beyond L
         self._planner.uses_all_answers = self._extra_machines < 1
         assert not isinstance(options.deadline, float | str)  # validated options have a Deadline

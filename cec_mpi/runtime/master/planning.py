@@ -111,7 +111,7 @@ class StepPlanner:
         return cls(schedule, estimator, manifest.placement, recovery, scheme)
 
     def next_step(self, extra_answers: int = 0, caller_waits: bool = False) -> Step:
-        """Return the next step, with L + `extra_answers` answers to each row.
+        """Return the next step, with L + `extra_answers` answers for each row.
 
         See `Schedule.next_step`.
         """

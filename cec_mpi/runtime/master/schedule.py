@@ -161,7 +161,7 @@ class Schedule:
         placement : CodedPlacement or ReplicaPlacement
             Determines which sets of machines suffice.
         extra_answers : int
-            Number of answers to each row beyond L. The step tolerates as many losses.
+            Number of answers for each row beyond L. The step tolerates as many losses.
         caller_waits : bool
             Whether the caller waits for further machines to join.
 

@@ -151,7 +151,7 @@ class Step:
         return f"answered {answer.value} {self._describe_row(answer)}"
 
     def conflict_error(self, answer: NonfiniteAnswer) -> MachineError:
-        """Return the error for two machines whose answers to a row are not finite."""
+        """Return the error for two machines whose answers for a row are not finite."""
         other = answer.coincident_answer
         assert other is not None
         return MachineError(

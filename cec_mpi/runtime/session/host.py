@@ -157,7 +157,7 @@ def join(
         Largest number of machines that this process hosts, K. It hosts fewer if fewer are missing.
         With `check` or `stragglers` the run accepts 1 only.
     memory : float, default 0.9
-        Upper bound of the bytes of their shards. A value up to 1 is a fraction of the memory that
+        Upper bound on the bytes of their shards. A value up to 1 is a fraction of the memory that
         is free now (of the device, if one is used).
     machine : int, optional
         Preferred number of its first machine.

@@ -86,7 +86,7 @@ class CodedBlocks(Blocks[CodedManifest]):
         return {n: data.view(self.manifest.dtype) for n, data in contents.items()}
 
     def _rebuilt_bounds(self, block: int) -> NDArray[np.float64]:
-        """Return error bounds of shards that were rebuilt in this block, (N,); 0 for others."""
+        """Return error bounds for shards that were rebuilt in this block, (N,); 0 for others."""
         start, stop = self.manifest.rows_of(block)
         bounds = np.zeros(self.manifest.machines)
         for n, shard in enumerate(self.manifest.shards):

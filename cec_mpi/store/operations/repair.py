@@ -43,8 +43,8 @@ class RepairResult:
     faulty : tuple of int
         Machines whose shards had wrong numbers with valid checksums.
     error_bound : float
-        Largest error bound of rebuilt entries, relative to the largest entry of X in the code word;
-        0 if nothing was rebuilt.
+        Largest error bound for rebuilt entries, relative to the largest entry of X in the code
+        word; 0 if nothing was rebuilt.
     restored : list of str
         Restored files: checksums, manifests, arrays next to the shards, and renamed shards.
     lost : list of str

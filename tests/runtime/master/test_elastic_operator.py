@@ -1,4 +1,4 @@
-"""Elastic operators: stragglers, bounds of errors, and answers with NaN or infinity."""
+"""Elastic operators: stragglers, bounds on errors, and answers with NaN or infinity."""
 
 from __future__ import annotations
 
