@@ -40,14 +40,14 @@ joined                any              idle       offer rows
 ====================  ===============  =========  ==============
 
 - use answer: the answer counts, and the machine gets the next request.
-- offer rows: the machine may get missing rows, if it is listed.
+- offer rows: if the availability lists the machine, it may get rows that lack answers.
 - share rows: other machines also compute its rows, and the first answer counts.
 - reassign rows: other machines compute its unanswered rows. Its answers are kept.
 - drop answers: all its rows are reassigned, its answers are discarded, and it is excluded.
 - exclude: its unanswered rows are reassigned, and it is excluded.
-- nothing: for example, an answer to a request that was reassigned after the loss of its machine.
+- nothing: for example, if an answer arrives after its machine was lost.
 
-A time limit without an answer causes an event (`TIMEOUT_CAUSES`):
+A time limit that expires without an answer causes an event (`TIMED_CAUSES`):
 
 =====================  ========================  ===============
 state                  seconds                   event
@@ -56,8 +56,8 @@ computing              `seconds_until_late`      deadline passed
 computing, late, busy  `seconds_until_given_up`  given up
 =====================  ========================  ===============
 
-If the machines that are present or opening their shards are too few for longer than the seconds of
-`--adopt`, a host adopts a missing machine. The machine joins like any other.
+If the machines that are present or opening their shards have been too few for more than `--adopt`
+seconds, a host adopts a missing machine. The machine joins like any other.
 
 After `exclude` and `drop answers` the roster reports `lost` or `excluded`, although the machine is
 already absent. Another process may later join as this machine.
@@ -69,9 +69,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-MIN_DEADLINE = 0.1  # seconds; processes on shared cores may stall for less
+MIN_DEADLINE = 0.1  # seconds; processes on shared cores may stall for almost this long
 MIN_LOSS_TIMEOUT = 5.0  # seconds of silence before a machine counts as lost
-LOSS_TIMEOUT_FACTOR = 10.0  # ratio of this silence to the time limit of answers
+LOSS_TIMEOUT_FACTOR = 10.0  # ratio of this silence to the time limit for answers
 DISPUTE_SECONDS = 10.0  # wait for a machine that helps to identify the faulty one
 WAIT_MARGIN = 1e-6  # seconds by which a wait exceeds its time limit, so that the limit has expired
 
@@ -79,7 +79,7 @@ WAIT_MARGIN = 1e-6  # seconds by which a wait exceeds its time limit, so that th
 class State(Enum):
     """The state of a machine in a step."""
 
-    __hash__ = object.__hash__  # faster than that of Enum; every event reads tables
+    __hash__ = object.__hash__  # faster than that of Enum; every event looks up tables
 
     ABSENT = "absent"
     BUSY = "busy"
@@ -119,7 +119,7 @@ class Consequence(Enum):
 
 
 PENDING_STATES = State.COMPUTING, State.LATE
-TIMEOUT_CAUSES = {
+TIMED_CAUSES = {
     State.COMPUTING: (Cause.DEADLINE, Cause.GIVEN_UP),
     State.LATE: (Cause.GIVEN_UP,),
     State.BUSY: (Cause.GIVEN_UP,),
@@ -162,7 +162,7 @@ def react(cause: Cause, state: State) -> tuple[State, Consequence]:
 
 @dataclass(frozen=True)
 class Deadline:
-    """A time limit in seconds, or as a multiple of the expected time.
+    """A time limit for an answer, in seconds or as a multiple of the expected time.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ class Deadline:
     factor : float
         Multiple of the expected time, used if `seconds` is None.
     min_seconds : float
-        Minimum of a time limit from `factor`.
+        Minimum of a time limit that is computed from `factor`.
     """
 
     seconds: float | None = None
@@ -178,7 +178,7 @@ class Deadline:
     min_seconds: float = MIN_DEADLINE
 
     def time_limit(self, expected: float | None) -> float | None:
-        """Return the time limit of an answer in seconds; None if the expected time is unknown.
+        """Return the time limit for an answer in seconds; None if the expected time is unknown.
 
         Examples
         --------
@@ -193,7 +193,7 @@ class Deadline:
 def seconds_until_late(
     deadline: Deadline | None, answer_seconds: Sequence[float], predicted_seconds: float | None
 ) -> float | None:
-    """Return the time limit of an answer in seconds; None if there is no limit yet.
+    """Return the time limit for an answer in seconds; None if there is no limit yet.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def seconds_until_given_up(deadline: Deadline | None, time_limit: float | None) 
     deadline : Deadline or None
         If None, no machine is given up.
     time_limit : float or None
-        Time limit of answers in this step or the previous one. None before the first answers.
+        Time limit for answers in this step or the previous one. None before the first answers.
     """
     if deadline is None or not (seconds := deadline.seconds or time_limit):
         return float("inf")

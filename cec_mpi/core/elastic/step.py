@@ -57,7 +57,7 @@ from cec_mpi.core.elastic.events import (
 from cec_mpi.core.elastic.states import (
     DISPUTE_SECONDS,
     PENDING_STATES,
-    TIMEOUT_CAUSES,
+    TIMED_CAUSES,
     WAIT_MARGIN,
     Cause,
     Consequence,
@@ -412,14 +412,14 @@ class ElasticStep:
             self._time_limits = limits
             self._shortest_limits = {
                 state: min(limits[cause] for cause in causes)
-                for state, causes in TIMEOUT_CAUSES.items()
+                for state, causes in TIMED_CAUSES.items()
             }
         instructions: list[Instruction] = []
         if now <= min(self._request_times.values(), default=now) + min(self._time_limits.values()):
             return instructions
         for machine, request_time in sorted(self._request_times.items()):
             silence = now - request_time
-            for cause in TIMEOUT_CAUSES.get(self._states[machine], ()):
+            for cause in TIMED_CAUSES.get(self._states[machine], ()):
                 if silence > self._time_limits[cause]:
                     self._apply(machine, cause)
                     is_late = cause is Cause.DEADLINE
