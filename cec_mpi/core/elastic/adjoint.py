@@ -2,8 +2,8 @@
 
 The plan assigns one term to each machine, ``shard[rows]' u`` with coefficients u, and the sum needs
 all of them. A missing term is the sum of terms of L other machines m, ``shard_m[rows]' (c_m u)``
-(see `Recombination`), or of terms of the holders of copies. Replacements can be replaced in turn.
-The first complete replacement counts, or the term itself if its machine was only late.
+(see `Recombination`), or of machines that hold copies of the rows. Replacements can be replaced in
+turn. Whichever is complete first counts: a replacement, or the term itself if its machine was late.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class TermLedger:
     recovery : int
         L.
     speeds : (N,) sequence of float
-        The fastest machines replace a term.
+        Missing terms are replaced by terms of the fastest machines.
     spans : callable, optional
         For copies of rows: splits intervals of rows into spans with the same holders.
 
     Attributes
     ----------
     has_unassigned_work : bool
-        Whether missing terms may be unassigned.
+        Whether there may be missing terms that no machine has been assigned.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class TermLedger:
 
     @property
     def assigned_machines(self) -> Collection[int]:
-        """Machines with assigned terms that were not requested yet."""
+        """Machines with assigned terms that have not been requested yet."""
         return self._assigned_terms.keys()
 
     def next_request(self, machine: int) -> Request | None:
@@ -125,11 +125,11 @@ class TermLedger:
         helpers : collection of int
             Machines that can get a request, now or after they answer.
         idle_machines : collection of int
-            Helpers that can get a request now. A machine that has rejoined computes its own terms.
+            Helpers that can get a request now.
         """
         self.has_unassigned_work = False
         for term in [missing for planned in self._terms for missing in planned.missing_terms()]:
-            if term.machine in idle_machines:
+            if term.machine in idle_machines:  # it has rejoined
                 term.status = TermStatus.EXPECTED
                 self._assigned_terms[term.machine].append(term)
                 continue
@@ -209,11 +209,11 @@ class TermLedger:
 
 
 class ProbeLedger:
-    """The products of shards with the probe, which later check terms of X' V.
+    """The products of shards with the probe, which are later used to check terms of X' V.
 
-    New machines multiply all rows of their shards by one vector, the probe (see
-    `core.checks.terms`). When no answer is pending, their products are compared with each other and
-    with verified products.
+    Machines without a verified product multiply all rows of their shards by one vector, the probe
+    (see `core.checks.terms`). When no answer is pending, their products are compared with each
+    other and with verified products.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ class ProbeLedger:
     Attributes
     ----------
     answered_machines : set of int
-        New machines that have answered.
+        Machines without a verified product that have answered.
     has_unassigned_work : bool
         Whether new machines without a request may be available.
     """
@@ -252,14 +252,14 @@ class ProbeLedger:
     def reassign(self, helpers: Collection[int], idle_machines: Collection[int]) -> None:
         """Assign products to machines without a verified, answered or expected product."""
         self.has_unassigned_work = False
-        known_machines = self._verified_machines | self.answered_machines
-        new_machines = set(helpers) - known_machines - self._expected_machines
+        machines_with_product = self._verified_machines | self.answered_machines
+        new_machines = set(helpers) - machines_with_product - self._expected_machines
         self._assigned_machines |= new_machines
         self._expected_machines |= new_machines
 
     @property
     def assigned_machines(self) -> Collection[int]:
-        """Machines whose assigned products were not requested yet."""
+        """Machines whose assigned products have not been requested yet."""
         return self._assigned_machines
 
     def next_request(self, machine: int) -> Request | None:
@@ -308,9 +308,9 @@ class ProbeLedger:
 
     def _uncompared_spans(self) -> list[Span]:
         """Return the spans with uncompared products, and the machines to compare."""
-        spans, known_machines = [], self._verified_machines | self.answered_machines
+        spans, machines_with_product = [], self._verified_machines | self.answered_machines
         for start, stop, holders in self._spans:
-            machines = tuple(sorted(known_machines.intersection(holders)))
+            machines = tuple(sorted(machines_with_product.intersection(holders)))
             has_new_product = not self.answered_machines.isdisjoint(machines)
             if has_new_product and self._agreeing_machines.get((start, stop)) != machines:
                 spans.append((start, stop, machines))

@@ -57,12 +57,12 @@ class MachineJoined:
     machine: int
     rank: int = 0
     host: str = ""  # empty if unknown
-    device: str = ""  # empty for the processor
+    device: str = ""  # empty for the CPU
     pid: int = field(default=0, compare=False)  # 0 if unknown
 
     def __str__(self) -> str:
         where = f" on {self.host} {self.device}".rstrip() if self.host else ""
-        return f"rank {self.rank}{where} is machine {self.machine} now"
+        return f"rank {self.rank}{where} is now machine {self.machine}"
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Request:
 
 @dataclass(frozen=True)
 class RequestsSent:
-    """Requests were sent; their deadlines start now."""
+    """Requests were sent; their time limits start now."""
 
     requests: Sequence[Request]
 
@@ -234,7 +234,7 @@ class FaultUndetermined(AnsweredRows):
 
 @dataclass(frozen=True)
 class FaultyIdentified:
-    """These machines have certainly sent wrong answers."""
+    """These machines are known to have sent wrong answers."""
 
     machines: tuple[int, ...]
 
@@ -278,7 +278,7 @@ class Decode(AnsweredRows):
 
 @dataclass(frozen=True)
 class MarkLate:
-    """Record that a machine is late; other machines compute its rows, too."""
+    """Record that a machine is late; other machines now compute its rows as well."""
 
     machine: int
 
@@ -296,7 +296,7 @@ class Exclude:
     """Send a machine no more requests, because its computation failed or its answers were wrong."""
 
     machine: int
-    event_type: type[MachineLost | MachineExcluded]
+    event_type: type[MachineLost | MachineExcluded]  # which the roster then reports
 
 
 @dataclass(frozen=True)
@@ -308,9 +308,9 @@ class Adopt:
 
 @dataclass(frozen=True)
 class WaitUntil:
-    """Wait for an event, at most until this time of the clock."""
+    """Wait for an event, until this clock time at the latest."""
 
-    moment: float
+    clock_time: float
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ class Done:
 
 @dataclass(frozen=True)
 class TooFewMachines:
-    """These remaining machines are too few."""
+    """The remaining machines are too few."""
 
     machines: tuple[int, ...]
 
@@ -334,13 +334,13 @@ class Disagreement:
 
     Attributes
     ----------
-    rows : FaultUndetermined
+    dispute : FaultUndetermined
         The interval of rows with the most answers.
     other_intervals : int
         Number of other intervals of rows with disagreements.
     """
 
-    rows: FaultUndetermined
+    dispute: FaultUndetermined
     other_intervals: int = 0
 
 

@@ -22,9 +22,9 @@ from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals
 from cec_mpi.core.plan.replan import MissingAnswers, replan
 
-_MAX_GOOD_CONDITION = 10.0  # rows with smaller condition numbers are not decoded again
+_MAX_GOOD_CONDITION = 10.0  # rows whose decoder has a smaller one are not decoded again
 _MIN_IMPROVEMENT = 2.0  # factor by which decoding again must reduce the condition number
-_EXTRA_ANSWERS_TO_IDENTIFY = 3  # answers beyond L that identify a faulty machine
+_EXTRA_ANSWERS_TO_IDENTIFY_FAULT = 3  # answers beyond L that identify a faulty machine
 
 
 class DecoderChooser(Protocol):
@@ -64,7 +64,7 @@ class RowLedger:
     undecoded_rows : int
         Number of rows that are not decoded.
     has_unassigned_work : bool
-        Whether missing answers may be unassigned.
+        Whether there may be missing answers that no machine has been assigned.
 
     Examples
     --------
@@ -110,7 +110,7 @@ class RowLedger:
         self._starts = [0]
         self._segments = [_Segment(0, rows, self._min_answers)]
         self._assigned: dict[int, list[tuple[int, int]]] = {}  # rows not requested yet
-        self._complete_segments: list[_Segment] = []  # not decoded, with the needed answers
+        self._complete_segments: list[_Segment] = []  # not decoded yet, with enough answers
         self._undiagnosed_segments: list[_Segment] = []  # with disagreeing answers
         self.undecoded_rows = rows
         self.has_unassigned_work = True  # until `reassign` has checked the plan
@@ -138,13 +138,13 @@ class RowLedger:
 
     @property
     def assigned_machines(self) -> Collection[int]:
-        """Machines with assigned rows that were not requested yet."""
+        """Machines with assigned rows that have not been requested yet."""
         return self._assigned.keys()
 
     def next_request(self, machine: int) -> Request | None:
         """Return a request for all rows that are assigned to a machine and not decoded yet."""
         assigned = self._assigned.pop(machine, ())
-        if assigned and self.undecoded_rows == self._segments[-1].stop:  # the start of each step
+        if assigned and self.undecoded_rows == self._segments[-1].stop:  # nothing is decoded yet
             return Request(machine, merge_intervals(assigned))
         segments = [
             segment for start, stop in assigned for segment in self._segments_of(start, stop)
@@ -161,7 +161,7 @@ class RowLedger:
             self._assign(machine, start, stop)
 
     def release(self, machine: int, may_answer: bool = False) -> None:
-        """Stop waiting for a machine; answers that it sent, or sends late, still count."""
+        """Stop waiting for a machine; answers that it has sent, or sends later, still count."""
         self._assigned.pop(machine, None)
         for segment in self._segments:
             if machine in segment.expected:
@@ -179,7 +179,7 @@ class RowLedger:
                 segment.answers_considered = min(segment.answers_considered, len(segment.answered))
                 continue
             segment.min_answers = self._min_answers
-            segment.is_disputed, segment.verdict = False, None
+            segment.is_disputed, segment.dispute = False, None
             self.has_unassigned_work = True
             self._handle_changed_answers(segment)
         self._undiagnosed_segments = [s for s in self._undiagnosed_segments if s.is_disputed]
@@ -194,7 +194,7 @@ class RowLedger:
                 if segment.is_decoded and self._compare:
                     continue  # uncompared answers are not used
                 segment.answered.add(request.machine)
-                segment.verdict = None
+                segment.dispute = None
                 self._handle_changed_answers(segment)
 
     def record_comparison(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
@@ -203,15 +203,15 @@ class RowLedger:
             if segment.is_decoded or segment.answered != set(event.machines):
                 continue  # answers have changed since, and will be compared again
             if isinstance(event, RowsAgree):
-                segment.agrees, segment.is_disputed = True, False
+                segment.is_agreed, segment.is_disputed = True, False
                 self._complete_segments.append(segment)
                 continue
             segment.is_disputed, count = True, len(segment.answered)
-            segment.min_answers = max(count + 1, self._recovery + _EXTRA_ANSWERS_TO_IDENTIFY)
+            segment.min_answers = max(count + 1, self._recovery + _EXTRA_ANSWERS_TO_IDENTIFY_FAULT)
             self.has_unassigned_work = True
             if isinstance(event, FaultUndetermined):
-                segment.verdict = event
-            elif count >= self._recovery + _EXTRA_ANSWERS_TO_IDENTIFY:
+                segment.dispute = event
+            elif count >= self._recovery + _EXTRA_ANSWERS_TO_IDENTIFY_FAULT:
                 self._undiagnosed_segments.append(segment)
 
     def instructions(self) -> list[Compare | IdentifyFaulty | Decode]:
@@ -221,7 +221,7 @@ class RowLedger:
         for segment in dict.fromkeys(complete_segments):
             if segment.is_decoded or len(segment.answered) < segment.min_answers:
                 continue
-            if self._compare and not segment.agrees:
+            if self._compare and not segment.is_agreed:
                 instructions.append(Compare(segment.start, segment.stop, segment.machines))
                 continue
             instructions.append(
@@ -255,17 +255,18 @@ class RowLedger:
         return None
 
     def conclude_dispute(self) -> IdentifyFaulty | Disagreement | None:
-        """Return how a dispute ends if no further machine can answer; None without a dispute.
+        """Return what to do about a dispute if no further machine can answer; None without one.
 
-        It is first an instruction to identify faulty machines, then the unresolved disagreement.
+        The first call returns an instruction to identify faulty machines. If that has failed, the
+        next call returns the disagreement.
         """
         disputed = [segment for segment in self._segments if segment.is_disputed]
         if not disputed:
             return None
         segment = max(disputed, key=lambda segment: len(segment.answered))
-        if segment.verdict is None:
+        if segment.dispute is None:
             return IdentifyFaulty(segment.start, segment.stop, segment.machines)
-        return Disagreement(segment.verdict, len(disputed) - 1)
+        return Disagreement(segment.dispute, len(disputed) - 1)
 
     # Segments.
 
@@ -316,7 +317,7 @@ class RowLedger:
         return index
 
     def _handle_changed_answers(self, segment: _Segment) -> None:
-        segment.agrees = False
+        segment.is_agreed = False
         if not segment.is_decoded and len(segment.answered) >= segment.min_answers:
             self._complete_segments.append(segment)
         elif segment.is_disputed and not segment.expected:
@@ -337,9 +338,9 @@ class _Segment:
     min_answers: int  # to compare and decode
     expected: set[int] = field(default_factory=set)  # machines
     answered: set[int] = field(default_factory=set)  # machines
-    agrees: bool = False  # whether all answers agree
+    is_agreed: bool = False  # whether all answers agree
     is_disputed: bool = False
-    verdict: FaultUndetermined | None = None  # of the last attempt to find the fault
+    dispute: FaultUndetermined | None = None  # of the last attempt to find the fault
     is_decoded: bool = False
     decoded_from: tuple[int, ...] = ()  # machines
     answers_considered: int = 0  # number of answers when `decoded_from` was chosen

@@ -193,16 +193,16 @@ class StepDriver:
         planned_machines = self._elastic_step.pending
         with step.timed("collect"):
             while isinstance(outcome, WaitUntil):
-                moment = outcome.moment
+                poll_until = outcome.clock_time
                 if (decode := refine()) is not None:
                     with step.timed("decode"):
                         computation.execute(decode)
-                    moment = -math.inf
-                if self.poll_hub(moment):
+                    poll_until = -math.inf
+                if self.poll_hub(poll_until):
                     outcome = self.follow_instructions()
                     continue
                 planner.schedule.check_cancelled()
-                if not self._elastic_step.pending or self._clock.monotonic() >= outcome.moment:
+                if not self._elastic_step.pending or self._clock.monotonic() >= outcome.clock_time:
                     outcome = self.follow_instructions()
             now = self._clock.monotonic()
             step.delays = self.measurements.delays(planned_machines, self.events, now)

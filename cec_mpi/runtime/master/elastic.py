@@ -148,7 +148,7 @@ class ElasticExecutor:
                 poll_until = -math.inf  # a machine was just given up: plan again, and then fail
                 continue
             schedule.check_cancelled()
-            has_waited, poll_until = True, min(outcome.moment, schedule.next_change())
+            has_waited, poll_until = True, min(outcome.clock_time, schedule.next_change())
 
     def _multiply(self, step: Step, buffers: Buffers) -> ProductResult:
         answers = RowAnswers(
@@ -315,7 +315,7 @@ class ElasticExecutor:
 
     def _disagreement_error(self, step: Step, cause: Disagreement) -> MachineError:
         """Return the error for answers that disagree without identifying the faulty machine."""
-        disputed, recovery = cause.rows, self._manifest.code.recovery
+        disputed, recovery = cause.dispute, self._manifest.code.recovery
         needed = recovery + 3
         hint = f" ({needed} answers would identify it)" if len(disputed.machines) < needed else ""
         if hint and (option := self._manifest.placement.encode_option(needed)):
@@ -328,9 +328,9 @@ class ElasticExecutor:
         else:
             suspects = f"machines {names} are wrong, or more are"
         in_shards = " of their shards" if recovery > 1 else ""
-        rows = f"to rows {disputed.start}..{disputed.stop - 1}{in_shards} "
+        rows = f"for rows {disputed.start}..{disputed.stop - 1}{in_shards} "
         others = (
-            f"(and to {cause.other_intervals} other ranges of rows) "
+            f"(and for {cause.other_intervals} other ranges of rows) "
             if cause.other_intervals
             else ""
         )

@@ -386,9 +386,9 @@ class Cluster(RuleBasedStateMachine):
                 planned = sorted({*machines, *(self.listed if self.plans_absent else ())})
                 self.ledger = self.plan(planned)
                 self.step.begin(self.ledger, self.listed, self.predicted, self.now)
-            case events.WaitUntil(moment):
-                self.wait_end = moment
-                assert moment > self.now or self.ledger is None
+            case events.WaitUntil(clock_time):
+                self.wait_end = clock_time
+                assert clock_time > self.now or self.ledger is None
                 may_adopt = self.adopt_after < math.inf and self.adoptable()
                 assert self.computing() or self.opening or self.vacant() or may_adopt or self.busy()
                 return True
@@ -457,9 +457,9 @@ class Cluster(RuleBasedStateMachine):
                 needed += 1  # including the machine whose term is missing
             assert usable < needed
         elif isinstance(cause, events.Disagreement):
-            rows = cause.rows
-            assert not self.are_correct(rows.start, rows.stop, rows.machines)
-            assert set(rows.machines) >= available or len(rows.machines) < self.recovery + 3
+            start, stop, machines = cause.dispute.start, cause.dispute.stop, cause.dispute.machines
+            assert not self.are_correct(start, stop, machines)
+            assert set(machines) >= available or len(machines) < self.recovery + 3
 
     def contribution(self, machine, intervals, coefficients):
         """Return the contribution of rows of a shard to the parts of X' V."""
