@@ -23,7 +23,7 @@ Where the paper's text is wrong or silent:
   the machine with the lower number must count as smaller.
 - If L = 1, P_f has one machine: its second part, the last L - 1 of the list, is empty.
 - Section III, t = 2: "machines 3, 5 and 6 require 2/5" should name machines 2, 5 and 6.
-- In floating point Algorithm 1 fails: residues such as 1e-17 count as remaining rows.
+- In floating point Algorithm 1 fails: rounding errors such as 1e-17 count as remaining rows.
 
 Examples
 --------
@@ -64,6 +64,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.text import plural
 
 Exact = int | Fraction
 ExactByMachine = Mapping[int, Exact]
@@ -94,7 +95,7 @@ class Block(NamedTuple):
     Attributes
     ----------
     alpha : Fraction or int
-        alpha_f, the size of the block, in the unit of the loads.
+        alpha_f, the size of the block, in the units of the loads.
     P : tuple of int
         P_f, the L machines that compute it, ascending.
     m : dict of int to Fraction or int
@@ -157,24 +158,24 @@ def computation_time(mu: ExactByMachine, s: ExactByMachine) -> Fraction:
 
 # Proof of Theorem 1. In time c machine n computes at most min(1, c s[n]) of its shard, and all
 # machines must compute L shards in total. The sum of min(1, c s[n]) grows with c and equals L at
-# c*. In less time the machines compute less than L shards, so no load is faster. Machines with
+# c*. In less time the machines compute fewer than L shards, so no load is faster. Machines with
 # c* s[n] <= 1 all finish at c*; with ascending speeds they are the first k. Faster machines finish
-# their whole shards before. So c (s[1] + .. + s[k]) + N_t - k = L, the equation in (15).
-# Its right side says that machine k computes at most its shard, its left side that machine k + 1
-# could compute more than its shard. If the right side fails for k, that is c_k > 1 / s[k], the left
-# side holds for k - 1 (25). So a search downwards from N_t needs only the right side. It ends at
-# N_t - L + 1 at the latest, where c_k = 1 / (s[1] + .. + s[k]) <= 1 / s[k].
+# their whole shards earlier. So c (s[1] + .. + s[k]) + N_t - k = L, the equation in (15).
+# In (15), the right inequality says that machine k computes at most its shard, the left one that
+# machine k + 1 could compute more than its shard. If the right one fails for k, that is
+# c_k > 1 / s[k], the left one holds for k - 1 (25). So a search downwards from N_t needs only the
+# right one. It ends at N_t - L + 1 at the latest, where c_k = 1 / (s[1] + .. + s[k]) <= 1 / s[k].
 
 
 def optimal_load(s: ExactByMachine, L: int) -> Load:
-    """Return the load with which the slowest machine finishes first (Theorem 1), solving (13).
+    """Return the load that minimises the time of the slowest machine (Theorem 1), solving (13).
 
     Parameters
     ----------
     s : dict of int to int or Fraction
         Speeds of the available machines, positive.
     L : int
-        Machines that compute each row.
+        Number of machines that compute each row.
 
     Raises
     ------
@@ -192,21 +193,21 @@ def optimal_load(s: ExactByMachine, L: int) -> Load:
         return Load(dict.fromkeys(s, Fraction(1)), 1 / Fraction(ascending[0]), None)
     for k in range(N_t, N_t - L, -1):
         c = Fraction(k + L - N_t) / sum(ascending[:k])
-        if c * ascending[k - 1] <= 1:  # the right side of (15)
+        if c * ascending[k - 1] <= 1:  # the right inequality of (15)
             break
     mu = {n: min(Fraction(1), c * s[n]) for n in s}  # (14): c* s[n] > 1 for n > k*
     return Load(mu, c, k)
 
 
 def algorithm_1(mu: ExactByMachine, L: int) -> list[Block]:
-    """Run Algorithm 1: return at most N_t blocks of rows in which each machine has its load.
+    """Run Algorithm 1: return at most N_t blocks of rows with which each machine gets its load.
 
     Parameters
     ----------
     mu : dict of int to int or Fraction
         Load of each available machine, in shards (with sum L) or in rows.
     L : int
-        Machines that compute each row.
+        Number of machines that compute each row.
 
     Returns
     -------
@@ -382,6 +383,6 @@ def _check_exact(values: ExactByMachine, L: int) -> None:
     if L < 1:
         raise InputError(f"L = {L}: expected at least 1")
     if not all(isinstance(value, int | Fraction) for value in values.values()):
-        raise InputError("expected whole numbers or Fractions, because floats leave residues")
+        raise InputError("expected whole numbers or Fractions, because floats are rounded")
     if len(values) < L:
-        raise InfeasibleError(f"{len(values)} machines available: each row needs {L}")
+        raise InfeasibleError(f"{plural(len(values), 'machine')} available: each row needs {L}")

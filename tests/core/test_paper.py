@@ -67,8 +67,8 @@ def test_a_step_is_exact(case, w):
     [
         ("algorithm_1", ({1: 3, 2: 1}, 2), InputError, r"\['3', '1'\] cannot be met with each row"),
         ("algorithm_1", ({1: -1, 2: 3}, 1), InputError, "expected values from 0 to 1"),
-        ("algorithm_1", ({1: 0.5, 2: 0.5}, 1), InputError, "floats leave residues"),
-        ("algorithm_1", ({1: 3}, 2), InfeasibleError, "1 machines available: each row needs 2"),
+        ("algorithm_1", ({1: 0.5, 2: 0.5}, 1), InputError, "floats are rounded"),
+        ("algorithm_1", ({1: 3}, 2), InfeasibleError, "1 machine available: each row needs 2"),
         ("algorithm_1", ({1: 3}, 0), InputError, "L = 0: expected at least 1"),
         ("optimal_load", ({1: 2, 2: 0}, 1), InputError, "expected positive numbers"),
         ("coded_shards", ([[1, 0], [0, 1]], [[1]] * 5), InputError, "5 rows: expected a multiple"),

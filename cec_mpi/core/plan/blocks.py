@@ -1,7 +1,7 @@
 """A fast version of Algorithm 1, `core.paper.algorithm_1`, for loads in whole rows.
 
-Loads are integers because Algorithm 1 fails in floating point: residues of 1e-17 would count as
-remaining rows, and some rows would get the wrong number of machines.
+Loads are integers because Algorithm 1 fails in floating point: rounding errors of 1e-17 would count
+as remaining rows, and some rows would get the wrong number of machines.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def assign_blocks(
     loads : (N_t,) ndarray of int
         Loads that pass `check_loads`.
     machines_per_row : int
-        Machines that compute each row.
+        Number of machines that compute each row.
 
     Returns
     -------
