@@ -82,7 +82,7 @@ def test_four_copies_identify_the_wrong_machine(adjoint, tmp_path):
 
 
 def test_steps_without_enough_copies_name_rows_and_machines(store, tmp_path):
-    message = r"1 machine is available .*: rows \d+\.\.\d+ are on machine "
+    message = r"1 machine is available .*: rows \d+\.\.\d+ need 1 of these machines: "
     with (
         open_operator(store, availability=[{1}]) as A,
         pytest.raises(InfeasibleError, match=message),
@@ -91,7 +91,7 @@ def test_steps_without_enough_copies_name_rows_and_machines(store, tmp_path):
     encode(X, tmp_path / "S", 4, copies=2)
     master, hub, _ = elastic(tmp_path / "S", check=True)
     hub.dying = {1}
-    with pytest.raises(InfeasibleError, match=r"rows \d+\.\.\d+ need 2 of the machines 1 or \d"):
+    with pytest.raises(InfeasibleError, match=r"rows \d+\.\.\d+ need 2 of these machines: 1, \d"):
         master.matmat(W)
 
 

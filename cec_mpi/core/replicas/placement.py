@@ -23,6 +23,7 @@ class ReplicaPlacement:
     Parameters
     ----------
     holders : Holders
+        The machines that hold each part.
     bounds : (P + 1,) sequence of int
         First row of each part, and the number of rows.
     machines : int
@@ -106,10 +107,8 @@ class ReplicaPlacement:
         for part, holders in enumerate(self.holders):
             if len(present.intersection(holders)) < recovery:
                 start, stop = self.bounds[part : part + 2]
-                names = " or ".join(map(str, holders))
-                if recovery > 1:
-                    return f"rows {start}..{stop - 1} need {recovery} of the machines {names}"
-                return f"rows {start}..{stop - 1} are on machine {names}"
+                names = ", ".join(map(str, holders))
+                return f"rows {start}..{stop - 1} need {recovery} of these machines: {names}"
         return f"a step with this store needs {plural(recovery, 'machine')} for each row"
 
     def holders_of(self, row: int) -> tuple[int, ...]:
