@@ -137,7 +137,7 @@ def optimal_loads(
     speeds, overheads : (n,) ndarray
         Speeds in rows per unit of time, overheads in rows.
     machines_per_row : int
-        Machines that compute each row.
+        Number of machines that compute each row.
     rows : int
         Rows per shard, R.
 

@@ -55,7 +55,7 @@ class Assignment:
     rows : int
         Rows per shard, R.
     machines_per_row : int
-        Machines that compute each row.
+        Number of machines that compute each row.
 
     Raises
     ------

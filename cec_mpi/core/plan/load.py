@@ -1,7 +1,7 @@
 """Fast versions of Theorem 1, `core.paper.optimal_load`: for floats, and in whole rows.
 
-Speeds are in rows per unit of time. A fractional load ``mu[n]`` is a fraction of a shard, a load
-``m[n]`` in whole rows a number of rows. Numbers in parentheses refer to equations of the paper.
+Speeds are in rows per unit of time. A fractional load ``mu[n]`` is a fraction of a shard; a
+whole-row load ``m[n]`` is a number of rows. Numbers in parentheses refer to equations of the paper.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def c_star_and_k_star(speeds: Reals, machines_per_row: int) -> tuple[Fraction | 
     speeds : (N_t,) sequence of Fraction or float
         In any order. Sums of floats must not overflow.
     machines_per_row : int
-        Machines that compute each row, L.
+        Number of machines that compute each row, L.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def fractional_load(speeds: Sequence[Real] | ArrayLike, machines_per_row: int) -
     speeds : (N,) sequence of numbers
         Speed of each available machine. Integers and Fractions give an exact result.
     machines_per_row : int
-        Machines that compute each row: the recovery threshold L (plus S to tolerate S stragglers).
+        Number of machines that compute each row: L (plus S to tolerate S stragglers).
 
     Returns
     -------
@@ -253,14 +253,14 @@ def whole_row_load(
 def round_to_rows(
     load: FractionalLoad, speeds: NDArray[np.float64], machines_per_row: int, rows: int
 ) -> NDArray[np.int64]:
-    """Return `whole_row_load` from the fractional load.
+    """Round a fractional load to the optimal whole-row load.
 
     Some optimal whole-row load gives each machine at least its fractional load rounded down. The
     remaining rows are assigned one by one, each to the machine that finishes it first (ties: lowest
     position).
     """
     mu = np.array(load.mu, dtype=np.float64)
-    # mu is slightly reduced, so that its rounding errors cannot assign too many rows.
+    # mu is slightly reduced, so that rounding errors cannot assign too many rows.
     loads: NDArray[np.int64] = np.floor(mu * rows * (1 - 4 * _EPS * mu.size)).astype(np.int64)
     rescaled, _ = rescale_speeds(speeds.tolist())
     queue = [((m + 1) / rescaled[n], n) for n, m in enumerate(loads.tolist()) if m < rows]

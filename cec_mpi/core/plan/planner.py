@@ -122,7 +122,7 @@ def plan_step(
     speeds : (N,) sequence of float
         Speed of every machine, whether available or not, in rows per unit of time.
     machines_per_row : int
-        Machines that compute each row.
+        Number of machines that compute each row.
     rows : int
         Rows per shard, R.
     scheme : {"heterogeneous", "cyclic"}
@@ -170,7 +170,7 @@ class Planner:
     Parameters
     ----------
     recovery : int
-        Machines that compute each row, L.
+        Number of machines that compute each row, L.
     rows : int
         Rows per shard, R.
     scheme : {"heterogeneous", "cyclic"}

@@ -38,7 +38,7 @@ def assign_loads(available: Sequence[int], loads: ArrayLike, machines_per_row: i
     loads : (N_t,) array_like of int
         Rows of each machine: ``loads.sum() == machines_per_row * R`` and ``loads <= R``.
     machines_per_row : int
-        Machines that compute each row.
+        Number of machines that compute each row.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def assign_cyclically(available: Sequence[int], machines_per_row: int, rows: int
     available : (N_t,) sequence of int
         The available machines, ascending.
     machines_per_row : int
-        Machines that compute each row.
+        Number of machines that compute each row.
     rows : int
         Rows per shard, R.
 

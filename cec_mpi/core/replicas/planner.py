@@ -118,7 +118,7 @@ class _CellGroups:
     ----------
     available : tuple of int
     machines_per_row : int
-        Machines that compute each row.
+        Number of machines that compute each row.
     groups : WorkGroups
         All cells.
     large_cells : ndarray of int64
