@@ -29,17 +29,17 @@ from cec_mpi.simulation.scenario import Source
 from cec_mpi.text import format_bytes, format_count, format_duration, join_names, plural
 
 _MIN_SETS, _MAX_SETS, _MAX_WORK = 6, 500, 1e9  # measured sets of L machines; sets times L**3
-_MAX_RECOVERIES = 16  # tried values of L for each number of machines
+_MAX_TRIED_THRESHOLDS = 16  # tried values of L for each number of machines
 _MAX_SMALL_COPIES = 6  # all J up to this number are tried
 _MAX_MACHINES_PER_COMPUTER = 8
-_MAX_SIMULATED = 3  # choices
+_MAX_SIMULATED_CHOICES = 3
 _MIN_PROBABILITY = 1e-3  # that a machine is available
 _MAX_COPIES_DENSITY = 0.5  # of X; above, copies of sparse rows have no advantage
 _MIN_CODE_DENSITY = 0.1  # of X; below, a code has no advantage, because shards are dense
 _TOLERANCE = 1.05  # ratio to the shortest time up to which times count as equal
 _MAX_WAITING_FRACTION = 0.9  # of the time of a run
 _LONG_TICK, _LONG_TICK_SECONDS = "2h", 7200.0  # for a second forecast if no tick is set
-_SINGLE_MACHINE_BONUS = 3.0  # a reliable single machine may take this many times as long
+_ALLOWED_SLOWDOWN = 3.0  # a reliable single machine may take this many times as long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +56,10 @@ class Advice:
     alternative : str
         Sentences about a better alternative to these stores; may be empty.
     rejections : dict of str to str
-        Reasons of infeasible choices.
+        Why choices such as "N = 6, L = 2 to 4" are infeasible.
     machines : list of MachineGroup
     baselines : dict of str to Interval
-        Seconds of all steps with simpler schemes on the machines of the recommended choice.
+        Seconds of the run with simpler schemes on the machines of the recommended choice.
     """
 
     front: list[Choice]
@@ -88,14 +88,15 @@ def advise(request: AdviceRequest) -> Advice:
     InputError
         A number is out of range.
     InfeasibleError
-        No choice is feasible. The message has the reasons.
+        No choice is feasible. The message says why.
 
     Notes
     -----
     A choice dominates another if it is no worse in storage, total time, tolerated losses, digits
     and, with prices, cost, and better in one of them. Times are those of `replay`. The best choices
-    are then simulated, with noise also with stragglers. The recommended choice has the shortest
-    time (with prices, time multiplied by cost), or takes at most 5 % longer and needs less storage.
+    are then simulated; if speeds vary, also with S > 0 stragglers. The recommended choice has the
+    shortest time (with prices, time multiplied by cost), or takes at most 5 % longer and needs less
+    storage.
     """
     _check_request(request)
     rejections, forecaster = _Rejections(), Forecaster(request)
@@ -108,12 +109,12 @@ def advise(request: AdviceRequest) -> Advice:
         raise InfeasibleError(f"no choice is feasible: {reasons}")
     front = pareto_front(choices)
     candidates: list[Choice] = []
-    others = list(front)
-    for _ in range(min(_MAX_SIMULATED, len(front))):
-        candidate = recommend(others)
-        others.remove(candidate)
+    remaining = list(front)
+    for _ in range(min(_MAX_SIMULATED_CHOICES, len(front))):
+        candidate = recommend(remaining)
+        remaining.remove(candidate)
         candidates.append(forecaster.forecast(candidate, is_candidate=True) or candidate)
-    front = pareto_front([*others, *candidates])
+    front = pareto_front([*remaining, *candidates])
     others = [choice for choice in front if choice not in candidates]
     best = [choice for choice in candidates if choice in front] or candidates
     simulated = [variant for choice in best for variant in forecaster.simulate_variants(choice)]
@@ -133,7 +134,7 @@ def advise(request: AdviceRequest) -> Advice:
 def _feasible_choices(
     request: AdviceRequest, forecaster: Forecaster, rejections: _Rejections
 ) -> list[Choice]:
-    """Return the feasible choices with their times."""
+    """Return the feasible choices with their times; add others to `rejections`."""
     choices = []
     for choice in _choices(request):
         bytes_held = CodedScheme(TimeModel(make_scenario(request, choice))).bytes_held
@@ -187,15 +188,15 @@ def _objectives(choice: Choice) -> tuple[float, ...]:
 def recommend(front: Sequence[Choice]) -> Choice:
     """Return the choice with the shortest time, or a slightly slower one that needs less storage.
 
-    With prices, time is multiplied by cost, unless a choice is free.
+    With prices, time is multiplied by cost; if choices are free, only these are compared, by time.
     """
 
     def objective(choice: Choice) -> float:
         return choice.expected_total.mean * (choice.cost or 1.0)
 
-    free = [choice for choice in front if not choice.cost] or front
-    best = min(map(objective, free))
-    nearly_best = [choice for choice in free if objective(choice) <= _TOLERANCE * best]
+    candidates = [choice for choice in front if not choice.cost] or front
+    best = min(map(objective, candidates))
+    nearly_best = [choice for choice in candidates if objective(choice) <= _TOLERANCE * best]
     return min(
         nearly_best,
         key=lambda choice: (choice.storage, -choice.tolerated_losses, objective(choice)),
@@ -203,7 +204,7 @@ def recommend(front: Sequence[Choice]) -> Choice:
 
 
 class _Rejections:
-    """The reasons of infeasible choices."""
+    """Why choices are infeasible."""
 
     def __init__(self) -> None:
         self._figures: dict[tuple[str, str], dict[int, str]] = {}  # by L or J
@@ -222,7 +223,7 @@ class _Rejections:
         self._figures.setdefault((reason, name), {})[number] = figure
 
     def summary(self) -> dict[str, str]:
-        """Return the reasons of rejected choices, with the figure of the last choice."""
+        """Return why choices are infeasible, by choices, with the figure of the largest L or J."""
         summary: dict[str, str] = {}
         for (reason, name), figures in self._figures.items():
             last = max(figures)
@@ -258,7 +259,7 @@ def _check_request(request: AdviceRequest) -> None:
     for group in request.groups:
         if not group.is_valid:
             raise InputError(
-                f"machines {group}: expected a positive number, speed and memory, and a price "
+                f"machines {group}: expected a positive count, speed and memory, and a price "
                 "of at least 0"
             )
 
@@ -294,9 +295,9 @@ def _machines_per_computer(request: AdviceRequest) -> tuple[int, ...]:
     return counts if len(set(counts)) > 1 else ()
 
 
-def _sample_range(stop: int) -> list[int]:
-    """Return an even sample of the numbers 1 to `stop`, including both."""
-    return sorted({round(k) for k in np.linspace(1, stop, min(stop, _MAX_RECOVERIES))})
+def _sample_range(last: int) -> list[int]:
+    """Return an even sample of the numbers 1 to `last`, including both."""
+    return sorted({round(k) for k in np.linspace(1, last, min(last, _MAX_TRIED_THRESHOLDS))})
 
 
 def _add_sizes(request: AdviceRequest, choice: Choice, bytes_held: NDArray[np.float64]) -> Choice:
@@ -344,7 +345,7 @@ def _rejection_reason(
     for n, (group, size) in enumerate(zip(request.machines, sizes, strict=False), start=1):
         if group.memory is not None and size > group.memory:
             figure = f"{format_bytes(size)} needed, {format_bytes(group.memory)} usable"
-            return f"its shard does not fit into the memory of machine {n}", figure
+            return f"its shards do not fit in the memory of computer {n}", figure
     if request.max_error is not None and choice.error > request.max_error:
         return f"its error may exceed {request.max_error:g}", f"{choice.error:.1g}"
     if choice.error > 1e-2:
@@ -380,12 +381,12 @@ def _summarise(request: AdviceRequest, choice: Choice, baselines: Mapping[str, I
     digits = f"Results have about {math.floor(-math.log10(choice.error))} correct digits."
     if counts:
         digits += (
-            f" Computers carry {min(counts)} to {max(counts)} machines, by their memory "
+            f" Computers carry {min(counts)} to {max(counts)} machines, depending on their memory "
             "(cec-mpi join --machines)."
         )
     return (
         f"Take {choice.machines_text}, {choice.threshold_text}: {threshold}, {losses} may be away "
-        f"at once, and the store has {format_bytes(choice.storage)}. {times}. {digits}"
+        f"at once, and the store takes up {format_bytes(choice.storage)}. {times}. {digits}"
         f"{_compare_with_baselines(request.costs.source, choice, baselines)}"
     )
 
@@ -401,9 +402,10 @@ def _compare_with_baselines(
         [f"{name} would take {ratio:.2f} times" for name, ratio in ratios.items()], len(ratios)
     )
     equal = [name for name, ratio in ratios.items() if ratio <= _TOLERANCE]
-    verdict = f"; as good: {join_names(equal, len(equal))}" if equal else ""
-    rate = f"{format_bytes(source.rate)}/s for {'all machines' if source.is_shared else 'each'}"
-    return f" Without a code, {times} as long (X is read at {rate}){verdict}."
+    verdict = f"; a code gains little over {join_names(equal, len(equal))}" if equal else ""
+    readers = "all machines together read" if source.is_shared else "each machine reads"
+    rate = f"{readers} X at {format_bytes(source.rate)}/s"
+    return f" Without a code, {times} as long ({rate}){verdict}."
 
 
 def _tick_hint(request: AdviceRequest, choice: Choice) -> str:
@@ -421,13 +423,13 @@ def _tick_hint(request: AdviceRequest, choice: Choice) -> str:
     if other.machines != choice.machines:
         name = f"N = {other.machines}, {name}"
     return (
-        " The length of outages matters: this is for 5 minutes, and with --tick "
-        f"{_LONG_TICK} the answer is {name}."
+        " The length of outages matters: this assumes 5 minutes; with --tick "
+        f"{_LONG_TICK}, take {name}."
     )
 
 
 class _SingleMachine(NamedTuple):
-    """A single machine with all of X: seconds of a step, with and without the bonus."""
+    """A single machine with all of X: seconds of a step, also divided by the allowed slowdown."""
 
     weighted_seconds: float
     seconds: float
@@ -435,7 +437,7 @@ class _SingleMachine(NamedTuple):
 
 
 def _model_of_all_machines(request: AdviceRequest) -> TimeModel:
-    """Return the model of X on all machines, with L = 1 or as copies of a sparse X."""
+    """Return a model with the size of X without a code: L = 1, or copies of a sparse X."""
     recovery = None if request.density < _MAX_COPIES_DENSITY else 1
     return TimeModel(
         make_scenario(request, Choice(machines=len(request.machines), recovery=recovery))
@@ -451,11 +453,11 @@ def _best_single_machine(request: AdviceRequest, forecaster: Forecaster) -> _Sin
         if not fraction or (group.memory is not None and group.memory < size):
             continue
         seconds = size / (request.rate * group.speed) / fraction
-        bonus_factor = _SINGLE_MACHINE_BONUS if fraction == 1 and group.memory is not None else 1.0
+        slowdown = _ALLOWED_SLOWDOWN if fraction == 1 and group.memory is not None else 1.0
         fits = "may fit" if group.memory is None else "fits"
         always = ", which is always available" if fraction == 1 else ""
-        description = f"X has {format_bytes(size)} and {fits} on machine {n}{always}"
-        single_machines.append(_SingleMachine(seconds / bonus_factor, seconds, description))
+        description = f"X is {format_bytes(size)} and {fits} on machine {n}{always}"
+        single_machines.append(_SingleMachine(seconds / slowdown, seconds, description))
     return min(single_machines, key=lambda single: single.weighted_seconds, default=None)
 
 
@@ -465,7 +467,7 @@ def _find_alternative(request: AdviceRequest, forecaster: Forecaster, choice: Ch
     single = _best_single_machine(request, forecaster)
     if single and single.weighted_seconds <= step_seconds:
         return (
-            f"A single machine is better: {single.description}. There a step takes "
+            f"A single machine is better: {single.description}. A step on it takes "
             f"{format_duration(single.seconds)} on average; with this store it takes "
             f"{format_duration(step_seconds)}."
         )

@@ -19,7 +19,7 @@ from cec_mpi.simulation.scenario import Costs, Source
 from helpers.costs import FREE
 
 GB = 10**9
-# X has 8 GB, of which a machine of speed 1 multiplies one in a second.
+# X is 8 GB, of which a machine of speed 1 multiplies one in a second.
 X = {"rows": 1_000_000, "columns": 1000, "rate": 1e9, "costs": FREE, "steps": 1000}
 
 
@@ -90,17 +90,17 @@ def test_intervals_cover_the_mean():
 
 
 def test_the_choice_is_compared_with_restarting_and_equal_shares():
-    """X has 8 GB and is read 1,000 times as fast as it is multiplied, or in 80 s at each change."""
+    """X is 8 GB and is read 1,000 times as fast as it is multiplied, or in 80 s at each change."""
     up = away({1}, {2}, gap=600.0)
     cheap = advise(ask(availability=away({1}, {2}, gap=36_000.0)))
-    assert "as good: restarting and equal shares" in cheap.summary
+    assert "a code gains little over restarting and equal shares" in cheap.summary
     slow = advise(ask(availability=up, costs=replace(FREE, source=Source(1e8))))
     assert set(slow.baselines) == {"restarting", "equal shares"}
     choice = slow.recommended.total.mean
     assert slow.baselines["restarting"].mean > 1.05 * choice
     ratio = slow.baselines["restarting"].mean / choice
     assert f"restarting would take {ratio:.2f} times" in slow.summary
-    assert "(X is read at 100 MB/s for all machines)" in slow.summary
+    assert "(all machines together read X at 100 MB/s)" in slow.summary
 
 
 def test_the_summary_says_if_the_length_of_outages_matters():
@@ -110,7 +110,7 @@ def test_the_summary_says_if_the_length_of_outages_matters():
     short = advise(question)
     long = advise(replace(question, tick_seconds=7200.0))
     assert short.recommended.threshold_text != long.recommended.threshold_text
-    assert f"with --tick 2h the answer is {long.recommended.threshold_text}." in short.summary
+    assert f"with --tick 2h, take {long.recommended.threshold_text}." in short.summary
     assert "The length of outages" not in long.summary
 
 
@@ -211,7 +211,7 @@ def test_no_code_is_recommended_if_all_machines_stay():
 def test_one_machine_that_stays_and_holds_x_is_recommended():
     groups = MachineGroup(3, 1, 4 * GB), MachineGroup(1, 2, 16 * GB)
     advice = advise(ask(*groups, availability=away(set(), {1}, {2, 3})))
-    expected = "fits on machine 4, which is always available. There a step takes 4.00 s"
+    expected = "fits on machine 4, which is always available. A step on it takes 4.00 s"
     assert expected in advice.alternative
     leaving = advise(ask(*groups, availability=away({4}, {1}, {2, 3})))
     assert leaving.alternative == ""
@@ -223,7 +223,7 @@ def test_one_machine_that_stays_and_holds_x_is_recommended():
 def test_memory_that_is_too_small_is_named():
     advice = advise(ask(MachineGroup(5), MachineGroup(1, 1, 3 * GB), probability=0.9))
     assert advice.rejections["N = 6, L = 1 to 2"] == (
-        "its shard does not fit into the memory of machine 6 "
+        "its shards do not fit in the memory of computer 6 "
         "(4.00 GB needed, 3.00 GB usable, with L = 2)"
     )
     assert all(choice.max_computer_bytes <= 3 * GB for choice in advice.front)
@@ -264,7 +264,7 @@ def test_infeasible_requests_have_reasons():
 
 def test_an_infeasible_request_names_a_machine_that_holds_x():
     groups = MachineGroup(1, 10, GB // 10), MachineGroup(3, 1, 64 * GB)
-    reason = "X has 8.00 GB and fits on machine 4, which is always available: a step takes 8.00 s$"
+    reason = "X is 8.00 GB and fits on machine 4, which is always available: a step takes 8.00 s$"
     with pytest.raises(InfeasibleError, match=reason):
         advise(ask(*groups, availability=away({2}, {3})))
 
@@ -281,7 +281,7 @@ def test_an_infeasible_request_names_a_machine_that_holds_x():
             {"groups": (MachineGroup(1), MachineGroup(1, price=1.0))},
             "a price for all of them or for none",
         ),
-        ({"groups": (MachineGroup(0),)}, "expected a positive number"),
+        ({"groups": (MachineGroup(0),)}, "expected a positive count"),
         ({"groups": (MachineGroup(1, price=float("nan")),)}, "a price of at least 0"),
         ({"groups": (MachineGroup(1, price=-1.0),)}, "a price of at least 0"),
         ({"probability": 0.5, "availability": away(set())}, "cannot be combined"),
@@ -357,7 +357,7 @@ def test_fewer_machines_than_a_table_has_are_the_first_ones(run_advise, tmp_path
 @pytest.mark.parametrize(
     ("memory", "fits"),
     [
-        ("8.8GB", False),  # X has 8 GB, and a tenth stays free
+        ("8.8GB", False),  # X is 8 GB, and a tenth stays free
         ("8.3G", True),  # 8.9 GB
         ("8.8GB --free-memory 0", True),
     ],
