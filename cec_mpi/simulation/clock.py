@@ -37,11 +37,11 @@ class SimulatedClock(JumpingClock):
         return self._now
 
     def sleep(self, seconds: float, /) -> None:
-        """Advance the clock by these seconds."""
+        """Advance the clock by this many seconds."""
         self._now += seconds
 
     def schedule(self, moment: float, action: Callable[[], object]) -> None:
-        """Schedule an action at a time."""
+        """Schedule an action for this moment."""
         heapq.heappush(self._scheduled, (moment, next(self._order), action))
 
     def pop_due_actions(self) -> Iterator[Callable[[], object]]:
@@ -55,7 +55,7 @@ class SimulatedClock(JumpingClock):
         Raises
         ------
         MachineError
-            No action is scheduled.
+            No action is scheduled, and `until` is infinite.
         """
         next_moment = self._scheduled[0][0] if self._scheduled else math.inf
         if next_moment <= self._now:

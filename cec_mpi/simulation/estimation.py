@@ -43,7 +43,7 @@ def estimate_speeds(directory: Path, scenario: Scenario) -> SessionOptions:
     if (columns, dtype) != (scenario.columns, scenario.dtype):
         raise InputError(
             f"{directory}: found a run with {columns} columns of {dtype}, expected "
-            f"{scenario.columns} columns of {scenario.dtype}, those of X"
+            f"{scenario.columns} columns of {scenario.dtype}, as in X"
         )
     if other_counts := {len(step.rows) for step in records.steps} - {scenario.machines}:
         raise InputError(
@@ -67,7 +67,7 @@ def estimate_speeds(directory: Path, scenario: Scenario) -> SessionOptions:
     )
 
 
-def estimate_rates(directory: Path) -> tuple[float, Costs]:
+def estimate_rate_and_costs(directory: Path) -> tuple[float, Costs]:
     """Return the bytes that a machine multiplied per second in a run, and its other costs.
 
     The rate is the median over machines. A cost that cannot be estimated keeps its default: the
@@ -96,8 +96,8 @@ def estimate_rates(directory: Path) -> tuple[float, Costs]:
     ]
     if not rates:
         raise InputError(f"{directory}: no machine has computed rows")
-    has_hosts = len(header.get("hosts", ())) > 1
-    costs = _fit_message_costs(records, steps) if has_hosts else Costs()
+    has_several_hosts = len(header.get("hosts", ())) > 1
+    costs = _fit_message_costs(records, steps) if has_several_hosts else Costs()
     if bytes_read := sum(sum(step.load_bytes) for step in records.steps):
         seconds = max(sum(sum(step.load_seconds) for step in records.steps), _MIN_SECONDS)
         costs = replace(costs, source=Source(bytes_read / seconds, is_shared=False))
@@ -119,15 +119,15 @@ def _fit_message_costs(records: RunRecords, steps: list[StepRecord]) -> Costs:
     rows, columns = (records.header[name] for name in ("rows", "columns"))
     is_elastic = records.header.get("mpi_library") == "none"
     machines = len(steps[0].available)
-    messages, transferred = step_traffic(machines, rows, columns, is_elastic)
+    messages, bytes_transferred = step_traffic(machines, rows, columns, is_elastic)
     seconds = max(median(map(_message_seconds, steps)), _MIN_SECONDS)
-    if transferred >= _MIN_STEP_BYTES:
-        return Costs(bandwidth=transferred / seconds)
+    if bytes_transferred >= _MIN_STEP_BYTES:
+        return Costs(bandwidth=bytes_transferred / seconds)
     return Costs(latency=seconds / messages)
 
 
 def _message_seconds(step: StepRecord) -> float:
-    """Return the seconds of a step without reading, computing and decoding."""
+    """Return the seconds of a step, excluding reading, computing and decoding."""
     computing = max(a + b for a, b in zip(step.load_seconds, step.compute_seconds, strict=True))
     return step.announce_seconds + step.share_seconds + step.collect_seconds - computing
 

@@ -53,7 +53,7 @@ class SimulatedHub(LocalHub):
     is_elastic : bool
         Whether machines get jobs.
     timeline : SimulatedClock
-        Clock with scheduled actions.
+        The clock of the hub, with its scheduled actions.
     presence : deque of (float, frozenset of int)
         Times of changes, with the machines that are present afterwards; the recorder removes old
         entries.
@@ -159,7 +159,7 @@ class SimulatedHub(LocalHub):
             action()
 
     def _transfer(self, begin: float, size: float, direction: Literal["send", "receive"]) -> float:
-        """Return the time at which the master's network has transferred a message.
+        """Return the time at which the master's link has finished transferring a message.
 
         Messages in one direction are transferred one by one.
         """
@@ -214,14 +214,14 @@ class SimulatedHub(LocalHub):
             self.roster.vacate(machine)
         rank = self.roster.add_host().rank
         if machine in self.roster.vacant:
-            self._assign_process(rank, machine)
+            self._assign_machine(rank, machine)
 
     def _assign_spares(self) -> None:
         for spare in self.roster.spares():
             if self.roster.vacant:
-                self._assign_process(spare.rank, self.roster.vacant[0])
+                self._assign_machine(spare.rank, self.roster.vacant[0])
 
-    def _assign_process(self, rank: int, machine: int) -> None:
+    def _assign_machine(self, rank: int, machine: int) -> None:
         self.roster.assign(rank, machine)
         ready_at = self.clock.monotonic() + self.costs.process_start
         self.timeline.schedule(ready_at, partial(self._finish_opening, rank, machine))
@@ -248,15 +248,14 @@ class SimulatedEndpoint(LocalMasterEndpoint):
         self, step: int, product: Product, assignment: Assignment, operand: NDArray[Any]
     ) -> int:
         """Announce a step by a broadcast along a tree."""
-        size = 0
+        interval_bytes = 0
         if assignment is not self._assignment:
-            size = _INTERVAL_BYTES * sum(map(len, assignment.all_intervals().values()))
+            interval_bytes = _INTERVAL_BYTES * sum(map(len, assignment.all_intervals().values()))
         super().announce(step, product, assignment, operand)
-        self._broadcast(
-            size + (self._represented_bytes(operand) if self._is_inline(operand) else 0)
-        )
+        operand_bytes = self._represented_bytes(operand) if self._is_inline(operand) else 0
+        self._broadcast(interval_bytes + operand_bytes)
         self.hub.run_due_actions()
-        return size
+        return interval_bytes
 
     def share(self, operand: NDArray[Any]) -> int:
         """Broadcast w along a tree, or scatter v."""
@@ -297,6 +296,7 @@ class SimulatedEndpoint(LocalMasterEndpoint):
         return [fault.machine for fault in faults if fault.kind == "leave"]
 
     def _represented_bytes(self, values: NDArray[Any]) -> float:
+        """Return the bytes of an array in the modelled run, whose X is larger."""
         scale = self._store.row_scale if self._product.adjoint else self._store.column_scale
         return scale * values.nbytes
 

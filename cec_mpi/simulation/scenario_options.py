@@ -18,7 +18,7 @@ from cec_mpi.simulation.computers import (
     machine_ranges,
     machine_speeds,
 )
-from cec_mpi.simulation.estimation import estimate_rates, estimate_speeds
+from cec_mpi.simulation.estimation import estimate_rate_and_costs, estimate_speeds
 from cec_mpi.simulation.options import DEFAULT_STEPS, SimulateOptions
 from cec_mpi.simulation.replay import CodedScheme, TimeModel
 from cec_mpi.simulation.scenario import RATE, Costs, Scenario
@@ -57,7 +57,7 @@ def build_scenario(settings: SimulateOptions, options: SessionOptions) -> Scenar
         else _scenario_from_shape(settings, common)
     )
     computers = scenario.machines if settings.memory is None else len(settings.memory)
-    options = _set_tick_length(_set_true_speeds(scenario, settings, computers), computers)
+    options = _with_tick_length(_with_true_speeds(scenario, settings, computers), computers)
     scenario = replace(scenario, options=options)
     return scenario if settings.memory is None else _distribute_machines(scenario, settings.memory)
 
@@ -66,10 +66,10 @@ def rates_and_costs(settings: SimulateOptions) -> tuple[float, Costs]:
     """Return the bytes that a machine of speed 1 multiplies per second, and the other costs."""
     rate, costs = RATE, Costs()
     if settings.rates_of is not None:
-        rate, costs = estimate_rates(as_path(settings.rates_of))
+        rate, costs = estimate_rate_and_costs(as_path(settings.rates_of))
     values = {name: getattr(settings, name) for name in _COST_OPTIONS}
-    set_costs = {name: value for name, value in values.items() if value is not None}
-    return settings.rate or rate, replace(costs, **set_costs)
+    given_costs = {name: value for name, value in values.items() if value is not None}
+    return settings.rate or rate, replace(costs, **given_costs)
 
 
 def _scenario_from_store(settings: SimulateOptions, common: dict[str, Any]) -> Scenario:
@@ -105,7 +105,7 @@ def _scenario_from_shape(settings: SimulateOptions, common: dict[str, Any]) -> S
 
 
 def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
-    """Return the scenario with its machines distributed over computers by their memory."""
+    """Return the scenario with its machines distributed over computers according to memory."""
     options, computers = scenario.options, len(memory)
     model = TimeModel(replace(scenario, options=SessionOptions()))
     shard_bytes = CodedScheme(model).bytes_held.max()
@@ -117,8 +117,8 @@ def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
         if isinstance(computer_speeds, tuple):
             if len(computer_speeds) != computers:
                 raise InputError(
-                    f"{name.replace('_', ' ')}: {len(computer_speeds)}, expected one for each of "
-                    f"{plural(computers, 'computer')}"
+                    f"found {len(computer_speeds)} {name.replace('_', ' ')}, expected one for each "
+                    f"of {plural(computers, 'computer')}"
                 )
             speeds[name] = machine_speeds(computer_speeds, machine_counts)
     machines_by_computer = machine_ranges(machine_counts)
@@ -140,9 +140,7 @@ def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
     )
 
 
-def _set_true_speeds(
-    scenario: Scenario, settings: SimulateOptions, machines: int
-) -> SessionOptions:
+def _with_true_speeds(scenario: Scenario, settings: SimulateOptions, count: int) -> SessionOptions:
     """Return the options of a scenario with the true speeds of machines or computers."""
     options = scenario.options
     speed_settings: dict[str, object] = {
@@ -155,22 +153,22 @@ def _set_true_speeds(
         raise InputError(f"{flags[0]} and {flags[1]} cannot be combined")
     if settings.speed_range is not None:
         rng = np.random.default_rng(options.seed)
-        random_speeds = rng.uniform(*settings.speed_range, size=machines)
+        random_speeds = rng.uniform(*settings.speed_range, size=count)
         return replace(options, emulate_speeds=tuple(random_speeds.tolist()))
     if settings.speeds_of is not None:
         if settings.memory is not None:
             raise InputError("--speeds-of and --memory cannot be combined")
         return estimate_speeds(as_path(settings.speeds_of), scenario)
     if options.emulate_speeds is None:
-        speeds = options.speeds if isinstance(options.speeds, tuple) else (1.0,) * machines
+        speeds = options.speeds if isinstance(options.speeds, tuple) else (1.0,) * count
         return replace(options, emulate_speeds=speeds)
     return options
 
 
-def _set_tick_length(options: SessionOptions, machines: int) -> SessionOptions:
+def _with_tick_length(options: SessionOptions, count: int) -> SessionOptions:
     """Return options with the tick length of the trace, unless an option sets it."""
     if options.tick_seconds is not None:
         return options
-    availability = AvailabilityOptions.resolve_machines(options, machines)["availability"]
+    availability = AvailabilityOptions.resolve_machines(options, count)["availability"]
     gap = availability.gap_seconds if isinstance(availability, ListedAvailability) else None
     return options if gap is None else replace(options, tick_seconds=gap)

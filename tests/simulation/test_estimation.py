@@ -11,7 +11,7 @@ import pytest
 import cec_mpi
 from cec_mpi.errors import InputError
 from cec_mpi.records import Recorder
-from cec_mpi.simulation.estimation import estimate_rates
+from cec_mpi.simulation.estimation import estimate_rate_and_costs
 from cec_mpi.simulation.scenario import Costs, Source
 
 ROWS, COLUMNS = 120_000, 2
@@ -65,7 +65,7 @@ def step_of(announce=0.0, share=0.0, collect=0.0, decode=0.0):
 
 
 def test_products_reads_and_decoding(write):
-    rate, costs = estimate_rates(write(**step_of(decode=0.012)))
+    rate, costs = estimate_rate_and_costs(write(**step_of(decode=0.012)))
     assert rate == pytest.approx(2e6 * COLUMNS * 8)  # of the median machine
     assert costs.source == (pytest.approx(6000), False)
     assert costs.decoding_seconds(ROWS, 2) == pytest.approx(0.012)
@@ -77,17 +77,17 @@ def test_messages_to_other_processes_have_costs(write):
     slowest = 0.5 + 80_000 / RATES[0]
     given = step_of(announce=0.001, share=0.002, collect=slowest + 0.005)
     # Depth 2 for the order with w, one message with the reports and one for answers.
-    _, costs = estimate_rates(write(own, **given))
+    _, costs = estimate_rate_and_costs(write(own, **given))
     assert costs.latency == pytest.approx(0.008 / 4)
     assert costs.bandwidth == Costs.bandwidth
-    _, costs = estimate_rates(write({**own, "columns": 10**6}, **given))
+    _, costs = estimate_rate_and_costs(write({**own, "columns": 10**6}, **given))
     assert costs.latency == Costs.latency
     assert costs.bandwidth == pytest.approx((8 * 10**6 + 8 * ROWS) / 0.008)
 
 
 def test_rates_that_a_short_run_does_not_show_have_their_defaults(write):
     given = {**step_of(decode=1.0), "load_bytes": [0, 0, 0]}
-    _, costs = estimate_rates(write({"rows": 99}, **given))
+    _, costs = estimate_rate_and_costs(write({"rows": 99}, **given))
     assert (costs.source, costs.decode) == (Source(), Costs.decode)
 
 
@@ -104,7 +104,7 @@ def test_rates_that_a_short_run_does_not_show_have_their_defaults(write):
 )
 def test_records_without_rates_are_rejected(write, header, step, message):
     with pytest.raises(InputError, match=message):
-        estimate_rates(write(header, **{**step_of(), **step}))
+        estimate_rate_and_costs(write(header, **{**step_of(), **step}))
 
 
 def test_options_override_the_rates_of_a_run(call, write, tmp_path):
@@ -116,7 +116,7 @@ def test_options_override_the_rates_of_a_run(call, write, tmp_path):
         assert code == 0
         return json.loads(out)
 
-    rate, costs = estimate_rates(tmp_path)
+    rate, costs = estimate_rate_and_costs(tmp_path)
     source = f"each:{round(costs.source.rate)}"
     same = "--rate", math.floor(rate), "--source", source, "--decode", costs.decode
     assert run("--rates-of", ".") == run(*same)

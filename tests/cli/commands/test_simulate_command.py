@@ -59,7 +59,7 @@ def test_simulate_gives_the_outcome_of_python(cec):
 
 
 def test_a_computer_carries_as_many_machines_as_fit_into_its_memory(cec):
-    """Shards have 1.12 GB: three machines on computer 3, which is as fast as the other three."""
+    """Shards are 1.12 GB: three machines on computer 3, which is as fast as the other three."""
     computers = "--memory", "1.2GB,2GB,4GB,3GB", "--speeds", "1,1,3,1", "--elastic", "--price", 3600
     done = cec("simulate", *X, *computers, "--steps", 30, "--lost", "1s:3", "--json")
     outcome = json.loads(done.out)["heterogeneous"]
@@ -138,7 +138,7 @@ def test_losses_need_a_duration_if_the_availability_does_not_end(cec):
         ([*X, "--draw-speeds", "3:1"], "expected two positive numbers"),
         ([*X, "--draw-speeds", "1:2", "--emulate-speeds", SPEEDS], "cannot be combined"),
         ([*X, "--lost", "1:4", "--memory", "9G,9G,9G"], "expected a computer from 1 to 3"),
-        ([*X, "--memory", "2GB,2GB,9G", "--speeds", SPEEDS], "speeds: 6, expected one for each of"),
+        ([*X, "--memory", "2GB,2GB,9G", "--speeds", SPEEDS], "found 6 speeds, expected one for"),
         ([*X, "--memory", "1GB,3GB"], "memory: found memory for 2 machines (0, 2), expected"),
         ([*X, "--memory", "1GB,"], "--memory: '': expected a size"),
         ([*X, "--speeds", "1,2"], "2 speeds, expected 6"),
