@@ -75,7 +75,7 @@ def test_repair_replaces_a_link_instead_of_writing_through_it(path, precious, ma
     make(precious, file)
     assert main(["repair", str(path)]) == 0
     output = capsys.readouterr().out
-    kind = f"a link to {precious}" if make is os.symlink else "one of 2 names of a file"
+    kind = f"a link to {precious}" if make is os.symlink else "one of 2 hard links to a file"
     assert f"shard-0002.npy: replaced {kind} by" in output
     assert not file.is_symlink()
     assert file.stat().st_nlink == 1
@@ -228,7 +228,7 @@ def test_a_resumed_run_appends_to_no_linked_file(run, tmp_path, capsys, name, ma
     make(tmp_path / "moved", file)
     before = (tmp_path / "moved").read_bytes()
     assert run("--resume") == 2
-    assert "expected a file with one name" in capsys.readouterr().err
+    assert "expected a file without links" in capsys.readouterr().err
     assert (tmp_path / "moved").read_bytes() == before
     file.unlink()
     (tmp_path / "moved").rename(file)

@@ -38,7 +38,7 @@ def open_npy(path: Path) -> NDArray[Any]:
         if "Python objects in dtype" in str(error):
             raise InputError(
                 f"{path} holds Python objects, expected numbers: convert the array with "
-                "X.astype(float) and save it again, or a sparse X with scipy.sparse.save_npz"
+                "X.astype(float) and save it again, or save a sparse X with scipy.sparse.save_npz"
             ) from None
         reason = str(getattr(error, "strerror", None) or error).split("\n")[0]
         if isinstance(error, ValueError) and not _has_npy_magic(path):
@@ -114,7 +114,7 @@ def open_memmap(path: Path) -> np.memmap[Any, Any]:
     InputError
         `create_memmap` did not write this file, or it was altered.
     OSError
-        The file is a link, has several names, or cannot be opened.
+        The file is a link, has several hard links, or cannot be opened.
     """
     with os.fdopen(open_in_place(path), "r+b") as file:
         try:
@@ -124,7 +124,7 @@ def open_memmap(path: Path) -> np.memmap[Any, Any]:
                 raise ValueError(f"{dtype} in format {version}")
             expected = file.tell() + math.prod(shape) * dtype.itemsize
             size = os.fstat(file.fileno()).st_size
-            if size != expected:  # np.memmap would extend the file by zeros
+            if size != expected:  # np.memmap would pad the file with zeros
                 raise ValueError(f"{plural(size, 'byte')}, expected {expected}")
             mapped = np.memmap(file, dtype, "r+", file.tell(), shape)
             mapped.filename = os.fspath(path)  # np.memmap sets the number of the descriptor

@@ -1,7 +1,8 @@
 """Replacement and in-place changes of files, never through a link.
 
 A user with write access to a directory could plant a link to a file elsewhere. So a file is created
-under a random name and then renamed, and is changed in place only if it has no other name.
+under a random name and then renamed, or after an old one is unlinked, and it is changed in place
+only if it has no other hard link.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ _DEFAULT_MODE = 0o666  # before the umask
 _RANDOM_BYTES = 8
 
 
-class SharedFileError(OSError):
-    """A file is a link or has several names; `kind` describes it."""
+class LinkedFileError(OSError):
+    """A file is a symbolic link or has several hard links; `kind` describes it."""
 
     def __init__(self, path: Path, kind: str) -> None:
         self.kind = kind
         super().__init__(
-            errno.ELOOP, f"it is {kind}, expected a file with one name", os.fspath(path)
+            errno.ELOOP, f"it is {kind}, expected a file without links", os.fspath(path)
         )
 
 
@@ -40,18 +41,18 @@ def open_in_place(path: Path, flags: int = os.O_RDWR) -> int:
 
     Raises
     ------
-    SharedFileError
-        The path is a symbolic link or has several names, so writing could change another file.
+    LinkedFileError
+        The file is a symbolic link or has other hard links, so writing could change another file.
     OSError
         See `open_regular`.
     """
     if path.is_symlink():
-        raise SharedFileError(path, f"a link to {path.readlink()}")
+        raise LinkedFileError(path, f"a link to {path.readlink()}")
     descriptor = open_regular(path, flags | os.O_NOFOLLOW)
-    name_count = os.fstat(descriptor).st_nlink
-    if name_count > 1:
+    link_count = os.fstat(descriptor).st_nlink
+    if link_count > 1:
         os.close(descriptor)
-        raise SharedFileError(path, f"one of {name_count} names of a file")
+        raise LinkedFileError(path, f"one of {link_count} hard links to a file")
     return descriptor
 
 
@@ -180,7 +181,7 @@ def remove_abandoned(path: Path) -> None:
     pattern = re.compile(re.escape(f".{path.name}.partial.") + f"[0-9a-f]{{{2 * _RANDOM_BYTES}}}")
     for candidate in path.parent.iterdir():
         if pattern.fullmatch(candidate.name):
-            with suppress(OSError):  # in use, removed by another process, or of another user
+            with suppress(OSError):  # in use, removed by another process, or another user's
                 _remove_if_abandoned(candidate)
 
 

@@ -18,7 +18,7 @@ from cec_mpi.store.files.regular import (
     raise_if_shortage,
     unreadable_reason,
 )
-from cec_mpi.store.files.replacing import SharedFileError, open_in_place, replacing
+from cec_mpi.store.files.replacing import LinkedFileError, open_in_place, replacing
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import plural
 
@@ -115,8 +115,8 @@ def make_shard_file(
 ) -> str:
     """Create a shard file with its header and size, unless it exists and is writable in place.
 
-    An existing file keeps its content. A link, or a file with several names, is replaced by a new
-    file; the target of the link does not change.
+    An existing file keeps its content. A symbolic link, or a file with several hard links, is
+    replaced by a new file; the target of the link does not change.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def make_shard_file(
         descriptor = open_in_place(path)
     except FileNotFoundError:
         pass
-    except SharedFileError as error:
+    except LinkedFileError as error:
         link_kind = error.kind
         check_free_space(path, size)
     except NotAFileError as error:
