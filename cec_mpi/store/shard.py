@@ -14,7 +14,7 @@ from cec_mpi.core.plan.assignment import count_rows
 
 Holding = Literal["mmap", "ram"]
 """Whether rows are memory-mapped or copied into memory."""
-Verify = Literal["first-read", "never"]
+Verification = Literal["first-read", "never"]
 """When rows are verified against their checksums."""
 Precision = Literal["double", "shard"]
 """Whether products are computed in float64, or in the dtype of the shards."""
@@ -60,12 +60,12 @@ class Shard(Protocol):
 
     @abstractmethod
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
-        """Multiply these rows with each of k vectors.
+        """Multiply these rows by each of k vectors.
 
         Parameters
         ----------
         W : (k, r) ndarray
-            Vectors in the dtype of the shard or a wider one; products are computed in this dtype.
+            In the dtype of the shard or a wider one; products are computed in the dtype of W.
         intervals : sequence of (int, int)
             Intervals of m rows in total.
         out : (m, k) ndarray
@@ -76,12 +76,12 @@ class Shard(Protocol):
     def multiply_transposed(
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
     ) -> None:
-        """Multiply the transpose of these rows with k vectors.
+        """Multiply the transpose of these rows by k vectors.
 
         Parameters
         ----------
         U : (m, k) ndarray
-            Vectors in the dtype of the shard or a wider one; products are computed in this dtype.
+            In the dtype of the shard or a wider one; products are computed in the dtype of U.
         intervals : sequence of (int, int)
             Intervals of m rows in total.
         out : (r, k) ndarray of float64
@@ -117,14 +117,17 @@ class Shard(Protocol):
     def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
         """Prepare for a product, so that the first one takes no longer than later ones.
 
-        Returns the seconds of the product that do not depend on the number of rows.
-
         Parameters
         ----------
         adjoint : bool
         vectors : ndarray
             W or U of the product.
         intervals : sequence of (int, int)
+
+        Returns
+        -------
+        float
+            Seconds of a product that do not depend on the number of rows.
         """
         return 0.0
 

@@ -17,7 +17,7 @@ from cec_mpi.store.products.scratch import Scratch
 # About the maximum of rows * columns * vectors that OpenBLAS multiplies without copying operands.
 MAX_UNCOPIED_WORK = 10**6
 _MAX_UNCOPIED_VECTORS = 96  # above this number of vectors, copying is faster
-# Bytes of a row that np.vecdot multiplies with two vectors: it stays cached for the second one.
+# Bytes of a row that np.vecdot multiplies by two vectors: it stays cached for the second one.
 _VECDOT_ROW_BYTES = range(768, 5 << 10)
 _PREFETCH_BYTES = 512 << 10  # bytes of rows to prefetch at a time
 # Minimum and maximum bytes of a row that is prefetched. The maximum decreases with the number of
@@ -29,11 +29,11 @@ _MIN_SLAB_ROWS = 12  # minimum rows of a slab, which one call multiplies
 # Slabs of rows.T @ U without `_prefetch`: minimum rows for wide matrices (2048 columns or more),
 # minimum for others, and maximum. Hardware prefetches only about 12 rows that are far apart.
 _WIDE_COLUMNS, _UNPREFETCHED_SLAB_ROWS = 2048, (12, 16, 48)
-# Slabs of matrices that OpenBLAS copies: a few megabytes stay in the caches.
-_SLAB_BYTES, _MIN_LARGE_SLAB_ROWS, _MAX_LARGE_SLAB_ROWS = 4 << 20, 128, 4096
-# Bytes of rows to multiply at a time with many vectors; Python handles signals in between.
-_COPIED_SLAB_BYTES = 64 << 20
-_FLOAT32_BYTES = 1 << 20  # minimum bytes of float32 rows that are summed before float64 is used
+# Slabs of rows.T @ U that OpenBLAS copies: a few megabytes stay in the caches.
+_ADJOINT_SLAB_BYTES, _MIN_LARGE_SLAB_ROWS, _MAX_LARGE_SLAB_ROWS = 4 << 20, 128, 4096
+# Slabs of rows @ W.T with many vectors; Python handles signals in between.
+_MANY_VECTORS_SLAB_BYTES = 64 << 20
+_MIN_FLOAT32_SLAB_BYTES, _MIN_FLOAT32_SLAB_ROWS = 1 << 20, 4096  # summed before float64 is used
 
 
 def is_small_product(entries: int, vector_count: int) -> bool:
@@ -66,7 +66,7 @@ def multiply_block(
     *,
     is_cached: bool = False,
 ) -> None:
-    """Multiply rows with each of k vectors: ``out <- rows @ W.T``.
+    """Multiply rows by each of k vectors: ``out <- rows @ W.T``.
 
     Parameters
     ----------
@@ -79,8 +79,8 @@ def multiply_block(
         In the dtype of the rows.
     scratch : Scratch
     is_cached : bool
-        Whether the rows are few (`is_small_product`) and likely cached; then `columns_of_W` may be
-        ``W.T``.
+        Whether the product is small (`is_small_product`) and its rows are likely cached; then
+        `columns_of_W` may be ``W.T``.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def multiply_block(
         row_bytes, vector_count * rows.itemsize
     )
     if vector_count > _MAX_UNCOPIED_VECTORS:
-        width, height = columns, max(_MIN_LARGE_SLAB_ROWS, _COPIED_SLAB_BYTES // row_bytes)
+        width, height = columns, max(_MIN_LARGE_SLAB_ROWS, _MANY_VECTORS_SLAB_BYTES // row_bytes)
     elif needs_prefetch:
         width, height = columns, _rows_per_prefetch(columns, rows.itemsize, vector_count)
     else:
@@ -128,7 +128,7 @@ def add_transposed_block(
     *,
     is_cached: bool = False,
 ) -> None:
-    """Multiply the transpose of rows with k vectors: ``sums += rows.T @ U``.
+    """Add the transpose of rows times k vectors: ``sums += rows.T @ U``.
 
     Slabs of a few thousand rows of float32 are summed in float32, and these sums in float64.
 
@@ -155,18 +155,18 @@ def add_transposed_block(
     if uses_small_slabs and rows.dtype == sums.dtype:
         _add_slabs(rows, U, sums, scratch)
         return
-    height = max(_MIN_LARGE_SLAB_ROWS, min(_MAX_LARGE_SLAB_ROWS, _SLAB_BYTES // row_bytes))
+    height = max(_MIN_LARGE_SLAB_ROWS, min(_MAX_LARGE_SLAB_ROWS, _ADJOINT_SLAB_BYTES // row_bytes))
     if uses_small_slabs:
-        height = max(_MAX_LARGE_SLAB_ROWS, _FLOAT32_BYTES // row_bytes)
-    partial = scratch.array("sums", sums.shape, rows.dtype)
+        height = max(_MIN_FLOAT32_SLAB_ROWS, _MIN_FLOAT32_SLAB_BYTES // row_bytes)
+    slab_sums = scratch.array("sums", sums.shape, rows.dtype)
     for first in range(0, len(rows), height):
         row_slab, vector_slab = rows[first : first + height], U[first : first + height]
         if uses_small_slabs:
-            partial.fill(0)
-            _add_slabs(row_slab, vector_slab, partial, scratch)
+            slab_sums.fill(0)
+            _add_slabs(row_slab, vector_slab, slab_sums, scratch)
         else:
-            np.matmul(row_slab.T, vector_slab, out=partial)
-        np.add(sums, partial, out=sums)
+            np.matmul(row_slab.T, vector_slab, out=slab_sums)
+        np.add(sums, slab_sums, out=sums)
 
 
 def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch: Scratch) -> None:
@@ -207,7 +207,7 @@ def _rows_per_prefetch(columns: int, itemsize: int, vector_count: int) -> int:
 
 
 def _prefetch(rows: NDArray[Any]) -> None:
-    """Read rows sequentially into the caches, which the hardware prefetcher supports."""
+    """Bring rows into the caches by a sequential read, which the hardware prefetcher supports."""
     rows.view(np.int64 if rows.itemsize == 8 else np.int32).max()
 
 

@@ -17,7 +17,7 @@ class Scratch(threading.local):
     Parameters
     ----------
     allocate : callable
-        Returns an array of a size and dtype.
+        Returns an array of a given size and dtype.
     """
 
     def __init__(self, allocate: Callable[[int, np.dtype[Any]], NDArray[Any]] = np.empty) -> None:

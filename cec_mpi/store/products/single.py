@@ -19,20 +19,20 @@ from cec_mpi.store.products.scratch import Scratch
 _VECDOT_ROW_BYTES = range(256, 15 << 10)
 _EINSUM_ROW_BYTES = range(512, 14 << 10)
 _LONG_ROW_BYTES = range(800_000, 4 << 20)  # sizes of rows for which the vector is in the L3 cache
-_VECDOT_COLUMNS = range(21, 32)  # of float64: BLAS is slow unless they are a multiple of four
+_VECDOT_COLUMNS = range(21, 32)  # of float64: BLAS is slow except for multiples of four
 # Pairs (range of columns, number of rows that are multiplied as one), by itemsize.
 _FUSED_ROWS = {8: ((range(2, 21), 2),), 4: ((range(9, 15), 4), (range(15, 27), 2))}
 _MIN_FUSED_ENTRIES = 4096
 # Float32 matrices with up to this number of columns: BLAS is fastest with this number of rows.
 _NARROW_COLUMNS, _NARROW_SLAB_ROWS = 8, 10_000
 # Slabs of float32 that are summed in float32: minimum and maximum number of rows, and size.
-_MIN_FLOAT32_ROWS, _MAX_FLOAT32_ROWS, _FLOAT32_BYTES = 128, 1 << 17, 4 << 20
+_MIN_FLOAT32_ROWS, _MAX_FLOAT32_ROWS, _FLOAT32_SLAB_BYTES = 128, 1 << 17, 4 << 20
 
 
 def multiply(
     rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any], *, is_cached: bool = False
 ) -> None:
-    """Multiply rows with a vector: ``out <- rows @ w``.
+    """Multiply rows by a vector: ``out <- rows @ w``.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def multiply(
     elif columns == 1:
         np.multiply(rows[:, 0], w[0], out=out)
     else:
-        _multiply_narrow(rows, w, out)
+        _multiply_short(rows, w, out)
 
 
 def add_transposed(
@@ -73,7 +73,7 @@ def add_transposed(
     *,
     is_cached: bool = False,
 ) -> None:
-    """Multiply the transpose of rows with a vector: ``sums += rows.T @ u``.
+    """Add the transpose of rows times a vector: ``sums += rows.T @ u``.
 
     Slabs of a few thousand rows of float32 are summed in float32, and these sums in float64.
 
@@ -99,7 +99,7 @@ def add_transposed(
     partial = scratch.array("partial", (columns,), rows.dtype)
     height = max(1, count)
     if rows.dtype != sums.dtype:
-        height = max(_MIN_FLOAT32_ROWS, min(_MAX_FLOAT32_ROWS, _FLOAT32_BYTES // row_bytes))
+        height = max(_MIN_FLOAT32_ROWS, min(_MAX_FLOAT32_ROWS, _FLOAT32_SLAB_BYTES // row_bytes))
     for first in range(0, count, height):
         row_slab, vector_slab = rows[first : first + height], u[first : first + height]
         if row_bytes in _EINSUM_ROW_BYTES and not is_cached:
@@ -109,8 +109,8 @@ def add_transposed(
         np.add(sums, partial, out=sums)
 
 
-def _multiply_narrow(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> None:
-    """Multiply short rows."""
+def _multiply_short(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> None:
+    """Multiply rows below `_VECDOT_ROW_BYTES`."""
     columns, itemsize = rows.shape[1], rows.itemsize
     group_size = _fused_group_size(rows, out)
     if group_size > 1:
@@ -118,8 +118,8 @@ def _multiply_narrow(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> 
     elif itemsize == 8 and columns in _VECDOT_COLUMNS and columns % 4:
         np.vecdot(rows, w, out=out)
     else:
-        is_narrow = itemsize == 4 and columns <= _NARROW_COLUMNS
-        height = _NARROW_SLAB_ROWS if is_narrow else max(1, len(rows))
+        needs_slabs = itemsize == 4 and columns <= _NARROW_COLUMNS
+        height = _NARROW_SLAB_ROWS if needs_slabs else max(1, len(rows))
         for first in range(0, len(rows), height):
             np.dot(rows[first : first + height], w, out=out[first : first + height])
 
@@ -139,15 +139,15 @@ def _multiply_fused(
 ) -> None:
     """Multiply groups of rows by a block-diagonal matrix with copies of w."""
     columns = rows.shape[1]
-    groups = len(rows) // group_size
-    grouped_rows = groups * group_size
+    group_count = len(rows) // group_size
+    grouped_count = group_count * group_size
     matrix = np.zeros((group_size, columns, group_size), w.dtype)
     for k in range(group_size):
         matrix[k, :, k] = w
     matrix = matrix.reshape(group_size * columns, group_size)
-    fused_rows = rows[:grouped_rows].reshape(groups, group_size * columns)
-    fused_out = out[:grouped_rows].reshape(groups, group_size)
+    fused_rows = rows[:grouped_count].reshape(group_count, group_size * columns)
+    fused_out = out[:grouped_count].reshape(group_count, group_size)
     height = (MAX_UNCOPIED_WORK - 1) // matrix.size
-    for first in range(0, groups, height):
+    for first in range(0, group_count, height):
         np.matmul(fused_rows[first : first + height], matrix, out=fused_out[first : first + height])
-    np.dot(rows[grouped_rows:], w, out=out[grouped_rows:])
+    np.dot(rows[grouped_count:], w, out=out[grouped_count:])
