@@ -31,7 +31,7 @@ from cec_mpi.store.format.scaling import Scaling
 from cec_mpi.store.reader import Store
 from cec_mpi.store.replicas.layout import Layout
 from cec_mpi.store.replicas.manifest import PartsEntry, ReplicaManifest
-from cec_mpi.store.shard import Holding, Intervals, LoadCost, Shard, Verify
+from cec_mpi.store.shard import Holding, Intervals, LoadCost, Shard, Verification
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class SimulatedStore(Store):
         self,
         machine: int,
         holding: Holding = "mmap",
-        verify: Verify = "first-read",
+        verify: Verification = "first-read",
         copy: Path | None = None,
         device: Device | None = None,
     ) -> Shard:

@@ -29,7 +29,7 @@ from cec_mpi.store.files.replacing import DIR_FLAGS, is_writable_in_place
 from cec_mpi.store.format.array_files import copy_file
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.reader import Store
-from cec_mpi.store.shard import Holding, Shard, Verify
+from cec_mpi.store.shard import Holding, Shard, Verification
 
 if TYPE_CHECKING:
     from cec_mpi.store.devices import Device
@@ -63,7 +63,7 @@ def open_cached(
     store: Store,
     machine: int,
     holding: Holding,
-    verify: Verify,
+    verify: Verification,
     cache: Path,
     limit: int | None,
     check_cancelled: Callable[[], None],
@@ -190,7 +190,7 @@ def _open_verified(
     store: Store,
     machine: int,
     holding: Holding,
-    verify: Verify,
+    verify: Verification,
     copy: Path,
     device: Device | None,
 ) -> Shard:

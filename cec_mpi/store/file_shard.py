@@ -20,7 +20,7 @@ from cec_mpi.store.files.mapping import map_file
 from cec_mpi.store.files.regular import ChangeDetector, raise_if_shortage
 from cec_mpi.store.format.checksums import block_checksum, read_shard_checksums
 from cec_mpi.store.format.shard_files import find_header_problem, open_checked
-from cec_mpi.store.shard import Holding, Shard, Verify
+from cec_mpi.store.shard import Holding, Shard, Verification
 
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
@@ -64,7 +64,7 @@ class FileShard(Shard):
         manifest: Manifest,
         machine: int,
         holding: Holding,
-        verify: Verify,
+        verify: Verification,
     ) -> None:
         self.path, self.machine, self.row_count = path, machine, manifest.rows_per_shard
         self._manifest = manifest

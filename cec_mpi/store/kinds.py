@@ -14,7 +14,7 @@ import msgspec
 
 from cec_mpi.errors import InputError
 from cec_mpi.store.format.manifest import Checksums, Manifest
-from cec_mpi.store.shard import Holding, Verify
+from cec_mpi.store.shard import Holding, Verification
 
 if TYPE_CHECKING:
     from cec_mpi.store.blocks import Blocks
@@ -93,7 +93,7 @@ def open_shard(
     manifest: Manifest,
     machine: int,
     holding: Holding,
-    verify: Verify,
+    verify: Verification,
     device: Device | None = None,
 ) -> FileShard:
     """Open a shard file; see `FileShard`.

@@ -16,7 +16,7 @@ from cec_mpi.store.format.scaling import Scaling, read_scaling
 from cec_mpi.store.format.shard_files import find_file_problem
 from cec_mpi.store.kinds import open_shard
 from cec_mpi.store.manifest_files import check_sizes, read_manifest
-from cec_mpi.store.shard import Holding, Shard, Verify
+from cec_mpi.store.shard import Holding, Shard, Verification
 
 if TYPE_CHECKING:
     from cec_mpi.store.devices import Device
@@ -42,7 +42,7 @@ class Store:
         self,
         machine: int,
         holding: Holding = "mmap",
-        verify: Verify = "first-read",
+        verify: Verification = "first-read",
         copy: Path | None = None,
         device: Device | None = None,
     ) -> Shard:

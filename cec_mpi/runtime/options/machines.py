@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cec_mpi.store.shard import CPU, Holding, Precision, Verify
+from cec_mpi.store.shard import CPU, Holding, Precision, Verification
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class MachineOptions:
     """
 
     shards: Holding = "mmap"
-    verify: Verify = "first-read"
+    verify: Verification = "first-read"
     precision: Precision = "double"
     cache: str = ""
     cache_limit: int | None = None

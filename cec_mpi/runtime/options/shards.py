@@ -23,7 +23,7 @@ from cec_mpi.text import plural, shorten
 if TYPE_CHECKING:
     from cec_mpi.core.plan.assignment import Scheme
     from cec_mpi.store.format.manifest import Manifest
-    from cec_mpi.store.shard import Holding, Precision, Verify
+    from cec_mpi.store.shard import Holding, Precision, Verification
 
 SpeedsOption = Sequence[float] | Mapping[str, float] | Literal["learn"]
 
@@ -115,7 +115,7 @@ class ReadOptions(Options):
         "read rows through the page cache (mmap), or copy them into memory (ram) (default: mmap)",
         choices=("mmap", "ram"),
     )
-    verify: Verify = option(
+    verify: Verification = option(
         "first-read",
         "--verify",
         "compare blocks with their checksums when they are first read, or never (default: "

@@ -18,7 +18,7 @@ from cec_mpi.core.plan.assignment import count_rows
 from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.coded.shard import CodedShard
 from cec_mpi.store.devices import Device, Tile
-from cec_mpi.store.shard import Intervals, Verify
+from cec_mpi.store.shard import Intervals, Verification
 from cec_mpi.text import format_bytes
 
 _CONVERTED_BYTES = 32 << 20  # maximum size of a converted slab, which stays in the caches of a GPU
@@ -52,7 +52,7 @@ class DeviceShard(CodedShard):
         store: Path,
         manifest: CodedManifest,
         machine: int,
-        verify: Verify,
+        verify: Verification,
         device: Device,
     ) -> None:
         super().__init__(path, store, manifest, machine, "mmap", verify)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.dense import DenseShard
 from cec_mpi.store.file_shard import FileShard
-from cec_mpi.store.shard import NOTHING_LOADED, Holding, Intervals, LoadCost, Verify
+from cec_mpi.store.shard import NOTHING_LOADED, Holding, Intervals, LoadCost, Verification
 
 
 class CodedShard(FileShard, DenseShard):
@@ -31,7 +31,7 @@ class CodedShard(FileShard, DenseShard):
         manifest: CodedManifest,
         machine: int,
         holding: Holding,
-        verify: Verify,
+        verify: Verification,
     ) -> None:
         super().__init__(path, store, manifest, machine, holding, verify)
         self._grid = grid = manifest.grid

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from cec_mpi.store.devices import Device
 from cec_mpi.store.replicas.manifest import ReplicaManifest
 from cec_mpi.store.replicas.shard import SparseShard
-from cec_mpi.store.shard import Intervals, Verify
+from cec_mpi.store.shard import Intervals, Verification
 from cec_mpi.text import format_bytes
 
 
@@ -39,7 +39,7 @@ class SparseDeviceShard(SparseShard):
         store: Path,
         manifest: ReplicaManifest,
         machine: int,
-        verify: Verify,
+        verify: Verification,
         device: Device,
     ) -> None:
         super().__init__(path, store, manifest, machine, "mmap", verify)

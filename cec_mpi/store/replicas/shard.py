@@ -16,7 +16,7 @@ from cec_mpi.errors import DamagedStoreError, MachineError
 from cec_mpi.store.file_shard import FileShard
 from cec_mpi.store.replicas.layout import INDICES, POINTERS, VALUES, group_adjacent
 from cec_mpi.store.replicas.manifest import ReplicaManifest
-from cec_mpi.store.shard import NOTHING_LOADED, Holding, Intervals, LoadCost, Verify
+from cec_mpi.store.shard import NOTHING_LOADED, Holding, Intervals, LoadCost, Verification
 
 _MAX_ENTRIES = 2**31 - 1  # of a matrix with 32-bit pointers
 
@@ -42,7 +42,7 @@ class SparseShard(FileShard):
         manifest: ReplicaManifest,
         machine: int,
         holding: Holding,
-        verify: Verify,
+        verify: Verification,
     ) -> None:
         super().__init__(path, store, manifest, machine, holding, verify)
         layout = self._layout = manifest.layout

@@ -26,7 +26,7 @@ from cec_mpi.runtime.options.shards import as_speeds
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.simulation.scenario import RATE, Costs
 from cec_mpi.store.format.manifest import DTYPES, RebuiltRows
-from cec_mpi.store.shard import Holding, Precision, Verify
+from cec_mpi.store.shard import Holding, Precision, Verification
 from helpers.sparse import random_sparse
 
 # Arguments of the functions that are not options.
@@ -103,7 +103,7 @@ def test_choices_and_defaults_in_the_help_are_those_of_the_code():
     choices = {each.name: each.metadata["flag"].get("choices") for each in options}
     assert choices["scheme"] == SCHEMES
     assert choices["shards"] == get_args(Holding)
-    assert choices["verify"] == get_args(Verify)
+    assert choices["verify"] == get_args(Verification)
     assert choices["precision"] == get_args(Precision)
     assert choices["code"] == list(FAMILIES)
     assert tuple(choices["dtype"]) == simulated["dtype"]["choices"] == DTYPES
