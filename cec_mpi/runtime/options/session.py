@@ -156,7 +156,7 @@ def check_sensitivity(precision: str, manifest: Manifest) -> None:
     )
     remedies = ["encode with a smaller L, or another code"]
     if _undetected_error(manifest, fresh_errors, arithmetic) <= _MAX_UNDETECTED:
-        remedies = ["encode X again, because repaired shards have too large errors"]
+        remedies = ["encode X again, because the errors of repaired shards are too large"]
     elif (
         dtype != "float64"
         and _undetected_error(manifest, float64_errors, "float64") <= _MAX_UNDETECTED
