@@ -428,7 +428,7 @@ def exit_now(code: int = MachineError.exit_code) -> NoReturn:
 
 
 def exit_despite_threads(code: int) -> None:
-    """Exit if threads of a task are still running, for which Python would wait."""
+    """Exit at once if threads of a task still run, because Python would wait for them."""
     others = set(threading.enumerate()) - {threading.main_thread()}
     if any(not thread.daemon for thread in others):
         if launcher_of_ranks():  # MPICH's launcher kills the others if rank 0 exits first
@@ -567,7 +567,7 @@ def print_error(error: object) -> None:
 
 
 def exit_on_signal(number: int, _: object) -> NoReturn:
-    """Handle a signal by an exit, so that ``with`` statements remove incomplete files."""
+    """Handle a signal by exiting, so that ``with`` statements remove incomplete files."""
     sys.exit(128 + number)
 
 

@@ -1,4 +1,4 @@
-"""The launcher of this process, the abilities of Slurm, and the effect of a killed process.
+"""The launcher of this process, the capabilities of Slurm, and the effect of a killed process.
 
 These are detected from the environment and from the output of Slurm's programs.
 """
@@ -161,7 +161,7 @@ def continuity(
     environ: Mapping[str, str] = os.environ,
     settings: Mapping[str, str] | None = None,
 ) -> Continuity:
-    """Return whether other processes continue when a process is killed, as far as it is known.
+    """Return whether other processes continue when a process is killed, as far as is known.
 
     Options on the command line of srun, and ``mpirun --continuous`` of Open MPI, are not visible.
 

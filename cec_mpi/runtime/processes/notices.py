@@ -139,7 +139,7 @@ NOTICE_SERVICES = ("none", "auto", *_SERVICES)
 
 
 def check_notice_service(service: Any) -> None:
-    """Raise `InputError` if this names no service."""
+    """Raise `InputError` if the service is unknown."""
     if service not in NOTICE_SERVICES:
         raise InputError(f"notice {shorten(service)}: expected {', '.join(NOTICE_SERVICES)}")
 

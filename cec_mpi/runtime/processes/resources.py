@@ -50,7 +50,7 @@ class ProcessInfo:
         Bytes that all ranks of this node may use; 0 if unknown.
     group : int
         Number of the control group whose CPU quota limits the cores; 0 if there is no quota. A
-        group with a quota counts as a node, because its ranks do not share the quota.
+        group with a quota counts as a node, because only its ranks share the quota.
     core_numbers : tuple of int
         Numbers of the cores that this rank may use.
     pid : int

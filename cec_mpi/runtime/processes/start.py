@@ -1,6 +1,6 @@
 """Start MPI on all ranks, and run a function on them.
 
-Workarounds are for faults of Open MPI 5.0, MPICH 5.0 and Intel MPI 2021 of PyPI, and of mpi4py 4.1,
+Workarounds are for faults in Open MPI 5.0, MPICH 5.0 and Intel MPI 2021 from PyPI, and mpi4py 4.1,
 unless another version is named. They can be removed when the faults are fixed.
 """
 
@@ -293,7 +293,7 @@ def _shared_error(text: str) -> InputError:
 
 
 def _mismatch_error(launcher: Launcher) -> InputError:
-    """Return the error for ranks that cannot find each other; rank 0 queries Slurm for a reason."""
+    """Return the error for ranks that cannot find each other; rank 0 asks Slurm for the cause."""
     queries_srun = launcher.is_srun and launcher.rank == 0
     problem = find_srun_problem(mpi_library().srun_type) if queries_srun else ""
     return _shared_error(launcher_mismatch_message(launcher, mpi_library(), problem))
@@ -314,8 +314,8 @@ def zeroed_malloc() -> Iterator[None]:
     with other bytes its lines are often longer than the 1,024 bytes that the server reads at once,
     and MPI_Init aborts or hangs.
 
-    For other libraries malloc is unchanged, because they would touch all memory that they reserve:
-    with Intel MPI this takes 1.2 s and gigabytes for each process.
+    Without MPICH or srun malloc is unchanged, because other libraries would touch all memory that
+    they reserve: with Intel MPI this takes 1.2 s and gigabytes for each process.
     """
     launcher, libc = detect_launcher(), ctypes.CDLL(None)
     is_needed = mpi_library().implementation == MPICH or (launcher is not None and launcher.is_srun)

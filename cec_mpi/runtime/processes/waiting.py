@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 _MIN_SPIN = 30e-6  # seconds without a sleep at the beginning of a wait
 _CONTENTION_GAP = 0.7e-3  # seconds between polls that indicate a busy core
-_CONTENTION_SECONDS = 0.1  # seconds after this gap in which waits spin for `_MIN_SPIN` at most
+_CONTENTION_SECONDS = 0.1  # seconds after such a gap during which waits hardly spin
 _SHORT_WAIT = 1e-3  # seconds; after a shorter wait, another short wait is expected
 _MIN_SLEEP_SECONDS, MAX_SLEEP_SECONDS = 20e-6, 600e-6
 _SLEEP_FRACTION = 0.02  # length of a sleep, as a fraction of the time waited so far
@@ -52,7 +52,7 @@ class WaitHistory:
     """Duration of the last wait of one kind: after a short wait, the next wait spins longer.
 
     If another process computes on this core, a process that yields gets the core back late, while
-    one that sleeps wakes in time. Then waits of this process hardly spin for a tenth of a second.
+    one that sleeps wakes in time. Then, for a tenth of a second, waits of this process hardly spin.
     """
 
     _contended_until = 0.0  # by `time.monotonic`
