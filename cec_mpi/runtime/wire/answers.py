@@ -60,7 +60,7 @@ def zero_invalid_reports(reports: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     # `argmin` is faster than `min`, and also finds NaN.
     smallest, largest = reports.item(reports.argmin()), reports.item(reports.argmax())
-    if not (smallest >= 0 and largest < _MAX_REPORTED):  # in hardly any step
+    if not (smallest >= 0 and largest < _MAX_REPORTED):  # rarely
         reports[~((reports >= 0) & (reports < _MAX_REPORTED))] = 0
     return reports
 

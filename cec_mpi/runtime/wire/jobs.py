@@ -110,7 +110,7 @@ class ElasticHub(Protocol):
     def events(self, until: float = -math.inf) -> Iterator[Event]:
         """Yield the events since the last call.
 
-        If there are none, wait for events until this time of the clock, but at most for a fraction
+        If there are none, wait for events until this time on the clock, but at most for a fraction
         of a second, so that the caller can check whether the run was stopped.
         """
 

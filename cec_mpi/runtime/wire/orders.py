@@ -23,8 +23,8 @@ from cec_mpi.store.files.paths import expand_host
 from cec_mpi.store.format.manifest import Manifest
 
 MASTER = 0  # rank
-# Limits, in bytes, of an operand that is sent in the message of its order (its size, and its size
-# times the number of machines), and of answers that are sent in the message of their report.
+# Limits, in bytes, on an operand that is sent in the message of its order (its size, and its size
+# times the number of machines), and on answers that are sent in the message of their report.
 MAX_INLINE_OPERAND, MAX_INLINE_TOTAL, MAX_INLINE_ANSWERS = 1 << 16, 1 << 22, 1 << 17
 
 Number = TypeVar("Number")
@@ -97,8 +97,8 @@ class ReportFields(NamedTuple, Generic[Number]):
     load_seconds, load_bytes
         Time and bytes of reading rows before it.
     failed, leaving, not_finite, damaged
-        1 if the machine raised an exception; if it must leave soon; if its part of X' V has NaN or
-        infinity (in lockstep, where the parts are summed by MPI); if its shard is damaged.
+        1 if, respectively, the machine raised an exception; it must leave soon; its part of X' V
+        has NaN or infinity (in lockstep, where MPI sums the parts); its shard is damaged.
     """
 
     machine: Number

@@ -93,8 +93,8 @@ class LockstepEndpoint(Protocol):
     def share(self, operand: NDArray[Any]) -> int:
         """Send the operand that was passed to `announce`; return the bytes sent.
 
-        The operand is W, shape (k, r), or the coefficients, (machines_per_row * R * k,), of which
-        each machine gets its part.
+        The operand is W, shape (k, r), or the coefficients, (machines_per_row * R * k,); each
+        machine gets its part of them.
         """
 
     def collect(self) -> Answers:

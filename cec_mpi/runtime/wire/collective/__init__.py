@@ -1,1 +1,1 @@
-"""A step by collectives, which all ranks call in the same order: lockstep."""
+"""Lockstep: all ranks take part in the messages of each step, in the same order."""

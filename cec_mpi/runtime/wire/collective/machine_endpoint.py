@@ -101,7 +101,7 @@ class CollectiveMachineEndpoint:
         wait_for([self._comm.Ibarrier()])
 
     def check_connection(self) -> None:
-        """Do nothing, because the launcher ends all ranks."""
+        """Do nothing: if the master is lost, the launcher ends all ranks."""
 
     def send_open_report(self, report: OpenReport) -> Admission:
         """Send the report to the master, and receive the admission."""

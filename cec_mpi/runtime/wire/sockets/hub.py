@@ -86,10 +86,10 @@ if TYPE_CHECKING:
     import zmq
 
 log = logging.getLogger(__name__)
-# Limit of messages that are received in one poll: some for each peer, and some for processes that
-# join. ZeroMQ receives from all peers in turn. A host sends few messages besides its answers.
+# Limits on the messages that are received in one poll: for each peer, and for processes that join.
+# ZeroMQ receives from all peers in turn. A host sends few messages besides its answers.
 _MESSAGES_PER_PEER, _MESSAGES_OF_NEW_PEERS = 4, 16
-_MAX_UNSOLICITED = 20  # messages of a process other than answers, between two answers
+_MAX_UNSOLICITED = 20  # messages other than answers from a process, between two answers
 _MAX_BACKOFFS = 1000
 _MAX_WARNINGS = 10  # of each kind
 
@@ -453,7 +453,7 @@ class SocketHub:
             self._release_if_leaving(peer)
 
     def _release_if_leaving(self, peer: Peer) -> None:
-        """Let a host leave that has announced it, if it has answered all jobs."""
+        """Release a host that has announced that it leaves, and has answered all jobs."""
         if peer.is_leaving and not peer.pending_batches:
             peer.send(LEAVE_ACK)
             self._remove_host(peer, "it has left")
@@ -693,7 +693,7 @@ class SocketHub:
     def _exclude(
         self, peer: Peer, reason: str, event_type: type[MachineUnavailable] = MachineLost
     ) -> None:
-        """Send a host no more jobs, and dismiss it unless it is already leaving."""
+        """Stop sending jobs to a host, and notify it unless it is already leaving."""
         self.roster.exclude(peer.rank, reason, event_type)
         peer.opening_machine = 0
         if peer in self._openers:

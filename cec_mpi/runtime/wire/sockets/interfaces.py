@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from cec_mpi.errors import InputError
 
-# Variables in which launchers list interfaces for ranks, by names, addresses or networks. Open MPI
+# Variables in which launchers list interfaces for ranks, by name, address or network. Open MPI
 # does not pass the option for its own daemons (prte_if_include) to ranks, and srun sets none.
 _INCLUDE_VARIABLES = (
     "OMPI_MCA_btl_tcp_if_include",
@@ -131,7 +131,7 @@ def match_interfaces(text: str, interfaces: Iterable[NetworkInterface]) -> list[
 
 def _make_matcher(word: str) -> Callable[[NetworkInterface], bool]:
     with suppress(ValueError):
-        network = ipaddress.ip_network(word, strict=False)  # an address is a network of itself
+        network = ipaddress.ip_network(word, strict=False)  # a single address becomes a network
         return lambda interface: ipaddress.ip_address(interface.address) in network
     return lambda interface: interface.name == word
 

@@ -174,7 +174,7 @@ class Listener:
     does not count as lost. TCP connections have heartbeats.
 
     A client without the keys uses a file descriptor for some seconds, until the handshake fails.
-    Therefore this process raises its limit of open files to the hard limit (``ulimit -Hn``).
+    Therefore this process raises its limit on open files to the hard limit (``ulimit -Hn``).
 
     Parameters
     ----------
@@ -278,7 +278,7 @@ class Listener:
         return True
 
     def receive(self, seconds: float = 0.0) -> tuple[bytes, list[memoryview]] | None:
-        """Return the connection's name and the frames of the next message; None after this time.
+        """Return the connection's name and the frames of the next message; None after `seconds`.
 
         The wait also ends if a connection that is tracked (`track_disconnect`) ends.
         """
@@ -308,8 +308,8 @@ class Listener:
     def find_disconnected(self, names: Collection[bytes]) -> list[bytes]:
         """Return the names of connections that are known to have ended.
 
-        Most calls return at once: connections are tested after a tracked one has ended, and
-        regularly.
+        Most calls return at once: connections are tested at intervals, and after a tracked one has
+        ended.
         """
         now = time.monotonic()
         if now < (self._next_search if self._search_deadlines else self._next_sweep):
@@ -357,7 +357,7 @@ class Listener:
         tcp.zap_domain = _DOMAIN.encode()
 
     def _poll(self, seconds: float) -> None:
-        """Wait for messages or the end of a connection, at most for this time."""
+        """Wait for messages or the end of a connection, for at most `seconds`."""
         if self._search_deadlines:
             seconds = min(seconds, DISCONNECT_POLL_SECONDS)
         readable = dict(self._poller.poll(math.ceil(1e3 * seconds)))

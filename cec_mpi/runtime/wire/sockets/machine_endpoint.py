@@ -152,7 +152,7 @@ class Connection:
         addresses = order_addresses(file.addresses, same_network)
         if same_network and _is_own_socket(file.socket_path):
             addresses.insert(0, (file.socket_path, _UNIX_PORT))
-        # Probe all addresses at the same time, because those of a computer that is off time out.
+        # Probe all addresses in parallel, because a computer that is down costs a whole timeout.
         probes = [_Probe(*address) for address in addresses]
         failed_targets: dict[tuple[int, str], list[str]] = {}  # by port and reason
         for probe in probes:

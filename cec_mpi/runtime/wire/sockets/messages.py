@@ -2,7 +2,7 @@
 
 ===========  =================================================================================
 to machines
-ORDER        an order, for jobs from `pack_jobs`; then its payload, or operands of jobs
+ORDER        an order (of jobs: see `pack_jobs`), then its payload or the operands of jobs
 ADMISSION    an `Admission`: whether the machine serves the store that it has opened
 MEASURE      empty; all machines are ready to measure their speeds
 HEARTBEAT    empty; tests the connection, and is ignored

@@ -100,7 +100,7 @@ def open_monitor(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
     """Return a socket that receives these events of all connections of a socket."""
     import zmq
 
-    # Numbers are not reused, because an address is not free at once after it was closed.
+    # Numbers are not reused, because a closed address is not free immediately.
     address = f"inproc://cec_mpi.monitor.{next(_monitor_numbers)}"
     socket.monitor(address, events)
     monitor: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
