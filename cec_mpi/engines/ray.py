@@ -49,7 +49,7 @@ def machines(
     Returns
     -------
     contextlib.ExitStack
-        The machines leave at the end of a ``with``, or when its method `close` is called.
+        The machines leave at the end of a ``with`` block, or when its method `close` is called.
 
     Raises
     ------

@@ -60,7 +60,7 @@ def check_counts(**counts: int | None) -> None:
 def replace_lost(
     noun: str, size: int, count_missing: Callable[[], int], start: Callable[[int], None]
 ) -> Iterator[None]:
-    """Replace lost workers or tasks from a thread, until the end of a ``with``.
+    """Replace lost workers or tasks in a thread, until the ``with`` block ends.
 
     After ``5 * size`` starts within 10 minutes it prints a note and stops.
 

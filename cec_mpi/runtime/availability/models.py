@@ -207,7 +207,7 @@ class FunctionAvailability:
 
 
 def is_constant_after(availability: Availability, tick: int) -> bool:
-    """Return whether availability certainly does not change after a tick."""
+    """Return whether availability is known not to change after a tick."""
     last = getattr(availability, "last_change", None)
     return last is not None and tick >= last
 

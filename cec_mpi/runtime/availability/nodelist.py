@@ -9,7 +9,7 @@ import re
 from cec_mpi.errors import InputError
 
 _HOST_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
-_MAX_NODES = 100_000  # a typing error must not exhaust memory
+_MAX_NODES = 100_000  # a typo must not exhaust memory
 
 
 def expand_nodelist(text: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-_MAX_RANGE = 1 << 20  # machines of a range; a typing error must not exhaust memory
+_MAX_RANGE = 1 << 20  # machines of a range; a typo must not exhaust memory
 
 
 def read_machines(text: str | Iterable[str]) -> tuple[int, ...]:

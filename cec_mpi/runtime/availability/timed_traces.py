@@ -48,7 +48,7 @@ def is_job_trace(text: str) -> bool:
 
 
 def read_events(path: str, text: str, machines: int) -> ListedAvailability:
-    """Read lines ``time,add|remove,node`` in the order of time.
+    """Read lines ``time,add|remove,node`` in chronological order.
 
     Times are in milliseconds, or in seconds if the header begins with ``seconds``. A header with
     another unit raises `InputError`. Nodes keep their last state.

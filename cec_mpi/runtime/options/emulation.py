@@ -26,8 +26,8 @@ class EmulationOptions(Options):
         Machine n takes at least ``rows / (emulate_speeds[n - 1] * emulate_base)`` seconds. Each row
         of a sparse X counts as its cost relative to the mean row.
     emulate_base : float, optional
-        Rows per second of a machine with speed 1. By default it is measured, so that the emulated
-        machines use half of each node.
+        Rows per second of a machine with speed 1. By default it is derived from measurements, so
+        that the emulated machines use half of each node.
     emulate_noise : float
         Standard deviation of the logarithm of each machine's speed in each step.
     emulate_changes : iterable of SpeedChange

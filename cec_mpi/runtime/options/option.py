@@ -70,7 +70,7 @@ def option(
 
 
 class Options:
-    """Base class of groups of options: frozen dataclasses with fields of `option`."""
+    """Base class of groups of options: frozen dataclasses whose fields `option` makes."""
 
     title: ClassVar[str] = ""  # of the group in the help
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 MIN_VALUE, MAX_VALUE = 1e-100, 1e100
-"""Limits of speeds and prices, so that products and ratios of a few of them do not overflow."""
+"""Limits on speeds and prices, so that products and ratios of a few of them do not overflow."""
 
 
 def path(text: str) -> str:
