@@ -1,4 +1,4 @@
-"""The loop of a host: it opens shards and answers steps until the session ends."""
+"""The loop of a host: it opens shards and computes answers until the session ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def serve(endpoint: MachineEndpoint) -> BaseException | None:
-    """Open shards and answer steps until the master ends the session.
+    """Open shards and compute answers until the master ends the session.
 
     An exception in a computation is logged and reported, and the machine continues. SIGTERM and
     SIGUSR1 announce that the process must end soon: it reports this to the master, and continues.
@@ -268,8 +268,8 @@ def _open_shard(
         except (DamagedStoreError, InputError, OSError) as error:
             reason = getattr(error, "strerror", None) or error
             cache_problem = (
-                f"machine {number} on {socket.gethostname()} reads its shard in the store, because "
-                f"it cannot be copied to {cache}: {reason}"
+                f"machine {number} on {socket.gethostname()} reads its shard from the store, "
+                f"because it cannot be copied to {cache}: {reason}"
             )
             log.warning("%s", cache_problem)
     try:

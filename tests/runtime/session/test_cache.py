@@ -144,7 +144,7 @@ def test_a_copy_in_use_is_not_removed(tmp_path, store, cache):
     limit = (2 * MACHINES - 1) * SHARD
     with open_operator(store, cache=cache, cache_limit=limit) as operator:
         used = set(copies(cache))
-        with pytest.warns(SlowWarning, match=r"machine 3 .* in the store.*--cache-limit"):
+        with pytest.warns(SlowWarning, match=r"machine 3 .* from the store.*--cache-limit"):
             header = check_product(second, cache, matrix(1), cache_limit=limit)
         assert header["machines_with_copies"] == [1, 2]
         assert used < set(copies(cache))
