@@ -322,7 +322,7 @@ class ProbeComputation:
 def _comparison_outcome(
     rows_and_machines: tuple[int, int, tuple[int, ...]], comparison: Comparison
 ) -> CheckOutcome:
-    """Return the event for a comparison of the answers of machines to rows."""
+    """Return the event for a comparison of the answers of machines for the same rows."""
     if comparison.agree:
         return RowsAgree(*rows_and_machines)
     return (

@@ -1,4 +1,4 @@
-"""Plans of steps from availability and speeds, and speeds from the times of steps."""
+"""Plan steps from availability and speeds, and learn speeds from the times of steps."""
 
 from __future__ import annotations
 

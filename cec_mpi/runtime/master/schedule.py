@@ -134,7 +134,7 @@ class Schedule:
 
     @property
     def last_listed(self) -> frozenset[int]:
-        """The machines that the availability has listed last, even unreachable ones."""
+        """The machines that the availability last listed, even unreachable ones."""
         return frozenset(self._last_query[1])
 
     def next_change(self) -> float:

@@ -171,7 +171,7 @@ class Step:
     def _describe_row(self, answer: NonfiniteAnswer, shard: str = "its shard") -> str:
         if self.product.adjoint:
             return f"for row {answer.row} of X' v"
-        return f"to row {answer.row} of {shard}"
+        return f"for row {answer.row} of {shard}"
 
     def timed(self, phase: str) -> _Timer:
         """Return a context that adds its duration to the seconds of a phase."""

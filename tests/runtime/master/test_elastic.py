@@ -161,7 +161,7 @@ CHECK = {"check": True}
             CHECK,
             {"spoil": wrong_by(np.nan, 2, adjoint=False)},
             False,
-            [{"wrong": 2, "reason": "answered nan to row 4 of its shard"}, *EXCLUDED[1:]],
+            [{"wrong": 2, "reason": "answered nan for row 4 of its shard"}, *EXCLUDED[1:]],
         ),
         # the product of the shard with the probe differs from those of others
         (6, CHECK, {"errors": {2: rows_with(0.01, 3, 9)}}, True, EXCLUDED),

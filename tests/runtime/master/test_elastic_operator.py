@@ -48,7 +48,7 @@ def test_a_step_does_not_wait_for_a_straggler(store):
 def test_check_refuses_a_step_if_the_wrong_machine_cannot_be_identified(store):
     with open_in_process(store, check=True, inject="corrupt:2@1") as operator:
         assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
-        with pytest.raises(MachineError, match=r"step 1 has failed: .* machines 1, 2, 3 to r"):
+        with pytest.raises(MachineError, match=r"step 1 has failed: .* machines 1, 2, 3 for r"):
             operator @ np.ones(40)
 
 
