@@ -124,7 +124,7 @@ class Machine:
         shard = self._shard
         if shard is None:
             return NOTHING_LOADED
-        # Rows that were assigned last may be in loaded blocks, so check for changes before loading.
+        # Newly assigned rows may be in blocks loaded earlier, so check for changes before loading.
         changed = shard.has_changed()
         if self._is_loaded and not changed:
             return NOTHING_LOADED
@@ -151,7 +151,7 @@ class Machine:
         return "" if self._shard is None else str(self._shard.path)
 
     def measure_rate(self) -> float:
-        """Return the rows of mean cost per second that this process multiplies."""
+        """Return how many rows this process multiplies per second, in rows of mean cost."""
         if self._shard is None:
             return 0.0
         shard, columns = self._shard, len(self._adjoint_answers)

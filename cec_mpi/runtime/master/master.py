@@ -299,7 +299,7 @@ class Master:
         self.recorder.record_step(
             step.make_record(result, makespans, cancellation_ratio, timestamp)
         )
-        # X' v vanishes where least squares converge.
+        # X' v tends to zero as a least-squares solver converges, so a warning would be wrong.
         if step.product.adjoint or cancellation_ratio is None:
             return
         if self._may_warn_of_cancellation and self.accuracy * cancellation_ratio > _MAX_ERROR:

@@ -108,7 +108,7 @@ def remove_if_rejected(path: Path) -> Iterator[None]:
 
 
 def _has_no_steps(path: Path, results: list[str]) -> bool:
-    """Return whether the directory is of a run that was killed before its first step."""
+    """Return whether the directory belongs to a run that was killed before its first step."""
     if not {STEPS} <= {*results} <= {STEPS, RESULT} or has_earlier_results(path) or is_locked(path):
         return False
     try:
@@ -156,7 +156,7 @@ def discard_earlier_results(path: Path) -> None:
 
 
 def restore_results(path: Path) -> None:
-    """Replace the results of this run by those of the earlier run."""
+    """Replace the results of this run with those of the earlier run."""
     for name in _RESULTS:
         (path / name).unlink(missing_ok=True)
     if has_earlier_results(path) and not (path / _EARLIER).is_symlink():

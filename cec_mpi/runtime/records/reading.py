@@ -36,7 +36,7 @@ from cec_mpi.store.files.regular import NotAFileError, open_regular
 from cec_mpi.text import shorten
 
 MAX_LINE_BYTES = 1 << 25  # five times a step of a hundred thousand machines
-MAX_OBJECTS = 1 << 17  # JSON objects of a line, which may take 25 times their bytes in memory
+MAX_OBJECTS = 1 << 17  # JSON objects in a line; in memory, they may take 25 times its bytes
 _get_checked_fields = attrgetter(
     *(n for n in MACHINE_FIELDS if n != "compute_seconds"), "available", "absent_since"
 )
@@ -127,7 +127,7 @@ class LineReader:
         Raises
         ------
         InvalidLineError
-            The line is invalid, or invalid after the previous lines; the message has its number.
+            The line is invalid, or contradicts the previous lines; the message has its number.
         """
         self._line_number += 1
         try:

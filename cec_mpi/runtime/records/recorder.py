@@ -124,7 +124,7 @@ class Recorder:
     events : Counter of (str, int)
         Number of events by kind and machine.
     earlier_events : Counter of (str, int)
-        The events among `events` of earlier runs.
+        The part of `events` from earlier runs.
     seen_machines : set of int
         Machines that were available in any step of this run.
     is_stopped : callable
@@ -143,7 +143,7 @@ class Recorder:
         self._unflushed_chars, self._flush_at = 0, 0.0
         self._path = Path(STEPS)
         self._formatter = LineFormatter()
-        self._start_clocks = self._read_clocks()
+        self._clocks_at_start = self._read_clocks()
         self._formatted_second = -1, ""  # seconds since the epoch, and their text
         self.header: dict[str, Any] = {}
         self.steps = 0
@@ -171,13 +171,13 @@ class Recorder:
         return f"<Recorder of {self.steps} steps>"
 
     def set_header(self, content: dict[str, Any]) -> None:
-        """Set the content of the header, and start the clock of the steps."""
-        self._start_clocks = self._read_clocks()
+        """Set the content of the header, and read the clocks for `timestamp`."""
+        self._clocks_at_start = self._read_clocks()
         self.header = {"started": self.timestamp(), **content}
 
     def timestamp(self) -> str:
-        """Return the current time in UTC, by the monotonic clock since the header."""
-        epoch_seconds, monotonic_seconds = self._start_clocks
+        """Return the time of the header in UTC, plus the monotonic time since then."""
+        epoch_seconds, monotonic_seconds = self._clocks_at_start
         now = epoch_seconds + self._clock.monotonic() - monotonic_seconds
         second, milliseconds = divmod(int(now * 1000), 1000)
         if second != self._formatted_second[0]:
@@ -189,7 +189,7 @@ class Recorder:
         return time.time(), self._clock.monotonic()
 
     def write_to(self, stream: IO[str]) -> None:
-        """Write the header now, and then each step, as one JSON object for each line."""
+        """Write the header now, and then each step, as one JSON object per line."""
         self._stream = stream
         self._path = Path(getattr(stream, "name", STEPS))
         self._write(self._formatter.header(self.header))

@@ -100,7 +100,7 @@ class Waiting(Struct, frozen=True, kw_only=True, tag="waiting", tag_field="kind"
     Attributes
     ----------
     time : str
-        Beginning of the wait, in the format of `StepRecord`.
+        Beginning of the wait, in the format of `StepRecord.time`.
     missing : int
         Number of missing machines.
     available : tuple of int
@@ -180,14 +180,14 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
         Machines with a job whose answer the step did not use.
     delays : dict of int to float
         Seconds by which machines delayed the step. If all machines answered, it holds only the last
-        one, with its time after all others. Otherwise it holds the lost, late and wrong machines,
-        each with an equal share of the time from the last answer of the others to the end of the
-        step.
+        one, with the time between the last two answers. Otherwise it holds the lost, late and wrong
+        machines, each with an equal share of the time from the last answer of the others to the end
+        of the step.
     waited_seconds : float
         Seconds that the master waited for more machines before the step.
     assignment : list of list of int
-        Rows of its shard that were assigned to each machine, as the bounds of intervals (``[0, 180,
-        240, 420]`` means 0..179 and 240..419); empty for unavailable machines.
+        Assigned rows of the shard of each machine, as the bounds of intervals (``[0, 180, 240,
+        420]`` means 0..179 and 240..419); empty for unavailable machines.
     """
 
     step: Count

@@ -157,8 +157,8 @@ def join(
         Largest number of machines that this process hosts, K. It hosts fewer if fewer are missing.
         With `check` or `stragglers` the run accepts 1 only.
     memory : float, default 0.9
-        Upper bound on the bytes of their shards. A value up to 1 is a fraction of the memory that
-        is free now (of the device, if one is used).
+        Upper bound on the size of their shards in bytes. A value up to 1 is a fraction of the
+        memory that is free now (of the device, if one is used).
     machine : int, optional
         Preferred number of its first machine.
     retry : float, optional
@@ -568,13 +568,13 @@ def _check_end_note(file: Path, job: str) -> None:
 
 
 def _end_note_paths(file: Path, job: str) -> list[Path]:
-    """Return the paths of end notes: in the directory of the file, and a temporary one."""
+    """Return the paths of end notes: next to the file, and in the system's temporary directory."""
     name = f".cec_mpi-{crc32(f'{file} {job}'.encode(errors='surrogateescape')):08x}.ended"
     return [file.with_name(name), Path(tempfile.gettempdir(), name)]
 
 
 def main(arguments: list[str], parent: int) -> None:
-    """Serve the run that has started this process; `parent` is its process ID."""
+    """Serve the run that has started this process; `parent` is the process ID of its master."""
     remove_error_filters()
     text, file, rank, job, seconds, encryption = arguments
     source = parse_source(text, encryption == "1")

@@ -76,7 +76,7 @@ class Session:
     check_limits : callable
         Called before each step and while a step waits; an exception ends the step.
     slow_warnings : list of str
-        Texts of the warnings `SlowWarning` that were issued when the store was opened.
+        Text of each `SlowWarning` that was issued when the store was opened.
     log_problems : list of str
         Reasons why machines have no logs.
     """
@@ -241,8 +241,8 @@ class Session:
         planner = StepPlanner.for_store(
             manifest, self.schedule, speeds, options.scheme, store.parts()
         )
-        # Rank 0 decodes with all of its cores, because other processes are idle then. In one
-        # process they are used by threads of BLAS, which would compete with threads of decoding.
+        # Rank 0 decodes with all of its cores, because other processes are idle then. If
+        # all machines are in one process, decoding threads would compete with those of BLAS.
         threads_for_decoding = self._processes[0].own_cores if self.has_processes else 1
         served_store = ServedStore(
             manifest, scaling, planner, recorder, opening.arithmetic, threads_for_decoding
@@ -281,7 +281,7 @@ class Session:
 
 
 def _summarise(problems: Sequence[str]) -> str:
-    """Return the first problem, and the number of further ones."""
+    """Return the first problem, and the number of others."""
     return problems[0] + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
 
 
