@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import numpy as np
@@ -42,6 +43,25 @@ def test_a_second_operator_on_the_same_ranks_is_rejected_on_all(comm, store):
     copy.Free()
     with open_operator(store, comm) as operator:
         if operator is not None:
+            assert (operator @ np.ones(40)).shape == (1001,)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_forked_process_cannot_use_the_machines_of_ranks(comm, store):
+    with open_operator(store, comm) as operator:
+        if operator is not None:
+            for call, message in (
+                (lambda: operator @ np.ones(40), "which the machines serve: use threads"),
+                (open_operator(store, comm).start, "was forked from one that uses MPI"),
+            ):
+                child = os.fork()
+                if not child:
+                    try:
+                        call()
+                    except InputError as error:
+                        os._exit(message in str(error))
+                    os._exit(2)
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
             assert (operator @ np.ones(40)).shape == (1001,)
 
 

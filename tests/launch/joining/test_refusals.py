@@ -21,6 +21,7 @@ SERIAL = "--serial cannot be combined with "
         (["--elastic", "--serial"], f"{SERIAL}--elastic"),
         ([*ACCEPT, "--interface", "eth77"], "interface 'eth77': rank 0 on"),
         ([*ACCEPT, "--speeds", "a=1,b=2"], "speeds of hosts cannot be used if all"),
+        ([*ACCEPT, "--emulate-speeds", "1,1,1,1"], "emulated speeds need a base (--emulate-base)"),
         (
             ["--listen", "127.0.0.1:5"],
             "listen: expected a key in the environment variable CEC",

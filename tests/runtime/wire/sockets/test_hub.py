@@ -441,6 +441,23 @@ def test_a_process_that_joins_later_gets_a_vacant_machine(waits_for_joins, serve
     assert hub.expected_machines() == set()
 
 
+def test_a_restarted_process_gets_the_machine_that_its_computer_had(serve, connect):
+    """A computer may have a copy of this shard, or no other shard."""
+    hub, _, _ = serve(machines=1)
+    processes = []
+    for machine, name in ((2, "desk"), (3, "attic")):
+        processes.append(connect(process={"host_name": name}))
+        run_until(hub, lambda: hub.roster.opening)
+        assert processes[-1].open_shard() == machine
+        collect_events(hub, MachineJoined)
+    for process in processes:
+        process.close()
+    run_until(hub, lambda: len(hub.roster.vacant) == 2)
+    connect(process={"host_name": "attic"})
+    run_until(hub, lambda: hub.roster.opening)
+    assert hub.roster.opening == {3}
+
+
 # --- answers ------------------------------------------------------------------------------
 
 

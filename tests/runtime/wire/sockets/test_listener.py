@@ -340,6 +340,13 @@ def test_the_master_listens_at_a_name_or_at_all_addresses(host, last):
             receive_hello(listener)
 
 
+def test_the_master_listens_only_at_the_chosen_address():
+    with closing(Listener(["127.0.0.2"], None)) as listener:
+        ((_, port),) = listener.file.addresses
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), LIMIT)
+
+
 def test_an_address_that_cannot_be_used_is_named(listen):
     port = listen()[1].addresses[0][1]
     message = f"the master cannot listen on port {port} of 127.0.0.1: Address already in use"
