@@ -38,7 +38,7 @@ _STEP_VARIABLES = {
 }
 
 _WARNING_SECONDS = 120  # before the time limit, as in the templates
-_STARTS_PER_MACHINE = 5  # in ten minutes, on average; a job that needs more submits none
+_STARTS_PER_MACHINE = 5  # in ten minutes, on average; beyond that, the job submits no more
 
 
 def batch_script(
@@ -62,7 +62,7 @@ def batch_script(
     template : {"lockstep", "elastic", "machines"}
         A lockstep run, an elastic run, or an array of jobs that join an elastic run.
     options : mapping
-        Options of sbatch without hyphens. Options with value None are omitted.
+        Options of sbatch without leading hyphens. Options with value None are omitted.
     user_options : mapping
         Additional options of sbatch from the user; None for an option without value.
     run_words : sequence of str
