@@ -94,9 +94,9 @@ def encode(
     Raises
     ------
     InputError
-        The source is not a real matrix or has NaN or infinity, the store exists, the code is too
-        ill-conditioned, or the disk is full. All ranks raise the error. If the source is an array,
-        the incomplete store is removed.
+        The source is not a real matrix or contains NaN or infinity, the store exists, the code is
+        too ill-conditioned, or the disk is full. All ranks raise the error. If the source is an
+        array, the incomplete store is removed.
     DamagedStoreError
         The new store cannot be opened.
 

@@ -235,7 +235,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
         "refuse",
         "--missing",
         "treatment of missing values (NaN, and empty cells, NA or ? of text tables): refuse them, "
-        "drop their rows from X and from targets, or replace them by the mean of the column "
+        "drop their rows from X and from targets, or replace them with the mean of the column "
         "(default: refuse)",
         choices=["refuse", "drop-rows", "mean"],
     )

@@ -175,7 +175,7 @@ def _read_rows(source: _PiecewiseRows | SparseRows, store: Path) -> Iterator[Spa
             sink.flush()
         if rows_read != source.shape[0]:
             raise InputError(
-                f"{source.name} returned {rows_read} rows: expected {source.shape[0]} by its shape"
+                f"{source.name} returned {rows_read} rows, but its shape has {source.shape[0]}"
             )
         pointers = np.cumsum(np.concatenate(counts))
         total = int(pointers[-1])
@@ -308,7 +308,7 @@ def _sparse_layout(name: str, group: Any) -> tuple[str, tuple[int, int], tuple[s
     encoding = group.attrs.get("encoding-type", group.attrs.get("h5sparse_format", "csr_matrix"))
     shape = group.attrs.get("shape", group.attrs.get("h5sparse_shape"))
     if shape is None:
-        raise InputError(f"{name} has no attribute shape: expected that of AnnData")
+        raise InputError(f"{name} has no attribute shape: expected one, as in AnnData")
     encoding = as_text(encoding)
     if not encoding.startswith(("csr", "csc")):
         raise InputError(f"{name} holds {encoding}: expected csr_matrix or csc_matrix")

@@ -181,7 +181,7 @@ def _warn_of_noise(s: NDArray[Any], noise: float) -> None:
 
 def _check_product(product: NDArray[Any]) -> NDArray[Any]:
     if not np.isfinite(product).all():
-        raise InputError("no singular vectors found: a product has infinity or NaN")
+        raise InputError("no singular vectors found: a product contains infinity or NaN")
     return product
 
 

@@ -34,9 +34,9 @@ def add_advise(parser: Parser) -> None:
     add_flag(
         parser,
         "--machines COUNT:SPEED:MEMORY:PRICE",
-        "a group of equal computers, such as 16 or 4:2:64G:0.30: number, relative speed (default: "
-        "1), memory of each with its unit (default: unlimited), price of each per hour; may be "
-        "repeated; a computer with three times the smallest memory may carry three machines",
+        "a group of identical computers, such as 16 or 4:2:64G:0.30: number, relative speed "
+        "(default: 1), memory of each with its unit (default: unlimited), price of each per hour; "
+        "may be repeated; a computer with three times the smallest memory may carry three machines",
         default=(),
         required=True,
     )

@@ -174,7 +174,7 @@ def _fractions(
 
 
 def _to_common_denominator(fractions: Iterable[Fraction]) -> tuple[list[int], int]:
-    """Return the numerators of fractions for their common denominator, and the denominator."""
+    """Return the numerators of fractions over their common denominator, and the denominator."""
     fractions = list(fractions)
     denominator = math.lcm(*(fraction.denominator for fraction in fractions))
     return [int(fraction * denominator) for fraction in fractions], denominator

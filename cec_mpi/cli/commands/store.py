@@ -96,7 +96,7 @@ def _repair(arguments: argparse.Namespace) -> int:
             print_note(f"{name}: restored")
         for n, kind in result.replaced.items():
             print_note(
-                f"{shard_name(n)}: replaced {kind} by a regular file (its target is unchanged)"
+                f"{shard_name(n)}: replaced {kind} with a regular file (its target is unchanged)"
             )
         for n, rows in result.rebuilt.items():
             reason = " (wrong numbers with valid checksums)" if n in result.faulty else ""

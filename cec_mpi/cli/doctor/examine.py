@@ -1,4 +1,4 @@
-"""Collect facts on MPI, ranks, cores, threads and nodes, and print the report."""
+"""Collect facts about MPI, ranks, cores, threads and nodes, and print the report."""
 
 from __future__ import annotations
 

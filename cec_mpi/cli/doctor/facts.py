@@ -22,7 +22,7 @@ class ShardCheck:
     path : str
         File that the machine would read.
     problem : str
-        Problem of the file; empty if its size and header are valid.
+        Problem with the file; empty if its size and header are valid.
     only_on_master : bool
         Whether the file is missing on the node of the machine, but exists on the node of rank 0.
     """

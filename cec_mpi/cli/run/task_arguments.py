@@ -22,7 +22,7 @@ from cec_mpi.text import join_names, suggest
 
 MATVEC_OPTIONS = {
     "vectors": "a .npy file of shape (T, r) with one vector per row; required",
-    "iterations": "number of vectors to multiply, from the first on; default all",
+    "iterations": "number of vectors to multiply, starting with the first; default all",
 }
 
 
@@ -125,7 +125,7 @@ def read_vectors(path: str | None, manifest: Manifest, limit: int | None) -> NDA
 class WatchedVectors:
     """A file of vectors that must not be modified, because a run reads it step by step.
 
-    Replacing it by another file is allowed, because the run keeps the first file open.
+    Replacing it with another file is allowed, because the run keeps the first file open.
 
     Attributes
     ----------

@@ -52,7 +52,7 @@ def share_source(source: ArraySource, key: str) -> Iterator[ArraySource]:
 
 
 def get_shared_source(key: str) -> ArraySource | None:
-    """Return the array of this process under a key, or None."""
+    """Return the array that this process registered under a key, or None."""
     return _shared_sources.get(key)
 
 

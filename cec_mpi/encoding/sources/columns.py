@@ -115,7 +115,7 @@ def _parse_range(text: str, width: int) -> list[int]:
 def _column_hint(text: str, names: tuple[str, ...]) -> str:
     """Return a hint for a name that no column has."""
     if not any(names):
-        return "columns have no names, expected numbers from 1 on"
+        return "columns have no names, expected numbers counted from 1"
     if len(names) == 1 and ";" in names[0]:
         return f"its only column is {shorten(names[0])} (try --delimiter semicolon)"
     names_in_other_case = (name for name in names if name.lower() == text.lower())

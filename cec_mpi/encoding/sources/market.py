@@ -162,7 +162,7 @@ def _read_entries(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[A
             break
     if count != header.count:
         found = "more entries" if count > header.count else plural(count, "entry")
-        raise InputError(f"{path} has {found}, expected {header.count} by its header")
+        raise InputError(f"{path} has {found}, but its header states {header.count}")
     return [_join_pieces(path, pieces_of_array) for pieces_of_array in pieces]
 
 
@@ -218,7 +218,7 @@ def _find_out_of_range(
             is_bad, expected = ~np.isfinite(values), ""
         else:
             is_bad = np.array([not -(2**63) <= int(value) < 2**64 for value in values])
-            expected = "" if is_bad.any() else "no negative number with numbers from 2^63 on"
+            expected = "" if is_bad.any() else "at least 0, because others are 2^63 or more"
             is_bad = is_bad if is_bad.any() else np.array([int(value) < 0 for value in values])
     else:
         limit = shape[name == "column"]
@@ -237,7 +237,7 @@ def _join_pieces(path: Path, pieces: list[NDArray[Any]]) -> NDArray[Any]:
         return np.concatenate(nonempty)
     if any(piece.min() < 0 for piece in nonempty):
         raise InputError(
-            f"{path} has numbers below 0 and numbers from 2^63 on, {_EXPECTED_64_BITS}"
+            f"{path} has numbers below 0 and others of 2^63 or more, {_EXPECTED_64_BITS}"
         )
     return np.concatenate([piece.astype(np.uint64) for piece in nonempty])
 

@@ -166,7 +166,7 @@ class MissingValueHandler:
         raise InputError(
             f"{self._first_message}, expected finite numbers: "
             f"{plural(summary.rows, 'row')} and {plural(summary.columns, 'column')} have missing "
-            "values; --missing drop-rows drops these rows, --missing mean replaces the values by "
+            "values; --missing drop-rows drops these rows, --missing mean replaces the values with "
             f"the mean of the column{advice}"
         )
 
@@ -218,7 +218,7 @@ def summarise_missing(source: Source, dtype: np.dtype[Any]) -> str:
     Raises
     ------
     InputError
-        The matrix cannot be read, or has infinity.
+        The matrix cannot be read, or contains infinity.
     """
     rows = stream_rows(source)
     handler = MissingValueHandler(rows, "refuse", dtype)
@@ -244,7 +244,7 @@ def _rewrite(
     dropped: NDArray[np.int64],
     means: NDArray[np.float64] | None,
 ) -> int:
-    """Drop rows of a file and replace NaN by means, in place; return the number of rows."""
+    """Drop rows of a file and replace NaN with means, in place; return the number of rows."""
     row_bytes, rows_written = width * dtype.itemsize, 0
     rows_at_once = max(1, _PIECE_BYTES // row_bytes)
     for start in range(0, rows, rows_at_once):

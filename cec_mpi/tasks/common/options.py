@@ -205,8 +205,8 @@ def warn_of_scales(X: Any, task: str, *, has_intercept: bool, exponent: int) -> 
     if scales[largest] > _MAX_SCALE_RATIO * scales[smallest]:
         problem = (
             f"column {column_numbers[smallest]} of X (counted from 0) has a scale of about "
-            f"{np.ldexp(scales[smallest], exponent):.0e}, but column {column_numbers[largest]} one "
-            f"of {np.ldexp(scales[largest], exponent):.0e}"
+            f"{np.ldexp(scales[smallest], exponent):.0e}, but column {column_numbers[largest]} has "
+            f"one of {np.ldexp(scales[largest], exponent):.0e}"
         )
     elif has_intercept and (means > _MAX_SCALE_RATIO * scales).any():
         worst = (means / scales).argmax()

@@ -76,7 +76,7 @@ def normalise_operator(
     if not np.isfinite(product).all():
         raise InputError(
             f"{task}: X is too large or not finite: its product with a vector of numbers from 1 "
-            "to 2 has infinity or NaN"
+            "to 2 contains infinity or NaN"
         )
     scaled, product_exponent = normalise_vector(product)
     exponent = product_exponent + binary_exponent(

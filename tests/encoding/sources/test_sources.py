@@ -241,7 +241,7 @@ BAD = {
     "no market": (write("c.mtx", "hello\n"), r"c\.mtx: line 1 is 'hello', expected %%"),
     "a truncated market": (
         write("c.mtx", f"{MARKET} real general\n3 1\n1\n2\n"),
-        r"c\.mtx has 2 entries, expected 3 by its header",
+        r"c\.mtx has 2 entries, but its header states 3",
     ),
     "an unknown format": (write("c.dat", "1 2 3"), r"c\.dat has an unknown format"),
 }
