@@ -26,7 +26,7 @@ def matvec(
     out: NDArray[np.float64] | None = None,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
-    """Multiply X with T vectors, one per step.
+    """Multiply X by T vectors, one per step.
 
     Parameters
     ----------

@@ -129,7 +129,7 @@ class Lanczos:
 
     @property
     def vector(self) -> Array:
-        """The next vector to multiply with A."""
+        """The next vector to multiply by A."""
         vector: Array = self._basis[self._projected_count]
         return vector
 
