@@ -161,7 +161,7 @@ def _read_entries(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[A
         if count > header.count:
             break
     if count != header.count:
-        found = "more entries" if count > header.count else plural(count, "entry")
+        found = f"at least {count} entries" if count > header.count else plural(count, "entry")
         raise InputError(f"{path} has {found}, but its header states {header.count}")
     return [_join_pieces(path, pieces_of_array) for pieces_of_array in pieces]
 
