@@ -109,13 +109,13 @@ def elastic_session(
     hub: SocketHub | None = None
     error: BaseException | None = None
 
-    def gather(min_machines: int) -> list[ProcessInfo]:
+    def await_processes(min_machines: int) -> list[ProcessInfo]:
         assert hub is not None
 
         def count_running() -> int:
             return ranks + sum(process.poll() is None for process in local_machines)
 
-        processes = hub.gather(count_running, min_machines, start_seconds, check_cancelled)
+        processes = hub.await_processes(count_running, min_machines, start_seconds, check_cancelled)
         if len(processes) == 1 and not (count_running() or hub.waits_for_joins):
             raise MachineError("all machines of this run have ended before its first step")
         return processes
@@ -139,7 +139,7 @@ def elastic_session(
                     logs=logs,
                     lock=lock,
                     mode=ExecutionMode.ELASTIC,
-                    gather=gather,
+                    await_processes=await_processes,
                 )
         except BaseException as caught:
             error = caught

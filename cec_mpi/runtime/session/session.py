@@ -65,7 +65,7 @@ class Session:
     lock : FairLock, optional
         Acquired by each thread that uses the session.
     mode : ExecutionMode
-    gather : callable, optional
+    await_processes : callable, optional
         Takes the number of machines that suffices, waits for started machines, and returns the
         processes of all ranks.
 
@@ -93,7 +93,7 @@ class Session:
         logs: Path | None = None,
         lock: FairLock | None = None,
         mode: ExecutionMode = ExecutionMode.SERIAL,
-        gather: Callable[[int], list[ProcessInfo]] | None = None,
+        await_processes: Callable[[int], list[ProcessInfo]] | None = None,
     ) -> None:
         self.lock = lock or FairLock()
         self.check_limits: Callable[[], None] = lambda: None
@@ -104,7 +104,7 @@ class Session:
         self._processes = processes
         self._library = library
         self._mode = mode
-        self._gather = gather
+        self._await_processes = await_processes
         self._flush_records: Callable[[], None] = lambda: None
         self._logs = logs
         self.slow_warnings: list[str] = []
@@ -133,8 +133,8 @@ class Session:
         path = store.path if isinstance(store, Store) else as_path(store)
         store = store if isinstance(store, Store) else open_store(expand_host(path))
         manifest = store.manifest
-        if self._gather is not None:
-            self._processes = self._gather(manifest.sufficient_machines)
+        if self._await_processes is not None:
+            self._processes = self._await_processes(manifest.sufficient_machines)
         options = options.validate(manifest)
         machines = options.machines or ()
         if self._mode is ExecutionMode.LOCKSTEP:

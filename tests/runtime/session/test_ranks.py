@@ -85,7 +85,7 @@ def test_ranks_wait_for_the_file_of_their_job_and_leave_with_0(start, listen, fi
         other.close()
     file.unlink()
     hub, _ = listen()
-    assert len(hub.gather(lambda: 3, 3, LIMIT)) == 4
+    assert len(hub.await_processes(lambda: 3, 3, LIMIT)) == 4
 
     def await_exits(number):
         def have_exited():
@@ -120,7 +120,7 @@ def test_only_the_first_ranks_print_that_no_master_has_started(start, file):
 def test_a_rank_prints_that_its_master_has_died(keeps_file, start, listen, file):
     hub, listener = listen()
     process = start()
-    hub.gather(lambda: 1, 1, LIMIT)
+    hub.await_processes(lambda: 1, 1, LIMIT)
     if not keeps_file:
         file.unlink()
     listener.close()

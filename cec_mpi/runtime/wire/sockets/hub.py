@@ -186,7 +186,7 @@ class SocketHub:
         self.clock: Clock = time
         self.roster = Roster(self._events.append)
         self._own_process = detect_process()
-        self._pending_hellos: list[tuple[bytes, Hello]] | None = []  # None after `gather`
+        self._pending_hellos: list[tuple[bytes, Hello]] | None = []  # None after `await_processes`
         self._hello_senders: set[bytes] = set()  # names of connections that have sent a hello
         self._peers: dict[bytes, Peer] = {}  # by name of the connection
         self._peers_by_rank: dict[int, Peer] = {}
@@ -231,7 +231,7 @@ class SocketHub:
             source = self._connection_path or f"{addresses[0][0]}:{ports}"
             print_note(f"listening for machines at {location}: cec-mpi join {source}")
 
-    def gather(
+    def await_processes(
         self,
         count_expected: Callable[[], int],
         min_processes: int,

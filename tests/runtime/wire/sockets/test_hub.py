@@ -159,7 +159,7 @@ def begin_opening(make_hub, connect, manifest, in_background):
     def begin_opening(ranks, hub_options=None, **options):
         hub = make_hub(**hub_options or {})
         processes = [connect(initial_rank=rank) for rank in range(1, ranks + 1)]
-        joined = hub.gather(lambda: ranks, 2, LIMIT)
+        joined = hub.await_processes(lambda: ranks, 2, LIMIT)
         machines = hub.assign_machines((1, 2, 3), len(joined) - 1)
         later = tuple(n for n in (1, 2, 3) if n not in machines)
         opening = opening_of(manifest, machines, later, **options)
@@ -230,7 +230,7 @@ def test_processes_get_the_machine_of_their_rank_or_one_that_they_request(make_h
     hub = make_hub()
     for rank in (3, 1, 4, 0, 2, 0):
         connect(initial_rank=rank, machines=() if rank else (6,))
-    processes = hub.gather(lambda: 6, 2, 3.0)  # waits only for ranks of the launcher
+    processes = hub.await_processes(lambda: 6, 2, 3.0)  # waits only for ranks of the launcher
     assert len(processes) == 7
     assert {process.ranks for process in processes} == {7}
     assert hub.assign_machines((1, 3, 4, 6, 7), 6) == (1, 3, 4, 6, 7, 0)
@@ -241,13 +241,13 @@ def test_the_hub_waits_for_expected_processes_that_have_not_ended(make_hub, conn
     hub = make_hub()
     connect(initial_rank=1)
     connect(initial_rank=3)
-    assert len(hub.gather(lambda: 3, 3, 0.5)) <= 3
+    assert len(hub.await_processes(lambda: 3, 3, 0.5)) <= 3
     assert "machines have not joined yet, but can still join" in capsys.readouterr().out
     run_until(hub, lambda: len(hub.roster.hosts) == 2)
     hub = make_hub()
     connect(initial_rank=2)
     expected = iter([3, 3, 2, 1] + [1] * 10**6)
-    assert len(hub.gather(expected.__next__, 3, LIMIT)) == 2
+    assert len(hub.await_processes(expected.__next__, 3, LIMIT)) == 2
 
 
 def test_a_process_that_ends_before_the_start_gets_no_machine(make_hub, connect):
@@ -255,7 +255,7 @@ def test_a_process_that_ends_before_the_start_gets_no_machine(make_hub, connect)
     connect(initial_rank=1).close()
     connect(initial_rank=2)
     connect(initial_rank=3)
-    hub.gather(lambda: 2, 2, LIMIT)
+    hub.await_processes(lambda: 2, 2, LIMIT)
     run_until(hub, lambda: len(hub.roster.hosts) == 2)
     assert len(hub.roster.spares()) == 2
 
@@ -641,7 +641,7 @@ def test_a_host_that_requests_too_much_is_refused(
     hello, options, message, make_hub, connect, manifest, capsys
 ):
     hub = make_hub(**options)
-    hub.gather(lambda: 0, 0, LIMIT)
+    hub.await_processes(lambda: 0, 0, LIMIT)
     early = connect(**hello)
     run_until(hub, lambda: hub.roster.hosts)
     hub.open(opening_of(manifest, (), unassigned=(1, 2, 3)))
@@ -690,7 +690,7 @@ def test_stop_ends_all_processes_and_removes_the_file(
     assert path.stat().st_mode & 0o777 == 0o600
     assert read_connection_file(path).job_id == "7.0"
     process = connect(initial_rank=1)
-    hub.gather(lambda: 1, 1, LIMIT)
+    hub.await_processes(lambda: 1, 1, LIMIT)
     stopped = in_background(hub.stop, InputError("no such store"))
     stop = parse_order(*process.receive_order(OrderKind.STOP))
     assert str(stop.error) == "no such store"
