@@ -143,7 +143,7 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
     load_bytes : list of int
         Bytes that they read in this time.
     predicted_makespan : float or None
-        Makespan of the plan at the speeds learned before the step; None in the first step.
+        Makespan of the computed rows at the speeds learned before the step; None in the first step.
     measured_makespan : float
         The largest of `compute_seconds`.
     makespan_bound : float or None
