@@ -1,7 +1,7 @@
 """Detection of answers with NaN or infinity.
 
 Vectors are scaled so that no product overflows (`vectors`). So a machine whose answer is not finite
-is faulty, unless another machine's answer to the same rows is not finite either.
+is faulty, unless another machine's answer for the same rows is not finite either.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def measure_rate(multiply: Callable[[int, int], object], count: int, row_bytes: 
 def fit_base(
     speeds: Sequence[float], machines: Sequence[int], rates: Sequence[float], hosts: Sequence[str]
 ) -> float:
-    """Return the largest base (rows per second of speed 1) that uses at most half of each node.
+    """Return the largest base (rows per second at speed 1) that uses at most half of each node.
 
     Parameters
     ----------

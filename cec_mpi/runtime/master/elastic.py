@@ -253,7 +253,7 @@ class ElasticExecutor:
     ) -> ProductResult:
         rows = measurements.rows()
         if rows != self._last_rows:
-            self._last_rows = rows  # reuse an equal list, because `learn` caches costs by identity
+            self._last_rows = rows  # reuse an equal list: `learn` caches work by its identity
         return ProductResult(measurements.answers(values), condition, self._last_rows)
 
     def _make_driver(self) -> tuple[ElasticStep, StepDriver]:

@@ -58,8 +58,8 @@ class FairLock:
         for ticket in self._queue.copy():
             if ticket.thread == thread and not ticket.is_over:
                 raise InputError(
-                    "this thread is in the middle of a step: what a step calls (an availability, a "
-                    "recorder, a signal handler) cannot use the operator"
+                    "this thread is in the middle of a step: code that a step calls (an "
+                    "availability, a recorder, a signal handler) cannot use the operator"
                 )
 
     @property

@@ -153,7 +153,7 @@ def _open_and_report(
 def collect_problems(
     number: int, problems: list[CecError], reraise: type[CecError] | tuple[()] = ()
 ) -> Iterator[None]:
-    """Append errors of a start to `problems` instead of raising them, because other ranks wait."""
+    """Append errors to `problems` instead of raising them, because other ranks wait."""
     try:
         yield
     except reraise:
