@@ -26,7 +26,17 @@ CELLS = "cells.npy"
 
 
 class PartsEntry(Struct, frozen=True):
-    """Entry of the manifest for parts and their holders; see `Layout`."""
+    """Entry of the manifest for parts and their holders.
+
+    Attributes
+    ----------
+    rows, nonzeros : tuple of int
+        Numbers of rows and of nonzeros before each part, followed by those of all parts.
+    holders : tuple of tuple of int
+        Machines that hold each part, ascending.
+    index : str
+        Dtype of indices.
+    """
 
     rows: tuple[int, ...]
     nonzeros: tuple[int, ...]
@@ -46,17 +56,20 @@ class PartsEntry(Struct, frozen=True):
             raise ValueError("rows or nonzeros of parts do not fit in 64 bits")
         if bounds.size < 2 or entries.size != bounds.size or len(holders) != bounds.size - 1:
             raise ValueError(
-                f"{bounds.size} rows, {entries.size} nonzeros and {len(holders)} holders of parts"
+                f"{bounds.size} bounds of rows and {entries.size} of nonzeros of parts, expected "
+                f"{max(1, len(holders)) + 1} of each"
             )
         is_ascending = (np.diff(bounds) >= 1).all() and (np.diff(entries) >= 0).all()
         if bounds[0] != 0 or bounds[-1] != rows or entries[0] != 0 or not is_ascending:
             raise ValueError("rows or nonzeros of parts are not ascending from 0")
         for part_holders in holders:
             if not part_holders or tuple(sorted(set(part_holders))) != part_holders:
-                raise ValueError(f"holders of a part are {shorten(part_holders)}")
+                raise ValueError(
+                    f"holders of a part are {shorten(part_holders)}, expected ascending"
+                )
             if not 1 <= part_holders[0] <= part_holders[-1] <= machines:
                 raise ValueError(
-                    f"holders of a part are {shorten(part_holders)}: there are {machines} machines"
+                    f"holders of a part are {shorten(part_holders)}, expected 1 to {machines}"
                 )
 
 
@@ -68,7 +81,7 @@ class ReplicaManifest(Manifest, frozen=True, kw_only=True, dict=True):
     replicas : PartsEntry
         The parts of X and their holders.
     column_exponent : int
-        Common exponent of the sizes of columns.
+        Common exponent of the column sizes; see `quantise_sizes`.
     cells : ArrayEntry
         Numbers of rows and nonzeros before each cell of the parts, and their totals; see `Parts`.
     cell_count : int
@@ -188,7 +201,7 @@ class ReplicaManifest(Manifest, frozen=True, kw_only=True, dict=True):
         return self.replicas.rows[part], self.replicas.rows[part + 1]
 
     def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
-        """See `Manifest.arrays`: sizes of columns, and cells."""
+        """See `Manifest.arrays`: column sizes, and cells."""
         return [
             (self.column_sizes, (self.columns,), np.uint8),
             (self.cells, (2, self.cell_count + 1), np.int64),
@@ -204,8 +217,8 @@ class ReplicaManifest(Manifest, frozen=True, kw_only=True, dict=True):
         count = max(1, round(parts * self.copies / machine))
         copied_parts = set(np.linspace(0, parts - 1, count).astype(int).tolist())
         holders = tuple(
-            (*machines, machine) if part in copied_parts else machines
-            for part, machines in enumerate(self.replicas.holders)
+            (*part_holders, machine) if part in copied_parts else part_holders
+            for part, part_holders in enumerate(self.replicas.holders)
         )
         layout = replace_fields(self.layout, holders=holders, machines=machine)
         entry = ShardEntry(self.file_of(machine), layout.file_layout(machine).size, "", ())
@@ -223,57 +236,58 @@ class ReplicaManifest(Manifest, frozen=True, kw_only=True, dict=True):
             Neither the file nor its copy matches the manifest.
         """
         bounds, nonzeros = np.array(self.replicas.rows), np.array(self.replicas.nonzeros)
-        rows, entries = read_array(directory, *self.arrays()[1])
-        first_cells = np.searchsorted(rows, bounds)
+        first_rows, entries_before = read_array(directory, *self.arrays()[1])
+        first_cells = np.searchsorted(first_rows, bounds)
         if (
-            (np.diff(rows) < 1).any()
-            or (np.diff(entries) < 0).any()
-            or first_cells[-1] != rows.size - 1
-            or (rows[first_cells] != bounds).any()
-            or (entries[first_cells] != nonzeros).any()
+            (np.diff(first_rows) < 1).any()
+            or (np.diff(entries_before) < 0).any()
+            or first_cells[-1] != first_rows.size - 1
+            or (first_rows[first_cells] != bounds).any()
+            or (entries_before[first_cells] != nonzeros).any()
         ):
             raise DamagedStoreError(f"{directory}: the cells are inconsistent with the parts")
-        return Parts(first_cells, rows, entries), self.placement
+        return Parts(first_cells, first_rows, entries_before), self.placement
 
     def check(self) -> None:
         """See `Manifest.check`."""
         self.replicas.check(self.machines, self.rows)
         check_field("cells", self.cells.file, CELLS)
         if not self.layout.part_count <= self.cell_count <= self.rows:
-            raise ValueError(f"{self.cell_count} cells in {self.layout.part_count} parts")
+            parts = self.layout.part_count
+            raise ValueError(f"{self.cell_count} cells, expected {parts} to {self.rows}")
 
 
 def quantise_sizes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
-    """Return the sizes of columns as powers of two, rounded up.
+    """Return column sizes (largest absolute values) as powers of two, rounded up.
 
     Parameters
     ----------
     sizes : (r,) ndarray of float64
-        Largest absolute values.
+        Largest absolute value of each column.
 
     Returns
     -------
-    codes : (r,) ndarray of uint8
+    levels : (r,) ndarray of uint8
         0 for zero, otherwise k for ``2 ** (exponent + 1 - k)``; 255 also for smaller sizes.
     exponent : int
 
     Examples
     --------
-    >>> codes, exponent = quantise_sizes(np.array([8.0, 3.0, 0.0]))
-    >>> codes.tolist(), exponent
+    >>> levels, exponent = quantise_sizes(np.array([8.0, 3.0, 0.0]))
+    >>> levels.tolist(), exponent
     ([1, 2, 0], 3)
-    >>> dequantise_sizes(codes, exponent).tolist()
+    >>> dequantise_sizes(levels, exponent).tolist()
     [8.0, 4.0, 0.0]
     """
     mantissas, exponents = np.frexp(sizes)
     exponents = exponents - (mantissas <= 0.5)
     exponent = int(exponents.max())
-    codes = np.clip(exponent + 1 - exponents, 1, 255) * (sizes > 0)
-    return codes.astype(np.uint8), exponent
+    levels = np.clip(exponent + 1 - exponents, 1, 255) * (sizes > 0)
+    return levels.astype(np.uint8), exponent
 
 
-def dequantise_sizes(codes: NDArray[np.uint8], exponent: int) -> NDArray[np.float64]:
-    """Return the sizes of columns from the result of `quantise_sizes`."""
+def dequantise_sizes(levels: NDArray[np.uint8], exponent: int) -> NDArray[np.float64]:
+    """Return the column sizes from the result of `quantise_sizes`."""
     with np.errstate(over="ignore"):
-        sizes = np.ldexp(1.0, exponent + 1 - codes.astype(np.int64))
-    return np.minimum(sizes, np.finfo(np.float64).max) * (codes > 0)
+        sizes = np.ldexp(1.0, exponent + 1 - levels.astype(np.int64))
+    return np.minimum(sizes, np.finfo(np.float64).max) * (levels > 0)

@@ -39,18 +39,18 @@ class NpzOutput:
     ) -> float:
         """See `Output.write`; this process reads all parts in order."""
         manifest = blocks.manifest
-        layout, entries = manifest.layout, manifest.nonzeros
+        layout, nonzeros = manifest.layout, manifest.nonzeros
         with zipfile.ZipFile(partial, "x", allowZip64=True) as file:
             for name, section, section_dtype in (
                 ("data", VALUES, layout.dtype),
                 ("indices", INDICES, layout.index_dtype),
             ):
                 with file.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    member.write(npy_header((entries,), np.dtype(section_dtype)))
+                    member.write(npy_header((nonzeros,), np.dtype(section_dtype)))
                     for data in _read_sections(blocks, section):
                         member.write(data.data)
             with file.open("indptr.npy", "w", force_zip64=True) as member:
-                dtype = np.dtype("int64" if entries >= 2**31 else layout.index_dtype)
+                dtype = np.dtype("int64" if nonzeros >= 2**31 else layout.index_dtype)
                 member.write(npy_header((manifest.rows + 1,), dtype))
                 member.write(np.zeros(1, dtype).data)
                 for first, data in zip(

@@ -200,11 +200,11 @@ def test_a_shard_has_the_rows_of_its_machine(template):
     ("changes", "message"),
     [
         ({"rows": [0, 2**63]}, "do not fit in 64 bits"),
-        ({"nonzeros": [0]}, "1 nonzeros and"),
+        ({"nonzeros": [0]}, "and 1 of nonzeros"),
         ({"rows": [0, 120], "nonzeros": [0, -1], "holders": [[1]]}, "not ascending from 0"),
         ({"rows": [0, 120], "nonzeros": [0, 9], "holders": [[2, 1]]}, "holders of a part are"),
-        ({"rows": [0, 120], "nonzeros": [0, 9], "holders": [[5]]}, "there are 4 machines"),
-        ({"cell_count": 121}, "121 cells in"),
+        ({"rows": [0, 120], "nonzeros": [0, 9], "holders": [[5]]}, "expected 1 to 4"),
+        ({"cell_count": 121}, "121 cells, expected"),
     ],
     ids=str,
 )
