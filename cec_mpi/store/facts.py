@@ -37,7 +37,7 @@ class Facts:
         return [
             ("X", f"{manifest.rows} x {manifest.columns} {manifest.dtype}"),
             ("machines", self.describe_machines()),
-            ("shards", f"{size} in all, in {blocks} with a checksum"),
+            ("shards", f"{size} in all, in {blocks}, each with a checksum"),
         ]
 
     def details(self) -> dict[str, Any]:

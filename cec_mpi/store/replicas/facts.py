@@ -52,14 +52,14 @@ class ReplicaFacts(Facts):
             (
                 "copies",
                 f"each row on {plural(manifest.copies, 'machine')}; "
-                f"{plural(layout.part_count, 'part')} with "
+                f"{plural(layout.part_count, 'part')} on "
                 f"{plural(quality.holder_sets, 'different set')} of machines",
             ),
             *loss_facts(manifest.copies, quality.loss_probability, fatal),
             balance_fact(quality.mean_ratio, quality.max_ratio, quality.unavailable_machines),
             (
                 "shards",
-                f"{format_bytes(size)} in blocks of {BLOCK_BYTES >> 20} MiB with a checksum",
+                f"{format_bytes(size)} in blocks of {BLOCK_BYTES >> 20} MiB, each with a checksum",
             ),
         ]
 
@@ -122,7 +122,7 @@ def balance_fact(mean_ratio: float, max_ratio: float, unavailable_machines: int)
     """Return a fact about the balance of the work with copies of sparse rows."""
     return (
         "step time",
-        f"a step takes {mean_ratio:.3f} times as long as if each machine held all rows, at most "
-        f"{max_ratio:.3f} times (tried with speeds from half to twice the expected ones, and with "
+        f"on average {mean_ratio:.3f}, at most {max_ratio:.3f} times as long as if each machine "
+        "held all rows (for speeds from half to twice the expected ones, and with "
         f"{plural(unavailable_machines, 'machine')} unavailable)",
     )
