@@ -161,8 +161,8 @@ def _reserve(user_directory: Path, directory: Path, size: int, limit: int | None
             if (not has_copy or (limit is not None and total > limit)) and _remove_unused(other):
                 total -= _parse_size(other)
         if limit is not None and total > limit:
-            others = f", and copies in use have {total - size}" if total > size else ""
-            raise InputError(f"--cache-limit is {limit} bytes, the shard has {size}{others}")
+            others = f", and copies in use take up {total - size}" if total > size else ""
+            raise InputError(f"--cache-limit is {limit} bytes, the shard is {size}{others}")
         directory.mkdir(exist_ok=True)
         os.utime(directory)
         lock = os.open(directory, DIR_FLAGS)

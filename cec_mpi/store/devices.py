@@ -186,7 +186,7 @@ class Device:
         Raises
         ------
         InputError
-            The library has no products of sparse matrices on this device.
+            The library does not support products of sparse matrices on this device.
         """
         raise InputError(
             f"device {self.name} cannot multiply a sparse X: expected cpu, or a GPU with torch "

@@ -107,4 +107,4 @@ def test_a_machine_whose_device_is_full_leaves(stores, monkeypatch, caplog):
         for _ in range(3):
             np.testing.assert_allclose(operator @ np.ones(40), X.sum(axis=1), atol=1e-12)
     assert [event["lost"] for event in recorder.all_events] == [3]
-    assert "is out of memory: the shard has 38.4 kB" in caplog.text
+    assert "is out of memory: the shard takes up 38.4 kB" in caplog.text

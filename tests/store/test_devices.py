@@ -84,7 +84,9 @@ def test_a_device_without_memory_is_named(tmp_path, monkeypatch):
         raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
 
     monkeypatch.setattr(device, "empty", full)
-    with pytest.raises(ShortageError, match=r"strict:cpu on .* is out of memory: the shard has 12"):
+    with pytest.raises(
+        ShortageError, match=r"strict:cpu on .* is out of memory: the shard takes up 12"
+    ):
         cec_mpi.open_store(tmp_path / "store").open_shard(1, device=device)
 
 

@@ -57,9 +57,9 @@ class DeviceShard(CodedShard):
     ) -> None:
         super().__init__(path, store, manifest, machine, "mmap", verify)
         self.device = device
-        self._demand = f"the shard has {format_bytes(self.rows.nbytes)}"
+        self._size_message = f"the shard takes up {format_bytes(self.rows.nbytes)}"
         self._is_loaded = bytearray(manifest.block_count)
-        with device.explain_shortage(self._demand):
+        with device.explain_shortage(self._size_message):
             self._buffer = device.allocate_host(manifest.block_bytes, np.dtype(np.uint8))
             self.device_rows = device.empty(self.rows.shape, self.rows.dtype)
         self._compiled_programs: set[tuple[object, ...]] = set()  # signature and height of each
@@ -72,7 +72,7 @@ class DeviceShard(CodedShard):
     def _transfer_block(self, block: int, data: NDArray[np.uint8]) -> None:
         _, start, stop, left, *_ = self._grid.block(block)
         rows = data.view(self.rows.dtype).reshape(stop - start, -1)
-        with self.device.explain_shortage(self._demand):
+        with self.device.explain_shortage(self._size_message):
             self.device_rows = self.device.write(self.device_rows, rows, start, left)
 
     def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
@@ -107,7 +107,7 @@ class DeviceShard(CodedShard):
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """See `Shard.multiply`."""
         device, rows = self.device, self.device_rows
-        with device.explain_shortage(self._demand):
+        with device.explain_shortage(self._size_message):
             vectors = device.put(W)
             max_rows = self._max_rows(False, W.dtype)
             tiles = list(self._tiles(intervals, max_rows))
@@ -122,7 +122,7 @@ class DeviceShard(CodedShard):
         """See `Shard.multiply_transposed`; accumulates sums of float32 in double precision."""
         device, total = self.device, None
         out.fill(0)
-        with device.explain_shortage(self._demand):
+        with device.explain_shortage(self._size_message):
             max_rows = self._max_rows(True, U.dtype)
             tiles = list(self._tiles(intervals, max_rows))
             for (_, tile), U_tile in zip(tiles, device.put_tiles(U, tiles), strict=True):

@@ -30,7 +30,7 @@ class SparseDeviceShard(SparseShard):
     Raises
     ------
     InputError
-        The library has no products of sparse matrices on this device.
+        The library does not support products of sparse matrices on this device.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class SparseDeviceShard(SparseShard):
     ) -> None:
         super().__init__(path, store, manifest, machine, "mmap", verify)
         self.device = device
-        self._demand = f"the shard has {format_bytes(self.content.nbytes)}"
+        self._size_message = f"the shard takes up {format_bytes(self.content.nbytes)}"
         device.put_sparse(csr_array((1, 1)))  # raises if the library has no sparse products
         self._matrix_cache: dict[bool, tuple[object, list[Any]]] = {}  # by `adjoint`
 
     def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
         """See `Shard.warm_up`; copies the rows."""
-        with self.device.explain_shortage(self._demand):
+        with self.device.explain_shortage(self._size_message):
             self._device_matrices(intervals, vectors.dtype, adjoint)
         return 0.0
 
@@ -68,7 +68,7 @@ class SparseDeviceShard(SparseShard):
         self, vectors: NDArray[Any], intervals: Intervals, out: NDArray[Any], adjoint: bool
     ) -> None:
         device, position = self.device, 0
-        with device.explain_shortage(self._demand):
+        with device.explain_shortage(self._size_message):
             device_vectors = device.put(vectors)
             for matrix in self._device_matrices(intervals, vectors.dtype, adjoint):
                 product = matrix @ device_vectors
@@ -83,9 +83,9 @@ class SparseDeviceShard(SparseShard):
         cached_slabs, matrices = self._matrix_cache.get(adjoint, (None, []))
         if cached_slabs is not slabs:
             self._matrix_cache[adjoint] = None, []  # frees memory of the device before new copies
-            host_matrices = (
+            cpu_matrices = (
                 [self._transpose(slabs).tocsr()] if adjoint else [slab.matrix for slab in slabs]
             )
-            matrices = [self.device.put_sparse(matrix) for matrix in host_matrices]
+            matrices = [self.device.put_sparse(matrix) for matrix in cpu_matrices]
             self._matrix_cache[adjoint] = slabs, matrices
         return matrices

@@ -187,7 +187,7 @@ def test_the_store_is_read_if_the_directory_is_unsafe(make, tmp_path, store, cac
 
 
 def test_the_store_is_read_if_a_copy_does_not_fit(tmp_path, store, cache, monkeypatch):
-    with pytest.warns(SlowWarning, match=f"--cache-limit is 1000 bytes, the shard has {SHARD}"):
+    with pytest.warns(SlowWarning, match=f"--cache-limit is 1000 bytes, the shard is {SHARD}"):
         check_product(store, cache, cache_limit=1000)
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     with monkeypatch.context() as patch:
