@@ -44,7 +44,7 @@ class Quota(NamedTuple):
 
 
 def cpu_quota(process: Path = _PROCESS) -> Quota:
-    """Return the smallest quota of this process's control group and its ancestors.
+    """Return the smallest quota of a process's control group and its ancestors.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def total_memory(process: Path = _PROCESS) -> int:
 
 
 def free_memory(process: Path = _PROCESS) -> int:
-    """Return the memory that is available to this process in bytes, including the page cache.
+    """Return the bytes of memory available to a process, counting the page cache as free.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def free_memory(process: Path = _PROCESS) -> int:
 
 
 def _read_quota(directory: Path) -> float:
-    """Return the CPU quota of a control group of version 2 or 1."""
+    """Return the CPU quota of a control group, of cgroup v2 or v1."""
     text = _read_text(directory / "cpu.max")
     if not text:
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
@@ -113,10 +113,10 @@ def _read_quota(directory: Path) -> float:
 
 
 def _cgroup_directories(controller: str, process: Path) -> list[Path]:
-    """Return the directories of this process's control group and its ancestors.
+    """Return the directories of a process's control group and its ancestors.
 
-    In a container, only a group inside the hierarchy may be mounted, and the path of this process
-    may not exist below the mount point.
+    In a container, the mount can show only a subtree of the hierarchy, so the path of the process
+    need not exist below the mount point.
     """
     groups = {}  # path by controller, which is "" for version 2
     for controllers, path in re.findall(r"(?m)^\d+:([^:]*):(.*)$", _read_text(process / "cgroup")):
