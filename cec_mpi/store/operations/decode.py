@@ -31,13 +31,13 @@ def decode(
     ----------
     store : path
     out : path
-        File of shape (q, r) in the store's dtype. Its name determines the format: ``.npy``,
+        File for the (q, r) array in the store's dtype. Its name determines the format: ``.npy``,
         ``.csv`` or ``.tsv`` (exact numbers, and column names if X has them), ``file.h5::/dataset``
-        (by default ``/X``), ``array.zarr`` or ``group.zarr::/array``; for a sparse X ``.npz``. It
+        (by default ``/X``), ``array.zarr`` or ``group.zarr::/array``; ``.npz`` for a sparse X. It
         appears when it is complete.
     delimiter : str, optional
-        Delimiter of a text table, which may then have any name: one character, or ``"tab"``,
-        ``"semicolon"``, ``"space"``.
+        Delimiter of a text table, which may then have any name: one character, or ``"comma"``,
+        ``"tab"``, ``"semicolon"``, ``"space"`` or ``"pipe"``.
     memory : int
         Bytes that each process may use in addition to the interpreter.
     runner : Runner, optional
@@ -47,13 +47,13 @@ def decode(
     Returns
     -------
     float
-        Upper bound on the error of an entry of X, including the rounding to the store's dtype,
-        relative to the largest of the L entries (scaled, if rows were scaled) in its code word.
+        Upper bound on the error of an entry of X, including the rounding to the store's dtype.
+        It is relative to the largest of the L entries in its code word, after any scaling of rows.
 
     Raises
     ------
     DamagedStoreError
-        Fewer than L shards are good at some rows, shards disagree, or the checksums are damaged.
+        Fewer than L shards are good for some rows, shards disagree, or the checksums are damaged.
     InputError
         `out` has an unknown format, exists, or cannot be written.
     """
