@@ -186,7 +186,7 @@ class HDF5Output(NpyOutput):
 
 @dataclass(frozen=True)
 class _ConvertedOutput(NpyOutput, ABC):
-    """A format that is converted from a temporary raw file."""
+    """An output that is converted from a temporary raw file."""
 
     @contextmanager
     def open_raw_file(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
@@ -222,7 +222,7 @@ class TableOutput(_ConvertedOutput):
             if manifest.column_names:
                 file.write(self._header(manifest.column_names))
             for start, slab in rows.slabs():
-                # str of a float32 has the digits that a float32 needs.
+                # astype(str) writes the digits that a float32 needs; tolist() would widen it.
                 cells = slab.tolist() if slab.itemsize == 8 else slab.astype(str).tolist()
                 for row in cells:
                     file.write(self.delimiter.join(map(str, row)) + "\n")
@@ -231,7 +231,7 @@ class TableOutput(_ConvertedOutput):
                     check_free_space(self.path, file.tell() * remaining // len(slab))
 
     def _header(self, names: tuple[str, ...]) -> str:
-        # In quotes, encode reads a cell such as 2019, # or ? as a name.
+        # Quoted, so that encode reads cells such as `2019`, `#` or `?` as names.
         file = io.StringIO()
         writer = csv.writer(
             file, delimiter=self.delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL
@@ -242,8 +242,8 @@ class TableOutput(_ConvertedOutput):
             text.encode()
         except UnicodeEncodeError as error:
             raise InputError(
-                f"the name of a column has {text[error.start]!r}, which UTF-8 cannot represent: "
-                "decode X to .npy"
+                f"the name of a column contains {text[error.start]!r}, which UTF-8 cannot "
+                "represent: decode X to .npy"
             ) from None
         return text
 
@@ -315,7 +315,7 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Np
     Raises
     ------
     InputError
-        The name has none of these formats, or the library of the format is not installed.
+        The name implies none of these formats, or the library of the format is not installed.
     """
     text = str(as_path(out))
     path, separator, dataset = _split_container_path(text)
@@ -344,7 +344,7 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Np
 
 
 def _split_container_path(text: str) -> tuple[Path, str, str]:
-    """Split a text into the path of a container, ``::`` and a dataset; the path may have ``::``."""
+    """Split a text into a container's path, ``::`` and a dataset; the path may contain ``::``."""
     suffixes = "|".join(map(re.escape, _CONTAINER_SUFFIXES))
     match = re.match(rf"(.*?(?:{suffixes}))(::)(.*)", text, re.DOTALL | re.IGNORECASE)
     path, separator, dataset = match.groups() if match else (text, "", "")
@@ -356,7 +356,7 @@ def _data_bytes(manifest: CodedManifest) -> int:
 
 
 def _apply_exponents(parts: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[Any]:
-    """Multiply rows of parts of X, (L, entries), with powers of two, (L, rows)."""
+    """Multiply rows of parts of X, (L, entries), by powers of two, (L, rows)."""
     rows = parts.reshape(*exponents.shape, -1)
     largest = np.finfo(rows.dtype).max
     with np.errstate(over="ignore", under="ignore"):
