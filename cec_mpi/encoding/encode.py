@@ -31,7 +31,7 @@ from cec_mpi.errors import CecError, InputError, ScaleWarning
 from cec_mpi.runtime.options.option import rename_flags_in_errors, with_keywords
 from cec_mpi.store.coded.grid import make_grid
 from cec_mpi.store.coded.manifest import ROW_EXPONENTS, CodedManifest, rows_per_shard
-from cec_mpi.store.files.creating import check_new, name_exists
+from cec_mpi.store.files.creating import check_new, path_exists
 from cec_mpi.store.files.durable import check_free_space, locked
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.saving import reason_of
@@ -171,7 +171,7 @@ def encode_matrix(source: Any, directory: Path, options: EncodeOptions, runner: 
 def _start_or_resume(source: Any, directory: Path, options: EncodeOptions, runner: Runner) -> None:
     """Start a coded store, resume an interrupted one, or check a complete one."""
     resume_command = options.resume_command(source, directory)
-    exists = name_exists(directory)
+    exists = path_exists(directory)
     if exists and not options.resume:
         raise _exists_error(directory, resume_command)
     if exists and not directory.is_dir():

@@ -18,16 +18,16 @@ def check_new(target: Path) -> None:
     Raises
     ------
     InputError
-        Names the path.
+        The path exists, or cannot be created. The message names it.
     """
-    if name_exists(target):
+    if path_exists(target):
         raise InputError(f"{target} exists already: choose another name")
     parent = target.absolute().parent
     if problem := directory_problem(parent):
         raise InputError(f"{target} cannot be created: {parent} {problem}")
 
 
-def name_exists(target: Path) -> bool:
+def path_exists(target: Path) -> bool:
     """Return whether a path exists, possibly as a broken link.
 
     Raises

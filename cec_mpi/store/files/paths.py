@@ -14,7 +14,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
 def as_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a file or directory.
+    """Convert to a `Path`, and reject anything that is not a local path.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def as_path(path: str | os.PathLike[str]) -> Path:
         raise InputError(
             f"{shorten(path)} has type {type(path).__name__}: expected a str or os.PathLike"
         ) from None
-    if not text:  # probably an unset variable of a shell; Path("") is the working directory
+    if not text:  # probably an unset shell variable; Path("") is the working directory
         raise InputError("'': expected the name of a file or directory")
     url = _URL.match(text)
     if url is not None and not os.path.lexists(text):
@@ -46,7 +46,7 @@ def as_path(path: str | os.PathLike[str]) -> Path:
 
 
 def expand_host(pattern: str | os.PathLike[str], host: str = "") -> Path:
-    """Return the path with ``{host}`` replaced by a host name, by default of this computer."""
+    """Return the path with ``{host}`` replaced by a host name, by default this computer's."""
     return as_path(os.fsdecode(pattern).replace("{host}", host or socket.gethostname()))
 
 
