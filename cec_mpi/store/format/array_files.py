@@ -1,6 +1,6 @@
 """Strictly validated ``.npy`` files of a store, each with a copy.
 
-Arrays of the manifest (`ArrayEntry`) cannot be computed from the shards.
+Arrays of the manifest (`ArrayEntry`) have a copy, because they cannot be computed from the shards.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class ArrayFile:
             raise DamagedStoreError(f"unreadable ({reason})") from None
         self._data_offset = file.tell()
         if (version, shape, is_fortran_order, dtype) != ((1, 0), self._shape, False, self._dtype):
-            raise DamagedStoreError("has another shape or dtype")
+            raise DamagedStoreError("wrong shape or dtype")
         expected = self._data_offset + self._dtype.itemsize * math.prod(self._shape)
         if size != expected:
             raise DamagedStoreError(f"{size} bytes, expected {expected}")
@@ -155,7 +155,7 @@ class ArrayFile:
         return hasher.hexdigest()
 
     def read_columns(self, start: int, stop: int) -> NDArray[Any]:
-        """Read columns ``start..stop`` of all rows."""
+        """Read columns ``start:stop`` of all rows."""
         width = self._shape[1]
         return np.stack(
             [self._read_entries(k * width + start, stop - start) for k in range(self._shape[0])]
@@ -205,7 +205,7 @@ def read_array(
     raise _lost_error(directory, entry)
 
 
-def find_undamaged(
+def find_undamaged_file(
     directory: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: DTypeLike
 ) -> Path:
     """Return the path of the file of an array, or of its copy, that matches the manifest.

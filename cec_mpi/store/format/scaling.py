@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.scaling import ZERO_ROW
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.store.format.array_files import ArrayFile, find_undamaged, read_array
+from cec_mpi.store.format.array_files import ArrayFile, find_undamaged_file, read_array
 from cec_mpi.store.format.manifest import Manifest
 
 _MAX_EXPONENT = 1100  # more than any exponent of float64
@@ -86,7 +86,7 @@ def find_exponents(directory: Path, manifest: Manifest) -> RowExponents | None:
     """
     if manifest.row_exponents is None:
         return None
-    path = find_undamaged(directory, *manifest.arrays()[1])
+    path = find_undamaged_file(directory, *manifest.arrays()[1])
     return RowExponents(path, (manifest.code.recovery, manifest.rows_per_shard))
 
 
