@@ -1,6 +1,6 @@
 """Shards whose rows are arrays in memory, or memory-mapped.
 
-Rows of float32 that are multiplied with float64 are converted in slabs, which are multiplied while
+Rows of float32 that are multiplied by float64 are converted in slabs, which are multiplied while
 they are in the cache. So sums are computed in float64 at the memory traffic of float32.
 """
 

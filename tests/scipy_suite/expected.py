@@ -79,7 +79,7 @@ EXPECTED_FAILURES = {
     "test_lobpcg.py::test_inplace_warning": "only products with arrays cause this warning",
 }
 
-_SPARSE = "multiplies with a sparse matrix, which operators refuse"
+_SPARSE = "multiplies by a sparse matrix, which operators refuse"
 _DTYPE = "compares dtypes: operators and their products have float64 or complex128"
 if tuple(map(int, scipy.__version__.split(".")[:2])) >= (1, 18):
     EXPECTED_FAILURES |= {

@@ -1,4 +1,4 @@
-"""A plugin for pytest with which SciPy's own tests multiply with coded operators."""
+"""A plugin for pytest with which SciPy's own tests multiply by coded operators."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Replacement:
 
 
 class Counts:
-    """Counts the tests of each module that multiply with coded operators; 0 is an error."""
+    """Counts the tests of each module that multiply by coded operators; 0 is an error."""
 
     def __init__(self) -> None:
         self._products: dict[str, int] = {}  # by test
@@ -136,7 +136,7 @@ class Counts:
     def pytest_terminal_summary(self, terminalreporter, config):
         for module, (tests, coded, products) in self._modules().items():
             terminalreporter.write_line(
-                f"{module}: {coded} of {tests} tests multiplied with coded operators, "
+                f"{module}: {coded} of {tests} tests multiplied by coded operators, "
                 f"{products} products"
             )
         for problem in self._problems(config):

@@ -1,7 +1,7 @@
 """A coded shard on a device.
 
 Blocks of the file are verified and copied to the device once. Each product transfers only its
-vectors and its result. Rows of float32 that are multiplied with float64 are converted in slabs.
+vectors and its result. Rows of float32 that are multiplied by float64 are converted in slabs.
 """
 
 from __future__ import annotations
