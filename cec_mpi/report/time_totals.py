@@ -33,7 +33,7 @@ _CATEGORIES = {
     "slow": "lateness",
     "preempted": "preemption",
 }
-"""Categories of lost time, by kind of event or reason of absence."""
+"""Categories of lost time, by kind of event or reason for absence."""
 
 _MIN_DELAY = 0.1  # seconds; shorter delays count only if the machine had an event
 _SLOW_FACTOR = 2.0  # ratio to the planned or first seconds per row that makes a machine late

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     ShortageCallback = Callable[[int, Iterable[int], Mapping[int, AbsenceReason]], None]
     """Called while a step waits for machines: see `Recorder.record_wait`."""
 
-LEAVE_REASON = "it received a shutdown signal"  # reason of `MachineLeft`
+LEAVE_REASON = "it received a shutdown signal"  # reason for `MachineLeft`
 
 
 class State(Enum):

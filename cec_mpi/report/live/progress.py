@@ -46,7 +46,7 @@ _MIN_MULTILINE_HEIGHT = 6  # terminal lines; lower displays show only the first
 
 
 def machine_states(run: RunState) -> dict[int, str]:
-    """Return the state of each machine in the last step, or the reason of its absence."""
+    """Return the state of each machine in the last step, or the reason for its absence."""
     step = run.last_step
     if step is None:
         return dict.fromkeys(run.participants, "preempted")

@@ -100,7 +100,7 @@ class Schedule:
         return None if isinstance(self._availability, FunctionAvailability) else self.available
 
     def states(self, machine_count: int) -> dict[int, str]:
-        """Return "available" or the reason of absence for each participant in 1..N.
+        """Return "available" or the reason for absence for each participant in 1..N.
 
         If the availability is a function, its last result is used.
         """
@@ -205,7 +205,7 @@ class Schedule:
         placement: CodedPlacement | ReplicaPlacement,
         extra_answers: int,
     ) -> None:
-        """Report the number of missing machines, and the reasons of absences."""
+        """Report the number of missing machines, and the reasons for absences."""
         missing = placement.count_missing(recovery + extra_answers, available)
         absent = sorted(self._participants.difference(available))
         reasons = {n: self._absence_reason(n, False) for n in absent if n <= placement.machines}

@@ -66,7 +66,7 @@ class Step:
         Bytes sent or received in each phase.
     events : list of MachineEvent
     absent_since : dict
-        For each reason of absence, the absent machines with the first step of their absence.
+        For each reason for absence, the absent machines with the first step of their absence.
     unanswered : list of int
         Machines whose answers were not used.
     delays : dict of int to float

@@ -89,5 +89,5 @@ def open_text(path: Path, append: bool) -> Iterator[IO[str]]:
 
 
 def reason_of(error: OSError) -> str:
-    """Return the reason of a write error; errors of NumPy lack `strerror`."""
+    """Return the reason for a write error; errors of NumPy lack `strerror`."""
     return error.strerror or f"{error} (the disk may be full)"
