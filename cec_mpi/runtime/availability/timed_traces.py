@@ -71,7 +71,7 @@ def read_events(path: str, text: str, machines: int) -> ListedAvailability:
             _check_milliseconds(location, time)
         seconds, event, node = time * unit, cells[1], cells[2]
         if seconds < now:
-            raise InputError(f"{location}, which is earlier than the line before")
+            raise InputError(f"{location}, which is earlier than the previous line")
         if (event == "add") == (node in up_since):
             state = "already up" if event == "add" else "not up"
             raise InputError(f"{location}, but {node} is {state}")

@@ -124,7 +124,7 @@ class ElasticOptions(Options):
         step raises an error. Each machine's term of X' V is compared with its answer to a random
         vector.
     adopt : float or bool, optional
-        If a step has too few machines for this number of seconds, the remaining processes adopt
+        If a step lacks machines for this number of seconds, the remaining processes adopt
         missing machines, as far as their memory allows. True means 2. By default they adopt none.
     wait : bool
         Wait while too few machines are available, instead of raising `InfeasibleError`.

@@ -104,7 +104,7 @@ def test_units_of_times(tmp_path, header, unit, begin):
         ("0,add,a\n1,add", "line 2 is '1,add', expected a time, add or remove, and a node"),
         ("0,add,a\n\n1,drop,b", "line 3 is '1,drop,b', expected"),
         ("0,add,a\n1e400,add,b", "line 2"),
-        ("5,add,a\n1,add,b", "line 2 .* earlier than the line before"),
+        ("5,add,a\n1,add,b", "line 2 .* earlier than the previous line"),
         ("0,add,a\n1,add,a", "line 2 .* but a is already up"),
         ("0,add,a\n1,remove,b", "line 2 .* but b is not up"),
         ("0,add,a\n1e30,add,b", "covers more than"),
