@@ -32,7 +32,7 @@ _CONVERGED_CODES = {0, 1, 2, 4, 5}  # SciPy's codes; 3 and 6 mean that X is too 
 _LIMIT_REACHED = 7
 # For X with entries of about 1; with a larger d, x is X'b / d**2 to float64 precision.
 _MAX_DAMP_LOG2 = 64
-_MIN_ROUND_ITERATIONS = 50  # a restart loses the Krylov space of the previous round
+_MIN_CYCLE_ITERATIONS = 50  # a restart loses the Krylov space of the previous cycle
 
 
 def lstsq(
@@ -135,13 +135,13 @@ def lstsq(
             checkpoint.save(
                 x=rescale("x", x, exponent, input_exponents), iterations=done_iterations
             )
-        round_iterations = max_iterations - done_iterations
+        cycle_iterations = max_iterations - done_iterations
         if checkpoint.wanted:
-            round_iterations = min(
-                round_iterations, max(_MIN_ROUND_ITERATIONS, checkpoint.every // 2)
+            cycle_iterations = min(
+                cycle_iterations, max(_MIN_CYCLE_ITERATIONS, checkpoint.every // 2)
             )
         x, stop_code, new_iterations, residual, norm_estimate = _solve(
-            solver, system, rhs, tol, conlim, round_iterations, x
+            solver, system, rhs, tol, conlim, cycle_iterations, x
         )
         done_iterations += new_iterations
         checkpoint.progress(residual=float(np.ldexp(residual, b_exponent)))
@@ -176,7 +176,7 @@ def _solve(
     rhs: NDArray[np.float64],
     tol: float,
     conlim: float,
-    round_iterations: int,
+    cycle_iterations: int,
     x0: NDArray[Any] | None,
 ) -> tuple[NDArray[np.float64], int, int, float, float]:
     """Return the solution, SciPy's stop code, iterations, the residual, and ||A||."""
@@ -184,11 +184,11 @@ def _solve(
 
     if solver == "lsmr":
         result = lsmr(
-            operator, rhs, atol=tol, btol=tol, conlim=conlim, maxiter=round_iterations, x0=x0
+            operator, rhs, atol=tol, btol=tol, conlim=conlim, maxiter=cycle_iterations, x0=x0
         )
     else:
         result = lsqr(
-            operator, rhs, atol=tol, btol=tol, conlim=conlim, iter_lim=round_iterations, x0=x0
+            operator, rhs, atol=tol, btol=tol, conlim=conlim, iter_lim=cycle_iterations, x0=x0
         )
     # The estimate of ||A|| grows with the iterations beyond the number of columns of A.
     norm_estimate = float(result[5]) / math.sqrt(max(1.0, result[2] / min(operator.shape)))
