@@ -107,8 +107,8 @@ class ContainerOptions:
         HDF5 (with NetCDF-4), Zarr and xarray: whether to encode the stored values, and ignore
         attributes.
     decode_cf : bool
-        HDF5 (with NetCDF-4), Zarr and xarray: whether to decode values with xarray by the CF
-        conventions. Missing values become NaN.
+        HDF5 (with NetCDF-4), Zarr and xarray: whether to decode values with xarray, following
+        the CF conventions. Missing values become NaN.
     """
 
     title: ClassVar[str] = "HDF5 (with NetCDF-4) and Zarr whose attributes change the stored values"
@@ -119,8 +119,8 @@ class ContainerOptions:
     decode_cf: bool = option(
         False,
         "--decode-cf",
-        "apply scale_factor, add_offset, _FillValue, missing_value, valid_range and _Unsigned, by "
-        "the CF conventions; needs xarray",
+        "apply scale_factor, add_offset, _FillValue, missing_value, valid_range and _Unsigned, "
+        "following the CF conventions; needs xarray",
     )
 
 

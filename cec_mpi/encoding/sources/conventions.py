@@ -147,7 +147,7 @@ def reject_attributes(name: str, attributes: Iterable[Attribute]) -> None:
 
 @dataclass(frozen=True)
 class Decoder:
-    """Decodes stored values by the CF conventions; missing values become NaN.
+    """Decodes stored values following the CF conventions; missing values become NaN.
 
     Attributes
     ----------

@@ -175,7 +175,7 @@ def _check_matlab(dataset: Any, name: str) -> None:
 
 
 def _check_filters(dataset: Any, name: str) -> None:
-    """Raise if the data are compressed by a filter that is not installed."""
+    """Raise if the data are compressed with a filter that is not installed."""
     h5py = import_library("h5py", name)
     properties = dataset.id.get_create_plist()
     filters = [properties.get_filter(k) for k in range(properties.get_nfilters())]
@@ -187,7 +187,7 @@ def _check_filters(dataset: Any, name: str) -> None:
         if not h5py.h5z.filter_avail(filter_id):
             title = as_text(description).split(";")[0]
             raise InputError(
-                f"{name} is compressed by filter {filter_id}{f' ({title})' if title else ''}, "
+                f"{name} is compressed with filter {filter_id}{f' ({title})' if title else ''}, "
                 "which is not installed: try pip install hdf5plugin"
             )
 
