@@ -1,8 +1,9 @@
 """Products of rows, and of their transpose, with several vectors.
 
-OpenBLAS multiplies small matrices without a copy. It first copies larger ones, which takes longer
-than the product if there are few vectors. It reads several rows at the same time, which stalls on
-memory if the product is cheap. So such rows are first read sequentially into the L2 cache.
+OpenBLAS multiplies small matrices as they are. It first packs (copies) larger ones, which takes
+longer than the product if there are few vectors. It reads several rows at the same time, which
+stalls on memory if the product is cheap. So such rows are first read sequentially into the L2
+cache.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from numpy.typing import NDArray
 
 from cec_mpi.store.products.scratch import Scratch
 
-# About the maximum of rows * columns * vectors that OpenBLAS multiplies without copying operands.
-MAX_UNCOPIED_WORK = 10**6
-_MAX_UNCOPIED_VECTORS = 96  # above this number of vectors, copying is faster
+# About the maximum of rows * columns * vectors that OpenBLAS multiplies without packing operands.
+MAX_UNPACKED_WORK = 10**6
+_MAX_UNPACKED_VECTORS = 96  # above this number of vectors, packing is faster
 # Bytes of a row that np.vecdot multiplies by two vectors: it stays cached for the second one.
 _VECDOT_ROW_BYTES = range(768, 5 << 10)
 _PREFETCH_BYTES = 512 << 10  # bytes of rows to prefetch at a time
@@ -26,10 +27,10 @@ _MIN_PREFETCH_ROW_BYTES = 480
 _MAX_PREFETCH_ROW_BYTES = ((32, 10 << 10), (64, 2560), (1 << 62, 1 << 10))
 _MIN_PREFETCH_ROWS = 40  # minimum number of rows to prefetch for rows.T @ U
 _MIN_SLAB_ROWS = 12  # minimum rows of a slab, which one call multiplies
-# Slabs of rows.T @ U without `_prefetch`: minimum rows for wide matrices (2048 columns or more),
-# minimum for others, and maximum. Hardware prefetches only about 12 rows that are far apart.
-_WIDE_COLUMNS, _UNPREFETCHED_SLAB_ROWS = 2048, (12, 16, 48)
-# Slabs of rows.T @ U that OpenBLAS copies: a few megabytes stay in the caches.
+# Slabs of rows.T @ U without `_prefetch`: hardware prefetches only about 12 rows far apart.
+_WIDE_COLUMNS, _MIN_WIDE_SLAB_ROWS = 2048, 12
+_MIN_UNPREFETCHED_ROWS, _MAX_UNPREFETCHED_ROWS = 16, 48
+# Slabs of rows.T @ U that OpenBLAS packs: a few megabytes stay in the caches.
 _ADJOINT_SLAB_BYTES, _MIN_LARGE_SLAB_ROWS, _MAX_LARGE_SLAB_ROWS = 4 << 20, 128, 4096
 # Slabs of rows @ W.T with many vectors; Python handles signals in between.
 _MANY_VECTORS_SLAB_BYTES = 64 << 20
@@ -38,7 +39,7 @@ _MIN_FLOAT32_SLAB_BYTES, _MIN_FLOAT32_SLAB_ROWS = 1 << 20, 4096  # summed before
 
 def is_small_product(entries: int, vector_count: int) -> bool:
     """Return whether rows with this number of entries are multiplied fastest by one BLAS call."""
-    return entries * vector_count < MAX_UNCOPIED_WORK
+    return entries * vector_count < MAX_UNPACKED_WORK
 
 
 def transpose_vectors(W: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
@@ -50,7 +51,7 @@ def transpose_vectors(W: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
     scratch : Scratch
         Holds the result until the next call.
     """
-    if len(W) > _MAX_UNCOPIED_VECTORS:
+    if len(W) > _MAX_UNPACKED_VECTORS:
         return W.T
     columns_of_W = scratch.array("columns_of_W", W.T.shape, W.dtype)
     np.copyto(columns_of_W, W.T)
@@ -98,16 +99,16 @@ def multiply_block(
     if vector_count == 2 and row_bytes in _VECDOT_ROW_BYTES:
         np.vecdot(rows[:, np.newaxis], W, out=out)
         return
-    needs_prefetch = vector_count <= _MAX_UNCOPIED_VECTORS and _needs_prefetch(
+    needs_prefetch = vector_count <= _MAX_UNPACKED_VECTORS and _needs_prefetch(
         row_bytes, vector_count * rows.itemsize
     )
-    if vector_count > _MAX_UNCOPIED_VECTORS:
+    if vector_count > _MAX_UNPACKED_VECTORS:
         width, height = columns, max(_MIN_LARGE_SLAB_ROWS, _MANY_VECTORS_SLAB_BYTES // row_bytes)
     elif needs_prefetch:
         width, height = columns, _rows_per_prefetch(columns, rows.itemsize, vector_count)
     else:
-        width = _even_width(columns, MAX_UNCOPIED_WORK // (_MIN_SLAB_ROWS * vector_count))
-        height = (MAX_UNCOPIED_WORK - 1) // (width * vector_count)
+        width = _even_width(columns, MAX_UNPACKED_WORK // (_MIN_SLAB_ROWS * vector_count))
+        height = (MAX_UNPACKED_WORK - 1) // (width * vector_count)
     for first in range(0, count, height):
         row_slab, target = rows[first : first + height], out[first : first + height]
         if needs_prefetch:
@@ -151,7 +152,7 @@ def add_transposed_block(
            [7., 9., 1.]])
     """
     vector_count, row_bytes = U.shape[1], rows.shape[1] * rows.itemsize
-    uses_small_slabs = vector_count <= _MAX_UNCOPIED_VECTORS and not is_cached
+    uses_small_slabs = vector_count <= _MAX_UNPACKED_VECTORS and not is_cached
     if uses_small_slabs and rows.dtype == sums.dtype:
         _add_slabs(rows, U, sums, scratch)
         return
@@ -176,12 +177,12 @@ def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch:
     width, height = columns, _rows_per_prefetch(columns, rows.itemsize, vector_count)
     needs_prefetch = row_bytes >= _MIN_PREFETCH_ROW_BYTES and height >= _MIN_PREFETCH_ROWS
     if row_bytes < _MIN_PREFETCH_ROW_BYTES:
-        height = max(1, MAX_UNCOPIED_WORK // 4 // (columns * vector_count))
+        height = max(1, MAX_UNPACKED_WORK // 4 // (columns * vector_count))
     elif not needs_prefetch:
-        min_if_wide, min_otherwise, max_height = _UNPREFETCHED_SLAB_ROWS
-        min_height = min_if_wide if columns >= _WIDE_COLUMNS else min_otherwise
-        height = min(max_height, max(min_height, 3 * vector_count // 2))
-        width = _even_width(columns, MAX_UNCOPIED_WORK // (height * vector_count))
+        is_wide = columns >= _WIDE_COLUMNS
+        min_height = _MIN_WIDE_SLAB_ROWS if is_wide else _MIN_UNPREFETCHED_ROWS
+        height = min(_MAX_UNPREFETCHED_ROWS, max(min_height, 3 * vector_count // 2))
+        width = _even_width(columns, MAX_UNPACKED_WORK // (height * vector_count))
     for first in range(0, count, height):
         row_slab, vector_slab = rows[first : first + height], U[first : first + height]
         if needs_prefetch:
@@ -201,9 +202,9 @@ def _needs_prefetch(row_bytes: int, product_bytes: int) -> bool:
 
 
 def _rows_per_prefetch(columns: int, itemsize: int, vector_count: int) -> int:
-    """Return the number of rows that fit in the cache and are multiplied without a copy."""
+    """Return the number of rows that fit in the cache and are multiplied without packing."""
     cached_rows = _PREFETCH_BYTES // (columns * itemsize)
-    return max(1, min(cached_rows, (MAX_UNCOPIED_WORK - 1) // (columns * vector_count)))
+    return max(1, min(cached_rows, (MAX_UNPACKED_WORK - 1) // (columns * vector_count)))
 
 
 def _prefetch(rows: NDArray[Any]) -> None:

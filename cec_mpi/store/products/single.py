@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.store.products.block import MAX_UNCOPIED_WORK
+from cec_mpi.store.products.block import MAX_UNPACKED_WORK
 from cec_mpi.store.products.scratch import Scratch
 
 # Sizes of rows for which np.vecdot is fastest: a row and the vector fit in 32 KiB of L1 cache.
@@ -147,7 +147,7 @@ def _multiply_fused(
     matrix = matrix.reshape(group_size * columns, group_size)
     fused_rows = rows[:grouped_count].reshape(group_count, group_size * columns)
     fused_out = out[:grouped_count].reshape(group_count, group_size)
-    height = (MAX_UNCOPIED_WORK - 1) // matrix.size
+    height = (MAX_UNPACKED_WORK - 1) // matrix.size
     for first in range(0, group_count, height):
         np.matmul(fused_rows[first : first + height], matrix, out=fused_out[first : first + height])
     np.dot(rows[grouped_count:], w, out=out[grouped_count:])
