@@ -76,7 +76,7 @@ def test_repair_replaces_a_link_instead_of_writing_through_it(path, precious, ma
     assert main(["repair", str(path)]) == 0
     output = capsys.readouterr().out
     kind = f"a link to {precious}" if make is os.symlink else "one of 2 hard links to a file"
-    assert f"shard-0002.npy: replaced {kind} by" in output
+    assert f"shard-0002.npy: replaced {kind} with" in output
     assert not file.is_symlink()
     assert file.stat().st_nlink == 1
     assert verify(path).damaged == []
