@@ -131,4 +131,4 @@ def open_memmap(path: Path) -> np.memmap[Any, Any]:
             return mapped
         except Exception as error:  # NumPy parses the header as Python, which can raise anything
             reason = str(error).split("\n")[0]
-            raise InputError(f"{path} is not an array of results: {reason}") from None
+            raise InputError(f"{path} is not an array written by cec_mpi: {reason}") from None

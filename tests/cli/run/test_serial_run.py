@@ -444,5 +444,5 @@ def test_products_of_another_size_are_not_resumed(run, tmp_path, change):
     os.truncate(path, size + change)
     gone_on = run("--resume")
     assert gone_on.code == 2
-    assert "result.npy is not an array of results" in gone_on.err
+    assert "result.npy is not an array written by cec_mpi" in gone_on.err
     assert path.stat().st_size == size + change
