@@ -163,7 +163,7 @@ def test_an_invalid_manifest_is_named(path, data):
         open_store(path)
 
 
-REMOVED = object()
+REMOVED = "no entry"
 
 
 def change_manifest(path, *keys, value, with_checksum=False):
