@@ -313,6 +313,19 @@ def test_targets_lose_the_rows_that_x_loses(table, tmp_path, missing, rows, y):
     assert (made.missing.rows, made.missing.dropped) == (2, 4 - len(rows))
 
 
+def test_targets_of_a_large_table_belong_to_the_rows_of_x(table, tmp_path):
+    """A table of 10 MB is read in several blocks."""
+    lines = [f"{k:0400},{k}\n" for k in range(25_000)]
+    lines[24_000] = ",24000\n"
+    y = tmp_path / "y.npy"
+    path = table("a,b\n" + "".join(lines))
+    encode(path, tmp_path / "store", 2, 1, missing="drop-rows", target={"b": y})
+    decode(tmp_path / "store", tmp_path / "X.npy")
+    expected = np.delete(np.arange(25_000.0), 24_000)
+    assert np.array_equal(np.load(y), expected)
+    assert np.allclose(np.load(tmp_path / "X.npy")[:, 0], expected, rtol=1e-13)
+
+
 def test_a_target_replaces_no_file(table, tmp_path):
     (tmp_path / "y.npy").write_text("mine")
     for options, message in (
