@@ -69,6 +69,14 @@ def test_a_shard_that_is_overwritten_during_a_run_is_detected(path):
             A @ w
 
 
+def test_a_run_with_shards_in_memory_ignores_a_changed_file(path):
+    with cec_mpi.open_operator(path, None, shards="ram", availability={1, 2}) as A:
+        w = np.ones(COLUMNS)
+        assert np.allclose(A @ w, X @ w)
+        overwrite(path / "shard-0002.npy")
+        assert np.allclose(A @ w, X @ w)
+
+
 def test_two_changes_within_a_clock_step_are_detected(path):
     """The second change does not change the times of the file."""
     (path / "shard-0002.npy").chmod(0o640)

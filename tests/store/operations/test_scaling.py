@@ -268,6 +268,7 @@ def test_rows_of_zeros_have_the_errors_of_other_rows(tmp_path, size):
     ("kind", "value", "message"),
     [
         ("column-sizes", np.nan, "expected finite sizes"),
+        ("column-sizes", -1.0, "expected finite sizes"),
         ("row-exponents", 2000, "expected exponents up to"),
     ],
 )
