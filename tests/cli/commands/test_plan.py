@@ -105,6 +105,11 @@ def test_steps_are_added_to_the_output(cec):
     assert "m[4] = 70, of the last 3 machines" in cec(*EXAMPLE, "--steps")[1]
 
 
+def test_steps_need_no_standard_output(cec, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)  # as after >&-
+    assert cec(*EXAMPLE, "--steps") == (0, "", "")
+
+
 # --- fractions of the paper ----------------------------------------------------------------
 
 

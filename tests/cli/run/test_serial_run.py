@@ -416,6 +416,7 @@ def change_run(out, **changes):
     ("line", "changes", "says"),
     [
         ('{"kind": "step", "tick": 1}', {}, "line 3"),
+        ("", {"shards": None}, "another matrix"),
         ("", {"shards": [["x"]]}, "another matrix"),
         ("", {"task": ["power"]}, "has task"),
     ],
