@@ -27,16 +27,16 @@ def build_charts(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     list of dict
         ``title``, ``note``, ``unit`` (seconds, bytes, rate, percent or number), ``lines``, and
         optionally ``log`` (logarithmic axis), ``layers`` (stacked lines) and ``height`` (pixels).
-        A line has ``run`` (its number), ``label``, ``colour`` (in CSS) and ``y``, and may have the
-        options of `addChart` in ``chart.js``. A chart of speeds has ``run`` instead of lines,
-        because its lines depend on the selected machine.
+        A line has ``run`` (its number), ``label``, ``colour`` (a CSS colour) and ``y``, and may
+        have the options of `addChart` in ``chart.js``. A chart of speeds has ``run`` instead of
+        lines, because its lines depend on the selected machine.
     """
     return [chart for chart in _charts(runs) if chart.get("lines") or chart.get("run")]
 
 
 def _charts(runs: Sequence[RunData]) -> Iterator[dict[str, Any]]:
     has_bins = any(run["bin_width"] > 1 for run in runs)
-    bin_note = " Lines show the median of each bin, shading its range."
+    bin_note = " Lines show the median of each bin, and the shaded bands its range."
     yield {
         "title": "Makespan",
         "note": f"Time of the slowest machine.{bin_note * has_bins}",
@@ -57,7 +57,7 @@ def _charts(runs: Sequence[RunData]) -> Iterator[dict[str, Any]]:
     for number, run in enumerate(runs, start=1):
         suffix = f", run {run_letter(number)}" if len(runs) > 1 else ""
         yield {
-            "title": f"Time of steps by part{suffix}",
+            "title": f"Step time by part{suffix}",
             "note": "Longest step of each bin."
             if run["bin_width"] > 1
             else "Parts of each step, stacked.",
@@ -67,7 +67,7 @@ def _charts(runs: Sequence[RunData]) -> Iterator[dict[str, Any]]:
         }
         if run["bin_width"] > 1:
             yield {
-                "title": f"Time of a typical step by part{suffix}",
+                "title": f"Typical step time by part{suffix}",
                 "note": "Median of each part in each bin.",
                 "unit": "seconds",
                 "layers": True,
@@ -89,9 +89,10 @@ def _charts(runs: Sequence[RunData]) -> Iterator[dict[str, Any]]:
     }
     yield {
         "title": "Error amplification",
-        "note": "Largest condition number (1-norm) of the decoding, and cancellation: the size of "
-        "the terms of a product relative to the result. The possible relative error is the product "
-        "of both and of the error of an answer (2e-15 for float64). Logarithmic.",
+        "note": "Largest condition number (1-norm) of a decoder, and cancellation: the size of the "
+        "terms of a product relative to the result. The relative error can be as large as "
+        "condition number times cancellation times the error of an answer (2e-15 for float64). "
+        "Logarithmic.",
         "unit": "number",
         "log": True,
         "lines": [
