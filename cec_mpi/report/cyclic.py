@@ -14,11 +14,11 @@ def compare_times(seconds: float, reference: float) -> str:
     Examples
     --------
     >>> compare_times(1.1, 1.0), compare_times(1.0, 2.0), compare_times(1.0, 1.0)
-    ('100 ms (10.0 %) more', '1.00 s (50.0 %) less', 'as long')
+    ('100 ms (10.0 %) more', '1.00 s (50.0 %) less', 'the same')
     """
     difference = seconds - reference
     if not reference or abs(difference) < 0.0005 * reference:
-        return "as long"
+        return "the same"
     share = f"({100 * abs(difference) / reference:.1f} %)"
     return f"{format_duration(abs(difference))} {share} {'more' if difference > 0 else 'less'}"
 
@@ -48,11 +48,11 @@ def comparison_notes(run: Run) -> list[str]:
     if run.time_totals.stragglers:
         return [
             "Unused answers are not recorded in a run with stragglers, so the time of the cyclic "
-            "assignment and the delays by machines are unknown."
+            "assignment and the delays caused by machines are unknown."
         ]
     if not run.time_totals.compared_steps:
         return [
-            "The time with equal loads is unknown, because in no step did all available "
-            "machines compute enough rows."
+            "The time of the cyclic assignment is unknown, because there was no step in which all "
+            "available machines computed enough rows."
         ]
     return []

@@ -69,7 +69,7 @@ def test_the_head_of_the_report_of_a_small_run(make_run):
         "Available": 1,
     }
     compared = cyclic_comparison(Run(str(run)))
-    assert (compared["steps"], compared["text"]) == (10, "as long")
+    assert (compared["steps"], compared["text"]) == (10, "the same")
     assert run_warnings(Run(str(run))) == ["mind the gap"]
     found = facts(run)
     assert found["X"] == "200 x 10, float64"
@@ -88,7 +88,7 @@ def test_steps_with_tiny_loads_are_not_compared(make_run):
     few = {"rows": (99, 99, 1, 1), "seconds": (0.1, 0.1, 0.3, 0.3)}
     run = make_run([step_of(n, **few) for n in range(3)])
     assert Run(str(run)).time_totals.compared_steps == 0
-    assert "The time with equal loads is unknown" in words(run)
+    assert "The time of the cyclic assignment is unknown" in words(run)
     some = make_run([step_of(0, **few), step_of(1)], name="some")
     assert Run(str(some)).time_totals.compared_steps == 1
     assert cyclic_comparison(Run(str(some)))["steps"] == 1
