@@ -1,6 +1,6 @@
-"""The head of a page as plain HTML: key figures, time by part, and time lost to each machine.
+"""The summary at the top of a page: key figures, time by part, and time lost to each machine.
 
-All texts are escaped, because records may come from an untrusted source.
+All text is escaped, because records may come from an untrusted source.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PARTS = {
 
 _BREAKDOWN_COLOURS = {"communication": "collect", "outside": "announce"}
 _UNCLOSED_TAGS = {"tr", "th", "td"}  # HTML closes these implicitly, which saves space
-_MAX_EVENTS = 4  # of a step in the table of the longest steps
+_MAX_EVENTS = 4  # per step, in the table of the longest steps
 
 
 class Html(str):
@@ -57,7 +57,7 @@ def tag(name: str, *children: str, **attributes: object) -> Html:
 
 
 def summary_html(data: Mapping[str, Any]) -> str:
-    """Return the head of a page.
+    """Return the summary at the top of a page.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def _breakdown_figure(breakdown: Mapping[str, Any]) -> Html:
 def _cyclic_table(comparison: Mapping[str, Any]) -> Html:
     """Return a table that compares the run with the cyclic assignment."""
     note = (
-        "Coded computing without speeds: all available machines compute the same number of rows. "
+        "Coded computing that ignores speeds: available machines compute the same number of rows. "
         f"Based on {format_count(comparison['steps'], 'step')}."
     )
     times = (

@@ -1,4 +1,4 @@
-"""The head of a page as plain HTML."""
+"""The summary at the top of a page."""
 
 from html.parser import HTMLParser
 
