@@ -1,4 +1,4 @@
-"""Consoles of rich that survive the loss of their terminal."""
+"""Rich consoles that survive the loss of their terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLAIN_TEXT: dict[str, Any] = {
 
 
 def safe_console(stream: TextIO) -> Console:
-    """Return a console on a stream that raises no error if its terminal is lost."""
+    """Return a console that does not raise if the terminal of its stream is lost."""
     return _Console(file=cast(TextIO, _SafeStream(stream)), soft_wrap=True, **PLAIN_TEXT)
 
 
