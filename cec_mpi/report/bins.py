@@ -71,13 +71,13 @@ class MachineBins:
         self.steps += chunk.steps
         first_bin = first // self.width
         self.seconds[first_bin : self.count, :machines] += self._sum_seconds(
-            chunk.seconds, first, first_bin
+            chunk.compute_seconds, first, first_bin
         )
         if not chunk.steps:
             return
         # Each piece lies in one stretch and in one bin.
         starts = np.arange(first_bin, self.count) * self.width - first
-        edges = np.union1d(chunk.stretch_begins, np.maximum(starts, 0))
+        edges = np.union1d(chunk.stretch_starts, np.maximum(starts, 0))
         stretch_of_piece = chunk.stretch_index[edges]
         steps = np.diff(edges, append=chunk.steps)[:, None]
         pieces_of_bin = np.searchsorted(edges, np.maximum(starts, 0))

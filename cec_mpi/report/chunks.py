@@ -56,8 +56,8 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
 }
 """Fields whose change begins a stretch, with functions that convert their values."""
 
-MAX_STEPS = 512  # of a chunk
-_MAX_CELLS = 1 << 20  # steps times machines of a chunk
+MAX_STEPS = 512  # per chunk
+_MAX_CELLS = 1 << 20  # steps times machines, per chunk
 _get_numbers = attrgetter(*NUMBER_FIELDS)
 _get_stretch_fields = attrgetter(*_CONVERTERS)
 
@@ -81,7 +81,7 @@ class Stretch:
 
 @dataclass
 class Chunk:
-    """Up to several hundred steps of one part of a run.
+    """Up to several hundred steps of one part of a run: from a start or resumption to its end.
 
     Attributes
     ----------
@@ -95,13 +95,13 @@ class Chunk:
         Values of the fields `NUMBER_FIELDS`.
     timestamps : list of str
         Time of the end of each step.
-    seconds : (K, N) ndarray
-        Seconds of computing of each machine.
+    compute_seconds : (K, N) ndarray
+        Seconds that each machine computed in each step.
     stretches : list of Stretch
     delays : list of (int, dict of int to float)
         Indices of steps, and the seconds by which machines delayed them.
     unanswered : list of (int, list of int)
-        Indices of steps, and the machines whose answers they did not await.
+        Indices of steps, and the machines whose answers they did not wait for.
     notes : list of (int, Note)
         Number of earlier steps of the run, and the note.
     """
@@ -111,7 +111,7 @@ class Chunk:
     steps_before: int = 0
     step_columns: dict[str, Floats] = field(default_factory=dict)
     timestamps: list[str] = field(default_factory=list)
-    seconds: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    compute_seconds: Floats = field(default_factory=lambda: np.empty((0, 0)))
     stretches: list[Stretch] = field(default_factory=list)
     delays: list[tuple[int, dict[int, float]]] = field(default_factory=list)
     unanswered: list[tuple[int, list[int]]] = field(default_factory=list)
@@ -125,17 +125,17 @@ class Chunk:
     @property
     def machines(self) -> int:
         """Number of machines, N."""
-        return int(self.seconds.shape[1])
+        return int(self.compute_seconds.shape[1])
 
     @cached_property
-    def stretch_begins(self) -> Ints:
+    def stretch_starts(self) -> Ints:
         """First step of each stretch, of shape (S,)."""
         return np.array([stretch.begin for stretch in self.stretches], np.int64)
 
     @cached_property
     def stretch_index(self) -> Ints:
         """Stretch of each step, of shape (K,)."""
-        lengths = np.diff(self.stretch_begins, append=self.steps)
+        lengths = np.diff(self.stretch_starts, append=self.steps)
         return np.repeat(np.arange(len(self.stretches)), lengths)
 
     @cached_property
@@ -174,7 +174,7 @@ class _ChunkBuilder:
         self._last: StepRecord | None = None if previous is None else previous._last
         self._fields: dict[str, Any] = {} if previous is None else previous._fields
         self._numbers: list[tuple[float | None, ...]] = []
-        self._seconds = array("d")
+        self._compute_seconds = array("d")
         self._max_steps, self._machines = max_steps, 0
 
     @property
@@ -221,7 +221,7 @@ class _ChunkBuilder:
             chunk.unanswered.append((index, step.unanswered))
         chunk.timestamps.append(step.time)
         self._numbers.append(_get_numbers(step))
-        self._seconds.fromlist(step.compute_seconds)
+        self._compute_seconds.fromlist(step.compute_seconds)
         self._last = step
 
     def add_note(self, note: Note) -> None:
@@ -234,14 +234,14 @@ class _ChunkBuilder:
         table = np.array(self._numbers, np.float64).reshape(-1, len(NUMBER_FIELDS)).T.copy()
         chunk.step_columns = dict(zip(NUMBER_FIELDS, table, strict=True))
         if chunk.timestamps:
-            chunk.seconds = np.frombuffer(self._seconds).reshape(-1, self._machines)
+            chunk.compute_seconds = np.frombuffer(self._compute_seconds).reshape(-1, self._machines)
         return chunk
 
 
 def read_chunks(path: Path, max_steps: int = MAX_STEPS) -> Iterator[Chunk]:
-    """Yield the steps of a run in chunks: for each part at least one, which may be empty.
+    """Yield the steps of a run in chunks: at least one for each part, possibly empty.
 
-    An incomplete last line is ignored, because it may still be written.
+    An incomplete last line is ignored, because it may be incomplete while a run writes it.
 
     Raises
     ------

@@ -219,8 +219,8 @@ class TimeTotals:
         is_late = has_all_answers & (over_plan > (_SLOW_FACTOR - 1) * plan)
         excess = np.where(is_late, over_plan, excess)
         self.lost_seconds["lateness"] += float(excess[is_late].sum())
-        has_computed = chunk.seconds.any(axis=1)
-        slowest = chunk.seconds.argmax(axis=1)[has_computed]
+        has_computed = chunk.compute_seconds.any(axis=1)
+        slowest = chunk.compute_seconds.argmax(axis=1)[has_computed]
         count = len(self.slowest_steps)
         self.slowest_steps += np.bincount(slowest, minlength=count)
         self.slowness_delays += _sum_by_machine(slowest, excess[has_computed], count)
@@ -250,7 +250,7 @@ class TimeTotals:
             zip(chunk.stretches, self.seconds_per_row, strict=True)
         ):
             step = stretch.first_step
-            departed = _missing_machines(step, chunk.seconds[stretch.begin])
+            departed = _missing_machines(step, chunk.compute_seconds[stretch.begin])
             if not (step["absent_since"] or departed or is_slow[index].any()):
                 continue
             causes = {
@@ -295,20 +295,21 @@ class TimeTotals:
         equal_load = recovery * rows_per_shard / np.maximum(count, 1)
         min_rows = np.min(rows, axis=1, where=available, initial=np.inf)
         has_enough_rows = (count >= recovery) & (min_rows >= _MIN_LOAD_FRACTION * equal_load)
-        has_rates = ((chunk.seconds > 0) | ~available[stretch_of_step]).all(axis=1)
+        has_rates = ((chunk.compute_seconds > 0) | ~available[stretch_of_step]).all(axis=1)
         is_compared = has_enough_rows[stretch_of_step] & has_rates
         if not is_compared.any():
             return
         self.compared_steps += int(is_compared.sum())
         self.measured_seconds += float(chunk.step_columns["measured_makespan"][is_compared].sum())
         stretches = stretch_of_step[is_compared]
-        seconds_per_row = chunk.seconds[is_compared] / np.where(available, rows, np.inf)[stretches]
+        measured_rows = np.where(available, rows, np.inf)[stretches]
+        seconds_per_row = chunk.compute_seconds[is_compared] / measured_rows
         seconds = seconds_per_row * cyclic_rows(available, recovery, rows_per_shard)[stretches]
         self.cyclic_seconds += float(seconds.max(axis=1).sum())
 
     def _record_rates(self, chunk: Chunk) -> None:
         """Record the last measured seconds per row before each stretch."""
-        last_seconds = chunk.seconds[np.append(chunk.stretch_begins[1:], chunk.steps) - 1]
+        last_seconds = chunk.compute_seconds[np.append(chunk.stretch_starts[1:], chunk.steps) - 1]
         with np.errstate(divide="ignore", invalid="ignore"):
             seconds_per_row = last_seconds / chunk.rows
         has_rate = (chunk.rows > 0) & (last_seconds > 0)
@@ -328,8 +329,8 @@ class TimeTotals:
                 self._zero_loads = loads
                 continue
             steps = slice(stretch.begin, stretch.end)
-            ends = chunk.seconds[steps] + loads
-            delays = np.round(ends.max(axis=1) - chunk.seconds[steps].max(axis=1), 9)
+            ends = chunk.compute_seconds[steps] + loads
+            delays = np.round(ends.max(axis=1) - chunk.compute_seconds[steps].max(axis=1), 9)
             self.read_seconds[steps] = delays
             skipped = int(chunk.begins_part and stretch.begin == 0)  # the first reads of a part
             self.reading_delays += _sum_by_machine(
@@ -340,7 +341,7 @@ class TimeTotals:
         """Add the delays caused by machines with an event, and other long delays."""
         events = {stretch.begin: stretch.first_step["events"] for stretch in chunk.stretches}
         collect = chunk.step_columns["collect_seconds"]
-        remaining = collect - chunk.seconds.max(axis=1) - self.read_seconds
+        remaining = collect - chunk.compute_seconds.max(axis=1) - self.read_seconds
         for index, delays in chunk.delays:
             step_events = map(kind_and_machine, events.get(index, ()))
             categories = {n: _CATEGORIES[kind] for kind, n in step_events if kind in _CATEGORIES}

@@ -125,7 +125,7 @@ def test_chunks_of_any_size_have_the_numbers_of_the_lines(tmp_path, max_steps):
             assert stretch.first_step["payload_bytes"] == sum(step["payload_bytes"].values())
             assert stretch.first_step["absent_since"] == step["absent_since"]
             assert (stretch.first_step["events"] if at == stretch.begin else []) == step["events"]
-            assert (chunk.timestamps[at], chunk.seconds[at].tolist()) == (
+            assert (chunk.timestamps[at], chunk.compute_seconds[at].tolist()) == (
                 step["time"],
                 step["compute_seconds"],
             )
