@@ -263,7 +263,7 @@ def losses() -> Figure:
         "joining": (0, 1),
         "available": (1, 1),
         "late": (2, 1),
-        "given up": (3, 1),
+        "unresponsive": (3, 1),
         "left": (0, 2),
         "lost": (1, 2),
         "excluded": (2, 2),
@@ -272,7 +272,7 @@ def losses() -> Figure:
         ("joining", "available", "opened its shard", 0),
         ("available", "late", "deadline", 0.25),
         ("late", "available", "answers", 0.25),
-        ("late", "given up", "10 deadlines", 0),
+        ("late", "unresponsive", "10 deadlines", 0),
         ("available", "left", "SIGTERM", 0),
         ("available", "lost", "connection ends", 0),
         ("available", "excluded", "wrong answer", 0),
@@ -284,7 +284,8 @@ def losses() -> Figure:
         axes.text(x, y, name, ha="center", va="center", bbox={**box, "facecolor": color})
     for start, end, label, bend in arrows:
         (x0, y0), (x1, y1) = states[start], states[end]
-        look = {"arrowstyle": "->", "color": INK, "shrinkA": 24, "shrinkB": 24}
+        look = {"arrowstyle": "->", "color": INK, "shrinkA": 24}
+        look["shrinkB"] = max(24, 3.5 * len(end))  # points
         look["connectionstyle"] = f"arc3,rad={-bend}"
         axes.annotate("", (x1, y1), (x0, y0), arrowprops=look)
         up = 0.24 if bend and x1 < x0 else -0.24 if y0 == y1 else 0

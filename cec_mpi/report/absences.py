@@ -10,7 +10,7 @@ from cec_mpi.report.chunks import Chunk
 from cec_mpi.runtime.records.events import Event, kind_and_machine
 from cec_mpi.runtime.records.step import AbsenceTable, Ints
 
-DEPARTURES = "lost", "given up", "left", "excluded"
+DEPARTURES = "lost", "unresponsive", "left", "excluded"
 """Events after which a machine is absent."""
 
 

@@ -17,7 +17,7 @@ _MAX_CELLS = 1_200_000  # machines times bins, which is the size of the map in b
 _MIN_BINS, MAX_BINS = 64, 4096
 _NO_STATE = len(STATES)
 _EVENT_STATES = {name: STATE_INDEX[name] for name in ("lost", "wrong", "late")}
-_ABSENCE_STATES = STATE_INDEX | {"given up": STATE_INDEX["lost"]}
+_ABSENCE_STATES = STATE_INDEX | {"unresponsive": STATE_INDEX["lost"]}
 
 
 class MachineBins:

@@ -18,7 +18,7 @@ _PARTS = {
     "compute": ("Computing", "the slowest machine of each step"),
     "load": ("Reading shards", "delay of steps"),
     "communication": ("Communication", "announcing, sharing, collecting and decoding"),
-    "stall": ("Stalls", "lost, given up, wrong and late machines"),
+    "stall": ("Stalls", "lost, unresponsive, wrong and late machines"),
     "waiting": ("Waiting for machines", ""),
     "outside": ("Outside steps", "start, the task's own work, checkpoints"),
 }

@@ -4,9 +4,9 @@ The records have the seconds per row of each machine in each step. At these rate
 assignment takes the time of the slowest machine with equal loads. With stragglers this time is
 unknown, because the records lack unused answers.
 
-Reading, and machines that are lost, given up, late or wrong, delay a step beyond its makespan. The
-records contain this delay. Later steps take longer without an absent machine. *Time lost* is the
-excess over the time with the machines that were available at the start.
+Reading, and machines that are lost, unresponsive, late or wrong, delay a step beyond its makespan.
+The records contain this delay. Later steps take longer without an absent machine. *Time lost* is
+the excess over the time with the machines that were available at the start.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cec_mpi.runtime.records.step import Waiting
 
 _CATEGORIES = {
     "lost": "losses",
-    "given up": "losses",
+    "unresponsive": "losses",
     "left": "losses",
     "excluded": "losses",
     "wrong": "losses",

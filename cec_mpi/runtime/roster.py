@@ -5,11 +5,11 @@ this order:
 
 1. `wire.sockets.listener` detects a disconnect, and `wire.sockets.hub` finds the host. The hub also
    excludes a host that cannot open its shard or sends an answer of the wrong length. If a machine
-   does not answer in time, `core.elastic.step` first stops waiting for it (late), then gives it
-   up. It also excludes machines that report a failure or return wrong values.
+   does not answer in time, `core.elastic.step` first stops waiting for it (late), then counts it as
+   lost (unresponsive). It also excludes machines that report a failure or return wrong values.
 2. The roster changes the states of all machines of the host, and reports each change:
-   `MachineLost`, `MachineGivenUp`, `MachineLeft` or `MachineExcluded`. Only the roster determines
-   which machines are available. The hub assigns the vacant machines to spares.
+   `MachineLost`, `MachineUnresponsive`, `MachineLeft` or `MachineExcluded`. Only the roster
+   determines which machines are available. The hub assigns the vacant machines to spares.
 3. `master.elastic` records the change and passes it to `core.elastic.step`, which reassigns the
    rows that the machine has not answered. `core.elastic.states` has a table of all such cases.
 4. `master.schedule` and `master.planning` plan the next step for the available machines.
@@ -28,10 +28,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from cec_mpi.core.elastic.events import (
-    MachineGivenUp,
     MachineJoined,
     MachineLost,
     MachineUnavailable,
+    MachineUnresponsive,
     RosterChange,
 )
 
@@ -51,10 +51,10 @@ class State(Enum):
     IDLE = "idle"  # can get a job
     COMPUTING = "computing"
     LATE = "late"  # computes, but the step no longer waits for it
-    GIVEN_UP = "given up"  # treated as lost, because its host has not answered for too long
+    UNRESPONSIVE = "unresponsive"  # treated as lost, because its host has not answered for too long
 
 
-_JOB_STATES = State.COMPUTING, State.LATE, State.GIVEN_UP
+_JOB_STATES = State.COMPUTING, State.LATE, State.UNRESPONSIVE
 _SERVING_STATES = State.IDLE, *_JOB_STATES
 
 
@@ -77,7 +77,7 @@ class Host:
     is_excluded : bool
         Whether it is running, but gets no more jobs.
     is_silent : bool
-        Whether its machines were given up, and it has not answered since.
+        Whether its machines became unresponsive, and it has not answered since.
     is_slow : bool
         Whether it has been opening a machine for a long time without progress.
     failed_machines : set of int
@@ -148,14 +148,14 @@ class Roster:
                                   ^             |              |
                                   |   answer    |              |
                                   '-------------+--------------+
-                                                |   give_up    |
-                      IDLE <----- GIVEN_UP <----+--------------'
-                          answer
+                                                | mark_unresponsive
+                  IDLE <----- UNRESPONSIVE <----+--------------'
+                      answer
 
-    All machines of a host are given up at once, even idle ones. They become idle when the host
-    answers, except those that another host has taken over (`vacate`). Another host can also take
-    over a machine that a slow host is opening. An adopted machine stays on its host until another
-    host has opened it. A machine without a host is vacant.
+    All machines of a host become unresponsive at once, even idle ones. They become idle when the
+    host answers, except those that another host has taken over (`vacate`). Another host can also
+    take over a machine that a slow host is opening. An adopted machine stays on its host until
+    another host has opened it. A machine without a host is vacant.
 
     Parameters
     ----------
@@ -249,7 +249,8 @@ class Roster:
     def missing(self) -> set[int]:
         """Machines without a host, or with a silent or slow one."""
         slow = {n for host in self._hosts_by_rank.values() if host.is_slow for n in host.opening}
-        return {*self.vacant, *self.machines(State.GIVEN_UP), *slow.difference(self._serving_hosts)}
+        unresponsive = self.machines(State.UNRESPONSIVE)
+        return {*self.vacant, *unresponsive, *slow.difference(self._serving_hosts)}
 
     @property
     def adoptable(self) -> set[int]:
@@ -303,20 +304,20 @@ class Roster:
         """Mark a machine as late: the step no longer waits for it."""
         self._change_state(self.host_of(machine).rank, machine, State.LATE, State.COMPUTING)
 
-    def give_up(self, rank: int, reason: str) -> None:
+    def mark_unresponsive(self, rank: int, reason: str) -> None:
         """Treat the machines of a host as lost until it answers."""
         host = self[rank]
         host.is_silent = True
         for machine, state in host.machines.items():
-            if state in _SERVING_STATES and state is not State.GIVEN_UP:
-                host.machines[machine] = State.GIVEN_UP
-                self._mark_unavailable(MachineGivenUp(machine, reason))
+            if state in _SERVING_STATES and state is not State.UNRESPONSIVE:
+                host.machines[machine] = State.UNRESPONSIVE
+                self._mark_unavailable(MachineUnresponsive(machine, reason))
 
     def vacate(self, machine: int) -> None:
-        """Take a machine that was given up, or is opening slowly, from its host."""
+        """Take a machine that is unresponsive, or is opening slowly, from its host."""
         for host in self.hosts:
             state = host.machines.get(machine)
-            if state is State.GIVEN_UP or (state is State.JOINING and host.is_slow):
+            if state is State.UNRESPONSIVE or (state is State.JOINING and host.is_slow):
                 self._detach(host, machine)
                 return
         raise RuntimeError(f"machine {machine} has no host that is silent or slow")

@@ -210,7 +210,7 @@ class SimulatedHub(LocalHub):
 
     def _join_machine(self, machine: int) -> None:
         self._pending_joins.remove(machine)
-        if self.roster.state_of(machine) is State.GIVEN_UP:
+        if self.roster.state_of(machine) is State.UNRESPONSIVE:
             self.roster.vacate(machine)
         rank = self.roster.add_host().rank
         if machine in self.roster.vacant:

@@ -141,7 +141,7 @@ def assert_right(out):
 
 
 @pytest.mark.any_mpi
-def test_lost_and_suspended_machines_come_back_or_are_given_up(
+def test_lost_and_suspended_machines_come_back_or_are_unresponsive(
     start_endless, start, endless_task, tmp_path
 ):
     process, await_steps = start_endless((), "--local", 4, "--deadline", 0.5)
@@ -156,14 +156,14 @@ def test_lost_and_suspended_machines_come_back_or_are_given_up(
     suspended.resume()
     await_steps(lambda steps: 3 in steps[-1]["available"])
     silent.suspend()
-    await_steps(lambda steps: any("given up" in event for s in steps for event in s["events"]))
+    await_steps(lambda steps: any("unresponsive" in event for s in steps for event in s["events"]))
     endless_task.stop()
     assert process.wait(LIMIT) == joined.wait(LIMIT) == 0
     found = [event for _, event in events(tmp_path / "out")]
     assert {"late": 3} in found
     assert [set(event) for event in found if 4 in event.values()][-2:] == [
         {"late"},
-        {"given up", "reason"},
+        {"unresponsive", "reason"},
     ]
     assert_right(tmp_path / "out")
 

@@ -77,8 +77,8 @@ def test_moved_rows_are_new_to_the_machine(old, new):
 
 LOADS = [(50, 50, 50, 50), (67, 67, 66, 0), (0, 100, 100, 0), (100, 0, 50, 50), (80, 80, 40, 0)]
 EVENTS = [{"lost": 2, "reason": "gone"}, {"joined": 2, "rank": 5}, {"late": 1}, {"wrong": 4}]
-EVENTS += [{"left": 3}, {"given up": 1, "reason": "x"}]
-WHYS = ["preempted", "late", "lost", "given up", "left", "excluded", "not joined"]
+EVENTS += [{"left": 3}, {"unresponsive": 1, "reason": "x"}]
+WHYS = ["preempted", "late", "lost", "unresponsive", "left", "excluded", "not joined"]
 
 
 @given(
@@ -133,12 +133,14 @@ def test_bins_of_any_run_have_the_sums_of_their_steps(tmp_path_factory, stretche
                     for each, those in step.absent_since.items()
                     if n + 1 in those
                 }
-                states = {STATE[each.replace("given up", "lost")] for each in why - {"preempted"}}
+                states = {
+                    STATE[each.replace("unresponsive", "lost")] for each in why - {"preempted"}
+                }
                 assert cells[n, bin_] == min(states, default=STATE["preempted"])
             else:
                 share = sum(step.rows[n] for step in mine) / (100 * len(mine))
                 assert cells[n, bin_] == round(16 + share * 239)
-    texts = {"lost": "gone", "joined": "rank 5", "given up": "x"}
+    texts = {"lost": "gone", "joined": "rank 5", "unresponsive": "x"}
     assert run.events == [
         (step.step, KIND[kind], event[kind], texts.get(kind, ""))
         for step in steps

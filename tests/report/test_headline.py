@@ -107,7 +107,12 @@ def test_reading_counts_only_as_far_as_it_delays_a_step(make_run):
 
 def test_stalls_are_charged_to_the_machines_that_cause_them(make_run):
     """A stall is the part of the collection without reading and computing: 0.4 s in step 3."""
-    both = [{"late": 1}, {"given up": 4, "reason": "slow"}, {"late": 1}, {"joined": 2, "rank": 2}]
+    both = [
+        {"late": 1},
+        {"unresponsive": 4, "reason": "slow"},
+        {"late": 1},
+        {"joined": 2, "rank": 2},
+    ]
     run = make_run(
         [
             step_of(0, events=[{"joined": 2, "rank": 2}]),
@@ -119,7 +124,8 @@ def test_stalls_are_charged_to_the_machines_that_cause_them(make_run):
         ]
     )
     totals = Run(str(run)).time_totals
-    assert facts(run)["Events"] == "1 lost, 2 joined, 1 given up, 2 late answers, 1 wrong answer"
+    events = "1 lost, 2 joined, 1 unresponsive, 2 late answers, 1 wrong answer"
+    assert facts(run)["Events"] == events
     assert totals.stall_delays == pytest.approx([0.2, 0, 0, 1.81 + 0.2], abs=1e-9)
     assert totals.stall_seconds == pytest.approx([0, 0, 1.81, 0.4, 0, 0], abs=1e-9)
     assert figures(run)[1][1:] == (
@@ -235,12 +241,12 @@ def test_facts_on_restarting_and_digits(make_run):
 # --- absences -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("why", ["lost", "given up", "left", "excluded", "late", "not joined"])
+@pytest.mark.parametrize("why", ["lost", "unresponsive", "left", "excluded", "late", "not joined"])
 def test_map_and_assignments_show_why_a_machine_is_absent(make_run, why):
     steps = [step_of(0), step_of(1, **THREE, why=why), step_of(2), step_of(3, **THREE)]
     run = Run(str(make_run(steps)))
     cells = np.frombuffer(base64.b64decode(run.bins.encode_cells()), np.uint8).reshape(4, 4)[3]
-    state = STATE_INDEX["lost" if why == "given up" else why]
+    state = STATE_INDEX["lost" if why == "unresponsive" else why]
     assert cells.tolist() == [cells[0], state, cells[0], PREEMPTED]
     assert cells[0] > 16
     _, away, _, preempted = run.assignments.select()
@@ -250,7 +256,9 @@ def test_map_and_assignments_show_why_a_machine_is_absent(make_run, why):
 LATE = {"late": 4}
 UNFINISHED = '{"kind":"unfinished","events":[{"lost":4,"reason":"gone"}]}\n'
 LATE_STEPS = [step_of(0), step_of(1, events=[LATE]), step_of(2, **THREE, why="late")]
-GIVEN_UP = step_of(3, **THREE, why="given up", events=[{"given up": 4, "reason": "slow"}])
+UNRESPONSIVE = step_of(
+    3, **THREE, why="unresponsive", events=[{"unresponsive": 4, "reason": "slow"}]
+)
 ANSWERED_LATE = [
     step_of(0),
     step_of(1, unanswered=[4]),
@@ -279,8 +287,8 @@ ANSWERED_LATE = [
         ),
         (LATE_STEPS, "step 1 (late), not returned", {"late_steps": 1}),
         (
-            [*LATE_STEPS, GIVEN_UP, step_of(4)],
-            "step 1 (late, given up), returned in step 4",
+            [*LATE_STEPS, UNRESPONSIVE, step_of(4)],
+            "step 1 (late, unresponsive), returned in step 4",
             {"late_steps": 1},
         ),
         (

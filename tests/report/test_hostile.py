@@ -28,7 +28,7 @@ ODD += [[0.5, True], {"a": 1}, {"a": True}, {"late": 1}, [{"late": 1}], [[0, 4],
 
 
 EVENTS = [{"late": 1}, {"lost": 2, "reason": "gone"}, {"joined": 2, "rank": 7, "host": "node9"}]
-EVENTS += [{"given up": 4}, {"left": 3}, {"excluded": 1, "reason": "wrong"}, {"wrong": 2}]
+EVENTS += [{"unresponsive": 4}, {"left": 3}, {"excluded": 1, "reason": "wrong"}, {"wrong": 2}]
 
 
 def lines_of_a_run():

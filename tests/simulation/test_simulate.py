@@ -141,13 +141,13 @@ def test_a_lost_machine_that_joins_again_is_waited_for_if_no_other_will_be_avail
     assert "a step needs 3; unavailable: 3" in outcome.end_reason
 
 
-def test_a_silent_machine_is_late_and_given_up():
+def test_a_silent_machine_is_late_and_unresponsive():
     outcome = simulate(scenario(inject="stop:2@1", elastic=True, steps=30, deadline="x2"))
-    assert (outcome.steps, outcome.events["late"], outcome.events["given up"]) == (30, 1, 1)
+    assert (outcome.steps, outcome.events["late"], outcome.events["unresponsive"]) == (30, 1, 1)
 
 
 @pytest.mark.parametrize("stragglers", [0, 2])
-def test_machines_that_take_minutes_are_not_given_up(stragglers):
+def test_machines_that_take_minutes_are_not_unresponsive(stragglers):
     given = {"speeds": "learn", "emulate_base": 0.1, "emulate_noise": 0.5}
     outcome = simulate(scenario(elastic=True, stragglers=stragglers, **given))
     assert (outcome.steps, outcome.events) == (3, {})

@@ -19,7 +19,7 @@ class MachineUnavailable:
 
     machine: int
     reason: str
-    kind: ClassVar[Literal["lost", "given up", "left", "excluded"]]
+    kind: ClassVar[Literal["lost", "unresponsive", "left", "excluded"]]
     predicate: ClassVar[str]
 
     def __str__(self) -> str:
@@ -32,10 +32,10 @@ class MachineLost(MachineUnavailable):
     kind, predicate = "lost", "is lost"
 
 
-class MachineGivenUp(MachineUnavailable):
+class MachineUnresponsive(MachineUnavailable):
     """A machine has been silent for so long that it counts as lost until it answers."""
 
-    kind, predicate = "given up", "is given up"
+    kind, predicate = "unresponsive", "is unresponsive"
 
 
 class MachineLeft(MachineUnavailable):
@@ -52,7 +52,7 @@ class MachineExcluded(MachineUnavailable):
 
 @dataclass(frozen=True)
 class MachineJoined:
-    """A process has become this machine, or a machine that was given up has answered."""
+    """A process has become this machine, or an unresponsive machine has answered."""
 
     machine: int
     rank: int = 0
@@ -284,7 +284,7 @@ class MarkLate:
 
 
 @dataclass(frozen=True)
-class GiveUp:
+class MarkUnresponsive:
     """Count a machine as lost, because it has been silent for this many seconds."""
 
     machine: int
@@ -364,7 +364,7 @@ Instruction = (
     | IdentifyFaulty
     | Decode
     | MarkLate
-    | GiveUp
+    | MarkUnresponsive
     | Exclude
     | Adopt
     | WaitUntil

@@ -33,7 +33,7 @@ answered wrongly      late             absent     drop answers
 identified as faulty  any              absent     drop answers
 deadline passed       computing        late       share rows
 lost                  any              absent     reassign rows
-given up              any              absent     reassign rows
+unresponsive          any              absent     reassign rows
 left                  any              absent     reassign rows
 excluded              any              absent     reassign rows
 joined                any              idle       offer rows
@@ -49,12 +49,12 @@ joined                any              idle       offer rows
 
 A time limit that expires without an answer causes an event (`TIMED_CAUSES`):
 
-=====================  ========================  ===============
-state                  seconds                   event
-=====================  ========================  ===============
-computing              `seconds_until_late`      deadline passed
-computing, late, busy  `seconds_until_given_up`  given up
-=====================  ========================  ===============
+=====================  ============================  ===============
+state                  seconds                       event
+=====================  ============================  ===============
+computing              `seconds_until_late`          deadline passed
+computing, late, busy  `seconds_until_unresponsive`  unresponsive
+=====================  ============================  ===============
 
 If the machines that are present or opening their shards have been too few for more than `--adopt`
 seconds, a host adopts a missing machine. The machine joins like any other.
@@ -100,7 +100,7 @@ class Cause(Enum):
     IDENTIFIED = "identified as faulty"
     DEADLINE = "deadline passed"
     LOST = "lost"
-    GIVEN_UP = "given up"
+    UNRESPONSIVE = "unresponsive"
     LEFT = "left"
     EXCLUDED = "excluded"
     JOINED = "joined"
@@ -120,9 +120,9 @@ class Consequence(Enum):
 
 PENDING_STATES = State.COMPUTING, State.LATE
 TIMED_CAUSES = {
-    State.COMPUTING: (Cause.DEADLINE, Cause.GIVEN_UP),
-    State.LATE: (Cause.GIVEN_UP,),
-    State.BUSY: (Cause.GIVEN_UP,),
+    State.COMPUTING: (Cause.DEADLINE, Cause.UNRESPONSIVE),
+    State.LATE: (Cause.UNRESPONSIVE,),
+    State.BUSY: (Cause.UNRESPONSIVE,),
 }
 """The causes whose time limits apply in each state."""
 
@@ -140,7 +140,7 @@ _TRANSITIONS = {
 _TRANSITIONS_IN_ANY_STATE = {
     Cause.IDENTIFIED: (State.ABSENT, Consequence.DROP),
     Cause.LOST: (State.ABSENT, Consequence.REASSIGN),
-    Cause.GIVEN_UP: (State.ABSENT, Consequence.REASSIGN),
+    Cause.UNRESPONSIVE: (State.ABSENT, Consequence.REASSIGN),
     Cause.LEFT: (State.ABSENT, Consequence.REASSIGN),
     Cause.EXCLUDED: (State.ABSENT, Consequence.REASSIGN),
     Cause.JOINED: (State.IDLE, Consequence.OFFER),
@@ -214,13 +214,13 @@ def seconds_until_late(
     return deadline.time_limit(max(expected, default=None))
 
 
-def seconds_until_given_up(deadline: Deadline | None, time_limit: float | None) -> float:
+def seconds_until_unresponsive(deadline: Deadline | None, time_limit: float | None) -> float:
     """Return the seconds without an answer after which a machine counts as lost.
 
     Parameters
     ----------
     deadline : Deadline or None
-        If None, no machine is given up.
+        If None, no machine becomes unresponsive.
     time_limit : float or None
         Time limit for answers in this step or the previous one. None before the first answers.
     """

@@ -34,16 +34,16 @@ from cec_mpi.core.elastic.events import (
     ExpectedMachines,
     FaultUndetermined,
     FaultyIdentified,
-    GiveUp,
     IdentifyFaulty,
     Instruction,
     MachineExcluded,
-    MachineGivenUp,
     MachineJoined,
     MachineLeft,
     MachineLost,
     MachineUnavailable,
+    MachineUnresponsive,
     MarkLate,
+    MarkUnresponsive,
     Request,
     RequestAnswered,
     RequestsSent,
@@ -64,14 +64,14 @@ from cec_mpi.core.elastic.states import (
     Deadline,
     State,
     react,
-    seconds_until_given_up,
     seconds_until_late,
+    seconds_until_unresponsive,
 )
 from cec_mpi.core.elastic.terms import Term
 
 _CAUSES = {
     MachineLost: Cause.LOST,
-    MachineGivenUp: Cause.GIVEN_UP,
+    MachineUnresponsive: Cause.UNRESPONSIVE,
     MachineLeft: Cause.LEFT,
     MachineExcluded: Cause.EXCLUDED,
     MachineJoined: Cause.JOINED,
@@ -406,7 +406,7 @@ class ElasticStep:
         self.time_limit = seconds or self.time_limit
         limits = {
             Cause.DEADLINE: float("inf") if seconds is None else seconds,
-            Cause.GIVEN_UP: seconds_until_given_up(self._deadline, self.time_limit),
+            Cause.UNRESPONSIVE: seconds_until_unresponsive(self._deadline, self.time_limit),
         }
         if limits != self._time_limits:
             self._time_limits = limits
@@ -423,7 +423,9 @@ class ElasticStep:
                 if silence > self._time_limits[cause]:
                     self._apply(machine, cause)
                     is_late = cause is Cause.DEADLINE
-                    instructions.append(MarkLate(machine) if is_late else GiveUp(machine, silence))
+                    instructions.append(
+                        MarkLate(machine) if is_late else MarkUnresponsive(machine, silence)
+                    )
         return instructions
 
     def _check_shortage(self, has_unassigned_work: bool, now: float) -> list[Instruction]:

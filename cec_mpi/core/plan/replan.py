@@ -1,8 +1,8 @@
 """Reassignment of rows with missing answers.
 
-If a machine is lost or given up during a step, the rows of its blocks lack an answer. Machines that
-have not computed these rows can provide it. Theorem 1 does not apply, because each block has its
-own set of eligible machines: this is a transportation problem.
+If a machine is lost or unresponsive during a step, the rows of its blocks lack an answer. Machines
+that have not computed these rows can provide it. Theorem 1 does not apply, because each block has
+its own set of eligible machines: this is a transportation problem.
 """
 
 from __future__ import annotations

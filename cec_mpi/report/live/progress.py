@@ -35,7 +35,7 @@ STYLES = {  # by state
     "late": "yellow",
     WRONG: "bold yellow",
     "excluded": "bold red",
-    "given up": "bold red",
+    "unresponsive": "bold red",
     LOST: "bold red",
 }
 TIMED_STATES = WORKING, WRONG, ENDED  # show the time of the last step

@@ -25,7 +25,7 @@ from cec_mpi.text import format_duration, printable
 
 # Minimum widths of terminals for these columns.
 _WIDTH_WITH_HOSTS, _WIDTH_WITH_SPEEDS, _WIDTH_WITH_PIDS, _WIDTH_WITH_EVENTS = 48, 64, 74, 100
-_PROBLEM_STATES = "lost", "given up", "excluded", "late", "wrong"
+_PROBLEM_STATES = "lost", "unresponsive", "excluded", "late", "wrong"
 _MIN_NAME_WIDTH, _MAX_NAME_LENGTH = 8, 24
 
 

@@ -18,12 +18,12 @@ from cec_mpi.core.elastic.events import (
     Exclude,
     ExpectedMachines,
     FaultyIdentified,
-    GiveUp,
     IdentifyFaulty,
     Instruction,
     MachineEvent,
     MachineLate,
     MarkLate,
+    MarkUnresponsive,
     Request,
     RequestAnswered,
     RequestsSent,
@@ -281,8 +281,8 @@ class StepDriver:
                 log.warning("machine %d is late in step %d", machine, self._step.number)
                 self._record_event(MachineLate(machine))
                 self._hub.mark_late(machine)
-            case GiveUp(machine, seconds):
-                self._hub.give_up(machine, f"no answer for {seconds:.1f} s")
+            case MarkUnresponsive(machine, seconds):
+                self._hub.mark_unresponsive(machine, f"no answer for {seconds:.1f} s")
                 self._update_expected()  # a spare may have replaced the machine
             case Exclude(machine, event_type):
                 self._hub.exclude(machine, self._exclusion_reasons[machine], event_type)

@@ -145,7 +145,7 @@ class ElasticExecutor:
             if not isinstance(outcome, WaitUntil):
                 if error is not None:
                     raise error
-                poll_until = -math.inf  # a machine was just given up: plan again, and then fail
+                poll_until = -math.inf  # a machine just became unresponsive: plan again, then fail
                 continue
             schedule.check_cancelled()
             has_waited, poll_until = True, min(outcome.clock_time, schedule.next_change())

@@ -52,7 +52,15 @@ class EventKind(NamedTuple):
 KINDS = (
     EventKind("lost", "was lost", "lost", "lost", "#b3261e", "#ff8a80", "x"),
     EventKind("joined", "joined", "joined", "joined", "#1b6e3c", "#7bd99b", "+"),
-    EventKind("given up", "was given up", "given up", "given up", "#7d1f5c", "#f2a1d4", "d"),
+    EventKind(
+        "unresponsive",
+        "became unresponsive",
+        "unresponsive",
+        "unresponsive",
+        "#7d1f5c",
+        "#f2a1d4",
+        "d",
+    ),
     EventKind("left", "left", "left", "left", "#8a5200", "#ffc26b", "v"),
     EventKind("excluded", "was excluded", "excluded", "excluded", "#5c4033", "#d7b8a8", "!"),
     EventKind("late", "answered late", "late answer", "late answers", "#6b5b00", "#e6d15c", "o"),
@@ -64,25 +72,22 @@ KINDS = (
 
 KINDS_BY_NAME = {kind.name: kind for kind in KINDS}
 
-Event = TypedDict(
-    "Event",
-    {
-        "lost": MachineNumber,
-        "joined": MachineNumber,
-        "given up": MachineNumber,
-        "left": MachineNumber,
-        "excluded": MachineNumber,
-        "late": MachineNumber,
-        "wrong": MachineNumber,
-        "reason": str,
-        "rank": Count,
-        "host": str,
-        "device": str,
-        "pid": Count,
-    },
-    total=False,
-)
-"""Event of a machine: the first key is the kind, with the machine number; then details."""
+
+class Event(TypedDict, total=False):
+    """Event of a machine: the first key is the kind, with the machine number; then details."""
+
+    lost: MachineNumber
+    joined: MachineNumber
+    unresponsive: MachineNumber
+    left: MachineNumber
+    excluded: MachineNumber
+    late: MachineNumber
+    wrong: MachineNumber
+    reason: str
+    rank: Count
+    host: str
+    device: str
+    pid: Count
 
 
 def event_record(event: MachineEvent) -> Event:

@@ -35,7 +35,9 @@ Ints = NDArray[np.int64]
 VERSION = 4
 """Version of the format of ``steps.jsonl``."""
 
-AbsenceReason = Literal["preempted", "late", "lost", "given up", "left", "excluded", "not joined"]
+AbsenceReason = Literal[
+    "preempted", "late", "lost", "unresponsive", "left", "excluded", "not joined"
+]
 """Reason why a machine is unavailable."""
 
 AbsenceTable = dict[AbsenceReason, dict[MachineNumber, Count]]
@@ -168,14 +170,14 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
         zero.
     events : list of Event
         Events of machines: ``{"lost": n, "reason": text}``, ``{"late": n}``,
-        ``{"given up": n, "reason": text}``, ``{"left": n, "reason": text}``,
+        ``{"unresponsive": n, "reason": text}``, ``{"left": n, "reason": text}``,
         ``{"excluded": n, "reason": text}`` after wrong answers, ``{"wrong": n}``, with a
         ``"reason"`` if an answer was not finite, ``{"joined": n, "rank": r, "host": h}``.
     absent_since : dict of str to (dict of int to int)
         Machines that take part and were unavailable when the step began, by reason, each with the
         first step of its absence. The reasons are ``"preempted"`` (by the availability), ``"late"``
-        (the machine still computes for an earlier step), ``"lost"``, ``"given up"``, ``"left"``,
-        ``"excluded"`` and ``"not joined"``.
+        (the machine still computes for an earlier step), ``"lost"``, ``"unresponsive"``,
+        ``"left"``, ``"excluded"`` and ``"not joined"``.
     unanswered : list of int
         Machines with a job whose answer the step did not use.
     delays : dict of int to float

@@ -172,9 +172,9 @@ class LocalHub(StaticHub):
         """See `ElasticHub.mark_late`."""
         self.roster.mark_late(machine)
 
-    def give_up(self, machine: int, reason: str) -> None:
-        """See `ElasticHub.give_up`; no spare replaces the machine."""
-        self.roster.give_up(self._rank_of(machine), reason)
+    def mark_unresponsive(self, machine: int, reason: str) -> None:
+        """See `ElasticHub.mark_unresponsive`; no spare replaces the machine."""
+        self.roster.mark_unresponsive(self._rank_of(machine), reason)
 
     def exclude(self, machine: int, reason: str, event_type: type[MachineUnavailable]) -> None:
         """See `ElasticHub.exclude`."""

@@ -118,7 +118,7 @@ class ElasticHub(Protocol):
         """Return the machines that open their shards or may still join."""
 
     def pending_jobs(self) -> dict[int, Job]:
-        """Return the unanswered jobs by machine, without those of machines that were given up."""
+        """Return the unanswered jobs by machine, without those of unresponsive machines."""
 
     def send_jobs(self, rank: int, jobs: tuple[Job, ...]) -> None:
         """Send jobs to the host of their machines, which must be idle."""
@@ -126,7 +126,7 @@ class ElasticHub(Protocol):
     def mark_late(self, machine: int) -> None:
         """Record that the step no longer waits for a machine."""
 
-    def give_up(self, machine: int, reason: str) -> None:
+    def mark_unresponsive(self, machine: int, reason: str) -> None:
         """Treat the host of an unresponsive machine as lost; spares replace it.
 
         If it answers later, it keeps the machines that no spare has taken over, and is a spare for

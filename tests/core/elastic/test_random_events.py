@@ -35,7 +35,7 @@ class Process:
         self.is_busy = is_busy  # with a request of an earlier step
         self.request = None  # the request of this step that it computes
         self.message = ()  # with the request; a host answers requests of one message with one sum
-        self.is_given_up = False
+        self.is_unresponsive = False
 
 
 def has_computing(cluster):
@@ -90,7 +90,7 @@ class Cluster(RuleBasedStateMachine):
         states = {
             n: State.BUSY if p.is_busy else State.IDLE
             for n, p in self.processes.items()
-            if not p.is_given_up
+            if not p.is_unresponsive
         }
         self.step = ElasticStep(
             states,
@@ -140,10 +140,10 @@ class Cluster(RuleBasedStateMachine):
         return self.outcome is None
 
     def take_request(self, index):
-        """Return a computing machine that was not given up, and its request."""
+        """Return a computing machine that is not unresponsive, and its request."""
         machine = pick(self.computing(), index)
         process = self.processes[machine]
-        if process.is_given_up:
+        if process.is_unresponsive:
             return None, None
         request, process.request = process.request, None
         return machine, request
@@ -159,8 +159,8 @@ class Cluster(RuleBasedStateMachine):
         machine = pick(self.computing(), index)
         process = self.processes[machine]
         request, process.request = process.request, None
-        if process.is_given_up:
-            process.is_given_up = False
+        if process.is_unresponsive:
+            process.is_unresponsive = False
             self.report(events.RequestAnswered(request), events.MachineJoined(machine))
         elif self.kind == "terms" and process.is_faulty:
             self.report(events.AnswerRejected(request))
@@ -182,7 +182,7 @@ class Cluster(RuleBasedStateMachine):
         requests = []
         for other in self.processes.values():
             has_message = other.message == process.message and other.request is not None
-            if has_message and not (other.is_given_up or other.is_faulty):
+            if has_message and not (other.is_unresponsive or other.is_faulty):
                 requests.append(other.request)
                 other.request = None
         return requests
@@ -243,8 +243,8 @@ class Cluster(RuleBasedStateMachine):
     def answer_previous_step(self):
         machine, process = self.busy()[0]
         process.is_busy = False
-        if process.is_given_up:
-            process.is_given_up = False
+        if process.is_unresponsive:
+            process.is_unresponsive = False
             self.report(events.MachineJoined(machine))
         else:
             self.report(events.BusyMachineAnswered(machine))
@@ -301,17 +301,18 @@ class Cluster(RuleBasedStateMachine):
 
     def hosts_with_capacity(self):
         machines = Counter([*(p.host for p in self.processes.values()), *self.opening.values()])
-        running = {p.host for p in self.processes.values() if not p.is_given_up}
+        running = {p.host for p in self.processes.values() if not p.is_unresponsive}
         return sorted(host for host in running if machines[host] < self.capacity)
 
     def adoptable(self):
         return frozenset(self.absent() if self.hosts_with_capacity() else ())
 
-    def given_up(self):
-        return {n for n, p in self.processes.items() if p.is_given_up}
+    def unresponsive(self):
+        return {n for n, p in self.processes.items() if p.is_unresponsive}
 
     def update_shortage(self):
-        remaining = (self.processes.keys() - self.given_up() | self.opening.keys()) & self.listed
+        present = self.processes.keys() - self.unresponsive() | self.opening.keys()
+        remaining = present & self.listed
         is_short = len(remaining) < self.recovery
         self.shortage_start = min(self.shortage_start, self.now) if is_short else math.inf
 
@@ -337,7 +338,7 @@ class Cluster(RuleBasedStateMachine):
         available = {
             n
             for n, p in self.processes.items()
-            if n in self.listed and not p.is_given_up and not p.is_busy
+            if n in self.listed and not p.is_unresponsive and not p.is_busy
         }
         match instruction:
             case events.Request(machine):
@@ -364,13 +365,13 @@ class Cluster(RuleBasedStateMachine):
                 self.decoded.update(range(start, stop))
             case events.MarkLate(machine):
                 assert self.processes[machine].request is not None
-            case events.GiveUp(machine):
+            case events.MarkUnresponsive(machine):
                 process = self.processes[machine]
                 assert process.is_busy or process.request is not None
                 if process.request is not None:
                     self.stale_requests.append(process.request)
-                process.is_given_up = True
-                self.roster_events.append(events.MachineGivenUp(machine, "silent"))
+                process.is_unresponsive = True
+                self.roster_events.append(events.MachineUnresponsive(machine, "silent"))
             case events.Adopt(machine):
                 assert machine in self.adoptable() & self.listed
                 assert self.now >= self.shortage_start + self.adopt_after
@@ -444,7 +445,7 @@ class Cluster(RuleBasedStateMachine):
     def check_failure(self, cause, available):
         """Check that the remaining machines do not suffice."""
         has_begun = self.ledger is not None
-        assert not has_begun or not (set(self.computing()) & self.listed - self.given_up())
+        assert not has_begun or not (set(self.computing()) & self.listed - self.unresponsive())
         if isinstance(cause, events.TooFewMachines):
             assert self.adopt_after == math.inf or not self.adoptable() & self.listed
             needed, usable = self.recovery + self.compares, len(available)

@@ -17,8 +17,8 @@ from cec_mpi.core.elastic.states import (
     Deadline,
     State,
     react,
-    seconds_until_given_up,
     seconds_until_late,
+    seconds_until_unresponsive,
 )
 from cec_mpi.core.elastic.step import ElasticStep
 from cec_mpi.core.step.answers import Decoders
@@ -69,11 +69,14 @@ def test_rows_of_a_late_machine_are_shared_and_the_first_answer_counts():
     assert (step.instructions(1.2), step.pending) == ([events.Done()], (3,))
 
 
-def test_a_silent_machine_is_given_up_after_ten_deadlines():
+def test_a_silent_machine_is_unresponsive_after_ten_deadlines():
     step, _ = running_step((1, 2), (1, 2), deadline=Deadline(seconds=1.0))
     assert step.instructions(1.1) == [events.MarkLate(1), events.MarkLate(2)]
     assert step.instructions(1.1) == [WaitUntil(pytest.approx(10.0, abs=1e-3))]
-    assert step.instructions(10.1) == [events.GiveUp(1, 10.1), events.GiveUp(2, 10.1)]
+    assert step.instructions(10.1) == [
+        events.MarkUnresponsive(1, 10.1),
+        events.MarkUnresponsive(2, 10.1),
+    ]
     assert step.instructions(10.1) == [StepFailed(events.TooFewMachines(()))]
 
 
@@ -189,9 +192,9 @@ def test_a_machine_is_late_after_a_multiple_of_the_expected_time():
     assert seconds_until_late(Deadline(seconds=0.5), [], None) == 0.5
 
 
-def test_a_machine_is_given_up_after_ten_deadlines_and_five_seconds():
-    assert seconds_until_given_up(None, 1.0) == math.inf
-    assert seconds_until_given_up(Deadline(), None) == math.inf
-    assert seconds_until_given_up(Deadline(), 0.1) == 5.0
-    assert seconds_until_given_up(Deadline(), 2.0) == 20.0
-    assert seconds_until_given_up(Deadline(seconds=3.0), 2.0) == 30.0
+def test_a_machine_is_unresponsive_after_ten_deadlines_and_five_seconds():
+    assert seconds_until_unresponsive(None, 1.0) == math.inf
+    assert seconds_until_unresponsive(Deadline(), None) == math.inf
+    assert seconds_until_unresponsive(Deadline(), 0.1) == 5.0
+    assert seconds_until_unresponsive(Deadline(), 2.0) == 20.0
+    assert seconds_until_unresponsive(Deadline(seconds=3.0), 2.0) == 30.0

@@ -26,7 +26,7 @@ def machines_by_host(checked):
     for event in checked.recorder.all_events:
         if "joined" in event:
             host_of[event["joined"]] = event["rank"]
-        for kind in ("lost", "left", "given up"):
+        for kind in ("lost", "left", "unresponsive"):
             host_of.pop(event.get(kind), None)
     return {rank: {n for n in host_of if host_of[n] == rank} for rank in host_of.values()}
 

@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from cec_mpi.core.elastic.events import (
     MachineExcluded,
-    MachineGivenUp,
     MachineJoined,
     MachineLeft,
     MachineLost,
+    MachineUnresponsive,
 )
 from cec_mpi.runtime.roster import Roster, State
 
-BUSY = {State.COMPUTING, State.LATE, State.GIVEN_UP}
+BUSY = {State.COMPUTING, State.LATE, State.UNRESPONSIVE}
 SERVING = {State.IDLE} | BUSY
 NEXT_CHANGES = {
     State.IDLE: "mark_computing",
     State.COMPUTING: "mark_late",
-    State.GIVEN_UP: "vacate",
+    State.UNRESPONSIVE: "vacate",
 }
 
 
@@ -62,7 +62,7 @@ def test_hosts_for_adoption_are_ordered_by_spare_capacity(changes):
     roster.mark_joined(4, 6)
     roster.exclude(2, "wrong", MachineExcluded)
     roster.mark_computing(4)
-    roster.give_up(3, "silent")
+    roster.mark_unresponsive(3, "silent")
     assert roster.adoptable == {2, 3, 4, 7}
     assert [host.rank for host in roster.adoption_hosts(7)] == [4]
     roster.remove_host(4, "gone")
@@ -83,12 +83,12 @@ def test_all_machines_of_a_host_share_its_fate(change, changes):
     assert (roster.vacant, roster.available, roster.spares()) == ([1, 2], {3}, [])
 
 
-def test_machines_of_a_silent_host_are_given_up_until_it_answers(changes):
+def test_machines_of_a_silent_host_are_unresponsive_until_it_answers(changes):
     roster = Roster(changes.append)
     carry(roster, [1, 2])
     roster.mark_computing(1)
-    roster.give_up(1, "silent")
-    assert changes == [MachineGivenUp(1, "silent"), MachineGivenUp(2, "silent")]
+    roster.mark_unresponsive(1, "silent")
+    assert changes == [MachineUnresponsive(1, "silent"), MachineUnresponsive(2, "silent")]
     assert roster.available == set()
     for machine in (1, 2):
         roster.mark_answered(1, machine)
@@ -129,7 +129,7 @@ def test_each_machine_always_has_one_host_or_none(data):
             possible += [
                 ("remove_host", rank, "why"),
                 ("exclude", rank, "why"),
-                ("give_up", rank, "why"),
+                ("mark_unresponsive", rank, "why"),
             ]
             if not (host.is_excluded or host.is_silent):
                 elsewhere = [n for other in roster.hosts for n in other.adopted]

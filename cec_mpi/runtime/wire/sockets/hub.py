@@ -463,11 +463,11 @@ class SocketHub:
         if self.roster.state_of(machine) is State.COMPUTING:
             self.roster.mark_late(machine)
 
-    def give_up(self, machine: int, reason: str) -> None:
-        """See `ElasticHub.give_up`."""
+    def mark_unresponsive(self, machine: int, reason: str) -> None:
+        """See `ElasticHub.mark_unresponsive`."""
         host = self.roster.serving_host(machine)
         if host is not None and host.machines[machine] in (State.COMPUTING, State.LATE):
-            self.roster.give_up(host.rank, reason)
+            self.roster.mark_unresponsive(host.rank, reason)
             self._fill_vacancies()
 
     def exclude(self, machine: int, reason: str, event_type: type[MachineUnavailable]) -> None:

@@ -13,10 +13,10 @@ import pytest
 import cec_mpi
 from cec_mpi.core.elastic.events import (
     MachineExcluded,
-    MachineGivenUp,
     MachineJoined,
     MachineLeft,
     MachineLost,
+    MachineUnresponsive,
     Request,
 )
 from cec_mpi.errors import DismissedError, InputError, MachineError
@@ -492,10 +492,10 @@ def test_a_late_answer_is_one_to_its_own_job(serve):
     (old,) = send_jobs(endpoint, 1)
     first.receive_order(OrderKind.MULTIPLY)
     hub.mark_late(1)
-    hub.give_up(1, "no answer")
+    hub.mark_unresponsive(1, "no answer")
     assert spare.open_shard() == 1
-    assert collect_events(hub, MachineGivenUp, MachineJoined) == [
-        MachineGivenUp(1, "no answer"),
+    assert collect_events(hub, MachineUnresponsive, MachineJoined) == [
+        MachineUnresponsive(1, "no answer"),
         MachineJoined(1, 4, detect_process().host_name),
     ]
     (new,) = send_jobs(endpoint, 1, step=1)
