@@ -53,6 +53,7 @@ TWO = {"cpu.max": "200000 100000"}
         ("0::/pod/box\n", POD | {"pod/box/cpu.max": "150000 100000"}, {}, 1.5),
         ("0::/docker/12\n", TWO, {"root": "/docker/12"}, 2),  # only this group is mounted
         ("0::/../34\n", TWO, {"root": "/.."}, 2),
+        ("0::/elsewhere\n", TWO, {"root": "/docker/12"}, 2),  # a path outside the mount
         (
             "0::/docker/12/sub\n",
             TWO | {"sub/cpu.max": "100000 100000"},
