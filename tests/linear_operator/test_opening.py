@@ -102,6 +102,13 @@ def test_an_operator_needs_neither_with_nor_start(store):
         A.open(store)
 
 
+def test_the_representation_calls_no_function_for_availability(store):
+    calls = []
+    with cec_mpi.open_operator(store, None, availability=calls.append) as A:
+        assert repr(A).endswith("available machines set by a function>")
+    assert calls == []
+
+
 @pytest.mark.parametrize("close", ["with", "close", "close within", "close unused"])
 def test_a_closed_operator_stays_closed(store, close):
     A = cec_mpi.open_operator(store)
