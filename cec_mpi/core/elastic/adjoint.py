@@ -40,7 +40,7 @@ class TermLedger:
 
     Attributes
     ----------
-    has_unassigned_work : bool
+    may_have_unassigned_work : bool
         Whether there may be missing terms that no machine has been assigned.
 
     Examples
@@ -54,7 +54,7 @@ class TermLedger:
     ...     ledger.record_answer(request)
     >>> ledger.release(2)
     >>> ledger.reassign({1, 3}, idle_machines={1, 3})
-    >>> ledger.has_unassigned_work
+    >>> ledger.may_have_unassigned_work
     False
     >>> again = [ledger.next_request(n) for n in (1, 3)]
     >>> [(request.machine, request.intervals) for request in again]
@@ -76,7 +76,7 @@ class TermLedger:
         self._unresolved_terms: list[Term] = []  # of the plan; resolved ones are popped
         self._pending_terms: dict[int, Term] = {}  # by machine
         self._assigned_terms: dict[int, list[Term]] = defaultdict(list)  # not requested yet
-        self.has_unassigned_work = False
+        self.may_have_unassigned_work = False
 
     @property
     def is_done(self) -> bool:
@@ -127,7 +127,7 @@ class TermLedger:
         idle_machines : collection of int
             Helpers that can get a request now.
         """
-        self.has_unassigned_work = False
+        self.may_have_unassigned_work = False
         for term in [missing for planned in self._terms for missing in planned.missing_terms()]:
             if term.machine in idle_machines:  # it has rejoined
                 term.status = TermStatus.EXPECTED
@@ -139,7 +139,7 @@ class TermLedger:
                 if self._spans is None
                 else self._replace_by_copies(term, candidates)
             )
-            self.has_unassigned_work |= not term.replacements
+            self.may_have_unassigned_work |= not term.replacements
             for replacement in term.replacements:
                 self._assigned_terms[replacement.machine].append(replacement)
 
@@ -148,7 +148,7 @@ class TermLedger:
 
         If the machine `may_answer`, its pending term still counts if it is answered first.
         """
-        self.has_unassigned_work = True
+        self.may_have_unassigned_work = True
         if (pending := self._pending_terms.get(machine)) is not None:
             pending.status = TermStatus.LATE if may_answer else TermStatus.NONE
             if not may_answer:
@@ -228,7 +228,7 @@ class ProbeLedger:
     ----------
     answered_machines : set of int
         Machines without a verified product that have answered.
-    has_unassigned_work : bool
+    may_have_unassigned_work : bool
         Whether new machines without a request may be available.
     """
 
@@ -242,16 +242,18 @@ class ProbeLedger:
         self._agreeing_machines: dict[tuple[int, int], tuple[int, ...]] = {}
         self._dispute: FaultUndetermined | None = None
         self.answered_machines: set[int] = set()
-        self.has_unassigned_work = True
+        self.may_have_unassigned_work = True
 
     @property
     def is_done(self) -> bool:
         """Whether all requests are answered, and all products agree."""
-        return not (self.has_unassigned_work or self._expected_machines or self._uncompared_spans())
+        return not (
+            self.may_have_unassigned_work or self._expected_machines or self._uncompared_spans()
+        )
 
     def reassign(self, helpers: Collection[int], idle_machines: Collection[int]) -> None:
         """Assign products to machines without a verified, answered or expected product."""
-        self.has_unassigned_work = False
+        self.may_have_unassigned_work = False
         machines_with_product = self._verified_machines | self.answered_machines
         new_machines = set(helpers) - machines_with_product - self._expected_machines
         self._assigned_machines |= new_machines

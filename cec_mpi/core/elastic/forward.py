@@ -63,7 +63,7 @@ class RowLedger:
     ----------
     undecoded_rows : int
         Number of rows that are not decoded.
-    has_unassigned_work : bool
+    may_have_unassigned_work : bool
         Whether there may be missing answers that no machine has been assigned.
 
     Examples
@@ -80,7 +80,7 @@ class RowLedger:
     >>> first = [ledger.next_request(n) for n in (1, 2, 3)]
     >>> ledger.release(2)
     >>> ledger.reassign({1, 3}, idle_machines={1, 3})
-    >>> ledger.has_unassigned_work
+    >>> ledger.may_have_unassigned_work
     False
     >>> ledger.record_answer(first[0])
     >>> ledger.record_answer(first[2])
@@ -113,7 +113,7 @@ class RowLedger:
         self._complete_segments: list[_Segment] = []  # not decoded yet, with enough answers
         self._undiagnosed_segments: list[_Segment] = []  # with disagreeing answers
         self.undecoded_rows = rows
-        self.has_unassigned_work = True  # until `reassign` has checked the plan
+        self.may_have_unassigned_work = True  # until `reassign` has checked the plan
         for row in cuts:
             self._split_at(row)
 
@@ -156,7 +156,7 @@ class RowLedger:
         """Assign rows with missing answers to these machines."""
         missing = self._missing_answers(helpers)
         assignable = [m for m in missing if len(m.eligible_machines) >= m.answers_per_row]
-        self.has_unassigned_work = len(assignable) < len(missing)
+        self.may_have_unassigned_work = len(assignable) < len(missing)
         for machine, start, stop in replan(assignable, self._speeds):
             self._assign(machine, start, stop)
 
@@ -166,7 +166,7 @@ class RowLedger:
         for segment in self._segments:
             if machine in segment.expected:
                 segment.expected.discard(machine)
-                self.has_unassigned_work |= not segment.is_decoded
+                self.may_have_unassigned_work |= not segment.is_decoded
 
     def drop(self, machine: int) -> None:
         """Stop waiting for a machine, and discard the answers that it sent."""
@@ -180,7 +180,7 @@ class RowLedger:
                 continue
             segment.min_answers = self._min_answers
             segment.is_disputed, segment.dispute = False, None
-            self.has_unassigned_work = True
+            self.may_have_unassigned_work = True
             self._handle_changed_answers(segment)
         self._undiagnosed_segments = [s for s in self._undiagnosed_segments if s.is_disputed]
 
@@ -208,7 +208,7 @@ class RowLedger:
                 continue
             segment.is_disputed, count = True, len(segment.answered)
             segment.min_answers = max(count + 1, self._recovery + _EXTRA_ANSWERS_TO_IDENTIFY_FAULT)
-            self.has_unassigned_work = True
+            self.may_have_unassigned_work = True
             if isinstance(event, FaultUndetermined):
                 segment.dispute = event
             elif count >= self._recovery + _EXTRA_ANSWERS_TO_IDENTIFY_FAULT:
@@ -321,7 +321,7 @@ class RowLedger:
         if not segment.is_decoded and len(segment.answered) >= segment.min_answers:
             self._complete_segments.append(segment)
         elif segment.is_disputed and not segment.expected:
-            self.has_unassigned_work = True
+            self.may_have_unassigned_work = True
 
     @staticmethod
     def _mark_decoded(segment: _Segment, machines: tuple[int, ...]) -> Decode:

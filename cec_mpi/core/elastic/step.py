@@ -81,7 +81,7 @@ _CAUSES = {
 class Ledger(Protocol):
     """The answers that a step needs: `RowLedger`, `TermLedger` or `ProbeLedger`."""
 
-    has_unassigned_work: bool
+    may_have_unassigned_work: bool
 
     @property
     def is_done(self) -> bool:
@@ -95,7 +95,7 @@ class Ledger(Protocol):
         """Return the next request for an idle machine."""
 
     def reassign(self, helpers: Collection[int], idle_machines: Collection[int]) -> None:
-        """Assign missing answers to helpers, and update `has_unassigned_work`."""
+        """Assign missing answers to helpers, and update `may_have_unassigned_work`."""
 
     def release(self, machine: int, may_answer: bool = False) -> None:
         """Stop waiting for a machine's answer.
@@ -316,7 +316,7 @@ class ElasticStep:
             return queue or [Done()]
         queue += self._check_timeouts(now)
         queue += self._make_requests(self._ledger)
-        queue += self._check_shortage(self._ledger.has_unassigned_work, now)
+        queue += self._check_shortage(self._ledger.may_have_unassigned_work, now)
         return queue or [self._wait_or_fail(self._ledger, now)]
 
     def _begin_or_wait(self, now: float) -> list[Instruction]:
@@ -340,7 +340,7 @@ class ElasticStep:
 
     def _make_requests(self, ledger: Ledger) -> list[Instruction]:
         """Reassign missing answers, and return requests for idle machines."""
-        if ledger.has_unassigned_work or self._has_new_helper:
+        if ledger.may_have_unassigned_work or self._has_new_helper:
             self._has_new_helper = False
             ledger.reassign(self._helpers(), self._idle_machines())
         requests: list[Instruction] = []
@@ -428,10 +428,10 @@ class ElasticStep:
                     )
         return instructions
 
-    def _check_shortage(self, has_unassigned_work: bool, now: float) -> list[Instruction]:
+    def _check_shortage(self, may_have_unassigned_work: bool, now: float) -> list[Instruction]:
         """Return an instruction to adopt a machine if a shortage of machines lasts too long."""
         remaining = self._remaining_machines()
-        if not has_unassigned_work or not self._count_missing(sorted(remaining)):
+        if not may_have_unassigned_work or not self._count_missing(sorted(remaining)):
             self._shortage_start = float("inf")
             return []
         self._shortage_start = min(self._shortage_start, now)
