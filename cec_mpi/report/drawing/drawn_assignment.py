@@ -42,7 +42,7 @@ class DrawnAssignment:
     new_rows: Mapping[int, Intervals] = field(default_factory=dict)
 
     @property
-    def preempted(self) -> list[int]:
+    def unavailable(self) -> list[int]:
         """Machines that are not available."""
         available = set(self.available)
         return [n for n in range(1, self.machines + 1) if n not in available]
@@ -57,7 +57,7 @@ class DrawnAssignment:
 
 
 def block_letter(number: int) -> str:
-    """Return the letter of block f: a for f = 1, .. z, aa, ab, ..
+    """Return the letter of block `number`: a, b, .. z, aa, ab, ..
 
     Examples
     --------

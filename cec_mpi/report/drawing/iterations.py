@@ -21,7 +21,7 @@ def iterations_table(
     iterations : sequence of mapping
         The iterations of `explain_plan`.
     width : int, optional
-        Columns of the terminal. Machines that do not fit are omitted, and counted in a last line.
+        Columns of the terminal. Machines that do not fit are omitted, and counted in a final line.
         By default all machines are shown.
 
     Examples
@@ -40,7 +40,7 @@ def iterations_table(
             str(f),
             str(iteration["alpha"]),
             " ".join(map(str, iteration["machines"])),
-            _compare_bounds(iteration),
+            _describe_bounds(iteration),
         ]
         for f, iteration in enumerate(iterations, start=1)
     ]
@@ -79,7 +79,7 @@ def _fitting_columns(
     return [*fitting, last]
 
 
-def _compare_bounds(iteration: Mapping[str, Any]) -> str:
+def _describe_bounds(iteration: Mapping[str, Any]) -> str:
     """Return the bound that alpha_f equals, and the other bound."""
     machines_per_row = len(iteration["machines"])
     load = f"m[{iteration['smallest']}] = {iteration['load']}"
@@ -87,7 +87,7 @@ def _compare_bounds(iteration: Mapping[str, Any]) -> str:
         return (
             f"{load}, of the last {machines_per_row} machines"
             if machines_per_row > 1
-            else f"{load}, the last one"
+            else f"{load}, of the last machine"
         )
     share = "L'" if machines_per_row == 1 else f"L'/{machines_per_row}"
     margin = f"{share} - m[{iteration['next_largest']}] = {iteration['margin']}"

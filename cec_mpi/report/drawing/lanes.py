@@ -91,7 +91,7 @@ def _draw_panel(axes: Any, panel: DrawnAssignment) -> None:
     axes.set_title(f"{printable(panel.title)}\n{printable(panel.subtitle)}", fontsize="medium")
     axes.barh(panel.available, panel.rows, bar_height, color=LIGHT_GREY)
     axes.barh(
-        panel.preempted, panel.rows, bar_height, color="white", edgecolor=GREY, hatch="////", lw=0
+        panel.unavailable, panel.rows, bar_height, color="white", edgecolor=GREY, hatch="////", lw=0
     )
     if has_lanes:
         _draw_blocks(axes, panel)
@@ -155,9 +155,9 @@ def _label_lanes(axes: Any, panel: DrawnAssignment) -> None:
     axes.set_yticks(labelled, [_shorten(panel.labels[n - 1]) for n in labelled])
     right_edge = axes.get_yaxis_transform()
     axes.text(1.01, 1.01, "rows", transform=axes.transAxes, color=GREY, va="bottom")
-    loads, preempted = panel.loads(), set(panel.preempted)
+    loads, unavailable = panel.loads(), set(panel.unavailable)
     for n in labelled:
-        label = "preempted" if n in preempted else str(loads[n - 1])
+        label = "preempted" if n in unavailable else str(loads[n - 1])
         axes.text(1.01, n, label, transform=right_edge, va="center_baseline")
 
 
@@ -192,7 +192,7 @@ def _legend_handles(panels: Sequence[DrawnAssignment]) -> list[Any]:
     from matplotlib.patches import Patch
 
     patches = [Patch(color=LIGHT_GREY, label="stored, not computed")]
-    if any(panel.preempted for panel in panels):
+    if any(panel.unavailable for panel in panels):
         patches.append(Patch(facecolor="white", edgecolor=GREY, hatch="////", label="preempted"))
     if any(panel.new_rows and panel.machines <= _MAX_LANES for panel in panels):
         patches.append(Patch(color="black", label="black line: rows new to the machine"))

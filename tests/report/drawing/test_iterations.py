@@ -28,7 +28,7 @@ def test_a_narrow_terminal_counts_omitted_machines():
 def test_steps_of_one_machine():
     plan = explain_plan((1,), [Fraction(1)], 1, 4, steps=True)
     (_, line, _) = iterations_table((1,), plan["iterations"])
-    assert " ".join(line.split()) == "1 4 1 m[1] = 4, the last one 4 4"
+    assert " ".join(line.split()) == "1 4 1 m[1] = 4, of the last machine 4 4"
 
 
 def steps_of(plan, machines):
