@@ -11,7 +11,7 @@ RunData = Mapping[str, Any]
 Line = dict[str, Any]
 
 _MEASURED, _HINDSIGHT, _MUTED = "var(--measured)", "var(--hindsight)", "var(--muted)"
-_RUN_COLOURS = 8  # in one chart
+_RUN_COLOUR_COUNT = 8  # in one chart
 
 
 def build_charts(runs: Sequence[RunData]) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ def _line(runs: Sequence[RunData], run: RunData, label: str, colour: str, **opti
     number = next(n for n, other in enumerate(runs, start=1) if other is run)
     if len(runs) > 1:
         label = f"{run_letter(number)} {label}".rstrip()
-        colour = f"var(--series-{(number - 1) % _RUN_COLOURS})"
+        colour = f"var(--series-{(number - 1) % _RUN_COLOUR_COUNT})"
     return {"run": number, "label": label, "colour": colour, **options}
 
 

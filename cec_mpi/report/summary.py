@@ -241,7 +241,7 @@ def _comparison_section(runs: Sequence[RunData]) -> Html:
         name = tag("th", f"{run_letter(number)}: {run['name']}", scope="row")
         rows.append(tag("tr", name, *(tag("td", text) for text in cells)))
     names = ["Run", "Steps", "Time", "Relative to A", "Median makespan", "Relative to A", "Events"]
-    children = tag("h2", "The runs compared", id="compared"), _table("All runs", names, rows)
+    children = tag("h2", "Comparison of runs", id="compared"), _table("All runs", names, rows)
     return tag("section", *children, class_="panel compared", aria_labelledby="compared")
 
 

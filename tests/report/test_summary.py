@@ -62,4 +62,4 @@ def test_several_runs_have_links_to_their_own_steps():
     data = report_data.report(report_data.run(steps=60), report_data.run(steps=20, losses=0))
     read = Read(summary_html(data))
     assert {"#run=1&step=3", "#run=2&step=3"} <= set(read.links)
-    assert "The runs compared" in read.words
+    assert "Comparison of runs" in read.words

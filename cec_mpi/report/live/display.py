@@ -122,7 +122,7 @@ def show(view: View, choice: str) -> Iterator[threading.RLock | None]:
     Parameters
     ----------
     view : View
-        View, which the caller changes only while it holds the lock.
+        The caller must hold the lock while it changes it.
     choice : str
         See `choose_display`.
     """
@@ -171,12 +171,12 @@ def _print_lines(view: View, lock: threading.RLock, display: Display) -> Iterato
     """Print the line of a view at intervals."""
     from cec_mpi.report.live.descriptions import format_clock  # only rank 0 needs it
 
-    begin = time.monotonic()
+    start = time.monotonic()
 
     def print_line() -> None:
         with lock:
             line = view.line()
-        print_stderr(f"cec-mpi: {line}, {format_clock(time.monotonic() - begin)} so far")
+        print_stderr(f"cec-mpi: {line}, {format_clock(time.monotonic() - start)} so far")
 
     with _repeat(print_line, display.interval):
         yield

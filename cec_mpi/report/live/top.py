@@ -25,13 +25,13 @@ _MAX_SLEEP = 3600.0  # seconds
 _DEFAULT_WIDTH = 100  # columns
 
 
-def top(out: Path, interval: float, once: bool) -> None:
+def top(directory: Path, interval: float, once: bool) -> None:
     """Show a run until it ends or Ctrl-C is pressed.
 
     Parameters
     ----------
-    out : Path
-        Directory of the results.
+    directory : Path
+        Directory of the run.
     interval : float
         Seconds between updates.
     once : bool
@@ -42,7 +42,7 @@ def top(out: Path, interval: float, once: bool) -> None:
     InputError
         The directory contains no run, or its records are invalid.
     """
-    run = WatchedRun(out)
+    run = WatchedRun(directory)
     console = Console(**PLAIN_TEXT)
     if not once and console.is_terminal and not console.is_dumb_terminal:
         with suppress(KeyboardInterrupt):
