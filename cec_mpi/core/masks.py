@@ -31,7 +31,7 @@ def reject_masked(name: str, value: Any) -> Any:
     [1.0, 2.0]
     >>> reject_masked("y", np.ma.masked_equal([1.0, -999.0], -999.0))
     Traceback (most recent call last):
-    cec_mpi.errors.InputError: y is masked at entry 1 (counted from 0), expected numbers...
+    cec_mpi.errors.InputError: y is masked at entry 1 (counted from 0): expected numbers...
     """
     if hasattr(value, "__array__") and not isinstance(value, np.generic):
         # NumPy's conversion of a Dask array drops the mask; `compute` keeps it.
@@ -43,14 +43,14 @@ def reject_masked(name: str, value: Any) -> Any:
         position = ", ".join(f"{axis} {k}" for axis, k in zip(axes, index, strict=False))
         suffix = f" at {position} (counted from 0)" if position else ""
         raise InputError(
-            f"{name} is masked{suffix}, expected numbers everywhere: leave masked entries out, or "
+            f"{name} is masked{suffix}: expected numbers everywhere; leave masked entries out, or "
             "fill them (numpy.ma.filled)"
         )
     return value.data if is_masked_array(value) else value
 
 
 def is_masked_array(value: Any) -> TypeGuard[np.ma.MaskedArray[Any, Any]]:
-    """Return whether a value is a masked array, without importing `numpy.ma`, which is slow."""
+    """Return whether a value is a masked array, without the slow import of `numpy.ma`."""
     return isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ()))
 
 
