@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.plan.assignment import Ints, Scheme
-from cec_mpi.core.plan.load import check_machines_per_row, check_rows, optimal_c_star
+from cec_mpi.core.plan.load import check_machines_per_row, check_rows, unchecked_c_star
 from cec_mpi.core.plan.planner import Planner
 
 Floats = NDArray[np.float64]
@@ -98,7 +98,7 @@ class CodedDemand:
         positive = [speed for speed in speeds if speed]
         if len(positive) < self._machines_per_row:
             return None
-        return optimal_c_star(positive, self._machines_per_row) * self._rows
+        return unchecked_c_star(positive, self._machines_per_row) * self._rows
 
     def optimal_loads(
         self, speeds: Floats, overheads: Floats, machines: Ints
@@ -115,7 +115,7 @@ class CodedDemand:
         check_machines_per_row(machines.size, self._machines_per_row)
         if overheads.any():
             return optimal_loads(speeds, overheads, self._machines_per_row, self._rows)
-        time = optimal_c_star(speeds.tolist(), self._machines_per_row) * self._rows
+        time = unchecked_c_star(speeds.tolist(), self._machines_per_row) * self._rows
         return time, np.minimum(speeds * time, float(self._rows))
 
     def make_planner(self, scheme: Scheme, stragglers: int) -> Planner:

@@ -90,7 +90,7 @@ class Load(NamedTuple):
 
 
 class Block(NamedTuple):
-    """An iteration of Algorithm 1, which assigns a block of rows.
+    """A block of rows, and the iteration of Algorithm 1 that assigns it.
 
     Attributes
     ----------

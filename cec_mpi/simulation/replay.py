@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.plan.load import check_speeds, fractional_load, optimal_c_star
+from cec_mpi.core.plan.load import check_speeds, fractional_load, unchecked_c_star
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.availability.models import Availability, valid_seconds
 from cec_mpi.runtime.options.availability import AvailabilityOptions
@@ -210,7 +210,7 @@ class CodedScheme:
 
 def optimal_rows(rates: Floats, machines_per_row: int, rows: int) -> Floats:
     """Return the loads of Theorem 1, as fractional rows of X."""
-    c_star = optimal_c_star(rates.tolist(), machines_per_row)
+    c_star = unchecked_c_star(rates.tolist(), machines_per_row)
     return np.minimum(rates * c_star, 1.0) * (rows / machines_per_row)
 
 

@@ -24,7 +24,7 @@ class Network:
     Parameters
     ----------
     supplies : (G,) sequence of int
-        Missing answers of each group, in rows.
+        Number of missing answers in each group: rows times answers per row.
     pair_capacities : (E,) sequence of int
         Capacity of each pair: the number of rows in its group, because a machine computes a row at
         most once.
@@ -58,7 +58,7 @@ class Network:
         self._pair_edges = slice(groups, groups + group.size)
 
     def max_flow(self, capacities: Ints) -> Ints:
-        """Return the rows of each pair in a maximum flow.
+        """Return the number of rows that a maximum flow assigns to each pair.
 
         Parameters
         ----------
@@ -72,14 +72,14 @@ class Network:
         residual = np.concatenate([self._edge_capacities, capacities])
         flow = np.zeros_like(residual)
         for unit in _units(int(residual.max(initial=0))):
-            while (increments := self._augment(residual // unit, flow // unit)).any():
+            while (increments := self._increments(residual // unit, flow // unit)).any():
                 flow += increments * unit
                 residual -= increments * unit
                 if unit == 1 and int(max(residual.max(), flow.max())) <= _MAX_CAPACITY:
                     break  # no capacity was truncated, so this flow is maximal
         return flow[self._pair_edges]
 
-    def _augment(self, residual: Ints, flow: Ints) -> Ints:
+    def _increments(self, residual: Ints, flow: Ints) -> Ints:
         """Return a maximum flow in the residual network: the increment of each edge's flow."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import maximum_flow

@@ -28,7 +28,7 @@ _MAX_UNSCALED_SPEED = 1e100  # sums and ratios of speeds from 1e-100 to 1e100 do
 _EPS = float(np.finfo(np.float64).eps)
 
 Reals = Sequence[Any]
-"""Fractions or floats."""
+"""A sequence of Fractions or of floats."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _describe_invalid(position: int, speed: str) -> str:
 def check_machines_per_row(machines: int, machines_per_row: int) -> None:
     """Raise if `machines_per_row` is below 1 or exceeds the number of machines."""
     if machines_per_row < 1:
-        raise InputError(f"each row on {plural(machines_per_row, 'machine')}: expected at least 1")
+        raise InputError(f"{plural(machines_per_row, 'machine')} per row: expected at least 1")
     if machines < machines_per_row:
         raise InfeasibleError(
             f"{plural(machines, 'machine')} available: each row needs {machines_per_row}"
@@ -180,12 +180,12 @@ def _optimal_load(speeds: Reals, machines_per_row: int) -> FractionalLoad:
     return FractionalLoad(mu, c_star, k_star)
 
 
-def optimal_c_star(speeds: Sequence[float], machines_per_row: int) -> float:
+def unchecked_c_star(speeds: Sequence[float], machines_per_row: int) -> float:
     """Return c* of `fractional_load`, without checks.
 
     Examples
     --------
-    >>> optimal_c_star([2.0, 2.0, 3.0, 4.0], 3) == 2 / 7
+    >>> unchecked_c_star([2.0, 2.0, 3.0, 4.0], 3) == 2 / 7
     True
     """
     rescaled, exponent = rescale_speeds(speeds)
@@ -218,7 +218,7 @@ def rescale_speeds(speeds: Sequence[float]) -> tuple[Reals, int]:
 def whole_row_load(
     speeds: Sequence[Real] | ArrayLike, machines_per_row: int, rows: int
 ) -> NDArray[np.int64]:
-    """Return the loads of `core.paper.optimal_load` in whole rows, with the smallest makespan.
+    """Return the loads of `core.paper.optimal_load` in whole rows with the smallest makespan.
 
     Parameters
     ----------

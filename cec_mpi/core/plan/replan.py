@@ -146,11 +146,11 @@ def _rows_within(time: float, speeds: NDArray[np.float64], limit: int) -> Ints:
     return np.floor(np.minimum(time * speeds * _ROUNDING_MARGIN, limit)).astype(np.int64)
 
 
-def _wrap_around(missing: MissingAnswers, rows: Sequence[tuple[int, int]]) -> list[RowShare]:
+def _wrap_around(missing: MissingAnswers, counts: Sequence[tuple[int, int]]) -> list[RowShare]:
     """Return consecutive shares with these numbers of rows; at the last row they wrap around."""
     shares = []
     start = missing.start
-    for machine, count in rows:
+    for machine, count in counts:
         remaining = count
         while remaining:
             stop = min(missing.stop, start + remaining)

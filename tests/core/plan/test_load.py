@@ -11,7 +11,7 @@ from cec_mpi.core.demand import CodedDemand, optimal_loads
 from cec_mpi.core.plan.load import (
     fractional_load,
     makespan,
-    optimal_c_star,
+    unchecked_c_star,
     whole_row_load,
 )
 from cec_mpi.errors import InfeasibleError, InputError
@@ -52,7 +52,7 @@ def test_loads_for_extreme_speeds_are_accurate(speeds):
         load = fractional_load(speeds, machines_per_row)
         assert load.mu == pytest.approx([float(mu) for mu in exact.mu], rel=1e-12)
         assert load.c_star == pytest.approx(float(exact.c_star), rel=1e-12)
-        assert optimal_c_star(speeds, machines_per_row) == pytest.approx(load.c_star, rel=1e-12)
+        assert unchecked_c_star(speeds, machines_per_row) == pytest.approx(load.c_star, rel=1e-12)
         loads = whole_row_load(speeds, machines_per_row, 100).tolist()
         check_whole_row_load(loads, speeds, machines_per_row, 100)
 
@@ -124,7 +124,7 @@ def test_invalid_speeds_are_rejected(speeds, message):
 def test_each_row_needs_from_one_to_all_machines(load):
     with pytest.raises(InfeasibleError, match="2 machines available: each row needs 3"):
         load([1, 2], 3)
-    with pytest.raises(InputError, match="each row on 0 machines"):
+    with pytest.raises(InputError, match="0 machines per row"):
         load([1, 2], 0)
     with pytest.raises(InputError, match="0 rows per shard"):
         whole_row_load([1, 2], 1, 0)
