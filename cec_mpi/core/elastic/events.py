@@ -115,7 +115,7 @@ class ExpectedMachines:
 
 
 @dataclass(frozen=True)
-class AvailabilityTick:
+class AvailabilityChanged:
     """The availability has changed before the start of a step.
 
     Attributes
@@ -242,7 +242,7 @@ class FaultyIdentified:
 Event = (
     RosterChange
     | ExpectedMachines
-    | AvailabilityTick
+    | AvailabilityChanged
     | RequestsSent
     | RequestAnswered
     | BusyMachineAnswered

@@ -70,8 +70,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 MIN_DEADLINE = 0.1  # seconds; processes on shared cores may stall for almost this long
-MIN_LOSS_TIMEOUT = 5.0  # seconds of silence before a machine counts as lost
-LOSS_TIMEOUT_FACTOR = 10.0  # ratio of this silence to the time limit for answers
+MIN_SILENCE = 5.0  # seconds without an answer before a machine is unresponsive
+SILENCE_FACTOR = 10.0  # ratio of this silence to the time limit for answers
 DISPUTE_SECONDS = 10.0  # wait for a machine that helps to identify the faulty one
 WAIT_MARGIN = 1e-6  # seconds by which a wait exceeds its time limit, so that the limit has expired
 
@@ -147,12 +147,12 @@ _TRANSITIONS_IN_ANY_STATE = {
 }
 
 
-def react(cause: Cause, state: State) -> tuple[State, Consequence]:
+def transition(cause: Cause, state: State) -> tuple[State, Consequence]:
     """Return the new state of a machine, and the consequence for the step.
 
     Examples
     --------
-    >>> react(Cause.DEADLINE, State.COMPUTING)
+    >>> transition(Cause.DEADLINE, State.COMPUTING)
     (<State.LATE: 'late'>, <Consequence.SHARE: 'share rows'>)
     """
     if cause in _TRANSITIONS_IN_ANY_STATE:
@@ -226,4 +226,4 @@ def seconds_until_unresponsive(deadline: Deadline | None, time_limit: float | No
     """
     if deadline is None or not (seconds := deadline.seconds or time_limit):
         return float("inf")
-    return max(MIN_LOSS_TIMEOUT, LOSS_TIMEOUT_FACTOR * seconds)
+    return max(MIN_SILENCE, SILENCE_FACTOR * seconds)

@@ -22,7 +22,7 @@ from cec_mpi.core.checks.finite import NonfiniteAnswer
 from cec_mpi.core.elastic.events import (
     Adopt,
     AnswerRejected,
-    AvailabilityTick,
+    AvailabilityChanged,
     BusyMachineAnswered,
     Compare,
     ComputationFailed,
@@ -63,9 +63,9 @@ from cec_mpi.core.elastic.states import (
     Consequence,
     Deadline,
     State,
-    react,
     seconds_until_late,
     seconds_until_unresponsive,
+    transition,
 )
 from cec_mpi.core.elastic.terms import Term
 
@@ -227,7 +227,7 @@ class ElasticStep:
         match event:
             case ExpectedMachines():
                 self._expected = event
-            case AvailabilityTick():
+            case AvailabilityChanged():
                 self._listed_machines = event.listed_machines
             case RequestsSent(requests):
                 self._request_times |= {request.machine: now for request in requests}
@@ -269,7 +269,7 @@ class ElasticStep:
     def _apply(self, machine: int, cause: Cause) -> None:
         """Change the state of a machine, and apply the consequence."""
         old_state = self._states.get(machine, State.ABSENT)
-        state, consequence = react(cause, old_state)
+        state, consequence = transition(cause, old_state)
         self._states[machine] = state
         if old_state in PENDING_STATES and state not in PENDING_STATES:
             self._pending_requests.pop(machine, None)

@@ -26,7 +26,7 @@ class RowAnswers:
 
     Parameters
     ----------
-    decoders : Decoders
+    decoders : DecoderCache
     columns : int
         Number of columns of W, k.
     parts : (L, R * k) ndarray of float64
@@ -44,7 +44,7 @@ class RowAnswers:
     >>> from cec_mpi.core.code.mds import make_code
     >>> from cec_mpi.core.step.codec import make_scratch
     >>> code, parts = make_code(3, 2), np.empty((2, 4))
-    >>> answers = RowAnswers(Decoders(code), 1, parts, make_scratch(2, 4, 1))
+    >>> answers = RowAnswers(DecoderCache(code), 1, parts, make_scratch(2, 4, 1))
     >>> coded = code.generator @ [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]
     >>> answers.add(3, ((0, 4),), coded[2])
     >>> answers.add(1, ((0, 1), (2, 4)), coded[0, [0, 2, 3]])
@@ -56,7 +56,7 @@ class RowAnswers:
 
     def __init__(
         self,
-        decoders: Decoders,
+        decoders: DecoderCache,
         columns: int,
         parts: Floats,
         scratch: Sequence[Floats],
@@ -76,14 +76,14 @@ class RowAnswers:
         machine : int
         intervals : tuple of (int, int)
             The answered rows ``start <= row < stop``.
-        values : (count * k,) ndarray
+        values : (number of rows * k,) ndarray
             In row-major order. Not copied: it must not change before all rows are decoded.
         """
-        first, answers = 0, self._answers.setdefault(machine, [])
+        begin, answers = 0, self._answers.setdefault(machine, [])
         for start, stop in intervals:
-            last = first + (stop - start) * self._columns
-            answers.append((start, stop, values[first:last]))
-            first = last
+            end = begin + (stop - start) * self._columns
+            answers.append((start, stop, values[begin:end]))
+            begin = end
 
     def decode(self, start: int, stop: int, machines: tuple[int, ...]) -> None:
         """Decode rows ``start <= row < stop`` from the answers of L machines (ascending)."""
@@ -118,14 +118,14 @@ class RowAnswers:
     def _answer_values(self, machine: int, start: int, stop: int) -> NDArray[Any]:
         """Return the last answer of a machine that includes all these rows."""
         k = self._columns
-        for first, last, values in reversed(self._answers[machine]):
-            if first <= start and stop <= last:
-                rows: NDArray[Any] = values[(start - first) * k : (stop - first) * k]
+        for begin, end, values in reversed(self._answers[machine]):
+            if begin <= start and stop <= end:
+                rows: NDArray[Any] = values[(start - begin) * k : (stop - begin) * k]
                 return rows
         raise KeyError(f"machine {machine} has not answered rows {start}..{stop - 1}")
 
 
-class Decoders:
+class DecoderCache:
     """A cache of the decoders of a code.
 
     Parameters
@@ -135,7 +135,7 @@ class Decoders:
     Examples
     --------
     >>> import numpy as np
-    >>> decoders = Decoders(MDSCode(np.array([[1.0, 0.0], [1.0, 0.01], [0.0, 1.0]])))
+    >>> decoders = DecoderCache(MDSCode(np.array([[1.0, 0.0], [1.0, 0.01], [0.0, 1.0]])))
     >>> decoders.choose_machines((1, 2, 3)), round(decoders.get((1, 3)).condition)
     ((1, 3), 1)
     """
@@ -143,9 +143,8 @@ class Decoders:
     def __init__(self, code: MDSCode) -> None:
         size = max(16, _MAX_CACHED_ENTRIES // code.recovery**2)
         self.get = lru_cache(size)(code.make_decoder)  # takes L machines, ascending
-        # takes at least L machines
         choose = partial(choose_machines, code.generator)
-        self.choose_machines = lru_cache(_MAX_CACHED_CHOICES)(choose)
+        self.choose_machines = lru_cache(_MAX_CACHED_CHOICES)(choose)  # takes at least L machines
 
     def condition(self, machines: tuple[int, ...]) -> float:
         """Return the condition number of the decoder of L machines."""

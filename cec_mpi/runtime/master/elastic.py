@@ -14,7 +14,7 @@ from cec_mpi.core.checks.parity import ParityChecker, make_checker
 from cec_mpi.core.checks.terms import TermChecker
 from cec_mpi.core.elastic.adjoint import ProbeLedger, TermLedger
 from cec_mpi.core.elastic.events import (
-    AvailabilityTick,
+    AvailabilityChanged,
     Decode,
     Disagreement,
     FaultyIdentified,
@@ -25,7 +25,7 @@ from cec_mpi.core.elastic.events import (
 )
 from cec_mpi.core.elastic.forward import RowLedger
 from cec_mpi.core.elastic.step import ElasticStep, Ledger
-from cec_mpi.core.step.answers import Decoders, RowAnswers
+from cec_mpi.core.step.answers import DecoderCache, RowAnswers
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.master.buffers import Buffers
 from cec_mpi.runtime.master.computation import (
@@ -74,7 +74,7 @@ class ElasticExecutor:
         assert not isinstance(options.deadline, float | str)  # validated options have a Deadline
         self._deadline = options.deadline
         self._adopt_after = float("inf") if options.adopt is None else options.adopt
-        self._decoders = Decoders(self._manifest.code)
+        self._decoders = DecoderCache(self._manifest.code)
         self._checker: ParityChecker | None = None
         self._term_checker: TermChecker | None = None
         if options.check:
@@ -135,7 +135,7 @@ class ElasticExecutor:
                 )
             except InfeasibleError as shortage:
                 error = shortage
-            elastic_step.handle(AvailabilityTick(schedule.last_listed), clock.monotonic())
+            elastic_step.handle(AvailabilityChanged(schedule.last_listed), clock.monotonic())
             outcome = driver.follow_instructions()
             if isinstance(outcome, StartStep):
                 step.available, step.events = outcome.machines, driver.events

@@ -1,4 +1,4 @@
-"""Decoders of ill-conditioned matrices."""
+"""DecoderCache of ill-conditioned matrices."""
 
 from fractions import Fraction
 

@@ -10,7 +10,7 @@ from cec_mpi.core.elastic import events
 from cec_mpi.core.elastic.adjoint import TermLedger
 from cec_mpi.core.elastic.forward import RowLedger
 from cec_mpi.core.plan.planner import plan_step
-from cec_mpi.core.step.answers import Decoders, RowAnswers
+from cec_mpi.core.step.answers import DecoderCache, RowAnswers
 
 
 class Step:
@@ -22,7 +22,7 @@ class Step:
         self.exact = np.random.default_rng(0).standard_normal((recovery, rows * columns))
         self.coded = self.code.generator @ self.exact
         self.parts = np.full((recovery, rows * columns), np.nan)
-        self.speeds, decoders = speeds or [1.0] * machines, Decoders(self.code)
+        self.speeds, decoders = speeds or [1.0] * machines, DecoderCache(self.code)
         self.answers = RowAnswers(decoders, columns, self.parts, [np.empty(self.parts.size)])
         self.ledger = RowLedger(rows, recovery, self.speeds, decoders, check)
 
@@ -98,7 +98,7 @@ def test_any_answers_and_losses_give_the_correct_result(data):
 
 
 def test_l_plus_3_disagreeing_answers_identify_the_faulty_machine():
-    ledger = RowLedger(10, 2, (1.0,) * 6, Decoders(make_code(6, 2)), compare=True)
+    ledger = RowLedger(10, 2, (1.0,) * 6, DecoderCache(make_code(6, 2)), compare=True)
     rows = 0, 10, (1, 2, 3, 4, 5)
     for n in rows[2]:
         ledger.record_answer(events.Request(n, ((0, 10),)))

@@ -20,7 +20,7 @@ from cec_mpi.core.elastic.forward import RowLedger
 from cec_mpi.core.elastic.states import Deadline, State
 from cec_mpi.core.elastic.step import ElasticStep
 from cec_mpi.core.plan.planner import plan_step
-from cec_mpi.core.step.answers import Decoders
+from cec_mpi.core.step.answers import DecoderCache
 
 ROWS = 12
 KINDS = st.sampled_from(["terms", "compared rows", "compared rows", "rows", "probe"])
@@ -101,7 +101,7 @@ class Cluster(RuleBasedStateMachine):
             self.waits_for_joins,
             self.adopt_after,
         )
-        self.step.handle(events.AvailabilityTick(frozenset(self.listed)), self.now)
+        self.step.handle(events.AvailabilityChanged(frozenset(self.listed)), self.now)
         self.follow_instructions()
 
     def plan(self, machines):
@@ -119,7 +119,7 @@ class Cluster(RuleBasedStateMachine):
                 for n, intervals in rows.items()
             )
         else:
-            decoders = Decoders(self.code)
+            decoders = DecoderCache(self.code)
             ledger = RowLedger(ROWS, self.recovery, self.speeds, decoders, self.compares)
         ledger.assign_plan(rows)
         return ledger

@@ -16,12 +16,12 @@ from cec_mpi.core.elastic.states import (
     Consequence,
     Deadline,
     State,
-    react,
     seconds_until_late,
     seconds_until_unresponsive,
+    transition,
 )
 from cec_mpi.core.elastic.step import ElasticStep
-from cec_mpi.core.step.answers import Decoders
+from cec_mpi.core.step.answers import DecoderCache
 
 ROWS, RECOVERY = 6, 2
 ALL_ROWS = ((0, ROWS),)
@@ -35,7 +35,7 @@ def running_step(machines, planned, *, compare=False, deadline=None, **options):
     """Return a running step of four machines, and its requests for all rows."""
     idle = dict.fromkeys(machines, State.IDLE)
     step = ElasticStep(idle, {}, count_missing, deadline, **options)
-    ledger = RowLedger(ROWS, RECOVERY, (1.0,) * 4, Decoders(make_code(4, RECOVERY)), compare)
+    ledger = RowLedger(ROWS, RECOVERY, (1.0,) * 4, DecoderCache(make_code(4, RECOVERY)), compare)
     ledger.assign_plan(dict.fromkeys(planned, ALL_ROWS))
     step.begin(ledger, (1, 2, 3, 4), None, 0.0)
     requests = step.instructions(0.0)
@@ -151,7 +151,7 @@ def test_hosts_adopt_the_listed_machine_that_reduces_the_shortage_most():
         return 2 - len(set(machines) - {3})
 
     step = ElasticStep({1: State.IDLE}, {}, count_missing, adopt_after=2.0)
-    step.handle(events.AvailabilityTick(frozenset({1, 3, 4})), 0.0)
+    step.handle(events.AvailabilityChanged(frozenset({1, 3, 4})), 0.0)
     step.handle(ExpectedMachines(adoptable=frozenset({2, 3, 4})), 0.0)
     assert step.instructions(0.0) == [WaitUntil(pytest.approx(2.0))]
     assert step.instructions(2.1) == [events.Adopt(4)]
@@ -179,7 +179,7 @@ def test_the_table_has_the_transitions_of_the_code():
     for cause in Cause:
         for state in State:
             expected = documented.get((cause, state), (state, Consequence.NOTHING))
-            assert react(cause, state) == expected
+            assert transition(cause, state) == expected
 
 
 def test_a_machine_is_late_after_a_multiple_of_the_expected_time():
