@@ -49,6 +49,15 @@ def multiply(run, small_store, tmp_path):
 
 
 @pytest.mark.any_mpi
+def test_an_unknown_option_is_one_message_of_all_ranks(cec, small_store):
+    done = cec("run", small_store.path, "--speed-up", 3, ranks=2)
+    assert done.returncode == 2
+    assert done.errors.startswith("cec-mpi: error: ")
+    assert "--speed-up" in done.errors
+    assert done.errors.count("\n") == 0
+
+
+@pytest.mark.any_mpi
 def test_an_exception_in_a_step_is_one_message_with_the_machine(multiply, tmp_path):
     done = multiply("raise ArithmeticError('no luck')")
     assert done.returncode == 3

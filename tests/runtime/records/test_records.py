@@ -185,6 +185,12 @@ def test_the_median_is_exact_for_few_numbers_and_close_for_many(numbers):
     assert median_of(sorted(many)).value == median_of(many).value
 
 
+@pytest.mark.parametrize(("number", "limit"), [(0.0, 1e-12), (1e300, 1e12)])
+def test_numbers_out_of_range_are_clipped(number, limit):
+    numbers = [1.0] * MANY + [number] * (MANY + 2)
+    assert median_of(numbers).value == pytest.approx(limit, rel=0.2)
+
+
 # --- lines --------------------------------------------------------------------------------
 
 
@@ -355,6 +361,16 @@ def test_only_new_and_complete_lines_are_returned(path):
             assert follower.read_new() == (False, [])
         file.write(line[200:])
     assert numbers(follower.read_new()[1]) == [2]
+
+
+def test_a_large_record_is_read_in_parts(path):
+    write(path, header(), *map(step, range(50)))
+    follower, lines, parts = RecordFollower(path), [], 0
+    while not parts or follower.unread_bytes:
+        lines += follower.read_new(1000)[1]
+        parts += 1
+    assert numbers(lines) == ["header", *range(50)]
+    assert parts > 10
 
 
 def test_a_replaced_or_shortened_record_is_read_from_its_beginning(path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -117,6 +119,36 @@ def test_an_interrupt_at_any_moment_leaves_the_lock_to_others(is_busy):
             assert not thread.is_alive(), f"interrupted at {place}"
     assert order == ["held", "followed"] * (is_busy * (place + 1))
     assert place > 10
+
+
+def test_a_signal_handler_cannot_acquire_the_lock_for_which_its_thread_waits():
+    lock, messages = FairLock(), []
+    is_held, may_end = threading.Event(), threading.Event()
+
+    def hold():
+        is_held.set()
+        may_end.wait(SECONDS)
+
+    def handle(number, frame):
+        with pytest.raises(InputError) as error:
+            lock.run(print)
+        messages.append(str(error.value))
+        may_end.set()
+
+    def interrupt():
+        await_threads(1)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    previous = signal.signal(signal.SIGUSR2, handle)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            pool.submit(lock.run, hold)
+            assert is_held.wait(SECONDS)
+            pool.submit(interrupt)
+            lock.run(lambda: None)
+    finally:
+        signal.signal(signal.SIGUSR2, previous)
+    assert "in the middle of a step" in messages[0]
 
 
 # --- callbacks and the end of the operator ----------------------------------------------------

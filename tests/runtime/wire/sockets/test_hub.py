@@ -250,6 +250,14 @@ def test_the_hub_waits_for_expected_processes_that_have_not_ended(make_hub, conn
     assert len(hub.await_processes(expected.__next__, 3, LIMIT)) == 2
 
 
+def test_an_exception_ends_the_wait_for_processes(make_hub):
+    def check_cancelled():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_hub().gather(lambda: 3, 2, LIMIT, check_cancelled)
+
+
 def test_a_process_that_ends_before_the_start_gets_no_machine(make_hub, connect):
     hub = make_hub()
     connect(initial_rank=1).close()
