@@ -255,7 +255,7 @@ def test_an_exception_ends_the_wait_for_processes(make_hub):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make_hub().gather(lambda: 3, 2, LIMIT, check_cancelled)
+        make_hub().await_processes(lambda: 3, 2, LIMIT, check_cancelled)
 
 
 def test_a_process_that_ends_before_the_start_gets_no_machine(make_hub, connect):
