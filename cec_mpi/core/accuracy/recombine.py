@@ -131,7 +131,7 @@ class Recombination:
         return scale
 
 
-class Recombiner:
+class RecombinationCache:
     """A cache of the recombinations of a code.
 
     Parameters

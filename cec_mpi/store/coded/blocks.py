@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from cec_mpi.core.accuracy.recombine import Recombination, Recombiner
+from cec_mpi.core.accuracy.recombine import Recombination, RecombinationCache
 from cec_mpi.core.accuracy.rounding import encoding_error_bound
 from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.errors import DamagedStoreError
@@ -96,11 +96,11 @@ class CodedBlocks(Blocks[CodedManifest]):
         return bounds
 
     @property
-    def _recombiner(self) -> Recombiner:
-        """Recombiner of this thread."""
-        cached: Recombiner | None = getattr(self._thread_cache, "recombiner", None)
+    def _recombiner(self) -> RecombinationCache:
+        """The cache of this thread."""
+        cached: RecombinationCache | None = getattr(self._thread_cache, "recombiner", None)
         if cached is None:
-            cached = Recombiner(self.manifest.code.generator)
+            cached = RecombinationCache(self.manifest.code.generator)
             self._thread_cache.recombiner = cached
         return cached
 
