@@ -60,7 +60,7 @@ def measure_conditioning(
     ----------
     generator : (N, L) ndarray of float
     max_exhaustive : int
-        Largest number of submatrices that are all measured.
+        Largest number of submatrices that are all measured, unless L is large or N = L + 1.
     include : sequence of (L,) sequences of int, optional
         Sets of machines, numbered from 1, to include in the sample.
 
@@ -87,14 +87,14 @@ def measure_conditioning(
             sample_subsets(machine_count, recovery, min(_SAMPLE_SIZE, budget)),
         )
     )
-    conditions: list[Floats] = []
+    batches: list[Floats] = []
     worst, worst_rows = -1.0, tuple(range(recovery))
     while batch := list(islice(subsets, max(1, _BATCH // recovery**2))):
         values = condition_numbers(generator[np.array(batch)])
-        conditions.append(values)
+        batches.append(values)
         if values.max() > worst:
             worst, worst_rows = float(values.max()), batch[int(values.argmax())]
-    measured = np.concatenate(conditions)
+    measured = np.concatenate(batches)
     return Conditioning(
         median=float(np.median(measured)),
         worst=worst,
@@ -128,10 +128,10 @@ def condition_numbers(matrices: Floats) -> Floats:
     """
     singular_values = np.linalg.svd(matrices, compute_uv=False)
     largest, smallest = singular_values[:, 0], singular_values[:, -1]
-    conditions = np.full(len(matrices), np.inf)
+    ratios = np.full(len(matrices), np.inf)
     with np.errstate(over="ignore"):
-        np.divide(largest, smallest, out=conditions, where=smallest > 0)
-    return conditions
+        np.divide(largest, smallest, out=ratios, where=smallest > 0)
+    return ratios
 
 
 def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ...]:
@@ -212,7 +212,7 @@ def _exchange_norms(rows: Floats, chosen: NDArray[np.int64]) -> tuple[Floats, fl
     Returns
     -------
     new_norms : (n, L) ndarray of float
-        ``new_norms[i, j]`` is the norm if row i replaces ``chosen[j]``; infinite for chosen rows.
+        ``new_norms[i, j]`` is that if row i replaces ``chosen[j]``; infinite for chosen rows.
     old_norm : float
 
     Raises
