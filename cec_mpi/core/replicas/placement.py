@@ -73,7 +73,10 @@ class ReplicaPlacement:
         return self._min_holders(frozenset(machines))
 
     def tolerated_losses(self, recovery: int, available: Sequence[int] | None = None) -> int:
-        """Return how many available machines (default: all) a step can lose in the worst case."""
+        """Return how many available machines (default: all) a step can lose in the worst case.
+
+        The result is -1 if they are already too few.
+        """
         machines = range(1, self.machines + 1) if available is None else available
         return max(-1, self.min_holders(machines) - recovery)
 
