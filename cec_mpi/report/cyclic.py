@@ -19,8 +19,8 @@ def compare_times(seconds: float, reference: float) -> str:
     difference = seconds - reference
     if not reference or abs(difference) < 0.0005 * reference:
         return "the same"
-    share = f"({100 * abs(difference) / reference:.1f} %)"
-    return f"{format_duration(abs(difference))} {share} {'more' if difference > 0 else 'less'}"
+    percentage = f"({100 * abs(difference) / reference:.1f} %)"
+    return f"{format_duration(abs(difference))} {percentage} {'more' if difference > 0 else 'less'}"
 
 
 def cyclic_comparison(run: Run) -> dict[str, Any] | None:

@@ -66,7 +66,7 @@ class _SafeStream:
 
 
 def render_lines(
-    lines: Iterable[RenderableType], width: int, encoding: str, is_terminal: bool = True
+    lines: Iterable[RenderableType], width: int, encoding: str, with_styles: bool = True
 ) -> str:
     """Render lines as text of at most `width` columns.
 
@@ -76,13 +76,13 @@ def render_lines(
     width : int
     encoding : str
         Encoding of the stream.
-    is_terminal : bool
+    with_styles : bool
         Whether to include styles.
     """
     width = max(1, width)
     console = Console(
         file=io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace"),
-        force_terminal=is_terminal,
+        force_terminal=with_styles,
         width=width,
         **PLAIN_TEXT,
     )

@@ -57,7 +57,7 @@ def top(directory: Path, interval: float, once: bool) -> None:
 def _print(run: WatchedRun, console: Console) -> None:
     width = _user_columns() - console.is_terminal
     lines = top_lines(run, width, None)
-    text = render_lines(lines, width, console.encoding, is_terminal=console.is_terminal)
+    text = render_lines(lines, width, console.encoding, with_styles=console.is_terminal)
     print_result("\n".join(line.rstrip() for line in text.splitlines()))
 
 

@@ -196,7 +196,7 @@ def test_the_time_of_a_long_step_is_updated(monkeypatch):
     view = RunView(state_after([record(0)]))
     for seconds, clock in ((1, None), (3, "0:03"), (65, "1:05")):
         now[0] = 100.0 + seconds
-        text = render_lines(view.lines(80, 24), 80, "utf-8", is_terminal=False)
+        text = render_lines(view.lines(80, 24), 80, "utf-8", with_styles=False)
         assert re.findall(r"next step +(\S+)", text) == [clock] * (clock is not None)
 
 
