@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from cec_mpi.core.elastic.events import (
     Disagreement,
     FaultUndetermined,
-    IdentifyFaulty,
+    IdentifyFaults,
     Request,
     RowsAgree,
     RowsDisagree,
@@ -175,7 +175,7 @@ class TermLedger:
     def record_comparison(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
         """Do nothing: terms are checked one by one."""
 
-    def instructions(self) -> list[IdentifyFaulty]:
+    def instructions(self) -> list[IdentifyFaults]:
         """Return no instructions: terms are checked one by one."""
         return []
 
@@ -297,12 +297,12 @@ class ProbeLedger:
         elif isinstance(event, FaultUndetermined):
             self._dispute = event
 
-    def instructions(self) -> list[IdentifyFaulty]:
+    def instructions(self) -> list[IdentifyFaults]:
         """Return instructions to compare products."""
         if self._expected_machines or self._dispute is not None:
             return []
         spans = self._uncompared_spans()
-        return [IdentifyFaulty(*span) for span in spans if len(span[2]) > self._recovery]
+        return [IdentifyFaults(*span) for span in spans if len(span[2]) > self._recovery]
 
     def conclude_dispute(self) -> Disagreement | None:
         """Return the unresolved disagreement, if there is one."""

@@ -29,7 +29,7 @@ class MachineUnavailable:
 class MachineLost(MachineUnavailable):
     """The process of a machine has ended, or is unreachable."""
 
-    kind, predicate = "lost", "is lost"
+    kind, predicate = "lost", "was lost"
 
 
 class MachineUnresponsive(MachineUnavailable):
@@ -47,7 +47,7 @@ class MachineLeft(MachineUnavailable):
 class MachineExcluded(MachineUnavailable):
     """A machine was excluded for wrong answers, and gets no more requests."""
 
-    kind, predicate = "excluded", "is excluded"
+    kind, predicate = "excluded", "was excluded"
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class FaultUndetermined(AnsweredRows):
 
 
 @dataclass(frozen=True)
-class FaultyIdentified:
+class FaultsIdentified:
     """These machines are known to have sent wrong answers."""
 
     machines: tuple[int, ...]
@@ -251,7 +251,7 @@ Event = (
     | RowsAgree
     | RowsDisagree
     | FaultUndetermined
-    | FaultyIdentified
+    | FaultsIdentified
 )
 
 # --- instructions -------------------------------------------------------------------------
@@ -268,7 +268,7 @@ class Compare(AnsweredRows):
     """Compare the answers of these machines to these rows."""
 
 
-class IdentifyFaulty(AnsweredRows):
+class IdentifyFaults(AnsweredRows):
     """Identify the faulty machines among those with answers for these rows."""
 
 
@@ -350,18 +350,18 @@ class StepFailed:
 
     Attributes
     ----------
-    cause : TooFewMachines, Disagreement, NonfiniteAnswer or FaultyIdentified
-        For a `NonfiniteAnswer` or `FaultyIdentified`, no machine can replace the faulty one.
+    cause : TooFewMachines, Disagreement, NonfiniteAnswer or FaultsIdentified
+        For a `NonfiniteAnswer` or `FaultsIdentified`, no machine can replace the faulty one.
     """
 
-    cause: TooFewMachines | Disagreement | NonfiniteAnswer | FaultyIdentified
+    cause: TooFewMachines | Disagreement | NonfiniteAnswer | FaultsIdentified
 
 
 Instruction = (
     StartStep
     | Request
     | Compare
-    | IdentifyFaulty
+    | IdentifyFaults
     | Decode
     | MarkLate
     | MarkUnresponsive

@@ -13,7 +13,7 @@ from cec_mpi.core.elastic.events import (
     Decode,
     Disagreement,
     FaultUndetermined,
-    IdentifyFaulty,
+    IdentifyFaults,
     Request,
     RowsAgree,
     RowsDisagree,
@@ -214,9 +214,9 @@ class RowLedger:
             elif count >= self._recovery + _EXTRA_ANSWERS_TO_IDENTIFY_FAULT:
                 self._undiagnosed_segments.append(segment)
 
-    def instructions(self) -> list[Compare | IdentifyFaulty | Decode]:
+    def instructions(self) -> list[Compare | IdentifyFaults | Decode]:
         """Return instructions to compare and decode answers."""
-        instructions: list[Compare | IdentifyFaulty | Decode] = []
+        instructions: list[Compare | IdentifyFaults | Decode] = []
         complete_segments, self._complete_segments = self._complete_segments, []
         for segment in dict.fromkeys(complete_segments):
             if segment.is_decoded or len(segment.answered) < segment.min_answers:
@@ -231,10 +231,10 @@ class RowLedger:
             segment.is_decoded, segment.answers_considered = True, len(segment.answered)
         undiagnosed, self._undiagnosed_segments = self._undiagnosed_segments, []
         return instructions + [
-            IdentifyFaulty(segment.start, segment.stop, segment.machines) for segment in undiagnosed
+            IdentifyFaults(segment.start, segment.stop, segment.machines) for segment in undiagnosed
         ]
 
-    def refine(self) -> Decode | None:
+    def redecode(self) -> Decode | None:
         """Return an instruction to decode rows again if late answers make them more accurate."""
         candidates = [
             segment
@@ -254,7 +254,7 @@ class RowLedger:
                 return self._mark_decoded(segment, machines)
         return None
 
-    def conclude_dispute(self) -> IdentifyFaulty | Disagreement | None:
+    def conclude_dispute(self) -> IdentifyFaults | Disagreement | None:
         """Return what to do about a dispute if no further machine can answer; None without one.
 
         The first call returns an instruction to identify faulty machines. If that has failed, the
@@ -265,7 +265,7 @@ class RowLedger:
             return None
         segment = max(disputed, key=lambda segment: len(segment.answered))
         if segment.dispute is None:
-            return IdentifyFaulty(segment.start, segment.stop, segment.machines)
+            return IdentifyFaults(segment.start, segment.stop, segment.machines)
         return Disagreement(segment.dispute, len(disputed) - 1)
 
     # Segments.

@@ -32,9 +32,9 @@ from cec_mpi.core.elastic.events import (
     Event,
     Exclude,
     ExpectedMachines,
+    FaultsIdentified,
     FaultUndetermined,
-    FaultyIdentified,
-    IdentifyFaulty,
+    IdentifyFaults,
     Instruction,
     MachineExcluded,
     MachineJoined,
@@ -112,10 +112,10 @@ class Ledger(Protocol):
     def record_comparison(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
         """Record the outcome of a comparison."""
 
-    def instructions(self) -> Collection[Compare | IdentifyFaulty | Decode]:
+    def instructions(self) -> Collection[Compare | IdentifyFaults | Decode]:
         """Return instructions to compare or decode answers."""
 
-    def conclude_dispute(self) -> IdentifyFaulty | Disagreement | None:
+    def conclude_dispute(self) -> IdentifyFaults | Disagreement | None:
         """Return how a dispute ends if no further machine can answer; None without a dispute."""
 
 
@@ -239,7 +239,7 @@ class ElasticStep:
                 self._apply(machine, Cause.FREED)
             case MachineUnavailable() | MachineJoined():
                 self._apply(event.machine, _CAUSES[type(event)])
-            case FaultyIdentified(machines):
+            case FaultsIdentified(machines):
                 for machine in machines:
                     self._faulty_machines.append(machine)
                     self._apply(machine, Cause.IDENTIFIED)
@@ -358,7 +358,7 @@ class ElasticStep:
         if self._pending_requests or unready & self._listed_machines:
             return WaitUntil(self._next_timeout())
         conclusion = ledger.conclude_dispute()
-        if isinstance(conclusion, IdentifyFaulty):
+        if isinstance(conclusion, IdentifyFaults):
             return conclusion
         if self._expects_adoption:
             return WaitUntil(self._next_timeout())
@@ -375,7 +375,7 @@ class ElasticStep:
         if conclusion is not None:
             return StepFailed(conclusion)
         if self._faulty_machines:
-            return StepFailed(FaultyIdentified(tuple(self._faulty_machines)))
+            return StepFailed(FaultsIdentified(tuple(self._faulty_machines)))
         return StepFailed(TooFewMachines(self._helpers()))
 
     # Machines.

@@ -16,9 +16,9 @@ from cec_mpi.core.checks.terms import TermChecker
 from cec_mpi.core.elastic.events import (
     Compare,
     Decode,
+    FaultsIdentified,
     FaultUndetermined,
-    FaultyIdentified,
-    IdentifyFaulty,
+    IdentifyFaults,
     Request,
     RowsAgree,
     RowsDisagree,
@@ -30,7 +30,7 @@ from cec_mpi.runtime.product import Product
 
 Floats = NDArray[np.float64]
 _ALIGNMENT = 64  # bytes
-CheckOutcome = RowsAgree | RowsDisagree | FaultUndetermined | FaultyIdentified
+CheckOutcome = RowsAgree | RowsDisagree | FaultUndetermined | FaultsIdentified
 
 
 class Computation(Protocol):
@@ -59,7 +59,7 @@ class Computation(Protocol):
             Whether it is accepted or fails its check, or the entry that is not finite.
         """
 
-    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> CheckOutcome | None:
+    def execute(self, instruction: Compare | IdentifyFaults | Decode) -> CheckOutcome | None:
         """Compare or decode answers, and return the outcome of a comparison."""
 
 
@@ -132,7 +132,7 @@ class ForwardComputation:
         self._answers.add(request.machine, request.intervals, values)
         return True
 
-    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> CheckOutcome | None:
+    def execute(self, instruction: Compare | IdentifyFaults | Decode) -> CheckOutcome | None:
         """See `Computation.execute`."""
         rows_and_machines = instruction.start, instruction.stop, instruction.machines
         if isinstance(instruction, Decode):
@@ -206,7 +206,7 @@ class AdjointComputation:
         self._pieces |= dict.fromkeys(terms, pieces)
         return True
 
-    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> CheckOutcome | None:
+    def execute(self, instruction: Compare | IdentifyFaults | Decode) -> CheckOutcome | None:
         """Raise RuntimeError: terms are not compared."""
         raise RuntimeError(f"a step of X' V cannot {instruction}")
 
@@ -300,7 +300,7 @@ class ProbeComputation:
         self._received[request.machine] = products
         return True
 
-    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> CheckOutcome | None:
+    def execute(self, instruction: Compare | IdentifyFaults | Decode) -> CheckOutcome | None:
         """See `Computation.execute`."""
         rows_and_machines = instruction.start, instruction.stop, instruction.machines
         products = self._term_checker.products | self._received
@@ -326,7 +326,7 @@ def _comparison_outcome(
     if comparison.agree:
         return RowsAgree(*rows_and_machines)
     return (
-        FaultyIdentified(comparison.faulty)
+        FaultsIdentified(comparison.faulty)
         if comparison.faulty
         else FaultUndetermined(*rows_and_machines, comparison.candidates)
     )

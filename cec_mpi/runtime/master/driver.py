@@ -17,8 +17,8 @@ from cec_mpi.core.elastic.events import (
     Done,
     Exclude,
     ExpectedMachines,
-    FaultyIdentified,
-    IdentifyFaulty,
+    FaultsIdentified,
+    IdentifyFaults,
     Instruction,
     MachineEvent,
     MachineLate,
@@ -172,7 +172,7 @@ class StepDriver:
         step: Step,
         computation: Computation,
         planner: StepPlanner,
-        refine: Callable[[], Decode | None],
+        redecode: Callable[[], Decode | None],
     ) -> Done | StepFailed:
         """Execute a step until its result is complete or it has failed.
 
@@ -182,7 +182,7 @@ class StepDriver:
         computation : Computation
         planner : StepPlanner
             Its schedule may cancel the run while the step waits.
-        refine : callable
+        redecode : callable
             Returns an instruction to decode rows again more accurately, executed while waiting.
         """
         self._step, self._computation = step, computation
@@ -194,7 +194,7 @@ class StepDriver:
         with step.timed("collect"):
             while isinstance(outcome, WaitUntil):
                 poll_until = outcome.clock_time
-                if (decode := refine()) is not None:
+                if (decode := redecode()) is not None:
                     with step.timed("decode"):
                         computation.execute(decode)
                     poll_until = -math.inf
@@ -269,10 +269,10 @@ class StepDriver:
 
     def _execute(self, instruction: Instruction) -> None:
         match instruction:
-            case Compare() | IdentifyFaulty() | Decode():
+            case Compare() | IdentifyFaults() | Decode():
                 with self._step.timed("decode"):
                     check_outcome = self._computation.execute(instruction)
-                if isinstance(check_outcome, FaultyIdentified):
+                if isinstance(check_outcome, FaultsIdentified):
                     for machine in check_outcome.machines:
                         self._record_wrong_answer(machine)
                 if check_outcome is not None:

@@ -17,7 +17,7 @@ from cec_mpi.core.elastic.events import (
     AvailabilityChanged,
     Decode,
     Disagreement,
-    FaultyIdentified,
+    FaultsIdentified,
     MachineLost,
     StartStep,
     StepFailed,
@@ -172,7 +172,7 @@ class ElasticExecutor:
         ledger.assign_plan(step.plan.assignment.all_intervals())
         self._memory.clear()
         computation = ForwardComputation(step.product, buffers.vectors, answers, self._memory)
-        measurements = self._run(step, ledger, computation, refine=ledger.refine)
+        measurements = self._run(step, ledger, computation, redecode=ledger.redecode)
         return self._make_result(step, measurements, np.empty(0), ledger.condition)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> ProductResult:
@@ -214,7 +214,7 @@ class ElasticExecutor:
         computation: Computation,
         rows: Sequence[int] | None = None,
         eligible_machines: Collection[int] | None = None,
-        refine: Callable[[], Decode | None] = lambda: None,
+        redecode: Callable[[], Decode | None] = lambda: None,
     ) -> Measurements:
         """Execute a step, or the probe before it.
 
@@ -227,7 +227,7 @@ class ElasticExecutor:
             Number of rows of each machine; by default that in the plan.
         eligible_machines : collection of int, optional
             Machines that may get requests; by default all.
-        refine : callable
+        redecode : callable
             See `StepDriver.run`.
         """
         elastic_step, driver = self._waiting_step or self._make_driver()
@@ -242,7 +242,7 @@ class ElasticExecutor:
             listed_machines = listed_machines.intersection(eligible_machines)
         planner.begin(step)
         elastic_step.begin(ledger, listed_machines, predicted, clock.monotonic())
-        outcome = driver.run(step, computation, planner, refine)
+        outcome = driver.run(step, computation, planner, redecode)
         self._last_time_limit = elastic_step.time_limit
         if isinstance(outcome, StepFailed):
             raise self._failure_error(step, outcome, not computation.product.adjoint)
@@ -294,7 +294,7 @@ class ElasticExecutor:
             )
         if isinstance(cause, Disagreement):
             return self._disagreement_error(step, cause)
-        if isinstance(cause, FaultyIdentified):
+        if isinstance(cause, FaultsIdentified):
             faulty = sorted(set(cause.machines))
             ending, possessive = ("s", "their") if len(faulty) > 1 else ("", "its")
             return MachineError(

@@ -58,9 +58,9 @@ class Step:
             case events.Compare():
                 self.ledger.record_comparison(events.RowsAgree(*rows))
 
-    def refine(self):
+    def redecode(self):
         """Return whether rows were decoded again."""
-        instruction = self.ledger.refine()
+        instruction = self.ledger.redecode()
         if instruction is not None:
             self.follow(instruction)
         return instruction is not None
@@ -91,7 +91,7 @@ def test_any_answers_and_losses_give_the_correct_result(data):
         else:
             step.answer(request)
             condition = step.ledger.condition
-            while data.draw(st.booleans(), "idle") and step.refine():
+            while data.draw(st.booleans(), "idle") and step.redecode():
                 assert step.ledger.condition <= condition
     assert step.error() <= 1e-13 * step.ledger.condition
     assert step.requests(available) == []
@@ -104,7 +104,7 @@ def test_l_plus_3_disagreeing_answers_identify_the_faulty_machine():
         ledger.record_answer(events.Request(n, ((0, 10),)))
     assert ledger.instructions() == [events.Compare(*rows)]
     ledger.record_comparison(events.RowsDisagree(*rows))
-    assert ledger.instructions() == [events.IdentifyFaulty(*rows)]
+    assert ledger.instructions() == [events.IdentifyFaults(*rows)]
 
 
 # --- the choice of answers ------------------------------------------------------------------
@@ -124,11 +124,11 @@ def test_late_answers_make_rows_more_accurate():
     assert step.ledger.condition > 1e5
     error = step.error(8)
     step.answer_rows((4,), 0, 5)
-    assert step.refine()
+    assert step.redecode()
     assert step.ledger.condition > 1e5  # of rows 5..7
-    assert not step.refine()
+    assert not step.redecode()
     step.answer_rows((5,), 0, 8)
-    while step.refine():
+    while step.redecode():
         pass
     assert step.ledger.condition < 100
     assert step.error(8) < 1e-3 * error
@@ -148,20 +148,20 @@ def test_uncompared_answers_are_not_decoded():
     step.answer_rows((1, 2, 3, 6), 0, 10)
     assert step.ledger.condition > 1e5
     step.answer_rows((5,), 0, 10)
-    assert not step.refine()
+    assert not step.redecode()
 
 
 def test_dropped_answers_are_not_decoded():
     step = nearly_singular_step()
     step.answer_rows((1, 2, 3, 4), 0, 10)
     step.ledger.drop(4)
-    assert not step.refine()
+    assert not step.redecode()
     step.ledger.drop(2)
     step.ledger.drop(3)
     step.answer_rows((5,), 0, 10)
-    assert not step.refine()  # two answers are too few
+    assert not step.redecode()  # two answers are too few
     step.answer_rows((6,), 0, 10)
-    assert step.refine()  # from machines 1, 5 and 6
+    assert step.redecode()  # from machines 1, 5 and 6
     assert step.error() < 1e-13
 
 

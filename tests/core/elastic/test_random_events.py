@@ -356,7 +356,7 @@ class Cluster(RuleBasedStateMachine):
                 agree = self.are_correct(start, stop, machines)
                 outcome = events.RowsAgree if agree else events.RowsDisagree
                 self.step.handle(outcome(start, stop, machines), self.now)
-            case events.IdentifyFaulty(start, stop, machines):
+            case events.IdentifyFaults(start, stop, machines):
                 self.step.handle(self.identify_faulty(start, stop, machines), self.now)
             case events.Decode(start, stop, machines):
                 assert len(set(machines)) == self.recovery
@@ -423,7 +423,7 @@ class Cluster(RuleBasedStateMachine):
         if len(machines) >= self.recovery + 3 and len(faulty) <= len(machines) - self.recovery - 1:
             for n in faulty:
                 self.usable_rows[n].clear()
-            return events.FaultyIdentified(faulty)
+            return events.FaultsIdentified(faulty)
         return events.FaultUndetermined(start, stop, machines, ())
 
     # --- results --------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def test_a_disagreement_waits_ten_seconds_for_vacant_machines():
         step.handle(events.RequestAnswered(request), 0.1)
     assert step.instructions(0.1) == [events.Compare(0, ROWS, (1, 2, 3))]
     step.handle(events.RowsDisagree(0, ROWS, (1, 2, 3)), 0.1)
-    assert step.instructions(0.1) == [events.IdentifyFaulty(0, ROWS, (1, 2, 3))]
+    assert step.instructions(0.1) == [events.IdentifyFaults(0, ROWS, (1, 2, 3))]
     undetermined = events.FaultUndetermined(0, ROWS, (1, 2, 3), ((1,), (2,), (3,)))
     step.handle(undetermined, 0.1)
     assert step.instructions(0.1) == [WaitUntil(pytest.approx(10.1))]
@@ -119,7 +119,7 @@ def test_a_process_that_has_replaced_a_faulty_one_is_not_excluded(is_replaced):
     machines = {request.machine for request in instructions if isinstance(request, Request)}
     assert machines
     assert machines <= {2, 3}
-    step.handle(events.FaultyIdentified((2,)), 0.2)  # by answers of the old process
+    step.handle(events.FaultsIdentified((2,)), 0.2)  # by answers of the old process
     assert events.Exclude(2, events.MachineExcluded) not in step.instructions(0.2)
 
 
