@@ -106,6 +106,11 @@ def test_emulated_speeds_count_nonzeros(tmp_path):
     assert min(kept.records[0].compute_seconds) >= 0.9 * 60 / 2000
 
 
+def test_speeds_are_measured_with_rows_of_the_machine(float64_template):
+    with open_operator(float64_template, emulate_speeds=(1, 1, 2, 2)) as operator:
+        np.testing.assert_allclose(operator @ np.ones(23), X @ np.ones(23))
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (1, 9), (9, 1), (3, 70_000)])
 def test_small_and_narrow_matrices(shape, tmp_path):
     matrix = sp.csr_array(([2.5], ([shape[0] - 1], [shape[1] - 1])), shape=shape)
