@@ -153,7 +153,7 @@ class RecombinationCache:
     def candidate_bases(
         self, machines: tuple[int, ...], rebuild_errors: Floats, shard_errors: Floats
     ) -> list[tuple[int, ...]]:
-        """Return bases to try: of the least rebuilt shards, well conditioned, of the most accurate.
+        """Return the least rebuilt, a well-conditioned, and the most accurate basis, each once.
 
         Parameters
         ----------
