@@ -610,6 +610,21 @@ def test_wrong_answers_of_one_machine_exclude_its_host(with_host):
     host.expect_error(DismissedError, "wrong")
 
 
+def test_a_silent_host_closes_the_shard_of_a_machine_that_another_host_opens(with_host, connect):
+    hub, endpoint, host = with_host
+    send_jobs(endpoint, 2)
+    host.receive_order(OrderKind.MULTIPLY)
+    hub.mark_unresponsive(2, "silent")
+    spare = connect()
+    run_until(hub, lambda: hub.roster.opening)
+    opened = serve_next(spare, hub)
+    order, _ = host.receive_order(OrderKind.CLOSE)
+    assert order.machine_or_count == opened
+    host.answer(2)
+    (joined,) = collect_events(hub, JobsAnswered, MachineJoined)[1:]
+    assert {opened, joined.machine} == {2, 3}
+
+
 def test_an_adopted_machine_moves_to_a_new_host_between_two_jobs(serve, connect):
     hub, endpoint, (first, _, third) = serve()
     third.close()
