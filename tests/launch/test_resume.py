@@ -107,9 +107,13 @@ def warn_master_last(process):
 def warn_all_twice(process):
     """As a batch system that sends a warning and then ends the job."""
     ranks = ranks_of(process).values()
+    for rank in ranks:
+        rank.suspend()  # so that the run cannot end between the signals
     for number in (signal.SIGUSR1, signal.SIGTERM):
         for rank in ranks:
             rank.send_signal(number)
+    for rank in ranks:
+        rank.resume()
 
 
 @pytest.mark.parametrize(
