@@ -48,7 +48,7 @@ def machines(
     ----------
     client : distributed.Client
     connection : path or str
-        The connection file of the run, which workers need not see, or ``HOST:PORT`` with the key of
+        The connection file of the run (not needed by the workers), or ``HOST:PORT`` with the key of
         the run in the environment variable CEC_MPI_KEY.
     per_worker, keep, join
         As for `pool`.
@@ -76,8 +76,8 @@ def pool(
     """Return an engine for `cec_mpi.open_operator` with machines on the workers of a cluster.
 
     Workers that the cluster adds or restarts also get machines. Machines leave when their worker is
-    closed or retired, and end when it is killed. A killed process of machines is restarted, at most
-    5 times in 10 minutes.
+    closed or retired, and end when it is killed. If the child process that runs the
+    machines is killed, it is restarted: at most 5 starts in 10 minutes.
 
     Parameters
     ----------

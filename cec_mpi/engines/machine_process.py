@@ -40,7 +40,7 @@ def run_machines(
     """Join a run from a child process until the run is over; return the last exit code.
 
     The child gets the keys of the run through a pipe, and ends when this process ends. It is
-    started again if it was killed or has failed, at most 5 times in 10 minutes.
+    restarted if it is killed or fails, except after `FINAL_CODES`: at most 5 starts in 10 minutes.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def run_machines(
     must_stop : threading.Event
         If set, the machines leave.
     report : callable, optional
-        Called with the reason if the machines are not started again.
+        Called with the reason if the machines are not restarted.
     """
     limit, code, error = StartLimit(_MAX_STARTS), 0, ""
     input_json = json.dumps([connection.to_builtins(), options]).encode()
@@ -140,7 +140,7 @@ def main(arguments: list[str], parent: int) -> None:
     """Join the run whose connection and options are read from standard input."""
     del arguments, parent
     remove_error_filters()
-    set_verbosity(QUIET)  # notes of all workers would be shown in one place
+    set_verbosity(QUIET)  # otherwise the notes of all workers would be shown in one place
     connection, options = json.load(sys.stdin)
     try:
         join(ConnectionFile.from_builtins(connection), **options)

@@ -1,4 +1,4 @@
-"""Machines in tasks of Ray, which restarts lost tasks."""
+"""Machines in Ray tasks; Ray restarts lost tasks."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def machines(
     join: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> ExitStack:
-    """Start machines of a run as tasks of Ray.
+    """Start machines of a run as Ray tasks.
 
     Parameters
     ----------
     n : int
-        Number of tasks.
+        Number of tasks, each with at most `per_task` machines.
     connection : path or str
-        The connection file of the run, which nodes need not see, or ``HOST:PORT`` with the key of
+        The connection file of the run (not needed on the nodes), or ``HOST:PORT`` with the key of
         the run in the environment variable CEC_MPI_KEY.
     per_task, keep, join, **options
         As for `pool`.
@@ -67,10 +67,10 @@ def pool(
     join: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Callable[[ConnectionFile], ExitStack]:
-    """Return an engine for `cec_mpi.open_operator` with machines in tasks of Ray.
+    """Return an engine for `cec_mpi.open_operator` with machines in Ray tasks.
 
-    If the process or the node of a task dies, Ray restarts the task, without limit. A killed
-    process of machines is restarted in its task, at most 5 times in 10 minutes.
+    If the process or the node of a task dies, Ray restarts the task, without limit. If the child
+    process that runs the machines is killed, the task restarts it: at most 5 starts in 10 minutes.
 
     Parameters
     ----------
@@ -79,13 +79,13 @@ def pool(
     per_task : int
         Maximum number of machines in each task, in one process.
     keep : int, optional
-        Number of machines to keep. Instead of Ray's restarts, each task that ends, even after a
-        notice of preemption, is replaced, at most 5 times for each task in 10 minutes.
+        Number of machines to keep. Ray then restarts no tasks; tasks that end, even after a notice
+        of preemption, are replaced, at most ``5 * ceil(keep / per_task)`` times in 10 minutes.
     join : dict, optional
         Keywords of `cec_mpi.join`, such as ``{"memory": 64e9}``. By default machines have as many
         threads as the task has CPUs, and ``notice`` is ``"auto"``.
     **options
-        Those of `ray.remote` for tasks, such as ``num_cpus``, ``resources`` and
+        Options of `ray.remote` for tasks, such as ``num_cpus``, ``resources`` and
         ``scheduling_strategy``.
 
     Raises
@@ -112,7 +112,7 @@ def pool(
         with ExitStack() as stack:
             tasks: list[Any] = []
             stack.callback(_cancel, tasks)
-            # The keys are arguments of the task: Ray may write objects of `ray.put` to disk.
+            # Pass the keys, in `connection`, as arguments: Ray may write `ray.put` objects to disk.
             tasks.extend(task.remote(connection, machine_options) for _ in range(n))
             if keep is not None:
                 start_task = partial(task.remote, connection, machine_options)
@@ -126,7 +126,7 @@ def pool(
 def _keep_tasks(
     tasks: list[Any], size: int, start_task: Callable[[], Any]
 ) -> AbstractContextManager[None]:
-    """Replace tasks that have ended, unless their exit code is final."""
+    """Replace tasks that have ended, unless a restart cannot help (`FINAL_CODES`)."""
     ray = _load_ray()
     tasks_to_keep = size
 
@@ -161,7 +161,7 @@ def _serve(connection: ConnectionFile, options: dict[str, Any]) -> int:
 
 
 def _cancel(tasks: Sequence[Any]) -> None:
-    """Cancel tasks, after their machines have left if they do so in time."""
+    """Cancel tasks; kill those that have not ended after `_CANCEL_SECONDS`."""
     ray = _load_ray()
     for force in (False, True):
         if not tasks or not ray.is_initialized():  # Ray has ended them
