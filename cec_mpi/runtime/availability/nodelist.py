@@ -1,4 +1,4 @@
-"""Node lists of Slurm, such as ``n[1-4],login``."""
+"""Slurm node lists, such as ``n[1-4],login``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def expand_nodelist(text: str) -> list[str]:
 
 
 def _expand_bracket(text: str, nodelist: str) -> list[str]:
-    """Return the numbers of a bracket, such as ``1-2,08-10``, with leading zeros."""
+    """Return the numbers in brackets, such as ``1-2,08-10``, with leading zeros."""
     numbers: list[str] = []
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)

@@ -225,7 +225,7 @@ class Machine:
         ----------
         product : Product
         operand : ndarray
-            W, shape (k, r), or for the adjoint the coefficients of the assigned rows, shape
+            W', shape (k, r), or for the adjoint the coefficients of the assigned rows, shape
             (row_count, k).
         step : int
 

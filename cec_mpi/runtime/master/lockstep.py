@@ -41,7 +41,7 @@ class LockstepExecutor:
         return self._planner.plan(self._planner.next_step())
 
     def multiply(self, step: Step, buffers: Buffers) -> ProductResult:
-        """Announce, share and collect; rank 0 prepares decoding while the machines compute.
+        """Announce, share, collect and decode; prepare decoding while the machines compute.
 
         Raises
         ------
@@ -108,7 +108,7 @@ class LockstepExecutor:
         return MachineError(text)
 
     def _nonfinite_error(self, step: Step, values: NDArray[Any], rows: list[int]) -> MachineError:
-        """Return the error that names the machines whose answers to X W are not finite."""
+        """Return the error for answers to X W that are not finite."""
         columns = step.product.columns
         checker, begin, nonfinite_answers = NonfiniteChecker(columns), 0, []
         for machine in step.available:
@@ -139,7 +139,7 @@ class LockstepExecutor:
 
 
 def _delay_of_last(answers: Answers) -> dict[int, float]:
-    """Return the machine that finished last, and how many seconds after the second last."""
+    """Return the machine that finished last, and how many seconds after the one before it."""
     finish_times = (answers.load_seconds + answers.seconds).tolist()
     *_, second_last, last = sorted([0.0, *finish_times])
     return {finish_times.index(last) + 1: last - second_last} if last > second_last else {}

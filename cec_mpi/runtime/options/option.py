@@ -75,7 +75,7 @@ class Options:
     title: ClassVar[str] = ""  # of the group in the help
 
     def resolve(self, manifest: Manifest) -> dict[str, Any]:
-        """Check these options against a store; return the values to replace.
+        """Check these options against a store; return the resolved values of options, by name.
 
         Raises
         ------
@@ -230,7 +230,7 @@ def rename_flags_in_errors(*groups: type[Any]) -> Iterator[None]:
 
 
 def check_choices(group: type[Any], options: Any) -> None:
-    """Raise if the value of an option of this group is not one of its choices, or not a bool."""
+    """Raise if an option of this group is not one of its choices, or a switch is not a bool."""
     for field in own_options(group):
         arguments, value = field.metadata["flag"], getattr(options, field.name)
         choices = arguments.get("choices")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cec_mpi.runtime.processes.launcher import remove_launcher_variables
 
-# The child imports this copy of the package; -P excludes modules of the working directory. If the
+# The child imports this copy of the package; -P excludes modules in the working directory. If the
 # parent is killed, the child sends itself SIGTERM, which ends it during imports and later makes a
 # machine leave; if it is still computing after 4 s, it exits. The child polls its parent, because
 # processes that were forked from the parent would keep a connection open.

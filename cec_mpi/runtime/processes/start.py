@@ -1,7 +1,7 @@
 """Start MPI on all ranks, and run a function on them.
 
-Workarounds are for faults in Open MPI 5.0, MPICH 5.0 and Intel MPI 2021 from PyPI, and mpi4py 4.1,
-unless another version is named. They can be removed when the faults are fixed.
+Workarounds are for bugs in Open MPI 5.0, MPICH 5.0 and Intel MPI 2021 from PyPI, and mpi4py 4.1,
+unless another version is named. They can be removed when the bugs are fixed.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def can_start_mpi(
     offers_pmix = "PMIX_NAMESPACE" in environ
     offers_pmi = bool({"PMI_FD", "PMI_PORT", "PMI_RANK"} & set(environ))
     if library.implementation == OPEN_MPI:
-        is_too_new = library.major < 5 and "PRTE_LAUNCHED" in environ  # set by Open MPI 5's mpirun
+        is_too_new = library.major < 5 and "PRTE_LAUNCHED" in environ  # the launcher is Open MPI 5
         return (offers_pmix and not is_too_new) or (offers_pmi and "pmi" in library.interfaces)
     if library.implementation == MPICH:
         return offers_pmi or not offers_pmix or "pmix" in library.interfaces
@@ -224,7 +224,7 @@ def launcher_mismatch_message(launcher: Launcher, library: Library, problem: str
 
 
 def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
-    """Start MPI under a time limit, which `start_barrier` ends; return COMM_WORLD.
+    """Start MPI under a time limit, which `start_barrier` cancels; return COMM_WORLD.
 
     Parameters
     ----------
@@ -314,8 +314,8 @@ def zeroed_malloc() -> Iterator[None]:
     with other bytes its lines are often longer than the 1,024 bytes that the server reads at once,
     and MPI_Init aborts or hangs.
 
-    Without MPICH or srun malloc is unchanged, because other libraries would touch all memory that
-    they reserve: with Intel MPI this takes 1.2 s and gigabytes for each process.
+    With neither MPICH nor srun, malloc is unchanged, because other libraries would touch all memory
+    that they reserve: with Intel MPI this takes 1.2 s and gigabytes for each process.
     """
     launcher, libc = detect_launcher(), ctypes.CDLL(None)
     is_needed = mpi_library().implementation == MPICH or (launcher is not None and launcher.is_srun)
@@ -349,12 +349,12 @@ def init_mpi() -> None:
 
 @cache
 def pause_after_init() -> None:
-    """Sleep before the first message, until other processes have returned from MPI_Init.
+    """Sleep before the first message, so that other processes can return from MPI_Init.
 
     With Open MPI 5 a process may return from MPI_Init while others cannot receive a message yet,
-    and crash with a segmentation fault: in 5 of 120 starts with ``srun --mpi=pmix``, but in none of
-    120 after a sleep of 0.1 s (https://github.com/open-mpi/ompi/issues/12495). With mpirun on four
-    nodes none of 60 starts crashed.
+    which then crash with a segmentation fault: in 5 of 120 starts with ``srun --mpi=pmix``, but in
+    none of 120 after a sleep of 0.1 s (https://github.com/open-mpi/ompi/issues/12495). With mpirun
+    on four nodes none of 60 starts crashed.
     """
     launcher = detect_launcher()
     if launcher is not None and launcher.is_srun and mpi_library().implementation == OPEN_MPI:
@@ -450,7 +450,7 @@ def start_limit_seconds(seconds: object, ranks: int) -> float:
 
 
 def start_barrier(comm: MPI.Intracomm) -> None:
-    """Wait for all ranks, and end the time limit of the start (collective)."""
+    """Wait for all ranks, and cancel the time limit of the start (collective)."""
     wait_for([comm.Ibarrier()])
     end_start_limit()
 
@@ -460,7 +460,7 @@ def limit_session_start(comm: MPI.Intracomm, start_timeout: float | None) -> Ite
     """Context manager that limits the time until `start_barrier` (collective).
 
     It first waits for all ranks. After the time limit the job is aborted. A time limit of
-    `run_on_ranks` has precedence.
+    `run_on_ranks` takes precedence.
 
     Raises
     ------
@@ -473,14 +473,14 @@ def limit_session_start(comm: MPI.Intracomm, start_timeout: float | None) -> Ite
         except InputError as error:
             raise mark_shared_error(comm.rank, error) from None
     try:
-        wait_for([comm.Ibarrier()])  # other calls of MPI would busy-wait
+        wait_for([comm.Ibarrier()])  # other MPI calls would busy-wait
         yield
     finally:
         end_start_limit()
 
 
 def check_start(comm: MPI.Intracomm) -> None:
-    """Raise if the ranks cannot work together (collective).
+    """Start MPI unless it is running; raise if the ranks cannot work together (collective).
 
     Raises
     ------
@@ -500,7 +500,7 @@ def run_on_ranks(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
 
     The launcher returns the exit code of rank 0, which is the value of `body`.
 
-    An exception that all ranks raise is printed once, a `CecError` in one line. Any other exception
+    An exception that all ranks raise is printed once, a `CecError` on one line. Any other exception
     aborts the job (`abort_on_error`).
 
     `body` must call `start_barrier` or return within `start_timeout` seconds (see

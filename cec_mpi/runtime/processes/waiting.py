@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 _MIN_SPIN = 30e-6  # seconds without a sleep at the beginning of a wait
-_CONTENTION_GAP = 0.7e-3  # seconds between polls that indicate a busy core
+_CONTENTION_GAP = 0.7e-3  # seconds; a longer gap between polls indicates a shared core
 _CONTENTION_SECONDS = 0.1  # seconds after such a gap during which waits hardly spin
 _SHORT_WAIT = 1e-3  # seconds; after a shorter wait, another short wait is expected
 _MIN_SLEEP_SECONDS, MAX_SLEEP_SECONDS = 20e-6, 600e-6
@@ -52,10 +52,10 @@ class WaitHistory:
     """Duration of the last wait of one kind: after a short wait, the next wait spins longer.
 
     If another process computes on this core, a process that yields gets the core back late, while
-    one that sleeps wakes in time. Then, for a tenth of a second, waits of this process hardly spin.
+    one that sleeps wakes on time. Then, for a tenth of a second, waits of this process hardly spin.
     """
 
-    _contended_until = 0.0  # by `time.monotonic`
+    _contended_until = 0.0  # on the clock `time.monotonic`
 
     def __init__(self) -> None:
         self.last_wait = 0.0  # seconds
@@ -86,14 +86,14 @@ class PollTimer:
     max_sleep : float
         Longest sleep in seconds.
     history : WaitHistory, optional
-        History of the waits of this kind. Without it no wait is expected to be short.
+        History of the waits of this kind. Without it, waits are assumed to be long.
 
     Attributes
     ----------
     spin : float
         Seconds before the first sleep.
     last_poll : float
-        Time of the last call of `pause`, by `time.monotonic`.
+        Time of the last poll, on the clock `time.monotonic`.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ def wait_for(
     for request in requests:
         while not request.Test():
             now = monotonic()
-            # The most frequent case, without a call.
+            # Fast path: `pause`, inlined.
             if now < spin_until and now - timer.last_poll < _CONTENTION_GAP:
                 timer.last_poll = now
                 yield_core()

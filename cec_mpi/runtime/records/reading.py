@@ -35,8 +35,8 @@ from cec_mpi.runtime.records.step import (
 from cec_mpi.store.files.regular import NotAFileError, open_regular
 from cec_mpi.text import shorten
 
-MAX_LINE_BYTES = 1 << 25  # five times a step of a hundred thousand machines
-MAX_OBJECTS = 1 << 17  # JSON objects in a line; in memory, they may take 25 times its bytes
+MAX_LINE_BYTES = 1 << 25  # five times the line of a step with 100,000 machines
+MAX_OBJECTS = 1 << 17  # JSON objects in a line; in memory, they may take 25 times its size
 _get_checked_fields = attrgetter(
     *(n for n in MACHINE_FIELDS if n != "compute_seconds"), "available", "absent_since"
 )
@@ -60,7 +60,7 @@ _header_decoder = msgspec.json.Decoder(Header)
 
 
 class InvalidLineError(Exception):
-    """An error in a line; the message follows the line number."""
+    """An error in a line; messages of `LineReader.read` begin with its number, others follow it."""
 
 
 LINE_ERRORS = InvalidLineError, msgspec.DecodeError, ValueError, RecursionError
@@ -68,7 +68,7 @@ LINE_ERRORS = InvalidLineError, msgspec.DecodeError, ValueError, RecursionError
 
 
 def decode_line(line: bytes) -> Any:
-    """Return a line as a `Header`, a `Note` or a `StepLine`.
+    """Decode a line to a `Header`, a `Note` or a `StepLine`.
 
     Raises
     ------
@@ -115,7 +115,7 @@ class LineReader:
     def __init__(self) -> None:
         self._has_header = False
         self._last: StepRecord | None = None  # since the last header
-        self._previous_values = _DEFAULT_VALUES  # of omitted fields
+        self._previous_values = _DEFAULT_VALUES  # for fields that a line omits
         self._last_number = -1
         self._line_number = 0
 
@@ -175,7 +175,7 @@ class LineReader:
         lengths = {name: len(getattr(record, name)) for name in MACHINE_FIELDS}
         check_machines(lengths, record.available, record.absent_since)
         if last is None or record.assignment is not last.assignment:
-            IntervalBounds.from_lists(record.assignment)
+            IntervalBounds.from_lists(record.assignment)  # raises if they are invalid
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class RunRecords:
     unfinished_events : list of Event
         Events in steps that were not completed.
     end : int
-        Bytes up to the end of the last complete line.
+        Size in bytes up to the end of the last complete line.
     size : int
         Size of the file in bytes.
     """
@@ -263,7 +263,7 @@ def _iterate_raw_lines(path: Path) -> Iterator[bytes]:
 
 
 class RecordFollower:
-    """Reads a record of steps that may still be written.
+    """Reads a ``steps.jsonl`` that may still be written.
 
     An incomplete last line is read later. A file that was replaced or became shorter is read again
     from its beginning.
@@ -306,7 +306,7 @@ class RecordFollower:
         Returns
         -------
         is_replaced : bool
-            Whether the file was replaced, so that earlier lines are invalid.
+            Whether the file was replaced, shortened or removed, so that earlier lines are invalid.
         lines : list of Header, StepRecord or Note
 
         Raises

@@ -44,8 +44,8 @@ class FairLock:
         Raises
         ------
         InputError
-            The process was forked from that of the lock, the thread may not use the machines, or it
-            already holds the lock or waits for it (in a callback of a step or a signal handler).
+            The process was forked from the lock's creator, the thread may not use the machines, or
+            it holds the lock or waits for it (in a callback of a step or a signal handler).
         """
         if self.is_forked:
             raise InputError(
@@ -64,7 +64,7 @@ class FairLock:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process was forked from that of the lock."""
+        """Whether this process was forked from the one that created the lock."""
         return os.getpid() != self._process
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -83,7 +83,7 @@ class FairLock:
             self._queue.append(ticket)
             earlier = list(self._queue.copy())
             del earlier[earlier.index(ticket) :]
-            # The last ticket waits for those before it, unless its thread was interrupted.
+            # The nearest earlier call ends after all before it, unless its thread was interrupted.
             for other in reversed(earlier):
                 if not other.is_over:
                     with other.lock:
@@ -122,7 +122,7 @@ class _Ticket:
 
 
 def mpi_lock() -> FairLock:
-    """Return a lock for threads that call MPI, one for all sessions with MPI_THREAD_SERIALIZED."""
+    """Return a lock for threads that call MPI; all sessions share it with MPI_THREAD_SERIALIZED."""
     from mpi4py import MPI
 
     return (

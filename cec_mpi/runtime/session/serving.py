@@ -109,7 +109,7 @@ def compute_answers(
 
 
 def _sum_terms(terms: list[NDArray[Any]], reports: list[Report]) -> list[NDArray[Any]]:
-    """Return the sum of the terms that have not failed; the first term if all have."""
+    """Return the sum of the terms of machines that have not failed; the first term if all have."""
     valid = [term for term, report in zip(terms, reports, strict=True) if not report.problem]
     for term in valid[1:]:
         valid[0] += term
@@ -122,7 +122,7 @@ def _open_and_report(
     session_stack: ExitStack,
     log_stack: ExitStack,
 ) -> Machine | None:
-    """Open a shard; return None if it cannot be opened, or the master refuses it.
+    """Open and report a shard; return its machine, or None if that failed or the master refuses it.
 
     `session_stack` is closed at the end of the session, and `log_stack` with the machine.
     """
@@ -169,7 +169,7 @@ def collect_problems(
 def open_machine(
     number: int, opening: Opening, check_cancelled: Callable[[], None] = lambda: None
 ) -> Machine:
-    """Return a machine that has opened its shard; machine 0 has none.
+    """Return a machine that has opened its shard; number 0, for a rank without a machine, has none.
 
     `check_cancelled` is called while the shard is copied, and may raise.
 
@@ -201,7 +201,7 @@ def make_open_report(
     rate: float,
     log_problem: str = "",
 ) -> OpenReport:
-    """Return the report on opening a machine; `machine` is None if that has failed."""
+    """Return the report on opening a shard; `machine` is None if that has failed."""
     report = OpenReport(
         problem="".join(map(str, problems)),
         rate=rate,
@@ -221,7 +221,7 @@ def make_open_report(
 
 
 def _choose_device(number: int, opening: Opening) -> Device | None:
-    """Return the device of a machine; None for the processor.
+    """Return the device of a machine; None for the CPU.
 
     Raises
     ------

@@ -31,7 +31,7 @@ class Job:
     step : int
     product : Product
     operand : ndarray
-        W, shape (k, r), or the coefficients of the rows, (row_count, k).
+        W', shape (k, r), or the coefficients of the rows, (row_count, k).
     sent_at : float
         Time at which the job was sent, in seconds of the hub's clock.
     row_count : int
@@ -168,9 +168,9 @@ class JobsEndpoint:
         step : int
         product : Product
         operands : mapping of Request to ndarray
-            W, shape (k, r), or the coefficients of the rows of the request, (count, k); contiguous,
-            in the dtype in which products are computed. It is not copied, and must not change while
-            `is_sending` returns True.
+            W', shape (k, r), or the coefficients of the rows of the request, (count, k);
+            contiguous, in the dtype in which products are computed. It is not copied, and must not
+            change while `is_sending` returns True.
 
         Returns
         -------

@@ -1,11 +1,11 @@
-"""The interfaces of a wire: endpoints of the master and of a machine.
+"""Interfaces of a transport: the endpoints of the master and of a machine.
 
-A `Hub` is the master's endpoint of a session. Its roster and its events show which machines can get
-jobs. When the machines have opened their shards, it returns an endpoint for steps, of one of two
-kinds. In *lockstep* a step is three collective operations: *announce* the step, *share* the
-operand, and *collect* the answers. The master and all machines, also preempted ones, call them in
-this order. *Elastic* machines get jobs one by one (`jobs.JobsEndpoint`), and may not answer; their
-hub (`jobs.ElasticHub`) reports answers and losses as events.
+A `Hub` is the master's endpoint for a session. Its roster and its events show which machines can
+get jobs. When the machines have opened their shards, it returns an endpoint for steps, of one of
+two kinds. In *lockstep* a step is three collective operations: *announce* the step, *share* the
+operand, and *collect* the answers. The master and all machines, including preempted ones, call them
+in this order. *Elastic* machines get jobs one by one (`jobs.JobsEndpoint`), and may never answer;
+their hub (`jobs.ElasticHub`) reports answers and losses as events.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cec_mpi.runtime.wire.orders import Admission, Multiply, Opening, OpenReport
 
 
 class Hub(Protocol):
-    """The master's endpoint of a session.
+    """The master's endpoint for a session.
 
     Attributes
     ----------
@@ -46,14 +46,14 @@ class Hub(Protocol):
     roster: Roster
 
     def assign_machines(self, machines: tuple[int, ...], ranks: int) -> tuple[int, ...]:
-        """Return the machine of each rank from 1 on; 0 for none.
+        """Return the machine of each rank, starting at rank 1; 0 for none.
 
         Parameters
         ----------
         machines : tuple of int
             The machines that take part, in the order of ranks.
         ranks : int
-            Number of ranks, except the master, that joined before the start.
+            Number of ranks, excluding the master, that joined before the start.
         """
 
     def pids(self) -> dict[int, int]:
@@ -93,7 +93,7 @@ class LockstepEndpoint(Protocol):
     def share(self, operand: NDArray[Any]) -> int:
         """Send the operand that was passed to `announce`; return the bytes sent.
 
-        The operand is W, shape (k, r), or the coefficients, (machines_per_row * R * k,); each
+        The operand is W', shape (k, r), or the coefficients, (machines_per_row * R * k,); each
         machine gets its part of them.
         """
 
@@ -101,7 +101,7 @@ class LockstepEndpoint(Protocol):
         """Wait for the answers of all available machines."""
 
     def last_errors(self) -> dict[int, str]:
-        """Return the last errors of machines, by number of the machine."""
+        """Return the last error of each machine that reported one, by machine number."""
 
 
 class StaticHub:
@@ -143,7 +143,7 @@ class StaticHub:
                 self.roster.mark_joined(rank, machine, notify=False)
 
     def exclude_leaving(self, answers: Answers) -> Answers:
-        """Exclude the machines that report that they leave; return the answers."""
+        """Exclude the machines that report that they are leaving; return the answers unchanged."""
         for machine in answers.leaving:
             host = self.roster.serving_host(machine)
             if host is not None:
@@ -155,13 +155,13 @@ class MachineEndpoint(Protocol):
     """A machine's endpoint."""
 
     def receive_order(self, signals: SignalRecorder) -> ParsedOrder:
-        """Wait for the next order of the master, without using a core.
+        """Wait for the next order of the master, without busy-waiting.
 
-        The endpoint may report signals that this process has received to the master.
+        The endpoint may report to the master the signals that this process has received.
         """
 
     def send_open_report(self, report: OpenReport) -> Admission:
-        """Report whether a store was opened; return whether this machine serves it."""
+        """Report whether a store was opened; return whether this machine may serve it."""
 
     def wait_for_all(self) -> None:
         """Wait until all machines have called this method."""
@@ -170,7 +170,7 @@ class MachineEndpoint(Protocol):
         """Raise if the master is lost or this machine must leave; called during long operations."""
 
     def receive_operand(self, order: Multiply) -> NDArray[Any]:
-        """Receive W, shape (k, r), or the coefficients of all parts of the order, (rows, k)."""
+        """Receive W', shape (k, r), or the coefficients of all parts of the order, (rows, k)."""
 
     def send_answer(
         self, order: Multiply, values: Sequence[NDArray[Any]], reports: Sequence[Report]

@@ -1,8 +1,8 @@
 """Work on a store that ranks share: encode, verify, repair, decode, add-machine.
 
-Rank 0 runs the command. The other ranks wait for `Work` without using a core. Each rank processes
-an equal share of its pieces and reports every piece to rank 0. If a rank fails, rank 0 stops all
-ranks and raises the first error.
+Rank 0 runs the command. The other ranks wait for `Work` without busy-waiting. Each rank processes
+an equal share of the pieces of a `Work`, and reports every piece to rank 0. If a rank fails, rank 0
+stops all ranks and raises the first error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cec_mpi.runtime.processes.waiting import PollTimer, wait_for
 from cec_mpi.store.work import ProgressCallback, Work, process_pieces
 
 _MASTER = 0
-# Tags of messages to a rank. WORK: index of the type, then the `Work`; empty after the last one.
+# Tags of messages from rank 0. WORK: index of the type, then the `Work`; empty after the last one.
 _WORK, _END = 1, 2
 _RESULT, _DONE, _FAILED = 3, 4, 5  # tags of messages to rank 0; RESULT for each piece
 
@@ -188,7 +188,7 @@ def _send(comm: MPI.Intracomm, rank: int, tag: int, content: bytes = b"") -> MPI
 
 
 def _probe(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes] | None:
-    """Return the sender, tag and content of a message, if one has arrived."""
+    """Receive a message if one has arrived; return its sender, tag and content, or None."""
     status = MPI.Status()
     message = comm.Improbe(tag=tag, status=status)
     if message is None:
@@ -199,7 +199,7 @@ def _probe(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes
 
 
 def _receive(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes]:
-    """Wait for a message without using a core; return its sender, tag and content."""
+    """Wait for a message without busy-waiting; return its sender, tag and content."""
     timer = PollTimer()
     while (message := _probe(comm, tag)) is None:
         timer.pause()

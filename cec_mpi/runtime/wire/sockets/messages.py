@@ -1,15 +1,15 @@
-"""Messages on sockets: frames, the first of which has the kind of the message and a head.
+"""Messages on sockets: frames, the first of which has the kind of the message, then its head.
 
 ===========  =================================================================================
 to machines
 ORDER        an order (of jobs: see `pack_jobs`), then its payload or the operands of jobs
-ADMISSION    an `Admission`: whether the machine serves the store that it has opened
+ADMISSION    an `Admission`: whether the machine may serve the store that it has opened
 MEASURE      empty; all machines are ready to measure their speeds
 HEARTBEAT    empty; tests the connection, and is ignored
 REFUSED      why the machine cannot join
 LEAVE_ACK    empty; the machine may leave, as it has announced
-FAILED       why the machine gets no more jobs after an error: it leaves
-DISMISSED    why the machine is excluded for good: it leaves
+FAILED       why the machine gets no more jobs after an error: it must leave
+DISMISSED    why the machine is excluded for good: it must leave
 to master
 HELLO        a `Hello`
 ANSWER       reports of the jobs of an order, then their values or, for X' V, their sum; short
@@ -22,8 +22,8 @@ LEAVE        empty; the machine leaves after it has answered its jobs
 
 Objects are JSON that msgspec validates (`processes.packing`).
 
-Messages determine the time of a small step. Therefore a short job and a short answer are one
-message each. A long vector is not copied, but sent in frames of its own.
+Messages dominate the time of a small step, so a short job and a short answer are one frame each. A
+long vector is not copied, but sent in frames of its own.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ def _sanitize(text: str) -> str:
 def pack_jobs(jobs: Sequence[Job]) -> tuple[bytes, list[NDArray[Any]]]:
     """Return the order for jobs of one host, and the operands that are sent in other frames.
 
-    After the header the order has the machine and number of intervals of each job, then the
-    intervals, then short operands, whose size in bytes is the `length` of the order. Jobs of X W
-    share one operand; jobs of X' V have one each.
+    After the header, the integers of `Order`, come the machine and number of intervals of each job,
+    then the intervals, then short operands, whose size in bytes is the `length` of the order. Jobs
+    of X W share one operand; jobs of X' V have one each.
     """
     product, step = jobs[0].product, jobs[0].step
     operands = [job.operand for job in (jobs if product.adjoint else jobs[:1])]
@@ -182,7 +182,7 @@ def _pop_values(pieces: list[NDArray[Any]], count: int) -> list[NDArray[Any]]:
 
 
 def unpack_order(head: NDArray[np.int64]) -> tuple[Order, Multiply | None, NDArray[np.uint8]]:
-    """Return the header of an order, its jobs (None for other orders), and short operands."""
+    """Return the header of an order, its jobs (None if it has none), and short operands."""
     order = Order(*head[:_HEADER_LENGTH].tolist())
     if not order.is_step:
         return order, None, np.empty(0, np.uint8)
@@ -198,7 +198,7 @@ def unpack_order(head: NDArray[np.int64]) -> tuple[Order, Multiply | None, NDArr
 
 
 def operand_shape(jobs: Multiply, opening: Opening) -> tuple[int, int]:
-    """Return the shape of W, or of the coefficients of all parts of the jobs."""
+    """Return the shape of W', or of the coefficients of all parts of the jobs."""
     adjoint, columns = jobs.product
     rows = sum(count_rows(part.intervals or ()) for part in jobs.parts)
     return (rows, columns) if adjoint else (columns, opening.manifest.columns)
@@ -226,7 +226,7 @@ class Hello:
     is_limited : bool
         Whether the user has set `memory`; otherwise it is a fraction of the free memory.
     device : str
-        Devices to which `memory` refers; empty for the main memory.
+        Devices whose memory this is; empty for the main memory.
     """
 
     package: tuple[str, str, str]
