@@ -51,7 +51,7 @@ def encode_replicas(
     directory : Path
         Directory of the store. It appears when it is complete.
     options : EncodeOptions
-        With `copies`.
+        `copies` is by default 3, or the number of machines if that is less.
     on_progress : callable, optional
         Called with the progress.
 
@@ -104,7 +104,7 @@ def encode_replicas(
 
 
 def _write_metadata(writer: _ShardWriter, parts: Parts, checksums: NDArray[np.uint64]) -> None:
-    """Write all files except the shards: cells, column sizes, checksums, manifest."""
+    """Write all files except the shards: cells, column maxima, checksums, manifest."""
     directory, layout, rows = writer.directory, writer.layout, writer.rows
     cells = np.stack([parts.first_rows, parts.entries_before])
     sizes, exponent = quantise_sizes(writer.column_sizes)
@@ -148,7 +148,7 @@ class _ShardWriter:
     rows: SparseRows
 
     def __post_init__(self) -> None:
-        self.column_sizes = np.zeros(self.rows.shape[1])
+        self.column_sizes = np.zeros(self.rows.shape[1])  # largest absolute value in each column
         self.rounding = NO_ROUNDING
 
     def write(self, part: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Simpler schemes on the same machines, with the same model of times.
+"""Simpler schemes on the same machines, with the same timing model.
 
 Each baseline replays the availability of a scenario with its speeds and costs, without noise.
 Changes take effect between steps, as in a run with simulated availability. Without a code, each
@@ -90,7 +90,7 @@ class FastestMachines(_OneShardScheme):
 
 
 class RestartOnChange(_OneShardScheme):
-    """Shares of X in proportion to speeds without a code, in a job that restarts on each change.
+    """Shares of X in proportion to speeds, without a code, in a job that restarts on each change.
 
     If machines leave, the steps since the last checkpoint are lost. If machines join, the job
     first writes a checkpoint. Then all machines start and read their shares.

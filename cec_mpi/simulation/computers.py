@@ -1,4 +1,4 @@
-"""Computers that carry several machines, which are numbered computer by computer."""
+"""Computers that carry several machines; machines are numbered computer by computer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cec_mpi.text import plural
 
 
 def distribute_machines(capacities: Sequence[int], machines: int) -> tuple[int, ...]:
-    """Return the number of machines of each computer, as even as memory allows.
+    """Distribute machines as evenly as memory allows; return their number on each computer.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def machine_ranges(counts: Sequence[int]) -> list[range]:
 
 
 def machine_speeds(speeds: Sequence[float], counts: Sequence[int]) -> tuple[float, ...]:
-    """Return the speeds of machines; `counts` of them share the speed of each computer.
+    """Return the speed of each machine: those of a computer share its speed equally.
 
     Examples
     --------

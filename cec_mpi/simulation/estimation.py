@@ -68,7 +68,7 @@ def estimate_speeds(directory: Path, scenario: Scenario) -> SessionOptions:
 
 
 def estimate_rate_and_costs(directory: Path) -> tuple[float, Costs]:
-    """Return the bytes that a machine multiplied per second in a run, and its other costs.
+    """Return the rate of a machine in a run, in bytes multiplied per second, and the run's costs.
 
     The rate is the median over machines. A cost that cannot be estimated keeps its default: the
     bandwidth if a step transferred less than 1 MB, otherwise the latency; both if all machines were

@@ -1,4 +1,4 @@
-"""A recorder of simulated steps, which adds the time of the master and collects totals."""
+"""A recorder of simulated steps, which adds the time that the master takes and collects totals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cec_mpi.simulation.scenario import Outcome
 
 
 class SimulatedRecorder(Recorder):
-    """A recorder that advances the clock by the time of the master, and collects totals.
+    """A recorder that advances the clock by the time that the master takes, and collects totals.
 
     Parameters
     ----------
@@ -39,18 +39,18 @@ class SimulatedRecorder(Recorder):
         self._speed_change_steps = sorted({change.step for change in emulation.changes})
         self._optimal_seconds: Callable[[tuple[int, ...], int], float] = optimal_seconds
         self._last_step_end = 0.0
-        self._waiting_seconds = self._excess_seconds = 0.0
+        self._waiting_seconds = self._excess_seconds = 0.0  # excess over the optimal time
         self._machine_seconds = [0.0] * len(emulation.speeds)
         self._bytes_read = 0
 
     def record_step(self, record: StepRecord) -> None:
-        """Record a step, after adding the time of the master."""
+        """Record a step, after adding the time that the master takes."""
         costs, store, clock = self.hub.costs, self._store, self.hub.clock
         entries = store.shape[0] * record.columns
         decoding = costs.decoding_seconds(entries, store.manifest.code.recovery)
         machine_overhead = 0.0 if self.hub.is_elastic else costs.machine_overhead * len(record.rows)
         clock.sleep(decoding + costs.step_overhead + machine_overhead)
-        scales = {"share": store.column_scale, "collect": store.row_scale}
+        scales = {"share": store.column_scale, "collect": store.row_scale}  # from the store to X
         if record.adjoint:
             scales = {"share": store.row_scale, "collect": store.column_scale}
         sizes = dict(record.payload_bytes)
@@ -78,7 +78,7 @@ class SimulatedRecorder(Recorder):
         )
         self._bytes_read += sum(record.load_bytes)
         ticks = range(record.tick - record.waited_ticks, record.tick)
-        if not ticks:  # waits for machines that join do not advance the tick
+        if not ticks:  # waiting for machines to join does not advance the tick
             ticks = range(record.tick, record.tick + 1)
         for tick in ticks:
             end = begin + waited / len(ticks)
@@ -87,7 +87,7 @@ class SimulatedRecorder(Recorder):
         self._add_machine_seconds(begin, now, record.tick)
 
     def _add_machine_seconds(self, begin: float, end: float, tick: int) -> None:
-        """Add the time from `begin` to `end` to each machine that is present."""
+        """Add the time from `begin` to `end` to each machine that is listed and present."""
         assert self.schedule is not None
         listed_machines, presence = self.schedule.listed_machines(tick), self.hub.presence
         while begin < end:

@@ -66,7 +66,7 @@ class SimulatedShard(Shard):
     path : Path
     rows : (R, r) ndarray
     row_bytes : float
-        Bytes that each row represents.
+        Bytes that each simulated row represents, which may be those of several real rows.
     read_rate : float
         Bytes per second.
     is_held : (R,) ndarray of bool, optional
@@ -136,7 +136,7 @@ class SimulatedStore(Store):
     row_scale : float
         Number of rows of X that each row represents.
     row_bytes : float
-        Bytes of a row of a shard of X.
+        Bytes of a real row of a shard of X.
     read_rate : float
         Bytes per second that a machine reads from its shard.
     parts : (Parts, ReplicaPlacement), optional
@@ -240,7 +240,7 @@ def make_coded_store(
     rows, columns = shape
     real_rows = rows_per_shard(rows, recovery)
     simulated_rows = min(real_rows, MAX_ROWS)
-    # If all rows are simulated, X is padded as in a real store.
+    # Rows of the small X; if all rows are simulated, the store pads it as a real store pads X.
     padded_rows = rows if simulated_rows == real_rows else recovery * simulated_rows
     row_bytes = columns * np.dtype(dtype).itemsize
     size = real_rows * row_bytes
@@ -287,7 +287,7 @@ def make_copies_store(
     speeds : (N,) sequence of float, optional
         Speeds by which encode distributes parts.
     holders : Holders, optional
-        Machines that hold each part, instead of the distribution of encode.
+        Machines that hold each part, instead of those that encode would choose.
 
     Raises
     ------
@@ -364,7 +364,7 @@ def _check_dimensions(shape: tuple[int, int], machines: int, dtype: str) -> None
 
 
 def _make_code(machines: int, recovery: int, seed: int) -> MDSCode:
-    """Return a code with few measured sets, because simulated times do not depend on them."""
+    """Return a code with conditioning from few sets of L machines; times do not depend on it."""
     generator = make_generator("orthonormal", machines, recovery, seed=seed)
     count = max(_MIN_SETS, min(_MAX_SETS, int(_MAX_WORK / recovery**3)))
     sets = list(sample_subsets(machines, recovery, count))

@@ -36,7 +36,7 @@ class DenseShard(Shard):
 
     @abstractmethod
     def pieces(self, start: int, stop: int) -> Iterable[NDArray[Any]]:
-        """Return the rows ``start..stop`` as one or more consecutive arrays."""
+        """Return the rows ``start:stop`` as one or more consecutive arrays."""
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """See `Shard.multiply`."""
@@ -124,7 +124,7 @@ class DenseShard(Shard):
                 add_transposed_block(slab, U_slab, sums, self._scratch, is_cached=is_cached)
 
     def _positioned_pieces(self, intervals: Intervals) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield the arrays of these rows, and their position among the multiplied rows."""
+        """Yield the position of each array among the multiplied rows, and the array."""
         position = 0
         for start, stop in intervals:
             for piece in self.pieces(start, stop):
@@ -134,7 +134,7 @@ class DenseShard(Shard):
     def _convert_slabs(
         self, piece: NDArray[Any], dtype: np.dtype[Any], max_columns: int
     ) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Yield the first row, first column and entries of each slab of a piece, converted.
+        """Yield the first row, first column and converted entries of each slab of a piece.
 
         The entries are valid until the next slab.
         """

@@ -9,7 +9,7 @@ from cec_mpi.store.work import Runner
 
 
 class Output(Protocol):
-    """A file of a decoded X.
+    """A file to which the decoded X is written.
 
     Attributes
     ----------
@@ -20,7 +20,7 @@ class Output(Protocol):
     path: Path
 
     def size(self, manifest: Any) -> int:
-        """Return the minimum number of bytes, including temporary files."""
+        """Return the bytes of disk space that writing needs at least, including temporary files."""
 
     def write(self, blocks: Any, partial: Path, memory: int, runner: Runner) -> float:
         """Decode X from the blocks of a store, and return a bound on its relative error.

@@ -1,7 +1,7 @@
 """A coded shard on a device.
 
 Blocks of the file are verified and copied to the device once. Each product transfers only its
-vectors and its result. Rows of float32 that are multiplied by float64 are converted in slabs.
+vectors and its result. Rows of float32 that are multiplied by float64 are converted in tiles.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cec_mpi.store.devices import Device, Tile
 from cec_mpi.store.shard import Intervals, Verification
 from cec_mpi.text import format_bytes
 
-_CONVERTED_BYTES = 32 << 20  # maximum size of a converted slab, which stays in the caches of a GPU
-# Size, and minimum and maximum number of rows, of slabs of float32 that are summed in float32.
+_CONVERTED_BYTES = 32 << 20  # maximum size of a converted tile, which stays in the caches of a GPU
+# Size, and minimum and maximum number of rows, of tiles of float32 that are summed in float32.
 _SUMMED_BYTES, _MIN_SUMMED_ROWS, _MAX_SUMMED_ROWS = 32 << 20, 4096, 1 << 17
 
 
@@ -94,7 +94,7 @@ class DeviceShard(CodedShard):
         return self._fixed_seconds[signature]
 
     def _time_product(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
-        """Compute a product, and return its seconds."""
+        """Compute a product, and return how many seconds that took."""
         begin = time.perf_counter()
         if adjoint:
             sums = np.empty((self._grid.columns, vectors.shape[1]))
@@ -137,7 +137,7 @@ class DeviceShard(CodedShard):
                 device.get(_transpose(total), out)
 
     def _max_rows(self, adjoint: bool, dtype: np.dtype[Any]) -> int:
-        """Return the maximum number of rows of a product."""
+        """Return the maximum number of rows of a tile."""
         if dtype != self.rows.dtype:
             return max(1, _CONVERTED_BYTES // (self._grid.columns * dtype.itemsize))
         if adjoint and dtype == np.float32:
@@ -146,7 +146,7 @@ class DeviceShard(CodedShard):
         return self.row_count
 
     def _tiles(self, intervals: Intervals, max_rows: int) -> Iterator[tuple[int, Tile]]:
-        """Yield tiles of these rows, and the position of each among the multiplied rows."""
+        """Yield the position of each tile among the multiplied rows, and the tile."""
         position = 0
         for start, stop in intervals:
             for tile in self.device.tiles(start, stop, max_rows):
@@ -155,4 +155,4 @@ class DeviceShard(CodedShard):
 
 
 def _transpose(vectors: Any) -> Any:
-    return vectors if vectors.ndim == 1 else vectors.T  # the standard has .T only for matrices
+    return vectors if vectors.ndim == 1 else vectors.T  # the array API has .T only for matrices

@@ -1,8 +1,8 @@
-"""Replacement and in-place changes of files, never through a link.
+"""Replacement of files and in-place changes to them, never through a link.
 
-A user with write access to a directory could plant a link to a file elsewhere. So a file is created
-under a random name and then renamed, or after an old one is unlinked, and it is changed in place
-only if it has no other hard link.
+A user with write access to a directory could plant a link to a file elsewhere. So a new file is
+either created under a random name and then renamed, or created after the old one is unlinked. A
+file is changed in place only if it has no other hard link.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _check_replaceable(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path, mode: int = _DEFAULT_MODE) -> Iterator[tuple[int, Path]]:
-    """Yield a temporary file, which replaces `path` atomically when the context ends.
+    """Yield a temporary file, which replaces `path` atomically if the context ends without error.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def remove_abandoned(path: Path) -> None:
 
 
 def _create_locked(path: Path, make: Callable[[Path], int]) -> tuple[int, Path]:
-    """Create a temporary file or directory, and lock it, because abandoned ones are not locked."""
+    """Create a temporary file or directory, and lock it to mark it as in use."""
     while True:
         temporary_path = partial_path(path)
         descriptor = retry_with_more_descriptors(partial(make, temporary_path), path)
@@ -220,7 +220,7 @@ def _remove_if_abandoned(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Sync a file, or the names in a directory, to disk."""
+    """Sync a file, or the entries of a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

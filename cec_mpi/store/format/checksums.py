@@ -44,7 +44,7 @@ def read_checksums(directory: Path, manifest: Manifest) -> tuple[Checksums, dict
         Each row is from the file in which it matches the manifest, otherwise from the first
         readable one, otherwise 0. Blocks that a machine does not hold have 0.
     problems : dict of str to str
-        Problem of each damaged file.
+        Problem of each damaged file, by file name.
     """
     placement = manifest.block_placement
     checksums = np.zeros(placement.shape, np.uint64)
@@ -73,7 +73,7 @@ def _matches_manifest(checksums: Checksums, manifest: Manifest) -> NDArray[np.bo
 
 
 def read_verified_checksums(directory: Path, manifest: Manifest, min_machines: int) -> Checksums:
-    """Return the checksums of all shards, (N, blocks), with zeros for damaged ones.
+    """Return the checksums of all shards, (N, blocks); rows that do not match the manifest are 0.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def read_verified_checksums(directory: Path, manifest: Manifest, min_machines: i
 def read_shard_checksums(directory: Path, manifest: Manifest, machine: int) -> Checksums:
     """Return the checksums of one shard, from the file or its copy.
 
-    In a replicated store the row has all blocks; those that the machine does not hold may be wrong.
+    In a replicated store the row has all blocks; checksums of blocks not held may be wrong.
 
     Raises
     ------

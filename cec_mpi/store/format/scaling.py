@@ -1,4 +1,4 @@
-"""Exponents of rows and sizes of columns, in files next to the shards."""
+"""Exponents of rows and largest magnitudes of columns, in files next to the shards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_EXPONENT = 1100  # more than any exponent of float64
 
 @dataclass(frozen=True)
 class Scaling:
-    """Scaling of the rows of X before encoding, and sizes of the scaled columns.
+    """Scaling of the rows of X before encoding, and largest magnitudes in the scaled columns.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Scaling:
 
 
 def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
-    """Read the exponents of rows and the sizes of columns from their files or the copies.
+    """Read the exponents of rows and largest magnitudes of columns from their files or copies.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
 
 @dataclass(frozen=True)
 class RowExponents:
-    """Exponents of rows in a file.
+    """A file with the exponents of rows.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class RowExponents:
     shape: tuple[int, int]
 
     def read(self, start: int, stop: int) -> NDArray[np.int16]:
-        """Return the exponents of rows ``start..stop`` of all parts of X, (L, rows)."""
+        """Return the exponents of rows ``start:stop`` of all parts of X, (L, rows)."""
         try:
             with ArrayFile(self.path, self.shape, np.int16) as file:
                 exponents = file.read_columns(start, stop)

@@ -52,9 +52,9 @@ class RepairResult:
     unresolved : list of str
         Descriptions of disagreements between shards, if the faulty one was not identified.
     still_damaged : list of int
-        Machines whose shards are still damaged, because only another machine was requested.
+        Machines whose shards are still damaged, because the repair was limited to another machine.
     replaced : dict of int to str
-        Description of each link that was replaced by a file, by machine.
+        Description of each link that was replaced with a file, by machine.
     """
 
     rebuilt: dict[int, str] = field(default_factory=dict)
@@ -97,8 +97,8 @@ def repair(
     Raises
     ------
     DamagedStoreError
-        Fewer than L shards are good at some rows. The message names the lost rows of X. Nothing was
-        written.
+        For some rows, fewer than L shards are good. The message names the lost rows of X. Nothing
+        was written.
     InputError
         The machine does not exist, the store cannot be written, or another process is writing.
     """
@@ -179,7 +179,7 @@ def _undo_swaps(directory: Path, condition: Condition, result: RepairResult) -> 
 
 
 def _finish_renames(directory: Path) -> None:
-    """Rename files with a temporary name, including those of an interrupted repair."""
+    """Remove the temporary suffix from file names, including those of an interrupted repair."""
     for path in directory.glob(f"shard-*{_RENAME_SUFFIX}"):
         target = path.with_name(path.name.removesuffix(_RENAME_SUFFIX))
         if not target.exists():
