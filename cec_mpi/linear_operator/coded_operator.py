@@ -77,7 +77,7 @@ class _MaskCheckingOperator(LinearOperator):  # type: ignore[misc]  # SciPy has 
         return _with_mask_check(super()._transpose())
 
     def __reduce__(self) -> Any:
-        return _unpickle_with_mask_check, (type(self).__mro__[2], vars(self))
+        return _unpickle_with_mask_check, (type(self).__mro__[2], vars(self))  # SciPy's class
 
 
 def _reject_masked_factor(name: str, factor: Any) -> Any:
@@ -85,7 +85,7 @@ def _reject_masked_factor(name: str, factor: Any) -> Any:
 
 
 def _with_mask_check(result: Any) -> Any:
-    """Return a result of SciPy; make an operator raise for masked arrays."""
+    """Return SciPy's result; if it is an operator, make it reject masked arrays."""
     if isinstance(result, LinearOperator) and not isinstance(result, _MaskCheckingOperator):
         operator_class: Any = type(result)
         result.__class__ = _mask_checking_class(operator_class)
@@ -203,8 +203,8 @@ class CodedOperator(_MaskCheckingOperator):
 
         It is relative to the size of the terms, ``norm(c * w)`` with c the largest entry of each
         column of X; multiplied by the `cancellation` in a step's record, it is relative to the
-        result. It is the largest condition number in the decoding of the last step, times the
-        larger of the machine epsilon of the shards and 8 times that of the arithmetic. Before the
+        result. It is ``max(e, 8 * a)`` times the largest condition number in the decoding of the
+        last step, with e and a the machine epsilons of the shards and of the arithmetic. Before the
         first step, it uses the worst condition number of the code, estimated from a sample if there
         are many sets of L machines.
         """
@@ -225,9 +225,9 @@ class CodedOperator(_MaskCheckingOperator):
 
     @property
     def pids(self) -> dict[int, int]:
-        """Process ID of each machine on its host: ``os.kill(X.pids[2], 9)`` kills machine 2.
+        """Process ID of each machine on its node: ``os.kill(X.pids[2], 9)`` kills machine 2.
 
-        It is updated after each step. It is empty if the machines are ranks of MPI or in this
+        It is updated after each step. It is empty if the machines are MPI ranks or run in this
         process.
         """
         return self._lifetime.session.pids
@@ -247,7 +247,7 @@ class CodedOperator(_MaskCheckingOperator):
         Raises
         ------
         InputError
-            It is called by a step or a forked process, or the operator belongs to a run of
+            It is called from a step or a forked process, or the operator belongs to a run of
             ``cec-mpi``.
         """
         if not self._can_close:
@@ -272,7 +272,7 @@ class CodedOperator(_MaskCheckingOperator):
         return self._adjoint()
 
     def _apply(self, vectors: NDArray[Any], axis: int, adjoint: bool = False) -> NDArray[Any]:
-        """Multiply all vectors along an axis in one step, or in no step if there are none.
+        """Multiply vectors that lie along `axis` in one step, or in no step if there are none.
 
         A complex vector becomes two real vectors.
         """

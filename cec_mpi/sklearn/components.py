@@ -20,7 +20,7 @@ from cec_mpi.tasks.svd import svd
 
 
 class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstimator):  # type: ignore[misc]
-    """Base class of estimators that project samples on `components_`."""
+    """Base class of estimators that project samples onto `components_`."""
 
     components_: NDArray[Any]
 
@@ -90,10 +90,10 @@ class CodedPCA(_Components):
     Attributes
     ----------
     components_ : (k, r) ndarray
-        Components in the order of decreasing variance. The entry of largest absolute value of each
+        Components in order of decreasing variance. The entry of largest absolute value of each
         component is positive.
     explained_variance_, singular_values_ : (k,) ndarray
-        Variance of the projections on each component, and singular values. The explained variance
+        Variance of the projections onto each component, and singular values. The explained variance
         ratio is not computed, because it needs all components.
     mean_ : (r,) ndarray
     n_components_ : int
@@ -148,7 +148,7 @@ class CodedPCA(_Components):
         return self._fit(X, compute)  # type: ignore[no-any-return]
 
     def transform(self, X: ArrayLike | Any) -> NDArray[Any]:
-        """Project samples on the components.
+        """Project samples onto the components.
 
         Parameters
         ----------
@@ -191,7 +191,7 @@ class CodedTruncatedSVD(_Components):
     Attributes
     ----------
     components_ : (k, r) ndarray
-        Right singular vectors in the order of decreasing singular values. The entry of largest
+        Right singular vectors in order of decreasing singular values. The entry of largest
         absolute value of each vector is positive. k is less than `n_components` if some vectors
         have not converged.
     singular_values_, explained_variance_ : (k,) ndarray
@@ -244,7 +244,7 @@ class CodedTruncatedSVD(_Components):
         return self._fit(X, compute)  # type: ignore[no-any-return]
 
     def transform(self, X: ArrayLike | Any) -> NDArray[Any]:
-        """Project samples on the singular vectors.
+        """Project samples onto the singular vectors.
 
         Parameters
         ----------

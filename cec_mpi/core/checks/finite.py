@@ -26,7 +26,7 @@ class NonfiniteAnswer:
     value : float
         The entry: NaN or infinity.
     row : int
-        Row of the entry: of the shard for X W, of the sum for X' V.
+        Row of the entry in the shard (X W) or in the sum (X' V).
     coincident_answer : NonfiniteAnswer or None
         An answer of another machine that is not finite in the same row.
     """
@@ -39,11 +39,11 @@ class NonfiniteAnswer:
 
 @dataclass(frozen=True)
 class _NonfiniteEntries:
-    """The entries of an answer that are not finite: rows for X W, indices for X' V."""
+    """The entries of an answer that are not finite; for X W only the first in each row."""
 
     machine: int
     intervals: Intervals
-    positions: NDArray[np.int64]  # ascending, unique
+    positions: NDArray[np.int64]  # rows (X W) or flat indices (X' V), ascending, unique
     values: NDArray[np.floating]
 
 
@@ -118,7 +118,7 @@ class NonfiniteChecker:
 
 
 def is_finite(values: NDArray[np.floating]) -> bool:
-    """Return whether no entry of a vector is NaN or infinite.
+    """Return whether all entries of a vector are finite.
 
     Examples
     --------

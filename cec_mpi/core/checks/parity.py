@@ -105,7 +105,7 @@ class ParityChecker:
         Returns
         -------
         checks : (m - L, m) ndarray of float
-            Each checks L well-conditioned machines and one more; all other entries are 0.
+            Each checks one machine against L whose rows of G are well-conditioned; the rest is 0.
         tolerances : (m - L, 1) ndarray of float
             Relative to S.
         """
@@ -143,7 +143,7 @@ class ParityChecker:
         scale: ArrayLike,
         scratch: Floats | None = None,
     ) -> bool:
-        """Return whether no X is consistent with all answers.
+        """Return whether no x is consistent with all answers.
 
         Parameters
         ----------
@@ -151,7 +151,7 @@ class ParityChecker:
             More than L, ascending.
         answers : (m, size) ndarray of float
         scale : float or (size,) array_like of float
-            S of each column, or an upper bound.
+            S of each row of X w, a column of `answers`, or an upper bound.
         scratch : (2, m - L, size) ndarray of float, optional
             Overwritten.
 
@@ -237,7 +237,7 @@ class ParityChecker:
         )
         if excluded_count < 2:
             return Comparison(False, (), candidates)
-        faulty = {
+        faulty = {  # n explains a row that no pair without n explains
             n
             for n, rows in zip(machines, explained_rows, strict=True)
             if (rows & ~passed_rows[[n not in group for group in excluded]].any(axis=0)).any()
@@ -253,7 +253,7 @@ class ParityChecker:
     ) -> tuple[Floats, Floats]:
         """Return a check of the remaining L + 1 machines for each excluded group.
 
-        It is the linear combination of checks whose entries of the excluded machines are 0.
+        It is the linear combination of the checks that is 0 at the excluded machines.
         """
         matrix = self._generator[_rows_of(machines)]
         checks = _orthogonal_completion(matrix)[:, self.recovery :].T

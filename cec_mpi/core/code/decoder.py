@@ -38,7 +38,7 @@ class Decoder:
     Raises
     ------
     InputError
-        There are more or fewer than L machines, or their rows are singular.
+        There are more or fewer than L machines, or their rows of G are linearly dependent.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class Decoder:
 
 
 def _multiply(matrix: Floats, values: Floats, out: Floats) -> None:
-    if matrix.size == 1:  # as for copies of rows; `matmul` takes four times as long
+    if matrix.size == 1:  # as in a replicated store; `matmul` takes four times as long
         np.multiply(values, matrix, out=out)
     else:
         np.matmul(matrix, values, out=out)

@@ -61,8 +61,8 @@ def open_source(
     Parameters
     ----------
     source : path
-        A file or directory in one of `FORMATS`. Parts are stacked in the natural order of their
-        names. Raw binary is in C order.
+        A file or directory in one of `FORMATS`. Parts (files of a directory) are stacked in the
+        natural order of their names. Raw binary is in C order.
     options : EncodeOptions
         Options of raw binary and of text tables. With a delimiter, a text table may have any name.
 
@@ -74,7 +74,7 @@ def open_source(
     name, shape, delimiter = str(as_path(source)), options.shape, options.delimiter
     path, separator, inner_path = (Path(name), "", "") if shape is not None else split_path(name)
     suffix = path.suffix.lower()
-    check_regular(path, allow_directory=True)  # threads read it several times
+    check_regular(path, allow_directory=True)  # not a pipe: threads read it several times
     if not _exists(path):
         file, colon, dataset = name.partition(":")
         has_one_colon = bool(colon) and not separator and _exists(Path(file))
@@ -198,7 +198,7 @@ def split_path(name: str) -> tuple[Path, str, str]:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # not a valid name of a file
+    except OSError:  # not a valid file name
         return False
 
 

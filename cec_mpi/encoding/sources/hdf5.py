@@ -140,7 +140,7 @@ def _find_dataset(file: Any, path: Path, inner_path: str) -> Any:
 
 
 def is_sparse_group(node: Any) -> bool:
-    """Return whether an HDF5 node is a sparse matrix of AnnData, h5sparse or MATLAB."""
+    """Return whether an HDF5 node is a sparse matrix in AnnData, h5sparse or MATLAB format."""
     if not hasattr(node, "keys"):
         return False
     return "MATLAB_sparse" in node.attrs or {"data", "indices", "indptr"} <= set(node)
@@ -225,7 +225,7 @@ def _describe_unwritten(dataset: Any) -> str:
 
 
 def _referenced_files(dataset: Any, name: str) -> tuple[Path, ...]:
-    """Return the other files with data of a dataset: external files, and virtual sources.
+    """Return the other files that hold data of a dataset: external files, and virtual sources.
 
     Raises
     ------
