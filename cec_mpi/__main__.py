@@ -45,7 +45,7 @@ def _can_import_scipy() -> bool:
 
 
 def main() -> int:
-    """Run the command line; return its exit code."""
+    """Run the command; return its exit code."""
     import signal
 
     # SIGINT stays ignored if a parent such as nohup ignores it.
@@ -57,7 +57,7 @@ def main() -> int:
     from cec_mpi.runtime.processes.ending import exit_despite_threads
 
     code = cli.main()
-    exit_despite_threads(code)
+    exit_despite_threads(code)  # returns unless threads of a task still run
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return code

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def share_work(activity: str, body: Callable[[Runner], int], arguments: argparse.Namespace) -> int:
-    """Call `body` with a runner: the threads of this process or, under a launcher, all ranks.
+    """Call `body` with a runner that uses this process's threads or, under a launcher, all ranks.
 
     Under a launcher this is collective, and only rank 0 calls `body`.
 

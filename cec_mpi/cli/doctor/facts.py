@@ -19,6 +19,7 @@ class ShardCheck:
     ----------
     machine : int
     host : str
+        Name of the node.
     path : str
         File that the machine would read.
     problem : str
@@ -59,7 +60,7 @@ class DeviceFact:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of all ranks.
+    """Facts about all ranks.
 
     Attributes
     ----------
@@ -73,7 +74,7 @@ class Facts:
     versions : list of dict of str to str
         Versions on each rank.
     processes : list of ProcessInfo
-        Host and resources of each rank.
+        Node and resources of each rank.
     threads : list of int
         BLAS threads of each rank.
     store : str
@@ -81,7 +82,7 @@ class Facts:
     manifest : Manifest or None
     shard_checks : list of ShardCheck
     srun_problem : str
-        Reason why Slurm cannot load the type that the library needs, although srun lists it.
+        Reason why Slurm cannot load the plugin that the library needs, although srun lists it.
     continuity : Continuity or None
         Whether the launcher keeps the job running when a process is killed.
     devices : list of list of DeviceFact

@@ -50,15 +50,15 @@ class ResumeState:
     state : dict of ndarray
         Arrays that the task saved; empty if there is no checkpoint.
     problem : str
-        Reason why the newest checkpoint was not used; empty if it was used.
+        Warning that the newest checkpoint was not used, and why; empty if it was used.
     """
 
     state: dict[str, NDArray[Any]]
     problem: str = ""
 
     def remaining_products(self, products: int) -> int | None:
-        """Return how many of these products are left to compute; None if the state is invalid."""
-        done = self.state.get("done", 0)
+        """Return how many of `products` are left to compute; None if the state is invalid."""
+        done = self.state.get("done", 0)  # saved by `matvec`
         if np.ndim(done) or not np.issubdtype(np.asarray(done).dtype, np.integer):
             return None  # `matvec` rejects this value when it begins
         return max(0, products - int(done))
@@ -127,7 +127,7 @@ class CheckpointFile:
         return f"<checkpoint of {names} in {str(self._directory)!r}, written {every}>"
 
     def save(self, **state: ArrayLike | Callable[[], ArrayLike]) -> None:
-        """Save the state from which a run can continue; write it to the file if that is due."""
+        """Save the state from which a run can continue; write it to the file if a write is due."""
         self._unwritten_state = {
             name: value if callable(value) else np.array(value) for name, value in state.items()
         }
@@ -137,14 +137,14 @@ class CheckpointFile:
             self.write()
 
     def write(self) -> bool:
-        """Write the last saved state; return False if it is already written.
+        """Write the last saved state; return False if there is none or it has already been written.
 
         The newest checkpoint becomes the previous one, unless it is damaged.
 
         Raises
         ------
         ResultsError
-            The checkpoint cannot be written; the previous one is unchanged.
+            The checkpoint cannot be written; the newest complete one is unchanged.
         """
         if not self._unwritten_state:
             return False
@@ -170,7 +170,7 @@ class CheckpointFile:
 
 
 def read_checkpoint(directory: Path, description: Mapping[str, Any]) -> ResumeState:
-    """Read the newest checkpoint, or the previous one if the newest is damaged.
+    """Read the newest checkpoint, or the previous one if the newest is damaged or missing.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def read_checkpoint(directory: Path, description: Mapping[str, Any]) -> ResumeSt
     Raises
     ------
     InputError
-        No checkpoint can be read, or it belongs to another task, other options or another matrix.
+        No checkpoint can be read, or it is from another task, other options or another matrix.
     """
     if not has_checkpoint(directory):
         return ResumeState({})
@@ -247,7 +247,7 @@ def _checksum(description: str, arrays: Mapping[str, NDArray[Any]]) -> str:
 def describe_run(
     task: str, options: Mapping[str, Any], manifest: Manifest, vectors: NDArray[Any] | None = None
 ) -> dict[str, Any]:
-    """Return the description of a run; runs continue only from checkpoints with an equal one.
+    """Return the description of a run, which `check_description` compares with a checkpoint's.
 
     Parameters
     ----------

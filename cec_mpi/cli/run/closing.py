@@ -42,11 +42,11 @@ class RunEnd:
     finished : bool
         Whether the task returned.
     converged : bool or None
-        Whether the solver converged; None if the task did not return that.
+        Whether the solver converged; None if the task did not report that.
     iterations : int or None
-        Number of iterations; None if the task did not return it.
+        Number of iterations; None if the task did not report it.
     out_state : str
-        State of `out` if the task did not return.
+        What `out` contains if the task did not return, as text for the closing lines.
     files : tuple of str
         Result files, without the summary.
     """
@@ -165,7 +165,7 @@ def closing_warnings(end: RunEnd) -> list[str]:
 
 
 def stop_message(steps: int, has_checkpoint: bool, resume_flag: str) -> str:
-    """Return a message: after how many steps a run was stopped, and how to continue it.
+    """Return a message that says after how many steps a run was stopped, and how to continue it.
 
     Examples
     --------
@@ -209,7 +209,7 @@ def collect_warnings(texts: list[str]) -> Iterator[None]:
 
 
 def print_closing(end: RunEnd) -> None:
-    """Print the closing lines; only warn if standard output cannot be written."""
+    """Print the closing lines; only warn if writing to standard output fails."""
     for line in closing_lines(end):
         print_note(line)
     problem = pop_output_error()

@@ -43,7 +43,7 @@ def print_stop_notice(run: RunOptions, received_signal: signal.Signals) -> None:
 def run_in_lockstep(
     comm: MPI.Intracomm | None, run: RunOptions, options: SessionOptions, signals: SignalRecorder
 ) -> int:
-    """Run a task on the ranks of MPI (collective), or in this process if `comm` is None.
+    """Run a task on MPI ranks (collective), or in this process if `comm` is None.
 
     A signal to rank 0 ends the run. The machines serve until the master closes the session.
     """
