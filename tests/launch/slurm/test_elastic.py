@@ -69,14 +69,18 @@ class ElasticRun:
         """Wait until this number of events of these kinds has happened."""
         by, again = time.monotonic() + LIMIT, 0.0
         while len(self.events(*kinds)) < count:
-            assert time.monotonic() < by, (self.events(*kinds), self.outputs())
+            assert time.monotonic() < by, f"{self.events(*kinds)}\n{self.outputs()}"
             if time.monotonic() > again:
                 self.slurm.resume_jobs()
                 again = time.monotonic() + 5
             time.sleep(0.1)
 
     def outputs(self):
-        return self.master.output() + "".join(task.output() for task in self.tasks)
+        """The state of Slurm, and what the jobs have printed."""
+        queue = self.slurm.query("squeue", "--array", "--format=%i %T %r %N")
+        nodes = self.slurm.query("sinfo", "--Node", "--long")
+        outputs = [job.output() for job in (self.master, *self.tasks)]
+        return "\n".join([queue, nodes, *outputs])
 
 
 def test_machines_join_late_are_preempted_and_rejoin(slurm, symmetric):
