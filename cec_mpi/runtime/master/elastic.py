@@ -82,7 +82,6 @@ class ElasticExecutor:
             self._checker, self._term_checker = _make_checkers(store, options.seed)
         self._has_warned_of_damage = False
         self._memory = AnswerMemory()
-        self._last_rows: list[int] = []
         self._last_time_limit: float | None = None  # seconds for an answer, in the last step
         # The state machine and the driver of the next step, until it begins.
         self._waiting_step: tuple[ElasticStep, StepDriver] | None = None
@@ -234,7 +233,7 @@ class ElasticExecutor:
         self._waiting_step = None
         planner, clock = self._planner, self._hub.clock
         rows = planner.count_rows(step.plan) if rows is None else rows
-        work = step.plan.estimate_work(np.asarray(rows))
+        work = planner.estimate_work(step.plan, rows)
         predicted = planner.speeds.predict(computation.product, work)
         machines = range(1, planner.placement.machines + 1)
         listed_machines = planner.schedule.listed_machines(step.tick).intersection(machines)
@@ -251,10 +250,10 @@ class ElasticExecutor:
     def _make_result(
         self, step: Step, measurements: Measurements, values: NDArray[np.float64], condition: float
     ) -> ProductResult:
-        rows = measurements.rows()
-        if rows != self._last_rows:
-            self._last_rows = rows  # reuse an equal list: `learn` caches work by its identity
-        return ProductResult(measurements.answers(values), condition, self._last_rows)
+        rows, planned_rows = measurements.rows(), self._planner.count_rows(step.plan)
+        if rows == planned_rows:
+            rows = planned_rows  # whose work is cached
+        return ProductResult(measurements.answers(values), condition, rows)
 
     def _make_driver(self) -> tuple[ElasticStep, StepDriver]:
         """Return a state machine for the next step, and its driver."""

@@ -141,6 +141,12 @@ class StepPlanner:
             self._cached_rows = plan, rows
         return self._cached_rows[1]
 
+    def estimate_work(self, plan: Plan, rows: Sequence[int]) -> NDArray[np.number]:
+        """See `Plan.estimate_work`; cached for the last plan and object `rows`."""
+        if self._cached_work[0] is not plan or self._cached_work[1] is not rows:
+            self._cached_work = plan, rows, plan.estimate_work(np.asarray(rows))
+        return self._cached_work[2]
+
     def begin(self, step: Step) -> None:
         """Commit a step whose first order is being sent."""
         if not step.has_begun:
@@ -166,9 +172,7 @@ class StepPlanner:
             Computation time of each machine.
         """
         available, product, demand = step.available, step.product, self.speeds.demand
-        if self._cached_work[0] is not step.plan or self._cached_work[1] is not rows:
-            self._cached_work = step.plan, rows, step.plan.estimate_work(np.asarray(rows))
-        work = self._cached_work[2]
+        work = self.estimate_work(step.plan, rows)
         makespans = Makespans(
             self.speeds.predict(product, work),
             self.speeds.bound(product, available),
