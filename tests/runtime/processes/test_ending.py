@@ -150,6 +150,7 @@ def test_a_process_can_be_ended_while_it_is_forked(handler):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+@pytest.mark.usefixtures("handled")
 def test_a_forked_process_has_the_previous_handlers():
     """A handler of Python would not be called while the process waits for a lock."""
     numbers = (*SHUTDOWN, signal.SIGINT)
