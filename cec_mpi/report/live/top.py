@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 from rich.live import Live
@@ -17,6 +16,7 @@ from rich.live import Live
 from cec_mpi.report.live.console import PLAIN_TEXT, TruncatedLines, render_lines, safe_console
 from cec_mpi.report.live.table import top_lines
 from cec_mpi.report.live.watched_run import WatchedRun
+from cec_mpi.runtime.processes.ending import exit_on_signal
 from cec_mpi.text.terminal import print_result
 
 _READING_INTERVAL = 0.1  # seconds between updates until all records are read
@@ -78,11 +78,9 @@ def _watch(run: WatchedRun, interval: float) -> bool:
 @contextmanager
 def _exit_on_signals() -> Iterator[None]:
     """Raise SystemExit on termination signals, so that the terminal is restored."""
-
-    def handle(number: int, _: FrameType | None) -> None:
-        sys.exit(128 + number)
-
-    previous_handlers = {number: signal.signal(number, handle) for number in _TERMINATION_SIGNALS}
+    previous_handlers = {
+        number: signal.signal(number, exit_on_signal) for number in _TERMINATION_SIGNALS
+    }
     try:
         yield
     finally:
