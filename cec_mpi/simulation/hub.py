@@ -22,15 +22,13 @@ from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import LEAVE_REASON, Roster, State
 from cec_mpi.runtime.session.local import LocalHub, LocalMasterEndpoint
 from cec_mpi.runtime.wire.answers import Answers
-from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEndpoint
+from cec_mpi.runtime.wire.jobs import INTERVAL_BYTES, Event, Job, JobsAnswered, JobsEndpoint
 from cec_mpi.runtime.wire.orders import MAX_INLINE_ANSWERS, MAX_INLINE_OPERAND, Opening
 from cec_mpi.runtime.wire.protocol import StaticHub
 from cec_mpi.simulation.clock import SimulatedClock
 from cec_mpi.simulation.machine import SimulatedMachine
 from cec_mpi.simulation.scenario import Costs, MachineEvent
 from cec_mpi.simulation.store import SimulatedStore
-
-_INTERVAL_BYTES = 16
 
 
 class SimulatedHub(LocalHub):
@@ -121,7 +119,7 @@ class SimulatedHub(LocalHub):
         self.clock.sleep(self.costs.machine_overhead)
         (job,), store = jobs, self.store
         scale = store.row_scale if job.product.adjoint else store.column_scale
-        size = _INTERVAL_BYTES * len(job.intervals) + scale * job.operand.nbytes
+        size = INTERVAL_BYTES * len(job.intervals) + scale * job.operand.nbytes
         arrival = self._transfer(self.clock.monotonic(), size, "send") + self.costs.latency
         machine = self._machines[rank]
         fault_kinds = {fault.kind for fault in machine.faults.at(job.machine, job.step)}
@@ -250,7 +248,7 @@ class SimulatedEndpoint(LocalMasterEndpoint):
         """Announce a step by a broadcast along a tree."""
         interval_bytes = 0
         if assignment is not self._assignment:
-            interval_bytes = _INTERVAL_BYTES * sum(map(len, assignment.all_intervals().values()))
+            interval_bytes = INTERVAL_BYTES * sum(map(len, assignment.all_intervals().values()))
         super().announce(step, product, assignment, operand)
         operand_bytes = self._represented_bytes(operand) if self._is_inline(operand) else 0
         self._broadcast(interval_bytes + operand_bytes)

@@ -42,12 +42,11 @@ from cec_mpi.runtime.master.step import Step
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.roster import State as RosterState
-from cec_mpi.runtime.wire.jobs import ElasticHub, Job, JobsAnswered, JobsEndpoint
+from cec_mpi.runtime.wire.jobs import INTERVAL_BYTES, ElasticHub, Job, JobsAnswered, JobsEndpoint
 
 log = logging.getLogger(__name__)
 
 _NONE_EXPECTED = ExpectedMachines()
-_INTERVAL_BYTES = 16  # of the bounds of an interval
 Outcome = StartStep | Done | StepFailed | WaitUntil
 _STEP_STATES = {
     RosterState.IDLE: State.IDLE,
@@ -299,6 +298,6 @@ class StepDriver:
         for jobs in self._endpoint.send_jobs(step.number, product, operands):
             vectors = [job.operand for job in jobs] if product.adjoint else [jobs[0].operand]
             share_bytes += sum([vector.nbytes for vector in vectors])
-            announce_bytes += sum([_INTERVAL_BYTES * len(job.intervals) for job in jobs])
+            announce_bytes += sum([INTERVAL_BYTES * len(job.intervals) for job in jobs])
         step.count_bytes(share=share_bytes, announce=announce_bytes)
         self._elastic_step.handle(RequestsSent(requests), self._clock.monotonic())

@@ -18,6 +18,9 @@ from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.wire.orders import ReportFields
 
+INTERVAL_BYTES = 16
+"""Size of the bounds of an interval in a message."""
+
 _NO_REPORT = ReportFields(0, *(7 * [math.nan]))
 
 
@@ -168,7 +171,7 @@ class JobsEndpoint:
         step : int
         product : Product
         operands : mapping of Request to ndarray
-            W', shape (k, r), or the coefficients of the rows of the request, (count, k);
+            W', shape (k, r), or the coefficients of the rows of the request, (row_count, k);
             contiguous, in the dtype in which products are computed. It is not copied, and must not
             change while `is_sending` returns True.
 
