@@ -421,7 +421,7 @@ def finalize_mpi(comm: MPI.Intracomm, code: int) -> int:
     return code
 
 
-def exit_now(code: int = MachineError.exit_code) -> NoReturn:
+def exit_now(code: int) -> NoReturn:
     """Exit at once, without finalizing MPI."""
     flush()
     os._exit(code)

@@ -69,7 +69,7 @@ class Order(NamedTuple):
     length: int = 0
 
     @classmethod
-    def for_step(cls, product: Product, jobs: int = 0, step: int = 0, length: int = 0) -> Order:
+    def for_step(cls, product: Product, step: int, length: int, jobs: int = 0) -> Order:
         """Return the header of an order for a step, or for a number of its jobs."""
         kind = OrderKind.MULTIPLY_TRANSPOSED if product.adjoint else OrderKind.MULTIPLY
         return cls(kind, jobs, step, product.columns, length)

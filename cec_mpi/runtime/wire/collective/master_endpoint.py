@@ -208,7 +208,7 @@ class CollectiveMasterEndpoint:
         self._product = product
         self._answer_buffers.get(product)  # allocate before the order is sent: this may fail
         length = 0 if encoded_assignment is None else encoded_assignment.size
-        self.hub.begin_order(Order.for_step(product, step=step, length=length))
+        self.hub.begin_order(Order.for_step(product, step, length))
         if encoded_assignment is not None:
             self.free()
             self._assignment, self._rows = assignment, rows

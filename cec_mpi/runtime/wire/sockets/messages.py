@@ -120,7 +120,7 @@ def pack_jobs(jobs: Sequence[Job]) -> tuple[bytes, list[NDArray[Any]]]:
     operands = [job.operand for job in (jobs if product.adjoint else jobs[:1])]
     size = sum([operand.nbytes for operand in operands])
     length = size if size <= MAX_INLINE_OPERAND else 0
-    numbers: list[int] = [*Order.for_step(product, len(jobs), step, length)]
+    numbers: list[int] = [*Order.for_step(product, step, length, len(jobs))]
     for job in jobs:
         numbers += job.machine, len(job.intervals)
     for job in jobs:
