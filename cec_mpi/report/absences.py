@@ -8,21 +8,10 @@ from dataclasses import dataclass
 
 from cec_mpi.report.chunks import Chunk
 from cec_mpi.runtime.records.events import Event, kind_and_machine
-from cec_mpi.runtime.records.step import AbsenceTable, Ints
+from cec_mpi.runtime.records.step import AbsenceTable, Ints, reasons_by_machine
 
 DEPARTURES = "lost", "unresponsive", "left", "excluded"
 """Events after which a machine is absent."""
-
-
-def reasons_by_machine(absent: AbsenceTable) -> dict[int, str]:
-    """Return the reason why each absent machine is absent.
-
-    Examples
-    --------
-    >>> reasons_by_machine({"lost": {3: 7}, "preempted": {1: 2, 5: 2}})
-    {3: 'lost', 1: 'preempted', 5: 'preempted'}
-    """
-    return {machine: reason for reason, machines in absent.items() for machine in machines}
 
 
 @dataclass

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.report.absences import reasons_by_machine
 from cec_mpi.report.bins import to_json_numbers
 from cec_mpi.report.chunks import Floats, Stretch
 from cec_mpi.report.drawing.drawn_assignment import Intervals, subtract_intervals
-from cec_mpi.runtime.records.step import AbsenceTable, IntervalBounds, Ints
+from cec_mpi.runtime.records.step import AbsenceTable, IntervalBounds, Ints, reasons_by_machine
 
 _MAX_SHOWN = 200  # assignments
 _MAX_BUFFERED = 400  # assignments, while steps are read

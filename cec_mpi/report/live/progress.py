@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
-from cec_mpi.report.absences import reasons_by_machine
 from cec_mpi.report.live.descriptions import (
     describe_wait,
     format_clock,
@@ -18,7 +17,7 @@ from cec_mpi.report.live.display import AUTO, CHOICES, show
 from cec_mpi.report.live.run_state import RunState
 from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.recorder import Recorder
-from cec_mpi.runtime.records.step import StepRecord, Waiting
+from cec_mpi.runtime.records.step import StepRecord, Waiting, reasons_by_machine
 from cec_mpi.text import format_duration, plural, printable, shorten
 
 if TYPE_CHECKING:

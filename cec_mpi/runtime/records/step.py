@@ -47,6 +47,17 @@ MachineCount = Annotated[int, Meta(ge=1, le=MAX_MACHINES)]
 """Number of machines."""
 
 
+def reasons_by_machine(absent: AbsenceTable) -> dict[int, str]:
+    """Return the reason for the absence of each machine.
+
+    Examples
+    --------
+    >>> reasons_by_machine({"lost": {3: 7}, "preempted": {1: 2, 5: 2}})
+    {3: 'lost', 1: 'preempted', 5: 'preempted'}
+    """
+    return {machine: reason for reason, machines in absent.items() for machine in machines}
+
+
 class Header(Struct, kw_only=True, tag="header", tag_field="kind"):
     """First line of a part of a run, with the fields that readers use.
 
