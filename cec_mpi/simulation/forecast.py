@@ -18,7 +18,7 @@ from cec_mpi.runtime.availability.models import (
     RandomAvailability,
     all_available,
 )
-from cec_mpi.simulation.baselines import EqualShares, RestartOnChange
+from cec_mpi.simulation.baselines import BASELINES
 from cec_mpi.simulation.choices import (
     AdviceRequest,
     Choice,
@@ -59,10 +59,7 @@ _MAX_DECODING_WORK = 2e9  # N L**3; above, the preparation of decoders would dom
 _MAX_MACHINES_WITH_COPIES = 300  # above, the simulation of a step with copies takes seconds
 _MAX_STRAGGLERS = 2
 
-UNCODED_SCHEMES: dict[str, SchemeFactory] = {
-    "restarting": RestartOnChange,
-    "equal shares": EqualShares,
-}
+UNCODED_SCHEMES = {name: BASELINES[name] for name in ("restarting", "equal shares")}
 """Schemes without a code."""
 
 
