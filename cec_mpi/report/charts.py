@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cec_mpi.report.summary import PARTS, run_letter
+from cec_mpi.report.summary import PARTS, RunData, run_letter
 
-RunData = Mapping[str, Any]
 Line = dict[str, Any]
 
 _MEASURED, _HINDSIGHT, _MUTED = "var(--measured)", "var(--hindsight)", "var(--muted)"
