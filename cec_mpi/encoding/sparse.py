@@ -275,8 +275,9 @@ def _open_group(path: Path, inner_path: str, options: EncodeOptions) -> _Piecewi
         attributes = ChainMap(data.attrs, group.attrs)
         view = hdf5_view(data, f"{name}/{array_names[0]}", options, attributes)
         views = [view, *(hdf5_view(node, node.name, _RAW_OPTIONS) for node in (indices, pointers))]
-        for warning in (warning for array_view in views for warning in array_view.warnings):
-            warn_caller(warning)
+        for array_view in views:
+            for warning in array_view.warnings:
+                warn_caller(warning)
         check_real(name, view.dtype)
         if view.decoder and "add_offset" in view.decoder.attributes:
             raise InputError(

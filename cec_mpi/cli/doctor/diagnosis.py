@@ -128,12 +128,11 @@ def _node_table(facts: Facts) -> list[str]:
 
 def as_dict(facts: Facts) -> dict[str, Any]:
     """Return the facts and findings as plain values."""
-    ranks: list[dict[str, Any]] = []
-    for process, threads, devices in zip(
-        facts.processes, facts.threads, facts.devices, strict=True
-    ):
+    ranks = []
+    facts_of_ranks = zip(facts.processes, facts.threads, facts.devices, strict=True)
+    for rank, (process, threads, devices) in enumerate(facts_of_ranks):
         fields = asdict(process)
-        fields = {"rank": len(ranks), "host": fields.pop("host_name"), **fields}
+        fields = {"rank": rank, "host": fields.pop("host_name"), **fields}
         ranks.append(fields | {"threads": threads, "devices": list(map(asdict, devices))})
     manifest = facts.manifest
     store: dict[str, Any] | None = None

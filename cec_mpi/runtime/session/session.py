@@ -243,7 +243,7 @@ class Session:
         )
         # Rank 0 decodes with all of its cores, because other processes are idle then. If
         # all machines are in one process, decoding threads would compete with those of BLAS.
-        threads_for_decoding = self._processes[0].own_cores if self.has_processes else 1
+        threads_for_decoding = processes[0].own_cores if self.has_processes else 1
         served_store = ServedStore(
             manifest, scaling, planner, recorder, opening.arithmetic, threads_for_decoding
         )
