@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -20,6 +19,7 @@ import cec_mpi
 from cec_mpi.engines.dask import machines, pool
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
+from helpers.processes import free_port
 from helpers.waiting import wait_until
 
 pytestmark = pytest.mark.any_mpi
@@ -140,8 +140,7 @@ def test_an_operator_starts_and_ends_machines_of_a_client(open_operator, client,
 
 def test_machines_wait_at_an_address_for_the_run(open_operator, client, monkeypatch):
     monkeypatch.setenv("CEC_MPI_KEY", "a key of twenty letters")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     with machines(client, address, join={"retry": 200}), open_operator(listen=address) as checked:
         checked.until(lambda: len(checked.machines("joined")) == WORKERS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from collections.abc import Iterable
 
@@ -11,6 +12,12 @@ import psutil
 from helpers.waiting import LIMIT
 
 _VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")  # Open MPI; MPICH and Intel MPI
+
+
+def free_port() -> int:
+    """Return a port that no process of this computer uses."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 def ranks_of(launcher: subprocess.Popen[str]) -> dict[int, psutil.Process]:

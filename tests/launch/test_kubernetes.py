@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import signal
-import socket
 from urllib.request import urlopen
 
 import kubernetes_validate
@@ -17,7 +16,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.processes.notices import ADDRESS_VARIABLE
 from cec_mpi.runtime.wire.sockets.connection_file import KEY_VARIABLE, derive_keys
 from helpers import ROOT, metadata
-from helpers.processes import error_message
+from helpers.processes import error_message, free_port
 from helpers.waiting import wait_for_file, wait_until
 
 pytestmark = pytest.mark.any_mpi
@@ -135,11 +134,6 @@ def failure_action(name, code):
         if code in rule.get("onExitCodes", {}).get("values", ()):
             return rule["action"]
     return "Count"
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
 
 
 @pytest.mark.usefixtures("no_launcher")

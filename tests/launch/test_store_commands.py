@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
-
-
-def contents(path):
-    return {file.name: file.read_bytes() for file in path.iterdir()}
+from helpers.stores import contents
 
 
 def test_encode_under_mpirun_makes_the_same_bytes(cec, large_store, tmp_path):

@@ -15,7 +15,7 @@ from cec_mpi.runtime.wire.collective.shared_work import run_shared
 from cec_mpi.store import add_machine, decode, repair, verify
 from cec_mpi.store.manifest_files import manifest_text
 from helpers.sparse import random_sparse
-from helpers.stores import encode_blocks
+from helpers.stores import contents, encode_blocks
 
 X = np.random.default_rng(0).standard_normal((997, 33))
 SPARSE = random_sparse(200, 90, density=0.1)
@@ -108,10 +108,6 @@ def test_an_error_of_one_rank_is_raised_on_all(comm, here, rank, source, message
 
 
 # --- operations on stores -----------------------------------------------------------------
-
-
-def contents(store):
-    return {path.name: path.read_bytes() for path in store.iterdir()}
 
 
 def test_each_operation_gives_the_files_of_one_process(comm, here):

@@ -15,6 +15,7 @@ from cec_mpi.store.files.durable import publish, replace_by_copy
 from cec_mpi.store.files.replacing import partial_path
 from helpers.stores import (
     InterruptedRunner,
+    contents,
     encode_blocks,
     encode_in_small_blocks,
     publish_matching_checksums,
@@ -176,8 +177,7 @@ def test_publish_does_not_change_other_names_of_a_file(tmp_path):
     publish(tmp_path / "file", b"new")
     replace_by_copy(tmp_path / "file", tmp_path / "before")
     publish(tmp_path / "file", b"newer")
-    contents = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert contents == {"file": b"newer", "backup": b"old", "before": b"new"}
+    assert contents(tmp_path) == {"file": b"newer", "backup": b"old", "before": b"new"}
 
 
 # --- results of a run ---------------------------------------------------------------------

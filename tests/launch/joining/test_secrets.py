@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from urllib.request import urlopen
 
 import psutil
 import pytest
 
 from cec_mpi.runtime.wire.sockets.connection_file import KEY_VARIABLE, Keys, derive_keys
+from helpers.processes import free_port
 from helpers.waiting import wait_for_file
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 SECRET = "nobody else knows this text"
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
 
 
 @pytest.mark.parametrize("has_secret", [True, False])

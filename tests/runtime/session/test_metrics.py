@@ -18,6 +18,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.metrics import publish_metrics
 from helpers import ROOT
+from helpers.processes import free_port
 from helpers.recording import MemoryRecorder
 from helpers.steps import record
 
@@ -57,8 +58,7 @@ def test_the_documentation_lists_all_metrics():
 
 @pytest.fixture
 def port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture(scope="module")
