@@ -12,6 +12,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.runtime.processes.launcher import remove_launcher_variables
+from helpers import ROOT
 
 
 def loaded_after(program, *arguments):
@@ -122,6 +123,18 @@ def test_only_the_libraries_of_the_array_and_the_device_are_loaded(tmp_path):
 def test_a_name_that_the_package_does_not_have():
     with pytest.raises(AttributeError, match="no attribute 'decode_all'"):
         cec_mpi.decode_all  # noqa: B018
+
+
+def test_scripts_import_names_that_exist():
+    """No test runs most of the scripts."""
+    imports = set()
+    for folder in ("scripts", "tests/helpers"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("cec_mpi."):
+                    imports.add(ast.unparse(node))
+    assert len(imports) > 10
+    loaded_after("\n".join(sorted(imports)))
 
 
 PICKLERS = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
