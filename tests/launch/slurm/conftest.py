@@ -35,7 +35,7 @@ def cluster(tmp_path_factory):
             text=True,
             timeout=LIMIT,
         )
-        if up.returncode == 0 or "is taken" not in up.stderr:
+        if up.returncode == 0 or "is in use" not in up.stderr:
             break
     assert up.returncode == 0, up.stderr
     variables = {"SLURM_CONF": str(directory / "slurm.conf")}
