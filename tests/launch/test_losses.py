@@ -96,7 +96,7 @@ def test_a_run_survives_a_signal_at_a_random_moment(run):
     words = ["--seed", 5, "--runs", 1, "--ways", "local", "--most", 1]
     done = run([sys.executable, script, *words])
     assert done.returncode == 0, done.stdout + done.stderr
-    assert " runs: 0 problems\n" in done.stdout
+    assert "1 tasks, 1 runs: 0 problems\n" in done.stdout
 
 
 @pytest.fixture

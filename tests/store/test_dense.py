@@ -60,7 +60,7 @@ def test_products_are_as_accurate_as_their_arithmetic(make_shard, shape, stored,
     intervals = [(0, count // 3), (count // 2, count)]
     used = np.concatenate([rows[a:b] for a, b in intervals]).astype(np.float64)
     W, U = (RNG.standard_normal(size).astype(arithmetic) for size in ((k, width), (len(used), k)))
-    forward, adjoint = np.empty((len(used), k), arithmetic), np.empty((width, k), arithmetic)
+    forward, adjoint = np.empty((len(used), k), arithmetic), np.empty((width, k))
     for _ in range(2):
         shard.multiply(W, intervals, forward)
         shard.multiply_transposed(U, intervals, adjoint)

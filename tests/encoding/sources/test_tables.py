@@ -78,8 +78,16 @@ def test_a_row_without_numbers_or_the_only_row_in_quotes_is_a_header(table, cont
     ("name", "delimiter"), [("t.csv", None), ("t.tsv", None), ("t.txt", ";"), ("t.txt", "space")]
 )
 def test_a_decoded_table_is_read_back(tmp_path, name, delimiter):
+    spaced = "b c" if delimiter == "space" else "b\tc"
     for k, names in enumerate(
-        [("2019", "2020"), ("a", "1"), ("?", ""), ("#1", "nan"), ("0", "b c"), ("1,5", 'größe "x"')]
+        [
+            ("2019", "2020"),
+            ("a", "1"),
+            ("?", ""),
+            ("#1", "nan"),
+            ("0", spaced),
+            ("1,5", 'größe;"x"'),
+        ]
     ):
         X = pd.DataFrame([[1.5, 2.0], [3.0, 4.0], [5.0, 6.0]], columns=names)
         encode(X, tmp_path / f"store{k}", 3, 2)

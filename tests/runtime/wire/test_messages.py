@@ -251,15 +251,15 @@ ROWS = ((0, 2),)
 
 
 class OneHostHub:
-    """A hub with one host for all machines, which never answers."""
+    """A hub with one host for four machines, which never answers."""
 
     clock, borrows = time, False
 
-    def __init__(self, machines=4):
+    def __init__(self):
         self.roster = Roster(lambda change: None)
-        self.roster.add_vacant(range(1, machines + 1))
-        self.roster.add_host(machines)
-        for machine in range(1, machines + 1):
+        self.roster.add_vacant(range(1, 5))
+        self.roster.add_host(4)
+        for machine in range(1, 5):
             self.roster.assign(1, machine)
             self.roster.mark_joined(1, machine)
         self.messages = []
