@@ -2,7 +2,7 @@
 
 Until the manifest is written, the directory has a journal: the command that resumes the encode, its
 source and arguments, the manifest without checksums, the checksums of the written blocks, the
-exponents of rows, and the sizes of columns.
+exponents of rows, and the column sizes.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def encode_replicas(
 
 
 def _write_metadata(writer: _ShardWriter, parts: Parts, checksums: NDArray[np.uint64]) -> None:
-    """Write all files except the shards: cells, column maxima, checksums, manifest."""
+    """Write all files except the shards: cells, column sizes, checksums, manifest."""
     directory, layout, rows = writer.directory, writer.layout, writer.rows
     cells = np.stack([parts.first_rows, parts.entries_before])
     sizes, exponent = quantise_sizes(writer.column_sizes)

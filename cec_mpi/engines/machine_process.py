@@ -40,7 +40,8 @@ def run_machines(
     """Join a run from a child process until the run is over; return the last exit code.
 
     The child gets the keys of the run through a pipe, and ends when this process ends. It is
-    restarted if it is killed or fails, except after `FINAL_CODES`: at most 5 starts in 10 minutes.
+    restarted if it is killed or fails, unless a restart cannot help (`FINAL_CODES`) or the machines
+    were to stop: at most 5 starts in 10 minutes.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ def pca(
     dict
         ``result``: (k, r) ndarray, the components, of unit length, by decreasing variance, with a
         positive entry of largest absolute value; ``mean``: (r,) ndarray, mean of the rows;
-        ``explained_variance``: (k,) ndarray, variances of the projections on each component;
+        ``explained_variance``: (k,) ndarray, variances of the projections onto each component;
         ``singular_values``: (k,) ndarray, of X minus the mean; ``iterations``: number of
         iterations; ``converged``: if False, the results have only the converged components,
         possibly none.

@@ -113,9 +113,9 @@ def answer_error_bound(
     Parameters
     ----------
     generator : (N, L) array_like of float
-        Entries must be exactly representable in `dtype`.
+        Entries must be exactly representable in the dtype of the shards.
     dtype : dtype
-        Dtype of the shards, in which machines compute.
+        Dtype of the products; also that of the shards if `shard_errors` are not passed.
     columns : int
         Number of columns of X, r: each answer is a sum of r products.
     shard_errors : (N,) array_like of float, optional

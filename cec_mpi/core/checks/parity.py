@@ -280,7 +280,7 @@ def make_checker(
     ----------
     generator : (N, L) ndarray of float
     dtype : dtype
-        Dtype of the shards, in which machines compute.
+        See `answer_error_bound`.
     columns : int
         Columns of X, r.
     shard_errors : (N,) array_like of float, optional

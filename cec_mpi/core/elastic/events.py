@@ -212,11 +212,11 @@ class AnsweredRows:
 
 
 class RowsAgree(AnsweredRows):
-    """The answers of these machines to these rows agree."""
+    """The answers of these machines for these rows agree."""
 
 
 class RowsDisagree(AnsweredRows):
-    """The answers of these machines to these rows disagree."""
+    """The answers of these machines for these rows disagree."""
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ class StartStep:
 
 
 class Compare(AnsweredRows):
-    """Compare the answers of these machines to these rows."""
+    """Compare the answers of these machines for these rows."""
 
 
 class IdentifyFaults(AnsweredRows):

@@ -170,7 +170,7 @@ class Assignment:
         """Positions of each block in the concatenated answers, shape (F, machines_per_row).
 
         The answers of machines are concatenated in ascending order, each in the order of rows.
-        ``positions[f, k]`` is the index of the answer of ``machines[f, k]`` to the first row of
+        ``positions[f, k]`` is the index of the answer of ``machines[f, k]`` for the first row of
         block f.
         """
         block_order, _, machine_order = self._sort_orders

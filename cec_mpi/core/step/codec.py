@@ -97,7 +97,7 @@ class Codec:
         self._blocks[thread].append(_BlockGroup(group, scratch[thread]))
 
     def decode(self, answers: NDArray[Any], parts: Floats) -> None:
-        """Decode the answers of a step to the rows of X_1 W .. X_L W.
+        """Decode the answers of a step for the rows of X_1 W .. X_L W.
 
         Parameters
         ----------

@@ -34,7 +34,7 @@ class Buffers:
     Attributes
     ----------
     vectors : (k, r) ndarray
-        W as it is sent, divided by powers of two.
+        W' as it is sent, divided by powers of two.
     exponents : list of int
         Exponents of these powers, one for each column of W or V.
     is_scaled : bool

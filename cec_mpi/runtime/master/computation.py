@@ -104,7 +104,7 @@ class ForwardComputation:
     ----------
     product : Product
     vectors : (k, r) ndarray
-        W as it is sent.
+        W' as it is sent.
     answers : RowAnswers
     memory : AnswerMemory
     """

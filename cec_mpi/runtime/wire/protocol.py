@@ -1,4 +1,4 @@
-"""Interfaces of a transport: the endpoints of the master and of a machine.
+"""Interfaces of a wire: the endpoints of the master and of a machine.
 
 A `Hub` is the master's endpoint for a session. Its roster and its events show which machines can
 get jobs. When the machines have opened their shards, it returns an endpoint for steps, of one of

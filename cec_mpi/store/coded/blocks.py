@@ -96,12 +96,12 @@ class CodedBlocks(Blocks[CodedManifest]):
         return bounds
 
     @property
-    def _recombiner(self) -> RecombinationCache:
-        """The cache of this thread."""
-        cached: RecombinationCache | None = getattr(self._thread_cache, "recombiner", None)
+    def _recombinations(self) -> RecombinationCache:
+        """The recombinations that this thread has cached."""
+        cached: RecombinationCache | None = getattr(self._thread_cache, "recombinations", None)
         if cached is None:
             cached = RecombinationCache(self.manifest.code.generator)
-            self._thread_cache.recombiner = cached
+            self._thread_cache.recombinations = cached
         return cached
 
     def _checker(self, shard_bounds: NDArray[np.float64]) -> ParityChecker:
@@ -141,8 +141,8 @@ class CodedBlocks(Blocks[CodedManifest]):
         self, contents: dict[int, NDArray[Any]], panel: slice = slice(None)
     ) -> NDArray[np.floating]:
         """Return bounds on the largest entry of X at each position, even if one shard is wrong."""
-        basis, dtype = self._recombiner.choose_basis(tuple(sorted(contents))), self.manifest.dtype
-        shape = len(basis), contents[basis[0]][panel].size
+        basis = self._recombinations.choose_basis(tuple(sorted(contents)))
+        dtype, shape = self.manifest.dtype, (len(basis), contents[basis[0]][panel].size)
         magnitudes, work = (
             self._work_array("magnitudes", shape, dtype),
             self._work_array("entries", shape, dtype),
@@ -150,7 +150,7 @@ class CodedBlocks(Blocks[CodedManifest]):
         for row, n in zip(magnitudes, basis, strict=True):
             np.abs(contents[n][panel], out=row)
         with np.errstate(over="ignore", invalid="ignore"):
-            scale = self._recombiner.recombination(basis, ()).entry_bounds(magnitudes, work)
+            scale = self._recombinations.recombination(basis, ()).entry_bounds(magnitudes, work)
         np.fmin(scale, np.finfo(dtype).max, out=scale)
         return scale
 
@@ -170,12 +170,12 @@ class CodedBlocks(Blocks[CodedManifest]):
             return cache[key]
         shard_bounds = np.maximum(self._encoding_bounds, rebuilt_bounds)
         candidates = []
-        for basis in self._recombiner.candidate_bases(sources, rebuilt_bounds, shard_bounds):
+        for basis in self._recombinations.candidate_bases(sources, rebuilt_bounds, shard_bounds):
             if targets is None:
                 parts = np.eye(self.manifest.recovery)
                 recombination = Recombination(self.manifest.code.generator, basis, parts)
             else:
-                recombination = self._recombiner.recombination(basis, targets)
+                recombination = self._recombinations.recombination(basis, targets)
             basis_bounds = shard_bounds[np.asarray(basis) - 1]
             bounds = recombination.error_bounds(basis_bounds, self.manifest.dtype)
             candidates.append((float(bounds.max()), basis, recombination, bounds))

@@ -187,7 +187,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         return grid_block.start, grid_block.stop
 
     def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
-        """See `Manifest.arrays`: sizes of columns, and exponents of rows."""
+        """See `Manifest.arrays`: column sizes, and exponents of rows."""
         arrays = super().arrays()
         if self.row_exponents is not None:
             arrays.append((self.row_exponents, (self.recovery, self.rows_per_shard), np.int16))

@@ -323,7 +323,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         return [(self.column_sizes, (self.columns,), np.float64)]
 
     def convert_sizes(self, sizes: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the sizes of columns from the content of their file."""
+        """Return the column sizes from the content of their file."""
         return sizes
 
     def merge_rebuilt(

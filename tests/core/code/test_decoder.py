@@ -1,4 +1,4 @@
-"""DecoderCache of ill-conditioned matrices."""
+"""Decoders of ill-conditioned matrices."""
 
 from fractions import Fraction
 
