@@ -7,6 +7,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from helpers.commands import CommandResult
@@ -37,3 +38,10 @@ def cec(run, call, monkeypatch, tmp_path):
         return CommandResult(code, stdout, stderr, ())
 
     return cec
+
+
+@pytest.fixture(scope="module")
+def symmetric(make_store):
+    """Three machines, any two of them enough: power iteration finds 10, in some 150 steps."""
+    basis, _ = np.linalg.qr(np.random.default_rng(6).standard_normal((60, 60)))
+    return make_store(basis * np.append(np.linspace(0, 9, 59), 10) @ basis.T, 3, 2)

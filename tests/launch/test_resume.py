@@ -17,14 +17,6 @@ from helpers.commands import count_steps, job_exit_code
 from helpers.processes import ranks_of
 from helpers.waiting import LIMIT, wait_until
 
-
-@pytest.fixture(scope="module")
-def slow_store(make_store):
-    """Symmetric, and power iteration takes some 150 steps."""
-    basis, _ = np.linalg.qr(np.random.default_rng(6).standard_normal((60, 60)))
-    return make_store(basis * np.append(np.linspace(0, 9, 59), 10) @ basis.T, 3, 2)
-
-
 SLOWLY = ("--emulate-speeds", "2,3,4", "--emulate-base", 40)  # 0.2 s a step, 150 steps
 
 
@@ -32,9 +24,9 @@ def wait_for_steps(process, out, steps):
     wait_until(lambda: count_steps(out) >= steps, process)
 
 
-def test_a_killed_run_is_resumed_with_other_machines(start, cec, slow_store, tmp_path):
+def test_a_killed_run_is_resumed_with_other_machines(start, cec, symmetric, tmp_path):
     out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "power", "--checkpoint-every", 5]
+    words = ["run", symmetric.path, "--out", out, "power", "--checkpoint-every", 5]
     process = start(["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY])
     wait_for_steps(process, out, 8)
     process.terminate()
@@ -55,9 +47,9 @@ def test_a_killed_run_is_resumed_with_other_machines(start, cec, slow_store, tmp
 
 @pytest.mark.needs("openmpi")  # its mpirun drops the output of ranks while it ends
 @pytest.mark.parametrize("end", ["ctrl-c", "a lost machine"])
-def test_the_terminal_shows_how_to_continue(start, slow_store, tmp_path, end):
+def test_the_terminal_shows_how_to_continue(start, symmetric, tmp_path, end):
     out = tmp_path / "out"
-    words = ["cec-mpi", "run", slow_store.path, "power", "--out", out, "--checkpoint-every", 5]
+    words = ["cec-mpi", "run", symmetric.path, "power", "--out", out, "--checkpoint-every", 5]
     line = shlex.join(map(str, ["exec", "mpirun", "-n", 4, *words, *SLOWLY]))
     process = start(["script", "-qec", line, "/dev/null"], stdin=subprocess.PIPE)
     wait_for_steps(process, out, 8)
@@ -76,8 +68,8 @@ def test_the_terminal_shows_how_to_continue(start, slow_store, tmp_path, end):
     ("by", "message"),
     [("option", "time limit of 5 seconds"), ("end of a job", "time limit of the job is near")],
 )
-def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path, by, message):
-    words = ["run", slow_store.path, "--out", "out", "power", "--serial", *SLOWLY]
+def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, symmetric, tmp_path, by, message):
+    words = ["run", symmetric.path, "--out", "out", "power", "--serial", *SLOWLY]
     if by == "option":
         stopped = cec(*words, "--time-limit", 5)
     else:
@@ -125,9 +117,9 @@ def warn_all_twice(process):
         (warn_all_twice, "SIGUSR1|SIGTERM", ["--elastic"]),
     ],
 )
-def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, slow_store, tmp_path, warn, name, how):
+def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, symmetric, tmp_path, warn, name, how):
     out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "power", "tol=1e-9"]
+    words = ["run", symmetric.path, "--out", out, "power", "tol=1e-9"]
     process = start(["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY, *how])
     wait_for_steps(process, out, 3)
     warn(process)
@@ -170,21 +162,21 @@ def test_an_elastic_run_writes_a_checkpoint_every_minute(cec, small_store, tmp_p
 
 
 @pytest.mark.any_mpi
-def test_a_second_sigterm_is_not_an_error_of_the_task(run, slow_store, tmp_path):
+def test_a_second_sigterm_is_not_an_error_of_the_task(run, symmetric, tmp_path):
     task = "import signal\n\ndef mine(X, *, checkpoint):\n"
     (tmp_path / "own.py").write_text(task + 2 * "    signal.raise_signal(signal.SIGTERM)\n")
-    words = ["run", slow_store.path, "--out", tmp_path / "out", "own:mine", "--serial"]
+    words = ["run", symmetric.path, "--out", tmp_path / "out", "own:mine", "--serial"]
     done = run(["cec-mpi", *words], cwd=tmp_path)
     assert done.returncode == 128 + signal.SIGTERM
     assert done.stderr == ""
 
 
 @pytest.mark.any_mpi
-def test_a_signal_ends_a_run_that_waits_for_machines(start, slow_store, tmp_path):
+def test_a_signal_ends_a_run_that_waits_for_machines(start, symmetric, tmp_path):
     ticks = [[1, 2, 3], *([[1]] * 1000), [1, 2, 3]]
     (tmp_path / "a.json").write_text(json.dumps({"available": ticks}))
     out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "power", "--serial", *SLOWLY]
+    words = ["run", symmetric.path, "--out", out, "power", "--serial", *SLOWLY]
     words += ["--availability", tmp_path / "a.json", "--wait", "--tick", 1]
     process = start(["cec-mpi", *words])
     wait_for_steps(process, out, 1)

@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 
-import numpy as np
 import pytest
 
 from helpers import ROOT
@@ -54,10 +53,3 @@ def slurm(cluster, tmp_path):
     yield slurm
     slurm.cancel_jobs()
     wait_until(lambda: not slurm.jobs(), describe=slurm.jobs, pause=0.1)
-
-
-@pytest.fixture(scope="module")
-def symmetric(make_store):
-    """Three machines, any two of them enough: power iteration finds 10, in some 150 steps."""
-    basis, _ = np.linalg.qr(np.random.default_rng(6).standard_normal((60, 60)))
-    return make_store(basis * np.append(np.linspace(0, 9, 59), 10) @ basis.T, 3, 2)
