@@ -64,9 +64,10 @@ class SlurmClient:
         """Start all requeued jobs soon, which Slurm would delay by two minutes.
 
         Call it again after some seconds: a node that has failed may delay them once more. If a
-        node returns while it still ends a job, Slurm holds that job and drains the node.
+        node returns while it still ends a job, Slurm holds that job and drains the node, even if
+        another job runs on it.
         """
-        drained = self.query("sinfo", "--noheader", "--Node", "--states=drained", "--format=%N")
+        drained = self.query("sinfo", "--noheader", "--Node", "--states=drain", "--format=%N")
         for node in set(drained.split()):
             self._run_if_possible(f"scontrol update NodeName={node} State=RESUME")
         for line in self.query("squeue", "--noheader", "--array", "--format=%i %r").splitlines():
