@@ -9,7 +9,7 @@ from cec_mpi.runtime.availability.models import (
     RandomAvailability,
     all_available,
     from_counts,
-    valid_seconds,
+    polling_interval,
     validate_machines,
 )
 from cec_mpi.runtime.availability.numbers import read_machines
@@ -28,5 +28,5 @@ __all__ = [
     "from_counts",
     "read_availability",
     "read_machines",
-    "valid_seconds",
+    "polling_interval",
 ]

@@ -189,16 +189,16 @@ class CodedOperator(_MaskCheckingOperator):
         self._lifetime.close(error)
 
     @property
-    def attainable(self) -> float:
+    def attainable_tol(self) -> float:
         """Typical difference between products with the same vector from different machines.
 
         It is relative to the norm of X. With ``precision="shard"`` products always have this error.
         A solver may not reach a tolerance below it.
         """
-        return self._lifetime.master.attainable
+        return self._lifetime.master.attainable_tol
 
     @property
-    def accuracy(self) -> float:
+    def product_error(self) -> float:
         """Estimated error of a product with the machines of the last step.
 
         It is relative to the size of the terms, ``norm(c * w)`` with c the largest entry of each
@@ -208,7 +208,7 @@ class CodedOperator(_MaskCheckingOperator):
         first step, it uses the worst condition number of the code, estimated from a sample if there
         are many sets of L machines.
         """
-        return self._lifetime.master.accuracy
+        return self._lifetime.master.product_error
 
     @property
     def available(self) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.plan.load import check_speeds, fractional_load, unchecked_c_star
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.availability.models import Availability, valid_seconds
+from cec_mpi.runtime.availability.models import Availability, polling_interval
 from cec_mpi.runtime.options.availability import AvailabilityOptions
 from cec_mpi.runtime.wire.orders import MAX_INLINE_ANSWERS, MAX_INLINE_OPERAND
 from cec_mpi.simulation.scenario import Outcome, Scenario
@@ -367,7 +367,7 @@ def _resolve_availability(model: TimeModel) -> Availability:
     availability: Availability = resolved["availability"]
     if len(resolved["machines"]) < model.machines:
         availability = availability.restrict_to(resolved["machines"])
-    if valid_seconds(availability):
+    if polling_interval(availability):
         raise InputError("--availability-command cannot be used in a simulation")
     return availability
 

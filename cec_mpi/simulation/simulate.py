@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
-from cec_mpi.runtime.availability.models import ListedAvailability, valid_seconds
+from cec_mpi.runtime.availability.models import ListedAvailability, polling_interval
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.master.master import Master
 from cec_mpi.runtime.options.session import SessionOptions
@@ -163,7 +163,7 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
                 f"{scenario.machines}, and a time of at least 0"
             )
     options = replace(options, elastic=elastic).validate(store.manifest)
-    if valid_seconds(options.availability):
+    if polling_interval(options.availability):
         raise InputError("--availability-command cannot be used in a simulation")
     machine_events = scenario.machine_events
     if scenario.lost_when_away:

@@ -65,8 +65,9 @@ def cg(
     Warns
     -----
     ToleranceWarning
-        `tol` is below ``X.attainable``, or X is too ill-conditioned for the accuracy of its
-        products: their error may be ``X.attainable ||X|| ||x||``, which exceeds ``10 tol ||b||``.
+        `tol` is below ``X.attainable_tol``, or X is too ill-conditioned for the accuracy of its
+        products: their error may be ``X.attainable_tol ||X|| ||x||``, which exceeds
+        ``10 tol ||b||``.
 
     Examples
     --------
@@ -91,7 +92,7 @@ def cg(
         checkpoint,
         exponent=b_exponent - X_exponent,
         input_exponents={"X": X_exponent, "b": b_exponent},
-        attainable=float(getattr(X, "attainable", 0.0)),
+        attainable_tol=float(getattr(X, "attainable_tol", 0.0)),
     )
 
 
@@ -105,12 +106,12 @@ def conjugate_gradients(
     *,
     exponent: int,
     input_exponents: dict[str, int],
-    attainable: float,
+    attainable_tol: float,
 ) -> dict[str, Any]:
     """Solve ``X x = b`` for a matrix given by its product with a vector; see `cg`.
 
     Results and checkpoints hold ``2**exponent`` times the solution of this system. For
-    `input_exponents` see `rescale`. A product may have the error ``attainable ||X|| ||x||``.
+    `input_exponents` see `rescale`. A product may have the error ``attainable_tol ||X|| ||x||``.
     """
     from scipy.sparse.linalg import LinearOperator
     from scipy.sparse.linalg import cg as scipy_cg
@@ -153,13 +154,13 @@ def conjugate_gradients(
     residual = float(np.linalg.norm(multiply(x) - b)) / rhs_norm if rhs_norm else 0.0
     # If SciPy has converged, rounding may still keep the residual above `tol`.
     converged = residual <= (tol if info else 10 * tol)
-    error = attainable * norm_bound * float(np.linalg.norm(x)) / rhs_norm if rhs_norm else 0.0
-    if converged and error > 10 * max(tol, attainable):
+    error = attainable_tol * norm_bound * float(np.linalg.norm(x)) / rhs_norm if rhs_norm else 0.0
+    if converged and error > 10 * max(tol, attainable_tol):
         converged = False
         warn_caller(
             f"the residual {residual:.0e} may have an error of {error:.0e}, because products of X "
-            f"with different machines differ by {attainable:.0e} and X is ill-conditioned (a store "
-            "of float64 is more accurate)",
+            f"with different machines differ by {attainable_tol:.0e} and X is ill-conditioned (a "
+            "store of float64 is more accurate)",
             ToleranceWarning,
         )
     return {

@@ -82,7 +82,7 @@ def logistic(
         Columns of X differ in scale by a factor of 300 or more. The solver is slow then, and may
         stop before it has fitted the coefficients of small columns.
     ToleranceWarning
-        `tol` is below ``X.attainable``.
+        `tol` is below ``X.attainable_tol``.
 
     Notes
     -----

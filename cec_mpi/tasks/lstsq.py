@@ -78,7 +78,7 @@ def lstsq(
     dict
         ``result``: (r,) ndarray, x; ``residual``: ``||b - X x||``; ``iterations``: number of
         iterations; ``converged``: False if `iterations` was too small, A is too ill-conditioned, or
-        x meets neither condition with ``10 max(tol, X.attainable)`` instead of `tol`.
+        x meets neither condition with ``10 max(tol, X.attainable_tol)`` instead of `tol`.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def lstsq(
     ScaleWarning
         Rows or columns of X differ in magnitude by a factor of more than 1e100.
     ToleranceWarning
-        `tol` is below ``X.attainable``.
+        `tol` is below ``X.attainable_tol``.
 
     Notes
     -----
@@ -151,7 +151,9 @@ def lstsq(
         true_residual = scaled_b - operator.matvec(np.ldexp(x, -2 * damp_excess))
     residual_norm = np.linalg.norm(system_residual)
     gradient_norm = np.linalg.norm(system.rmatvec(system_residual))
-    tolerance = 10 * max(tol, float(getattr(X, "attainable", 0.0)), float(np.finfo(np.float64).eps))
+    tolerance = 10 * max(
+        tol, float(getattr(X, "attainable_tol", 0.0)), float(np.finfo(np.float64).eps)
+    )
     is_solved = (
         gradient_norm <= tolerance * norm_estimate * residual_norm
         or residual_norm <= tolerance * (norm_estimate * np.linalg.norm(x) + np.linalg.norm(rhs))

@@ -23,7 +23,7 @@ from cec_mpi.tasks.common.options import (
 from cec_mpi.tasks.common.scaling import check_range, factors_of_division
 
 _MIN_SUM_RATIO = 100  # smallest ratio of sums of links to rounding errors
-_NEGATIVE_TOLERANCE = 1000  # times the accuracy; rounding errors of scores are smaller
+_NEGATIVE_TOLERANCE = 1000  # times the error of a product; rounding errors of scores are smaller
 _BAND_LOG2 = 512  # sums of links within a factor of 2**512 share a product
 _MAX_EXPONENT = 1024  # of float64
 
@@ -57,7 +57,7 @@ def pagerank(
         Whether ``X[i, j]`` is the link from i to j ("rows") or from j to i ("columns"). Iterations
         are products with X' for "rows", and with X for "columns".
     checkpoint : Checkpoint
-        Saves ``scores``, (n,), ``degrees``, (n,), ``accuracy`` and ``iterations``. A later run
+        Saves ``scores``, (n,), ``degrees``, (n,), ``product_error`` and ``iterations``. A later run
         makes the same iterations as an uninterrupted one.
 
     Returns
@@ -77,7 +77,7 @@ def pagerank(
     Warns
     -----
     ToleranceWarning
-        `tol` is below ``X.attainable``.
+        `tol` is below ``X.attainable_tol``.
 
     Notes
     -----
@@ -92,10 +92,10 @@ def pagerank(
     largest weight may be 0.)
 
     If `links` ("rows" or "columns") is not in ``X.accurate_along``, s_i may have an error of up
-    to ``10 * X.accuracy * max(s)``, and a node has no links if s_i is not above this bound. The
-    bound is for the worst case, and may exceed sums of real links. The task therefore raises if the
-    largest sum below the bound and the smallest sum above it differ by a factor of less than 100.
-    With ``links="columns"`` it also raises if any sum below the bound is not 0.
+    to ``10 * X.product_error * max(s)``, and a node has no links if s_i is not above this bound.
+    The bound is for the worst case, and may exceed sums of real links. The task therefore raises if
+    the largest sum below the bound and the smallest sum above it differ by a factor of less than
+    100. With ``links="columns"`` it also raises if any sum below the bound is not 0.
 
     Examples
     --------
@@ -112,11 +112,13 @@ def pagerank(
     jump = _jump_distribution(personalization, size)
     warn_of_tolerance(X, "pagerank", tol)
     sum_links = X.matvec if links == "rows" else X.rmatvec
-    state = restore_state(checkpoint, scores=(size,), degrees=(size,), accuracy=(), iterations=())
+    state = restore_state(
+        checkpoint, scores=(size,), degrees=(size,), product_error=(), iterations=()
+    )
     if state:
         scores, degrees = restore_array("scores", state["scores"]), state["degrees"]
         done_iterations = int(state["iterations"])
-        accuracy = float(state["accuracy"])
+        product_error = float(state["product_error"])
     else:
         with np.errstate(over="ignore", invalid="ignore"):
             degrees, done_iterations = sum_links(np.ones(size)), 0
@@ -124,8 +126,8 @@ def pagerank(
         check_range(f"the largest sum of the {links} of X", degrees, may_underflow=True)
         # Error of the sums of links, relative to the largest sum; small sums may be exact.
         has_exact_sums = links in getattr(X, "accurate_along", ())
-        accuracy = 0.0 if has_exact_sums else float(getattr(X, "accuracy", 0.0))
-    has_links = _links_mask(degrees, accuracy, links, is_strict=hasattr(X, "accurate_along"))
+        product_error = 0.0 if has_exact_sums else float(getattr(X, "product_error", 0.0))
+    has_links = _links_mask(degrees, product_error, links, is_strict=hasattr(X, "accurate_along"))
     propagate = _make_propagator(X, np.where(has_links, degrees, 0.0), links)
     dangling = np.flatnonzero(~has_links)
     difference = np.empty(size)
@@ -135,7 +137,7 @@ def pagerank(
         checkpoint.save(
             scores=partial(np.asarray, scores),  # the next iteration makes a new array
             degrees=lambda: degrees,
-            accuracy=np.float64(accuracy),
+            product_error=np.float64(product_error),
             iterations=done_iterations,
         )
         previous, scores = scores, propagate(scores)
@@ -208,9 +210,9 @@ def _make_propagator(X: Any, degrees: NDArray[Any], links: str) -> LinearMap:
 
 def _check_not_negative(X: Any, propagated: NDArray[Any], links: str) -> None:
     """Raise if the links to a node have a negative sum beyond rounding errors."""
-    accuracy = max(float(getattr(X, "accuracy", 0.0)), float(np.finfo(np.float64).eps))
+    product_error = max(float(getattr(X, "product_error", 0.0)), float(np.finfo(np.float64).eps))
     lowest_node = int(propagated.argmin())
-    if propagated[lowest_node] < -_NEGATIVE_TOLERANCE * accuracy * propagated.max():
+    if propagated[lowest_node] < -_NEGATIVE_TOLERANCE * product_error * propagated.max():
         axis = "column" if links == "rows" else "row"
         raise InputError(
             f"{axis} {lowest_node} of X (counted from 0) holds negative weights, expected "
@@ -219,14 +221,14 @@ def _check_not_negative(X: Any, propagated: NDArray[Any], links: str) -> None:
 
 
 def _links_mask(
-    degrees: NDArray[Any], accuracy: float, links: str, is_strict: bool
+    degrees: NDArray[Any], product_error: float, links: str, is_strict: bool
 ) -> NDArray[np.bool_]:
     """Return a mask of the nodes with outgoing links, from the sums of their weights.
 
     If `is_strict`, the sums of columns without links must be exactly 0, as in a store.
     """
     largest = max(float(degrees.max()), 0.0)
-    error = 10 * accuracy * largest
+    error = 10 * product_error * largest
     lowest_node = int(degrees.argmin())
     if degrees[lowest_node] < -error:
         raise InputError(

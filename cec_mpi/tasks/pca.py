@@ -56,7 +56,7 @@ def pca(
     Warns
     -----
     ToleranceWarning
-        `tol` is below ``X.attainable``.
+        `tol` is below ``X.attainable_tol``.
 
     Notes
     -----

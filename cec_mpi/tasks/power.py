@@ -57,7 +57,7 @@ def power(
     Warns
     -----
     ToleranceWarning
-        `tol` is below ``X.attainable``.
+        `tol` is below ``X.attainable_tol``.
 
     Examples
     --------

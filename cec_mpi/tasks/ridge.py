@@ -80,7 +80,7 @@ def ridge(
     ScaleWarning
         Rows or columns of X differ in magnitude by a factor of more than 1e100.
     ToleranceWarning
-        `tol` is below ``X.attainable``, or the normal equations are too ill-conditioned for the
+        `tol` is below ``X.attainable_tol``, or the normal equations are too ill-conditioned for the
         accuracy of products of X, see `cg`.
 
     Notes
@@ -134,7 +134,7 @@ def ridge(
         checkpoint,
         exponent=exponent,
         input_exponents=input_exponents,
-        attainable=float(getattr(X, "attainable", 0.0)),
+        attainable_tol=float(getattr(X, "attainable_tol", 0.0)),
     )
     intercept = y_mean - float(mean @ np.ldexp(solution["result"], X_exponent - y_exponent))
     return {

@@ -71,7 +71,7 @@ def svd(
     Warns
     -----
     ToleranceWarning
-        `tol` is below ``X.attainable``, or singular values are too small to be accurate.
+        `tol` is below ``X.attainable_tol``, or singular values are too small to be accurate.
 
     Notes
     -----

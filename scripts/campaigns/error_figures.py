@@ -1,4 +1,4 @@
-"""Errors of decodes, compared with their estimate: accuracy times cancellation.
+"""Errors of decodes, compared with their estimate: product error times cancellation.
 
     python scripts/campaigns/error_figures.py [--seed I] [--decodes 3000] [--seconds 600]
 
@@ -58,7 +58,7 @@ class Decode(NamedTuple):
     vector: str
     condition: float
     error: float
-    accuracy: float
+    estimate: float
 
 
 def main() -> int:
@@ -76,7 +76,7 @@ def main() -> int:
             decodes += random_decodes(rng, Path(name) / "store")
     print(f"{len(decodes)} decodes, seed {arguments.seed}")
     report(decodes)
-    exceeded = sum(decode.error > decode.accuracy for decode in decodes)
+    exceeded = sum(decode.error > decode.estimate for decode in decodes)
     return int(exceeded > MAX_EXCEEDED * len(decodes))
 
 
@@ -133,7 +133,7 @@ def random_decodes(rng: np.random.Generator, store: Path) -> Iterator[Decode]:
                         name,
                         last.condition_number,
                         float(error),
-                        operator.accuracy,
+                        operator.product_error,
                     )
 
 
@@ -153,7 +153,7 @@ def random_vector(rng: np.random.Generator, X: Any, dtype: str) -> tuple[str, An
 
 def report(decodes: list[Decode]) -> None:
     """Print tables of all decodes and of groups of decodes."""
-    print("| | decodes | error above, of 1,000 | accuracy / error: median | 95 % below | least |")
+    print("| | decodes | error above, of 1,000 | estimate / error: median | 95 % below | least |")
     print("|---|" + "---|" * 5)
     print(line("all", decodes))
     for field in ("product", "types", "matrix", "vector", "code"):
@@ -180,13 +180,13 @@ def report(decodes: list[Decode]) -> None:
 def line(name: str, decodes: list[Decode]) -> str:
     """Return one line of the table."""
     error = np.array([decode.error for decode in decodes])
-    accuracy = np.array([decode.accuracy for decode in decodes])
-    quotients = accuracy[error > 0] / error[error > 0]
+    estimate = np.array([decode.estimate for decode in decodes])
+    quotients = estimate[error > 0] / error[error > 0]
     if not quotients.size:
         return f"| {name} | {len(decodes)} |" + " |" * 4
     figures = [
         len(decodes),
-        f"{1e3 * (error > accuracy).mean():.2f}",
+        f"{1e3 * (error > estimate).mean():.2f}",
         f"{np.median(quotients):.0f}",
         f"{np.quantile(quotients, 0.95):.0f}",
         f"{quotients.min():.2g}",

@@ -31,9 +31,9 @@ class CountingOperator(LinearOperator):
 class NoisyOperator(CountingOperator):
     """An operator whose products have errors relative to their largest entry."""
 
-    def __init__(self, matrix, accuracy, rng):
+    def __init__(self, matrix, product_error, rng):
         super().__init__(matrix)
-        self.accuracy, self.rng = accuracy, rng
+        self.product_error, self.rng = product_error, rng
 
     def _matvec(self, w):
         return self._add_errors(super()._matvec(w))
@@ -43,7 +43,7 @@ class NoisyOperator(CountingOperator):
 
     def _add_errors(self, product):
         errors = self.rng.uniform(-1, 1, product.shape)
-        return product + self.accuracy * np.abs(product).max() * errors
+        return product + self.product_error * np.abs(product).max() * errors
 
 
 class Interrupted(Exception):

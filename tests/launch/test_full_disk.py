@@ -93,7 +93,7 @@ CASES = {
         ["cec tasks:large_result"],
         3,
         "small/out/result.npy cannot be written: .*",
-        "small/out: a checkpoint was written: the same command with --resume",
+        "small/out: a checkpoint was written: to continue, run the same command with --resume",
     ),
     "the summary": (
         "1m",

@@ -59,7 +59,7 @@ def test_the_terminal_shows_how_to_continue(start, symmetric, tmp_path, end):
     else:
         ranks_of(process)[3].kill()
     text = process.communicate(timeout=LIMIT)[0]
-    assert f"has a checkpoint in {out}: the same command with --resume continues" in text
+    assert f"has a checkpoint in {out}: to continue, run the same command with --resume" in text
     assert "mpirun --with-ft ulfm with --elastic" in text
 
 
@@ -77,7 +77,7 @@ def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, symmetric, tmp_path, b
     assert stopped.returncode == 6
     assert stopped.errors.count("cec-mpi: error:") == 1
     assert message in stopped.errors
-    assert "--resume continues" in stopped.errors
+    assert "to continue, run the same command with --resume" in stopped.errors
     assert 0 < count_steps(tmp_path / "out") < 100
     assert (tmp_path / "out" / "checkpoint.npz").exists()
 
@@ -127,7 +127,7 @@ def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, symmetric, tmp_path
     assert job_exit_code(process.returncode, stderr) == 6, stderr
     assert stderr.count("cec-mpi: error: ") == 1
     assert re.search(f"stopped by the signal ({name}), after ", stderr)
-    assert "--resume continues" in stderr
+    assert "to continue, run the same command with --resume" in stderr
     assert "Traceback" not in stderr
     before = count_steps(out)
     done = cec(*words, "--resume", "--serial")

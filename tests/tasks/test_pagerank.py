@@ -92,12 +92,12 @@ def test_a_store_keeps_tiny_links(links, options, tmp_path):
 # --- rounding errors ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("accuracy", [1e-16, 1e-7])
+@pytest.mark.parametrize("product_error", [1e-16, 1e-7])
 @pytest.mark.parametrize("links", ["rows", "columns"])
-def test_dangling_nodes_are_recognised_despite_rounding_errors(accuracy, links):
+def test_dangling_nodes_are_recognised_despite_rounding_errors(product_error, links):
     weights = graph(40, RNG)
     assert not weights.sum(axis=1).all()
-    operator = NoisyOperator(weights if links == "rows" else weights.T, accuracy, RNG)
+    operator = NoisyOperator(weights if links == "rows" else weights.T, product_error, RNG)
     found = pagerank(operator, tol=1e-5, links=links)
     assert found["converged"]
     assert found["dangling"] == (weights.sum(axis=1) == 0).sum()

@@ -116,16 +116,16 @@ def test_only_converged_triplets_are_returned(shape, iterations, least, most):
 
 
 @pytest.mark.filterwarnings("ignore:.* singular values are below")
-@pytest.mark.parametrize("accuracy", [1e-12, 1e-7, 1e-4])
+@pytest.mark.parametrize("product_error", [1e-12, 1e-7, 1e-4])
 @pytest.mark.parametrize("values", [np.linspace(1, 2, 60), 0.5 ** np.arange(60), [3, 2]])
-def test_iterations_stop_when_residuals_are_errors_of_products(values, accuracy):
+def test_iterations_stop_when_residuals_are_errors_of_products(values, product_error):
     matrix = with_singular_values(np.sort(values)[::-1].astype(float), (90, 60))
-    operator = NoisyOperator(matrix, accuracy, np.random.default_rng(4))
+    operator = NoisyOperator(matrix, product_error, np.random.default_rng(4))
     exact = np.linalg.svd(matrix, compute_uv=False)[:5]
     found = svd(operator, k=5)
     assert found["converged"]
     assert operator.products < 400
-    assert np.allclose(found["result"], exact, rtol=0, atol=20 * accuracy * exact[0])
+    assert np.allclose(found["result"], exact, rtol=0, atol=20 * product_error * exact[0])
 
 
 def test_singular_values_whose_squares_are_lost_cause_a_warning():

@@ -238,7 +238,7 @@ BASIS = {
     "noise": np.array(0.0),
 }
 BASIS |= {"repeated": np.array(0), "iterations": np.array(2), "exponent": np.zeros(1)}
-SCORES = {"scores": np.full(6, 1 / 6), "degrees": np.ones(6), "accuracy": np.array(1e-12)}
+SCORES = {"scores": np.full(6, 1 / 6), "degrees": np.ones(6), "product_error": np.array(1e-12)}
 SCORES["iterations"] = np.array(1)
 PRODUCT = {"vector": np.ones(6), "iterations": np.array(1)}
 RESUMED = [

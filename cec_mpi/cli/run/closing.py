@@ -149,7 +149,7 @@ def convergence_message(end: RunEnd, has_iterations: bool) -> str:
     has_iterations : bool
         Whether the task has the option ``iterations``.
     """
-    remedy = "; --resume with more iterations=... continues" if has_iterations else ""
+    remedy = "; to continue, use --resume and more iterations=..." if has_iterations else ""
     return f"{end.task} did not converge; its last results are saved in {end.out}{remedy}"
 
 
@@ -170,14 +170,14 @@ def stop_message(steps: int, has_checkpoint: bool, resume_flag: str) -> str:
     Examples
     --------
     >>> stop_message(7, True, "--resume")
-    'after 7 steps: the same command with --resume continues'
+    'after 7 steps: to continue, run the same command with --resume'
     >>> stop_message(0, False, "--resume")
     'before the first step: run the same command again'
     """
     if not (steps or has_checkpoint):
         return "before the first step: run the same command again"
-    effect = "continues" if has_checkpoint else "starts from the beginning"
-    return f"after {plural(steps, 'step')}: the same command with {resume_flag} {effect}"
+    aim = "continue" if has_checkpoint else "start from the beginning"
+    return f"after {plural(steps, 'step')}: to {aim}, run the same command with {resume_flag}"
 
 
 def _events_text(events: Counter[tuple[str, int]]) -> str:

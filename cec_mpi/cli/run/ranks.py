@@ -34,8 +34,8 @@ def print_stop_notice(run: RunOptions, received_signal: signal.Signals) -> None:
     if has_checkpoint(Path(run.out)):
         status = f"has a checkpoint in {run.out}"
     print_to_tty(
-        f"cec-mpi: mpirun is ending the run, which {status}: the same command with "
-        f"{run.resume_flag} continues (if a process was lost: mpirun --with-ft ulfm with --elastic "
+        f"cec-mpi: mpirun is ending the run, which {status}: to continue, run the same command "
+        f"with {run.resume_flag} (if a process was lost: mpirun --with-ft ulfm with --elastic "
         "continues without it)"
     )
 

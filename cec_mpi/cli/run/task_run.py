@@ -110,8 +110,8 @@ class _BuiltInOperator(SimpleNamespace):
     master: Master
 
     @property
-    def accuracy(self) -> float:
-        return self.master.accuracy  # changes with the first step
+    def product_error(self) -> float:
+        return self.master.product_error  # changes with the first step
 
 
 class TaskRun:
@@ -322,7 +322,7 @@ class TaskRun:
                 discard_earlier_results(self.out)
                 out_state = "no checkpoint was written: --resume starts from the beginning"
                 if has_checkpoint(self.out):
-                    remedy = f"the same command with {self.resume_flag} continues"
+                    remedy = f"to continue, run the same command with {self.resume_flag}"
                     out_state = f"a checkpoint was written: {remedy}"
                 if self.array_names:
                     files = ", ".join(f"{name}.npy" for name in self.array_names)
@@ -434,7 +434,7 @@ class TaskRun:
                 master=master,
                 shape=master.shape,
                 dtype=master.dtype,
-                attainable=master.attainable,
+                attainable_tol=master.attainable_tol,
                 accurate_along=master.manifest.accurate_along,
                 **{name: partial(session.run_step, getattr(master, name)) for name in _PRODUCTS},
             )

@@ -103,5 +103,5 @@ class WatchedRun:
         if self.state.last_step is None:
             return RunStatus(f"{text} before the first step", True)
         if has_checkpoint(self.out):
-            return RunStatus(f"{text}, --resume continues", True)
+            return RunStatus(f"{text}, continue with --resume", True)
         return RunStatus(f"{text} without a checkpoint", True)

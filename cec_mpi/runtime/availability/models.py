@@ -212,8 +212,8 @@ def is_constant_after(availability: Availability, tick: int) -> bool:
     return last is not None and tick >= last
 
 
-def valid_seconds(availability: Availability) -> float:
-    """Return the seconds for which the machines of a tick stay valid; 0 for most models."""
+def polling_interval(availability: Availability) -> float:
+    """Return the seconds between two queries of a tick; 0 if the machines of a tick are fixed."""
     return float(getattr(availability, "every", 0.0))
 
 

@@ -51,7 +51,7 @@ class Master:
         Shape (q, r) of X.
     dtype : numpy.dtype
         float64: answers are decoded in double precision, whatever the dtype of the shards.
-    attainable : float
+    attainable_tol : float
         Typical relative difference between products from different sets of machines: the machine
         epsilon of the shards times the median condition number. If only one set is possible, the
         machine epsilon is that of the arithmetic.
@@ -73,7 +73,7 @@ class Master:
         code = manifest.code
         has_many_sets = code.machines > code.recovery  # of L machines
         rounding_dtype = manifest.dtype if has_many_sets else store.arithmetic
-        self.attainable = code.conditioning.median * float(np.finfo(rounding_dtype).eps)
+        self.attainable_tol = code.conditioning.median * float(np.finfo(rounding_dtype).eps)
         self.recorder = store.recorder
         self.planner = store.planner
         self.manifest = manifest
@@ -173,7 +173,7 @@ class Master:
         return self._multiply(True, "V", as_block("V", V, self.shape[0]))
 
     @property
-    def accuracy(self) -> float:
+    def product_error(self) -> float:
         """Possible error of a product, relative to the size of the terms of a row.
 
         This is the error of an answer times the largest condition number in the decoding of the
@@ -302,13 +302,13 @@ class Master:
         # X' v tends to zero as a least-squares solver converges, so a warning would be wrong.
         if step.product.adjoint or cancellation_ratio is None:
             return
-        if self._may_warn_of_cancellation and self.accuracy * cancellation_ratio > _MAX_ERROR:
+        if self._may_warn_of_cancellation and self.product_error * cancellation_ratio > _MAX_ERROR:
             self._may_warn_of_cancellation = False
             self._warnings.add(
                 f"X w of step {step.number} may have fewer than three correct digits: its terms "
                 f"are {cancellation_ratio:.0e} times larger than the result, and are computed with "
-                f"errors of up to {self.accuracy:.0e} of their size; unless X w should vanish, "
-                f"{self._cancellation_remedy()}",
+                f"errors of up to {self.product_error:.0e} of their size; unless X w should "
+                f"vanish, {self._cancellation_remedy()}",
                 ScaleWarning,
             )
 

@@ -16,7 +16,7 @@ from cec_mpi.runtime.availability.models import (
     FunctionAvailability,
     ListedAvailability,
     is_constant_after,
-    valid_seconds,
+    polling_interval,
     validate_machines,
 )
 from cec_mpi.runtime.master.step import Step
@@ -246,7 +246,7 @@ class Schedule:
     def _query(self, tick: int) -> tuple[int, ...]:
         """Return the machines that the availability lists for a tick."""
         cached_tick, machines = self._last_query
-        if cached_tick != tick or valid_seconds(self._availability):  # may change within a tick
+        if cached_tick != tick or polling_interval(self._availability):  # may change within a tick
             machines = self._availability.at(tick)
             self._last_query = tick, machines
         return machines
@@ -270,7 +270,7 @@ class Schedule:
 
     def _sleep_until(self, tick: int) -> None:
         """Sleep until a tick begins or, if ticks have no duration, until the next poll."""
-        due = self._clock.monotonic() + valid_seconds(self._availability)
+        due = self._clock.monotonic() + polling_interval(self._availability)
         if self._tick_seconds is not None and self._start is not None:
             due = self._start + tick * self._tick_seconds
         while (remaining := due - self._clock.monotonic()) > 0:

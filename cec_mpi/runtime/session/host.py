@@ -216,7 +216,7 @@ def join(
         device=device_names,
         slots=machines,
         machines=() if machine is None else (machine,),
-        is_limited=memory != DEFAULT_MEMORY_FRACTION,
+        has_memory_option=memory != DEFAULT_MEMORY_FRACTION,
     )
 
     def leave(reason: str) -> None:
@@ -232,7 +232,7 @@ def join(
                 threads,
                 signals,
                 host_options=host_options,
-                memory=hello.memory if hello.is_limited or hello.device else None,
+                memory=hello.memory if hello.has_memory_option or hello.device else None,
             )
             error = finder.serve(connection, hello, endpoint)
             hello = replace(hello, machines=endpoint.machines or hello.machines)

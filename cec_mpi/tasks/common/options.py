@@ -19,7 +19,7 @@ from cec_mpi.text import warn_caller
 
 _PROBES = 7  # random vectors; with only 3, a wide X causes a false warning in 1 of 25 to 40 cases
 _MAX_SCALE_RATIO = 300.0  # above this solvers are slow or stop too early
-_MIN_VARIATION = 100.0  # times the accuracy of products; smaller ones may be rounding errors
+_MIN_VARIATION = 100.0  # times the error of a product; smaller ones may be rounding errors
 
 
 def check_integer(name: str, value: object, minimum: int) -> int:
@@ -140,7 +140,7 @@ def warn_of_tolerance(X: Any, task: str, tol: float) -> None:
     Parameters
     ----------
     X : operator
-        Its attribute ``attainable`` is used, if it has one.
+        Its attribute ``attainable_tol`` is used, if it has one.
     task : str
         Name of the task, for messages.
     tol : float
@@ -149,13 +149,13 @@ def warn_of_tolerance(X: Any, task: str, tol: float) -> None:
     Warns
     -----
     ToleranceWarning
-        `tol` is below ``X.attainable``.
+        `tol` is below ``X.attainable_tol``.
     """
-    attainable = float(getattr(X, "attainable", 0.0))
-    if 0 < tol < attainable:
+    attainable_tol = float(getattr(X, "attainable_tol", 0.0))
+    if 0 < tol < attainable_tol:
         text = (
-            f"{task}: tol {tol:.0e} is below {attainable:.0e}, the difference between products of "
-            "X with different machines: the solver may not converge, or the result may be less "
+            f"{task}: tol {tol:.0e} is below {attainable_tol:.0e}, the difference between products "
+            "of X with different machines: the solver may not converge, or the result may be less "
             "accurate (a store of float64 is more accurate)"
         )
         warn_caller(text, ToleranceWarning)
@@ -195,8 +195,8 @@ def warn_of_scales(X: Any, task: str, *, has_intercept: bool, exponent: int) -> 
         columns, _PROBES + 1
     )
     means, scales = np.abs(estimates[:, 0]), np.sqrt((estimates[:, 1:] ** 2).mean(axis=1))
-    accuracy = max(getattr(X, "accuracy", 0.0), np.finfo(np.float64).eps)
-    is_accurate = np.isfinite(scales) & (scales > _MIN_VARIATION * accuracy * means)
+    product_error = max(getattr(X, "product_error", 0.0), np.finfo(np.float64).eps)
+    is_accurate = np.isfinite(scales) & (scales > _MIN_VARIATION * product_error * means)
     column_numbers = np.flatnonzero(is_accurate)
     if not column_numbers.size:
         return

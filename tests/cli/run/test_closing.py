@@ -127,7 +127,7 @@ def test_a_solver_that_did_not_converge_leaves_its_results_and_an_error(run, tmp
     assert out[0].startswith("lstsq did not converge in 1 iteration: ")
     (error,) = err
     assert error.startswith("cec-mpi: error: lstsq did not converge; its last results are saved")
-    assert error.endswith("--resume with more iterations=... continues")
+    assert error.endswith("to continue, use --resume and more iterations=...")
     assert summary_in(tmp_path)["warnings"] == [error.removeprefix("cec-mpi: error: ")]
     assert (tmp_path / "out" / "result.npy").exists()
     assert run("--resume", "iterations=99")[0] == 0
@@ -143,14 +143,14 @@ def test_a_run_that_ended_early_says_how_to_continue(run, tmp_path):
     code, out, err = run(*words, task="matvec")
     assert (code, len(err)) == (4, 1)
     assert out[0].startswith("matvec ended early: 2 steps on 3 machines, ")
-    remedy = "a checkpoint was written: the same command with --resume"
-    assert out[1] == f"{out_dir}: {remedy} continues"
+    remedy = "a checkpoint was written: to continue, run the same command with --resume"
+    assert out[1] == f"{out_dir}: {remedy}"
     code, out, (error,) = run(task="matvec")
     assert (code, out) == (2, [])
     assert "holds an incomplete run" in error
     assert "--resume continues it" in error
     _, out, _ = run("--overwrite", *words, task="matvec")
-    assert out[1] == f"{out_dir}: {remedy} in place of --overwrite continues"
+    assert out[1] == f"{out_dir}: {remedy} in place of --overwrite"
     code, out, err = run("--resume", task="matvec")
     assert (code, err) == (0, [])
     assert out[0].startswith("matvec is done: 8 steps on 3 machines (10 including earlier runs")

@@ -85,7 +85,7 @@ def slow_script(slurm, symmetric, options="", more=""):
 
 def check_continued(job, out, signal):
     assert f"stopped by the signal {signal}" in job.output()
-    before = int(re.search(r"after (\d+) steps: .* --resume continues", job.output())[1])
+    before = int(re.search(r"after (\d+) steps: to continue, .* --resume", job.output())[1])
     job.resume()
     assert job.wait() == "COMPLETED", job.output()
     assert job.field("Restarts") == "1"

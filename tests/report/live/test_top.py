@@ -157,10 +157,10 @@ def test_top_shows_the_status_of_a_run(out):
     (out / "summary.json").unlink()
     assert status_of(out) == "stopped without a checkpoint"
     (out / "checkpoint.npz").touch()
-    assert status_of(out) == "stopped, --resume continues"
+    assert status_of(out) == "stopped, continue with --resume"
     write(record, header(), *STEPS)  # a step in this moment
     (out / ".lock").touch()  # as a killed process leaves it
-    assert status_of(out) == "interrupted, --resume continues"
+    assert status_of(out) == "interrupted, continue with --resume"
     (out / "checkpoint.npz").unlink()
     assert status_of(out) == "interrupted without a checkpoint"
 

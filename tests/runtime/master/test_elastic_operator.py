@@ -72,7 +72,7 @@ def test_errors_are_below_accuracy_times_cancellation(stores, options, dtype):
             results = (operator @ w, exact @ w), (operator.rmatvec(v), exact.T @ v)
             for step, (result, expected) in zip(recorder.records[-2:], results, strict=True):
                 error = np.abs(result - expected).max() / np.abs(result).max()
-                assert error <= operator.accuracy * step.cancellation < 1e-2
+                assert error <= operator.product_error * step.cancellation < 1e-2
 
 
 # --- answers that are not finite ----------------------------------------------------------

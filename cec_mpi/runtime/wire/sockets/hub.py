@@ -630,7 +630,7 @@ class SocketHub:
             problem = f"--machine {machine}: expected 1 to {last}, the machines of {store}"
         elif not (capacity or hello.initial_rank):
             owner = hello.device or host.name
-            limit = "--memory" if hello.is_limited else f"90 % of the free memory of {owner}"
+            limit = "--memory" if hello.has_memory_option else f"90 % of the free memory of {owner}"
             problem = (
                 f"{limit} is {format_bytes(hello.memory)}: expected at least "
                 f"{format_bytes(manifest.shard_bytes)}, a shard of {store}"
@@ -649,9 +649,9 @@ class SocketHub:
         peers = [
             peer for peer in self._peers.values() if (peer.host.name, peer.hello.device) == owner
         ]
-        unlimited_count = sum(not peer.hello.is_limited for peer in peers)
+        sharing_count = sum(not peer.hello.has_memory_option for peer in peers)
         for peer in peers:
-            memory = peer.hello.memory // (1 if peer.hello.is_limited else unlimited_count)
+            memory = peer.hello.memory // (1 if peer.hello.has_memory_option else sharing_count)
             capacity = 1 if self._single_machine_option else memory // self._manifest.shard_bytes
             capacity = min(capacity, self._manifest.code.machines)
             peer.host.capacity = max(peer.host.slots, capacity)

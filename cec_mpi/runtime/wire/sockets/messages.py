@@ -223,7 +223,7 @@ class Hello:
         Number of machines that it carries by default.
     memory : int
         Bytes for their shards; by default unlimited.
-    is_limited : bool
+    has_memory_option : bool
         Whether the user has set `memory`; otherwise it is a fraction of the free memory.
     device : str
         Devices whose memory this is; empty for the main memory.
@@ -235,7 +235,7 @@ class Hello:
     machines: Annotated[tuple[Natural, ...], Meta(max_length=1 << 16)] = ()
     slots: Natural = 1
     memory: Natural = (1 << 62) - 1
-    is_limited: bool = False
+    has_memory_option: bool = False
     device: str = ""
 
     @classmethod

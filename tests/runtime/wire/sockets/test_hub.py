@@ -656,7 +656,11 @@ def test_an_adopted_machine_moves_to_a_new_host_between_two_jobs(serve, connect)
             "--machines 2: expected 1 at most, because with --",
         ),
         ({"machines": (4,)}, {}, "--machine 4: expected 1 to 3, the machines of store"),
-        ({"memory": 5, "is_limited": True}, {}, "--memory is 5 bytes: expected at least 320 bytes"),
+        (
+            {"memory": 5, "has_memory_option": True},
+            {},
+            "--memory is 5 bytes: expected at least 320 bytes",
+        ),
         ({"memory": 9}, {}, "90 % of the free memory of .* is 9 bytes: expected at least"),
     ],
 )
