@@ -39,7 +39,9 @@ def read_source(
     except OSError as error:
         raise read_error(source.name, error) from None
     except InputError as error:
-        raise NotEncodableError(str(error)) from error.__cause__  # an error of the user's array
+        raise NotEncodableError(
+            str(error)
+        ) from error.__cause__  # what the array of the user raised
 
 
 def check_unchanged(source: Matrix) -> None:
@@ -128,12 +130,12 @@ class RowMeasurement:
             entries = np.empty((1, block.right - block.left), self.manifest.dtype)
             for part in range(recovery):
                 read_part(self.source, self.manifest, part, row, block.left, entries)
-                row_size = row_max_abs(entries, np.empty_like(entries))
-                if not np.isfinite(row_size).all():
+                row_max = row_max_abs(entries, np.empty_like(entries))
+                if not np.isfinite(row_max).all():
                     parts = np.zeros((part + 1, *entries.shape), entries.dtype)
                     parts[part] = entries
                     raise non_finite_error(self.source, self.manifest, row, block.left, parts)
-                np.maximum(largest[part], row_size, out=largest[part])
+                np.maximum(largest[part], row_max, out=largest[part])
                 np.minimum(smallest[part], row_min_abs_nonzero(entries), out=smallest[part])
         return row, compute_row_exponents(largest, smallest)[:, 0]
 

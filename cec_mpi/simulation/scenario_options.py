@@ -117,8 +117,8 @@ def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
         if isinstance(computer_speeds, tuple):
             if len(computer_speeds) != computers:
                 raise InputError(
-                    f"found {len(computer_speeds)} {name.replace('_', ' ')}, expected one for each "
-                    f"of {plural(computers, 'computer')}"
+                    f"--{name.replace('_', '-')} has {plural(len(computer_speeds), 'speed')}, "
+                    f"expected one for each of {plural(computers, 'computer')}"
                 )
             speeds[name] = machine_speeds(computer_speeds, machine_counts)
     machines_by_computer = machine_ranges(machine_counts)

@@ -60,7 +60,7 @@ def test_the_terminal_shows_how_to_continue(start, symmetric, tmp_path, end):
         ranks_of(process)[3].kill()
     text = process.communicate(timeout=LIMIT)[0]
     assert f"has a checkpoint in {out}: to continue, run the same command with --resume" in text
-    assert "mpirun --with-ft ulfm with --elastic" in text
+    assert "use mpirun --with-ft ulfm and --elastic" in text
 
 
 @pytest.mark.any_mpi

@@ -34,9 +34,10 @@ def add_advise(parser: Parser) -> None:
     add_flag(
         parser,
         "--machines COUNT:SPEED:MEMORY:PRICE",
-        "a group of identical computers, such as 16 or 4:2:64G:0.30: number, relative speed "
-        "(default: 1), memory of each with its unit (default: unlimited), price of each per hour; "
-        "may be repeated; a computer with three times the smallest memory may carry three machines",
+        "a group of identical computers: their number, relative speed (default: 1), memory of each "
+        "with its unit (default: unlimited) and price of each per hour, such as 16 or "
+        "4:2:64G:0.30; may be repeated; a computer with three times the smallest memory may carry "
+        "three machines",
         default=(),
         required=True,
     )
@@ -178,7 +179,7 @@ def _format_advice(request: AdviceRequest, advice: Advice) -> str:
                 "store": format_bytes(choice.storage),
                 "largest": format_bytes(choice.max_computer_bytes),
                 "away": str(choice.tolerated_losses),
-                "digits": f"{choice.lost_digits:.1f}",
+                "lost digits": f"{choice.lost_digits:.1f}",
                 "step": format_duration(choice.step.mean),
                 "waiting": format_percent(waiting) if waiting else "-",
                 "each time": format_duration(choice.mean_wait) if choice.mean_wait else "-",

@@ -253,10 +253,10 @@ def explain_copies(
         "makespan": plan.makespan * rows / total,
         "bound": plan.bound * rows / total,
         "fatal": [list(machines_of_set) for machines_of_set in fatal_sets(holders, available)],
-        "lost": assessment.loss_probability,
+        "loss_probability": assessment.loss_probability,
         "over_optimum": {
             "mean": assessment.mean_ratio,
             "worst": assessment.max_ratio,
-            "away": assessment.unavailable_machines,
+            "unavailable": assessment.unavailable_machines,
         },
     }

@@ -175,7 +175,7 @@ def _print_plan_of_copies(
     makespan = f"{plan['makespan']:.5g} {unit} (lower bound {plan['bound']:.5g})"
     facts = loss_facts(
         min(map(len, plan["fatal"])),
-        plan["lost"] if len(available_machines) == len(speeds) else {},
+        plan["loss_probability"] if len(available_machines) == len(speeds) else {},
         plan["fatal"],
     )
     balance = balance_fact(*plan["over_optimum"].values())

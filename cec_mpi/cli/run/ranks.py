@@ -35,8 +35,8 @@ def print_stop_notice(run: RunOptions, received_signal: signal.Signals) -> None:
         status = f"has a checkpoint in {run.out}"
     print_to_tty(
         f"cec-mpi: mpirun is ending the run, which {status}: to continue, run the same command "
-        f"with {run.resume_flag} (if a process was lost: mpirun --with-ft ulfm with --elastic "
-        "continues without it)"
+        f"with {run.resume_flag} (to survive the loss of a process, use mpirun --with-ft ulfm and "
+        "--elastic)"
     )
 
 
@@ -48,7 +48,7 @@ def run_in_lockstep(
     A signal to rank 0 ends the run. The machines serve until the master closes the session.
     """
     out, context = Path(run.out), ExitStack()
-    if comm is None or comm.rank == 0:  # machines do not import this module
+    if comm is None or comm.rank == 0:  # other ranks need no directory of results
         from cec_mpi.runtime.records.directory import remove_if_rejected
 
         context.enter_context(remove_if_rejected(out))

@@ -42,7 +42,7 @@ class TermChecker:
     probe : (1, r) ndarray
         g, in `dtype`: random signs, and magnitudes from ``2**p`` to ``2**(p + 1)`` for some p.
     scale : float
-        S of products with g: ``sum(c * abs(g))``.
+        Scale S of products with g: ``sum(c * abs(g))``.
     products : dict of int to (R,) ndarray
         Verified products of shards with g, by machine. They depend only on the shard, not on the
         process that has it.

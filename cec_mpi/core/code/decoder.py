@@ -58,8 +58,8 @@ class Decoder:
         rows, recovery = np.asarray(machines) - 1, generator.shape[1]
         if rows.shape != (recovery,) or rows.min() < 0 or rows.max() >= len(generator):
             raise InputError(
-                f"decoding from machines {list(machines)}: expected {recovery} "
-                f"from 1 to {len(generator)}"
+                f"decoding from machines {list(machines)}: expected {recovery} machines, "
+                f"numbered 1 to {len(generator)}"
             )
         matrix = generator[rows]
         try:

@@ -32,7 +32,7 @@ from cec_mpi.text import plural
 
 _MAX_CACHED_PLANS = 64
 _MAX_CACHED_SIZE = 1 << 25  # of all plans and decoders, in float64 numbers (256 MiB)
-_SIZE_PER_BLOCK_MACHINE = 40  # of Python objects, in float64 numbers
+_SIZE_PER_MACHINE_OF_BLOCK = 40  # of Python objects, in float64 numbers
 
 
 @dataclass(eq=False)
@@ -67,7 +67,7 @@ class Plan:
         """Approximate memory of the plan and its decoders, in float64 numbers."""
         decoder_ids = {id(decoder) for decoders in self._decoders.values() for decoder in decoders}
         decoder_size = len(decoder_ids) * self.assignment.machines_per_row**2
-        return _SIZE_PER_BLOCK_MACHINE * self.assignment.machines.size + decoder_size
+        return _SIZE_PER_MACHINE_OF_BLOCK * self.assignment.machines.size + decoder_size
 
     def interval_bounds(self, machines: int) -> list[list[int]]:
         """Return the bounds of the intervals of each machine 1..`machines`.
@@ -170,7 +170,7 @@ class Planner:
     Parameters
     ----------
     recovery : int
-        Number of machines that compute each row, L.
+        Number of answers needed for each row, L.
     rows : int
         Rows per shard, R.
     scheme : {"heterogeneous", "cyclic"}

@@ -107,7 +107,7 @@ def npy_source(path: Path) -> Source:
 def raw_source(path: Path, shape: tuple[int, int], dtype_name: str | None) -> Source:
     """Return the source of raw binary in C order."""
     if dtype_name is None:
-        raise InputError(f"{path} is raw binary: expected its dtype, --input-dtype or --dtype")
+        raise InputError(f"{path} is raw binary: give its dtype with --input-dtype or --dtype")
     try:
         dtype = np.dtype(dtype_name)
     except (TypeError, ValueError):
@@ -177,8 +177,8 @@ def parts_source(directory: Path) -> Source:
     for part in parts:
         if len(part.shape) != 2 or part.shape[1:] != parts[0].shape[1:]:
             raise InputError(
-                f"{part.path} has shape {part.shape}, expected the number of columns of "
-                f"{parts[0].path.name}, {parts[0].shape}"
+                f"{part.path} has shape {part.shape}, expected as many columns as "
+                f"{parts[0].path.name}, which has shape {parts[0].shape}"
             )
     return Source(
         name=str(directory),

@@ -154,7 +154,9 @@ def apply_attributes(
 
 def find_only_matrix(path: Path, names: list[str]) -> str:
     """Return the name of the only matrix of a container; raise if it has none or several."""
-    if len(names) != 1:
+    if not names:
+        raise InputError(f"{path} has no matrix")
+    if len(names) > 1:
         raise InputError(
             f"{path} has {len(names)} matrices ({truncate(names, MAX_LISTED)}): choose one with "
             f"{path}::/NAME"

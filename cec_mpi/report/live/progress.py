@@ -1,4 +1,4 @@
-"""The progress display of a run, in its own process."""
+"""The progress display of a run, in the process of its master."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class RunView:
         self._state = state
         self._last_update = time.monotonic()
 
-    def update(self, line: StepRecord | Waiting) -> None:
+    def update(self, record: StepRecord | Waiting) -> None:
         """Add a step, or a wait for machines, to the state."""
-        self._state.add(line)
+        self._state.add(record)
         self._last_update = time.monotonic()
 
     def line(self) -> str:

@@ -50,7 +50,8 @@ def _expand_bracket(text: str, nodelist: str) -> list[str]:
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not match or not 0 <= last - first < _MAX_NODES:
             raise InputError(
-                f"nodes {nodelist!r}: found [{text}], expected numbers such as [1-4,7]"
+                f"nodes {nodelist!r}: found [{text}], expected ascending ranges such as [1-4,7] of "
+                f"at most {_MAX_NODES} nodes"
             )
         numbers += (f"{number:0{len(match[1])}d}" for number in range(first, last + 1))
     return numbers

@@ -121,7 +121,7 @@ class Buffers:
         self.padded = self.parts.reshape(-1, self._columns)
 
     def renew_if_sending(self, is_sending: Callable[[NDArray[Any]], bool]) -> None:
-        """Replace arrays that are still being sent by new ones."""
+        """Replace arrays that are still being sent with new ones."""
         self.vectors, self.coefficients = (
             np.empty_like(array) if is_sending(array) else array
             for array in (self.vectors, self.coefficients)

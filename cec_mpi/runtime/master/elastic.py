@@ -316,9 +316,13 @@ class ElasticExecutor:
         """Return the error for answers that disagree without identifying the faulty machine."""
         disputed, recovery = cause.dispute, self._manifest.code.recovery
         needed = recovery + 3
-        hint = f" ({needed} answers would identify it)" if len(disputed.machines) < needed else ""
+        hint = (
+            f" ({needed} answers would identify one faulty machine)"
+            if len(disputed.machines) < needed
+            else ""
+        )
         if hint and (option := self._manifest.placement.encode_option(needed)):
-            hint = f" ({needed} answers would identify it: encode with {option})"
+            hint = f" ({needed} answers would identify one faulty machine: encode with {option})"
         names = " or ".join(" and ".join(map(str, candidate)) for candidate in disputed.candidates)
         if not names:
             suspects = f"several are wrong{hint}"

@@ -127,7 +127,7 @@ class LockstepExecutor:
         if len(answers.not_finite) == 1:
             machine = answers.not_finite[0]
             return MachineError(
-                f"machine {machine} answered numbers that are not finite in step {step.number}, "
+                f"the answer of machine {machine} to step {step.number} is not finite, "
                 f"and {_NO_REPLACEMENT}"
             )
         if not answers.not_finite:

@@ -122,7 +122,7 @@ class _Ticket:
 
 
 def mpi_lock() -> FairLock:
-    """Return a lock for threads that call MPI; all sessions share it with MPI_THREAD_SERIALIZED."""
+    """Return a lock for threads that call MPI, one for all sessions if these must be serialized."""
     from mpi4py import MPI
 
     return (

@@ -209,7 +209,7 @@ class CodedBlocks(Blocks[CodedManifest]):
         # The deallocation of a mask of `np.isfinite` would interrupt threads on other cores.
         if not (values.min() > -np.inf and values.max() < np.inf):
             raise DamagedStoreError(
-                f"{self.directory}: a shard is wrong at "
-                f"{self.manifest.describe_rows([contents.block])}, because X would not be finite"
+                f"{self.directory}: decoding {self.manifest.describe_rows([contents.block])} gives "
+                "numbers that are not finite, so a shard is wrong there"
             )
         return values, bounds.tolist()

@@ -74,11 +74,11 @@ class ReplicaFacts(Facts):
             "parts": layout.part_count,
             "sets_of_holders": quality.holder_sets,
             "fatal": fatal_sets(layout.holders, range(1, layout.machines + 1)),
-            "lost": quality.loss_probability,
+            "loss_probability": quality.loss_probability,
             "over_optimum": {
                 "mean": quality.mean_ratio,
                 "worst": quality.max_ratio,
-                "away": quality.unavailable_machines,
+                "unavailable": quality.unavailable_machines,
             },
         }
 

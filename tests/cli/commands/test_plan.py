@@ -191,7 +191,7 @@ def test_a_plan_needs_a_machine_of_each_fatal_set(store, plan, call):
 def test_copies_are_planned_without_a_store(call, plan, tmp_path):
     words = ["--speeds", "1,1,2,2,4,4", "--copies", "3", "--rows", "6000"]
     found = [plan(*words, "--spread", spread) for spread in ("1", "8")]
-    assert found[0]["lost"]["3"] < found[1]["lost"]["3"]
+    assert found[0]["loss_probability"]["3"] < found[1]["loss_probability"]["3"]
     assert found[0]["over_optimum"]["mean"] > found[1]["over_optimum"]["mean"]
     for each in found:
         assert sum(each["loads"]) == 6000

@@ -99,7 +99,7 @@ class CollectiveHub(StaticHub):
         return self._endpoint
 
     def refuse(self, error: CecError) -> None:
-        """Broadcast the admission, with the error."""
+        """Broadcast an `Admission` with the error, which refuses the machines."""
         broadcast_object(self._comm, Admission(failure=Failure.from_exception(error)), Admission)
         self.is_mid_step = False
 
@@ -274,7 +274,7 @@ class CollectiveMasterEndpoint:
             receive_buffer = [values, layout.counts_and_displs]
             value_request = self._comm.Igatherv(self._empty, receive_buffer, root=MASTER)
         report_request = self._comm.Igather(self._no_report, self._reports, root=MASTER)
-        # Machines send answers before reports, so wait for reports first: the answers follow soon.
+        # A machine sends its answer before its report: after the reports, answers are on the way.
         wait_for([report_request], history=self._history)
         wait_for([value_request], values.nbytes)
         return values
