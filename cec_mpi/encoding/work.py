@@ -162,11 +162,11 @@ class EncodeWork:
         Returns
         -------
         float
-            Largest ratio of the sizes of rows that are encoded together.
+            Largest ratio of the magnitudes of two rows that are encoded together.
         Rounding
             Rounding of X.
         """
-        column_sizes, size_ratio, rounding = np.zeros(0), 0.0, NO_ROUNDING
+        column_sizes, magnitude_ratio, rounding = np.zeros(0), 0.0, NO_ROUNDING
         with convert_to_input_error(self.directory), FileCache(self.directory) as files:
             for top in range(piece.top, piece.bottom, self.blocks_per_read):
                 bottom = min(top + self.blocks_per_read, piece.bottom)
@@ -181,8 +181,9 @@ class EncodeWork:
                             parts, read_rounding = self._read(blocks)
                             rounding += read_rounding
                         rows = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
-                        size_ratio = max(
-                            size_ratio, self._encode(block, parts[:, rows], files, column_sizes)
+                        magnitude_ratio = max(
+                            magnitude_ratio,
+                            self._encode(block, parts[:, rows], files, column_sizes),
                         )
                     is_band_end = (
                         index_in_band == self._bands.height - 1
@@ -194,7 +195,7 @@ class EncodeWork:
         if self._unsynced_bytes > _MAX_UNSYNCED_BYTES:
             self._unsynced_bytes = 0
             self.flush()
-        return size_ratio, rounding
+        return magnitude_ratio, rounding
 
     def flush(self) -> None:
         """Sync all shards to disk, and then the journal of their blocks."""
@@ -219,7 +220,7 @@ class EncodeWork:
     def _encode(
         self, block: Block, parts: NDArray[Any], files: FileCache, column_sizes: NDArray[Any]
     ) -> float:
-        """Encode and write a block, update `column_sizes`, and return the ratio of row sizes."""
+        """Encode and write a block, update `column_sizes`; return the ratio of row magnitudes."""
         code = self.manifest.code
         # BLAS may round differently for other shapes and strides, so these must not vary.
         scaled = self._buffer("scaled", code.recovery * block.size).reshape(parts.shape)
@@ -247,12 +248,12 @@ class EncodeWork:
             checksums.append(exponents_checksum(exponents))
         record = np.array(checksums, "<u8")
         files.write(INCOMPLETE_CHECKSUMS, record, record.nbytes * block.number)
-        if exponents is not None and largest < 2:  # all rows are scaled to a size near 1
+        if exponents is not None and largest < 2:  # all rows are scaled to a magnitude near 1
             return 1.0
-        return self._row_size_ratio(scaled)
+        return self._row_magnitude_ratio(scaled)
 
-    def _row_size_ratio(self, scaled: NDArray[Any]) -> float:
-        """Return the largest ratio of the sizes of two rows that are encoded together."""
+    def _row_magnitude_ratio(self, scaled: NDArray[Any]) -> float:
+        """Return the largest ratio of the magnitudes of two rows that are encoded together."""
         largest = row_max_abs(scaled, self._buffer("scratch", scaled.size).reshape(scaled.shape))
         smallest = largest.min(axis=0, where=largest > 0, initial=np.inf)
         with np.errstate(over="ignore"):

@@ -35,7 +35,6 @@ _NUMBER_PATTERNS = {  # by field: description of a number, and its pattern
 }
 _BANNERS = (["%%matrixmarket", "matrix"], ["%matrixmarket", "matrix"])  # some files have one %
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
-_EXPECTED_64_BITS = "expected numbers that all fit int64, or all fit uint64"
 _FORTRAN_EXPONENTS = bytes.maketrans(b"dD", b"ee")
 
 
@@ -237,7 +236,8 @@ def _join_pieces(path: Path, pieces: list[NDArray[Any]]) -> NDArray[Any]:
         return np.concatenate(nonempty)
     if any(piece.min() < 0 for piece in nonempty):
         raise InputError(
-            f"{path} has numbers below 0 and others of 2^63 or more, {_EXPECTED_64_BITS}"
+            f"{path} has numbers below 0 and others of 2^63 or more, expected numbers that all "
+            "fit int64, or all fit uint64"
         )
     return np.concatenate([piece.astype(np.uint64) for piece in nonempty])
 
@@ -247,14 +247,15 @@ def _negate_signed(path: Path, values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype.kind in "iu" and values.size:
         if int(values.max()) >= 2**63 or int(values.min()) == -(2**63):
             raise InputError(
-                f"{path} is skew-symmetric with unsigned 64-bit numbers, {_EXPECTED_64_BITS}"
+                f"{path} is skew-symmetric with a number of magnitude 2^63 or more, expected "
+                "numbers that fit int64, also when negated"
             )
         values = values.astype(np.int64)
     return -values
 
 
 def _line_of_entry(block: bytes, first_line: int, entry: int) -> tuple[int, bytes]:
-    """Return the number and text of the line of an entry; entries count from 0."""
+    """Return the number and text of the line of an entry; entries are counted from 0."""
     lines = enumerate(block.split(b"\n"), start=first_line)
     entry_lines = ((n, text) for n, text in lines if text.partition(b"%")[0].strip())
     return next(islice(entry_lines, entry, None))

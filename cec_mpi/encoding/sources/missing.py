@@ -171,7 +171,7 @@ class MissingValueHandler:
         )
 
     def apply(self, rows: int, descriptor: int, targets: list[tuple[int, int]]) -> int:
-        """Replace or drop missing values in files, in place, and return the number of rows.
+        """Replace missing values in files or drop their rows; return the number of rows left.
 
         Parameters
         ----------

@@ -32,7 +32,7 @@ def copy_to_file(
 ) -> Iterator[Source]:
     """Copy a matrix to a temporary file next to the store, and yield its source.
 
-    At the end of the context the file is removed, and the files of targets get their names.
+    At the end of the context the file is removed, and the files of targets get their final names.
 
     Parameters
     ----------
