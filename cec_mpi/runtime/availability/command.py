@@ -72,7 +72,7 @@ def from_command(
         name = f"command {command!r} for tick {tick}"
         output = _run_program(name, words, {**os.environ, _TICK_VARIABLE: str(tick)}, limit)
         return validate_machines(
-            f"{name} printed {_quote(output)}: it", _parse_numbers(name, output), all_machines
+            f"{name} printed {_quote(output)}, which", _parse_numbers(name, output), all_machines
         )
 
     return FunctionAvailability(machines, query, every)
@@ -120,7 +120,7 @@ class _OutputTooLongError(Exception):
 
 
 def _read_output(process: subprocess.Popen[bytes], limit: float) -> list[str]:
-    """Return standard output and standard error of a process; raise after a limit."""
+    """Return standard output and standard error of a process; raise after a time limit."""
     import subprocess
 
     assert process.stdout is not None

@@ -82,7 +82,7 @@ class ListedAvailability:
 
     @property
     def last_change(self) -> int | None:
-        """The last tick with a change; None if the list repeats."""
+        """The last listed tick, after which the set remains; None if the list repeats."""
         return None if self._repeat else len(self._ticks) - 1
 
     def __repr__(self) -> str:
@@ -165,7 +165,7 @@ class FunctionAvailability:
     function : callable
         Called with the tick; returns the numbers of the available machines.
     every : float
-        Seconds for which a result is valid, for all ticks; 0 calls the function for each tick.
+        Seconds for which a result is valid, at any tick; 0 calls the function at each query.
 
     Examples
     --------

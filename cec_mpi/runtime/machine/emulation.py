@@ -88,7 +88,7 @@ def measure_rate(multiply: Callable[[int, int], object], count: int, row_bytes: 
 
 
 def fit_base(
-    speeds: Sequence[float], machines: Sequence[int], rates: Sequence[float], hosts: Sequence[str]
+    speeds: Sequence[float], machines: Sequence[int], rates: Sequence[float], nodes: Sequence[str]
 ) -> float:
     """Return the largest base (rows per second at speed 1) that uses at most half of each node.
 
@@ -100,7 +100,7 @@ def fit_base(
         Machine of each rank; 0 for none.
     rates : sequence of float
         Rows per second of each rank, measured while all ranks of its node computed.
-    hosts : sequence of str
+    nodes : sequence of str
         Node of each rank.
 
     Examples
@@ -110,8 +110,8 @@ def fit_base(
     """
     capacity: dict[str, float] = defaultdict(float)
     demand: dict[str, float] = defaultdict(float)
-    for machine, rate, host in zip(machines, rates, hosts, strict=True):
+    for machine, rate, node in zip(machines, rates, nodes, strict=True):
         if machine:
-            capacity[host] += rate
-            demand[host] += speeds[machine - 1]
-    return min(capacity[host] / (2 * demand[host]) for host in demand if capacity[host])
+            capacity[node] += rate
+            demand[node] += speeds[machine - 1]
+    return min(capacity[node] / (2 * demand[node]) for node in demand if capacity[node])

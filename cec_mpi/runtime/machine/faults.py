@@ -152,7 +152,7 @@ def parse_faults(text: str, machines: int, seed: int = 0) -> Faults:
     Raises
     ------
     InputError
-        The text has another format, or the machine does not exist.
+        The text has the wrong format, or the machine does not exist.
 
     Examples
     --------

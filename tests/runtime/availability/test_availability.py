@@ -207,7 +207,7 @@ def test_outputs_of_commands(tmp_path, output, expected):
         ("echo 3-1", "printed '3-1', expected machine numbers"),
         ("echo 1-99999999999", "expected machine numbers"),
         ("echo [1,true]", "expected machine numbers"),
-        ("echo 1 7", r"printed '1 7': it has machine 7, expected numbers from 1\.\.6"),
+        ("echo 1 7", r"printed '1 7', which has machine 7, expected numbers from 1\.\.6"),
         ("echo $CEC_TICK", r"printed '\$CEC_TICK'"),  # no shell is started
         ("yes 1", "printed more than 1048576 bytes: expected machine numbers"),
         ("false", "failed with exit code 1 and printed nothing"),
