@@ -56,7 +56,8 @@ class Computation(Protocol):
         Returns
         -------
         bool or NonfiniteAnswer
-            Whether it is accepted or fails its check, or the entry that is not finite.
+            True if the answer is accepted, False if it fails its check, or its entry that is not
+            finite.
         """
 
     def execute(self, instruction: Compare | IdentifyFaults | Decode) -> CheckOutcome | None:

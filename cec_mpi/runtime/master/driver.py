@@ -216,7 +216,10 @@ class StepDriver:
         self._recorder.add_event(event)
 
     def _process_answers(self, jobs: tuple[Job, ...]) -> None:
-        """Process the answers to jobs of a host; for X' V it has summed those that did not fail."""
+        """Process the answers to jobs of a host.
+
+        For X' V the host has summed the answers of the jobs that did not fail.
+        """
         now, succeeded = self._clock.monotonic(), []
         for job in jobs:
             machine = job.machine

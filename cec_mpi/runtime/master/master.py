@@ -26,7 +26,7 @@ from cec_mpi.text import join_names
 
 Floats = NDArray[np.float64]
 
-_HUGE = 1e150  # squares of larger numbers overflow
+_HUGE = 1e150  # sums of squares of larger numbers may overflow
 _HEADROOM_BITS = 100  # numbers are divided by 2**100 before they are encoded, against overflow
 _SUSPECT_RATIO = 1e-3  # machines with answers below this times the largest are not suspects
 _MAX_ERROR = 1e-3  # relative error above which a warning is issued
@@ -84,7 +84,7 @@ class Master:
         row_exponents = None if exponents is None else exponents.reshape(-1)
         self.scaler = Scaler(column_sizes, store.arithmetic, row_exponents, manifest.rounded)
         self._threads = store.threads
-        self._overflow_note = ""  # describes the last product if its square overflows
+        self._overflow_note = ""  # describes the last product if its square may overflow
         self._buffers: dict[int, Buffers] = {}
         self._executor: ElasticExecutor | LockstepExecutor
         if isinstance(endpoint, JobsEndpoint):
@@ -107,7 +107,7 @@ class Master:
         Raises
         ------
         InputError
-            w has another shape, or is not finite in the dtype of the shards.
+            w has the wrong shape, or is not finite in float64.
         InfeasibleError
             Too few machines are available.
         MachineError
@@ -255,7 +255,7 @@ class Master:
         return values
 
     def _note_overflow(self, step: Step, maximum: float, parts: Floats | None) -> None:
-        """Describe a product whose square would overflow, for the error of a later product.
+        """Describe a product whose square may overflow, for the error of a later product.
 
         Parameters
         ----------
@@ -328,9 +328,9 @@ class Master:
             for maximum, exponent in zip(maxima, exponents, strict=True)
         ):
             self._warnings.add(
-                "X w is inexact: some entries of w are too small relative to others for float64, "
-                "and multiply columns of X that are larger by as much; divide these columns of X "
-                "by powers of two, and multiply the entries of w by them",
+                "X w is inexact: some entries of w are too small relative to others for "
+                f"{self.arithmetic}, and multiply columns of X that are larger by as much; divide "
+                "these columns of X by powers of two, and multiply the entries of w by them",
                 ScaleWarning,
             )
 

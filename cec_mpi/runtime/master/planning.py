@@ -118,7 +118,7 @@ class StepPlanner:
         return self.schedule.next_step(self._recovery, self.placement, extra_answers, caller_waits)
 
     def plan(self, step: Step, extra_machines: int = 0) -> Step:
-        """Plan a step, with L + `extra_machines` for each row if available, and return it."""
+        """Plan a step, with L + `extra_machines` machines for each row if available; return it."""
         available, demand = step.available, self.speeds.demand
         if extra_machines not in self._planners:
             self._planners[extra_machines] = demand.make_planner(self._scheme, extra_machines)
@@ -166,8 +166,8 @@ class StepPlanner:
         ----------
         step : Step
         rows : (N,) sequence of int
-            Number of rows that each machine computed. Their work is cached for this object, so it
-            must not be modified.
+            Number of rows that each machine computed. Do not modify this object afterwards, because
+            the work of its rows is cached.
         seconds : (N,) sequence of float
             Computation time of each machine.
         """
