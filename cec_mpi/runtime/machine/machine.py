@@ -67,7 +67,8 @@ class Machine:
     faults : Faults
         Injected faults.
     machines_on_host : int
-        Number of machines of its process, which share an emulated speed.
+        Number of machines of its process. They compute one after another, so the
+        emulation makes each this many times as fast.
     cache_problem : str
         Why its shard is not read from the cache; empty if it is, or if no cache is configured.
     device : str
@@ -134,7 +135,7 @@ class Machine:
 
     @property
     def values(self) -> NDArray[Any]:
-        """Answers to the last step.
+        """Answers of the last step.
 
         Returns
         -------
@@ -147,7 +148,7 @@ class Machine:
 
     @property
     def shard_file(self) -> str:
-        """Path of the shard; empty if it does not serve the store."""
+        """Path of the shard; empty if the machine does not serve the store."""
         return "" if self._shard is None else str(self._shard.path)
 
     def measure_rate(self) -> float:

@@ -37,7 +37,7 @@ def as_deadline(value: object) -> Deadline:
     Raises
     ------
     InputError
-        The value has another form, or is out of range.
+        The value has the wrong form, or is out of range.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def as_adopt_seconds(value: object) -> float | None:
     Raises
     ------
     InputError
-        The value has another form, or is out of range.
+        The value has the wrong form, or is out of range.
 
     Examples
     --------

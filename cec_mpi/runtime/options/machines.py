@@ -28,7 +28,7 @@ class MachineOptions:
     seed : int
         Seed of random faults.
     threads : int
-        BLAS threads of each machine that joins; 0 means its number of cores.
+        BLAS threads of each host; 0 means its share of the cores of its node.
     device : tuple of str
         Device of each machine, or one for all.
     """

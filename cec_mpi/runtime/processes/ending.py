@@ -115,7 +115,7 @@ class ThisProcess:
     operator_groups : list of mpi4py.MPI.Group
         Groups of processes with an open lockstep operator.
     finished_connection_files : list
-        Those of finished elastic runs that it has served as a rank.
+        Connection files of finished elastic runs that this process has served as a rank.
     """
 
     is_elastic: bool = False
@@ -209,8 +209,9 @@ def abort_on_error(
 ) -> Iterator[None]:
     """Abort the job on an exception of one rank, because the others would wait for it.
 
-    The exit code is 2 for too little memory, otherwise 1 from rank 0 and 3 from other ranks.
-    Exceptions that all ranks raise are passed on: `shared_errors`, and marked ones.
+    The exit code is 3 if MPI reports a lost rank, 2 for too little memory, otherwise that of the
+    exception on rank 0 (`exit_code_of`) and 3 on other ranks. Exceptions that all ranks raise are
+    passed on: `shared_errors`, and marked ones.
     """
     try:
         yield

@@ -192,8 +192,8 @@ class Failure:
     def to_exception(self) -> BaseException:
         """Return the exception.
 
-        Its class is that of the other process if its module is already imported here. Otherwise it
-        is the nearest base class that is a `CecError`, or `CecError`.
+        It has the original class if the module of that class is already imported here. Otherwise it
+        has the nearest imported base class that is a `CecError`, or `CecError` itself.
         """
         loaded_classes = [_loaded_class(module, name) for module, name in self.classes]
         if loaded_classes[0] is SystemExit:

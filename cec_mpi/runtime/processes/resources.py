@@ -33,8 +33,8 @@ class ProcessInfo:
     ranks : int
         Number of ranks on this node.
     cores : int
-        Number of cores of the node that all its ranks may use. The hardware threads of a core count
-        as one.
+        Number of cores of the node that its ranks together may use. The hardware threads of a core
+        count as one.
     own_cores : int
         Number of cores that this rank may use.
     domains, own_domains : int
@@ -47,7 +47,7 @@ class ProcessInfo:
     network : str
         Identifier of the network namespace (`network_id`).
     memory : int
-        Bytes that all ranks of this node may use; 0 if unknown.
+        Bytes that the ranks of this node together may use; 0 if unknown.
     group : int
         Number of the control group whose CPU quota limits the cores; 0 if there is no quota. A
         group with a quota counts as a node, because only its ranks share the quota.
@@ -229,7 +229,7 @@ _UNKNOWN_LAUNCHER = {"none": "no binding", "numa": "binding to NUMA domains"}
 
 
 def binding_option(launcher: Launcher | None, target: Literal["none", "numa"]) -> str:
-    """Return the option of a launcher that binds ranks, or its description if it is unknown."""
+    """Return the launcher's option for binding ranks; a description for an unknown launcher."""
     implementation = launcher.implementation if launcher else ""
     return _BINDING_OPTIONS.get(implementation, _UNKNOWN_LAUNCHER)[target]
 
