@@ -30,13 +30,13 @@ def test_the_load_is_optimal(case):
     assert sum(mu.values()) == sum(min(1, c * speed) for speed in s.values()) == L
     assert all(0 < load <= 1 for load in mu.values())
     assert paper.computation_time(mu, s) == c
-    if len(s) > L:  # c* is the largest c_k, and k* its last argument
+    if len(s) > L:  # c* is the largest c_k, and k* the largest k with c_k = c*
         sums = {k: sum(sorted(s.values())[:k]) for k in range(len(s) - L + 1, len(s) + 1)}
         assert (c, k) == max((Fraction(k + L - len(s)) / sums[k], k) for k in sums)
 
 
 @given(speeds())
-def test_blocks_have_the_loads_of_l_machines_for_each_row(case):
+def test_blocks_meet_the_loads_with_l_machines_per_row(case):
     s, L = case
     remaining = dict(paper.optimal_load(s, L).mu)
     blocks = paper.algorithm_1(remaining, L)
@@ -80,7 +80,7 @@ def test_invalid_arguments_are_rejected(function, arguments, error, message):
         getattr(paper, function)(*arguments)
 
 
-def test_blocks_have_whole_rows():
+def test_a_block_of_fractional_rows_is_rejected():
     with pytest.raises(InputError, match=r"a block of 1/2 of 3 rows: expected whole rows"):
         paper.row_sets(paper.algorithm_1({1: Fraction(1, 2), 2: Fraction(1, 2)}, 1), 3)
 
@@ -89,7 +89,7 @@ def test_blocks_have_whole_rows():
 
 
 @given(speeds(max_machines=30))
-def test_fractional_load_is_optimal_load(case):
+def test_fractional_load_equals_optimal_load(case):
     s, L = case
     mu, c, k = paper.optimal_load(s, L)
     load = fractional_load([Fraction(speed) for speed in s.values()], L)
@@ -100,8 +100,8 @@ def test_fractional_load_is_optimal_load(case):
 
 
 @given(speeds(max_machines=30), st.integers(1, 2000), st.sampled_from([1, 2**42, 2**70]))
-def test_assign_blocks_is_algorithm_1(case, rows, scale):
-    """Also for more than 62 bits."""
+def test_assign_blocks_equals_algorithm_1(case, rows, scale):
+    """Loads may exceed 62 bits."""
     s, L = case
     loads = whole_row_load([float(speed) for speed in s.values()], L, rows)
     loads = [load * scale for load in loads.tolist()]
@@ -122,10 +122,10 @@ def test_encode_and_decoders_compute_the_shards_and_products_of_the_paper(
     files = [np.load(tmp_path / "store" / shard.file) for shard in manifest.shards]
     shards = paper.coded_shards(G, X.astype(int)).astype(float)
     np.testing.assert_allclose(files, shards, rtol=1e-13, atol=1e-12)
-    chosen = tuple(range(machines - recovery + 1, machines + 1))
+    subset = tuple(range(machines - recovery + 1, machines + 1))
     answers = rng.integers(-9, 10, (recovery, 4))
-    V = {n: dict(enumerate(row)) for n, row in zip(chosen, answers.tolist(), strict=True)}
-    y = paper.decode(G, [range(4)], [chosen], V).reshape(recovery, 4).astype(float)
+    V = {n: dict(enumerate(row)) for n, row in zip(subset, answers.tolist(), strict=True)}
+    y = paper.decode(G, [range(4)], [subset], V).reshape(recovery, 4).astype(float)
     decoded = np.empty((recovery, 4))
-    manifest.code.make_decoder(chosen).decode(answers.astype(float), decoded)
+    manifest.code.make_decoder(subset).decode(answers.astype(float), decoded)
     np.testing.assert_allclose(decoded, y, rtol=1e-9, atol=1e-9)

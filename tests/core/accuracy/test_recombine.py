@@ -56,6 +56,6 @@ def test_an_uncoded_shard_has_no_error():
 @pytest.mark.parametrize(
     ("basis", "message"), [((1, 2), "singular"), ((1, 2, 3), "expected 2 from 1 to 3")]
 )
-def test_a_basis_has_l_regular_rows(basis, message):
+def test_a_basis_without_l_independent_rows_is_rejected(basis, message):
     with pytest.raises(InputError, match=message):
         Recombination(np.ones((3, 2)), basis, np.eye(2))

@@ -102,7 +102,7 @@ def test_entries_for_columns_of_zeros_do_not_affect_the_scaling():
     st.integers(-600, 1500),
 )
 def test_rows_and_columns_are_scaled_by_one_multiplication(entries, exponent):
-    """One of both powers alone could overflow or underflow."""
+    """Either power alone could overflow or underflow."""
     values, rows = (np.array(column) for column in zip(*entries, strict=True))
     scaled = Scaler([1.0], np.float64, rows).scale_rows(values[:, np.newaxis], [exponent])[:, 0]
     for value, row, result in zip(values.tolist(), rows.tolist(), scaled.tolist(), strict=True):

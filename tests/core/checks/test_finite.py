@@ -13,7 +13,7 @@ NONFINITE = st.sampled_from([np.nan, np.inf, -np.inf])
 
 
 @given(st.data())
-def test_answers_of_two_machines_that_are_not_finite_in_one_row_are_coincident(data):
+def test_answers_of_two_machines_that_are_not_finite_in_the_same_row_are_coincident(data):
     rows, columns = data.draw(st.integers(1, 30), "rows"), data.draw(st.integers(1, 3), "columns")
     checker, nonfinite_rows = NonfiniteChecker(columns), {}
     for _ in range(data.draw(st.integers(1, 6), "answers")):
@@ -27,16 +27,16 @@ def test_answers_of_two_machines_that_are_not_finite_in_one_row_are_coincident(d
             column = data.draw(st.integers(0, columns - 1))
             values[answered.index(row), column] = data.draw(NONFINITE)
         answer = checker.check(machine, intervals, values.ravel())
-        others = {
+        coincident_machines = {
             n for n, earlier in nonfinite_rows.items() if n != machine and earlier & nonfinite
         }
         assert (answer is None) == (not nonfinite)
         if answer is not None:
             assert (answer.machine, answer.row in nonfinite) == (machine, True)
             assert not np.isfinite(answer.value)
-            assert (answer.coincident_answer is not None) == bool(others)
+            assert (answer.coincident_answer is not None) == bool(coincident_machines)
             if answer.coincident_answer is not None:
-                assert answer.coincident_answer.machine in others
+                assert answer.coincident_answer.machine in coincident_machines
                 assert answer.coincident_answer.row == answer.row
         nonfinite_rows.setdefault(machine, set()).update(nonfinite)
 

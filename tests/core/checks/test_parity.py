@@ -73,11 +73,11 @@ def test_checks_are_unit_vectors_orthogonal_to_the_generator(machines, recovery,
     code = make_code(machines, recovery, family)
     checker = ParityChecker(code.generator, np.ones(machines))
     for count in range(recovery + 1, machines + 1):
-        for chosen in combinations(range(1, machines + 1), count):
-            checks, tolerances = checker.checks(chosen)
+        for subset in combinations(range(1, machines + 1), count):
+            checks, tolerances = checker.checks(subset)
             assert checks.shape == (count - recovery, count)
             assert np.allclose(np.linalg.norm(checks, axis=1), 1)
-            assert np.abs(checks @ code.generator[indices(chosen)]).max() < 1e-13
+            assert np.abs(checks @ code.generator[indices(subset)]).max() < 1e-13
             assert np.linalg.matrix_rank(checks) == count - recovery
             assert (np.count_nonzero(checks, axis=1) <= recovery + 1).all()
             assert np.allclose(tolerances, np.sqrt(recovery + 1))
@@ -127,7 +127,7 @@ def test_errors_of_answers_are_within_their_bounds(size, family, dtype, columns,
     cancels=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_rounding_errors_agree(size, family, dtype, factor, rows, distribution, cancels, seed):
+def test_rounding_errors_pass(size, family, dtype, factor, rows, distribution, cancels, seed):
     rng = np.random.default_rng([seed, 1])
     factor = min(factor, 1e30) if dtype == "float32" else factor
     code = make_code(*size, family, seed=seed, dtype=dtype)
@@ -171,9 +171,9 @@ def test_the_error_of_repaired_shards_is_tolerated():
 def test_an_error_above_the_detectable_size_is_identified(size, family, dtype, factor, seed, data):
     machines, recovery = size
     product = random_product(machines, recovery, family, dtype, seed)
-    chosen = sorted(data.draw(st.permutations(product.machines))[: recovery + 3])
-    faulty, row = data.draw(st.sampled_from(chosen)), data.draw(st.integers(0, 39))
-    subsets = [subset for subset in combinations(chosen, recovery + 1) if faulty in subset]
+    participants = sorted(data.draw(st.permutations(product.machines))[: recovery + 3])
+    faulty, row = data.draw(st.sampled_from(participants)), data.draw(st.integers(0, 39))
+    subsets = [subset for subset in combinations(participants, recovery + 1) if faulty in subset]
     errors = [
         detectable_errors(product.checker, subset)[subset.index(faulty)] for subset in subsets
     ]
@@ -183,7 +183,7 @@ def test_an_error_above_the_detectable_size_is_identified(size, family, dtype, f
     for subset in subsets:
         assert product.has_disagreement(subset)
         assert not product.has_disagreement(subset, np.arange(40) != row)
-    assert product.identify(chosen).faulty == (faulty,)
+    assert product.identify(participants).faulty == (faulty,)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -196,19 +196,19 @@ def test_sensitivity_is_that_of_the_least_sensitive_set(machines, recovery, dtyp
     assert (sensitivity.measured, sensitivity.complete) == (len(sets), True)
     assert sensitivity.error == pytest.approx(max(errors))
     assert sensitivity.error == errors[sets.index(sensitivity.machines)]
-    none = measure_sensitivity(make_checker(make_code(3, 3).generator, dtype, 30), 3)
-    assert (none.error, none.machines, none.measured) == (np.inf, (), 0)
+    empty = measure_sensitivity(make_checker(make_code(3, 3).generator, dtype, 30), 3)
+    assert (empty.error, empty.machines, empty.measured) == (np.inf, (), 0)
 
 
-def test_of_many_sets_a_repeatable_sample_is_measured():
+def test_a_repeatable_sample_of_many_sets_is_measured():
     code = make_code(24, 3, "gaussian")
     checker = make_checker(code.generator, "float64", 10)
-    worst = code.conditioning.worst_machines
-    sensitivity = measure_sensitivity(checker, 24, worst)
+    worst_set = code.conditioning.worst_machines
+    sensitivity = measure_sensitivity(checker, 24, worst_set)
     assert (sensitivity.measured, sensitivity.complete) == (2000 + 21, False)
-    assert sensitivity == measure_sensitivity(checker, 24, worst)
-    included = [tuple(sorted((*worst, n))) for n in range(1, 25) if n not in worst]
-    assert sensitivity.error >= max(detectable_errors(checker, n).max() for n in included)
+    assert sensitivity == measure_sensitivity(checker, 24, worst_set)
+    included_sets = [tuple(sorted((*worst_set, n))) for n in range(1, 25) if n not in worst_set]
+    assert sensitivity.error >= max(detectable_errors(checker, n).max() for n in included_sets)
 
 
 # --- identification -----------------------------------------------------------------------
@@ -241,7 +241,7 @@ def test_many_machines_are_compared_in_groups():
 
 @pytest.mark.parametrize("count", [4, 5])
 def test_a_machine_without_influence_on_other_checks_is_not_identified(count):
-    """Machines 1 and 2 are nearly the same, so only machines 3 and 4 determine one dimension."""
+    """Machines 1 and 2 have nearly equal rows, so only machines 3 and 4 determine one dimension."""
     code = MDSCode([[1, 0], [1, 1e-13], [1, 1], [1, -1], [2, 1], [1, 3.0]])
     answers = code.generator[:count] @ np.random.default_rng(0).standard_normal((2, 10))
     answers[2] += 1e-2
@@ -267,8 +267,8 @@ def test_no_correct_machine_is_identified_if_one_or_two_are_faulty(
     machines, recovery = size
     product = random_product(machines, recovery, family, dtype, seed % 30, rows=rows)
     rng = np.random.default_rng(seed)
-    chosen = data.draw(st.permutations(product.machines))[: recovery + redundancy]
-    faulty = chosen[: len(magnitudes)]
+    participants = data.draw(st.permutations(product.machines))[: recovery + redundancy]
+    faulty = participants[: len(magnitudes)]
     errors = rng.standard_normal((len(faulty), rows)) * product.scale
     if pattern == "one row":
         errors[:, 1:] = 0
@@ -276,13 +276,13 @@ def test_no_correct_machine_is_identified_if_one_or_two_are_faulty(
         errors[:] = errors[0]
     factors = magnitudes[:1] if pattern == "equal" else magnitudes
     product.answers[indices(faulty)] += errors * 10.0 ** np.array(factors)[:, None]
-    comparison = product.identify(chosen)
+    comparison = product.identify(participants)
     assert set(comparison.faulty) <= set(faulty)
     if len(faulty) == 1:
         assert comparison.agree or tuple(faulty) in comparison.candidates
 
 
-def test_errors_of_two_machines_that_look_like_one_of_a_third_need_l_plus_3_answers():
+def test_errors_of_two_machines_that_mimic_a_third_need_l_plus_3_answers():
     product = random_product()
     checks, _ = product.checker.checks((1, 2, 3, 4, 5))
     product.answers[:2] += np.linalg.solve(checks[:, :2], checks[:, 2])[:, None]
@@ -306,19 +306,19 @@ def test_fewer_than_l_plus_3_answers_identify_no_machine():
 def test_candidates_are_those_of_brute_force(family):
     """Machines explain a disagreement if no L + 1 of the other machines disagree."""
     product, rng = random_product(7, 4, family, seed=3), np.random.default_rng(0)
-    correct = product.answers
+    correct_answers = product.answers
 
-    def explain(candidates):
+    def can_explain(candidates):
         remaining = [n for n in product.machines if n not in candidates]
         return not any(map(product.has_disagreement, combinations(remaining, 5)))
 
     for exponent in np.arange(-15, 12, 0.5):
-        product.answers = correct.copy()
+        product.answers = correct_answers.copy()
         for n in rng.choice(7, rng.integers(1, 3), replace=False):
             product.answers[n, 5] += 10.0**exponent * rng.standard_normal()
         comparison = product.identify()
         assert comparison.agree == (not product.has_disagreement())
         singles, pairs = (
-            tuple(filter(explain, combinations(product.machines, size))) for size in (1, 2)
+            tuple(filter(can_explain, combinations(product.machines, size))) for size in (1, 2)
         )
         assert comparison.candidates == (() if comparison.agree else singles or pairs)

@@ -12,7 +12,7 @@ DTYPES = ["float32", "float64"]
 
 
 def encode(dtype, seed, X=None):
-    """Return the shards of four machines, and a checker with verified products."""
+    """Return the shards of four machines, a checker with verified products, and a generator."""
     rng = np.random.default_rng(seed)
     code = make_code(4, 2, seed=seed, dtype=dtype)
     X = (rng.standard_normal((2, 30, 20)) if X is None else X).astype(dtype)
@@ -25,11 +25,11 @@ def encode(dtype, seed, X=None):
 
 
 def compute_term(shard, intervals, u):
-    """Return a term, summed over the intervals like on a machine."""
-    total, first = 0, 0
+    """Return a term, summed over the intervals as a machine does."""
+    total, offset = 0, 0
     for start, stop in intervals:
-        total = total + shard[start:stop].T @ u[first : first + stop - start]
-        first += stop - start
+        total = total + shard[start:stop].T @ u[offset : offset + stop - start]
+        offset += stop - start
     return np.asarray(total)
 
 
@@ -44,7 +44,7 @@ def compute_term(shard, intervals, u):
     ),
     cancels=st.booleans(),
 )
-def test_rounding_errors_pass(dtype, seed, rows, columns, k, distribution, cancels):
+def test_rounding_errors_pass_the_check(dtype, seed, rows, columns, k, distribution, cancels):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((2, rows, columns))
     tiny, huge = (1e-36, 1e30) if dtype == "float32" else (1e-300, 1e300)
@@ -78,7 +78,7 @@ def test_rounding_errors_pass(dtype, seed, rows, columns, k, distribution, cance
     sign=st.sampled_from([-1, 1]),
     data=st.data(),
 )
-def test_one_wrong_entry_fails(dtype, seed, k, exponent, sign, data):
+def test_one_wrong_entry_fails_the_check(dtype, seed, k, exponent, sign, data):
     shards, checker, rng = encode(dtype, seed)
     u = rng.standard_normal((30, k)).astype(dtype)
     n = data.draw(st.integers(1, 4))
@@ -90,16 +90,16 @@ def test_one_wrong_entry_fails(dtype, seed, k, exponent, sign, data):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_wrong_terms_fail(dtype):
+def test_wrong_terms_fail_the_check(dtype):
     shards, checker, rng = encode(dtype, 0)
     u = rng.standard_normal((30, 2)).astype(dtype)
     term = compute_term(shards[0], [(0, 30)], u).astype(float)
     other_shard = compute_term(shards[1], [(0, 30)], u)
     missing_row = compute_term(shards[0], [(0, 29)], u[:29])
     nonfinite = [np.where(term == term[7, 0], value, term) for value in (np.nan, np.inf, -np.inf)]
-    reordered = -term, 0 * term, 2 * term, term[::-1], term[:, ::-1]
-    for wrong in (*reordered, other_shard, missing_row, *nonfinite):
-        assert checker.is_wrong(1, [(0, 30)], u.ravel(), wrong.ravel())
+    transformed = -term, 0 * term, 2 * term, term[::-1], term[:, ::-1]
+    for wrong_term in (*transformed, other_shard, missing_row, *nonfinite):
+        assert checker.is_wrong(1, [(0, 30)], u.ravel(), wrong_term.ravel())
     assert checker.is_wrong(1, [(0, 30)], u[::-1].ravel(), term.ravel())
 
 
@@ -111,10 +111,10 @@ def test_two_errors_of_equal_size_do_not_cancel():
     for first in range(20):
         for second in range(first):
             for sign in (-1, 1):
-                wrong = term.copy()
-                wrong[first] += 1e-3
-                wrong[second] += sign * 1e-3
-                assert checker.is_wrong(1, [(0, 30)], u.ravel(), wrong.ravel())
+                wrong_term = term.copy()
+                wrong_term[first] += 1e-3
+                wrong_term[second] += sign * 1e-3
+                assert checker.is_wrong(1, [(0, 30)], u.ravel(), wrong_term.ravel())
 
 
 @pytest.mark.parametrize("largest", [0.0, 1e-40, 1e38, 1e300])

@@ -14,19 +14,19 @@ from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import InputError
 
 
-def norm(generator, machines):
+def inverse_norm(generator, machines):
     return np.linalg.norm(np.linalg.inv(generator[np.array(machines) - 1]))
 
 
-def choose(code, redundancy, seed):
-    """Choose L of L + `redundancy` machines; return the ratio of their norm to the best norm."""
+def assess_choice(code, redundancy, seed):
+    """Choose L of L + `redundancy` machines; return their inverse norm relative to the best."""
     rng = np.random.default_rng(seed)
     machines = 1 + rng.choice(code.machines, code.recovery + redundancy, replace=False)
     chosen = choose_machines(code.generator, machines.tolist())
     assert list(chosen) == sorted(set(chosen) & set(machines.tolist()))
     subsets = combinations(machines, code.recovery)
-    best = min(norm(code.generator, subset) for subset in subsets)
-    return norm(code.generator, chosen) / best
+    best = min(inverse_norm(code.generator, subset) for subset in subsets)
+    return inverse_norm(code.generator, chosen) / best
 
 
 @given(
@@ -35,12 +35,12 @@ def choose(code, redundancy, seed):
     seed=st.integers(0, 100),
 )
 def test_the_choice_from_l_plus_1_machines_is_optimal(size, family, seed):
-    assert choose(make_code(*size, family), 1, seed) <= 1.000001
+    assert assess_choice(make_code(*size, family), 1, seed) <= 1.000001
 
 
 @pytest.mark.parametrize("redundancy", [2, 4])
 def test_the_choice_from_more_machines_is_nearly_optimal(redundancy):
-    ratios = [choose(make_code(12, 6, "gaussian"), redundancy, seed) for seed in range(20)]
+    ratios = [assess_choice(make_code(12, 6, "gaussian"), redundancy, seed) for seed in range(20)]
     assert max(ratios) < 2
     assert np.median(ratios) < 1.05
 

@@ -1,4 +1,4 @@
-"""Decoders of ill-conditioned matrices."""
+"""Decoding with ill-conditioned matrices."""
 
 from fractions import Fraction
 

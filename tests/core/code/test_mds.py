@@ -26,7 +26,7 @@ def decode(code, shards, machines):
     return out
 
 
-def rows_of(code, machines):
+def generator_rows(code, machines):
     return code.generator[np.array(machines) - 1]
 
 
@@ -40,12 +40,12 @@ def test_any_l_machines_determine_x(family, systematic):
         code = make_code(machines, recovery, family, systematic=systematic)
         parts = np.random.default_rng(machines).standard_normal((recovery, 4))
         shards = encode(code, parts)
-        for chosen in combinations(range(machines, 0, -1), recovery):
-            error = np.abs(decode(code, shards, chosen) - parts).max()
-            condition = np.linalg.cond(rows_of(code, chosen))
+        for subset in combinations(range(machines, 0, -1), recovery):
+            error = np.abs(decode(code, shards, subset) - parts).max()
+            condition = np.linalg.cond(generator_rows(code, subset))
             assert error <= 20 * EPS * condition * np.abs(parts).max()
-            norm1_condition = np.linalg.cond(rows_of(code, chosen), 1)
-            estimate = code.make_decoder(chosen).condition
+            norm1_condition = np.linalg.cond(generator_rows(code, subset), 1)
+            estimate = code.make_decoder(subset).condition
             assert 0.3 * norm1_condition <= estimate <= 1.000001 * norm1_condition
         if systematic:
             assert np.array_equal(shards[:recovery], parts)
@@ -124,11 +124,11 @@ def test_float32_is_rejected_if_it_would_decode_to_noise():
 
 @pytest.mark.parametrize("family", [*FAMILIES, None])
 def test_a_seed_determines_the_code(family):
-    code, same, other = (make_code(8, 4, family, seed=seed) for seed in (3, 3, 1))
-    assert code.generator.tobytes() == same.generator.tobytes()
-    assert (code.family, code.conditioning) == (same.family, same.conditioning)
+    code, same_code, other_code = (make_code(8, 4, family, seed=seed) for seed in (3, 3, 1))
+    assert code.generator.tobytes() == same_code.generator.tobytes()
+    assert (code.family, code.conditioning) == (same_code.family, same_code.conditioning)
     is_random = code.family in ("orthonormal", "gaussian")
-    assert is_random != np.array_equal(code.generator, other.generator)
+    assert is_random != np.array_equal(code.generator, other_code.generator)
 
 
 def test_an_orthonormal_code_has_orthogonal_columns():

@@ -1,4 +1,4 @@
-"""The ledgers: rows are correct whatever machines answer, and a sum of terms counts as a whole."""
+"""The ledgers: rows are correct whichever machines answer, and a sum of terms counts as a whole."""
 
 import numpy as np
 from hypothesis import given
@@ -30,7 +30,7 @@ class Step:
         plan = plan_step(self.machines, self.speeds, machines_per_row, self.rows)
         self.ledger.assign_plan(plan.assignment.all_intervals())
 
-    def requests(self, machines):
+    def next_requests(self, machines):
         """Return the next requests after reassignment of missing answers."""
         self.ledger.reassign(machines, machines)
         requests = [self.ledger.next_request(n) for n in machines]
@@ -51,12 +51,12 @@ class Step:
             self.answer(events.Request(n, ((start, stop),)))
 
     def follow(self, instruction):
-        rows = instruction.start, instruction.stop, instruction.machines
+        arguments = instruction.start, instruction.stop, instruction.machines
         match instruction:
             case events.Decode():
-                self.answers.decode(*rows)
+                self.answers.decode(*arguments)
             case events.Compare():
-                self.ledger.record_comparison(events.RowsAgree(*rows))
+                self.ledger.record_comparison(events.RowsAgree(*arguments))
 
     def redecode(self):
         """Return whether rows were decoded again."""
@@ -65,7 +65,7 @@ class Step:
             self.follow(instruction)
         return instruction is not None
 
-    def error(self, rows=None):
+    def max_error(self, rows=None):
         errors = np.abs(self.parts - self.exact)
         return errors[:, : (rows or self.rows) * self.columns].max()
 
@@ -79,7 +79,7 @@ def test_any_answers_and_losses_give_the_correct_result(data):
     step = Step(machines, recovery, rows, columns, speeds=speeds)
     step.plan(data.draw(st.integers(recovery, machines), "machines per row"))
     available = set(step.machines)
-    requests = step.requests(available)
+    requests = step.next_requests(available)
     while not step.ledger.is_done:
         assert requests, "rows are missing without a request"
         request = requests.pop(data.draw(st.integers(0, len(requests) - 1), "next"))
@@ -87,30 +87,30 @@ def test_any_answers_and_losses_give_the_correct_result(data):
             available.discard(request.machine)
             requests = [other for other in requests if other.machine != request.machine]
             step.ledger.release(request.machine)
-            requests += step.requests(available)
+            requests += step.next_requests(available)
         else:
             step.answer(request)
             condition = step.ledger.condition
             while data.draw(st.booleans(), "idle") and step.redecode():
                 assert step.ledger.condition <= condition
-    assert step.error() <= 1e-13 * step.ledger.condition
-    assert step.requests(available) == []
+    assert step.max_error() <= 1e-13 * step.ledger.condition
+    assert step.next_requests(available) == []
 
 
 def test_l_plus_3_disagreeing_answers_identify_the_faulty_machine():
     ledger = RowLedger(10, 2, (1.0,) * 6, DecoderCache(make_code(6, 2)), compare=True)
-    rows = 0, 10, (1, 2, 3, 4, 5)
-    for n in rows[2]:
+    arguments = 0, 10, (1, 2, 3, 4, 5)
+    for n in arguments[2]:
         ledger.record_answer(events.Request(n, ((0, 10),)))
-    assert ledger.instructions() == [events.Compare(*rows)]
-    ledger.record_comparison(events.RowsDisagree(*rows))
-    assert ledger.instructions() == [events.IdentifyFaults(*rows)]
+    assert ledger.instructions() == [events.Compare(*arguments)]
+    ledger.record_comparison(events.RowsDisagree(*arguments))
+    assert ledger.instructions() == [events.IdentifyFaults(*arguments)]
 
 
 # --- the choice of answers ------------------------------------------------------------------
 
 
-def nearly_singular_step(machines=(2,), **options):
+def make_nearly_singular_step(machines=(2,), **options):
     """Return a step in which these machines have nearly the same shard as machine 1."""
     generator = make_code(6, 3).generator.copy()
     for n in machines:
@@ -119,10 +119,10 @@ def nearly_singular_step(machines=(2,), **options):
 
 
 def test_late_answers_make_rows_more_accurate():
-    step = nearly_singular_step()
+    step = make_nearly_singular_step()
     step.answer_rows((1, 2, 3), 0, 8)
     assert step.ledger.condition > 1e5
-    error = step.error(8)
+    error = step.max_error(8)
     step.answer_rows((4,), 0, 5)
     assert step.redecode()
     assert step.ledger.condition > 1e5  # of rows 5..7
@@ -131,20 +131,20 @@ def test_late_answers_make_rows_more_accurate():
     while step.redecode():
         pass
     assert step.ledger.condition < 100
-    assert step.error(8) < 1e-3 * error
+    assert step.max_error(8) < 1e-3 * error
     assert step.ledger.undecoded_rows == 2
 
 
 def test_rows_are_decoded_from_the_best_conditioned_compared_answers():
-    step = nearly_singular_step(check=True)
+    step = make_nearly_singular_step(check=True)
     step.answer_rows((1, 2, 3, 6), 0, 10)
     assert step.ledger.is_done
     assert step.ledger.condition < 100
-    assert step.error() < 1e-13
+    assert step.max_error() < 1e-13
 
 
 def test_uncompared_answers_are_not_decoded():
-    step = nearly_singular_step(machines=(2, 6), check=True)
+    step = make_nearly_singular_step(machines=(2, 6), check=True)
     step.answer_rows((1, 2, 3, 6), 0, 10)
     assert step.ledger.condition > 1e5
     step.answer_rows((5,), 0, 10)
@@ -152,7 +152,7 @@ def test_uncompared_answers_are_not_decoded():
 
 
 def test_dropped_answers_are_not_decoded():
-    step = nearly_singular_step()
+    step = make_nearly_singular_step()
     step.answer_rows((1, 2, 3, 4), 0, 10)
     step.ledger.drop(4)
     assert not step.redecode()
@@ -162,7 +162,7 @@ def test_dropped_answers_are_not_decoded():
     assert not step.redecode()  # two answers are too few
     step.answer_rows((6,), 0, 10)
     assert step.redecode()  # from machines 1, 5 and 6
-    assert step.error() < 1e-13
+    assert step.max_error() < 1e-13
 
 
 def test_a_dropped_machine_invalidates_the_terms_in_its_sums():

@@ -1,4 +1,4 @@
-"""Random events: a step ends with correct results from L answers, or with the true cause."""
+"""Random events: a step gives correct results from L answers, or fails with the true cause."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Process:
         self.host, self.is_faulty = host, is_faulty
         self.is_busy = is_busy  # with a request of an earlier step
         self.request = None  # the request of this step that it computes
-        self.message = ()  # with the request; a host answers requests of one message with one sum
+        self.message = ()  # of the request; a host answers all requests of a message with one sum
         self.is_unresponsive = False
 
 
-def has_computing(cluster):
-    return cluster.is_running and bool(cluster.computing())
+def has_computing_machines(cluster):
+    return cluster.is_running and bool(cluster.computing_machines())
 
 
 class Cluster(RuleBasedStateMachine):
@@ -84,7 +84,7 @@ class Cluster(RuleBasedStateMachine):
         self.roster_events = []
         self.answers = defaultdict(dict)  # by machine: whether each answered row is correct
         self.usable_rows = defaultdict(set)  # by machine
-        self.decoded, self.outcome, self.ledger = set(), None, None
+        self.decoded_rows, self.outcome, self.ledger = set(), None, None
         self.wait_end = self.shortage_start = math.inf
         self.adopt_after = 2.0 if self.can_adopt and not self.compares else math.inf
         states = {
@@ -126,13 +126,13 @@ class Cluster(RuleBasedStateMachine):
 
     # --- events ---------------------------------------------------------------------------
 
-    def report(self, *reported):
+    def report(self, *new_events):
         self.update_shortage()
-        for event in reported:
+        for event in new_events:
             self.step.handle(event, self.now)
         self.follow_instructions()
 
-    def computing(self):
+    def computing_machines(self):
         return [n for n, p in sorted(self.processes.items()) if p.request is not None]
 
     @property
@@ -140,23 +140,23 @@ class Cluster(RuleBasedStateMachine):
         return self.outcome is None
 
     def take_request(self, index):
-        """Return a computing machine that is not unresponsive, and its request."""
-        machine = pick(self.computing(), index)
+        """Take the request of a machine; return both, or None if the machine is unresponsive."""
+        machine = pick(self.computing_machines(), index)
         process = self.processes[machine]
         if process.is_unresponsive:
             return None, None
         request, process.request = process.request, None
         return machine, request
 
-    @precondition(has_computing)
+    @precondition(has_computing_machines)
     @rule(indices=st.lists(INDEX, min_size=1, max_size=12))
     def answer(self, indices):
         for index in indices:
-            if has_computing(self):
+            if has_computing_machines(self):
                 self.answer_one(index)
 
     def answer_one(self, index):
-        machine = pick(self.computing(), index)
+        machine = pick(self.computing_machines(), index)
         process = self.processes[machine]
         request, process.request = process.request, None
         if process.is_unresponsive:
@@ -166,11 +166,11 @@ class Cluster(RuleBasedStateMachine):
             self.report(events.AnswerRejected(request))
         elif self.kind == "terms":
             requests = [request, *self.take_requests_of_message(process, request)]
-            terms = tuple(each.term for each in requests)
-            self.report(*(events.RequestAnswered(each, terms) for each in requests))
+            terms = tuple(request.term for request in requests)
+            self.report(*(events.RequestAnswered(request, terms) for request in requests))
         else:
             if self.step.is_pending(request):
-                for row in rows_of(request.intervals):
+                for row in list_rows(request.intervals):
                     self.answers[machine][row] = not (process.is_faulty and self.compares)
                     self.usable_rows[machine].add(row)
             self.report(events.RequestAnswered(request))
@@ -181,13 +181,13 @@ class Cluster(RuleBasedStateMachine):
             return []
         requests = []
         for other in self.processes.values():
-            has_message = other.message == process.message and other.request is not None
-            if has_message and not (other.is_unresponsive or other.is_faulty):
+            has_same_message = other.message == process.message and other.request is not None
+            if has_same_message and not (other.is_unresponsive or other.is_faulty):
                 requests.append(other.request)
                 other.request = None
         return requests
 
-    @precondition(has_computing)
+    @precondition(has_computing_machines)
     @rule(index=INDEX, is_failure=st.booleans())
     def answer_not_finite_or_fail(self, index, is_failure):
         machine, request = self.take_request(index)
@@ -196,7 +196,7 @@ class Cluster(RuleBasedStateMachine):
             rejected = events.AnswerRejected(request, nonfinite)
             self.report(events.ComputationFailed(request) if is_failure else rejected)
 
-    @precondition(has_computing)
+    @precondition(has_computing_machines)
     @rule(index=INDEX, is_replaced=st.booleans())
     def answer_wrongly_and_lose(self, index, is_replaced):
         """Lose a faulty process before the step can exclude it."""
@@ -204,12 +204,12 @@ class Cluster(RuleBasedStateMachine):
         if request is None:
             return
         self.remove(machine)
-        reported = [events.AnswerRejected(request), events.MachineLost(machine, "process ended")]
+        new_events = [events.AnswerRejected(request), events.MachineLost(machine, "process ended")]
         if is_replaced:
             self.processes[machine] = Process(next(self.hosts))
-            reported.append(events.MachineJoined(machine))
+            new_events.append(events.MachineJoined(machine))
         self.usable_rows[machine].clear()
-        self.report(*reported)
+        self.report(*new_events)
 
     @precondition(lambda self: self.is_running and self.processes)
     @rule(index=INDEX, event=st.sampled_from([events.MachineLost, events.MachineLeft]))
@@ -221,10 +221,10 @@ class Cluster(RuleBasedStateMachine):
             self.remove(machine)
         self.report(*(event(machine, "loss of the host") for machine in machines))
 
-    @precondition(lambda self: self.is_running and self.absent())
+    @precondition(lambda self: self.is_running and self.absent_machines())
     @rule(index=INDEX)
-    def open(self, index):
-        self.opening[pick(self.absent(), index)] = next(self.hosts)
+    def open_machine(self, index):
+        self.opening[pick(self.absent_machines(), index)] = next(self.hosts)
         self.follow_instructions()
 
     @precondition(lambda self: self.is_running and self.opening)
@@ -238,10 +238,10 @@ class Cluster(RuleBasedStateMachine):
         else:
             self.follow_instructions()
 
-    @precondition(lambda self: self.is_running and self.busy())
+    @precondition(lambda self: self.is_running and self.busy_processes())
     @rule()
     def answer_previous_step(self):
-        machine, process = self.busy()[0]
+        machine, process = self.busy_processes()[0]
         process.is_busy = False
         if process.is_unresponsive:
             process.is_unresponsive = False
@@ -279,7 +279,7 @@ class Cluster(RuleBasedStateMachine):
         faulty=st.sets(st.integers(1, 8), max_size=2),
     )
     def start_next_step(self, kind, preempted, join, faulty):
-        for machine in self.absent() if join else ():
+        for machine in self.absent_machines() if join else ():
             self.processes[machine] = Process(next(self.hosts), machine in faulty)
         self.start(kind, preempted)
 
@@ -290,28 +290,28 @@ class Cluster(RuleBasedStateMachine):
 
     # --- the state of machines ------------------------------------------------------------
 
-    def busy(self):
+    def busy_processes(self):
         return [(n, p) for n, p in sorted(self.processes.items()) if p.is_busy]
 
-    def absent(self):
+    def absent_machines(self):
         return sorted(set(self.all_machines) - set(self.processes) - set(self.opening))
 
-    def vacant(self):
-        return frozenset(self.absent() if self.waits_for_joins else ())
+    def vacant_machines(self):
+        return frozenset(self.absent_machines() if self.waits_for_joins else ())
 
     def hosts_with_capacity(self):
         machines = Counter([*(p.host for p in self.processes.values()), *self.opening.values()])
         running = {p.host for p in self.processes.values() if not p.is_unresponsive}
         return sorted(host for host in running if machines[host] < self.capacity)
 
-    def adoptable(self):
-        return frozenset(self.absent() if self.hosts_with_capacity() else ())
+    def adoptable_machines(self):
+        return frozenset(self.absent_machines() if self.hosts_with_capacity() else ())
 
-    def unresponsive(self):
+    def unresponsive_machines(self):
         return {n for n, p in self.processes.items() if p.is_unresponsive}
 
     def update_shortage(self):
-        present = self.processes.keys() - self.unresponsive() | self.opening.keys()
+        present = self.processes.keys() - self.unresponsive_machines() | self.opening.keys()
         remaining = present & self.listed
         is_short = len(remaining) < self.recovery
         self.shortage_start = min(self.shortage_start, self.now) if is_short else math.inf
@@ -321,7 +321,7 @@ class Cluster(RuleBasedStateMachine):
     def follow_instructions(self):
         for _ in range(1000):
             pending = events.ExpectedMachines(
-                frozenset(self.opening), self.vacant(), self.adoptable()
+                frozenset(self.opening), self.vacant_machines(), self.adoptable_machines()
             )
             for event in (pending, *self.roster_events):
                 self.step.handle(event, self.now)
@@ -362,7 +362,7 @@ class Cluster(RuleBasedStateMachine):
                 assert len(set(machines)) == self.recovery
                 assert self.are_correct(start, stop, machines)
                 assert all(self.usable_rows[n] >= set(range(start, stop)) for n in machines)
-                self.decoded.update(range(start, stop))
+                self.decoded_rows.update(range(start, stop))
             case events.MarkLate(machine):
                 assert self.processes[machine].request is not None
             case events.MarkUnresponsive(machine):
@@ -373,7 +373,7 @@ class Cluster(RuleBasedStateMachine):
                 process.is_unresponsive = True
                 self.roster_events.append(events.MachineUnresponsive(machine, "silent"))
             case events.Adopt(machine):
-                assert machine in self.adoptable() & self.listed
+                assert machine in self.adoptable_machines() & self.listed
                 assert self.now >= self.shortage_start + self.adopt_after
                 self.opening[machine] = self.hosts_with_capacity()[0]
             case events.Exclude(machine, event):
@@ -390,12 +390,13 @@ class Cluster(RuleBasedStateMachine):
             case events.WaitUntil(clock_time):
                 self.wait_end = clock_time
                 assert clock_time > self.now or self.ledger is None
-                may_adopt = self.adopt_after < math.inf and self.adoptable()
-                assert self.computing() or self.opening or self.vacant() or may_adopt or self.busy()
+                may_adopt = self.adopt_after < math.inf and self.adoptable_machines()
+                may_join = self.opening or self.vacant_machines() or may_adopt
+                assert self.computing_machines() or self.busy_processes() or may_join
                 return True
             case events.Done():
                 self.outcome = instruction
-                assert set(self.step.pending) <= set(self.computing())
+                assert set(self.step.pending) <= set(self.computing_machines())
                 self.check_result()
                 return True
             case events.StepFailed(cause):
@@ -407,8 +408,8 @@ class Cluster(RuleBasedStateMachine):
     def check_request(self, request):
         """Check that a request is for missing rows or for a needed term."""
         if self.kind in ("rows", "compared rows"):
-            rows = set(rows_of(request.intervals))
-            assert not rows & (self.usable_rows[request.machine] | self.decoded)
+            rows = set(list_rows(request.intervals))
+            assert not rows & (self.usable_rows[request.machine] | self.decoded_rows)
         elif self.kind == "terms":
             assert request.term.is_needed
 
@@ -430,12 +431,12 @@ class Cluster(RuleBasedStateMachine):
 
     def check_result(self):
         if self.kind in ("rows", "compared rows"):
-            assert self.decoded == set(range(ROWS))
+            assert self.decoded_rows == set(range(ROWS))
         elif self.kind == "terms":
             terms = self.ledger.answered_terms()
             assert all({*term.added_terms} <= {*terms} for term in terms)
             total = sum(
-                self.contribution(term.machine, term.intervals, self.coefficients_of(term))
+                self.contribution(term.machine, term.intervals, self.term_coefficients(term))
                 for term in terms
             )
             np.testing.assert_allclose(total, self.sum, atol=1e-6)
@@ -445,14 +446,15 @@ class Cluster(RuleBasedStateMachine):
     def check_failure(self, cause, available):
         """Check that the remaining machines do not suffice."""
         has_begun = self.ledger is not None
-        assert not has_begun or not (set(self.computing()) & self.listed - self.unresponsive())
+        responsive = self.listed - self.unresponsive_machines()
+        assert not has_begun or not set(self.computing_machines()) & responsive
         if isinstance(cause, events.TooFewMachines):
-            assert self.adopt_after == math.inf or not self.adoptable() & self.listed
+            assert self.adopt_after == math.inf or not self.adoptable_machines() & self.listed
             needed, usable = self.recovery + self.compares, len(available)
             if has_begun and self.kind in ("rows", "compared rows"):
                 usable = min(
                     len(available | {n for n, rows in self.usable_rows.items() if row in rows})
-                    for row in set(range(ROWS)) - self.decoded
+                    for row in set(range(ROWS)) - self.decoded_rows
                 )
             if has_begun and self.kind == "terms":
                 needed += 1  # including the machine whose term is missing
@@ -465,16 +467,16 @@ class Cluster(RuleBasedStateMachine):
     def contribution(self, machine, intervals, coefficients):
         """Return the contribution of rows of a shard to the parts of X' V."""
         parts = np.zeros((self.recovery, ROWS))
-        for row in rows_of(intervals):
+        for row in list_rows(intervals):
             parts[:, row] = coefficients[row] * self.code.generator[machine - 1]
         return parts
 
-    def coefficients_of(self, term):
+    def term_coefficients(self, term):
         if term.replaces is None:
             return self.coefficients[term.machine]
         generator, replaced = self.code.generator, term.replaces.machine
         weights = Recombination(generator, term.basis, generator[[replaced - 1]]).coefficients[0]
-        return weights[term.basis.index(term.machine)] * self.coefficients_of(term.replaces)
+        return weights[term.basis.index(term.machine)] * self.term_coefficients(term.replaces)
 
     def teardown(self):
         """Let all pending events happen, without new machines: the step must end."""
@@ -484,9 +486,9 @@ class Cluster(RuleBasedStateMachine):
         for _ in range(10_000):  # a loss replaces a term by L terms
             if not self.is_running:
                 return
-            if self.computing():
+            if self.computing_machines():
                 self.answer_one(0)
-            elif self.busy():
+            elif self.busy_processes():
                 self.answer_previous_step()
             elif self.opening:
                 self.end_opening(0, True, False)
@@ -501,7 +503,7 @@ def pick(candidates, index):
     return candidates[index % len(candidates)]
 
 
-def rows_of(intervals):
+def list_rows(intervals):
     return [row for start, stop in intervals for row in range(start, stop)]
 
 

@@ -1,4 +1,4 @@
-"""The states of machines in an elastic step, what it waits for, and how long."""
+"""States of machines in an elastic step, and what the step waits for and how long."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def count_missing(machines):
     return max(0, 2 - len(machines))
 
 
-def running_step(machines, planned, *, compare=False, deadline=None, **options):
-    """Return a running step of four machines, and its requests for all rows."""
+def start_step(machines, planned, *, compare=False, deadline=None, **options):
+    """Start a step of four machines; return it and its requests for all rows."""
     idle = dict.fromkeys(machines, State.IDLE)
     step = ElasticStep(idle, {}, count_missing, deadline, **options)
     ledger = RowLedger(ROWS, RECOVERY, (1.0,) * 4, DecoderCache(make_code(4, RECOVERY)), compare)
@@ -44,9 +44,9 @@ def running_step(machines, planned, *, compare=False, deadline=None, **options):
     return step, requests
 
 
-def step_with_loss(**options):
-    """Return a step of machines 1 and 2 after an answer of the former and a loss of the latter."""
-    step, (first, _) = running_step((1, 2), (1, 2), **options)
+def start_step_with_loss(**options):
+    """Return a step of machines 1 and 2 after machine 1 has answered and machine 2 was lost."""
+    step, (first, _) = start_step((1, 2), (1, 2), **options)
     step.handle(events.RequestAnswered(first), 0.1)
     step.handle(events.MachineLost(2, "gone"), 0.2)
     return step
@@ -58,19 +58,19 @@ def check_request(step, now, machine):
 
 
 def test_rows_of_a_late_machine_are_shared_and_the_first_answer_counts():
-    step, (first, second) = running_step((1, 2, 3), (1, 2), deadline=Deadline(seconds=1.0))
+    step, (first, second) = start_step((1, 2, 3), (1, 2), deadline=Deadline(seconds=1.0))
     step.handle(events.RequestAnswered(first), 0.5)
     assert step.instructions(0.5) == [WaitUntil(pytest.approx(1.0, abs=1e-3))]
-    late, shared = step.instructions(1.1)
-    assert (late, shared.machine, shared.intervals) == (events.MarkLate(2), 3, ALL_ROWS)
-    step.handle(events.RequestsSent([shared]), 1.1)
+    mark_late, request = step.instructions(1.1)
+    assert (mark_late, request.machine, request.intervals) == (events.MarkLate(2), 3, ALL_ROWS)
+    step.handle(events.RequestsSent([request]), 1.1)
     step.handle(events.RequestAnswered(second), 1.2)
     assert step.instructions(1.2) == [events.Decode(0, ROWS, (1, 2))]
     assert (step.instructions(1.2), step.pending) == ([events.Done()], (3,))
 
 
 def test_a_silent_machine_is_unresponsive_after_ten_deadlines():
-    step, _ = running_step((1, 2), (1, 2), deadline=Deadline(seconds=1.0))
+    step, _ = start_step((1, 2), (1, 2), deadline=Deadline(seconds=1.0))
     assert step.instructions(1.1) == [events.MarkLate(1), events.MarkLate(2)]
     assert step.instructions(1.1) == [WaitUntil(pytest.approx(10.0, abs=1e-3))]
     assert step.instructions(10.1) == [
@@ -82,10 +82,10 @@ def test_a_silent_machine_is_unresponsive_after_ten_deadlines():
 
 def test_lost_rows_wait_for_a_machine_that_may_join():
     vacant = ExpectedMachines(vacant=frozenset({2}))
-    step = step_with_loss(waits_for_joins=False)
+    step = start_step_with_loss(waits_for_joins=False)
     step.handle(vacant, 0.2)
     assert step.instructions(0.2) == [StepFailed(events.TooFewMachines((1,)))]
-    step = step_with_loss(waits_for_joins=True)
+    step = start_step_with_loss(waits_for_joins=True)
     step.handle(vacant, 0.2)
     assert step.instructions(0.2) == [WaitUntil(math.inf)]
     step.handle(events.MachineJoined(2), 0.3)
@@ -93,7 +93,7 @@ def test_lost_rows_wait_for_a_machine_that_may_join():
 
 
 def test_a_disagreement_waits_ten_seconds_for_vacant_machines():
-    step, requests = running_step((1, 2, 3), (1, 2, 3), compare=True)
+    step, requests = start_step((1, 2, 3), (1, 2, 3), compare=True)
     step.handle(ExpectedMachines(vacant=frozenset({4})), 0.1)
     for request in requests:
         step.handle(events.RequestAnswered(request), 0.1)
@@ -108,7 +108,7 @@ def test_a_disagreement_waits_ten_seconds_for_vacant_machines():
 
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_process_that_has_replaced_a_faulty_one_is_not_excluded(is_replaced):
-    step, (first, second) = running_step((1, 2, 3), (1, 2))
+    step, (first, second) = start_step((1, 2, 3), (1, 2))
     step.handle(events.RequestAnswered(first), 0.1)
     step.handle(events.AnswerRejected(second), 0.1)
     if is_replaced:
@@ -124,19 +124,19 @@ def test_a_process_that_has_replaced_a_faulty_one_is_not_excluded(is_replaced):
 
 
 def test_hosts_adopt_a_machine_after_a_shortage():
-    step = step_with_loss(adopt_after=2.0)
+    step = start_step_with_loss(adopt_after=2.0)
     step.handle(ExpectedMachines(adoptable=frozenset({2, 3, 4})), 0.2)
     assert step.instructions(0.2) == [WaitUntil(pytest.approx(2.2))]
     assert step.instructions(2.3) == [events.Adopt(2)]
     step.handle(ExpectedMachines(opening=frozenset({2}), adoptable=frozenset({3, 4})), 2.3)
-    assert step.instructions(2.3) == [WaitUntil(math.inf)]  # no shortage any more
+    assert step.instructions(2.3) == [WaitUntil(math.inf)]  # no longer a shortage
     step.handle(events.MachineJoined(2), 2.4)
     step.handle(ExpectedMachines(adoptable=frozenset({3, 4})), 2.4)
     check_request(step, 2.4, machine=2)
 
 
 def test_a_machine_that_is_opening_or_joins_in_time_ends_the_shortage():
-    step = step_with_loss(adopt_after=2.0)
+    step = start_step_with_loss(adopt_after=2.0)
     step.handle(ExpectedMachines(opening=frozenset({3}), adoptable=frozenset({2, 4})), 0.2)
     assert step.instructions(2.3) == [WaitUntil(math.inf)]
     slow = ExpectedMachines(opening=frozenset({3}), adoptable=frozenset({2, 3, 4}))
@@ -163,7 +163,7 @@ def test_hosts_adopt_the_listed_machine_that_reduces_the_shortage_most():
 
 
 def documented_transitions():
-    """Return new state and consequence by cause and state, from the table in the docstring."""
+    """Return new states and consequences by cause and state, from the table in the docstring."""
     _, _, table, *_ = re.split(r"(?m)^====.*\n", states.__doc__)
     transitions = {}
     for line in table.splitlines():
@@ -173,7 +173,7 @@ def documented_transitions():
     return transitions
 
 
-def test_the_table_has_the_transitions_of_the_code():
+def test_the_documented_transitions_are_those_of_the_code():
     documented = documented_transitions()
     assert {cause for cause, _ in documented} == set(Cause)
     for cause in Cause:

@@ -16,7 +16,7 @@ from cec_mpi.core.plan.schemes import assign_cyclically, assign_loads, order_blo
 from cec_mpi.errors import InfeasibleError, InputError
 
 
-def rows_of(assignment, machine):
+def assigned_rows(assignment, machine):
     """Return the rows of the blocks of a machine."""
     blocks = [block for block in assignment.blocks if machine in block.machines]
     return sorted(row for block in blocks for row in range(block.start, block.stop))
@@ -24,7 +24,7 @@ def rows_of(assignment, machine):
 
 @st.composite
 def feasible_loads(draw):
-    """Draw available machines, loads of at most R with sum machines_per_row * R, and the latter."""
+    """Draw machines, loads up to R rows with sum machines_per_row * R, and machines_per_row."""
     machines = draw(st.integers(1, 9))
     machines_per_row = draw(st.integers(1, machines))
     rows = draw(st.integers(1, draw(st.sampled_from([2, 6, 50, 10_000]))))
@@ -40,7 +40,7 @@ def feasible_loads(draw):
 
 @st.composite
 def assignments(draw):
-    """Draw assignments whose blocks are in any order along the rows."""
+    """Draw an assignment whose blocks are in any order along the rows."""
     available, loads, machines_per_row = draw(feasible_loads())
     blocks = assign_loads(available, loads, machines_per_row).blocks
     starts, stops, row = [0] * len(blocks), [0] * len(blocks), 0
@@ -69,7 +69,7 @@ def test_cyclic_blocks_and_loads(machines, data, rows):
         for b in range(count)
         if bounds[b] < bounds[b + 1]
     )
-    assert assignment.loads.tolist() == [len(rows_of(assignment, n)) for n in available]
+    assert assignment.loads.tolist() == [len(assigned_rows(assignment, n)) for n in available]
     assert assignment.loads.max() - assignment.loads.min() <= 1
 
 
@@ -113,8 +113,8 @@ def test_the_example_of_the_paper_has_the_fewest_intervals(available, expected):
 @pytest.mark.parametrize(
     ("blocks", "machines_per_row"), [(1, 9), (40, 1), (40, 40), (250, 9), (300, 9), (3000, 40)]
 )
-def test_neighbours_share_machines(blocks, machines_per_row):
-    """By a greedy path, or for more than 256 blocks by the most frequent machines."""
+def test_neighbouring_blocks_share_machines(blocks, machines_per_row):
+    """The order is a greedy path, or for more than 256 blocks by the most frequent machines."""
     rng = np.random.default_rng(blocks)
     available = np.sort(rng.choice(np.arange(1, 500), 60, replace=False))
     machines = np.array(
@@ -156,7 +156,7 @@ def test_intervals_are_the_merged_rows_of_each_machine(assignment):
     intervals = {machine: assignment.intervals(machine) for machine in machines}
     counts = assignment.row_counts(machines[-1])
     for machine in machines:
-        rows = rows_of(assignment, machine)
+        rows = assigned_rows(assignment, machine)
         assert [row for start, stop in intervals[machine] for row in range(start, stop)] == rows
         assert all(before[1] < after[0] for before, after in pairwise(intervals[machine]))
         assert assignment.row_count(machine) == counts[machine - 1] == len(rows)
@@ -168,7 +168,7 @@ def test_intervals_are_the_merged_rows_of_each_machine(assignment):
 @settings(max_examples=60)
 @given(assignments())
 def test_positions_are_those_of_blocks_in_concatenated_answers(assignment):
-    answers = [(n, row) for n in assignment.available for row in rows_of(assignment, n)]
+    answers = [(n, row) for n in assignment.available for row in assigned_rows(assignment, n)]
     for block, positions in zip(assignment.blocks, assignment.positions.tolist(), strict=True):
         rows = range(block.start, block.stop)
         for machine, position in zip(block.machines, positions, strict=True):
@@ -176,13 +176,13 @@ def test_positions_are_those_of_blocks_in_concatenated_answers(assignment):
 
 
 def test_positions_do_not_depend_on_large_machine_numbers():
-    small = assign_loads((1, 2, 3, 5), [4, 4, 6, 7], 3)
-    large = assign_loads((5, 65_536, 65_537, 200_000), [4, 4, 6, 7], 3)
-    assert np.array_equal(small.positions, large.positions)
+    small_numbers = assign_loads((1, 2, 3, 5), [4, 4, 6, 7], 3)
+    large_numbers = assign_loads((5, 65_536, 65_537, 200_000), [4, 4, 6, 7], 3)
+    assert np.array_equal(small_numbers.positions, large_numbers.positions)
 
 
 @given(assignments())
-def test_an_assignment_is_restored_from_its_array_and_copies(assignment):
+def test_an_assignment_is_restored_from_its_array_pickle_or_copy(assignment):
     array = assignment.to_array()
     assert (array.dtype, array.ndim) == (np.int64, 1)
     pickled = pickle.loads(pickle.dumps(assignment))

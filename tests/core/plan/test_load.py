@@ -23,7 +23,7 @@ def rows_before(time, speeds, rows):
 
 
 def check_whole_row_load(loads, speeds, machines_per_row, rows):
-    """Check that a load is feasible, and that no load has a smaller makespan."""
+    """Check that a load is feasible and has the minimum makespan; return its makespan."""
     assert sum(loads) == machines_per_row * rows
     assert 0 <= min(loads) <= max(loads) <= rows
     time = max(Fraction(m) / Fraction(s) for m, s in zip(loads, speeds, strict=True))
@@ -120,12 +120,12 @@ def test_invalid_speeds_are_rejected(speeds, message):
             call()
 
 
-@pytest.mark.parametrize("load", [fractional_load, lambda s, count: whole_row_load(s, count, 5)])
-def test_each_row_needs_from_one_to_all_machines(load):
+@pytest.mark.parametrize("compute_load", [fractional_load, lambda s, n: whole_row_load(s, n, 5)])
+def test_each_row_needs_from_one_to_all_machines(compute_load):
     with pytest.raises(InfeasibleError, match="2 machines available: each row needs 3"):
-        load([1, 2], 3)
+        compute_load([1, 2], 3)
     with pytest.raises(InputError, match="0 machines per row"):
-        load([1, 2], 0)
+        compute_load([1, 2], 0)
     with pytest.raises(InputError, match="0 rows per shard"):
         whole_row_load([1, 2], 1, 0)
 
@@ -136,9 +136,9 @@ def test_each_row_needs_from_one_to_all_machines(load):
 def exact_makespan(speeds, overheads, total, max_load):
     """Return the time at which the machines have computed `total` rows."""
     machines = [(Fraction(s), Fraction(cost)) for s, cost in zip(speeds, overheads, strict=True)]
-    events = {(cost + rows) / s for s, cost in machines for rows in (0, max_load)}
+    event_times = {(cost + rows) / s for s, cost in machines for rows in (0, max_load)}
     last_time, last_rows = Fraction(0), Fraction(0)
-    for time in sorted(events):
+    for time in sorted(event_times):
         rows = sum(min(max(s * time - cost, 0), max_load) for s, cost in machines)
         if rows >= total:
             break
@@ -147,7 +147,7 @@ def exact_makespan(speeds, overheads, total, max_load):
 
 
 @st.composite
-def machines(draw):
+def problems(draw):
     """Draw speeds of different magnitudes, overheads, machines per row and rows."""
     count = draw(st.integers(1, 6))
     factors = st.sampled_from([1.0, 1.0, 1e-2, 1e-4, 1e-12])
@@ -157,10 +157,10 @@ def machines(draw):
     return speeds, overheads, draw(st.integers(1, count)), draw(st.integers(1, 1000))
 
 
-@given(machines())
+@given(problems())
 @example(([5.071, 5.533, 4.72, 3.2e-4], [0.195] * 4, 3, 703))  # a slow machine starts too late
-def test_the_makespan_is_optimal(case):
-    speeds, overheads, machines_per_row, rows = case
+def test_the_makespan_is_optimal(problem):
+    speeds, overheads, machines_per_row, rows = problem
     time, loads = optimal_loads(np.array(speeds), np.array(overheads), machines_per_row, rows)
     expected = float(exact_makespan(speeds, overheads, machines_per_row * rows, rows))
     assert time == pytest.approx(expected, rel=1e-12)

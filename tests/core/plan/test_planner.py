@@ -1,4 +1,4 @@
-"""Plans of steps, their cache and their decoders."""
+"""Plans of steps, and their cache."""
 
 from fractions import Fraction
 
@@ -40,14 +40,14 @@ def test_no_plan_beats_its_bound_and_cyclic_never_beats_heterogeneous(seed):
     available = tuple(sorted((rng.choice(12, 8, replace=False) + 1).tolist()))
     machines_per_row, rows = int(rng.integers(1, 9)), int(rng.integers(1, 200))
     available_speeds = speeds[np.array(available) - 1]
-    speeds[np.setdiff1d(np.arange(12), np.array(available) - 1)] = 99  # no influence
+    speeds[np.setdiff1d(np.arange(12), np.array(available) - 1)] = 99  # must have no influence
     plan, baseline = (
         plan_step(available, speeds, machines_per_row, rows, scheme) for scheme in SCHEMES
     )
     assert plan.bound == baseline.bound
     assert plan.bound * (1 - 1e-12) <= plan.makespan <= baseline.makespan
-    for each in (plan, baseline):
-        assert each.makespan == (each.assignment.loads / available_speeds).max()
+    for candidate in (plan, baseline):
+        assert candidate.makespan == (candidate.assignment.loads / available_speeds).max()
 
 
 @pytest.mark.parametrize(
@@ -65,24 +65,24 @@ def test_invalid_arguments_are_rejected(arguments, message):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_equal_arguments_give_the_same_plan(scheme):
-    planner, faster = Planner(3, 420, scheme), (*SPEEDS[:-1], 5.0)
-    plan, fewer = planner.plan(MACHINES, SPEEDS), planner.plan((1, 2, 3, 5), SPEEDS)
+    planner, faster_speeds = Planner(3, 420, scheme), (*SPEEDS[:-1], 5.0)
+    plan, smaller_plan = planner.plan(MACHINES, SPEEDS), planner.plan((1, 2, 3, 5), SPEEDS)
     with pytest.raises(InfeasibleError):
         planner.plan((1, 2), SPEEDS)
-    assert fewer.assignment.available == (1, 2, 3, 5)
-    assert (planner.plan(MACHINES, faster) is plan) == (scheme == "cyclic")
+    assert smaller_plan.assignment.available == (1, 2, 3, 5)
+    assert (planner.plan(MACHINES, faster_speeds) is plan) == (scheme == "cyclic")
     for _ in range(2):
         assert planner.plan(tuple(range(1, 7)), tuple(map(float, SPEEDS))) is plan
-        assert planner.plan((1, 2, 3, 5), SPEEDS) is fewer
+        assert planner.plan((1, 2, 3, 5), SPEEDS) is smaller_plan
 
 
 def test_the_least_recently_used_plans_are_dropped():
     planner = Planner(3, 420)
-    used, unused = (planner.plan(MACHINES, (*SPEEDS[:-1], speed)) for speed in (5.0, 6.0))
+    used_plan, unused_plan = (planner.plan(MACHINES, (*SPEEDS[:-1], speed)) for speed in (5.0, 6.0))
     for speed in range(7, 200):
         planner.plan(MACHINES, (*SPEEDS[:-1], float(speed)))
-        assert planner.plan(MACHINES, (*SPEEDS[:-1], 5.0)) is used
-    assert planner.plan(MACHINES, (*SPEEDS[:-1], 6.0)) is not unused
+        assert planner.plan(MACHINES, (*SPEEDS[:-1], 5.0)) is used_plan
+    assert planner.plan(MACHINES, (*SPEEDS[:-1], 6.0)) is not unused_plan
 
 
 def test_large_plans_are_dropped_sooner():

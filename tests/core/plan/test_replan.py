@@ -1,4 +1,4 @@
-"""Reassignment of rows with missing answers, compared with optima, and its maximum flows."""
+"""Reassignment of missing answers, compared with optima, and its maximum flows."""
 
 import itertools
 
@@ -18,9 +18,9 @@ def replanned_loads(missing, speeds):
     for share in shares:
         loads[share.machine - 1] += share.stop - share.start
     for group in missing:
-        inside = [s for s in shares if group.start <= s.start and s.stop <= group.stop]
-        assert {share.machine for share in inside} <= set(group.eligible_machines)
-        for row in {group.start, *(s.start for s in inside)} if group.answers_per_row else ():
+        group_shares = [s for s in shares if group.start <= s.start and s.stop <= group.stop]
+        assert {share.machine for share in group_shares} <= set(group.eligible_machines)
+        for row in {group.start, *(s.start for s in group_shares)} if group.answers_per_row else ():
             machines = [s.machine for s in shares if s.start <= row < s.stop]
             assert len(machines) == len(set(machines)) == group.answers_per_row
     return loads
@@ -41,7 +41,7 @@ def problems(draw):
 
 
 @given(problems())
-def test_no_whole_rows_have_a_smaller_makespan(problem):
+def test_no_other_assignment_of_whole_rows_has_a_smaller_makespan(problem):
     missing, speeds = problem
     choices = [
         list(itertools.combinations(group.eligible_machines, group.answers_per_row))
@@ -58,11 +58,11 @@ def test_no_whole_rows_have_a_smaller_makespan(problem):
 
 
 @pytest.mark.parametrize("rows", [2**31, 2**40])
-def test_more_rows_than_32_bits(rows):
+def test_the_number_of_rows_may_exceed_32_bits(rows):
     missing = [MissingAnswers(0, rows, 2, (1, 2, 3, 4)), MissingAnswers(rows, rows + 5, 1, (4,))]
     speeds = [1.0, 3.0, 4.0, 8.0]
     loads = replanned_loads(missing, speeds)
-    # The machines compute rows / 8 each per unit of speed, and 0, 1, 1 and 3 of the last 5 rows.
+    # Each machine computes rows / 8 per unit of speed, and then 0, 1, 1 and 3 of 5 more rows.
     assert max(loads / speeds) == rows / 8 + 3 / 8
 
 
@@ -114,10 +114,10 @@ def networks(draw):
 def test_the_maximum_flow_is_proportional_to_all_capacities(network, factor):
     supplies, pair_capacities, pairs, capacities = network
     machines, capacities = len(capacities), np.array(capacities)
-    small = Network(supplies, pair_capacities, pairs, machines).max_flow(capacities)
+    small_flow = Network(supplies, pair_capacities, pairs, machines).max_flow(capacities)
     network = Network(supplies * factor, pair_capacities * factor, pairs, machines)
     flow = network.max_flow(capacities * factor)
-    assert flow.sum() == small.sum() * factor
+    assert flow.sum() == small_flow.sum() * factor
     assert ((flow >= 0) & (flow <= pair_capacities * factor)).all()
     group, machine = np.array(pairs, int).reshape(-1, 2).T
     assert (np.bincount(group, flow, supplies.size) <= supplies * factor).all()

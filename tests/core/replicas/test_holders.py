@@ -49,12 +49,12 @@ def test_copies_are_on_different_machines_in_proportion_to_speeds(speeds, parts,
         assert len(machines) == copies
         assert 1 <= machines[0] <= machines[-1] <= len(speeds)
     assert holders == spread_copies(parts, speeds, copies, orders)
-    held = Counter(chain(*holders))
+    held_parts = Counter(chain(*holders))
     for machine, share in enumerate(exact_shares(speeds, copies), start=1):
-        assert abs(held[machine] - parts * share) <= min(orders, parts)  # 1 for each order
+        assert abs(held_parts[machine] - parts * share) <= min(orders, parts)  # 1 for each order
 
 
-def test_more_orders_have_more_sets_of_holders():
+def test_more_orders_give_more_sets_of_holders():
     counts = [len(set(spread_copies(960, [1.0] * 12, 3, orders))) for orders in (1, 2, 4, 8)]
     assert counts == sorted(set(counts))
     assert counts[0] == 12 // 3
@@ -67,17 +67,17 @@ def test_the_quality_of_a_placement_is_that_of_brute_force():
     assert quality.holder_sets == len(sets)
     assert list(quality.loss_probability) == [3, 4, 5]
     for count, probability in quality.loss_probability.items():
-        lost = list(combinations(range(1, 9), count))
-        fatal = [any(machines <= set(subset) for machines in sets) for subset in lost]
-        assert probability == pytest.approx(np.mean(fatal))
+        losses = list(combinations(range(1, 9), count))
+        is_fatal = [any(machines <= set(subset) for machines in sets) for subset in losses]
+        assert probability == pytest.approx(np.mean(is_fatal))
     assert 1 <= quality.mean_ratio <= quality.max_ratio
 
 
 def test_the_loss_probability_of_many_machines_is_sampled():
     holders = tuple((n, n + 1, n + 2) for n in range(1, 30, 3))
     quality = assess_placement(holders, [1.0] * 30, [1.0] * 10)
-    fatal = 10 * 27 * 26 / 2  # a group of three, and any two of the other machines
-    assert quality.loss_probability[5] == pytest.approx(fatal / 142_506, abs=0.005)
+    fatal_losses = 10 * 27 * 26 / 2  # a group of three, and any two of the other machines
+    assert quality.loss_probability[5] == pytest.approx(fatal_losses / 142_506, abs=0.005)
 
 
 def test_machines_that_hold_all_parts_have_the_ideal_makespan():

@@ -1,4 +1,4 @@
-"""Parts of the rows of a sparse X, and plans of steps with copies of them."""
+"""Parts of a sparse X, and plans of steps with copies of them."""
 
 from itertools import combinations, product
 
@@ -79,7 +79,7 @@ def make_planner(counts, machines, copies, stragglers=0, parts=None, cells=64):
 
 
 def check_plan(plan, placement, available, machines_per_row):
-    """Check that each row is on this many different available holders."""
+    """Check that each row is assigned to this many different available holders."""
     is_assigned = np.zeros((placement.bounds[-1], placement.machines), int)
     for block in plan.assignment.blocks:
         is_assigned[block.start : block.stop, np.array(block.machines) - 1] += 1
@@ -91,7 +91,7 @@ def check_plan(plan, placement, available, machines_per_row):
 
 
 @given(st.data())
-def test_rows_are_on_available_holders(data):
+def test_rows_are_assigned_to_available_holders(data):
     machines = data.draw(st.integers(1, 7), "machines")
     copies = data.draw(st.integers(1, machines), "copies")
     stragglers = data.draw(st.integers(0, copies), "stragglers")
@@ -105,10 +105,10 @@ def test_rows_are_on_available_holders(data):
     cut, placement, planner = make_planner(counts, machines, copies, stragglers, parts, cells)
     min_holders = placement.min_holders(available)
     if not min_holders:
-        lost = {n for n in placement.holders if not set(n) & set(available)}
-        with pytest.raises(InfeasibleError, match=r"no available machine .*: part \d+") as caught:
+        lost_parts = {n for n in placement.holders if not set(n) & set(available)}
+        with pytest.raises(InfeasibleError, match=r"no available machine .*: part \d+") as error:
             planner.plan(available, speeds)
-        assert any(str(caught.value).endswith(" or ".join(map(str, n))) for n in lost)
+        assert any(str(error.value).endswith(" or ".join(map(str, n))) for n in lost_parts)
         return
     plan = planner.plan(available, speeds)
     check_plan(plan, placement, available, min(1 + stragglers, min_holders))
@@ -133,8 +133,8 @@ def test_plans_are_within_2_percent_of_the_bound(machines, copies, has_expensive
         rows = rng.choice(counts.size, 100, replace=False)
         counts[rows] = rng.uniform(0.1, 0.3, rows.size) * counts.sum() / machines
     _, _, planner = make_planner(counts, machines, copies, stragglers)
-    for lost in range(1 if has_expensive_rows else copies - stragglers):
-        available = tuple(range(1 + lost, machines + 1))
+    for losses in range(1 if has_expensive_rows else copies - stragglers):
+        available = tuple(range(1 + losses, machines + 1))
         plan = planner.plan(available, tuple(rng.uniform(1, 3, machines).tolist()))
         assert plan.bound * (1 - 1e-6) <= plan.makespan <= 1.02 * plan.bound
 
@@ -176,7 +176,7 @@ def test_plans_of_few_rows_are_nearly_optimal(stragglers):
     assert np.mean(np.array(ratios) < 1 + 1e-9) > 0.9
 
 
-def test_the_most_expensive_row_is_on_its_fastest_holder():
+def test_the_most_expensive_row_is_assigned_to_its_fastest_holder():
     counts, speeds = np.array([10_000] + [1] * 599), (1.0, 1.5, 2.0, 2.5, 3.0, 3.5)
     cut, placement, planner = make_planner(counts, 6, 3)
     plan = planner.plan((1, 2, 3, 4, 5, 6), speeds)

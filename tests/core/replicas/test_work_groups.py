@@ -39,7 +39,7 @@ def test_the_makespan_is_that_of_the_linear_program(problem):
 
 
 @pytest.mark.parametrize("machines", [1, 300])
-def test_machines_that_hold_everything_finish_together(machines):
+def test_machines_that_hold_everything_finish_at_the_same_time(machines):
     speeds = np.random.default_rng(machines).uniform(1, 5, machines)
     groups = WorkGroups([5.0, 0.001, 1e6], [range(machines)] * 3, machines)
     time, amounts = groups.minimise_makespan(speeds)

@@ -36,7 +36,7 @@ class Product:
         self.codec = Codec(plan, code, columns, scratch)
 
     def check(self, dtype=np.float64):
-        """Check the decoded parts, and that coefficients are the transpose of decoding."""
+        """Check the decoded parts, and that coefficients are those of the transpose."""
         tolerance = 1e-12 * self.codec.condition * (1e8 if dtype == np.float32 else 1)
         answers, parts = self.answers.astype(dtype), np.full(self.parts.shape, np.nan)
         self.codec.decode(answers, parts)
